@@ -1,0 +1,85 @@
+"""Tensors with a kind, a format version and JSON metadata in one safetensors file: no pickle, ever."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from fiveshot.errors import StorageError
+from fiveshot.storage.atomic import atomic_path
+
+HEADER = "fiveshot"  # the one metadata entry we write: a JSON object with kind, version and meta
+
+
+@dataclass(frozen=True)
+class TensorFile:
+    """What a file holds: named tensors and the metadata they were written with."""
+
+    tensors: dict[str, Tensor]
+    meta: dict[str, Any]
+
+
+def write_tensors(
+    path: str | os.PathLike[str],
+    tensors: Mapping[str, Tensor],
+    *,
+    kind: str,
+    version: int,
+    meta: Mapping[str, Any],
+) -> None:
+    """Write tensors and metadata atomically; an existing file is replaced only by a complete new one."""
+    header = json.dumps({"kind": kind, "version": version, "meta": dict(meta)}, allow_nan=False)
+    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    with atomic_path(path) as temporary:
+        try:
+            save_file(contiguous, temporary, metadata={HEADER: header})
+        except SafetensorError as error:  # how the library reports an input/output error
+            raise StorageError(f"cannot write {path}: {error}; nothing was left behind") from error
+
+
+def read_tensors(path: str | os.PathLike[str], *, kind: str, version: int) -> TensorFile:
+    """Read a file written by :func:`write_tensors`, mapped into memory, after checking what it is.
+
+    ``version`` is the newest version the caller understands. A missing, truncated or foreign file, one of
+    another kind, and one of a newer version are refused with a :class:`StorageError` that says which.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise StorageError(f"no such file: {path}")
+    try:
+        with safe_open(path, framework="pt", device="cpu") as file:
+            meta = _checked_header(path, file.metadata(), kind, version)
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise StorageError(
+            f"{path} is not a fiveshot {kind} file, or it is truncated ({error}); get a fresh copy of it"
+        ) from error
+    return TensorFile(tensors, meta)
+
+
+def _checked_header(path: Path, metadata: dict[str, str] | None, kind: str, version: int) -> dict[str, Any]:
+    try:
+        header = json.loads((metadata or {})[HEADER])
+        found, found_version, meta = header["kind"], header["version"], header["meta"]
+    except (KeyError, TypeError, json.JSONDecodeError):
+        raise StorageError(
+            f"{path} is a safetensors file, but not a fiveshot {kind}: it was written by another program"
+        ) from None
+    if found != kind:
+        raise StorageError(f"{path} holds a fiveshot {found}, not a {kind}")
+    if not isinstance(found_version, int) or found_version > version:
+        raise StorageError(
+            f"{path} has format version {found_version}, this release reads up to {version}; "
+            "upgrade with: pip install --upgrade fiveshot"
+        )
+    if not isinstance(meta, dict):
+        raise StorageError(f"{path} has damaged metadata; get a fresh copy of it")
+    return meta
