@@ -1,1 +1,24 @@
-"""."""
+"""Heads: scikit-learn classifiers that learn classes session by session from feature vectors."""
+
+from fiveshot.heads.fecam import FeCAM
+from fiveshot.heads.files import load_head, save_head
+from fiveshot.heads.head import FewShotHead
+from fiveshot.heads.ncm import NCM
+from fiveshot.heads.ranpac import RanPAC
+from fiveshot.heads.recipes import DESCRIPTIONS, RECIPES, make_head
+from fiveshot.heads.sampling import Sampling
+from fiveshot.heads.score_table import ScoreTable
+
+__all__ = [
+    "DESCRIPTIONS",
+    "NCM",
+    "RECIPES",
+    "FeCAM",
+    "FewShotHead",
+    "RanPAC",
+    "Sampling",
+    "ScoreTable",
+    "load_head",
+    "make_head",
+    "save_head",
+]

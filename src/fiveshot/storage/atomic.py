@@ -27,7 +27,9 @@ def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
     """
     target = Path(target)
     if not target.parent.is_dir():
-        raise StorageError(f"cannot write {target}: the folder {target.parent} does not exist; create it first")
+        raise StorageError(
+            f"cannot write {target}: the folder {target.parent} does not exist; create it first"
+        )
     try:
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
     except OSError as error:

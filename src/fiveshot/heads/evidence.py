@@ -1,0 +1,120 @@
+"""The rows a ridge head regresses on: features kept while they are few, sums of them when they are many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from fiveshot.errors import InputError
+from fiveshot.heads.ridge import FeatureMap, add_gram_
+from fiveshot.statistics.labels import Label
+
+
+@dataclass(frozen=True, eq=False)
+class RowBlock:
+    """The rows of one class: how many, what they depend on, and how to get them when they are needed."""
+
+    label: Label
+    token: object  # the same object means the same rows
+    count: int
+    weight: float  # of each row in the sums
+    rows: Callable[[], Tensor]  # () → (count, d)
+
+
+def given(rows: Tensor) -> Callable[[], Tensor]:
+    """Return the way to get rows that are at hand."""
+    return lambda: rows
+
+
+@dataclass(frozen=True, eq=False)
+class GramSums:
+    """G = Σ w φφᵀ (lower triangle) and, per class, c = Σ w φ, with the blocks that are in them."""
+
+    gram: Tensor  # (M, M)
+    targets: dict[Label, Tensor]  # (M,) each
+    tokens: dict[Label, object] = field(default_factory=dict)
+
+    def copy(self) -> GramSums:
+        """Return sums that can be added to without changing these."""
+        return GramSums(self.gram.clone(), dict(self.targets), dict(self.tokens))
+
+    def add_(self, blocks: Iterable[RowBlock], feature_map: FeatureMap, rows_at_once: int) -> None:
+        """Add blocks in place, several at a time."""
+        for group in _batched(blocks, rows_at_once):
+            parts = [feature_map(block.rows()).mul_(block.weight**0.5) for block in group]
+            for block, part in zip(group, parts, strict=True):
+                own = part.sum(dim=0).mul_(block.weight**0.5)
+                self.targets[block.label] = self.targets.get(block.label, 0) + own
+                self.tokens[block.label] = block.token
+            add_gram_(self.gram, torch.cat(parts) if len(parts) > 1 else parts[0])
+
+
+@dataclass(eq=False)
+class GramCache:
+    """Running sums that one model hands to the next. Taken out while they change: a failure leaves none."""
+
+    sums: GramSums | None = None
+
+    def take(self, blocks: Iterable[RowBlock]) -> GramSums | None:
+        """Return the sums and empty the cache, if all that is in them is still wanted; else nothing."""
+        sums, self.sums = self.sums, None
+        if sums is None:
+            return None
+        wanted = {block.label: block.token for block in blocks}
+        still = all(wanted.get(label) is token for label, token in sums.tokens.items())
+        return sums if still else None
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """Real features of the classes that are not sampled.
+
+    Kept as they are while they are fewer than the random features (then they take less memory than their Gram
+    matrix, and any class can be taken out exactly); folded into one sum from then on.
+    """
+
+    rows: dict[Label, Tensor] = field(default_factory=dict)  # (n_c, d) each
+    folded: GramSums | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows kept."""
+        return sum(len(rows) for rows in self.rows.values())
+
+    def add(self, label: Label, rows: Tensor) -> Evidence:
+        """Return the evidence with more rows of a class."""
+        known = self.rows.get(label)
+        joined = rows if known is None else torch.cat([known, rows])
+        return replace(self, rows={**self.rows, label: joined})
+
+    def without(self, labels: set[Label]) -> Evidence:
+        """Return the evidence that never had these classes; impossible for rows that are part of a sum."""
+        summed = labels & set(self.folded.targets if self.folded else ())
+        if summed:
+            raise InputError(
+                f"cannot forget {min(summed, key=str)!r}: its features are part of a sum over more samples than "
+                "there are random features; fit a new head without it, or raise n_projections"
+            )
+        return replace(self, rows={label: rows for label, rows in self.rows.items() if label not in labels})
+
+
+def _batched(blocks: Iterable[RowBlock], rows_at_once: int) -> Iterable[list[RowBlock]]:
+    group: list[RowBlock] = []
+    for block in blocks:
+        for part in _split(block, rows_at_once):
+            if group and sum(b.count for b in group) + part.count > rows_at_once:
+                yield group
+                group = []
+            group.append(part)
+    if group:
+        yield group
+
+
+def _split(block: RowBlock, rows_at_once: int) -> list[RowBlock]:
+    if block.count <= rows_at_once:
+        return [block]
+    parts: tuple[Tensor, ...] = torch.split(block.rows(), rows_at_once)
+    return [replace(block, count=len(part), rows=given(part)) for part in parts]

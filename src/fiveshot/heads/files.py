@@ -1,0 +1,113 @@
+"""Save and load a fitted head: one safetensors file, no pickle; predictions after loading are the same bits."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fiveshot import __version__
+from fiveshot.errors import InputError, StorageError
+from fiveshot.heads.fecam import FeCAM
+from fiveshot.heads.head import FewShotHead
+from fiveshot.heads.memory import Memory
+from fiveshot.heads.ncm import NCM
+from fiveshot.heads.ranpac import RanPAC
+from fiveshot.heads.sampling import Sampling
+from fiveshot.statistics import NO_CLASSES, Calibration, ClassStatistics, ClassSummary
+from fiveshot.statistics.labels import python_labels
+from fiveshot.storage import read_tensors, write_tensors
+
+KIND, VERSION = "head", 1
+HEADS: dict[str, type[FewShotHead]] = {"NCM": NCM, "FeCAM": FeCAM, "RanPAC": RanPAC}
+VALUES: dict[str, Any] = {"Calibration": Calibration, "Sampling": Sampling}
+
+
+def save_head(head: FewShotHead, path: str | os.PathLike[str]) -> None:
+    """Write a fitted head to one file, atomically."""
+    if not hasattr(head, "memory_"):
+        raise InputError(f"{type(head).__name__} has learned nothing yet; fit it before saving")
+    tensors, memory = {}, {}
+    for part in ("base", "new"):
+        statistics: ClassStatistics = getattr(head.memory_, part)
+        tensors.update(_statistics_tensors(part, statistics))
+        memory[part] = python_labels(statistics.labels)
+    extra_tensors, extra = head._extra_state()
+    meta = {
+        "fiveshot": __version__,
+        "head": type(head).__name__,
+        "parameters": {key: _plain(value) for key, value in head.get_params(deep=False).items()},
+        "features": {
+            "count": int(head.n_features_in_),
+            "names": [str(name) for name in getattr(head, "feature_names_in_", ())],
+        },
+        "labels": memory,
+        "extra": extra,
+    }
+    write_tensors(path, {**tensors, **extra_tensors}, kind=KIND, version=VERSION, meta=meta)
+
+
+def load_head(path: str | os.PathLike[str], *, device: str | torch.device | None = None) -> FewShotHead:
+    """Read a head that :func:`save_head` wrote; ``device`` places it elsewhere than it was saved from."""
+    file = read_tensors(path, kind=KIND, version=VERSION)
+    try:
+        return _restored(file.tensors, file.meta, device)
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError, RuntimeError) as error:
+        raise StorageError(f"{path} does not hold a complete head ({error!r}); get a fresh copy of it") from error
+
+
+def _restored(tensors: dict[str, Tensor], meta: dict[str, Any], device: str | torch.device | None) -> FewShotHead:
+    head = HEADS[meta["head"]](**{key: _revived(value) for key, value in meta["parameters"].items()})
+    if device is not None:
+        head.set_params(device=device)
+    place = torch.device(head.device or "cpu")
+    tensors = {name: tensor.to(place) for name, tensor in tensors.items()}
+    parts = {part: _statistics(part, tensors, meta["labels"][part]) for part in ("base", "new")}
+    memory = Memory(**parts)
+    head.n_features_in_ = int(meta["features"]["count"])
+    if meta["features"]["names"]:
+        head.feature_names_in_ = np.array(meta["features"]["names"], dtype=object)
+    head._restore(memory, tensors, meta["extra"])
+    return head
+
+
+def _statistics_tensors(part: str, statistics: ClassStatistics) -> dict[str, Tensor]:
+    if not len(statistics):
+        return {}
+    return {
+        f"{part}.counts": statistics.counts,
+        f"{part}.means": statistics.means,
+        f"{part}.ranks": torch.tensor([len(s.factor) for s in statistics.summaries]),
+        f"{part}.factors": torch.cat([s.factor for s in statistics.summaries]),  # (Σ r, d)
+    }
+
+
+def _statistics(part: str, tensors: dict[str, Tensor], labels: list[Any]) -> ClassStatistics:
+    if not labels:
+        return NO_CLASSES
+    counts, means = tensors[f"{part}.counts"].tolist(), tensors[f"{part}.means"]
+    factors: tuple[Tensor, ...] = torch.split(tensors[f"{part}.factors"], tensors[f"{part}.ranks"].tolist())
+    summaries = (ClassSummary(*values) for values in zip(counts, means, factors, strict=True))
+    statistics = ClassStatistics(np.array(labels), tuple(summaries))
+    if len(statistics) != len(labels) or list(labels) != sorted(labels):
+        raise StorageError(f"the {part} classes are damaged: {len(labels)} labels, {len(statistics)} statistics")
+    return statistics
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {"type": type(value).__name__, **dataclasses.asdict(value)}
+    if isinstance(value, torch.device):
+        return str(value)
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _revived(value: Any) -> Any:
+    if isinstance(value, dict):
+        fields = dict(value)
+        return VALUES[fields.pop("type")](**fields)
+    return tuple(value) if isinstance(value, list) else value

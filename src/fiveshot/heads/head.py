@@ -1,0 +1,151 @@
+"""The contract of all heads: sessions in, one score function, everything a user asks for derived from it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Self
+
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from fiveshot.errors import InputError
+from fiveshot.heads.inputs import as_features, as_session_labels
+from fiveshot.heads.memory import Memory, as_label_list
+from fiveshot.statistics import ClassStatistics, class_statistics
+from fiveshot.statistics.labels import Label, Labels, python_labels
+
+ROWS_AT_ONCE = 8192  # scores are computed for so many samples at a time, which bounds the memory
+
+
+class FewShotHead(ClassifierMixin, BaseEstimator):
+    """A classifier that learns classes session by session from feature vectors.
+
+    A subclass stores its parameters and says three things: how it derives its model from the memory
+    (``_derive``), how it scores samples against classes (``_class_scores``), and which object a class's
+    scores depend on (``_class_tokens``; the same object means the same scores).
+    """
+
+    temperature: float
+    device: str | torch.device | None
+    memory_: Memory
+    model_: Any
+    classes_: Labels
+
+    @abstractmethod
+    def _derive(self, memory: Memory, X: Tensor, y: Labels, previous: Any) -> Any:
+        """Return the model of ``memory``, which has just learned X and y (both empty after forgetting)."""
+
+    @abstractmethod
+    def _class_scores(self, X: Tensor, labels: list[Label]) -> Tensor:
+        """Return scores, (n_samples, len(labels)); the highest wins."""
+
+    @abstractmethod
+    def _class_tokens(self) -> Mapping[Label, object]:
+        """Return for each class the object that its scores depend on."""
+
+    def fit(self, X: ArrayLike | Tensor, y: ArrayLike | Tensor) -> Self:
+        """Learn the base session, forgetting everything before."""
+        with self._unchanged_on_error():
+            return self._learn(as_features(self, X, reset=True), y, None, Memory(), None)
+
+    def partial_fit(self, X: ArrayLike | Tensor, y: ArrayLike | Tensor, classes: ArrayLike | None = None) -> Self:
+        """Learn a session: the first is the base session, later ones bring new classes or more samples.
+
+        ``classes`` is optional. Given, it announces the classes of this session, and one without a sample is
+        an error.
+        """
+        with self._unchanged_on_error():
+            fitted = hasattr(self, "memory_")
+            features = as_features(self, X, reset=not fitted)
+            memory, model = (self.memory_, self.model_) if fitted else (Memory(), None)
+            return self._learn(features, y, classes, memory, model)
+
+    def forget(self, labels: Label | Iterable[Label]) -> Self:
+        """Remove one class, or several: afterwards the head equals one that never saw them."""
+        check_is_fitted(self)
+        with self._unchanged_on_error():
+            memory = self.memory_.forget(as_label_list(labels))
+            empty = memory.base.means[:0]
+            return self._adopt(memory, self._derive(memory, empty, memory.labels[:0], self.model_))
+
+    @property
+    def statistics_(self) -> ClassStatistics:
+        """Raw statistics of all classes."""
+        return self.memory_.statistics
+
+    @property
+    def base_classes_(self) -> Labels:
+        """The classes of the base session."""
+        return self.memory_.base.labels
+
+    def class_scores(self, X: ArrayLike | Tensor) -> NDArray[Any]:
+        """Return the score of each class, (n_samples, n_classes), in the order of ``classes_``."""
+        scores: NDArray[Any] = self._scores(X).cpu().numpy()
+        return scores
+
+    def decision_function(self, X: ArrayLike | Tensor) -> NDArray[Any]:
+        """Return scores as scikit-learn defines them: with two classes, one number for the second."""
+        scores = self.class_scores(X)
+        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+
+    def predict(self, X: ArrayLike | Tensor) -> Labels:
+        """Return the label of the highest score."""
+        winner: Labels = self._scores(X).argmax(dim=1).cpu().numpy()
+        return self.classes_[winner]
+
+    def predict_proba(self, X: ArrayLike | Tensor) -> NDArray[Any]:
+        """Return softmax(score / temperature); consistent with ``predict``, not calibrated."""
+        probabilities: NDArray[Any] = torch.softmax(self._scores(X) / self.temperature, dim=1).cpu().numpy()
+        return probabilities
+
+    def _scores(self, X: ArrayLike | Tensor) -> Tensor:
+        check_is_fitted(self)
+        features = self._placed(as_features(self, X, reset=False))
+        labels = python_labels(self.classes_)
+        return torch.cat([self._class_scores(part, labels) for part in torch.split(features, ROWS_AT_ONCE)])
+
+    def _learn(self, X: Tensor, y: Any, classes: ArrayLike | None, memory: Memory, model: Any) -> Self:
+        if self.temperature <= 0:
+            raise InputError(f"temperature must be positive, got {self.temperature}; the default is 1/16")
+        known = memory.base.labels
+        labels = as_session_labels(self, y, n_samples=len(X), known=known, classes=classes)
+        X = X.to(device=self.device) if not len(known) else X.to(memory.base.means)
+        memory = memory.learn(class_statistics(X, labels))
+        return self._adopt(memory, self._derive(memory, X, labels, model))
+
+    def _adopt(self, memory: Memory, model: Any) -> Self:
+        self.memory_, self.model_, self.classes_ = memory, model, memory.labels
+        return self
+
+    def _extra_state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return what a file must hold beside the memory: tensors and JSON values."""
+        return {}, {}
+
+    def _restore(self, memory: Memory, tensors: dict[str, Tensor], extra: dict[str, Any]) -> None:
+        """Take up the state that was saved."""
+        empty = memory.base.means[:0]
+        self._adopt(memory, self._derive(memory, empty, memory.labels[:0], None))
+
+    def _placed(self, X: Tensor) -> Tensor:
+        return X.to(self.memory_.base.means)
+
+    @contextmanager
+    def _unchanged_on_error(self) -> Iterator[None]:
+        # Everything learned is an immutable value, so the old attributes are the old state.
+        before = dict(self.__dict__)
+        try:
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+
+def unit_rows(X: Tensor) -> Tensor:
+    """Return rows scaled to length one; a zero row stays zero."""
+    return torch.nn.functional.normalize(X, dim=-1)

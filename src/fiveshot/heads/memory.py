@@ -1,0 +1,96 @@
+"""What a head remembers: raw statistics of the base classes and, apart from them, of the new ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from fiveshot.errors import InputError
+from fiveshot.statistics import NO_CLASSES, ClassStatistics, ClassSummary
+from fiveshot.statistics.class_statistics import unknown_class
+from fiveshot.statistics.labels import Label, Labels, python_label, python_labels
+
+Model = TypeVar("Model")
+
+
+@dataclass(frozen=True, eq=False)
+class Memory:
+    """Raw statistics in two parts. Calibration reads the first and writes neither."""
+
+    base: ClassStatistics = NO_CLASSES
+    new: ClassStatistics = NO_CLASSES
+
+    @property
+    def labels(self) -> Labels:
+        """All classes, sorted."""
+        return self.statistics.labels
+
+    @property
+    def statistics(self) -> ClassStatistics:
+        """Raw statistics of all classes."""
+        return self.base.merge(self.new)
+
+    def __iter__(self) -> Iterator[tuple[Label, ClassSummary, bool]]:
+        """Yield (label, raw statistics, whether the class is new), in the order of the labels."""
+        statistics = self.statistics
+        for label, summary in zip(python_labels(statistics.labels), statistics.summaries, strict=True):
+            yield label, summary, label in self.new
+
+    def learn(self, session: ClassStatistics) -> Memory:
+        """Return the memory after a session; the first one is the base session."""
+        if not len(self.base):
+            return Memory(base=session)
+        of_base = [label for label in python_labels(session.labels) if label in self.base]
+        base = self.base.merge(session.restrict(of_base)) if of_base else self.base
+        return Memory(base, self.new.merge(session.drop(of_base)))
+
+    def forget(self, labels: Iterable[Label]) -> Memory:
+        """Return the memory that never saw these classes."""
+        labels = [python_label(label) for label in labels]
+        for label in labels:
+            if label not in self.base and label not in self.new:
+                raise unknown_class(label, self.labels)
+        of_base = [label for label in labels if label in self.base]
+        of_new = [label for label in labels if label in self.new]
+        if len(self.base) and len(of_base) == len(self.base):
+            raise InputError(f"cannot forget {of_base[0]!r}: no base class would be left; fit a new head instead")
+        base = self.base.drop(of_base) if of_base else self.base
+        return Memory(base, self.new.drop(of_new) if of_new else self.new)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassModels(Generic[Model]):
+    """One derived model per class, and the memory they were derived from."""
+
+    memory: Memory
+    models: dict[Label, Model]
+
+    def of(self, labels: Iterable[Label]) -> list[Model]:
+        """Return the models of these classes."""
+        return [self.models[label] for label in labels]
+
+
+def derive_models(
+    memory: Memory,
+    derive: Callable[[ClassSummary, bool], Model],
+    previous: ClassModels[Model] | None,
+) -> ClassModels[Model]:
+    """Derive a model for each class, keeping those whose statistics (for new ones, base too) are unchanged."""
+    before = previous.memory if previous is not None else Memory()
+    same_base = before.base is memory.base
+    models = {}
+    for label, summary, is_new in memory:
+        known = before.new if is_new else before.base
+        unchanged = label in known and known[label] is summary and (same_base or not is_new)
+        models[label] = previous.models[label] if previous and unchanged else derive(summary, is_new)
+    return ClassModels(memory, models)
+
+
+def as_label_list(labels: Label | Iterable[Label]) -> list[Label]:
+    """Return one label, or several, as a list of plain values."""
+    if isinstance(labels, str | int | np.generic):
+        return [python_label(labels)]
+    return [python_label(label) for label in labels]

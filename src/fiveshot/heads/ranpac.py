@@ -1,0 +1,284 @@
+"""RanPAC: ridge regression on random features; with Gaussian samples RanPAC*, with calibrated ones C-RanPAC."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fiveshot.errors import InputError, unknown_name
+from fiveshot.heads.evidence import Evidence, GramCache, GramSums, RowBlock, given
+from fiveshot.heads.head import FewShotHead, unit_rows
+from fiveshot.heads.memory import ClassModels, Memory, derive_models
+from fiveshot.heads.ridge import ROWS_AT_ONCE, best_lambda, dual_weights, solve_ridge
+from fiveshot.heads.sampling import (
+    RandomFeatures,
+    Sampling,
+    derived_seed,
+    draw_samples,
+    random_features,
+    stratified_split,
+)
+from fiveshot.statistics import Calibration, ClassSummary, calibrate
+from fiveshot.statistics.labels import Label, Labels, python_labels
+
+Scoring = Literal["cosine", "linear"]
+Mass = Literal["samples", "balanced"]
+LAMBDAS = tuple(10.0**k for k in range(-1, 9))
+SCORED_AT_ONCE = 2048  # samples mapped to random features at a time
+
+
+@dataclass(frozen=True, eq=False)
+class RidgeModel:
+    """The regression after a session, and what the next session needs to go on from it."""
+
+    feature_map: RandomFeatures
+    lam: float
+    lambda_rows: dict[Label, int]  # rows of each base class that λ was chosen on
+    mass: float  # rows of a base class on average: the mass of every class when it is balanced
+    evidence: Evidence
+    tokens: ClassModels[object]
+    weights: Tensor  # (n_classes, M)
+    cache: GramCache
+
+
+class RanPAC(FewShotHead):
+    """Ridge regression from random features of the sample to its class.
+
+    >>> head = RanPAC(n_projections=64).fit([[0.0, 1.0], [0.1, 1.0], [1.0, 0.0], [1.0, 0.1]], ["a", "a", "b", "b"])
+    >>> head.predict([[0.2, 1.0]]).tolist()
+    ['a']
+
+    Parameters: ``n_projections`` random features, M in the paper; ``sampling`` replaces the features of new
+    classes by Gaussian samples and ``calibration`` calibrates their Gaussians first; ``scoring`` is
+    ``"cosine"`` (each class's weights scaled to length one, as published) or ``"linear"`` (the text);
+    ``mass="balanced"`` weighs each class the same however many rows it has; ``lambdas`` are tried on 20 % of
+    the base session, then the best is kept.
+    """
+
+    model_: RidgeModel
+
+    def __init__(
+        self,
+        n_projections: int = 10_000,
+        *,
+        calibration: Calibration | None = None,
+        sampling: Sampling | None = None,
+        scoring: Scoring = "cosine",
+        mass: Mass = "samples",
+        lambdas: Sequence[float] = LAMBDAS,
+        random_state: int = 0,
+        temperature: float = 1 / 16,
+        device: str | torch.device | None = None,
+    ) -> None:
+        self.n_projections = n_projections
+        self.calibration = calibration
+        self.sampling = sampling
+        self.scoring = scoring
+        self.mass = mass
+        self.lambdas = lambdas
+        self.random_state = random_state
+        self.temperature = temperature
+        self.device = device
+
+    @property
+    def lambda_(self) -> float:
+        """The regularisation chosen on the base session."""
+        return self.model_.lam
+
+    def _derive(self, memory: Memory, X: Tensor, y: Labels, previous: RidgeModel | None) -> RidgeModel:
+        self._check_parameters()
+        if previous is None:
+            evidence = self._learned(Evidence(), memory, X, y)
+            feature_map = random_features(X.shape[1], self.n_projections, seed=self._seed, like=X)
+            lambda_rows = {label: len(rows) for label, rows in evidence.rows.items()}
+        else:
+            feature_map = previous.feature_map
+            gone = set(previous.tokens.models) - set(python_labels(memory.labels))
+            evidence = self._learned(previous.evidence.without(gone), memory, X, y)
+            lambda_rows = {label: n for label, n in previous.lambda_rows.items() if label not in gone}
+        if previous is not None and len(lambda_rows) == len(previous.lambda_rows):
+            lam, mass = previous.lam, previous.mass
+        else:
+            lam, mass = self._select_lambda(evidence, lambda_rows, feature_map)
+        tokens = derive_models(memory, lambda _, __: object(), previous.tokens if previous else None)
+        evidence = self._folded(evidence, feature_map, mass)
+        cache = previous.cache if previous else GramCache()
+        weights, cache = self._solve(
+            self._blocks(memory, evidence, tokens, mass), evidence, feature_map, lam, cache
+        )
+        return RidgeModel(feature_map, lam, lambda_rows, mass, evidence, tokens, weights, cache)
+
+    def _extra_state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        model = self.model_
+        tensors = {"projection": model.feature_map.projection, "weights": model.weights}
+        rows, folded = model.evidence.rows, model.evidence.folded
+        if rows:
+            tensors["rows"] = torch.cat(list(rows.values()))
+        if folded:
+            tensors["folded.gram"] = folded.gram
+            tensors["folded.targets"] = torch.stack(list(folded.targets.values()))
+        return tensors, {
+            "lambda": model.lam,
+            "mass": model.mass,
+            "lambda_rows": list(model.lambda_rows.items()),
+            "rows": [(label, len(part)) for label, part in rows.items()],
+            "folded": list(folded.targets) if folded else None,
+        }
+
+    def _restore(self, memory: Memory, tensors: dict[str, Tensor], extra: dict[str, Any]) -> None:
+        labels, counts = [label for label, _ in extra["rows"]], [count for _, count in extra["rows"]]
+        rows = dict(zip(labels, torch.split(tensors["rows"], counts), strict=True)) if labels else {}
+        folded = None
+        if extra["folded"] is not None:
+            folded = GramSums(
+                tensors["folded.gram"], dict(zip(extra["folded"], tensors["folded.targets"], strict=True))
+            )
+        model = RidgeModel(
+            feature_map=RandomFeatures(tensors["projection"]),
+            lam=extra["lambda"],
+            lambda_rows=dict(extra["lambda_rows"]),
+            mass=extra["mass"],
+            evidence=Evidence(rows, folded),
+            tokens=derive_models(memory, lambda _, __: object(), None),
+            weights=tensors["weights"],
+            cache=GramCache(),
+        )
+        self._adopt(memory, model)
+
+    def _class_tokens(self) -> Mapping[Label, object]:
+        return dict.fromkeys(python_labels(self.classes_), self.model_)
+
+    def _class_scores(self, X: Tensor, labels: list[Label]) -> Tensor:
+        columns = np.searchsorted(self.classes_, labels)
+        weights = self.model_.weights[torch.as_tensor(columns, device=X.device)]
+        if self.scoring == "cosine":
+            weights = unit_rows(weights)
+        parts = []
+        for part in torch.split(X, SCORED_AT_ONCE):
+            mapped = self.model_.feature_map(part)
+            parts.append((unit_rows(mapped) if self.scoring == "cosine" else mapped) @ weights.T)
+        return torch.cat(parts)
+
+    @property
+    def _seed(self) -> int:
+        return int(self.random_state)
+
+    def _is_sampled(self, is_new: bool) -> bool:
+        return self.sampling is not None and (is_new or self.sampling.classes == "all")
+
+    def _learned(self, evidence: Evidence, memory: Memory, X: Tensor, y: Labels) -> Evidence:
+        for label in python_labels(np.unique(y)):
+            if label in memory.base or not self._is_sampled(is_new=True):
+                evidence = evidence.add(label, X[torch.as_tensor(y == label, device=X.device)])
+                self._refuse_rebalancing(evidence, label)
+        return evidence
+
+    def _refuse_rebalancing(self, evidence: Evidence, label: Label) -> None:
+        if self.mass == "balanced" and evidence.folded and label in evidence.folded.targets:
+            raise InputError(
+                f"cannot add samples to {label!r}: it is part of a sum in which its weight is fixed "
+                "(mass='balanced'); fit a new head with all its samples, or raise n_projections"
+            )
+
+    def _select_lambda(
+        self, evidence: Evidence, lambda_rows: Mapping[Label, int], feature_map: RandomFeatures
+    ) -> tuple[float, float]:
+        """Choose λ on the rows of the base session; return it and the mean number of rows per class."""
+        rows = [evidence.rows[label][:n] for label, n in lambda_rows.items()]
+        counts = [len(part) for part in rows]
+        codes = np.repeat(np.arange(len(rows)), counts)
+        mass = len(codes) / len(rows)
+        features = torch.cat(rows)
+        targets = torch.nn.functional.one_hot(torch.as_tensor(codes), len(rows)).to(features)
+        roots = torch.tensor([self._weight(mass, n) ** 0.5 for n in counts]).to(features)
+        roots = roots[torch.as_tensor(codes, device=features.device)][:, None]
+        train, held_out = stratified_split(codes, held_out=0.2, seed=self._seed)
+        # max(0, x W) is homogeneous: weighting a sample before the map weights its mapped row.
+        lam = best_lambda(
+            features * roots, targets * roots, feature_map, train=train, held_out=held_out, lambdas=self.lambdas
+        )
+        return lam, mass
+
+    def _weight(self, mass: float, count: int) -> float:
+        return mass / count if self.mass == "balanced" else 1.0
+
+    def _folded(self, evidence: Evidence, feature_map: RandomFeatures, mass: float) -> Evidence:
+        if evidence.n_rows < self.n_projections or self._is_sampled(is_new=False):
+            return evidence
+        sums = evidence.folded.copy() if evidence.folded else self._no_sums(feature_map)
+        blocks = [
+            RowBlock(label, None, len(rows), self._weight(mass, len(rows)), given(rows))
+            for label, rows in sorted(evidence.rows.items())
+        ]
+        sums.add_(blocks, feature_map, ROWS_AT_ONCE)
+        sums.tokens.clear()  # they are there for good; what is added later is told apart by its token
+        return Evidence({}, sums)
+
+    def _blocks(
+        self, memory: Memory, evidence: Evidence, tokens: ClassModels[object], mass: float
+    ) -> list[RowBlock]:
+        blocks = []
+        for label, summary, is_new in memory:
+            token = tokens.models[label]
+            if self._is_sampled(is_new):
+                count = self.sampling.per_class if self.sampling else 0
+                rows = partial(self._samples, label, summary, is_new, memory)
+                blocks.append(RowBlock(label, token, count, self._weight(mass, count), rows))
+            elif label in evidence.rows:
+                kept = evidence.rows[label]
+                weight = self._weight(mass, len(kept))
+                blocks.append(RowBlock(label, token, len(kept), weight, given(kept)))
+        return blocks
+
+    def _samples(self, label: Label, summary: ClassSummary, is_new: bool, memory: Memory) -> Tensor:
+        gaussian = calibrate(summary, memory.base, self.calibration if is_new else None)
+        count = self.sampling.per_class if self.sampling else 0
+        return draw_samples(gaussian, count, seed=derived_seed(self._seed, label))
+
+    def _solve(
+        self,
+        blocks: list[RowBlock],
+        evidence: Evidence,
+        feature_map: RandomFeatures,
+        lam: float,
+        cache: GramCache,
+    ) -> tuple[Tensor, GramCache]:
+        n_rows = sum(block.count for block in blocks)
+        if evidence.folded is None and n_rows < self.n_projections:
+            return _dual_solution(blocks, feature_map, lam), GramCache()
+        sums = cache.take(blocks)
+        if sums is None:
+            sums = evidence.folded.copy() if evidence.folded else self._no_sums(feature_map)
+        sums.add_([block for block in blocks if block.label not in sums.tokens], feature_map, ROWS_AT_ONCE)
+        targets = torch.stack([sums.targets[label] for label in sorted(sums.targets)])
+        return solve_ridge(sums.gram, targets, lam), GramCache(sums)
+
+    def _no_sums(self, feature_map: RandomFeatures) -> GramSums:
+        width = feature_map.projection.shape[1]
+        return GramSums(feature_map.projection.new_zeros(width, width), {})
+
+    def _check_parameters(self) -> None:
+        if self.n_projections < 1:
+            raise InputError(f"n_projections must be at least 1, got {self.n_projections}; the paper uses 10,000")
+        if not len(self.lambdas) or min(self.lambdas) <= 0:
+            raise InputError(f"lambdas must be positive numbers, got {self.lambdas!r}; for example (1.0, 10.0)")
+        if self.scoring not in get_args(Scoring):
+            raise unknown_name("scoring", self.scoring, get_args(Scoring))
+        if self.mass not in get_args(Mass):
+            raise unknown_name("mass", self.mass, get_args(Mass))
+
+
+def _dual_solution(blocks: list[RowBlock], feature_map: RandomFeatures, lam: float) -> Tensor:
+    rows = [feature_map(block.rows()).mul_(block.weight**0.5) for block in blocks]
+    targets = rows[0].new_zeros(sum(map(len, rows)), len(rows))  # (n, C)
+    start = 0
+    for column, (block, part) in enumerate(zip(blocks, rows, strict=True)):
+        targets[start : start + len(part), column] = block.weight**0.5
+        start += len(part)
+    return dual_weights(torch.cat(rows), targets, lam)

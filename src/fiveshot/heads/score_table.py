@@ -1,0 +1,57 @@
+"""Scores of one set of samples, kept from session to session: only what changed is computed again."""
+
+from __future__ import annotations
+
+import torch
+from numpy.typing import ArrayLike
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from fiveshot.heads.head import ROWS_AT_ONCE, FewShotHead
+from fiveshot.heads.inputs import as_features
+from fiveshot.statistics.labels import Label, Labels, python_labels
+
+
+class ScoreTable:
+    """Evaluates a head on the same samples after every session.
+
+    In NCM and FeCAM a class's scores do not depend on other classes, so an old class costs nothing when new
+    ones arrive; in RanPAC every session changes all of them.
+
+    >>> from fiveshot.heads.ncm import NCM
+    >>> head = NCM().fit([[1.0, 0.0], [0.0, 1.0]], ["a", "b"])
+    >>> table = ScoreTable(head, [[0.9, 0.2], [0.7, 0.7]])
+    >>> table.predict().tolist(), table.computed
+    (['a', 'a'], 2)
+    >>> _ = head.partial_fit([[0.5, 0.5]], ["c"])
+    >>> table.predict().tolist(), table.computed
+    (['a', 'c'], 3)
+    """
+
+    def __init__(self, head: FewShotHead, X: ArrayLike | Tensor) -> None:
+        check_is_fitted(head)
+        self.head = head
+        self.computed = 0  # class columns computed so far
+        self._X = as_features(head, X, reset=False).to(head.memory_.base.means)
+        self._base: object = None
+        self._columns: dict[Label, tuple[object, Tensor]] = {}
+
+    def scores(self) -> Tensor:
+        """Return the scores of all samples and all classes known now, (n_samples, n_classes)."""
+        tokens = self.head._class_tokens()
+        if self._base is not self.head.memory_.base:  # distances are taken from an origin among the base classes
+            self._base, self._columns = self.head.memory_.base, {}
+        kept = {label: self._columns.get(label) for label in tokens}
+        stale = [label for label, column in kept.items() if column is None or column[0] is not tokens[label]]
+        if stale:
+            parts = [self.head._class_scores(part, stale) for part in torch.split(self._X, ROWS_AT_ONCE)]
+            fresh = torch.cat(parts)
+            self.computed += len(stale)
+            self._columns.update({label: (tokens[label], fresh[:, i].clone()) for i, label in enumerate(stale)})
+        self._columns = {label: self._columns[label] for label in python_labels(self.head.classes_)}
+        return torch.stack([column for _, column in self._columns.values()], dim=1)
+
+    def predict(self) -> Labels:
+        """Return the predicted label of every sample, as ``head.predict`` would."""
+        winner: Labels = self.scores().argmax(dim=1).cpu().numpy()
+        return self.head.classes_[winner]

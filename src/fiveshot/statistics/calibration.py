@@ -1,0 +1,115 @@
+"""Calibration of a new class by the base classes it resembles: equations (1) to (4) of the paper.
+
+A class seen five times has a noisy mean and a covariance of rank four. The many-shot base classes near it
+have good ones. Each function takes the raw statistics of *one* new class and those of the base classes, so
+the result depends on nothing else: not on other new classes, not on the order in which they came.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from fiveshot.errors import InputError, unknown_name
+from fiveshot.statistics.class_statistics import ClassStatistics, ClassSummary
+
+Similarity = Literal["cosine", "dot"]
+Prototypes = Literal["raw", "unit"]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How strongly, and by which base classes, a new class is calibrated.
+
+    ``alpha`` keeps that share of the class's own mean; 1 leaves the mean alone. ``beta`` scales the sum of
+    its own and the borrowed covariance; ``None`` leaves the covariance alone. ``similarity="cosine"`` is the
+    paper's text, ``"dot"`` the published C-RanPAC. ``prototypes="unit"`` mixes unit vectors and normalises
+    the borrowed one again, as the published TEEN and C-FeCAM do.
+    """
+
+    alpha: float = 0.9
+    beta: float | None = 1.0
+    tau: float = 16.0
+    similarity: Similarity = "cosine"
+    prototypes: Prototypes = "raw"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha <= 1:
+            raise InputError(f"alpha must lie in [0, 1], got {self.alpha}; the paper uses 0.9")
+        if self.beta is not None and self.beta < 0:
+            raise InputError(f"beta must not be negative, got {self.beta}; None leaves covariances alone")
+        if self.similarity not in get_args(Similarity):
+            raise unknown_name("similarity", self.similarity, get_args(Similarity))
+        if self.prototypes not in get_args(Prototypes):
+            raise unknown_name("kind of prototypes", self.prototypes, get_args(Prototypes))
+
+
+@dataclass(frozen=True, eq=False)
+class ClassGaussian:
+    """A mean and a factored covariance: what a head needs of a class."""
+
+    mean: Tensor  # (d,)
+    factor: Tensor  # (r, d) with factorᵀ · factor = covariance
+
+
+def similarity_weights(
+    mean: Tensor, base_means: Tensor, *, tau: float = 16.0, similarity: Similarity = "cosine"
+) -> Tensor:
+    """Equations (1) and (2): softmax over the base classes of τ · similarity. Shapes (d,), (B, d) → (B,).
+
+    >>> similarity_weights(torch.tensor([1.0, 0.0]), torch.eye(2), tau=1.0)
+    tensor([0.7311, 0.2689])
+    """
+    if similarity == "cosine":
+        mean, base_means = normalize(mean, dim=0), normalize(base_means, dim=1)
+    return torch.softmax(tau * (base_means @ mean), dim=0)
+
+
+def calibrated_mean(mean: Tensor, base_means: Tensor, weights: Tensor, *, alpha: float) -> Tensor:
+    """Equation (3): α μₙ + (1 − α) Σ_b w_b μ_b. Shapes (d,), (B, d), (B,) → (d,)."""
+    return alpha * mean + (1 - alpha) * (weights @ base_means)
+
+
+def calibrated_factor(
+    factor: Tensor, base_factors: Tensor, owners: Tensor, weights: Tensor, *, beta: float
+) -> Tensor:
+    """Equation (4), β (Σₙ + Σ_b w_b Σ_b), in factored form: the factors stacked, each scaled by √w.
+
+    ``base_factors`` holds the factors of all base classes one below the other, (R, d), and ``owners`` the base
+    class of each row, (R,). Rows of weight zero (a softmax underflows) are left out; they would add nothing.
+    """
+    row_weights = weights[owners]
+    if not row_weights.all():
+        base_factors, row_weights = base_factors[row_weights > 0], row_weights[row_weights > 0]
+    borrowed = base_factors * (beta * row_weights).sqrt()[:, None]
+    return torch.cat([math.sqrt(beta) * factor, borrowed])  # (r + R, d)
+
+
+def calibrate(summary: ClassSummary, base: ClassStatistics, calibration: Calibration | None) -> ClassGaussian:
+    """Return the mean and covariance a head uses for a new class, from its raw statistics."""
+    mean, weights = calibrate_mean(summary, base, calibration)
+    factor = summary.covariance_factor
+    if calibration is not None and calibration.beta is not None and len(base):
+        factor = calibrated_factor(factor, *base.stacked_factors, weights, beta=calibration.beta)
+    return ClassGaussian(mean, factor)
+
+
+def calibrate_mean(
+    summary: ClassSummary, base: ClassStatistics, calibration: Calibration | None
+) -> tuple[Tensor, Tensor]:
+    """Return the mean of a new class as a head uses it, (d,), and the weights of the base classes, (B,)."""
+    if calibration is None or not len(base):
+        return summary.mean, summary.mean.new_zeros(len(base))
+    mean, base_means = summary.mean, base.means
+    if calibration.prototypes == "unit":
+        mean, base_means = normalize(mean, dim=0), normalize(base_means, dim=1)
+    weights = similarity_weights(mean, base_means, tau=calibration.tau, similarity=calibration.similarity)
+    if calibration.prototypes == "unit":
+        borrowed = normalize(weights @ base_means, dim=0)
+        return calibration.alpha * mean + (1 - calibration.alpha) * borrowed, weights
+    return calibrated_mean(mean, base_means, weights, alpha=calibration.alpha), weights
