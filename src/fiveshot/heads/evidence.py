@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fiveshot.errors import InputError
-from fiveshot.heads.ridge import FeatureMap, add_gram_
+from fiveshot.heads.ridge import ROWS_AT_ONCE, FeatureMap, add_gram_
 from fiveshot.statistics.labels import Label
 
 
@@ -41,15 +41,16 @@ class GramSums:
         """Return sums that can be added to without changing these."""
         return GramSums(self.gram.clone(), dict(self.targets), dict(self.tokens))
 
-    def add_(self, blocks: Iterable[RowBlock], feature_map: FeatureMap, rows_at_once: int) -> None:
+    def add_(self, blocks: Iterable[RowBlock], feature_map: FeatureMap) -> None:
         """Add blocks in place, several at a time."""
-        for group in _batched(blocks, rows_at_once):
-            parts = [feature_map(block.rows()).mul_(block.weight**0.5) for block in group]
-            for block, part in zip(group, parts, strict=True):
+        for group in _batched(blocks, ROWS_AT_ONCE):
+            rows = self.gram.new_empty(sum(block.count for block in group), len(self.gram))
+            for block, part in zip(group, torch.split(rows, [block.count for block in group]), strict=True):
+                torch.mul(feature_map(block.rows()), block.weight**0.5, out=part)
                 own = part.sum(dim=0).mul_(block.weight**0.5)
                 self.targets[block.label] = self.targets.get(block.label, 0) + own
                 self.tokens[block.label] = block.token
-            add_gram_(self.gram, torch.cat(parts) if len(parts) > 1 else parts[0])
+            add_gram_(self.gram, rows)
 
 
 @dataclass(eq=False)
@@ -57,11 +58,12 @@ class GramCache:
     """Running sums that one model hands to the next. Taken out while they change: a failure leaves none."""
 
     sums: GramSums | None = None
+    start: GramSums | None = None  # the folded sums they were started from
 
-    def take(self, blocks: Iterable[RowBlock]) -> GramSums | None:
+    def take(self, blocks: Iterable[RowBlock], start: GramSums | None) -> GramSums | None:
         """Return the sums and empty the cache, if all that is in them is still wanted; else nothing."""
         sums, self.sums = self.sums, None
-        if sums is None:
+        if sums is None or self.start is not start:
             return None
         wanted = {block.label: block.token for block in blocks}
         still = all(wanted.get(label) is token for label, token in sums.tokens.items())
@@ -99,6 +101,25 @@ class Evidence:
                 "there are random features; fit a new head without it, or raise n_projections"
             )
         return replace(self, rows={label: rows for label, rows in self.rows.items() if label not in labels})
+
+    def fold(self, weight: Callable[[int], float], feature_map: FeatureMap) -> Evidence:
+        """Return the evidence with all rows summed; ``weight`` tells a row's weight from its class's count."""
+        sums = self.sums(feature_map)
+        blocks = [
+            RowBlock(label, None, len(rows), weight(len(rows)), given(rows))
+            for label, rows in sorted(self.rows.items())
+        ]
+        sums.add_(blocks, feature_map)
+        sums.tokens.clear()  # they are there for good; what is added later is told apart by its token
+        return Evidence({}, sums)
+
+    def sums(self, feature_map: FeatureMap) -> GramSums:
+        """Return sums to add to: a copy of what is folded, or zero."""
+        if self.folded is not None:
+            return self.folded.copy()
+        sample = feature_map(next(iter(self.rows.values()))[:1])
+        width = sample.shape[1]
+        return GramSums(sample.new_zeros(width, width), {})
 
 
 def _batched(blocks: Iterable[RowBlock], rows_at_once: int) -> Iterable[list[RowBlock]]:

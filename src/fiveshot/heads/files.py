@@ -40,7 +40,7 @@ def save_head(head: FewShotHead, path: str | os.PathLike[str]) -> None:
     meta = {
         "fiveshot": __version__,
         "head": type(head).__name__,
-        "parameters": {key: _plain(value) for key, value in head.get_params(deep=False).items()},
+        "parameters": plain_parameters(head),
         "features": {
             "count": int(head.n_features_in_),
             "names": [str(name) for name in getattr(head, "feature_names_in_", ())],
@@ -51,11 +51,18 @@ def save_head(head: FewShotHead, path: str | os.PathLike[str]) -> None:
     write_tensors(path, {**tensors, **extra_tensors}, kind=KIND, version=VERSION, meta=meta)
 
 
+def plain_parameters(head: FewShotHead) -> dict[str, Any]:
+    """Return the parameters of a head as JSON values."""
+    return {key: _plain(value) for key, value in head.get_params(deep=False).items()}
+
+
 def load_head(path: str | os.PathLike[str], *, device: str | torch.device | None = None) -> FewShotHead:
     """Read a head that :func:`save_head` wrote; ``device`` places it elsewhere than it was saved from."""
     file = read_tensors(path, kind=KIND, version=VERSION)
     try:
         return _restored(file.tensors, file.meta, device)
+    except InputError:
+        raise
     except (KeyError, IndexError, TypeError, AttributeError, ValueError, RuntimeError) as error:
         raise StorageError(f"{path} does not hold a complete head ({error!r}); get a fresh copy of it") from error
 
@@ -65,6 +72,11 @@ def _restored(tensors: dict[str, Tensor], meta: dict[str, Any], device: str | to
     if device is not None:
         head.set_params(device=device)
     place = torch.device(head.device or "cpu")
+    if place.type == "cuda" and not torch.cuda.is_available():
+        raise InputError(
+            f"the head was saved with device={str(place)!r}, which this machine does not have; "
+            'load it with load_head(path, device="cpu")'
+        )
     tensors = {name: tensor.to(place) for name, tensor in tensors.items()}
     parts = {part: _statistics(part, tensors, meta["labels"][part]) for part in ("base", "new")}
     memory = Memory(**parts)
@@ -103,7 +115,9 @@ def _plain(value: Any) -> Any:
         return {"type": type(value).__name__, **dataclasses.asdict(value)}
     if isinstance(value, torch.device):
         return str(value)
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _revived(value: Any) -> Any:

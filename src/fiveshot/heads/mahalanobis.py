@@ -80,7 +80,7 @@ def make_metric(mean: Tensor, factor: Tensor, *, gamma: float, normalization: No
     scale = variances.sqrt() if normalization == "correlation" else torch.ones_like(variances)
     rows, d = factor.shape
     total = float(factor.square().sum())
-    if 2 * rows < d and total <= WELL_CONDITIONED * gamma:
+    if gamma > 0 and 2 * rows < d and total <= WELL_CONDITIONED * gamma:
         small = factor @ factor.T  # (r, r)
         small.diagonal().add_(gamma)
         projection = torch.linalg.solve_triangular(torch.linalg.cholesky(small), factor, upper=False)
@@ -110,7 +110,7 @@ def _low_rank_distances(X: Tensor, metrics: Sequence[LowRankMetric], origin: Ten
     ranks = torch.tensor([len(m.projection) for m in metrics], device=X.device)
     owner = torch.nn.functional.one_hot(torch.repeat_interleave(ranks), len(metrics)).to(X)  # (Σ r, k)
     explained = (X @ projections.T - offsets).square() @ owner  # (n, k)
-    gammas = torch.tensor([m.gamma for m in metrics]).to(X)
+    gammas = torch.tensor([m.gamma for m in metrics], dtype=X.dtype, device=X.device)
     return (lengths - explained) / gammas
 
 
@@ -144,6 +144,8 @@ def _cholesky(matrix: Tensor, gamma: float) -> Tensor:
 
 
 def _row_correlation_whitener(covariance: Tensor) -> Tensor:
+    if len(covariance) < 2:
+        raise InputError('normalization="rows" needs two features at least, got 1; use "correlation"')
     values, vectors = torch.linalg.eigh(torch.corrcoef(covariance))
     kept = values > len(values) * torch.finfo(values.dtype).eps * values[-1]  # as pinv cuts them
     whitener: Tensor = (vectors[:, kept] / values[kept].sqrt()).T

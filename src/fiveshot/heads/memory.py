@@ -49,7 +49,7 @@ class Memory:
 
     def forget(self, labels: Iterable[Label]) -> Memory:
         """Return the memory that never saw these classes."""
-        labels = [python_label(label) for label in labels]
+        labels = list(dict.fromkeys(python_label(label) for label in labels))
         for label in labels:
             if label not in self.base and label not in self.new:
                 raise unknown_class(label, self.labels)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, get_args
 
@@ -12,10 +11,11 @@ import torch
 from torch import Tensor
 
 from fiveshot.errors import InputError, unknown_name
-from fiveshot.heads.evidence import Evidence, GramCache, GramSums, RowBlock, given
+from fiveshot.heads.evidence import Evidence, GramCache, RowBlock, given
 from fiveshot.heads.head import FewShotHead, unit_rows
 from fiveshot.heads.memory import ClassModels, Memory, derive_models
-from fiveshot.heads.ridge import ROWS_AT_ONCE, best_lambda, dual_weights, solve_ridge
+from fiveshot.heads.ridge import best_lambda
+from fiveshot.heads.ridge_model import RidgeModel, model_state, restored_model, solve_blocks
 from fiveshot.heads.sampling import (
     RandomFeatures,
     Sampling,
@@ -31,20 +31,6 @@ Scoring = Literal["cosine", "linear"]
 Mass = Literal["samples", "balanced"]
 LAMBDAS = tuple(10.0**k for k in range(-1, 9))
 SCORED_AT_ONCE = 2048  # samples mapped to random features at a time
-
-
-@dataclass(frozen=True, eq=False)
-class RidgeModel:
-    """The regression after a session, and what the next session needs to go on from it."""
-
-    feature_map: RandomFeatures
-    lam: float
-    lambda_rows: dict[Label, int]  # rows of each base class that λ was chosen on
-    mass: float  # rows of a base class on average: the mass of every class when it is balanced
-    evidence: Evidence
-    tokens: ClassModels[object]
-    weights: Tensor  # (n_classes, M)
-    cache: GramCache
 
 
 class RanPAC(FewShotHead):
@@ -107,49 +93,19 @@ class RanPAC(FewShotHead):
         else:
             lam, mass = self._select_lambda(evidence, lambda_rows, feature_map)
         tokens = derive_models(memory, lambda _, __: object(), previous.tokens if previous else None)
-        evidence = self._folded(evidence, feature_map, mass)
+        if evidence.n_rows >= self.n_projections and not self._is_sampled(is_new=False):
+            evidence = evidence.fold(partial(self._weight, mass), feature_map)
         cache = previous.cache if previous else GramCache()
-        weights, cache = self._solve(
-            self._blocks(memory, evidence, tokens, mass), evidence, feature_map, lam, cache
-        )
+        blocks = self._blocks(memory, evidence, tokens, mass)
+        weights, cache = solve_blocks(blocks, evidence, feature_map, lam, cache)
         return RidgeModel(feature_map, lam, lambda_rows, mass, evidence, tokens, weights, cache)
 
     def _extra_state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        model = self.model_
-        tensors = {"projection": model.feature_map.projection, "weights": model.weights}
-        rows, folded = model.evidence.rows, model.evidence.folded
-        if rows:
-            tensors["rows"] = torch.cat(list(rows.values()))
-        if folded:
-            tensors["folded.gram"] = folded.gram
-            tensors["folded.targets"] = torch.stack(list(folded.targets.values()))
-        return tensors, {
-            "lambda": model.lam,
-            "mass": model.mass,
-            "lambda_rows": list(model.lambda_rows.items()),
-            "rows": [(label, len(part)) for label, part in rows.items()],
-            "folded": list(folded.targets) if folded else None,
-        }
+        return model_state(self.model_)
 
     def _restore(self, memory: Memory, tensors: dict[str, Tensor], extra: dict[str, Any]) -> None:
-        labels, counts = [label for label, _ in extra["rows"]], [count for _, count in extra["rows"]]
-        rows = dict(zip(labels, torch.split(tensors["rows"], counts), strict=True)) if labels else {}
-        folded = None
-        if extra["folded"] is not None:
-            folded = GramSums(
-                tensors["folded.gram"], dict(zip(extra["folded"], tensors["folded.targets"], strict=True))
-            )
-        model = RidgeModel(
-            feature_map=RandomFeatures(tensors["projection"]),
-            lam=extra["lambda"],
-            lambda_rows=dict(extra["lambda_rows"]),
-            mass=extra["mass"],
-            evidence=Evidence(rows, folded),
-            tokens=derive_models(memory, lambda _, __: object(), None),
-            weights=tensors["weights"],
-            cache=GramCache(),
-        )
-        self._adopt(memory, model)
+        tokens = derive_models(memory, lambda _, __: object(), None)
+        self._adopt(memory, restored_model(tensors, extra, tokens))
 
     def _class_tokens(self) -> Mapping[Label, object]:
         return dict.fromkeys(python_labels(self.classes_), self.model_)
@@ -196,7 +152,7 @@ class RanPAC(FewShotHead):
         mass = len(codes) / len(rows)
         features = torch.cat(rows)
         targets = torch.nn.functional.one_hot(torch.as_tensor(codes), len(rows)).to(features)
-        roots = torch.tensor([self._weight(mass, n) ** 0.5 for n in counts]).to(features)
+        roots = features.new_tensor([self._weight(mass, n) ** 0.5 for n in counts])
         roots = roots[torch.as_tensor(codes, device=features.device)][:, None]
         train, held_out = stratified_split(codes, held_out=0.2, seed=self._seed)
         # max(0, x W) is homogeneous: weighting a sample before the map weights its mapped row.
@@ -207,18 +163,6 @@ class RanPAC(FewShotHead):
 
     def _weight(self, mass: float, count: int) -> float:
         return mass / count if self.mass == "balanced" else 1.0
-
-    def _folded(self, evidence: Evidence, feature_map: RandomFeatures, mass: float) -> Evidence:
-        if evidence.n_rows < self.n_projections or self._is_sampled(is_new=False):
-            return evidence
-        sums = evidence.folded.copy() if evidence.folded else self._no_sums(feature_map)
-        blocks = [
-            RowBlock(label, None, len(rows), self._weight(mass, len(rows)), given(rows))
-            for label, rows in sorted(evidence.rows.items())
-        ]
-        sums.add_(blocks, feature_map, ROWS_AT_ONCE)
-        sums.tokens.clear()  # they are there for good; what is added later is told apart by its token
-        return Evidence({}, sums)
 
     def _blocks(
         self, memory: Memory, evidence: Evidence, tokens: ClassModels[object], mass: float
@@ -241,44 +185,14 @@ class RanPAC(FewShotHead):
         count = self.sampling.per_class if self.sampling else 0
         return draw_samples(gaussian, count, seed=derived_seed(self._seed, label))
 
-    def _solve(
-        self,
-        blocks: list[RowBlock],
-        evidence: Evidence,
-        feature_map: RandomFeatures,
-        lam: float,
-        cache: GramCache,
-    ) -> tuple[Tensor, GramCache]:
-        n_rows = sum(block.count for block in blocks)
-        if evidence.folded is None and n_rows < self.n_projections:
-            return _dual_solution(blocks, feature_map, lam), GramCache()
-        sums = cache.take(blocks)
-        if sums is None:
-            sums = evidence.folded.copy() if evidence.folded else self._no_sums(feature_map)
-        sums.add_([block for block in blocks if block.label not in sums.tokens], feature_map, ROWS_AT_ONCE)
-        targets = torch.stack([sums.targets[label] for label in sorted(sums.targets)])
-        return solve_ridge(sums.gram, targets, lam), GramCache(sums)
-
-    def _no_sums(self, feature_map: RandomFeatures) -> GramSums:
-        width = feature_map.projection.shape[1]
-        return GramSums(feature_map.projection.new_zeros(width, width), {})
-
     def _check_parameters(self) -> None:
         if self.n_projections < 1:
             raise InputError(f"n_projections must be at least 1, got {self.n_projections}; the paper uses 10,000")
         if not len(self.lambdas) or min(self.lambdas) <= 0:
             raise InputError(f"lambdas must be positive numbers, got {self.lambdas!r}; for example (1.0, 10.0)")
+        if not isinstance(self.random_state, int | np.integer):
+            raise InputError(f"random_state must be an integer, got {self.random_state!r}; for example 0")
         if self.scoring not in get_args(Scoring):
             raise unknown_name("scoring", self.scoring, get_args(Scoring))
         if self.mass not in get_args(Mass):
             raise unknown_name("mass", self.mass, get_args(Mass))
-
-
-def _dual_solution(blocks: list[RowBlock], feature_map: RandomFeatures, lam: float) -> Tensor:
-    rows = [feature_map(block.rows()).mul_(block.weight**0.5) for block in blocks]
-    targets = rows[0].new_zeros(sum(map(len, rows)), len(rows))  # (n, C)
-    start = 0
-    for column, (block, part) in enumerate(zip(blocks, rows, strict=True)):
-        targets[start : start + len(part), column] = block.weight**0.5
-        start += len(part)
-    return dual_weights(torch.cat(rows), targets, lam)

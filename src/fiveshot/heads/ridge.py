@@ -17,7 +17,7 @@ from torch import Tensor
 from fiveshot.errors import InputError
 
 FeatureMap = Callable[[Tensor], Tensor]  # (n, d) → (n, M)
-ROWS_AT_ONCE = 3200  # rows mapped at a time: the M × M sum is read and written once for so many
+ROWS_AT_ONCE = 2400  # rows mapped at a time: the M × M sum is read and written once for so many
 BLOCK = 1024
 
 
@@ -36,25 +36,48 @@ def add_gram_(gram: Tensor, rows: Tensor) -> None:
 
 
 def solve_ridge(gram: Tensor, targets: Tensor, lam: float) -> Tensor:
-    """Return targets · (gram + λI)⁻¹, (C, M), reading the lower triangle of ``gram`` alone."""
-    shifted = gram.clone()
-    shifted.diagonal().add_(lam)
-    solution = _solve_on_cpu(shifted, targets) if gram.device.type == "cpu" else _solve(shifted, targets)
+    """Return targets · (gram + λI)⁻¹, (C, M), reading the lower triangle of ``gram`` alone.
+
+    On the CPU ``gram`` serves as the workspace, so that no second M × M matrix is needed; afterwards its lower
+    triangle is again what it was.
+    """
+    solver = _solve_in_place if gram.device.type == "cpu" else _solve_copy
+    solution = solver(gram, targets, lam)
     if solution is not None:
         return solution
     if gram.dtype == torch.float32:  # λ is below what single precision resolves in this matrix
-        del shifted
         return solve_ridge(gram.double(), targets.double(), lam).float()
     raise InputError(f"the ridge system is singular with lambda = {lam:g}; choose a larger one")
 
 
-def _solve_on_cpu(matrix: Tensor, targets: Tensor) -> Tensor | None:
-    fortran = matrix.numpy().T
-    factor, failed = _lapack("potrf", matrix)(fortran, lower=False, clean=False, overwrite_a=True)
-    if failed:
-        return None
-    solution, _ = _lapack("potrs", matrix)(factor, targets.numpy().T, lower=False)
+def _solve_in_place(gram: Tensor, targets: Tensor, lam: float) -> Tensor | None:
+    fortran = gram.numpy().T
+    diagonal = gram.diagonal().clone()
+    _copy_triangle_(gram, to_upper=True)
+    try:
+        gram.diagonal().add_(lam)
+        factor, failed = _lapack("potrf", gram)(fortran, lower=False, clean=False, overwrite_a=True)
+        if failed:
+            return None
+        solution, _ = _lapack("potrs", gram)(factor, targets.numpy().T, lower=False)
+    finally:
+        _copy_triangle_(gram, to_upper=False)
+        gram.diagonal().copy_(diagonal)
     return torch.from_numpy(np.ascontiguousarray(solution.T))
+
+
+def _copy_triangle_(matrix: Tensor, *, to_upper: bool) -> None:
+    """Copy the lower triangle to the upper one, or back, block by block in place."""
+    for start in range(0, len(matrix), BLOCK):
+        stop = start + BLOCK
+        corner = matrix[start:stop, start:stop]
+        lower, upper = matrix[stop:, start:stop], matrix[start:stop, stop:]
+        if to_upper:
+            corner.copy_(corner.tril() + corner.tril(-1).T)
+            upper.copy_(lower.T)
+        else:
+            corner.copy_(corner.triu() + corner.triu(1).T)
+            lower.copy_(upper.T)
 
 
 def _lapack(name: str, like: Tensor) -> Callable[..., Any]:
@@ -62,8 +85,10 @@ def _lapack(name: str, like: Tensor) -> Callable[..., Any]:
     return function
 
 
-def _solve(matrix: Tensor, targets: Tensor) -> Tensor | None:
-    factor, failed = torch.linalg.cholesky_ex(matrix)
+def _solve_copy(gram: Tensor, targets: Tensor, lam: float) -> Tensor | None:
+    shifted = gram.clone()
+    shifted.diagonal().add_(lam)
+    factor, failed = torch.linalg.cholesky_ex(shifted)
     return None if failed else torch.cholesky_solve(targets.T, factor).T.contiguous()
 
 

@@ -46,16 +46,16 @@ class RandomFeatures:
 def random_features(n_features: int, width: int, *, seed: int, like: Tensor) -> RandomFeatures:
     """Draw random features for vectors like ``like`` (its dtype and device)."""
     generator = torch.Generator().manual_seed(derived_seed(seed, "projection"))
-    projection = torch.randn(n_features, width, generator=generator, dtype=like.dtype)
-    return RandomFeatures(projection.to(like.device))
+    projection = torch.randn(n_features, width, generator=generator, dtype=torch.float32)
+    return RandomFeatures(projection.to(like))
 
 
 def draw_samples(gaussian: ClassGaussian, count: int, *, seed: int) -> Tensor:
     """Draw from N(μ, Σ) through the factor, x = μ + z A with Σ = AᵀA: no matrix is decomposed. (count, d)."""
     mean, factor = gaussian.mean, gaussian.factor
-    generator = torch.Generator().manual_seed(seed)  # on the CPU, so that every device draws the same
-    z = torch.randn(count, len(factor), generator=generator, dtype=mean.dtype)
-    return torch.addmm(mean, z.to(mean.device), factor)
+    generator = torch.Generator().manual_seed(seed)  # CPU, float32: the same draw for all
+    z = torch.randn(count, len(factor), generator=generator, dtype=torch.float32)
+    return torch.addmm(mean, z.to(mean), factor)
 
 
 def derived_seed(seed: int, name: Label) -> int:

@@ -43,6 +43,10 @@ class Calibration:
             raise InputError(f"alpha must lie in [0, 1], got {self.alpha}; the paper uses 0.9")
         if self.beta is not None and self.beta < 0:
             raise InputError(f"beta must not be negative, got {self.beta}; None leaves covariances alone")
+        if self.beta is not None and not math.isfinite(self.beta):
+            raise InputError(f"beta must be a finite number, got {self.beta}; None leaves covariances alone")
+        if not math.isfinite(self.tau):
+            raise InputError(f"tau must be a finite number, got {self.tau}; the paper uses 16")
         if self.similarity not in get_args(Similarity):
             raise unknown_name("similarity", self.similarity, get_args(Similarity))
         if self.prototypes not in get_args(Prototypes):

@@ -37,4 +37,8 @@ def stack(factors: Sequence[Tensor]) -> Tensor:
 def compress(factor: Tensor) -> Tensor:
     """Return a factor of the same matrix with no more rows than columns (QR keeps AᵀA = RᵀR)."""
     rows, columns = factor.shape
-    return factor if rows <= columns else torch.linalg.qr(factor, mode="r").R
+    if rows <= columns:
+        return factor
+    # In row order as any other factor: the order decides the last bits of what is computed from it.
+    triangle: Tensor = torch.linalg.qr(factor, mode="r").R
+    return triangle.contiguous()

@@ -26,19 +26,25 @@ def as_labels(y: ArrayLike | Tensor) -> Labels:
         y = y.detach().cpu().numpy()
     if isinstance(y, list | tuple):
         _refuse_mixture(y)
-    array: Labels = column_or_1d(np.asarray(y), warn=True)
+    array = _one_dimensional(y)
     if array.dtype.kind == "O":
         _refuse_mixture(array)
         array = np.array(array.tolist())
-    if array.dtype.kind == "f":
+    if array.dtype.kind in "fiu":
         return _integral(array)
-    if array.dtype.kind in "iu":
-        return array.astype(np.int64)
     if array.dtype.kind in "UT":
-        return array.astype(np.str_)
+        return np.array(array.tolist(), dtype=np.str_)
     raise InputError(
         f"labels must be strings or integers, got {array.dtype}; convert them with y.astype(int) or y.astype(str)"
     )
+
+
+def _one_dimensional(y: Any) -> NDArray[Any]:
+    try:
+        array: NDArray[Any] = column_or_1d(np.asarray(y), warn=True)
+    except ValueError as error:
+        raise InputError(f"{error}; give one label per sample, as a flat list") from error
+    return array
 
 
 def same_kind(first: Labels, second: Labels) -> bool:
@@ -72,11 +78,12 @@ def _kind(labels: Labels) -> str:
 
 
 def _refuse_mixture(values: Iterable[Any]) -> None:
-    first_text = next((v for v in values if isinstance(v, str)), None)
-    first_other = next((v for v in values if not isinstance(v, str)), None)
-    if first_text is not None and first_other is not None:
+    values = list(values)
+    texts = [value for value in values if isinstance(value, str)]
+    others = [value for value in values if not isinstance(value, str)]
+    if texts and others:
         raise InputError(
-            f"labels mix types: {first_text!r} is a string, {first_other!r} is not; use one type for all classes"
+            f"labels mix types: {texts[0]!r} is a string, {others[0]!r} is not; use one type for all classes"
         )
 
 
@@ -88,4 +95,6 @@ def _integral(array: NDArray[Any]) -> Labels:
         raise InputError(
             f"Unknown label type: continuous value {wrong!r}; classes are named by strings or integers"
         )
+    if array.size and (array.max() >= 2**63 or array.min() < -(2**63)):
+        raise InputError(f"label {array[np.abs(array).argmax()]!r} does not fit 64 bits; use strings instead")
     return array.astype(np.int64)

@@ -27,9 +27,7 @@ def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
     """
     target = Path(target)
     if not target.parent.is_dir():
-        raise StorageError(
-            f"cannot write {target}: the folder {target.parent} does not exist; create it first"
-        )
+        raise StorageError(f"cannot write {target}: the folder {target.parent} does not exist; create it first")
     try:
         handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
     except OSError as error:
@@ -45,9 +43,7 @@ def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
     except StorageError:
         raise
     except OSError as error:
-        raise StorageError(
-            f"cannot write {target}: {error.strerror or error}; nothing was left behind"
-        ) from error
+        raise StorageError(f"cannot write {target}: {error.strerror or error}; nothing was left behind") from error
     finally:
         temporary.unlink(missing_ok=True)
 

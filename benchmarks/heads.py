@@ -1,0 +1,160 @@
+"""Time and memory of every head beside a plain transcription of the published procedure, in one run.
+
+CUB-200 big start on synthetic 768-d features: 100 base classes × 30, ten sessions of 10 classes × 5 shots, 5,794
+test vectors scored after every session. Each measurement is a process of its own, so that peak memory is its own.
+
+    python benchmarks/heads.py                      # all heads; FeCAM's transcription on 4 classes, scaled up
+    python benchmarks/heads.py --full --heads c-fecam   # nothing scaled: takes several minutes
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import numpy as np
+import published
+import torch
+
+from fiveshot.data.gaussian import gaussian_classes
+from fiveshot.heads import RECIPES, ScoreTable, make_head
+
+N_CLASSES, N_BASE, INCREMENT, SHOTS, N_TEST = 200, 100, 10, 5, 5794
+PUBLISHED_CLASSES = 4  # classes per evaluation on which FeCAM's transcription is timed, unless --full
+
+
+def protocol(seed: int = 0) -> tuple[list[tuple[np.ndarray, np.ndarray]], np.ndarray, np.ndarray]:
+    train_x, train_y, test_x, test_y = gaussian_classes(
+        n_classes=N_CLASSES,
+        n_features=768,
+        train_per_class=30,
+        test_per_class=29,
+        seed=seed,
+        spread=8.0,
+        noise=0.6,
+    )
+    sessions = [(train_x[train_y < N_BASE], train_y[train_y < N_BASE])]
+    for first in range(N_BASE, N_CLASSES, INCREMENT):
+        rows = [np.flatnonzero(train_y == label)[:SHOTS] for label in range(first, first + INCREMENT)]
+        sessions.append((train_x[np.concatenate(rows)], train_y[np.concatenate(rows)]))
+    return sessions, test_x[:N_TEST], test_y[:N_TEST]
+
+
+def ours(name: str, width: int) -> Iterator[np.ndarray]:
+    sessions, test, _ = protocol()
+    head = make_head(name, **({"n_projections": width} if "ranpac" in name else {}))
+    table = None
+    for X, y in sessions:
+        head.partial_fit(X, y)
+        table = table or ScoreTable(head, test)
+        yield head.classes_[table.scores().argmax(dim=1).numpy()]
+
+
+def theirs(name: str, width: int, classes: int | None) -> Iterator[np.ndarray]:
+    arrays, test, _ = protocol()
+    sessions = [(torch.from_numpy(X), torch.from_numpy(y)) for X, y in arrays]
+    calibrate = name in ("teen", "c-fecam", "c-ranpac")
+    tensor = torch.from_numpy(test)
+    if name in ("ncm", "teen"):
+        scores = published.ncm(sessions, tensor, calibrate)
+    elif name in ("fecam", "c-fecam"):
+        scores = published.fecam(sessions, tensor, calibrate, classes)
+    else:
+        scores = published.ranpac(sessions, tensor, calibrate, width, N_CLASSES)
+    for session in scores:
+        yield session.argmax(dim=1).numpy()
+
+
+def measure(side: str, name: str, width: int, full: bool) -> dict[str, float]:
+    """Run one side of the comparison in this process and return what it cost."""
+    partial = side == "published" and name in ("fecam", "c-fecam") and not full
+    classes = PUBLISHED_CLASSES if partial else None
+    _, _, test_y = protocol()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    seconds, scored, accuracy = 0.0, 0.0, float("nan")
+    run = ours(name, width) if side == "ours" else theirs(name, width, classes)
+    start = time.perf_counter()
+    for number, predicted in enumerate(run):
+        n_known = N_BASE + number * INCREMENT
+        elapsed = time.perf_counter() - start
+        seconds += elapsed * (n_known / classes if classes else 1)
+        scored = elapsed
+        accuracy = float((predicted == test_y).mean())
+        start = time.perf_counter()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {
+        "seconds": seconds,
+        "last_session": scored,
+        "peak_mb": peak / 1024,
+        "own_mb": (peak - before) / 1024,
+        "accuracy": accuracy if classes is None else float("nan"),
+    }
+
+
+def multiply_rate() -> float:
+    """Return the machine's float32 matrix-multiply rate in GFLOP/s."""
+    a = torch.randn(4096, 4096, generator=torch.Generator().manual_seed(0))
+    best = float("inf")
+    for _ in range(4):
+        start = time.perf_counter()
+        a @ a
+        best = min(best, time.perf_counter() - start)
+    return 2 * 4096**3 / best / 1e9
+
+
+def ridge_flops(width: int, sampled: bool) -> float:
+    """Multiplications and additions C-RanPAC cannot avoid: mapping, symmetric sums, one Cholesky a session."""
+    n_base, n_new, sessions = N_BASE * 30, (N_CLASSES - N_BASE) * (800 if sampled else SHOTS), 10
+    mapping = 2.0 * 768 * width * (n_base + n_new + 11 * N_TEST)
+    if not sampled:
+        return mapping + 11 * (n_base**2 * width * 2.0 + n_base**3 / 3)
+    return mapping + (n_base + n_new) * width**2 + sessions * width**3 / 3
+
+
+def child(side: str, name: str, arguments: argparse.Namespace) -> dict[str, float]:
+    command = [sys.executable, __file__, "--child", side, "--heads", name, "--width", str(arguments.width)]
+    command += ["--full"] if arguments.full else []
+    result = subprocess.run(command, check=True, capture_output=True, text=True)
+    values: dict[str, float] = json.loads(result.stdout.splitlines()[-1])
+    return values
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--heads", nargs="+", default=list(RECIPES), choices=list(RECIPES))
+    parser.add_argument("--width", type=int, default=10_000, help="random features of the ridge heads")
+    parser.add_argument("--full", action="store_true", help="time all of FeCAM's transcription")
+    parser.add_argument("--child", choices=["ours", "published"], help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.child:
+        print(json.dumps(measure(arguments.child, arguments.heads[0], arguments.width, arguments.full)))
+        return
+    rate = multiply_rate()
+    print(f"matrix-multiply rate {rate:.0f} GFLOP/s, {torch.get_num_threads()} threads, float32\n")
+    print("| head | ours | published procedure | ratio | peak memory, ours | published | share of multiply rate |")
+    print("|---|---|---|---|---|---|---|")
+    for name in arguments.heads:
+        mine = child("ours", name, arguments)
+        other = child("published", name, arguments) if name != "ranpac*" else None
+        scaled = " (scaled up)" if other and "fecam" in name and not arguments.full else ""
+        share = ridge_flops(arguments.width, "*" in name or "c-" in name) / mine["seconds"] / rate / 1e9
+        print(
+            f"| {name} | {mine['seconds']:.3f} s | "
+            + (
+                f"{other['seconds']:.1f} s{scaled} | {other['seconds'] / mine['seconds']:.1f}x"
+                if other
+                else "none | "
+            )
+            + f" | {mine['peak_mb']:.0f} MB | {other['peak_mb'] if other else float('nan'):.0f} MB | "
+            + (f"{share:.0%} |" if "ranpac" in name else "|"),
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""Adapters alone in a small file, bound to the backbone they were trained on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from fiveshot.backbones.adaptformer import adapter_state, adapters, attach_adapters
+from fiveshot.backbones.backbone import Backbone
+from fiveshot.errors import InputError, StorageError
+from fiveshot.storage import read_tensors, write_tensors
+
+KIND = "adapter"
+VERSION = 1
+
+
+def save_adapter(
+    path: str | os.PathLike[str], backbone: Backbone, *, meta: Mapping[str, Any] | None = None
+) -> None:
+    """Write the backbone's adapters, and nothing else of it, atomically.
+
+    ``meta`` is kept with them: JSON values about the training, say.
+    """
+    attached = adapters(backbone.model)
+    if not attached:
+        raise InputError(f"{backbone.name} has no adapters to save; attach_adapters puts them in")
+    first = attached[0]
+    header = {
+        "backbone": backbone.name,
+        "weights_hash": backbone.weights_hash,
+        "bottleneck": first.down.out_features,
+        "scale": first.scale,
+        "dropout": first.dropout.p,
+        "training": dict(meta or {}),
+    }
+    write_tensors(path, adapter_state(backbone.model), kind=KIND, version=VERSION, meta=header)
+
+
+def load_adapter(path: str | os.PathLike[str], backbone: Backbone) -> dict[str, Any]:
+    """Put the file's adapters into the backbone, frozen, and return the file's metadata.
+
+    The file must have been made with the same weights, whatever the name they go by.
+    """
+    file = read_tensors(path, kind=KIND, version=VERSION)
+    try:
+        origin, bound_to = file.meta["backbone"], file.meta["weights_hash"]
+        shape = {key: file.meta[key] for key in ("bottleneck", "scale", "dropout")}
+    except KeyError as error:
+        raise StorageError(f"{path} lacks {error} in its metadata; get a fresh copy of it") from error
+    if bound_to != backbone.weights_hash:
+        raise InputError(
+            f"{path} was trained on {origin} (weights {bound_to[:12]}) and does not fit "
+            f"{backbone.name} (weights {backbone.weights_hash[:12]}); load it with its own backbone"
+        )
+    found = {name: tuple(tensor.shape) for name, tensor in file.tensors.items()}
+    if found != _expected_shapes(backbone.model, shape["bottleneck"]):
+        raise StorageError(f"{path} does not hold the adapters that its metadata describes; get a fresh copy")
+    attach_adapters(backbone.model, **shape, seed=0)
+    backbone.model.load_state_dict(file.tensors, strict=False)
+    backbone.model.requires_grad_(False).eval()
+    return file.meta
+
+
+def _expected_shapes(vit: Any, bottleneck: int) -> dict[str, tuple[int, ...]]:
+    width = vit.embed_dim
+    parts = {
+        "down.weight": (bottleneck, width),
+        "down.bias": (bottleneck,),
+        "up.weight": (width, bottleneck),
+        "up.bias": (width,),
+    }
+    blocks = range(len(vit.blocks))
+    return {f"blocks.{block}.adapter.{part}": shape for block in blocks for part, shape in parts.items()}

@@ -1,0 +1,131 @@
+"""AdaptFormer (NeurIPS 2022): a small bottleneck beside the MLP of every block of a frozen ViT.
+
+    x ← x + Attention(LN₁(x))
+    x ← x + MLP(LN₂(x)) + s · Up(Dropout(ReLU(Down(x))))
+
+The adapter reads the residual stream after attention, *before* the second norm, and has no norm of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from types import MethodType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from fiveshot.backbones.extra import import_extra
+from fiveshot.errors import InputError
+
+
+class Adapter(nn.Module):
+    """Width to bottleneck and back, times a fixed scale; untrained, its output is exactly zero."""
+
+    def __init__(
+        self, width: int, *, bottleneck: int, scale: float, dropout: float, generator: torch.Generator
+    ) -> None:
+        """Draw ``down`` Kaiming-uniform from the generator; ``up`` and both biases start at zero."""
+        super().__init__()
+        # By way of the meta device: otherwise nn.Linear draws its first weights from the global generator.
+        self.down = nn.Linear(width, bottleneck, device="meta").to_empty(device="cpu")
+        self.up = nn.Linear(bottleneck, width, device="meta").to_empty(device="cpu")
+        self.dropout = nn.Dropout(dropout)
+        self.scale = scale
+        nn.init.kaiming_uniform_(self.down.weight, a=math.sqrt(5), generator=generator)
+        for zero in (self.down.bias, self.up.weight, self.up.bias):
+            nn.init.zeros_(zero)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what is added to the residual stream ``x`` (n, tokens, width)."""
+        adapted: Tensor = self.up(self.dropout(self.down(x).relu())) * self.scale
+        return adapted
+
+
+class AdaptedBlock(nn.Module):
+    """A timm ViT block with an adapter parallel to its MLP.
+
+    It takes over the block's own parts under their own names, so the backbone's state dict keeps its keys.
+    """
+
+    def __init__(self, block: Any, adapter: Adapter) -> None:
+        """Take over the parts of ``block``."""
+        super().__init__()
+        self.norm1, self.attn = block.norm1, block.attn
+        self.ls1, self.drop_path1 = block.ls1, block.drop_path1
+        self.norm2, self.mlp = block.norm2, block.mlp
+        self.ls2, self.drop_path2 = block.ls2, block.drop_path2
+        self.adapter = adapter
+
+    def forward(self, x: Tensor, **attention: Any) -> Tensor:
+        """Run attention, then the MLP and the adapter side by side (n, tokens, width)."""
+        x = x + self.drop_path1(self.ls1(self.attn(self.norm1(x), **attention)))
+        adapted: Tensor = x + self.drop_path2(self.ls2(self.mlp(self.norm2(x)))) + self.adapter(x)
+        return adapted
+
+
+def attach_adapters(
+    vit: Any,
+    bottleneck: int = 64,
+    scale: float = 0.1,
+    dropout: float = 0.1,
+    *,
+    seed: int | np.random.Generator,
+) -> Any:
+    """Put an adapter into every block of a timm ViT, in place, and freeze everything else.
+
+    Only the adapters require gradients, and from now on ``vit.train()`` leaves batch norms (a hybrid's
+    convolutional stem has them) in eval mode, so the frozen part stays what it was. Returns ``vit``.
+
+    >>> import timm
+    >>> vit = attach_adapters(timm.create_model("test_vit"), bottleneck=8, seed=0)
+    >>> sum(p.numel() for p in vit.parameters() if p.requires_grad)  # 6 blocks of width 64
+    6576
+    """
+    _check_blocks(vit)
+    if bottleneck < 1 or not 0 <= dropout < 1:
+        raise InputError(f"an adapter needs bottleneck ≥ 1 and 0 ≤ dropout < 1, not {bottleneck} and {dropout}")
+    generator = torch.Generator().manual_seed(seed if isinstance(seed, int) else int(seed.integers(2**63 - 1)))
+    like = next(vit.parameters())
+    vit.requires_grad_(False)
+    for index, block in enumerate(vit.blocks):
+        adapter = Adapter(vit.embed_dim, bottleneck=bottleneck, scale=scale, dropout=dropout, generator=generator)
+        vit.blocks[index] = AdaptedBlock(block, adapter.to(like.device, like.dtype)).train(vit.training)
+    vit.train = MethodType(_train_keeping_batch_norms, vit)
+    vit.train(vit.training)
+    return vit
+
+
+def adapter_state(vit: nn.Module) -> dict[str, Tensor]:
+    """Return the adapters' tensors under their names in the whole network; empty without adapters."""
+    return {name: tensor for name, tensor in vit.state_dict().items() if ".adapter." in name}
+
+
+def adapters(vit: nn.Module) -> list[Adapter]:
+    """Return the adapters in the order of their blocks."""
+    return [module for module in vit.modules() if isinstance(module, Adapter)]
+
+
+def _train_keeping_batch_norms(self: nn.Module, mode: bool = True) -> nn.Module:
+    type(self).train(self, mode)
+    for module in self.modules():
+        if isinstance(module, _BatchNorm):
+            module.eval()
+    return self
+
+
+def _check_blocks(vit: Any) -> None:
+    block_type = import_extra("timm.models.vision_transformer").Block
+    blocks = getattr(vit, "blocks", None)
+    if not isinstance(blocks, nn.Sequential) or not hasattr(vit, "embed_dim"):
+        raise InputError(f"{type(vit).__name__} is no timm vision transformer; adapters need one")
+    for block in blocks:
+        if isinstance(block, AdaptedBlock):
+            raise InputError("this vision transformer has adapters already; load the backbone afresh")
+        if not isinstance(block, block_type) or type(block).forward is not block_type.forward:
+            raise InputError(
+                f"blocks of type {type(block).__name__} take no adapter; "
+                "choose a backbone of timm's plain vision transformers, such as vit_*, deit_* or deit3_*"
+            )

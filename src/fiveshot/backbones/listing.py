@@ -1,0 +1,94 @@
+"""What can be chosen as a backbone, and what each costs: counted, not quoted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from fiveshot.backbones.embedded import EMBEDDED, EMBEDDED_FILE, build_embedded
+from fiveshot.backbones.extra import import_extra
+from fiveshot.backbones.hub import cached_weights
+from fiveshot.backbones.names import PAPER_BACKBONE, resolve_name
+from fiveshot.backbones.preprocessing import weights_preprocessing
+from fiveshot.backbones.readout import CLS, feature_width, read_features
+
+# Plain ViTs with a class token, from small to large: all take adapters. Any other timm name works too.
+CURATED = {
+    EMBEDDED: "embedded: no download",
+    "vit_tiny_patch16_224.augreg_in21k_ft_in1k": "smallest",
+    "vit_small_patch16_224.augreg_in21k_ft_in1k": "small",
+    "vit_small_patch14_reg4_dinov2.lvd142m": "self-supervised, fine detail",
+    "deit3_small_patch16_224.fb_in22k_ft_in1k": "small, newer recipe",
+    PAPER_BACKBONE: "the paper's",
+    "vit_base_patch16_224.augreg_in21k": "the paper's before fine-tuning on ImageNet-1k",
+    "vit_base_patch16_clip_224.openai": "trained with captions",
+    "vit_base_patch14_reg4_dinov2.lvd142m": "self-supervised, fine detail",
+    "vit_large_patch16_224.augreg_in21k_ft_in1k": "large",
+}
+
+
+@dataclass(frozen=True)
+class BackboneInfo:
+    """A backbone's name and costs."""
+
+    name: str
+    parameters: int  # without classifier
+    gmacs: float  # 10⁹ multiply-accumulates for the features of one image
+    width: int  # length of a feature vector
+    input_size: int  # px
+    local: bool  # the weights are on this machine
+    note: str = ""
+
+
+def describe_backbone(name: str) -> BackboneInfo:
+    """Return the costs of any backbone by name; no weights are read or fetched.
+
+    >>> info = describe_backbone("vit_base_patch16_224.augreg_in21k_ft_in1k")
+    >>> info.parameters, round(info.gmacs, 2), info.width
+    (85798656, 17.56, 768)
+    """
+    name = resolve_name(name)
+    model = _without_memory(name)
+    preprocessing = weights_preprocessing(model, name=name)
+    return BackboneInfo(
+        name=name,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        gmacs=_multiply_accumulates(model, preprocessing.size) / 1e9,
+        width=feature_width(model, CLS),
+        input_size=preprocessing.size,
+        local=_is_local(name),
+        note=CURATED.get(name, ""),
+    )
+
+
+def list_backbones(names: Iterable[str] = tuple(CURATED)) -> list[BackboneInfo]:
+    """Return what is known of each of the names: by default a short list of well-suited ones."""
+    return [describe_backbone(name) for name in names]
+
+
+def _without_memory(name: str) -> Any:
+    with torch.device("meta"):
+        if name == EMBEDDED:
+            model = build_embedded(num_classes=0)
+        else:
+            model = import_extra("timm").create_model(name, pretrained=False, num_classes=0)
+    return model.eval()
+
+
+def _multiply_accumulates(model: Any, size: int) -> float:
+    images = torch.empty(1, 3, size, size, device="meta")
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        read_features(model, images, CLS)
+    operations: int = counter.get_total_flops()
+    return operations / 2  # it counts a multiply-accumulate as two operations
+
+
+def _is_local(name: str) -> bool:
+    if name == EMBEDDED:
+        return EMBEDDED_FILE.is_file()
+    config = import_extra("timm").models.get_pretrained_cfg(name)
+    return config is not None and cached_weights(config) is not None

@@ -1,0 +1,49 @@
+"""Benchmark: protocols, runs of heads under them, sweeps, summaries, and the paper's own figures."""
+
+from fiveshot.benchmark.job import Job, embedded_source, open_features
+from fiveshot.benchmark.paper_figures import (
+    BetaAblation,
+    PaperResult,
+    PartsAblation,
+    paper_beta_ablation,
+    paper_methods,
+    paper_parts_ablation,
+    paper_protocols,
+    paper_result,
+)
+from fiveshot.benchmark.protocol import PROTOCOLS, Protocol, get_protocol
+from fiveshot.benchmark.record import RunRecord, find_runs
+from fiveshot.benchmark.run import run, run_job
+from fiveshot.benchmark.sessions import Session, draw_shots, listed_sessions, sessions
+from fiveshot.benchmark.summary import Summary, summarize_all, summarize_runs
+from fiveshot.benchmark.sweep import Outcome, sweep
+
+__all__ = [
+    "PROTOCOLS",
+    "BetaAblation",
+    "Job",
+    "Outcome",
+    "PaperResult",
+    "PartsAblation",
+    "Protocol",
+    "RunRecord",
+    "Session",
+    "Summary",
+    "draw_shots",
+    "embedded_source",
+    "find_runs",
+    "get_protocol",
+    "listed_sessions",
+    "open_features",
+    "paper_beta_ablation",
+    "paper_methods",
+    "paper_parts_ablation",
+    "paper_protocols",
+    "paper_result",
+    "run",
+    "run_job",
+    "sessions",
+    "summarize_all",
+    "summarize_runs",
+    "sweep",
+]

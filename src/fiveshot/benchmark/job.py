@@ -1,0 +1,88 @@
+"""A job: one head under one protocol on one set of features, fixed completely before it runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from fiveshot.benchmark.protocol import Protocol
+from fiveshot.features import FeatureSet, embedded_features, embedded_packs, load_features
+from fiveshot.heads import FewShotHead, make_head
+from fiveshot.heads.files import plain_parameters
+from fiveshot.heads.recipes import Flavour
+
+EMBEDDED = "embedded:"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to run. ``features`` is a file, or ``embedded:NAME`` for a pack of the package."""
+
+    protocol: Protocol
+    method: str
+    features: str
+    flavour: Flavour = "paper"
+    parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    sessions: str | None = None  # a folder of official session lists, instead of the protocol's own
+
+    def head(self) -> FewShotHead:
+        """Return the unfitted head; its random numbers follow the shots' seed unless they are fixed."""
+        head = make_head(self.method, self.flavour, **self.parameters)
+        if "random_state" in head.get_params(deep=False) and "random_state" not in self.parameters:
+            head.set_params(random_state=self.protocol.shot_seed)
+        return head
+
+    def config(self) -> dict[str, Any]:
+        """Return everything that decides the numbers, as JSON values."""
+        head = self.head()
+        return {
+            "protocol": asdict(self.protocol),
+            "sessions": self.sessions,
+            "method": self.method,
+            "flavour": self.flavour,
+            "head": {"class": type(head).__name__, "parameters": plain_parameters(head)},
+            "features": features_fingerprint(self.features),
+        }
+
+    @property
+    def identity(self) -> str:
+        """Short name of the configuration: the same job, the same name."""
+        text = json.dumps(self.config(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+    @property
+    def folder(self) -> str:
+        """Where the run is kept below the output folder."""
+        protocol = self.protocol.name.replace("/", "-")
+        method = self.method if self.flavour == "paper" else f"{self.method}.{self.flavour}"
+        return f"{protocol}/{method.replace('*', '-star')}/seed{self.protocol.shot_seed}-{self.identity}"
+
+
+@lru_cache(maxsize=4)
+def open_features(source: str) -> FeatureSet:
+    """Open a feature file or an embedded pack; the few last ones stay open."""
+    if source.startswith(EMBEDDED):
+        return embedded_features(source.removeprefix(EMBEDDED))
+    return load_features(source)
+
+
+@lru_cache(maxsize=16)
+def features_fingerprint(source: str) -> str:
+    """Return a hash over vectors, labels and class names."""
+    features = open_features(source)
+    digest = hashlib.sha256(json.dumps(features.class_names).encode())
+    for array in (features.train_x, features.train_y, features.test_x, features.test_y):
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def embedded_source(dataset: str) -> str | None:
+    """Return the embedded features of a dataset, if there are any."""
+    return EMBEDDED + dataset if dataset in embedded_packs() else None

@@ -1,0 +1,132 @@
+"""The paper's own figures (ViT-B/16, one seed, 5 shots), as fractions like all measures here."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fiveshot.benchmark.protocol import Protocol
+from fiveshot.errors import InputError, unknown_name
+
+TABLES = Path(__file__).with_name("paper_tables.json")
+
+
+@dataclass(frozen=True)
+class PaperResult:
+    """What the paper reports for one method under one protocol; ``a_hm[i]`` is after ``sessions[i]``."""
+
+    protocol: str
+    method: str  # as the paper spells it
+    sessions: tuple[int, ...]
+    a_hm: tuple[float, ...]
+    a_last: float
+    a_inc: float
+
+
+@dataclass(frozen=True)
+class BetaAblation:
+    """One row of the paper's ablation over beta on ``cars/small``; A_HM after the last session."""
+
+    method: str
+    beta: float
+    a_hm: float
+    a_last: float
+    a_inc: float
+
+
+@dataclass(frozen=True)
+class PartsAblation:
+    """One row of the paper's ablation over calibrated parts on ``cars/small``; A_HM after the last session."""
+
+    method: str
+    mean_calibrated: bool
+    covariance_calibrated: bool
+    a_hm: float
+    a_last: float
+    a_inc: float
+
+
+def paper_protocols() -> tuple[str, ...]:
+    """Return the names of the protocols for which the paper has figures."""
+    return tuple(_tables()["main"])
+
+
+def paper_methods(protocol: str | Protocol) -> tuple[str, ...]:
+    """Return the methods for which the paper has figures under a protocol, as it spells them.
+
+    >>> paper_methods("cub200/big")
+    ('NCM', 'TEEN', 'FeCAM', 'C-FeCAM', 'RanPAC', 'C-RanPAC')
+    """
+    return tuple(_setting(protocol)["methods"])
+
+
+def paper_result(protocol: str | Protocol, method: str) -> PaperResult:
+    """Return the paper's figures for a method, whose name may be given in lower case.
+
+    A protocol that was changed in anything but the draw of shots has none, and is refused.
+
+    >>> paper_result("cub200/big", "c-ranpac").a_last
+    0.8372
+    """
+    setting = _setting(protocol)
+    spelled = {name.lower(): name for name in setting["methods"]}
+    if method.lower() not in spelled:
+        raise unknown_name("method in the paper", method, setting["methods"])
+    name = spelled[method.lower()]
+    row = setting["methods"][name]
+    return PaperResult(
+        protocol=protocol.name if isinstance(protocol, Protocol) else protocol,
+        method=name,
+        sessions=tuple(setting["hm_tasks"]),
+        a_hm=tuple(_fraction(value) for value in row["a_hm"]),
+        a_last=_fraction(row["a_last"]),
+        a_inc=_fraction(row["a_inc"]),
+    )
+
+
+def paper_beta_ablation() -> tuple[BetaAblation, ...]:
+    """Return the paper's ablation over beta."""
+    table = _tables()["ablation_beta (cars/small)"]
+    return tuple(
+        BetaAblation(method, float(beta), *(_fraction(value) for value in values))
+        for method, rows in table.items()
+        if method != "columns"
+        for beta, values in rows.items()
+    )
+
+
+def paper_parts_ablation() -> tuple[PartsAblation, ...]:
+    """Return the paper's ablation over calibrating the mean and the covariance."""
+    rows = _tables()["ablation_parts (cars/small)"]["rows"]
+    return tuple(
+        PartsAblation(method, mean, covariance, *(_fraction(value) for value in values))
+        for method, mean, covariance, *values in rows
+    )
+
+
+def _setting(protocol: str | Protocol) -> dict[str, Any]:
+    if isinstance(protocol, Protocol):
+        if not protocol.is_papers:
+            raise InputError(
+                f"the paper has no figures for the protocol {protocol.name!r} as it was changed here; "
+                f"it has them for {', '.join(paper_protocols())}"
+            )
+        protocol = protocol.name
+    if protocol not in paper_protocols():
+        raise unknown_name("protocol in the paper", protocol, paper_protocols())
+    setting: dict[str, Any] = _tables()["main"][protocol]
+    return setting
+
+
+@cache
+def _tables() -> dict[str, Any]:
+    tables: dict[str, Any] = json.loads(TABLES.read_text(encoding="utf-8"))
+    return tables
+
+
+def _fraction(percent: float) -> float:
+    # Rounded, so that 88.48 % is 0.8848 and not the product's neighbour.
+    return round(percent / 100, 6)

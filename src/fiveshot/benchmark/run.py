@@ -1,0 +1,101 @@
+"""Run one head through the sessions of a protocol."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from fiveshot.benchmark.job import Job, open_features
+from fiveshot.benchmark.protocol import Protocol
+from fiveshot.benchmark.record import UNSEEN, RunRecord
+from fiveshot.benchmark.sessions import Session, listed_sessions, sessions
+from fiveshot.data.sessions import match_names, read_session_lists
+from fiveshot.errors import InputError
+from fiveshot.features import FeatureSet
+from fiveshot.heads import FewShotHead, ScoreTable, make_head
+from fiveshot.heads.files import plain_parameters
+
+Progress = Callable[[int, int], None]  # (sessions done, sessions in all)
+
+
+def run(
+    protocol: Protocol, features: FeatureSet, head: FewShotHead | str, *, progress: Progress | None = None
+) -> RunRecord:
+    """Learn the protocol's sessions one after the other and predict all seen classes after each.
+
+    >>> from fiveshot.benchmark import Protocol
+    >>> from fiveshot.features import embedded_features
+    >>> birds = embedded_features("cub200").restrict(["001.Black_footed_Albatross", "002.Laysan_Albatross"])
+    >>> protocol = Protocol("two birds", "cub200", n_classes=2, base_classes=1, increment=1)
+    >>> run(protocol, birds, "ncm").metrics.sessions[0].accuracy
+    1.0
+    """
+    name = head if isinstance(head, str) else type(head).__name__
+    head = make_head(head) if isinstance(head, str) else head
+    config = {
+        "protocol": asdict(protocol),
+        "sessions": None,
+        "method": name,
+        "head": {"class": type(head).__name__, "parameters": plain_parameters(head)},
+    }
+    steps = sessions(protocol, features.train_y, features.test_y, features.class_names)
+    return _record(config, features, head, steps, progress)
+
+
+def run_job(job: Job, *, progress: Progress | None = None) -> RunRecord:
+    """Run a job."""
+    features = open_features(job.features)
+    if job.sessions is None:
+        steps = sessions(job.protocol, features.train_y, features.test_y, features.class_names)
+    else:
+        steps = official_sessions(Path(job.sessions), features)
+    return _record(job.config(), features, job.head(), steps, progress)
+
+
+def official_sessions(folder: Path, features: FeatureSet) -> tuple[Session, ...]:
+    """Return the sessions given by a folder of session lists, matched to the features by image name."""
+    if features.train_names is None:
+        raise InputError(
+            "these features do not say which image each vector is of, so session lists cannot be matched; "
+            "extract them again from the images"
+        )
+    rows = match_names(read_session_lists(folder).train, features.train_names)
+    return listed_sessions(rows, features.train_y, features.test_y, features.class_names)
+
+
+def _record(
+    config: Mapping[str, Any],
+    features: FeatureSet,
+    head: FewShotHead,
+    steps: Sequence[Session],
+    progress: Progress | None,
+) -> RunRecord:
+    predictions = np.full((len(steps), len(features.test_y)), UNSEEN, dtype=np.int64)
+    table: ScoreTable | None = None
+    start = time.perf_counter()
+    for step in steps:
+        rows = step.train_indices
+        head.partial_fit(_vectors(features.train_x[rows]), features.train_y[rows])
+        table = table or ScoreTable(head, _vectors(features.test_x))
+        predictions[step.number, step.test_indices] = table.predict()[step.test_indices]
+        if progress is not None:
+            progress(step.number + 1, len(steps))
+    return RunRecord(
+        config=config,
+        class_names=features.class_names,
+        session_classes=tuple(step.classes for step in steps),
+        y_true=features.test_y,
+        predictions=predictions,
+        seconds=time.perf_counter() - start,
+        provenance=features.provenance.as_dict(),
+    )
+
+
+def _vectors(array: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(np.asarray(array, dtype=np.float64 if array.dtype == np.float64 else np.float32))

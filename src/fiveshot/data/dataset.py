@@ -1,0 +1,93 @@
+"""Labelled images in a training and a test split."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fiveshot.data.source import ImageSource
+from fiveshot.errors import InputError
+
+Labels = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSplit:
+    """Images in dataset order with their labels."""
+
+    images: tuple[ImageSource, ...]
+    labels: Labels  # (n_images,), indices into the dataset's class_names
+
+    def __post_init__(self) -> None:
+        """Refuse labels that do not belong to the images."""
+        if self.labels.shape != (len(self.images),):
+            raise InputError(f"{len(self.images)} images, but labels of shape {self.labels.shape}")
+        object.__setattr__(self, "labels", self.labels.astype(np.int64))
+
+    def __len__(self) -> int:
+        """Return the number of images."""
+        return len(self.images)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The images' relative names, in order."""
+        return tuple(image.name for image in self.images)
+
+    def select(self, indices: NDArray[np.int64] | Sequence[int]) -> ImageSplit:
+        """Return the images at these positions, in the order given."""
+        positions = np.asarray(indices, dtype=np.int64)
+        return ImageSplit(tuple(self.images[i] for i in positions), self.labels[positions])
+
+
+@dataclass(frozen=True, eq=False)
+class ImageDataset:
+    """A named dataset; ``differences`` says in words where it departs from what was expected."""
+
+    name: str
+    class_names: tuple[str, ...]
+    train: ImageSplit
+    test: ImageSplit
+    differences: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse labels without a class name."""
+        for split in (self.train, self.test):
+            if len(split) and not 0 <= split.labels.min() <= split.labels.max() < len(self.class_names):
+                raise InputError(
+                    f"labels of {self.name} run from {split.labels.min()} to {split.labels.max()}, "
+                    f"but it has {len(self.class_names)} class names"
+                )
+
+    def noting(self, *differences: str) -> ImageDataset:
+        """Return the dataset with more differences noted."""
+        return replace(self, differences=self.differences + differences)
+
+
+def restrict(dataset: ImageDataset, classes: Sequence[int]) -> ImageDataset:
+    """Return the dataset with these classes only, labelled 0, 1, ... in the order given.
+
+    >>> from pathlib import Path
+    >>> from fiveshot.data.source import FileSource
+    >>> images = tuple(FileSource(Path(name), name) for name in "abc")
+    >>> split = ImageSplit(images, np.array([0, 1, 2]))
+    >>> part = restrict(ImageDataset("letters", ("A", "B", "C"), split, split), [2, 0])
+    >>> part.class_names, part.train.names, part.train.labels.tolist()
+    (('C', 'A'), ('a', 'c'), [1, 0])
+    """
+    if len(set(classes)) != len(classes):
+        raise InputError(f"classes {list(classes)} name one of them twice")
+    if not all(0 <= label < len(dataset.class_names) for label in classes):
+        raise InputError(f"classes {list(classes)} must lie between 0 and {len(dataset.class_names) - 1}")
+    renumbered = np.full(len(dataset.class_names), -1, dtype=np.int64)
+    renumbered[list(classes)] = np.arange(len(classes))
+
+    def part(split: ImageSplit) -> ImageSplit:
+        labels = renumbered[split.labels]
+        kept = np.flatnonzero(labels >= 0)
+        return ImageSplit(split.select(kept).images, labels[kept])
+
+    names = tuple(dataset.class_names[label] for label in classes)
+    return replace(dataset, class_names=names, train=part(dataset.train), test=part(dataset.test))

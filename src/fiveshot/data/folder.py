@@ -1,0 +1,114 @@
+"""Any folder or archive of images, one folder per class, is a dataset."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from fiveshot.data.archives import ARCHIVE_SUFFIXES
+from fiveshot.data.dataset import ImageDataset, ImageSplit
+from fiveshot.data.holdout import hold_out
+from fiveshot.data.source import StoredSource
+from fiveshot.data.tree import SPLITS, Tree, open_tree
+from fiveshot.errors import InputError
+
+_SUFFIXES = ".jpg .jpeg .jfif .png .webp .gif .bmp .tif .tiff .ppm .pgm .jp2 .avif .ico"
+IMAGE_SUFFIXES = frozenset(_SUFFIXES.split())
+LAYOUT = "expected train/<class>/*.jpg and test/<class>/*.jpg, or <class>/*.jpg alone (.png, .webp, ... too)"
+ByClass = Mapping[str, Sequence[StoredSource]]
+
+
+def open_images(path: Path, *, seed: int, holdout: float = 0.2) -> ImageDataset:
+    """Open ``train/<class>/*`` and ``test/<class>/*``, or ``<class>/*``, in a folder or an archive.
+
+    Without a test split, a fraction ``holdout`` of every class is held out (see
+    :func:`fiveshot.data.holdout.hold_out`). Class names are sorted as strings, a class's images by name.
+    """
+    path = Path(path)
+    name = path.name
+    for suffix in ARCHIVE_SUFFIXES if path.is_file() else ():
+        name = name[: -len(suffix)] if name.lower().endswith(suffix) else name
+    return tree_dataset(open_tree(path), name=name, seed=seed, holdout=holdout)
+
+
+def tree_dataset(tree: Tree, *, name: str, seed: int, holdout: float) -> ImageDataset:
+    """Return the dataset in a tree of class folders."""
+    tree = _unwrapped(tree)
+    images = {file: source for file, source in tree.files.items() if is_image(file)}
+    train, test = (_by_class(images, f"{split}/") for split in SPLITS)
+    if test and not train:
+        raise InputError(f"{tree.where} has a test split, but no train split; {LAYOUT}")
+    prefixes = [f"{split}/" for split in SPLITS] if train else [""]
+    train = train or _by_class(images, "")
+    if not set(train) - set(SPLITS):
+        raise InputError(f"{tree.where} has no images in class folders; {LAYOUT}")
+    notes = list(_left_out(tree, prefixes, sum(map(len, (*train.values(), *test.values())))))
+    if not test:
+        train, test = hold_out(train, holdout=holdout, seed=seed)
+    untrained = sorted(set(test) - set(train))
+    if untrained:
+        raise InputError(
+            f"{len(untrained)} test classes of {tree.where} have no training images: "
+            f"{_some(untrained)}; add images to train/<class>/, or remove their test folders"
+        )
+    untested = sorted(set(train) - set(test))
+    if untested:
+        notes.append(f"{len(untested)} classes have no test images: {_some(untested)}")
+    classes = tuple(sorted(train))
+    return ImageDataset(name, classes, _split(train, classes), _split(test, classes), tuple(notes))
+
+
+def is_image(name: str) -> bool:
+    """Tell whether a file's name is that of an image.
+
+    >>> is_image("train/cat/1.JPG"), is_image("train/cat/notes.txt")
+    (True, False)
+    """
+    return PurePosixPath(name).suffix.lower() in IMAGE_SUFFIXES
+
+
+def _unwrapped(tree: Tree) -> Tree:
+    """Step into the folders that archives are usually packed in: birds/train/... is train/..."""
+    images = [name.split("/") for name in tree.files if is_image(name)]
+    tops = {parts[0] for parts in images}
+    if len(tops) == 1 and not tops & set(SPLITS) and all(len(parts) > 2 for parts in images):
+        return _unwrapped(tree.below(tops.pop()))
+    return tree
+
+
+def _by_class(images: Mapping[str, StoredSource], prefix: str) -> dict[str, list[StoredSource]]:
+    classes: dict[str, list[StoredSource]] = {}
+    for name, source in images.items():
+        class_name, slash, _ = name.removeprefix(prefix).partition("/")
+        if slash and name.startswith(prefix):
+            classes.setdefault(class_name, []).append(source)
+    return classes
+
+
+def _left_out(tree: Tree, prefixes: Sequence[str], used: int) -> Iterator[str]:
+    """Say what was found and not used: a photo in a format we do not read must not vanish silently."""
+    images = [name for name in tree.files if is_image(name)]
+    if len(images) > used:
+        stray = [n for n in images if not any(n.startswith(p) and "/" in n[len(p) :] for p in prefixes)]
+        yield f"ignored {len(stray)} images outside the class folders: {_some(stray)}"
+    others = Counter(
+        PurePosixPath(name).suffix.lower() or "no extension"
+        for name in tree.files
+        if not is_image(name) and any(name.startswith(p) and "/" in name[len(p) :] for p in prefixes)
+    )
+    if others:
+        kinds = ", ".join(f"{suffix} ({count})" for suffix, count in sorted(others.items()))
+        yield f"ignored {others.total()} files in class folders that are no images by name: {kinds}"
+
+
+def _split(by_class: ByClass, classes: Sequence[str]) -> ImageSplit:
+    images = [(image, label) for label, name in enumerate(classes) for image in by_class.get(name, ())]
+    labels = np.array([label for _, label in images], dtype=np.int64)
+    return ImageSplit(tuple(image for image, _ in images), labels)
+
+
+def _some(names: Sequence[str], shown: int = 5) -> str:
+    return ", ".join(names[:shown]) + (", ..." if len(names) > shown else "")

@@ -1,0 +1,84 @@
+"""Open a dataset by its name, in whichever of the known layouts it lies there."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+
+import fiveshot.data
+from fiveshot.data.archives import is_archive
+from fiveshot.data.dataset import ImageDataset
+from fiveshot.data.folder import open_images
+from fiveshot.data.source import FileSource
+from fiveshot.data.spec import DatasetSpec, count_differences
+from fiveshot.data.tree import split_archive
+from fiveshot.errors import InputError, unknown_name
+
+
+@cache
+def dataset_specs() -> MappingProxyType[str, DatasetSpec]:
+    """Return every known dataset by name: those of this package's modules that have a ``SPEC``.
+
+    >>> sorted(dataset_specs())
+    ['aircraft', 'cars', 'cifar100', 'cub200']
+    """
+    modules = (
+        importlib.import_module(f"{fiveshot.data.__name__}.{found.name}")
+        for found in pkgutil.iter_modules(fiveshot.data.__path__)
+    )
+    specs = (getattr(module, "SPEC", None) for module in modules)
+    return MappingProxyType({spec.name: spec for spec in specs if isinstance(spec, DatasetSpec)})
+
+
+def dataset_spec(name: str) -> DatasetSpec:
+    """Return what is known about a dataset, or say which names there are."""
+    specs = dataset_specs()
+    if name not in specs:
+        raise unknown_name("dataset", name, specs)
+    return specs[name]
+
+
+def open_dataset(name: str, root: Path, *, seed: int, holdout: float = 0.2) -> ImageDataset:
+    """Open a named dataset in ``root`` or ``root/<name>``: its official layout, or plain class folders.
+
+    Differences from the official counts are listed in the result. ``seed`` and ``holdout`` matter only for
+    class folders without a test split.
+    """
+    return open_spec(dataset_spec(name), Path(root), seed=seed, holdout=holdout)
+
+
+def open_spec(spec: DatasetSpec, root: Path, *, seed: int, holdout: float = 0.2) -> ImageDataset:
+    """Open a dataset by its specification; see :func:`open_dataset`."""
+    place = root / spec.name if (root / spec.name).is_dir() else root
+    if not place.exists():
+        raise InputError(f"no such folder: {place}. {_where_to_get(spec)}")
+    dataset = spec.reader(place)
+    if dataset is None:
+        if not _has_class_folders(place, spec):
+            raise InputError(f"no {spec.title} in {place}. {_where_to_get(spec)}")
+        dataset = open_images(place, seed=seed, holdout=holdout)
+    return replace(dataset, name=spec.name).noting(*count_differences(spec, dataset), *_missing(dataset))
+
+
+def _has_class_folders(place: Path, spec: DatasetSpec) -> bool:
+    """Whether to read a place as class folders; the many folders of a data directory are not classes."""
+    if is_archive(place) or (place / "train").is_dir() or split_archive(place, "train"):
+        return True
+    return place.is_dir() and sum(entry.is_dir() for entry in place.iterdir()) == spec.classes
+
+
+def _missing(dataset: ImageDataset) -> tuple[str, ...]:
+    images = dataset.train.images + dataset.test.images
+    absent = [i.name for i in images if isinstance(i, FileSource) and not i.path.is_file()]
+    if not absent:
+        return ()
+    return (f"{len(absent):,} of {len(images):,} listed images are missing, the first is {absent[0]}",)
+
+
+def _where_to_get(spec: DatasetSpec) -> str:
+    command = f"Download it with: fiveshot data fetch {spec.name}. " if spec.downloads else ""
+    return f"{command}{spec.layout_help}"

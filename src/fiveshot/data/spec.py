@@ -1,0 +1,67 @@
+"""What is known about a named dataset: official counts, how to read it, where to get it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fiveshot.data.dataset import ImageDataset
+
+
+@dataclass(frozen=True)
+class Download:
+    """One file to download; a checksum of None was never published."""
+
+    url: str
+    file: str
+    md5: str | None = None
+    sha256: str | None = None
+    size: int | None = None
+
+
+def is_published(item: Download, file: Path) -> bool:
+    """Compare a file with the published size and checksums, as far as there are any; empty is never right."""
+    size = file.stat().st_size
+    if size == 0 or (item.size is not None and size != item.size):
+        return False
+    for published, digest in ((item.md5, hashlib.md5(usedforsecurity=False)), (item.sha256, hashlib.sha256())):
+        if published is None:
+            continue
+        with file.open("rb") as stream:
+            while chunk := stream.read(1 << 18):
+                digest.update(chunk)
+        if digest.hexdigest() != published.lower():
+            return False
+    return True
+
+
+@dataclass(frozen=True)
+class DatasetSpec:
+    """A dataset known by name. A module of this package that has one as ``SPEC`` is found by itself.
+
+    ``reader`` gets a path and returns the dataset in its official layout, or None where that is not there.
+    ``layout_help`` tells a user how to lay the files out and, for a dead address, where to get them.
+    """
+
+    name: str
+    title: str
+    classes: int
+    train_count: int
+    test_count: int
+    reader: Callable[[Path], ImageDataset | None]
+    layout_help: str
+    downloads: tuple[Download, ...] = ()
+
+
+def count_differences(spec: DatasetSpec, dataset: ImageDataset) -> tuple[str, ...]:
+    """Say in words where a dataset's counts are not the official ones."""
+    counts = (
+        ("classes", len(dataset.class_names), spec.classes),
+        ("training images", len(dataset.train), spec.train_count),
+        ("test images", len(dataset.test), spec.test_count),
+    )
+    return tuple(
+        f"{found:,} {what}, officially {official:,}" for what, found, official in counts if found != official
+    )

@@ -1,0 +1,104 @@
+"""A cache of extracted features, keyed by everything that decides their values."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from fiveshot.errors import InputError, StorageError
+from fiveshot.features.feature_set import FeatureSet
+from fiveshot.features.provenance import Provenance
+
+CACHE_VARIABLE = "FIVESHOT_CACHE"
+CACHED_FILE = re.compile(r"[0-9a-f]{64}\.safetensors")
+
+
+def default_cache_folder() -> Path:
+    """Return where features are cached: ``$FIVESHOT_CACHE/features``, else in the user's XDG cache folder."""
+    if chosen := os.environ.get(CACHE_VARIABLE):
+        return Path(chosen).expanduser() / "features"
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    # The XDG specification says that relative paths are to be ignored.
+    return (base if base.is_absolute() else Path.home() / ".cache") / "fiveshot" / "features"
+
+
+@dataclass(frozen=True)
+class CacheKey:
+    """What decides the values of extracted features: the images and how they are turned into vectors.
+
+    ``images`` is the :func:`~fiveshot.features.fingerprint.dataset_fingerprint`; of the provenance
+    everything but the note counts.
+
+    >>> key = CacheKey("51ab", Provenance("birds", "vit", "ab12"))
+    >>> key.digest == CacheKey("51ab", Provenance("birds", "vit", "ab12", note="monday")).digest
+    True
+    >>> key.digest == CacheKey("51ab", Provenance("birds", "vit", "ab13")).digest
+    False
+    """
+
+    images: str
+    provenance: Provenance
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 that names the file."""
+        parts = {**self.provenance.as_dict(), "images": self.images}
+        del parts["note"]
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+class FeatureCache:
+    """Feature files in a folder, found again by :class:`CacheKey`, so that nothing is extracted twice."""
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
+        """Use ``folder``, or :func:`default_cache_folder`; it is made when something is put into it."""
+        self.folder = default_cache_folder() if folder is None else Path(folder)
+
+    def path(self, key: CacheKey) -> Path:
+        """Return where the features of this key are, or would be."""
+        return self.folder / f"{key.digest}.safetensors"
+
+    def get(self, key: CacheKey) -> FeatureSet | None:
+        """Return the cached features, mapped into memory, or None; a file that belies its key is an error."""
+        path = self.path(key)
+        if not path.exists():
+            return None
+        try:
+            found = FeatureSet.load(path)
+        except StorageError as error:
+            raise StorageError(
+                f"the cached features cannot be used: {error}; delete {path} to extract them again"
+            ) from error
+        wrong = key.provenance.differences(found.provenance)
+        if wrong:
+            raise StorageError(
+                f"the cached file {path} holds other features than asked for: {'; '.join(wrong)}. "
+                "Delete it to extract them again"
+            )
+        return found
+
+    def put(self, key: CacheKey, features: FeatureSet) -> FeatureSet:
+        """Store features under a key they belong to and return them as mapped from the cache."""
+        wrong = key.provenance.differences(features.provenance)
+        if wrong:
+            raise InputError(f"these features do not belong under this cache key: {'; '.join(wrong)}")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(
+                f"cannot make the cache folder {self.folder}: {error.strerror or error}; "
+                f"choose another with {CACHE_VARIABLE}"
+            ) from error
+        features.save(self.path(key))
+        return FeatureSet.load(self.path(key))
+
+    def clear(self) -> int:
+        """Delete all cached feature files, nothing else, and return how many there were."""
+        files = [file for file in self.folder.glob("*.safetensors") if CACHED_FILE.fullmatch(file.name)]
+        for file in files:
+            file.unlink(missing_ok=True)
+        return len(files)

@@ -1,0 +1,30 @@
+"""Feature packs that come with the package, so that a benchmark runs without a download."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fiveshot.errors import unknown_name
+from fiveshot.features.feature_set import FeatureSet
+
+PACKS = Path(__file__).parent / "packs"  # DATA_CARD.md there says how each was made, and on what terms
+
+
+def embedded_packs() -> tuple[str, ...]:
+    """Return the names of the packs that are present.
+
+    >>> embedded_packs()
+    ('cub200',)
+    """
+    return tuple(sorted(file.stem for file in PACKS.glob("*.safetensors")))
+
+
+def embedded_features(name: str = "cub200") -> FeatureSet:
+    """Return a pack, mapped into memory.
+
+    >>> embedded_features()
+    FeatureSet('cub200': 5994 training and 5794 test vectors of 384 float16, 200 classes)
+    """
+    if name not in embedded_packs():
+        raise unknown_name("embedded feature pack", name, embedded_packs())
+    return FeatureSet.load(PACKS / f"{name}.safetensors")

@@ -1,0 +1,85 @@
+"""Where feature vectors come from: enough to tell whether two sets may be mixed or compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from fiveshot.errors import InputError
+
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """How a set of feature vectors was made.
+
+    ``weights_hash`` and ``adapter`` are the backbone's own hashes of its weights and of its adapter (None
+    without one), ``readout`` what was read from the network (``cls``: the class token after the final norm),
+    ``preprocessing`` whatever describes resizing, cropping and normalisation, as JSON values. What is not
+    known says ``unknown``, or is left out, and is never guessed.
+
+    >>> made = Provenance("birds", "vit.ours", weights_hash="ab12", preprocessing={"size": (224, 224)})
+    >>> made.preprocessing
+    {'size': [224, 224]}
+    """
+
+    dataset: str
+    backbone: str
+    weights_hash: str
+    preprocessing: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    adapter: str | None = None
+    readout: str = "cls"
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        """Check the texts and bring ``preprocessing`` into the form it has after being stored."""
+        for name in ("dataset", "backbone", "weights_hash", "readout", "note"):
+            if not isinstance(getattr(self, name), str):
+                raise InputError(f"provenance: {name} must be a text, not {getattr(self, name)!r}")
+        if self.adapter is not None and not isinstance(self.adapter, str):
+            raise InputError(f"provenance: adapter must be a text or None, not {self.adapter!r}")
+        try:
+            stored = json.loads(json.dumps(dict(self.preprocessing), allow_nan=False))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"provenance: preprocessing must be a dictionary of JSON values ({error})") from error
+        object.__setattr__(self, "preprocessing", stored)
+
+    @classmethod
+    def unknown(cls, dataset: str, *, note: str = "") -> Provenance:
+        """Return the provenance of vectors that came without one.
+
+        >>> Provenance.unknown("birds").backbone
+        'unknown'
+        """
+        return cls(dataset, UNKNOWN, UNKNOWN, {}, None, UNKNOWN, note)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Provenance:
+        """Rebuild a provenance from :meth:`as_dict`; missing and unknown entries are errors."""
+        expected = {entry.name for entry in fields(cls)}
+        if set(values) != expected:
+            missing, extra = sorted(expected - set(values)), sorted(set(values) - expected)
+            raise InputError(f"provenance with missing entries {missing} and unknown entries {extra}")
+        return cls(**values)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all entries, ready for JSON."""
+        entries = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return {**entries, "preprocessing": dict(self.preprocessing)}
+
+    def differences(self, other: Provenance) -> tuple[str, ...]:
+        """Name the entries, the note aside, in which two provenances differ, with both values.
+
+        >>> ours = Provenance("birds", "vit", "ab12")
+        >>> ours.differences(Provenance("birds", "cnn", "ab12", note="tried once more"))
+        ("backbone is 'cnn', not 'vit'",)
+        """
+        names = [entry.name for entry in fields(self) if entry.name != "note"]
+        return tuple(
+            f"{name} is {getattr(other, name)!r}, not {getattr(self, name)!r}"
+            for name in names
+            if getattr(self, name) != getattr(other, name)
+        )

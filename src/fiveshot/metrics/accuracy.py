@@ -1,0 +1,148 @@
+"""Accuracy of predictions: overall, of old and new classes, per class, and where errors go.
+
+All values are unrounded fractions between 0 and 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fiveshot.errors import InputError
+
+
+class OldNewAccuracy(NamedTuple):
+    """A_old and A_new; None where there is no test sample to measure it on."""
+
+    old: float | None
+    new: float | None
+
+
+@dataclass(frozen=True)
+class BaseNewConfusion:
+    """How many samples of base and of new classes were predicted rightly, or as which kind of class.
+
+    ``base_to_base`` and ``new_to_new`` count errors within a group; right predictions are counted apart.
+    """
+
+    base_right: int
+    base_to_base: int
+    base_to_new: int
+    new_right: int
+    new_to_new: int
+    new_to_base: int
+
+    def as_dict(self) -> dict[str, int]:
+        """Return the six counts."""
+        return asdict(self)
+
+
+def accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:
+    """Return the fraction of samples whose predicted label is the true one.
+
+    >>> accuracy([0, 1, 2, 2], [0, 1, 1, 2])
+    0.75
+    """
+    true, predicted = label_pair(y_true, y_pred)
+    return float(np.mean(true == predicted))
+
+
+def old_new_accuracy(y_true: ArrayLike, y_pred: ArrayLike, new_classes: Iterable[Any]) -> OldNewAccuracy:
+    """Return A_old and A_new after a session, both with all classes seen so far as candidates.
+
+    A_new is the accuracy on the test samples of ``new_classes``, those of the current session; A_old that on
+    all others, i.e. on the classes of all earlier sessions, the base session included.
+
+    >>> old_new_accuracy([0, 0, 1, 2], [0, 1, 1, 0], new_classes=[2])
+    OldNewAccuracy(old=0.6666666666666666, new=0.0)
+    """
+    true, predicted = label_pair(y_true, y_pred)
+    is_new = _member(true, new_classes)
+    right = true == predicted
+    old, new = (float(right[part].mean()) if part.any() else None for part in (~is_new, is_new))
+    return OldNewAccuracy(old, new)
+
+
+def harmonic_mean(a_old: float, a_new: float) -> float:
+    """Return A_HM = 2 A_old A_new / (A_old + A_new), and 0 when both are 0.
+
+    >>> harmonic_mean(0.75, 0.25)
+    0.375
+    """
+    if not (0 <= a_old <= 1 and 0 <= a_new <= 1):
+        raise InputError(f"accuracies must lie between 0 and 1, not {a_old} and {a_new}")
+    return 2 * a_old * a_new / (a_old + a_new) if a_old + a_new > 0 else 0.0
+
+
+def per_class_accuracy(
+    y_true: ArrayLike, y_pred: ArrayLike, classes: Iterable[Any]
+) -> NDArray[np.float64]:  # (n_classes,)
+    """Return for each class the fraction of its samples that were predicted as it (its recall).
+
+    NaN for a class without samples.
+
+    >>> per_class_accuracy([0, 0, 1], [0, 1, 1], classes=[0, 1, 2])
+    array([0.5, 1. , nan])
+    """
+    true, predicted = label_pair(y_true, y_pred)
+    right = true == predicted
+    chosen = (true == label for label in classes)
+    return np.array([right[own].mean() if own.any() else np.nan for own in chosen], dtype=np.float64)
+
+
+def base_new_confusion(
+    y_true: ArrayLike, y_pred: ArrayLike, base_classes: Iterable[Any], new_classes: Iterable[Any]
+) -> BaseNewConfusion:
+    """Count errors between the base classes and all classes added later, and within each group.
+
+    >>> base_new_confusion([0, 1, 2, 3], [0, 2, 3, 0], base_classes=[0, 1], new_classes=[2, 3]).as_dict()
+    {'base_right': 1, 'base_to_base': 0, 'base_to_new': 1, 'new_right': 0, 'new_to_new': 1, 'new_to_base': 1}
+    """
+    true, predicted = label_pair(y_true, y_pred)
+    base_classes, new_classes = list(base_classes), list(new_classes)
+    for labels in (true, predicted):
+        stray = labels[~_member(labels, [*base_classes, *new_classes])]
+        if len(stray):
+            raise InputError(f"the label {stray[0]!r} is neither of a base class nor of a new one")
+    right, from_base, to_base = (
+        true == predicted,
+        _member(true, base_classes),
+        _member(predicted, base_classes),
+    )
+
+    def count(chosen: NDArray[np.bool_]) -> int:
+        return int(np.count_nonzero(chosen))
+
+    return BaseNewConfusion(
+        base_right=count(right & from_base),
+        base_to_base=count(~right & from_base & to_base),
+        base_to_new=count(from_base & ~to_base),
+        new_right=count(right & ~from_base),
+        new_to_new=count(~right & ~from_base & ~to_base),
+        new_to_base=count(~from_base & to_base),
+    )
+
+
+def label_pair(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return true and predicted labels as arrays, after requiring equally many, and at least one."""
+    true, predicted = np.asarray(y_true), np.asarray(y_pred)
+    if true.ndim != 1 or true.shape != predicted.shape or len(true) == 0:
+        raise InputError(
+            "true and predicted labels must be vectors of equal length with at least one entry, "
+            f"not of shapes {true.shape} and {predicted.shape}"
+        )
+    if (true.dtype.kind in "US") != (predicted.dtype.kind in "US"):
+        raise InputError(f"true labels are {true.dtype}, predicted ones {predicted.dtype}; use one kind")
+    return true, predicted
+
+
+def _member(labels: NDArray[Any], classes: Iterable[Any]) -> NDArray[np.bool_]:
+    wanted = list(classes)
+    given = np.array(wanted) if wanted else labels[:0]
+    if (given.dtype.kind in "US") != (labels.dtype.kind in "US"):
+        raise InputError(f"classes are {given.dtype}, labels {labels.dtype}; use one kind")
+    return np.isin(labels, given)

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import timm
+import torch
+from timm.data import resolve_model_data_config
+
+from fiveshot.backbones import Backbone, Preprocessing, attach_adapters, build_embedded, load_backbone
+from fiveshot.backbones.embedded import EMBEDDED_FILE
+from fiveshot.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def embedded() -> Backbone:
+    return load_backbone()
+
+
+def test_the_embedded_vit_is_a_timm_vit(embedded):
+    model = embedded.model
+    assert type(model) is timm.models.VisionTransformer
+    assert type(model.patch_embed) is timm.layers.HybridEmbed
+    assert (model.embed_dim, len(model.blocks), model.blocks[0].attn.num_heads) == (384, 8, 6)
+    assert model.patch_embed.grid_size == (14, 14)
+    assert {p.dtype for p in model.parameters()} == {torch.float32}
+    assert resolve_model_data_config(model)["input_size"] == (3, 224, 224)
+    tokens, blocks = model.forward_intermediates(torch.zeros(1, 3, 224, 224), indices=1)
+    assert tokens.shape == (1, 197, 384)
+    assert blocks[0].shape == (1, 384, 14, 14)
+
+
+def test_the_whole_embedded_network_keeps_its_classifier():
+    model = build_embedded()
+    assert sum(p.numel() for p in model.parameters()) == 15_865_560
+    assert model.get_classifier().out_features == 1000
+    model.reset_classifier(5)
+    assert model.get_classifier().out_features == 5
+
+
+def test_the_model_card_travels_with_the_weights():
+    card = EMBEDDED_FILE.with_name("MODEL_CARD.md").read_text()
+    assert card.startswith("# vit_hybrid_small_patch16_224.fiveshot\n")
+
+
+def test_backbones_are_frozen(embedded):
+    assert not embedded.model.training
+    assert not any(p.requires_grad for p in embedded.model.parameters())
+
+
+def test_the_hash_is_over_names_types_shapes_and_bytes(tiny):
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tiny.model.state_dict().items()):
+        digest.update(f"{name} torch.float32 {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.numpy().tobytes())
+    assert tiny.weights_hash == digest.hexdigest()
+
+
+def test_the_hash_is_computed_once_and_adapters_do_not_enter_it(tiny_file):
+    backbone, adapted = (load_backbone("test_vit.r160_in1k", weights=tiny_file) for _ in range(2))
+    attach_adapters(adapted.model, seed=0)
+    assert adapted.weights_hash == backbone.weights_hash
+    assert backbone.weights_hash is backbone.weights_hash
+
+
+def test_the_fingerprint_follows_what_decides_the_features(tiny, tiny_file):
+    same = replace(tiny.preprocessing, name="other", train_scale=(0.5, 1.0))
+    other = replace(tiny.preprocessing, interpolation="bilinear")
+    prints = [
+        load_backbone("test_vit.r160_in1k", weights=tiny_file, preprocessing=preprocessing).fingerprint
+        for preprocessing in (None, same, other)
+    ]
+    assert prints[0] == prints[1] != prints[2]
+
+
+def test_features_can_train_a_classifier_afterwards(tiny, images):
+    features = tiny.features(images)
+    classifier = torch.nn.Linear(tiny.width, 2)
+    classifier(features).sum().backward()  # inference-mode tensors would refuse this
+    assert not features.requires_grad
+    assert classifier.weight.grad is not None
+
+
+def test_gradients_reach_adapters_unless_they_are_switched_off(tiny, images):
+    attach_adapters(tiny.model, seed=0)
+    features = tiny.features(images)
+    features.sum().backward()
+    assert tiny.model.blocks[0].adapter.up.weight.grad is not None
+    with torch.no_grad():
+        quiet = tiny.features(images)
+    assert not quiet.requires_grad
+    torch.testing.assert_close(quiet, features.detach())
+
+
+def test_memory_layout_and_batching_do_not_matter(embedded):
+    images = torch.randn(3, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+    whole = embedded.features(images)
+    parts = torch.cat([embedded.features(part) for part in images.split(2)])
+    torch.testing.assert_close(whole, parts, rtol=1e-4, atol=1e-4)
+    plain = build_embedded(num_classes=0).eval()
+    plain.load_state_dict(embedded.model.state_dict())
+    with torch.no_grad():
+        torch.testing.assert_close(plain(images), whole, rtol=1e-4, atol=1e-4)
+
+
+def test_a_wrong_input_size_is_refused(embedded):
+    with pytest.raises(InputError, match="takes 224 px images; preprocessing 'custom' gives 160 px"):
+        load_backbone(preprocessing=Preprocessing(size=160, resize=160))
+
+
+def test_fast_formats_are_for_cuda(tiny, images):
+    for precision in ("bf16", "tf32"):
+        with pytest.raises(InputError, match="is for CUDA devices; on cpu use 'float32'"):
+            tiny.features(images, precision=precision)
+    with pytest.raises(InputError, match="did you mean 'bf16'"):
+        tiny.features(images, precision="bf17")
+
+
+def test_unknown_and_absent_devices_are_named():
+    with pytest.raises(InputError, match="no device 'gpu'"):
+        load_backbone(device="gpu")
+    if not torch.cuda.is_available():
+        with pytest.raises(InputError, match="no CUDA device"):
+            load_backbone(device="cuda")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_fast_formats_stay_close_on_cuda():
+    images = torch.randn(8, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+    reference = load_backbone().features(images)
+    backbone = load_backbone(device="cuda")
+    before = torch.get_float32_matmul_precision()
+    for precision in ("float32", "tf32", "bf16"):
+        features = backbone.features(images, precision=precision)
+        assert features.dtype == torch.float32
+        assert torch.cosine_similarity(features.cpu(), reference).min() > 0.99
+    assert torch.get_float32_matmul_precision() == before
+
+
+def test_the_package_imports_without_the_image_libraries():
+    script = (
+        "import sys, fiveshot.backbones; print([m for m in ('timm', 'torchvision', 'PIL') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import timm
+import torch
+from PIL import Image
+from scipy import stats
+from timm.data import create_transform, resolve_model_data_config
+from torchvision import transforms as v1
+
+from fiveshot.backbones import Preprocessing, load_backbone, paper_preprocessing
+from fiveshot.backbones.augmentation import random_crop_box
+from fiveshot.backbones.preprocessing import weights_preprocessing
+from fiveshot.errors import InputError
+
+
+@pytest.fixture(params=[(300, 200), (97, 180), (224, 224)])
+def photo(request: pytest.FixtureRequest) -> Image.Image:
+    width, height = request.param
+    rng = np.random.default_rng(0)
+    coarse = rng.integers(0, 256, (height // 8, width // 8, 3), dtype=np.uint8)
+    return Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "vit_base_patch16_224.augreg_in21k_ft_in1k",
+        "vit_base_patch16_siglip_224.webli",
+        "test_vit",
+        "resnet18.tv_in1k",
+    ],
+)
+def test_the_weights_preprocessing_equals_timms_own_transform(name, photo):
+    with torch.device("meta"):
+        model = timm.create_model(name)
+    oracle = create_transform(**resolve_model_data_config(model), is_training=False)
+    ours = weights_preprocessing(model, name=name)
+    torch.testing.assert_close(ours.transform()(photo), oracle(photo))
+    assert ours.name == "weights"
+
+
+@pytest.mark.parametrize(
+    ("name", "steps"),
+    [
+        ("paper:cub200", [v1.Resize(256), v1.CenterCrop(224)]),
+        ("paper:cars", [v1.Resize((224, 224)), v1.Resize(256), v1.CenterCrop(224)]),
+        ("paper:aircraft", [v1.Resize((224, 224)), v1.Resize(256), v1.CenterCrop(224)]),
+    ],
+)
+def test_the_papers_photographs_get_imagenet_statistics(name, steps, photo):
+    normalise = v1.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
+    oracle = v1.Compose([*steps, v1.ToTensor(), normalise])
+    torch.testing.assert_close(paper_preprocessing(name).transform()(photo), oracle(photo))
+
+
+def test_the_papers_cifar_is_not_normalised(photo):
+    bicubic = v1.InterpolationMode.BICUBIC
+    oracle = v1.Compose([v1.Resize(256, interpolation=bicubic), v1.CenterCrop(224), v1.ToTensor()])
+    cifar = paper_preprocessing("paper:cifar100")
+    torch.testing.assert_close(cifar.transform()(photo), oracle(photo))
+    assert cifar.train_transform().scale == (0.05, 1.0)
+
+
+def test_plain_paper_is_that_of_cub_and_typos_are_named():
+    assert paper_preprocessing("paper") == paper_preprocessing("paper:cub200")
+    with pytest.raises(InputError, match="did you mean 'paper:cars'"):
+        load_backbone(preprocessing="paper:car")
+
+
+def test_json_round_trip_and_unknown_keys():
+    original = replace(paper_preprocessing("paper:cars"), train_scale=(0.2, 0.9))
+    text = json.dumps(original.to_json())
+    assert Preprocessing.from_json(json.loads(text)) == original
+    with pytest.raises(InputError, match="did you mean 'resize'"):
+        Preprocessing.from_json({"size": 224, "resized": 256})
+
+
+def test_impossible_values_are_refused():
+    with pytest.raises(InputError, match="centre crop of 224 px"):
+        Preprocessing(size=224, resize=200)
+    with pytest.raises(InputError, match="did you mean 'bicubic'"):
+        Preprocessing(size=224, resize=256, interpolation="cubic")
+
+
+def test_inputs_timm_pads_are_refused():
+    with torch.device("meta"):
+        model = timm.create_model("test_vit")
+    model.pretrained_cfg = {**model.pretrained_cfg, "crop_mode": "border"}
+    with pytest.raises(InputError, match="crop mode 'border'"):
+        weights_preprocessing(model, name="test_vit")
+
+
+def test_normalise_takes_batches_of_bytes_only():
+    plain = Preprocessing(size=8, resize=8, mean=(0.5, 0.25, 0.0), std=(0.5, 0.25, 1.0))
+    bytes_ = torch.tensor([0, 51, 255], dtype=torch.uint8).view(3, 1, 1).expand(2, 3, 8, 8)
+    normalised = plain.normalise(bytes_)
+    assert normalised.shape == (2, 3, 8, 8)
+    torch.testing.assert_close(normalised[1, :, 4, 4], torch.tensor([-1.0, -0.2, 1.0]))
+    with pytest.raises(InputError, match="give uint8"):
+        plain.normalise(bytes_.float())
+
+
+def test_random_views_depend_on_the_generator_alone(photo):
+    augment = paper_preprocessing("paper").train_transform()
+    before = torch.random.get_rng_state()
+    views = [augment(photo, rng=np.random.default_rng(seed)) for seed in (1, 1, 2)]
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert views[0].shape == (3, 224, 224)
+    assert torch.equal(views[0], views[1])
+    assert not torch.equal(views[0], views[2])
+
+
+def test_a_random_view_is_a_resized_crop_of_the_image(photo):
+    plain = Preprocessing(size=64, resize=64, interpolation="bilinear", mean=(0, 0, 0), std=(1, 1, 1))
+    augment = plain.train_transform(scale=(0.3, 0.6), flip=1.0)
+    height, width = photo.height, photo.width
+    box = random_crop_box(height, width, scale=(0.3, 0.6), ratio=(3 / 4, 4 / 3), rng=np.random.default_rng(9))
+    top, left, box_height, box_width = box
+    crop = photo.crop((left, top, left + box_width, top + box_height)).resize((64, 64), Image.Resampling.BILINEAR)
+    expected = np.asarray(crop)[:, ::-1].transpose(2, 0, 1) / 255
+    np.testing.assert_allclose(augment(photo, rng=np.random.default_rng(9)).numpy(), expected, atol=1e-6)
+
+
+def test_crop_boxes_have_the_distribution_of_torchvisions():
+    rng = np.random.default_rng(0)
+    scale, ratio = (0.08, 1.0), (3 / 4, 4 / 3)
+    ours = np.array([random_crop_box(180, 240, scale=scale, ratio=ratio, rng=rng) for _ in range(3000)])
+    image = torch.empty(3, 180, 240)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        theirs = np.array([v1.RandomResizedCrop.get_params(image, scale, ratio) for _ in range(3000)])
+    assert (ours[:, :2] >= 0).all()
+    assert (ours[:, 0] + ours[:, 2] <= 180).all()
+    assert (ours[:, 1] + ours[:, 3] <= 240).all()
+    for column in range(4):
+        assert stats.ks_2samp(ours[:, column], theirs[:, column]).pvalue > 0.01
+    areas = [boxes[:, 2] * boxes[:, 3] for boxes in (ours, theirs)]
+    assert stats.ks_2samp(*areas).pvalue > 0.01
+
+
+def test_very_long_images_get_the_largest_centred_box():
+    box = random_crop_box(10, 400, scale=(0.9, 1.0), ratio=(3 / 4, 4 / 3), rng=np.random.default_rng(0))
+    assert box == (0, 193, 10, 13)

@@ -1,0 +1,9 @@
+from __future__ import annotations
+
+import torch
+from hypothesis import settings
+
+# Small matrices are slower on several threads, and the same run everywhere is worth more than fresh examples.
+torch.set_num_threads(1)
+settings.register_profile("fiveshot", deadline=None, derandomize=True, max_examples=40)
+settings.load_profile("fiveshot")

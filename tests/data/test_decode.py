@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fiveshot.data.decode import decode
+from fiveshot.data.source import FileSource, ImageError
+
+RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
+
+
+@pytest.fixture
+def decoded(tmp_path):
+    """Save an image in a format and decode it again."""
+
+    def save_and_decode(image: Image.Image, kind: str, **options) -> np.ndarray:
+        path = tmp_path / f"image.{kind}"
+        image.save(path, **options)
+        result = decode(FileSource(path, path.name))
+        assert result.mode == "RGB"
+        return np.asarray(result)
+
+    return save_and_decode
+
+
+# The stored image has its marks at three corners; where each orientation (EXIF 2.3, tag 274) shows them.
+CORNERS = {"top left": (0, 0), "top right": (0, -1), "bottom left": (-1, 0), "bottom right": (-1, -1)}
+SHOWN = {
+    1: ("top left", "top right", "bottom left"),
+    2: ("top right", "top left", "bottom right"),
+    3: ("bottom right", "bottom left", "top right"),
+    4: ("bottom left", "bottom right", "top left"),
+    5: ("top left", "bottom left", "top right"),
+    6: ("top right", "bottom right", "top left"),
+    7: ("bottom right", "top right", "bottom left"),
+    8: ("bottom left", "top left", "bottom right"),
+}
+
+
+@pytest.mark.parametrize("kind", ["jpg", "png", "tiff", "webp"])
+@pytest.mark.parametrize("orientation", sorted(SHOWN))
+def test_every_exif_orientation_is_shown_upright(decoded, orientation, kind):
+    pixels = np.zeros((64, 96, 3), np.uint8)
+    pixels[:16, :16], pixels[:16, -16:], pixels[-16:, :16] = RED, GREEN, BLUE
+    exif = Image.Exif()
+    exif[274] = orientation
+    shown = decoded(
+        Image.fromarray(pixels), kind, exif=exif, **({"quality": 95} if kind in ("jpg", "webp") else {})
+    )
+    assert shown.shape == ((64, 96, 3) if orientation < 5 else (96, 64, 3))
+    for colour, corner in zip((RED, GREEN, BLUE), SHOWN[orientation], strict=True):
+        np.testing.assert_allclose(shown[CORNERS[corner]].astype(int), colour, atol=25)
+
+
+def test_a_photo_with_unreadable_exif_data_is_shown_as_it_is(decoded):
+    shown = decoded(Image.new("RGB", (6, 4), RED), "jpg", exif=b"Exif\0\0II*\0\xff\xff\xff\xff", quality=95)
+    assert shown.shape == (4, 6, 3)
+
+
+def test_greyscale_and_black_and_white(decoded):
+    grey = np.array([[0, 100, 255]], np.uint8)
+    assert decoded(Image.fromarray(grey), "png").tolist() == [[[0] * 3, [100] * 3, [255] * 3]]
+    assert decoded(Image.new("1", (1, 1), 1), "png").tolist() == [[[255] * 3]]
+
+
+@pytest.mark.parametrize("kind", ["png", "tiff", "pgm"])
+def test_sixteen_bits_are_scaled_not_cut_off(decoded, kind):
+    deep = np.array([[0, 1000, 25700, 65535]], np.uint16)
+    assert decoded(Image.fromarray(deep), kind)[0, :, 0].tolist() == [0, 4, 100, 255]
+
+
+def test_floats_and_wide_integers_use_the_whole_range(decoded):
+    assert decoded(Image.fromarray(np.array([[0, 0.4, 1]], np.float32)), "tiff")[0, :, 1].tolist() == [0, 102, 255]
+    wide = Image.fromarray(np.array([[-100_000, 0, 100_000]], np.int32))
+    assert decoded(wide, "tiff")[0, :, 1].tolist() == [0, 128, 255]
+    assert decoded(Image.fromarray(np.full((1, 2), 90_000, np.int32)), "tiff").tolist() == [[[0] * 3] * 2]
+
+
+def test_alpha_becomes_white(decoded):
+    pixels = np.array([[[255, 0, 0, 255], [255, 0, 0, 0], [0, 0, 0, 128]]], np.uint8)
+    shown = decoded(Image.fromarray(pixels), "png")
+    assert tuple(shown[0, 0]) == RED
+    assert tuple(shown[0, 1]) == WHITE
+    assert abs(int(shown[0, 2, 0]) - 127) <= 1
+    grey_alpha = np.array([[[0, 255], [0, 0]]], np.uint8)
+    assert decoded(Image.fromarray(grey_alpha), "png")[0, :, 0].tolist() == [0, 255]
+
+
+@pytest.mark.parametrize("kind", ["png", "gif"])
+def test_a_palette_with_a_transparent_colour(decoded, kind):
+    image = Image.new("P", (2, 1))
+    image.putpalette([*RED, *GREEN])
+    image.putpixel((1, 0), 1)
+    assert [tuple(p) for p in decoded(image, kind)[0]] == [RED, GREEN]
+    assert [tuple(p) for p in decoded(image, kind, transparency=1)[0]] == [RED, WHITE]
+
+
+def test_transparent_colours_outside_a_palette(decoded):
+    image = Image.new("RGB", (2, 1), RED)
+    image.putpixel((1, 0), GREEN)
+    assert [tuple(p) for p in decoded(image, "png", transparency=GREEN)[0]] == [RED, WHITE]
+    deep = Image.fromarray(np.array([[0, 25700]], np.uint16))
+    assert decoded(deep, "png", transparency=0)[0, :, 0].tolist() == [255, 100]
+
+
+def test_cmyk_is_not_shown_inverted(decoded):
+    ink = Image.new("CMYK", (8, 8), (0, 255, 255, 0))  # magenta and yellow make red
+    red, green, blue = decoded(ink, "jpg", quality=95)[4, 4]
+    assert red > 240
+    assert max(green, blue) < 15
+    assert tuple(decoded(Image.new("CMYK", (2, 2), (0, 0, 0, 0)), "tiff")[0, 0]) == WHITE
+
+
+@pytest.mark.parametrize("kind", ["gif", "webp", "png", "tiff"])
+def test_an_animation_shows_its_first_frame(decoded, kind):
+    frames = [Image.new("RGB", (4, 4), colour) for colour in (RED, BLUE)]
+    options = {"lossless": True} if kind == "webp" else {}
+    shown = decoded(frames[0], kind, save_all=True, append_images=frames[1:], **options)
+    assert tuple(shown[0, 0]) == RED
+
+
+def png_of_size(width: int, height: int) -> bytes:
+    """A PNG whose header promises a size and whose data would be a bomb."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0" * 1000))
+
+
+@pytest.mark.parametrize(("width", "height"), [(20_000, 20_000), (60_000, 60_000)])
+def test_a_decompression_bomb_is_refused_by_its_header(tmp_path, width, height):
+    path = tmp_path / "bomb.png"
+    path.write_bytes(png_of_size(width, height))
+    with pytest.raises(ImageError, match=r"bomb\.png: too large") as caught:
+        decode(FileSource(path, path.name))
+    assert "truncated" not in str(caught.value)
+
+
+def test_the_pixel_limit_can_be_set_and_counts_exactly(tmp_path):
+    path = tmp_path / "photo.png"
+    Image.new("RGB", (10, 10)).save(path)
+    source = FileSource(path, path.name)
+    assert decode(source, max_pixels=100).size == (10, 10)
+    with pytest.raises(ImageError, match=r"photo.png: too large: 10 x 10, the limit is 99 pixels"):
+        decode(source, max_pixels=99)
+
+
+def test_a_large_photo_below_the_limit_gives_no_warning(tmp_path):
+    path = tmp_path / "large.png"  # beyond the size at which PIL warns, and warnings are errors here
+    path.write_bytes(png_of_size(10_000, 10_000))
+    with pytest.raises(ImageError, match="truncated"):
+        decode(FileSource(path, path.name))
+
+
+@pytest.mark.parametrize("kind", ["jpg", "png", "webp", "gif", "bmp", "tiff"])
+def test_a_truncated_file_is_refused_with_its_name(tmp_path, kind):
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(noise).save(buffer, {"jpg": "jpeg"}.get(kind, kind))
+    path = tmp_path / f"half.{kind}"
+    path.write_bytes(buffer.getvalue()[: len(buffer.getvalue()) // 2])
+    with pytest.raises(ImageError, match=rf"cat/half\.{kind}: "):
+        decode(FileSource(path, f"cat/half.{kind}"))
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "empty"),
+        (b"hello, I am a text", "not an image in a known format"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not an image in a known format"),
+        (b"\xff\xd8\xff\xe0" + b"\0" * 20, r"."),
+    ],
+)
+def test_what_is_not_an_image_is_refused_with_its_name(tmp_path, content, says):
+    path = Path(tmp_path / "photo.jpg")
+    path.write_bytes(content)
+    with pytest.raises(ImageError, match=f"dog/photo.jpg: .*{says}"):
+        decode(FileSource(path, "dog/photo.jpg"))

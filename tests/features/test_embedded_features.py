@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fiveshot.errors import InputError
+from fiveshot.features import convert_npz, embedded_features, embedded_packs
+from fiveshot.features.embedded import PACKS
+
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+needs_material = pytest.mark.skipif(not SHARED.is_dir(), reason="the real material is not beside the checkout")
+
+
+def test_pack_has_the_official_counts_and_says_what_it_is():
+    pack = embedded_features()
+    assert embedded_packs() == ("cub200",)
+    assert (len(pack.train_x), len(pack.test_x), pack.n_features) == (5994, 5794, 384)
+    assert pack.train_x.dtype == np.float16
+    assert np.isfinite(pack.train_x).all()
+    assert np.isfinite(pack.test_x).all()
+    assert pack.provenance.backbone == "vit_hybrid_small_patch16_224.fiveshot"
+    assert pack.provenance.adapter is None
+    assert pack.class_names[0] == "001.Black_footed_Albatross"
+    assert {29, 30} >= set(np.bincount(pack.train_y, minlength=200).tolist())
+
+
+def test_image_names_agree_with_labels():
+    pack = embedded_features()
+    for names, labels in ((pack.train_names, pack.train_y), (pack.test_names, pack.test_y)):
+        assert [name.split("/")[0] for name in names] == [pack.class_names[label] for label in labels]
+        assert len(set(names)) == len(names)
+
+
+def test_pack_separates_birds():
+    pack = embedded_features()
+    means = np.stack([pack.train_x[pack.train_y == c].mean(0, dtype=np.float64) for c in range(200)])
+    centre = means.mean(0)
+    unit = [(x - centre) / np.linalg.norm(x - centre, axis=1, keepdims=True) for x in (pack.test_x, means)]
+    assert np.mean((unit[0] @ unit[1].T).argmax(1) == pack.test_y) > 0.5  # chance is 0.005
+
+
+def test_unknown_pack_names_those_present():
+    with pytest.raises(InputError, match="no embedded feature pack 'cub'; did you mean 'cub200'"):
+        embedded_features("cub")
+
+
+def test_data_card_tells_provenance_and_terms():
+    card = (PACKS / "DATA_CARD.md").read_text(encoding="utf-8")
+    made = embedded_features().provenance
+    for fact in (made.backbone, made.weights_hash, "research use only", "not the paper's"):
+        assert fact in card
+
+
+def _official(name: str) -> dict[str, str]:
+    lines = (SHARED / "cub200" / "meta" / name).read_text().splitlines()
+    return dict(line.split() for line in lines)
+
+
+@pytest.mark.real
+@needs_material
+def test_conversion_of_the_original_gives_the_committed_bytes(tmp_path):
+    names, split = _official("images.txt"), _official("train_test_split.txt")
+    pack = embedded_features()
+    convert_npz(
+        SHARED / "vit" / "cub200-features.npz",
+        tmp_path / "again",
+        pack.provenance,
+        train_names=[name for number, name in names.items() if split[number] == "1"],
+        test_names=[name for number, name in names.items() if split[number] == "0"],
+    )
+    assert (tmp_path / "again").read_bytes() == (PACKS / "cub200.safetensors").read_bytes()
+
+
+def test_pack_belongs_to_the_embedded_backbone():
+    pytest.importorskip("timm", reason="backbones need the extra 'images'")
+    from fiveshot.backbones import load_backbone
+
+    backbone, made = load_backbone(), embedded_features().provenance
+    assert (made.backbone, made.weights_hash) == (backbone.name, backbone.weights_hash)
+    assert made.adapter == backbone.adapter_hash
+    assert made.readout == backbone.readout.tokens
+    assert made.preprocessing.items() <= backbone.preprocessing.to_json().items()

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from fiveshot.errors import InputError
+from fiveshot.features import Provenance
+
+MADE = Provenance("birds", "vit", "ab12", {"size": (224, 224)}, adapter="cd34", note="first try")
+
+
+def test_survives_json():
+    assert Provenance.from_dict(json.loads(json.dumps(MADE.as_dict()))) == MADE
+
+
+def test_can_be_used_in_sets():
+    assert len({MADE, Provenance.from_dict(MADE.as_dict())}) == 1
+
+
+@pytest.mark.parametrize(
+    ("entry", "value"),
+    [
+        ("dataset", "fish"),
+        ("backbone", "cnn"),
+        ("weights_hash", "ef56"),
+        ("preprocessing", {"size": [256, 256]}),
+        ("adapter", None),
+        ("readout", "mean"),
+    ],
+)
+def test_differences_name_both_values(entry, value):
+    other = Provenance.from_dict({**MADE.as_dict(), entry: value, "note": "second try"})
+    assert MADE.differences(other) == (f"{entry} is {value!r}, not {MADE.as_dict()[entry]!r}",)
+    assert MADE.differences(MADE) == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dataset": None}, "dataset must be a text"),
+        ({"adapter": 3}, "adapter must be a text or None"),
+        ({"preprocessing": {"mean": np.zeros(3)}}, "JSON values"),
+        ({"preprocessing": {"mean": float("nan")}}, "JSON values"),
+    ],
+)
+def test_refuses_what_cannot_be_stored(changes, message):
+    with pytest.raises(InputError, match=message):
+        Provenance(**{**MADE.as_dict(), **changes})
+
+
+def test_unknown_and_missing_entries_fail():
+    with pytest.raises(InputError, match=r"missing entries \['note'\] and unknown entries \['remark'\]"):
+        Provenance.from_dict({**{k: v for k, v in MADE.as_dict().items() if k != "note"}, "remark": ""})

@@ -1,0 +1,83 @@
+"""The values of the paper and of its published code, written out a second time."""
+
+from __future__ import annotations
+
+import pytest
+
+from fiveshot.errors import InputError
+from fiveshot.heads import DESCRIPTIONS, NCM, RECIPES, FeCAM, RanPAC, Sampling, make_head
+from fiveshot.statistics import Calibration
+
+FROM_A_TENTH = (0.1, 1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8)
+TEXT = {"alpha": 0.9, "beta": 1.0, "tau": 16.0, "similarity": "cosine", "prototypes": "raw"}
+UNIT = TEXT | {"prototypes": "unit"}
+RIDGE = TEXT | {"beta": 0.5}
+RIDGE_DOT = RIDGE | {"similarity": "dot"}
+PAPER_RANPAC = {"n_projections": 10_000, "scoring": "cosine", "mass": "samples", "lambdas": FROM_A_TENTH}
+PUBLISHED_RANPAC = PAPER_RANPAC | {"lambdas": FROM_A_TENTH[2:]}
+
+EXPECTED = {
+    ("ncm", "paper"): (NCM, {"metric": "euclidean"}, None, None),
+    ("ncm", "published"): (NCM, {"metric": "cosine"}, None, None),
+    ("teen", "paper"): (NCM, {"metric": "euclidean"}, TEXT, None),
+    ("teen", "published"): (NCM, {"metric": "cosine"}, UNIT, None),
+    ("fecam", "paper"): (FeCAM, {"gamma": 100, "normalization": "correlation", "normalize": True}, None, None),
+    ("fecam", "published"): (FeCAM, {"gamma": 100, "normalization": "rows", "normalize": True}, None, None),
+    ("c-fecam", "paper"): (FeCAM, {"gamma": 100, "normalization": "correlation", "normalize": True}, TEXT, None),
+    ("c-fecam", "published"): (FeCAM, {"gamma": 100, "normalization": "rows", "normalize": True}, UNIT, None),
+    ("ranpac", "paper"): (RanPAC, PAPER_RANPAC, None, None),
+    ("ranpac", "published"): (RanPAC, PUBLISHED_RANPAC, None, None),
+    ("ranpac*", "paper"): (RanPAC, PAPER_RANPAC, None, 800),
+    ("ranpac*", "published"): (RanPAC, PUBLISHED_RANPAC, None, 800),
+    ("c-ranpac", "paper"): (RanPAC, PAPER_RANPAC, RIDGE, 800),
+    ("c-ranpac", "published"): (RanPAC, PUBLISHED_RANPAC, RIDGE_DOT, 800),
+}
+
+
+@pytest.mark.parametrize(("name", "flavour"), EXPECTED)
+def test_a_recipe_has_the_values_of_the_paper(name: str, flavour: str) -> None:
+    kind, values, calibration, samples = EXPECTED[name, flavour]
+    head = make_head(name, flavour)
+    assert type(head) is kind
+    parameters = head.get_params(deep=False)
+    assert {key: parameters[key] for key in values} == values
+    assert parameters["calibration"] == (Calibration(**calibration) if calibration else None)
+    if kind is RanPAC:
+        assert parameters["sampling"] == (Sampling(per_class=samples, classes="new") if samples else None)
+
+
+def test_every_recipe_is_checked_and_described_in_one_line() -> None:
+    assert {(name, flavour) for name, flavours in RECIPES.items() for flavour in flavours} == set(EXPECTED)
+    assert DESCRIPTIONS.keys() == RECIPES.keys()
+    assert all(text and "\n" not in text for text in DESCRIPTIONS.values())
+
+
+def test_the_paper_is_the_default_flavour() -> None:
+    assert make_head("teen").get_params() == make_head("teen", "paper").get_params()
+
+
+def test_single_values_can_be_replaced() -> None:
+    head = make_head("c-ranpac", "published", n_projections=64, random_state=7)
+    assert (head.n_projections, head.random_state, head.calibration.similarity) == (64, 7, "dot")
+    assert make_head("c-ranpac").n_projections == 10_000, "the recipe itself is not changed"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parameters", "message"),
+    [
+        (("ranpak",), {}, r"no head 'ranpak'; did you mean 'ranpac'\? choose from c-fecam, c-ranpac, fecam, ncm,"),
+        (("C-RanPAC",), {}, r"no head 'C-RanPAC'; did you mean 'c-ranpac'\?"),
+        (("zzz",), {}, r"no head 'zzz'; choose from c-fecam"),
+        (
+            ("ncm", "publishd"),
+            {},
+            r"no flavour 'publishd'; did you mean 'published'\? choose from paper, published",
+        ),
+        (("ncm",), {"gama": 1}, r"head 'ncm' has no parameter 'gama'; it has calibration, device, metric, temp"),
+    ],
+)
+def test_a_wrong_name_gets_the_nearest_right_one(
+    arguments: tuple[str, ...], parameters: dict[str, object], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        make_head(*arguments, **parameters)

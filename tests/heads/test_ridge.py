@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from oracles import best_lambda as brute_force
+from oracles import ridge_weights
+from sklearn.linear_model import Ridge
+
+from fiveshot.errors import InputError
+from fiveshot.heads import ridge
+from fiveshot.heads.ridge import add_gram_, best_lambda, dual_weights, solve_ridge
+
+
+def problem(n: int, width: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return np.maximum(rng.normal(size=(n, width)), 0), np.eye(4)[rng.integers(0, 4, n)]
+
+
+def lower_gram(H: np.ndarray) -> torch.Tensor:
+    """Return the Gram matrix with a useless upper triangle, as it stands after symmetric updates."""
+    gram = torch.from_numpy(np.tril(H.T @ H))
+    return gram + torch.triu(torch.full_like(gram, 7e7), diagonal=1)
+
+
+@pytest.mark.parametrize(("n", "width"), [(50, 12), (12, 12), (5, 12), (200, 60)])
+@pytest.mark.parametrize("lam", [0.1, 100.0])
+def test_the_primal_form_is_the_formula_and_scikit_learns(n: int, width: int, lam: float) -> None:
+    H, Y = problem(n, width)
+    found = solve_ridge(lower_gram(H), torch.from_numpy(Y.T @ H), lam).numpy()
+    np.testing.assert_allclose(found, ridge_weights(H, Y, lam).T, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found, Ridge(alpha=lam, fit_intercept=False).fit(H, Y).coef_, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize(("n", "width"), [(5, 12), (11, 12), (30, 200)])
+@pytest.mark.parametrize("lam", [0.1, 100.0])
+def test_the_dual_form_is_the_same_matrix(n: int, width: int, lam: float) -> None:
+    H, Y = problem(n, width)
+    found = dual_weights(torch.from_numpy(H), torch.from_numpy(Y), lam).numpy()
+    np.testing.assert_allclose(found, ridge_weights(H, Y, lam).T, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found, Ridge(alpha=lam, fit_intercept=False).fit(H, Y).coef_, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("block", [4, 7, 1024])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_solving_leaves_the_sums_as_they_were(
+    block: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ridge, "BLOCK", block)
+    H, Y = problem(40, 21)
+    gram = lower_gram(H).to(dtype)
+    targets = torch.from_numpy(Y.T @ H).to(dtype)
+    before, targets_before = torch.tril(gram), targets.clone()
+    first = solve_ridge(gram, targets, 1.0)
+    assert torch.equal(torch.tril(gram), before)
+    assert torch.equal(targets, targets_before)
+    assert torch.equal(solve_ridge(gram, targets, 1.0), first)
+    tolerance = 1e-9 if dtype == torch.float64 else 1e-3
+    np.testing.assert_allclose(first, ridge_weights(H, Y, 1.0).T, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("n", [1, 9, 40])
+def test_symmetric_updates_add_up_in_the_lower_triangle(n: int, dtype: torch.dtype) -> None:
+    H, _ = problem(n, 13)
+    rows = torch.from_numpy(H).to(dtype)
+    gram = torch.full((13, 13), 2.0, dtype=dtype)
+    kept = rows.clone()
+    add_gram_(gram, rows)
+    add_gram_(gram, rows[: n // 2 + 1])
+    expected = 2 + H.T @ H + H[: n // 2 + 1].T @ H[: n // 2 + 1]
+    np.testing.assert_allclose(np.tril(gram), np.tril(expected), rtol=1e-5 if dtype == torch.float32 else 1e-12)
+    assert (torch.triu(gram, 1) == torch.triu(torch.full_like(gram, 2), 1)).all(), "the upper one is left alone"
+    assert torch.equal(rows, kept)
+
+
+def test_rows_in_any_memory_order_are_added() -> None:
+    H, _ = problem(9, 13)
+    for rows in (torch.from_numpy(np.asfortranarray(H)), torch.from_numpy(np.repeat(H, 2, axis=0))[::2]):
+        gram = torch.zeros(13, 13, dtype=torch.float64)
+        add_gram_(gram, rows)
+        np.testing.assert_allclose(np.tril(gram), np.tril(H.T @ H), atol=1e-12)
+
+
+def test_a_lambda_below_single_precision_is_solved_in_double() -> None:
+    # Whole numbers, so the sums are exact in single precision; but there λ vanishes beside them, and without λ
+    # the matrix is singular.
+    H = np.random.default_rng(0).integers(500, 1000, size=(3, 6)).astype(float)
+    Y = np.eye(3)
+    found = solve_ridge(lower_gram(H).float(), torch.from_numpy(Y.T @ H).float(), 1e-3)
+    assert found.dtype == torch.float32
+    np.testing.assert_allclose(found, ridge_weights(H, Y, 1e-3).T, rtol=1e-4, atol=1e-6)
+
+
+def test_a_singular_system_is_refused() -> None:
+    gram = torch.zeros(3, 3, dtype=torch.float64)
+    with pytest.raises(InputError, match="the ridge system is singular with lambda = 0; choose a larger one"):
+        solve_ridge(gram, torch.ones(2, 3, dtype=torch.float64), 0.0)
+    assert torch.equal(gram, torch.zeros(3, 3, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("n", [24, 90])  # below and above the width: dual and primal decomposition
+@pytest.mark.parametrize("seed", range(4))
+def test_lambda_is_the_brute_force_choice(n: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    X, W = rng.normal(size=(n, 6)) * (1 + 4 * (seed % 2)), rng.normal(size=(6, 40))
+    Y = np.eye(3)[(X[:, 0] + rng.normal(size=n) > 0).astype(int) + (X[:, 1] > 1)]
+    roots = rng.uniform(0.5, 2.0, size=(n, 1))
+    order = rng.permutation(n)
+    train, held_out = order[n // 5 :], order[: n // 5]
+    lambdas = [10.0**k for k in range(-1, 9)]
+    projection = torch.from_numpy(W)
+    found = best_lambda(
+        torch.from_numpy(X * roots),
+        torch.from_numpy(Y * roots),
+        lambda part: torch.relu(part @ projection),
+        train=train,
+        held_out=held_out,
+        lambdas=lambdas,
+    )
+    H = np.maximum(X @ W, 0)
+    assert found == brute_force(H, Y, train, held_out, lambdas, roots[:, 0] ** 2)
+
+
+def test_different_data_choose_different_lambdas() -> None:
+    """The choice above would prove little if it were always the same."""
+    chosen = set()
+    for scale in (0.1, 1.0, 100.0):
+        rng = np.random.default_rng(0)
+        X, W = scale * rng.normal(size=(80, 6)), rng.normal(size=(6, 40))
+        Y = np.eye(2)[(X[:, 0] > 0).astype(int)]
+        found = best_lambda(
+            torch.from_numpy(X),
+            torch.from_numpy(Y),
+            lambda part, W=W: torch.relu(part @ torch.from_numpy(W)),
+            train=np.arange(60),
+            held_out=np.arange(60, 80),
+            lambdas=[10.0**k for k in range(-1, 9)],
+        )
+        chosen.add(found)
+    assert len(chosen) == 3
+
+
+def test_with_nothing_to_hold_out_the_middle_is_taken() -> None:
+    one = torch.ones(2, 3)
+    chosen = best_lambda(
+        one,
+        torch.eye(2),
+        torch.relu,
+        train=np.arange(2),
+        held_out=np.empty(0, dtype=int),
+        lambdas=(100.0, 1.0, 10.0),
+    )
+    assert chosen == 10.0

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from fiveshot.errors import InputError
+from fiveshot.heads.sampling import Sampling, derived_seed, draw_samples, random_features, stratified_split
+from fiveshot.statistics import ClassGaussian
+
+
+def gaussian(rank: int, d: int = 8, dtype: torch.dtype = torch.float64) -> ClassGaussian:
+    rng = np.random.default_rng(rank)
+    factor = torch.from_numpy(rng.normal(size=(rank, d)))
+    return ClassGaussian(torch.from_numpy(rng.normal(size=d)).to(dtype), factor.to(dtype))
+
+
+@pytest.mark.parametrize("rank", [1, 4, 8, 30])
+def test_samples_have_the_mean_and_covariance_of_the_class(rank: int) -> None:
+    n = 40_000
+    target = gaussian(rank)
+    samples = draw_samples(target, n, seed=3).numpy()
+    covariance = (target.factor.T @ target.factor).numpy()
+    deviations = np.sqrt(np.diag(covariance))
+    # Five standard errors: of a mean σ/√n, of a covariance √((σ_i² σ_j² + σ_ij²) / n).
+    assert (np.abs(samples.mean(axis=0) - target.mean.numpy()) < 5 * deviations / np.sqrt(n)).all()
+    errors = np.sqrt((np.outer(deviations, deviations) ** 2 + covariance**2) / n)
+    assert (np.abs(np.cov(samples.T) - covariance) < 5 * errors).all()
+
+
+def test_samples_stay_in_the_span_of_the_factor() -> None:
+    target = gaussian(3)
+    samples = (draw_samples(target, 50, seed=0) - target.mean).numpy()
+    assert np.linalg.matrix_rank(samples, tol=1e-9) == 3
+
+
+def test_samples_are_normal_in_every_direction() -> None:
+    target = gaussian(8)
+    white = (draw_samples(target, 20_000, seed=1) - target.mean).numpy() @ np.linalg.inv(target.factor.numpy())
+    kurtosis = (white**4).mean(axis=0)
+    assert np.abs(kurtosis - 3).max() < 5 * np.sqrt(96 / 20_000)  # Var(z⁴) = 96
+
+
+def test_a_class_without_covariance_repeats_its_mean() -> None:
+    mean = torch.arange(4.0)
+    assert torch.equal(draw_samples(ClassGaussian(mean, torch.empty(0, 4)), 3, seed=0), mean.expand(3, 4))
+
+
+def test_the_same_seed_gives_the_same_numbers_and_another_does_not() -> None:
+    target = gaussian(5)
+    one, same, other = (draw_samples(target, 10, seed=seed) for seed in (7, 7, 8))
+    assert torch.equal(one, same)
+    assert not torch.isclose(one, other).any(dim=1).all()
+    features = [random_features(3, 5, seed=s, like=torch.empty(0)).projection for s in (1, 1, 2)]
+    assert torch.equal(features[0], features[1])
+    assert not torch.equal(features[0], features[2])
+
+
+def test_precision_does_not_change_the_draw() -> None:
+    single, double = (draw_samples(gaussian(5, dtype=t), 20, seed=7) for t in (torch.float32, torch.float64))
+    assert (single.dtype, double.dtype) == (torch.float32, torch.float64)
+    np.testing.assert_allclose(single, double, rtol=1e-4, atol=1e-5)
+    projections = [
+        random_features(6, 40, seed=1, like=torch.empty(0, dtype=t)) for t in (torch.float32, torch.float64)
+    ]
+    assert [p.projection.dtype for p in projections] == [torch.float32, torch.float64]
+    np.testing.assert_allclose(projections[0].projection, projections[1].projection, rtol=1e-6)
+
+
+def test_no_global_generator_is_touched() -> None:
+    torch.manual_seed(0)
+    torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    draw_samples(gaussian(3), 5, seed=0)
+    random_features(3, 5, seed=0, like=torch.empty(0))
+    stratified_split(np.arange(20) % 3, held_out=0.2, seed=0)
+    assert torch.equal(torch.get_rng_state(), torch_state)
+    assert (np.random.get_state()[1] == numpy_state).all()  # noqa: NPY002
+
+
+def test_random_features_are_gaussian_and_rectified() -> None:
+    features = random_features(50, 2000, seed=0, like=torch.empty(0, dtype=torch.float64))
+    assert features.projection.shape == (50, 2000)
+    assert float(features.projection.mean()) == pytest.approx(0, abs=5 / np.sqrt(1e5))
+    assert float(features.projection.var()) == pytest.approx(1, abs=5 * np.sqrt(2 / 1e5))
+    X = torch.randn(7, 50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    kept = X.clone()
+    np.testing.assert_allclose(features(X), np.maximum(X.numpy() @ features.projection.numpy(), 0), atol=1e-12)
+    assert torch.equal(X, kept)
+
+
+def test_derived_seeds_differ_by_seed_name_and_type_of_the_name() -> None:
+    names = [*range(50), *map(str, range(50)), "projection", "held out"]
+    seeds = {derived_seed(seed, name) for seed in range(5) for name in names}
+    assert len(seeds) == 5 * len(names)
+    assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+def test_derived_seeds_are_the_same_in_another_process() -> None:
+    code = "from fiveshot.heads.sampling import derived_seed; print(derived_seed(3, 'owl'))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == derived_seed(3, "owl")
+
+
+@pytest.mark.parametrize("counts", [[10, 5, 20], [2, 1, 3], [1, 1], [100]])
+def test_the_split_takes_a_fifth_of_every_class(counts: list[int]) -> None:
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(len(counts)), counts))
+    train, held_out = stratified_split(labels, held_out=0.2, seed=0)
+    assert sorted([*train, *held_out]) == list(range(len(labels)))
+    for label, count in enumerate(counts):
+        taken = int(np.sum(labels[held_out] == label))
+        assert taken == (max(1, round(0.2 * count)) if count > 1 else 0)
+    again = stratified_split(labels, held_out=0.2, seed=0)
+    assert (again[0] == train).all()
+    if len(held_out) > 5:
+        assert not np.array_equal(held_out, stratified_split(labels, held_out=0.2, seed=1)[1])
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"per_class": 0}, "per_class must be at least 1, got 0; the paper draws 800"),
+        ({"classes": "every"}, "no choice of sampled classes 'every'; choose from all, new"),
+    ],
+)
+def test_bad_parameters_are_refused(parameters: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Sampling(**parameters)

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fiveshot.errors import FiveshotError, StorageError
+from fiveshot.storage import atomic_path
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_finished_block_leaves_the_whole_file_and_nothing_else(tmp_path: Path) -> None:
+    with atomic_path(tmp_path / "a.txt") as path:
+        path.write_text("whole")
+        assert path.parent == tmp_path, "on another disk the last step would not be atomic"
+        assert not (tmp_path / "a.txt").exists(), "nothing is visible before the end"
+    assert names(tmp_path) == ["a.txt"]
+    assert (tmp_path / "a.txt").read_text() == "whole"
+
+
+def test_a_reader_sees_the_old_file_until_the_end(tmp_path: Path) -> None:
+    target = tmp_path / "a.txt"
+    target.write_text("old")
+    with target.open() as reader, atomic_path(str(target)) as path:
+        path.write_text("new and longer")
+        assert target.read_text() == "old"
+        assert reader.read() == "old"
+    assert target.read_text() == "new and longer"
+
+
+@pytest.mark.parametrize("reason", [ValueError("no"), KeyboardInterrupt(), SystemExit(1)])
+def test_a_failed_block_keeps_the_old_file(tmp_path: Path, reason: BaseException) -> None:
+    target = tmp_path / "a.txt"
+    target.write_text("old")
+    with pytest.raises(type(reason)), atomic_path(target) as path:  # noqa: PT012
+        path.write_text("half")
+        raise reason
+    assert names(tmp_path) == ["a.txt"]
+    assert target.read_text() == "old"
+
+
+def test_a_failed_block_leaves_no_new_file(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), atomic_path(tmp_path / "a.txt") as path:  # noqa: PT012
+        path.write_text("half")
+        raise ZeroDivisionError
+    assert names(tmp_path) == []
+
+
+def test_a_block_that_removes_its_file_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"cannot write .*a\.txt"), atomic_path(tmp_path / "a.txt") as path:
+        path.unlink()
+    assert names(tmp_path) == []
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with (
+        pytest.raises(StorageError, match=r"the folder .*absent does not exist; create it first"),
+        atomic_path(tmp_path / "absent" / "a.txt"),
+    ):
+        raise AssertionError("the block must not run")
+    assert names(tmp_path) == []
+
+
+def test_a_folder_in_the_way_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "inside").write_text("kept")
+    with pytest.raises(StorageError, match="cannot write"), atomic_path(tmp_path / "a") as path:
+        path.write_text("new")
+    assert names(tmp_path) == ["a"]
+    assert names(tmp_path / "a") == ["inside"]
+
+
+def test_an_error_is_one_the_command_line_catches(tmp_path: Path) -> None:
+    with pytest.raises(FiveshotError) as caught, atomic_path(tmp_path / "a.txt"):
+        raise OSError(28, "No space left on device")
+    assert isinstance(caught.value, OSError)
+    assert str(caught.value).endswith("No space left on device; nothing was left behind")
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_the_file_has_the_rights_of_an_ordinary_new_file(tmp_path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        with atomic_path(tmp_path / "a.txt") as path:
+            path.write_text("x")
+        assert os.umask(mask) == mask, "the process's own mask is put back"
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "a.txt").stat().st_mode) == 0o666 & ~mask
+
+
+def test_a_process_killed_half_way_leaves_the_old_file_readable(tmp_path: Path) -> None:
+    target = tmp_path / "a.txt"
+    target.write_text("old")
+    code = (
+        "import os, signal, sys; from fiveshot.storage.atomic import atomic_path\n"
+        "with atomic_path(sys.argv[1]) as path:\n"
+        "    path.write_text('half'); os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(target)], check=False)
+    assert done.returncode == -9
+    assert target.read_text() == "old"
