@@ -106,13 +106,14 @@ def _statistics(part: str, tensors: dict[str, Tensor], labels: list[Any]) -> Cla
     summaries = (ClassSummary(*values) for values in zip(counts, means, factors, strict=True))
     statistics = ClassStatistics(np.array(labels), tuple(summaries))
     if len(statistics) != len(labels) or list(labels) != sorted(labels):
-        raise StorageError(f"the {part} classes are damaged: {len(labels)} labels, {len(statistics)} statistics")
+        raise ValueError(f"{len(labels)} labels for {len(statistics)} {part} classes")
     return statistics
 
 
 def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {"type": type(value).__name__, **dataclasses.asdict(value)}
+        fields = dataclasses.asdict(value).items()
+        return {"type": type(value).__name__, **{key: _plain(item) for key, item in fields}}
     if isinstance(value, torch.device):
         return str(value)
     if isinstance(value, np.ndarray | np.generic):

@@ -32,7 +32,8 @@ class ScoreTable:
         check_is_fitted(head)
         self.head = head
         self.computed = 0  # class columns computed so far
-        self._X = as_features(head, X, reset=False).to(head.memory_.base.means)
+        # A copy: columns of different sessions must be of the same samples, whatever happens to X.
+        self._X = as_features(head, X, reset=False).to(head.memory_.base.means, copy=True)
         self._base: object = None
         self._columns: dict[Label, tuple[object, Tensor]] = {}
 

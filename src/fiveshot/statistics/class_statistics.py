@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from fiveshot.errors import InputError, unknown_name
-from fiveshot.statistics.factor import scatter_factor, stack
+from fiveshot.statistics.factor import canonical, scatter_factor, stack
 from fiveshot.statistics.labels import (
     Label,
     Labels,
@@ -34,8 +34,8 @@ class ClassSummary:
 
     @property
     def covariance_factor(self) -> Tensor:
-        """Factor of the covariance, scatter / (n − 1); a class seen once has none (zero rows)."""
-        return self.factor / math.sqrt(max(self.count - 1, 1))  # (r, d)
+        """Canonical factor of the covariance, scatter / (n − 1); a class seen once has none (zero rows)."""
+        return canonical(self.factor) / math.sqrt(max(self.count - 1, 1))  # (r, d)
 
     def merge(self, other: ClassSummary) -> ClassSummary:
         """Return the summary of both sample sets joined, exactly (Chan, Golub and LeVeque, 1983)."""

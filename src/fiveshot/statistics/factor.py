@@ -29,6 +29,17 @@ def scatter_factor(samples: Tensor) -> Tensor:
     return (centred[1:] - earlier) * (k / (k + 1)).sqrt()
 
 
+def canonical(factor: Tensor) -> Tensor:
+    """Return the one factor of the same matrix that is triangular with a positive diagonal.
+
+    Factors are unique up to a rotation, and how samples arrived (at once, in parts, in which order) decides the
+    rotation. Whatever is drawn through a factor must not depend on that.
+    """
+    triangle: Tensor = torch.linalg.qr(factor, mode="r").R  # (min(r, d), d)
+    signs = torch.where(triangle.diagonal() < 0, -1.0, 1.0).to(factor)
+    return signs[:, None] * triangle
+
+
 def stack(factors: Sequence[Tensor]) -> Tensor:
     """Return the factor of a sum of scatter matrices: their factors, one below the other."""
     return compress(torch.cat(list(factors)))

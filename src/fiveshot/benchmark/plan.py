@@ -1,0 +1,91 @@
+"""From what a user asks for to the jobs that answer it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fiveshot.benchmark.job import Job, embedded_source, open_features
+from fiveshot.benchmark.protocol import PROTOCOLS, Protocol, get_protocol
+from fiveshot.errors import InputError, unknown_name
+from fiveshot.heads import RECIPES, make_head
+from fiveshot.heads.recipes import Flavour
+
+DEFAULT_PROTOCOL = "cub200/big"
+
+
+def choose_protocol(name: str | None, features: str | None, changes: Mapping[str, Any]) -> Protocol:
+    """Return the protocol of a name, or one that fits the features, with some values changed.
+
+    Features without a named protocol start with half of their classes and add the rest in ten sessions.
+    """
+    if name is None and features is not None:
+        protocol = fitting_protocol(features)
+    else:
+        protocol = get_protocol(name or DEFAULT_PROTOCOL)
+    wanted = {key: value for key, value in changes.items() if value is not None}
+    n_classes = protocol.n_classes if features is None else len(open_features(features).class_names)
+    if protocol.n_classes != n_classes:
+        raise InputError(
+            f"protocol {protocol.name!r} has {protocol.n_classes} classes, the features have {n_classes}; "
+            "leave the protocol out, and set the sessions with --base and --increment"
+        )
+    return protocol.replace(**wanted) if wanted else protocol
+
+
+def fitting_protocol(features: str) -> Protocol:
+    """Return the protocol for features of any dataset: half the classes, then the rest in ten sessions."""
+    found = open_features(features)
+    n_classes, dataset = len(found.class_names), found.provenance.dataset
+    for protocol in PROTOCOLS.values():
+        if protocol.name == f"{dataset}/big" and protocol.n_classes == n_classes:
+            return protocol
+    base = (n_classes + 1) // 2
+    return Protocol(
+        name=dataset or "own",
+        dataset=dataset or "own",
+        n_classes=n_classes,
+        base_classes=base,
+        increment=max(1, -(-(n_classes - base) // 10)),
+    )
+
+
+def choose_features(features: str | None, protocol: str | None) -> str:
+    """Return the feature source: the file given, or the embedded pack of the protocol's dataset."""
+    if features is not None:
+        return features
+    dataset = get_protocol(protocol or DEFAULT_PROTOCOL).dataset
+    source = embedded_source(dataset)
+    if source is None:
+        raise InputError(
+            f"no features of {dataset} come with the package; get the images with 'fiveshot data fetch {dataset}' "
+            "and give them with --images, or give extracted features with --features"
+        )
+    return source
+
+
+def make_jobs(
+    protocol: Protocol,
+    features: str,
+    *,
+    methods: Sequence[str],
+    seeds: int,
+    flavour: Flavour = "paper",
+    parameters: Mapping[str, Any] | None = None,
+    sessions: str | None = None,
+) -> list[Job]:
+    """Return one job per method and seed; a parameter goes to the heads that have it."""
+    if seeds < 1:
+        raise InputError(f"seeds must be at least 1, got {seeds}")
+    parameters = parameters or {}
+    jobs = []
+    for method in methods or tuple(RECIPES):
+        if method not in RECIPES:
+            raise unknown_name("method", method, RECIPES)
+        known = make_head(method, flavour).get_params(deep=False)
+        fitting = {key: value for key, value in parameters.items() if key in known}
+        jobs += [
+            Job(protocol.replace(shot_seed=seed), method, features, flavour, fitting, sessions)
+            for seed in range(protocol.shot_seed, protocol.shot_seed + seeds)
+        ]
+    return jobs

@@ -1,0 +1,59 @@
+"""The ``fiveshot`` command: its sub-commands, and errors as sentences instead of tracebacks."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from fiveshot import __version__
+from fiveshot.cli.bench import bench
+from fiveshot.cli.data import data
+from fiveshot.cli.paper import paper
+from fiveshot.cli.report import report
+from fiveshot.errors import FiveshotError
+
+app = typer.Typer(
+    name="fiveshot",
+    help="Teach an image classifier new classes from five photos each, without forgetting and without retraining.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(bench)
+app.command()(paper)
+app.command()(report)
+app.add_typer(data, name="data")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"fiveshot {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave."),
+    ] = False,
+) -> None:
+    """Read the options common to all commands."""
+
+
+def main() -> None:
+    """Run the command line; an error made on purpose is one message and exit status 1."""
+    try:
+        app()
+    except FiveshotError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        typer.echo("stopped; what was finished is kept, and the same command goes on from there", err=True)
+        sys.exit(130)
+    except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough
+        sys.stderr.close()
+        sys.exit(0)

@@ -1,0 +1,105 @@
+"""``fiveshot bench``: run heads through a protocol and print the table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+
+def bench(
+    protocol: Annotated[
+        str | None, typer.Argument(help="A setting of the paper, such as cub200/big; see 'fiveshot bench --list'.")
+    ] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Methods separated by commas; all of them unless given.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Number of seeds; the shots are drawn anew with each.")] = 5,
+    features: Annotated[
+        Path | None, typer.Option(help="A feature file (.safetensors or .npz) instead of the embedded one.")
+    ] = None,
+    flavour: Annotated[
+        Literal["paper", "published"],
+        typer.Option(help="'paper' follows the paper's text, 'published' its published code."),
+    ] = "paper",
+    projections: Annotated[
+        int | None, typer.Option(help="Random features of the RanPAC heads; the paper uses 10000.")
+    ] = None,
+    base: Annotated[int | None, typer.Option(help="Classes in the base session.")] = None,
+    increment: Annotated[int | None, typer.Option(help="Classes in each later session.")] = None,
+    shots: Annotated[int | None, typer.Option(help="Images of a new class.")] = None,
+    order_seed: Annotated[int | None, typer.Option(help="Seed of the class order; 1993 is the paper's.")] = None,
+    shot_seed: Annotated[int | None, typer.Option(help="First seed of the shots.")] = None,
+    shot_draw: Annotated[str | None, typer.Option(help="'random', or 'first' as the published code does.")] = None,
+    sessions: Annotated[Path | None, typer.Option(help="A folder of official session lists.")] = None,
+    out: Annotated[Path, typer.Option(help="Where runs are kept; finished ones are not run again.")] = Path(
+        "runs"
+    ),
+    workers: Annotated[int, typer.Option(help="Processes that run at the same time.")] = 1,
+    memory: Annotated[
+        float | None, typer.Option(help="GB that all processes may need together; 80 % of what is free.")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="Where heads compute, for example cuda.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Run again what is finished.")] = False,
+    output: Annotated[str, typer.Option("--format", help="terminal, markdown, latex, csv or json.")] = "terminal",
+    listing: Annotated[bool, typer.Option("--list", help="List protocols and methods, and leave.")] = False,
+) -> None:
+    """Run few-shot class-incremental methods through a protocol and print their accuracies.
+
+    Example: fiveshot bench cub200/big --methods ncm,c-fecam --seeds 3
+    """
+    from fiveshot.benchmark.plan import choose_features, choose_protocol, make_jobs
+    from fiveshot.cli.progress import follow
+    from fiveshot.cli.tables import print_table
+    from fiveshot.reports import bench_table
+
+    if listing:
+        _print_lists()
+        return
+    source = choose_features(str(features) if features else None, protocol)
+    changes = {
+        "base_classes": base,
+        "increment": increment,
+        "shots": shots,
+        "order_seed": order_seed,
+        "shot_seed": shot_seed,
+        "shot_draw": shot_draw,
+    }
+    chosen = choose_protocol(protocol, source if features else None, changes)
+    jobs = make_jobs(
+        chosen,
+        source,
+        methods=methods.split(",") if methods else (),
+        seeds=seeds,
+        flavour=flavour,
+        parameters={k: v for k, v in {"n_projections": projections, "device": device}.items() if v is not None},
+        sessions=str(sessions) if sessions else None,
+    )
+    limit = int(memory * 1e9) if memory is not None else None
+    records = follow(jobs, out, workers=workers, memory=limit, fresh=fresh)
+    if output == "json":
+        typer.echo(json.dumps([_as_json(record) for record in records], indent=1))
+        return
+    from fiveshot.benchmark import summarize_all
+
+    print_table(bench_table(summarize_all(records), chosen, records[0].provenance), output)
+
+
+def _as_json(record: Any) -> dict[str, Any]:
+    return {"config": record.config, "seconds": record.seconds, "metrics": record.metrics.as_dict()}
+
+
+def _print_lists() -> None:
+    from fiveshot.benchmark import PROTOCOLS
+    from fiveshot.heads import DESCRIPTIONS
+
+    for protocol in PROTOCOLS.values():
+        sizes = protocol.session_sizes
+        typer.echo(
+            f"{protocol.name:16} {protocol.n_classes} classes: {sizes[0]} base, "
+            f"then {len(sizes) - 1} sessions of {sizes[1]} with {protocol.shots} images each"
+        )
+    for name, text in DESCRIPTIONS.items():
+        typer.echo(f"{name:16} {text}")

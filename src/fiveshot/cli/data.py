@@ -1,0 +1,49 @@
+"""``fiveshot data``: datasets and where they come from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+data = typer.Typer(help="Datasets: what there is, and getting one.", no_args_is_help=True)
+
+
+@data.command("list")
+def list_datasets() -> None:
+    """List the datasets that are known by name.
+
+    Example: fiveshot data list
+    """
+    from fiveshot.data import dataset_specs
+
+    for spec in dataset_specs().values():
+        typer.echo(
+            f"{spec.name:10} {spec.title}: {spec.classes} classes, "
+            f"{spec.train_count:,} training and {spec.test_count:,} test images"
+        )
+
+
+@data.command("fetch")
+def fetch_dataset(
+    name: Annotated[str, typer.Argument(help="A dataset; see 'fiveshot data list'.")],
+    root: Annotated[Path, typer.Option(help="Folder to put it into.")] = Path("data"),
+) -> None:
+    """Download a dataset, resuming where an earlier attempt stopped, check it and unpack it.
+
+    Example: fiveshot data fetch cub200 --root data
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+    from fiveshot.data import fetch
+
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(name, total=None)
+        fetched = fetch(name, root, progress=lambda done, total: bar.update(task, completed=done, total=total))
+    found = fetched.dataset
+    typer.echo(f"{fetched.folder}: {len(found.train)} training and {len(found.test)} test images")
+    for difference in found.differences:
+        typer.echo(f"note: {difference}")

@@ -1,0 +1,50 @@
+"""Progress of a sweep on the terminal: one bar, and each result as it comes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from fiveshot.benchmark import Job, Outcome, RunRecord, sweep
+
+
+def follow(jobs: Sequence[Job], out: Path, *, workers: int, memory: int | None, fresh: bool) -> list[RunRecord]:
+    """Run a sweep under a progress bar on standard error; return the records in the order of the jobs."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    found: dict[str, RunRecord] = {}
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("running", total=len(jobs))
+        for outcome in sweep(jobs, out, workers=workers, memory=memory, fresh=fresh):
+            found[outcome.job.folder] = outcome.record
+            bar.advance(task)
+            bar.console.print(describe(outcome), highlight=False)
+    return [found[job.folder] for job in jobs]
+
+
+def describe(outcome: Outcome) -> str:
+    """Return one line about a finished run."""
+    metrics, job = outcome.record.metrics, outcome.job
+    hm = metrics.sessions[-1].a_hm
+    shown = "" if hm is None else f"A_HM {100 * hm:5.1f}  "
+    origin = "kept from before" if outcome.reused else f"{outcome.record.seconds:.1f} s"
+    return (
+        f"{job.protocol.name}  {job.method:9} seed {job.protocol.shot_seed}  "
+        f"{shown}A_last {100 * metrics.a_last:5.1f}  A_inc {100 * metrics.a_inc:5.1f}  ({origin})"
+    )

@@ -1,0 +1,45 @@
+"""Parameters out of range: refused when learning, as scikit-learn wants it, and the head stays as it was."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from cases import BASE, FIRST, draw, flat, queries
+
+from fiveshot.errors import InputError
+from fiveshot.heads import NCM, FeCAM, FewShotHead, RanPAC
+
+BAD_PARAMETERS = [
+    (NCM, {"metric": "cosin"}, r"no metric 'cosin'; did you mean 'cosine'\? choose from cosine, euclidean"),
+    (FeCAM, {"gamma": -1.0}, "gamma must not be negative, got -1.0; the paper's is 100|gamma .*-1.0"),
+    (FeCAM, {"gamma": math.nan}, "gamma .*nan"),
+    (FeCAM, {"gamma": math.nan, "normalization": "rows"}, "gamma .*nan"),
+    (FeCAM, {"gamma": math.inf}, "gamma .*inf"),
+    (FeCAM, {"normalization": "row"}, r"no normalization 'row'; did you mean 'rows'\?"),
+    (RanPAC, {"n_projections": 0}, "n_projections must be at least 1, got 0; the paper uses 10,000"),
+    (RanPAC, {"scoring": "cosinus"}, r"no scoring 'cosinus'; did you mean 'cosine'\? choose from cosine, linear"),
+    (RanPAC, {"mass": "balance"}, r"no mass 'balance'; did you mean 'balanced'\? choose from balanced, samples"),
+    (RanPAC, {"lambdas": ()}, r"lambdas must be positive numbers, got \(\); for example"),
+    (RanPAC, {"lambdas": (1.0, -1.0)}, r"lambdas must be positive numbers, got \(1.0, -1.0\)"),
+    (RanPAC, {"lambdas": (1.0, math.nan)}, "lambdas .*nan"),
+    (RanPAC, {"random_state": None}, "random_state .*None"),
+    *((kind, {"temperature": 0.0}, "temperature must be positive, got 0.0") for kind in (NCM, FeCAM, RanPAC)),
+    *((kind, {"temperature": math.nan}, "temperature .*nan") for kind in (NCM, FeCAM, RanPAC)),
+]
+
+
+@pytest.mark.parametrize(("kind", "parameters", "message"), BAD_PARAMETERS)
+def test_bad_parameters(kind: type[FewShotHead], parameters: dict[str, object], message: str) -> None:
+    small = {"n_projections": 30} if kind is RanPAC else {}
+    with pytest.raises(InputError, match=message):
+        kind(**small | parameters).fit(*flat(draw(BASE)))
+    head = kind(**small).fit(*flat(draw(BASE)))
+    model, scores = head.model_, head.class_scores(queries())
+    head.set_params(**parameters)
+    with pytest.raises(InputError, match=message):
+        head.fit(*flat(draw(FIRST)))
+    assert head.model_ is model
+    head.set_params(**kind(**small).get_params(deep=False))
+    np.testing.assert_array_equal(head.class_scores(queries()), scores)
