@@ -18,6 +18,7 @@ ORDER = (
     "statistics",
     "heads",
     "metrics",
+    "tuning",
     "benchmark",
     "reports",
     "cli",

@@ -15,7 +15,7 @@ needs_material = pytest.mark.skipif(not SHARED.is_dir(), reason="the real materi
 
 def test_pack_has_the_official_counts_and_says_what_it_is():
     pack = embedded_features()
-    assert embedded_packs() == ("cub200",)
+    assert embedded_packs() == ("cub200", "cub200-160px", "cub200-160px-big", "cub200-160px-small")
     assert (len(pack.train_x), len(pack.test_x), pack.n_features) == (5994, 5794, 384)
     assert pack.train_x.dtype == np.float16
     assert np.isfinite(pack.train_x).all()

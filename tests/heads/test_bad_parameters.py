@@ -9,7 +9,7 @@ import pytest
 from cases import BASE, FIRST, draw, flat, queries
 
 from fiveshot.errors import InputError
-from fiveshot.heads import NCM, FeCAM, FewShotHead, RanPAC
+from fiveshot.heads import NCM, FeCAM, FewShotHead, RanPAC, Sampling
 
 BAD_PARAMETERS = [
     (NCM, {"metric": "cosin"}, r"no metric 'cosin'; did you mean 'cosine'\? choose from cosine, euclidean"),
@@ -43,3 +43,28 @@ def test_bad_parameters(kind: type[FewShotHead], parameters: dict[str, object], 
     assert head.model_ is model
     head.set_params(**kind(**small).get_params(deep=False))
     np.testing.assert_array_equal(head.class_scores(queries()), scores)
+
+
+@pytest.mark.parametrize("width", [30, 400])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (Sampling(20), None),
+        (None, Sampling(20)),
+        (Sampling(20), Sampling(20, "all")),
+        (Sampling(20, "all"), Sampling(20)),
+        (Sampling(20, "all"), None),
+    ],
+)
+def test_a_parameter_changed_between_sessions_is_refused_or_works(
+    width: int, before: Sampling | None, after: Sampling | None
+) -> None:
+    head = RanPAC(width, sampling=before).fit(*flat(draw(BASE))).partial_fit(*flat(draw(FIRST)))
+    scores = head.class_scores(queries())
+    try:
+        head.set_params(sampling=after).partial_fit(*flat(draw({60: 4})))
+    except InputError:
+        np.testing.assert_array_equal(head.set_params(sampling=before).class_scores(queries()), scores)
+    else:
+        assert head.class_scores(queries()).shape == (len(queries()), len(BASE) + len(FIRST) + 1)
+        assert head.predict(draw({60: 4})[60]).tolist() == [60] * 4

@@ -1,16 +1,18 @@
-"""The contract suite, third part: a head that was saved and loaded is the same head; and devices."""
+"""The contract suite, third part: a head that was saved and loaded is the same head."""
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from cases import BASE, FIRST, SECOND, Case, draw, flat, learned, queries
 
 from fiveshot.errors import InputError, StorageError
-from fiveshot.heads import load_head, save_head
+from fiveshot.heads import FewShotHead, load_head, save_head
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -53,6 +55,19 @@ def test_a_loaded_head_goes_on_as_if_it_had_never_stopped(case: Case, tmp_path: 
             )
 
 
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda head: pickle.loads(pickle.dumps(head))])
+def test_a_copy_goes_its_own_way(case: Case, copied: Callable[[FewShotHead], FewShotHead]) -> None:
+    """What a session learns, and what a ridge head sums up in place meanwhile, stays out of other copies."""
+    base, first, second, X = draw(BASE), draw(FIRST), draw(SECOND), queries()
+    head = learned(case, base, first)
+    before = head.class_scores(X)
+    twin = copied(head).partial_fit(*flat(second))
+    np.testing.assert_array_equal(head.class_scores(X), before)
+    case.close(twin.class_scores(X), learned(case, base, first, second).class_scores(X))
+    other = draw({70: 3})
+    case.close(head.partial_fit(*flat(other)).class_scores(X), learned(case, base, first, other).class_scores(X))
+
+
 def test_a_loaded_head_can_be_fitted_anew(case: Case, tmp_path: Path) -> None:
     save_head(learned(case, draw(BASE)), tmp_path / "head")
     other = draw({7: 9, 8: 9})
@@ -89,49 +104,3 @@ def test_a_failed_save_keeps_the_old_file(case: Case, tmp_path: Path) -> None:
         save_head(head, tmp_path / "head")
     assert (tmp_path / "head").read_bytes() == old
     assert [path.name for path in tmp_path.iterdir()] == ["head"]
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-class TestCuda:
-    def test_a_cuda_head_agrees_with_the_cpu(self, case: Case) -> None:
-        head, reference = case.make_with_one_lambda(device="cuda"), case.make_with_one_lambda()
-        X = queries(dtype=np.float32)
-        for session in (BASE, FIRST, SECOND, {25: 2, 30: 3}):
-            part = flat(draw(session, dtype=np.float32, seed=len(session)))
-            head.partial_fit(*part)
-            reference.partial_fit(*part)
-            expected = reference.class_scores(X)
-            np.testing.assert_allclose(
-                head.class_scores(X), expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max()
-            )
-        assert head.statistics_.means.device.type == "cuda"
-        assert isinstance(head.class_scores(X), np.ndarray)
-
-    def test_cuda_tensors_stay_on_their_device(self, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-        head = case.make_with_one_lambda()
-        X, y = (torch.from_numpy(array).cuda() for array in flat(draw(BASE, dtype=np.float32)))
-        test = torch.from_numpy(queries(dtype=np.float32)).cuda()
-        moved: list[tuple[int, ...]] = []
-        original = torch.Tensor.cpu
-
-        def watched(tensor: torch.Tensor, *args: object, **kwargs: object) -> torch.Tensor:
-            moved.append(tuple(tensor.shape))
-            return original(tensor, *args, **kwargs)
-
-        monkeypatch.setattr(torch.Tensor, "cpu", watched)
-        head.fit(X, y)
-        head.class_scores(test)
-        assert head.statistics_.means.device.type == "cuda"
-        assert tuple(X.shape) not in moved
-        assert tuple(test.shape) not in moved
-
-    def test_a_cuda_head_is_saved_and_loaded_anywhere(self, case: Case, tmp_path: Path) -> None:
-        X = queries(dtype=np.float32)
-        head = case.make_with_one_lambda(device="cuda").fit(*flat(draw(BASE, dtype=np.float32)))
-        save_head(head, tmp_path / "head")
-        np.testing.assert_array_equal(load_head(tmp_path / "head").class_scores(X), head.class_scores(X))
-        expected = head.class_scores(X)
-        on_cpu = load_head(tmp_path / "head", device="cpu")
-        assert on_cpu.statistics_.means.device.type == "cpu"
-        np.testing.assert_allclose(on_cpu.class_scores(X), expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())

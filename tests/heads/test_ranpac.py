@@ -120,6 +120,21 @@ def test_lambda_is_the_best_on_a_fifth_of_the_base_session(seed: int, width: int
     assert learn(head, draw(FIRST), draw(SECOND)).lambda_ == chosen, "fixed after the base session"
 
 
+@pytest.mark.parametrize("mass", ["samples", "balanced"])
+def test_lambda_is_chosen_again_on_the_base_session_alone_when_a_base_class_goes(mass: str) -> None:
+    base, X = draw(BASE), queries()
+    more = {20: 100 * draw({20: 30}, seed=1)[20]}  # came later, and would ask for a much larger λ
+    kept = {label: rows for label, rows in base.items() if label != 40}
+    head = learn(RanPAC(400, mass=mass), base, more).forget(40)
+    never = learn(RanPAC(400, mass=mass), kept, more)
+    assert head.lambda_ == never.lambda_ == RanPAC(400, mass=mass).fit(*flat(kept)).lambda_
+    assert (
+        head.lambda_
+        < RanPAC(400, mass=mass).fit(*flat({**kept, 20: np.concatenate([kept[20], more[20]])})).lambda_
+    )
+    np.testing.assert_allclose(head.class_scores(X), never.class_scores(X), rtol=1e-7, atol=1e-9)
+
+
 @pytest.mark.parametrize(("label", "sampling"), [(30, None), (77, None), (30, Sampling(per_class=40))])
 def test_sums_are_folded_again_and_again(label: int, sampling: Sampling | None) -> None:
     """Each of these sessions brings more rows than there are random features, of a base or a new class."""

@@ -1,13 +1,16 @@
-"""scikit-learn's own checks, all of them, for every recipe; none is expected to fail."""
+"""scikit-learn's own checks for every recipe, with one exception that is stated and must stay true."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from fiveshot.heads import RECIPES, FewShotHead, Sampling, make_head
+
+# The check has two features. The correlations between the rows of a 2 × 2 covariance are all 1 or −1, so the
+# published metric sees one direction only there, and misses the accuracy that the check demands.
+TWO_FEATURES = {"check_classifiers_train": "the published row correlations of two features have rank one"}
 
 
 def small(name: str, flavour: str) -> FewShotHead:
@@ -17,7 +20,13 @@ def small(name: str, flavour: str) -> FewShotHead:
     return make_head(name, flavour, **parameters)
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks([small(name, flavour) for name in RECIPES for flavour in ("paper", "published")])
+def cannot_apply(head: FewShotHead) -> dict[str, str]:
+    return TWO_FEATURES if getattr(head, "normalization", None) == "rows" else {}
+
+
+@parametrize_with_checks(
+    [small(name, flavour) for name in RECIPES for flavour in ("paper", "published")],
+    expected_failed_checks=cannot_apply,
+)
 def test_scikit_learns_checks(estimator: FewShotHead, check: Any) -> None:
     check(estimator)

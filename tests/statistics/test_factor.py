@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fiveshot.statistics.factor import compress, scatter_factor, stack
+from fiveshot.statistics.factor import canonical, compress, scatter_factor, stack
 
 
 def scatter(X: np.ndarray) -> np.ndarray:
@@ -61,3 +61,23 @@ def test_the_samples_are_not_changed() -> None:
         before = samples.clone()
         scatter_factor(samples)
         assert torch.equal(samples, before)
+
+
+@pytest.mark.parametrize(("n", "d"), [(2, 6), (5, 6), (6, 6), (30, 6)])
+def test_the_canonical_factor_does_not_know_how_the_samples_came(n: int, d: int) -> None:
+    rng = np.random.default_rng(n)
+    X = torch.from_numpy(rng.normal(size=(n, d)))
+    expected = canonical(scatter_factor(X))
+    np.testing.assert_allclose(squared(expected), scatter(X.numpy()), atol=1e-11)
+    assert (expected.diagonal() >= 0).all()
+    assert torch.equal(expected, expected.triu())
+    backwards = scatter_factor(X.flip(0))
+    cut = n // 2
+    between = np.sqrt(cut * (n - cut) / n) * (X[:cut].mean(dim=0) - X[cut:].mean(dim=0))
+    in_parts = stack([scatter_factor(X[cut:]), between[None], scatter_factor(X[:cut])])
+    for other in (backwards, in_parts, -backwards):
+        np.testing.assert_allclose(canonical(other), expected, atol=1e-9)
+
+
+def test_the_canonical_factor_of_nothing_is_nothing() -> None:
+    assert canonical(torch.empty(0, 5)).shape == (0, 5)

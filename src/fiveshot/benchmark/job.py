@@ -7,17 +7,19 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from fiveshot.benchmark.protocol import Protocol
+from fiveshot.errors import InputError
 from fiveshot.features import FeatureSet, embedded_features, embedded_packs, load_features
 from fiveshot.heads import FewShotHead, make_head
 from fiveshot.heads.files import plain_parameters
 from fiveshot.heads.recipes import Flavour
 
 EMBEDDED = "embedded:"
+Adapter = Literal["none", "tuned"]
 
 
 @dataclass(frozen=True)
@@ -86,3 +88,20 @@ def features_fingerprint(source: str) -> str:
 def embedded_source(dataset: str) -> str | None:
     """Return the embedded features of a dataset, if there are any."""
     return EMBEDDED + dataset if dataset in embedded_packs() else None
+
+
+def adapted_source(protocol: Protocol, adapter: Adapter) -> str:
+    """Return embedded features of the same photographs without an adapter, or with the one of a protocol.
+
+    >>> from fiveshot.benchmark import get_protocol
+    >>> adapted_source(get_protocol("cub200/big"), "tuned")
+    'embedded:cub200-160px-big'
+    """
+    plain = f"{protocol.dataset}-160px"
+    wanted = plain if adapter == "none" else f"{plain}-{protocol.name.partition('/')[2]}"
+    if wanted not in embedded_packs():
+        raise InputError(
+            f"no embedded features for {protocol.name} with --adapter {adapter}; tune one with 'fiveshot tune', "
+            "extract with 'fiveshot extract --adapter FILE', and give the result with --features"
+        )
+    return EMBEDDED + wanted

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fiveshot.benchmark.job import Job, embedded_source, open_features
+from fiveshot.benchmark.job import Adapter, Job, adapted_source, embedded_source, open_features
 from fiveshot.benchmark.protocol import PROTOCOLS, Protocol, get_protocol
 from fiveshot.errors import InputError, unknown_name
 from fiveshot.heads import RECIPES, make_head
@@ -50,11 +50,18 @@ def fitting_protocol(features: str) -> Protocol:
     )
 
 
-def choose_features(features: str | None, protocol: str | None) -> str:
+def choose_features(features: str | None, protocol: str | None, adapter: Adapter | None = None) -> str:
     """Return the feature source: the file given, or the embedded pack of the protocol's dataset."""
     if features is not None:
+        if adapter is not None:
+            raise InputError(
+                "--adapter chooses embedded features; a feature file comes with its own adapter or none"
+            )
         return features
-    dataset = get_protocol(protocol or DEFAULT_PROTOCOL).dataset
+    named = get_protocol(protocol or DEFAULT_PROTOCOL)
+    if adapter is not None:
+        return adapted_source(named, adapter)
+    dataset = named.dataset
     source = embedded_source(dataset)
     if source is None:
         raise InputError(

@@ -10,6 +10,7 @@ from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,7 +84,8 @@ class RunRecord:
             about = json.loads((folder / "run.json").read_text(encoding="utf-8"))
             if about["format"] > FORMAT:
                 raise StorageError(f"{folder} was written by a newer release; upgrade fiveshot to read it")
-            with np.load(folder / "predictions.npz", allow_pickle=False) as arrays:
+            # Opened here, because numpy leaves a file that is no archive open.
+            with (folder / "predictions.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 y_true, predictions = arrays["y_true"], arrays["predictions"]
             return cls(
                 about["config"],
@@ -95,7 +97,7 @@ class RunRecord:
                 about["provenance"],
                 about["versions"],
             )
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, BadZipFile) as error:
             if isinstance(error, StorageError):
                 raise
             raise StorageError(f"the run in {folder} is damaged ({error}); remove it and run again") from error

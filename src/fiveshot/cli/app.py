@@ -8,10 +8,13 @@ from typing import Annotated
 import typer
 
 from fiveshot import __version__
+from fiveshot.cli.backbones import backbones
 from fiveshot.cli.bench import bench
 from fiveshot.cli.data import data
+from fiveshot.cli.extract import extract
 from fiveshot.cli.paper import paper
 from fiveshot.cli.report import report
+from fiveshot.cli.tune import tune
 from fiveshot.errors import FiveshotError
 
 app = typer.Typer(
@@ -22,9 +25,12 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(backbones)
 app.command()(bench)
+app.command()(extract)
 app.command()(paper)
 app.command()(report)
+app.command()(tune)
 app.add_typer(data, name="data")
 
 

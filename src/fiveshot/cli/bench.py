@@ -20,6 +20,17 @@ def bench(
     features: Annotated[
         Path | None, typer.Option(help="A feature file (.safetensors or .npz) instead of the embedded one.")
     ] = None,
+    images: Annotated[
+        Path | None,
+        typer.Option(help="A folder or archive of images by class; features are extracted once and kept."),
+    ] = None,
+    adapter: Annotated[
+        Literal["none", "tuned"] | None,
+        typer.Option(help="Embedded features of the same photographs without, or with, first-task tuning."),
+    ] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="With --images: leave out images that cannot be read.")
+    ] = False,
     flavour: Annotated[
         Literal["paper", "published"],
         typer.Option(help="'paper' follows the paper's text, 'published' its published code."),
@@ -58,7 +69,9 @@ def bench(
     if listing:
         _print_lists()
         return
-    source = choose_features(str(features) if features else None, protocol)
+    if images is not None:
+        features = _extracted(images, features, skip_bad)
+    source = choose_features(str(features) if features else None, protocol, adapter)
     changes = {
         "base_classes": base,
         "increment": increment,
@@ -85,6 +98,17 @@ def bench(
     from fiveshot.benchmark import summarize_all
 
     print_table(bench_table(summarize_all(records), chosen, records[0].provenance), output)
+
+
+def _extracted(images: Path, features: Path | None, skip_bad: bool) -> Path:
+    from fiveshot.cli.extract import extraction_bar
+    from fiveshot.errors import InputError
+    from fiveshot.features import extracted_features
+
+    if features is not None:
+        raise InputError("--images and --features contradict each other; give one of them")
+    with extraction_bar() as progress:
+        return extracted_features(images, seed=0, skip_bad=skip_bad, progress=progress)
 
 
 def _as_json(record: Any) -> dict[str, Any]:

@@ -10,7 +10,10 @@ import typer
 
 def paper(
     target: Annotated[
-        str, typer.Argument(help="table1, table2, table3, table5, table6, figure1, figure2, figure3 or all.")
+        str,
+        typer.Argument(
+            help="table1, table2, table3, table5, table6, figure1, figure2, figure3, ablation-..., or all."
+        ),
     ],
     features_dir: Annotated[
         Path | None, typer.Option(help="A folder of feature files; the embedded ones are used beside it.")

@@ -14,7 +14,7 @@ def embedded_packs() -> tuple[str, ...]:
     """Return the names of the packs that are present.
 
     >>> embedded_packs()
-    ('cub200',)
+    ('cub200', 'cub200-160px', 'cub200-160px-big', 'cub200-160px-small')
     """
     return tuple(sorted(file.stem for file in PACKS.glob("*.safetensors")))
 

@@ -46,7 +46,7 @@ class GramSums:
         for group in _batched(blocks, ROWS_AT_ONCE):
             rows = self.gram.new_empty(sum(block.count for block in group), len(self.gram))
             for block, part in zip(group, torch.split(rows, [block.count for block in group]), strict=True):
-                torch.mul(feature_map(block.rows()), block.weight**0.5, out=part)
+                feature_map(block.rows() * block.weight**0.5, out=part)  # homogeneous: this weights the mapped row
                 own = part.sum(dim=0).mul_(block.weight**0.5)
                 self.targets[block.label] = self.targets.get(block.label, 0) + own
                 self.tokens[block.label] = block.token

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -50,8 +51,8 @@ class FeCAM(FewShotHead):
     def _derive(
         self, memory: Memory, X: Tensor, y: Labels, previous: ClassModels[Metric] | None
     ) -> ClassModels[Metric]:
-        if self.gamma < 0:
-            raise InputError(f"gamma must not be negative, got {self.gamma}; the paper's is 100")
+        if not 0 <= self.gamma < math.inf:
+            raise InputError(f"gamma must be finite and not negative, got {self.gamma}; the paper's is 100")
 
         def metric(summary: ClassSummary, is_new: bool) -> Metric:
             gaussian = calibrate(summary, memory.base, self.calibration if is_new else None)

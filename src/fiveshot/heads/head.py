@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -110,7 +111,7 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         return torch.cat([self._class_scores(part, labels) for part in torch.split(features, ROWS_AT_ONCE)])
 
     def _learn(self, X: Tensor, y: Any, classes: ArrayLike | None, memory: Memory, model: Any) -> Self:
-        if self.temperature <= 0:
+        if not 0 < self.temperature < math.inf:
             raise InputError(f"temperature must be positive, got {self.temperature}; the default is 1/16")
         known = memory.base.labels
         labels = as_session_labels(self, y, n_samples=len(X), known=known, classes=classes)

@@ -145,7 +145,7 @@ def _cholesky(matrix: Tensor, gamma: float) -> Tensor:
 
 def _row_correlation_whitener(covariance: Tensor) -> Tensor:
     if len(covariance) < 2:
-        raise InputError('normalization="rows" needs two features at least, got 1; use "correlation"')
+        raise InputError('normalization="rows" needs two features at least, got n_features=1; use "correlation"')
     values, vectors = torch.linalg.eigh(torch.corrcoef(covariance))
     kept = values > len(values) * torch.finfo(values.dtype).eps * values[-1]  # as pinv cuts them
     whitener: Tensor = (vectors[:, kept] / values[kept].sqrt()).T

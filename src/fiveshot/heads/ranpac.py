@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, get_args
@@ -115,11 +116,14 @@ class RanPAC(FewShotHead):
         weights = self.model_.weights[torch.as_tensor(columns, device=X.device)]
         if self.scoring == "cosine":
             weights = unit_rows(weights)
-        parts = []
-        for part in torch.split(X, SCORED_AT_ONCE):
-            mapped = self.model_.feature_map(part)
-            parts.append((unit_rows(mapped) if self.scoring == "cosine" else mapped) @ weights.T)
-        return torch.cat(parts)
+        scores = X.new_empty(len(X), len(labels))
+        buffer = X.new_empty(min(len(X), SCORED_AT_ONCE), weights.shape[1])
+        for part, result in zip(torch.split(X, SCORED_AT_ONCE), torch.split(scores, SCORED_AT_ONCE), strict=True):
+            mapped = self.model_.feature_map(part, out=buffer[: len(part)])
+            torch.mm(mapped, weights.T, out=result)
+            if self.scoring == "cosine":
+                result /= torch.linalg.vector_norm(mapped, dim=1, keepdim=True).clamp_min(1e-12)
+        return scores
 
     @property
     def _seed(self) -> int:
@@ -155,7 +159,7 @@ class RanPAC(FewShotHead):
         roots = features.new_tensor([self._weight(mass, n) ** 0.5 for n in counts])
         roots = roots[torch.as_tensor(codes, device=features.device)][:, None]
         train, held_out = stratified_split(codes, held_out=0.2, seed=self._seed)
-        # max(0, x W) is homogeneous: weighting a sample before the map weights its mapped row.
+        # The map is homogeneous: weighting a sample before it weights its mapped row.
         lam = best_lambda(
             features * roots, targets * roots, feature_map, train=train, held_out=held_out, lambdas=self.lambdas
         )
@@ -174,6 +178,11 @@ class RanPAC(FewShotHead):
                 count = self.sampling.per_class if self.sampling else 0
                 rows = partial(self._samples, label, summary, is_new, memory)
                 blocks.append(RowBlock(label, token, count, self._weight(mass, count), rows))
+            elif label not in evidence.rows and not (evidence.folded and label in evidence.folded.targets):
+                raise InputError(
+                    f"the features of {label!r} were not kept, because it was sampled when it was learned; "
+                    "sampling cannot be changed between sessions: fit a new head"
+                )
             elif label in evidence.rows:
                 kept = evidence.rows[label]
                 weight = self._weight(mass, len(kept))
@@ -188,7 +197,7 @@ class RanPAC(FewShotHead):
     def _check_parameters(self) -> None:
         if self.n_projections < 1:
             raise InputError(f"n_projections must be at least 1, got {self.n_projections}; the paper uses 10,000")
-        if not len(self.lambdas) or min(self.lambdas) <= 0:
+        if not len(self.lambdas) or not all(0 < lam < math.inf for lam in self.lambdas):
             raise InputError(f"lambdas must be positive numbers, got {self.lambdas!r}; for example (1.0, 10.0)")
         if not isinstance(self.random_state, int | np.integer):
             raise InputError(f"random_state must be an integer, got {self.random_state!r}; for example 0")

@@ -6,7 +6,7 @@ With fewer rows than features, W = Hᵀ (HHᵀ + λI)⁻¹ Y is the same matrix 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -16,7 +16,14 @@ from torch import Tensor
 
 from fiveshot.errors import InputError
 
-FeatureMap = Callable[[Tensor], Tensor]  # (n, d) → (n, M)
+
+class FeatureMap(Protocol):
+    """Maps features, (n, d) → (n, M), homogeneously: φ(c x) = c φ(x) for c ≥ 0."""
+
+    def __call__(self, X: Tensor, out: Tensor | None = None) -> Tensor:
+        """Map X, into ``out`` where it is given."""
+
+
 ROWS_AT_ONCE = 2400  # rows mapped at a time: the M × M sum is read and written once for so many
 BLOCK = 1024
 

@@ -38,9 +38,9 @@ class RandomFeatures:
 
     projection: Tensor  # (d, M)
 
-    def __call__(self, X: Tensor) -> Tensor:
-        """Map features, (n, d) → (n, M)."""
-        return torch.relu_(X @ self.projection)
+    def __call__(self, X: Tensor, out: Tensor | None = None) -> Tensor:
+        """Map features, (n, d) → (n, M), into ``out`` where memory for them is at hand."""
+        return torch.relu_(torch.mm(X, self.projection, out=out))
 
 
 def random_features(n_features: int, width: int, *, seed: int, like: Tensor) -> RandomFeatures:

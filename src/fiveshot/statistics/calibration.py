@@ -109,11 +109,13 @@ def calibrate_mean(
     """Return the mean of a new class as a head uses it, (d,), and the weights of the base classes, (B,)."""
     if calibration is None or not len(base):
         return summary.mean, summary.mean.new_zeros(len(base))
-    mean, base_means = summary.mean, base.means
+    unit_mean = normalize(summary.mean, dim=0)
+    if calibration.similarity == "cosine" or calibration.prototypes == "unit":
+        # Of unit vectors, which are computed once for the base, the dot product is the cosine.
+        weights = similarity_weights(unit_mean, base.unit_means, tau=calibration.tau, similarity="dot")
+    else:
+        weights = similarity_weights(summary.mean, base.means, tau=calibration.tau, similarity="dot")
     if calibration.prototypes == "unit":
-        mean, base_means = normalize(mean, dim=0), normalize(base_means, dim=1)
-    weights = similarity_weights(mean, base_means, tau=calibration.tau, similarity=calibration.similarity)
-    if calibration.prototypes == "unit":
-        borrowed = normalize(weights @ base_means, dim=0)
-        return calibration.alpha * mean + (1 - calibration.alpha) * borrowed, weights
-    return calibrated_mean(mean, base_means, weights, alpha=calibration.alpha), weights
+        borrowed = normalize(weights @ base.unit_means, dim=0)
+        return calibration.alpha * unit_mean + (1 - calibration.alpha) * borrowed, weights
+    return calibrated_mean(summary.mean, base.means, weights, alpha=calibration.alpha), weights

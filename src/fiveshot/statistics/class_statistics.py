@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from fiveshot.errors import InputError, unknown_name
 from fiveshot.statistics.factor import canonical, scatter_factor, stack
@@ -88,6 +89,11 @@ class ClassStatistics:
         if not self.summaries:
             raise InputError("no class is known, so there are no means; add samples first")
         return torch.stack([summary.mean for summary in self.summaries])
+
+    @cached_property
+    def unit_means(self) -> Tensor:
+        """Class means scaled to length one, (n_classes, d)."""
+        return normalize(self.means, dim=1)
 
     @cached_property
     def stacked_factors(self) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,337 @@
+"""Score tuning recipes on base classes played as new ones, and tune the adapters that are kept.
+
+Images are decoded once and stay on the device; every variant is then trained from scratch. The score uses training
+images of the base classes alone: in each fold some of them are left out of tuning, known from 5 shots each, and
+told apart from all base classes by nearest mean. Test images are read by --save only, for the features of all
+images.
+
+    python benchmarks/adapter_search.py --data DIR --variants variants.json --starts cub200/big,cub200/small
+    python benchmarks/adapter_search.py --data DIR --variants best.json --no-score --save out/
+
+DIR holds train.tar, and for --save test.tar. A variant is {"name", "recipe": "ours", "set": {...}, "grid": {...}}:
+the values of "set" replace the recipe's, and every combination of the lists in "grid" is a variant of its own.
+"epochs": 0 is no adapter, "stop_after": k leaves the schedule after k epochs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from fiveshot.backbones import Backbone, adapter_state, load_backbone, save_adapter
+from fiveshot.benchmark import get_protocol
+from fiveshot.data import ImageDataset, ImageSplit, decode, open_dataset, open_images
+from fiveshot.tuning import (
+    Execution,
+    Fold,
+    Material,
+    TuneRecipe,
+    TuningRun,
+    few_shot_score,
+    get_recipe,
+    open_material,
+)
+from fiveshot.tuning.network import plain_blocks, restore_blocks
+from fiveshot.tuning.split import class_folds, fold_without, hold_out_rows
+
+
+@dataclass(frozen=True)
+class Variant:
+    name: str
+    recipe: TuneRecipe
+    epochs: int | None = None  # leave the schedule earlier; 0: no adapter
+
+
+def read_variants(path: Path) -> list[Variant]:
+    variants = []
+    for entry in json.loads(path.read_text()):
+        grid = entry.get("grid", {})
+        for values in itertools.product(*grid.values()):
+            changed = dict(zip(grid, values, strict=True))
+            settings = {**entry.get("set", {}), **changed}
+            epochs = settings.pop("stop_after", None)
+            if settings.get("epochs") == 0:
+                epochs = settings.pop("epochs")
+            label = " ".join(
+                [entry.get("name", entry.get("recipe", "ours")), *(f"{k}={v}" for k, v in changed.items())]
+            )
+            variants.append(Variant(label, get_recipe(entry.get("recipe", "ours")).replace(**settings), epochs))
+    return variants
+
+
+def open_birds(folder: Path, *, test: bool) -> ImageDataset:
+    if (folder / "test.tar").is_file() or (folder / "test").is_dir():
+        return open_dataset("cub200", folder, seed=0)
+    if test:
+        raise SystemExit(f"--save needs {folder / 'test.tar'} to extract its features")
+    # Without a test split open_images holds some images out: here all of them are for training.
+    found = open_images(folder, seed=0)
+    images = found.train.images + found.test.images
+    labels = np.concatenate([found.train.labels, found.test.labels])
+    order = sorted(range(len(images)), key=lambda row: images[row].name)
+    return replace(found, train=ImageSplit(images, labels).select(order), test=ImageSplit((), labels[:0]))
+
+
+def trained(material: Material, fold: Fold, variant: Variant) -> TuningRun:
+    run = TuningRun(material, fold, variant.recipe)
+    epochs = variant.recipe.epochs if variant.epochs is None else variant.epochs
+    for number in range(epochs):
+        run.trainer.epoch(number)
+    return run
+
+
+def whitened(base: torch.Tensor, labels: np.ndarray, *others: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return features in which the base classes' common covariance, shrunk by a tenth, is the unit matrix."""
+    index = torch.from_numpy(np.unique(labels, return_inverse=True)[1]).to(base.device)
+    base64 = base.double()
+    members = torch.nn.functional.one_hot(index).double()
+    means = members.T @ base64 / members.sum(dim=0)[:, None]
+    centred = base64 - means[index]
+    covariance = centred.T @ centred / len(base)
+    shrunk = 0.9 * covariance + 0.1 * covariance.diagonal().mean() * torch.eye(len(covariance), device=base.device)
+    inverse = torch.linalg.inv(torch.linalg.cholesky(shrunk)).T
+    return tuple((x.double() @ inverse).float() for x in (base, *others))
+
+
+def fold_scores(run: TuningRun, labels: np.ndarray, fold: Fold, *, draws: int, seed: int) -> dict[str, float]:
+    with run.trainer.measuring():
+        base, new, held = (run.trainer.features(rows) for rows in (fold.train, fold.new, fold.held_out))
+    scores = {}
+    for kind, (b, n, h) in {
+        "ncm": (base, new, held),
+        "lda": whitened(base, labels[fold.train], new, held),
+    }.items():
+        score = few_shot_score(
+            b,
+            labels[fold.train],
+            n,
+            labels[fold.new],
+            h,
+            labels[fold.held_out],
+            draws=draws,
+            rng=np.random.default_rng([seed, 5]),
+        )
+        scores |= {f"{kind}_new": score.new, f"{kind}_old": score.old or 0.0, f"{kind}_hm": score.harmonic}
+    # The measure of the model card: new classes among themselves, no base class as a rival.
+    alone = few_shot_score(
+        base,
+        labels[fold.train],
+        new,
+        labels[fold.new],
+        held[:0],
+        labels[:0],
+        draws=draws,
+        rng=np.random.default_rng([seed, 5]),
+        rivals=False,
+    )
+    return {**scores, "ncm_alone": alone.new}
+
+
+def score(material: Material, rows: np.ndarray, variant: Variant, args: argparse.Namespace) -> dict[str, float]:
+    """Return the mean scores over the folds, and their standard error over folds and seeds."""
+    labels = material.labels
+    collected = []
+    for seed in range(args.seeds):
+        part = labels[rows]
+        train, held = (rows[i] for i in hold_out_rows(part, share=0.1, seed=seed))
+        folds = class_folds(part, share=args.share, folds=args.folds, least_images=6, seed=seed)
+        for classes in folds:
+            whole = fold_without(labels, Fold.of(train, held), classes)
+            seeded = replace(variant, recipe=variant.recipe.replace(seed=seed))
+            with fresh_blocks(material.backbone):
+                run = trained(material, whole, seeded)
+                collected.append(fold_scores(run, labels, whole, draws=args.draws, seed=seed))
+                del run
+    return {key: float(np.mean([one[key] for one in collected])) for key in collected[0]}
+
+
+class fresh_blocks:  # noqa: N801
+    """Take adapters out again afterwards."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        self.backbone = backbone
+
+    def __enter__(self) -> None:
+        self.blocks = plain_blocks(self.backbone)
+
+    def __exit__(self, *error: object) -> None:
+        restore_blocks(self.backbone, self.blocks)
+
+
+class _Eval(Dataset[torch.Tensor]):
+    """Images as features are extracted from them, in uint8 again: a quarter of the memory, and exact."""
+
+    def __init__(self, split: ImageSplit, backbone: Backbone) -> None:
+        self.split, self.wanted = split, backbone.preprocessing
+        self.transform = backbone.preprocessing.transform()
+
+    def __len__(self) -> int:
+        return len(self.split)
+
+    def __getitem__(self, row: int) -> torch.Tensor:
+        image = self.transform(decode(self.split.images[row]))
+        mean, std = (torch.tensor(v).view(3, 1, 1) for v in (self.wanted.mean, self.wanted.std))
+        return ((image * std + mean) * 255).round().byte()
+
+
+def eval_images(split: ImageSplit, backbone: Backbone, workers: int) -> torch.Tensor:
+    loader = DataLoader(_Eval(split, backbone), batch_size=64, num_workers=workers)
+    return torch.cat([batch.to(backbone.device) for batch in loader])
+
+
+def extract(backbone: Backbone, images: torch.Tensor) -> np.ndarray:
+    with torch.no_grad():
+        parts = [backbone.features(backbone.preprocessing.normalise(part)) for part in images.split(256)]
+    return torch.cat(parts).half().cpu().numpy()
+
+
+def report(features: dict[str, np.ndarray], base: np.ndarray, *, draws: int = 20) -> dict[str, float]:
+    """Return 5-shot nearest-mean accuracies on test images, for the record only: never choose by them."""
+    x, y, test_x, test_y = (
+        torch.from_numpy(features[k].astype("f4" if k[-1] == "x" else "i8"))
+        for k in ("train_x", "train_y", "test_x", "test_y")
+    )
+    is_base = torch.isin(y, torch.from_numpy(base))
+    unit = torch.nn.functional.normalize
+    origin = x[is_base].mean(dim=0)
+    x, test_x = unit(x - origin), unit(test_x - origin)
+    classes, rng = torch.unique(y), np.random.default_rng(0)
+    new = ~torch.isin(classes, torch.from_numpy(base))
+    full = torch.stack([unit(x[y == c].mean(dim=0), dim=0) for c in classes])
+    results = []
+    for _ in range(draws):
+        shots = [rng.permutation(np.flatnonzero((y == c).numpy()))[:5] for c in classes]
+        means = torch.stack([unit(x[rows].mean(dim=0), dim=0) for rows in shots])
+        cosines = test_x @ means.T
+        of_new = torch.isin(test_y, classes[new])
+        session = test_x @ torch.where(new[:, None], means, full).T
+        right = classes[session.argmax(dim=1)] == test_y
+        results.append(
+            [
+                (classes[cosines.argmax(dim=1)] == test_y).float().mean(),
+                (classes[new][cosines[of_new][:, new].argmax(dim=1)] == test_y[of_new]).float().mean(),
+                right[of_new].float().mean(),
+                right[~of_new].float().mean(),
+                right.float().mean(),
+            ]
+        )
+    names = ("all_5shot", "new_alone", "new_among_all", "base_among_all", "last")
+    return {name: float(v) for name, v in zip(names, np.mean(results, axis=0), strict=True)}
+
+
+def line(name: str, start: str, values: dict[str, float], seconds: float) -> str:
+    shown = "  ".join(f"{key} {100 * value:5.2f}" for key, value in values.items())
+    return f"{start:12} {name:44} {shown}  {seconds:6.1f} s"
+
+
+def starts(names: str, dataset: ImageDataset) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    for name in names.split(","):
+        classes = np.array(get_protocol(name).session_classes[0])
+        yield name, classes, np.flatnonzero(np.isin(dataset.train.labels, classes))
+
+
+def save(
+    material: Material,
+    variant: Variant,
+    start: str,
+    classes: np.ndarray,
+    rows: np.ndarray,
+    images: dict[str, torch.Tensor],
+    dataset: ImageDataset,
+    args: argparse.Namespace,
+) -> dict[str, float]:
+    """Tune on all base images, keep adapter and features of everything, and return the figures for the record."""
+    backbone = material.backbone
+    stem = f"{start.replace('/', '-')}-{variant.name.replace(' ', '_').replace('/', '-')}"
+    with fresh_blocks(backbone):
+        run = trained(material, Fold.of(rows, rows[:0]), variant)
+        with run.trainer.measuring():
+            state = {name: tensor.clone() for name, tensor in adapter_state(backbone.model).items()}
+        backbone.model.load_state_dict(state, strict=False)
+        backbone.model.requires_grad_(False).eval()
+        meta = {"recipe": variant.recipe.to_json(), "start": start, "epochs": variant.epochs, "held_out": 0.0}
+        save_adapter(args.save / f"{stem}.safetensors", backbone, meta=meta)
+        found = {f"{split}_x": extract(backbone, pixels) for split, pixels in images.items()}
+    found |= {"train_y": dataset.train.labels, "test_y": dataset.test.labels}
+    names = {"class_names": np.array(dataset.class_names)}
+    names |= {f"{s}_names": np.array(getattr(dataset, s).names) for s in ("train", "test")}
+    np.savez(args.save / f"{stem}.npz", **found, **names)
+    return report(found, classes)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--variants", type=Path, required=True)
+    parser.add_argument("--starts", default="cub200/big,cub200/small")
+    parser.add_argument("--folds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--share", type=float, default=0.25)
+    parser.add_argument("--draws", type=int, default=50)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--backbone")
+    parser.add_argument("--weights", type=Path)
+    parser.add_argument("--workers", type=int)
+    parser.add_argument(
+        "--shard", default="0/1", help="i/n: every n-th variant from the i-th, for several processes"
+    )
+    parser.add_argument("--no-score", action="store_true")
+    parser.add_argument("--no-graph", action="store_true")
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--log", type=Path, help="also append one JSON object a line here")
+    parser.add_argument("--save", type=Path, help="folder for adapters and features of all images")
+    args = parser.parse_args()
+    shard, shards = map(int, args.shard.split("/"))
+    variants = read_variants(args.variants)[shard::shards]
+    if args.save:
+        args.save.mkdir(parents=True, exist_ok=True)
+    search(args, variants)
+
+
+def search(args: argparse.Namespace, variants: list[Variant]) -> None:
+    began = time.perf_counter()
+    dataset = open_birds(args.data, test=args.save is not None)
+    named = {"name": args.backbone} if args.backbone else {}
+    backbone = load_backbone(**named, weights=args.weights, device=args.device)
+    wanted = Execution(data="device", cuda_graph=not args.no_graph, compile=args.compile, workers=args.workers)
+    execution = wanted.resolved(backbone.device, images=0)
+    material = open_material(backbone, dataset.train, execution)
+    splits = {"train": dataset.train, "test": dataset.test} if args.save else {}
+    images = {name: eval_images(split, backbone, execution.workers or 0) for name, split in splits.items()}
+    print(f"{len(dataset.train)} images decoded in {time.perf_counter() - began:.1f} s", flush=True)
+    for variant in variants:
+        for start, classes, rows in starts(args.starts, dataset):
+            values: dict[str, Any] = {}
+            began = time.perf_counter()
+            if not args.no_score:
+                values |= score(material, rows, variant, args)
+            if args.save:
+                tested = save(material, variant, start, classes, rows, images, dataset, args)
+                values |= {f"test_{key}": value for key, value in tested.items()}
+            seconds = time.perf_counter() - began
+            print(line(variant.name, start, values, seconds), flush=True)
+            if args.log:
+                entry = {
+                    "name": variant.name,
+                    "start": start,
+                    "seconds": seconds,
+                    **values,
+                    "recipe": variant.recipe.to_json(),
+                    "epochs": variant.epochs,
+                }
+                with args.log.open("a") as log:
+                    log.write(json.dumps(entry) + "\n")
+
+
+if __name__ == "__main__":
+    main()

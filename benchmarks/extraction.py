@@ -1,0 +1,181 @@
+"""End-to-end extraction from JPEG files beside the bare forward pass, in one run.
+
+300 JPEGs of 500 px, about 100 kB each, are written into a temporary folder: CUB-200 photographs where they lie beside
+the checkout, else seeded drawings; both with noise, because enlarged or drawn pictures are too easy to decode. Then,
+in turns, so that a busy machine is as unfair to one as to the other: the forward pass alone, the extraction, and the
+plain loop that most code has (decode a batch, pass it on, in eager PyTorch).
+
+    python benchmarks/extraction.py                        # the embedded ViT, every runtime that is there
+    python benchmarks/extraction.py --rounds 5 --images 600
+    python benchmarks/extraction.py --device cuda --repeat 40 --decoding
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import statistics
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import torch
+from PIL import Image, ImageDraw
+
+from fiveshot.backbones import DEFAULT, Backbone
+from fiveshot.data import FileSource, ImageDataset, ImageSource, ImageSplit, decode
+from fiveshot.features import Runner, bare_rate, load_runner, run_extraction
+from fiveshot.features.batch_stream import default_workers
+from fiveshot.features.image_batches import pixel_transform, read_batch
+
+PHOTOGRAPHS = Path(__file__).resolve().parents[2] / "shared" / "data" / "cub200" / "test.tar"
+LONG_SIDE = 500
+
+T = TypeVar("T")
+Shares = tuple[float, float]  # of the bare rate: by the clock, and for the same core time
+
+
+def photographs() -> Iterator[Image.Image]:
+    with tarfile.open(PHOTOGRAPHS) as tar:
+        for member in (m for m in tar if m.isfile()):
+            yield Image.open(io.BytesIO(tar.extractfile(member).read())).convert("RGB")
+
+
+def drawings(rng: np.random.Generator) -> Iterator[Image.Image]:
+    while True:
+        coarse = Image.fromarray(rng.integers(0, 256, (24, 32, 3), np.uint8))
+        image = coarse.resize((500, 375), Image.Resampling.BICUBIC)
+        draw = ImageDraw.Draw(image)
+        for _ in range(20):
+            x, y, width, height = rng.integers(0, 300, 4).tolist()
+            draw.ellipse((x, y, x + width + 5, y + height + 5), fill=tuple(rng.integers(0, 256, 3).tolist()))
+        yield image
+
+
+def write_jpegs(folder: Path, count: int) -> list[FileSource]:
+    rng = np.random.default_rng(0)
+    images = photographs() if PHOTOGRAPHS.is_file() else drawings(rng)
+    sources = []
+    for number, image in zip(range(count), images, strict=False):
+        scale = LONG_SIDE / max(image.size)
+        large = np.asarray(image.resize((round(image.width * scale), round(image.height * scale))), np.float32)
+        noisy = (large + rng.normal(0, 8, large.shape)).clip(0, 255).astype(np.uint8)
+        path = folder / f"{number}.jpg"
+        Image.fromarray(noisy).save(path, quality=95)
+        sources.append(FileSource(path, path.name))
+    return sources
+
+
+def as_dataset(sources: list[FileSource], repeat: int) -> ImageDataset:
+    images = tuple(FileSource(s.path, f"{turn}/{s.name}") for turn in range(repeat) for s in sources)
+    train = ImageSplit(images, np.zeros(len(images), np.int64))
+    return ImageDataset("jpegs", ("all",), train, ImageSplit((), np.zeros(0, np.int64)))
+
+
+def plain_loop(backbone: Backbone, images: tuple[ImageSource, ...], batch: int = 32) -> float:
+    transform, began = backbone.preprocessing.transform(), time.perf_counter()
+    for start in range(0, len(images), batch):
+        backbone.features(torch.stack([transform(decode(image)) for image in images[start : start + batch]])).cpu()
+    return len(images) / (time.perf_counter() - began)
+
+
+def runners(options: argparse.Namespace) -> dict[str, Runner]:
+    load = partial(load_runner, options.backbone, weights=options.weights)
+    if options.device == "cuda" or (options.device == "auto" and torch.cuda.is_available()):
+        return {f"cuda {precision}": load(device="cuda", precision=precision) for precision in ("bf16", "float32")}
+    return {runtime: load(device="cpu", runtime=runtime) for runtime in ("onnx", "torch")}
+
+
+def timed(function: Callable[[], T]) -> tuple[T, float]:
+    """Return a result and how many cores were busy with it: on a shared machine not all are ours."""
+    cpu, wall = time.process_time(), time.perf_counter()
+    result = function()
+    return result, (time.process_time() - cpu) / (time.perf_counter() - wall)
+
+
+def measure(name: str, runner: Runner, data: ImageDataset, folder: Path, options: argparse.Namespace) -> Shares:
+    pace = {"batch_size": options.batch_size, "workers": options.workers}
+    bare, bare_cores = timed(lambda: bare_rate(runner, **pace, seconds=options.seconds))
+    done, cores = timed(lambda: run_extraction(data, runner, out=folder / "features.safetensors", **pace))
+    per_core = (done.rate / cores) / (bare / bare_cores)
+    each = [
+        1e3 * stage / done.computed for stage in (done.stages.decode, done.stages.transform, done.stages.forward)
+    ]
+    print(
+        f"{name:13} {bare:9.1f} {done.rate:11.1f} {done.rate / bare:7.0%} {per_core:9.0%} {done.forward_rate:9.1f}   "
+        f"{each[0]:6.2f} {each[1]:6.2f} {each[2]:6.2f}   {done.runtime}",
+        flush=True,
+    )
+    return done.rate / bare, per_core
+
+
+def decoding_rate(pool: Executor, data: ImageDataset, runner: Runner, batch: int = 16) -> float:
+    images, transform = data.train.images, pixel_transform(runner.preprocessing)
+    blocks = [images[start : start + batch] for start in range(0, len(images), batch)]
+    list(pool.map(partial(pixels, transform), blocks[:64]))  # processes start and import
+    began = time.perf_counter()
+    for _ in pool.map(partial(pixels, transform), blocks):
+        pass
+    return len(images) / (time.perf_counter() - began)
+
+
+def pixels(transform: object, images: tuple[ImageSource, ...]) -> np.ndarray:
+    torch.set_num_threads(1)
+    return read_batch(images, 0, len(images), transform).pixels.numpy()
+
+
+def compare_decoding(data: ImageDataset, runner: Runner, workers: int) -> None:
+    with ThreadPoolExecutor(workers) as threads:
+        by_threads = decoding_rate(threads, data, runner)
+    with ProcessPoolExecutor(workers, get_context("spawn")) as processes:
+        by_processes = decoding_rate(processes, data, runner)
+    print(f"decode and crop, {workers} workers: threads {by_threads:,.0f}, processes {by_processes:,.0f} images/s")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--images", type=int, default=300)
+    parser.add_argument("--repeat", type=int, default=1, help="each file is extracted so many times")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each bare measurement")
+    parser.add_argument("--backbone", default=DEFAULT)
+    parser.add_argument("--weights")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--batch-size", type=int)
+    parser.add_argument("--workers", type=int)
+    parser.add_argument("--decoding", action="store_true", help="also compare threads and processes")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        data = as_dataset(write_jpegs(folder, options.images), options.repeat)
+        origin = "CUB-200 photographs" if PHOTOGRAPHS.is_file() else "drawings"
+        print(f"{len(data.train)} JPEGs of {LONG_SIDE} px ({origin}), {default_workers()} cores")
+        print(f"{options.backbone}\n")
+        chosen = runners(options)
+        if options.decoding:
+            compare_decoding(data, next(iter(chosen.values())), options.workers or default_workers())
+        print("                images/s              share of bare      images/s   ms for an image, on one worker")
+        print("                   bare  end to end    time core-time in forward   decode   crop forward")
+        shares: dict[str, list[Shares]] = {name: [] for name in chosen}
+        for _ in range(options.rounds):
+            for name, runner in chosen.items():
+                shares[name].append(measure(name, runner, data, folder, options))
+            plain = plain_loop(next(iter(chosen.values())).backbone, data.train.images[:96])
+            print(f"{'plain loop':13} {'':9} {plain:11.1f}", flush=True)
+        print()
+        for name, values in shares.items():
+            by_time, by_core = (statistics.median(value) for value in zip(*values, strict=True))
+            print(
+                f"{name}: end to end is {by_time:.0%} of the bare forward pass, {by_core:.0%} for the same core time"
+            )
+
+
+if __name__ == "__main__":
+    main()

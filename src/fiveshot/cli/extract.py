@@ -1,0 +1,153 @@
+"""``fiveshot extract``: images in, a feature file out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from fiveshot.features.extraction_report import Extraction
+    from fiveshot.features.extraction_run import Progress
+
+SHOWN = 20  # bad images that are listed by name
+
+
+def extract(
+    out: Annotated[Path, typer.Option(help="Feature file to write (.safetensors).")],
+    images: Annotated[
+        Path | None,
+        typer.Option(help="Folder or archive: train/<class>/* and test/<class>/*, or <class>/* alone."),
+    ] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="Dataset by name instead, with --root; see 'fiveshot data list'.")
+    ] = None,
+    root: Annotated[Path | None, typer.Option(help="Folder that the dataset is in.")] = None,
+    backbone: Annotated[
+        str | None, typer.Option(help="Any timm name; the embedded ViT unless given. See 'fiveshot backbones'.")
+    ] = None,
+    weights: Annotated[Path | None, typer.Option(help="Local weights: .safetensors, .pth or .npz.")] = None,
+    adapter: Annotated[Path | None, typer.Option(help="Adapter file made by 'fiveshot tune'.")] = None,
+    preprocessing: Annotated[
+        str, typer.Option(help="'weights': as they were trained; 'paper', 'paper:cars', ...: as the paper does.")
+    ] = "weights",
+    tokens: Annotated[
+        Literal["cls", "mean", "cls+mean"], typer.Option(help="Tokens that make up the vector.")
+    ] = "cls",
+    last_blocks: Annotated[int, typer.Option(help="Class tokens of so many last blocks, side by side.")] = 1,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    runtime: Annotated[
+        Literal["auto", "torch", "onnx"], typer.Option(help="What runs the forward pass on a CPU.")
+    ] = "auto",
+    precision: Annotated[
+        Literal["auto", "float32", "tf32", "bf16"], typer.Option(help="On CUDA; bf16 unless given.")
+    ] = "auto",
+    batch_size: Annotated[int | None, typer.Option(help="Images in a forward pass.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Threads; one for each core unless given.")] = None,
+    dtype: Annotated[Literal["float16", "float32"], typer.Option(help="Type of the stored vectors.")] = "float16",
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")] = False,
+    cache: Annotated[Path | None, typer.Option(help="Folder of extracted features and finished parts.")] = None,
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Look nowhere, keep finished parts beside the output only.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the held-out test images, where there is no test split.")] = 0,
+    holdout: Annotated[float, typer.Option(help="Share of every class that is held out then.")] = 0.2,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Then time the forward pass alone, for comparison.")
+    ] = False,
+) -> None:
+    """Extract the features of images; stopped in the middle, the same command goes on from there.
+
+    Example: fiveshot extract --images photos --out photos.safetensors
+    """
+    from fiveshot.backbones import DEFAULT
+    from fiveshot.errors import InputError
+    from fiveshot.features import FeatureCache, load_runner, open_labelled_images, run_extraction
+
+    if cache is not None and no_cache:
+        raise InputError("--cache and --no-cache contradict each other; give one of them")
+    opened = open_labelled_images(images, dataset=dataset, root=root, seed=seed, holdout=holdout)
+    for note in opened.differences:
+        typer.echo(f"note: {note}", err=True)
+    runner = load_runner(
+        backbone or DEFAULT,
+        weights=weights,
+        adapter=adapter,
+        preprocessing=preprocessing,
+        tokens=tokens,
+        last_blocks=last_blocks,
+        device=device,
+        runtime=runtime,
+        precision=None if precision == "auto" else precision,
+    )
+    with extraction_bar() as progress:
+        done = run_extraction(
+            opened,
+            runner,
+            out=out,
+            cache=None if no_cache else FeatureCache(cache),
+            batch_size=batch_size,
+            workers=workers,
+            skip_bad=skip_bad,
+            dtype=dtype,
+            progress=progress,
+        )
+    _print(done, runner.name)
+    if measure:
+        from fiveshot.features import bare_rate
+
+        bare = bare_rate(runner, batch_size=batch_size, workers=workers)
+        share = f"; end to end is {done.rate / bare:.0%} of it" if done.rate else ""
+        typer.echo(f"forward pass alone, measured: {bare:,.1f} images/s ({runner.runtime}){share}")
+
+
+def _print(done: Extraction, backbone: str) -> None:
+    features = done.features
+    typer.echo(
+        f"{done.path}: {len(features.train_x):,} training and {len(features.test_x):,} test vectors of "
+        f"{features.n_features} {features.train_x.dtype}, {len(features.class_names):,} classes, {backbone}"
+    )
+    if done.rate is None or done.forward_rate is None:
+        typer.echo(f"all {done.images:,} images were extracted before; nothing had to be computed")
+    else:
+        before = done.images - done.computed
+        already = f" ({before:,} were finished before)" if before else ""
+        typer.echo(f"{done.computed:,} images in {done.seconds:.1f} s{already}, {done.runtime}")
+        typer.echo(
+            f"{done.rate:,.1f} images/s end to end, {done.forward_rate:,.1f} inside the forward pass "
+            f"({done.rate / done.forward_rate:.0%})"
+        )
+    if done.bad:
+        typer.echo(f"left out {len(done.bad)} bad images:")
+        for image in done.bad[:SHOWN]:
+            typer.echo(f"  {image.name}: {image.reason}")
+        if len(done.bad) > SHOWN:
+            typer.echo(f"  and {len(done.bad) - SHOWN} more")
+
+
+@contextmanager
+def extraction_bar() -> Iterator[Progress]:
+    """Show the progress of an extraction on standard error."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        """Images per second."""
+
+        def render(self, task: Task) -> Text:
+            return Text(f"{task.speed:,.1f} images/s" if task.speed else "")
+
+    columns = (BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+
+        def show(done: int, total: int) -> None:
+            if not bar.tasks:  # what was finished before must not count as speed
+                bar.add_task("extracting", total=total, completed=done)
+            bar.update(bar.tasks[0].id, completed=done)
+
+        yield show

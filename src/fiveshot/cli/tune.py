@@ -1,0 +1,170 @@
+"""``fiveshot tune``: adapters for a backbone, trained on the base classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from fiveshot.data import ImageDataset
+    from fiveshot.tuning import TuneProgress, TuneResult
+
+
+def tune(
+    images: Annotated[
+        str,
+        typer.Option(help="A folder or archive of class folders, or a protocol such as cub200/big (with --root)."),
+    ],
+    out: Annotated[Path, typer.Option(help="The adapter file to write, such as adapter.safetensors.")],
+    recipe: Annotated[str, typer.Option(help="'ours', or 'paper' for the paper's own values.")] = "ours",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Replace a value of the recipe: key=value, any number of times."),
+    ] = None,
+    root: Annotated[Path | None, typer.Option(help="Where the protocol's dataset lies.")] = None,
+    backbone: Annotated[str | None, typer.Option(help="A timm model; the embedded one unless given.")] = None,
+    weights: Annotated[Path | None, typer.Option(help="Its weights in a local file.")] = None,
+    preprocessing: Annotated[
+        str | None, typer.Option(help="'weights' (as the weights were trained), 'paper' or 'paper:cifar100', ...")
+    ] = None,
+    selection: Annotated[
+        str, typer.Option(help="Choose the number of epochs by few-shot-classes, held-out-images, or none.")
+    ] = "none",
+    refit: Annotated[bool, typer.Option(help="Train again on all classes after few-shot-classes.")] = True,
+    held_out: Annotated[
+        float, typer.Option(help="Share of the training images that gives the reported accuracy.")
+    ] = 0.1,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; cuda where there is one.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes that decode images.")] = None,
+    compiled: Annotated[
+        bool | None, typer.Option("--compile/--no-compile", help="Compile the network; for long runs on CUDA.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave unreadable images out.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where a stopped run was.")] = False,
+    checkpoints: Annotated[
+        Path | None, typer.Option(help="Folder for checkpoints; OUT.checkpoints unless given.")
+    ] = None,
+) -> None:
+    """Train AdaptFormer adapters on the base classes; the backbone stays as it is.
+
+    Example: fiveshot tune --images photos --out adapter.safetensors
+
+    On several GPUs: accelerate launch --multi_gpu $(which fiveshot) tune ...
+    """
+    import torch
+
+    from fiveshot.backbones import DEFAULT, load_backbone
+    from fiveshot.tuning import Execution, get_recipe, parse_setting
+    from fiveshot.tuning import tune as tune_adapters
+    from fiveshot.tuning.distributed import make_accelerator, started_by_launcher
+
+    values = get_recipe(recipe).replace(**{"seed": seed, **dict(map(parse_setting, settings or []))})
+    dataset = base_images(images, root, seed=seed)
+    where = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    accelerator = make_accelerator(cpu=where == "cpu") if started_by_launcher() else None
+    loaded = load_backbone(
+        backbone or DEFAULT,
+        weights=weights,
+        preprocessing=preprocessing,
+        device=accelerator.device if accelerator else where,
+    )
+    main = accelerator is None or accelerator.is_main_process
+    with progress_bar(shown=main) as progress:
+        result = tune_adapters(
+            loaded,
+            dataset,
+            recipe=values,
+            out=out,
+            held_out=held_out,
+            selection=selection,  # type: ignore[arg-type]  # checked there
+            refit=refit,
+            execution=Execution(workers=workers, compile=compiled),
+            progress=progress,
+            resume=resume,
+            checkpoint_folder=checkpoints,
+            skip_bad=skip_bad,
+            accelerator=accelerator,
+        )
+    if main:
+        for line in summary(result, dataset):
+            typer.echo(line)
+
+
+def base_images(images: str, root: Path | None, *, seed: int) -> ImageDataset:
+    """Return the images of a folder, or of a protocol's base classes."""
+    from fiveshot.benchmark import PROTOCOLS, get_protocol
+    from fiveshot.data import open_dataset, open_images, restrict
+    from fiveshot.errors import InputError, unknown_name
+
+    if images not in PROTOCOLS:
+        if not Path(images).exists():
+            error = unknown_name("folder or protocol", images, PROTOCOLS)
+            raise InputError(f"{error}; or name a folder that exists")
+        if root is not None:
+            raise InputError(f"--root belongs to a protocol, and {images} is a folder; leave it out")
+        return open_images(Path(images), seed=seed)
+    if root is None:
+        raise InputError(f"{images} is a protocol; say where its images lie with --root DIR")
+    protocol = get_protocol(images)
+    return restrict(open_dataset(protocol.dataset, root, seed=seed), protocol.session_classes[0])
+
+
+def summary(result: TuneResult, dataset: ImageDataset) -> Iterator[str]:
+    """Yield what is said about a finished run."""
+    best = result.best
+    yield (
+        f"{result.out}: {len(dataset.class_names)} base classes, {result.best_epoch} epochs, "
+        f"{result.seconds:.0f} s, {result.images_per_second:.0f} images/s"
+    )
+    if best.held_out_accuracy is not None:
+        yield f"accuracy on held-out training images {100 * best.held_out_accuracy:.1f} %"
+    scores = [
+        record.few_shot
+        for run in result.selection
+        for record in run
+        if record.few_shot is not None and record.epoch == result.best_epoch
+    ]
+    if scores:
+        new = sum(score.new for score in scores) / len(scores)
+        yield f"base classes played as new ones, 5 shots each: {100 * new:.1f} %"
+    for difference in dataset.differences:
+        yield f"note: {difference}"
+
+
+@contextmanager
+def progress_bar(*, shown: bool) -> Iterator[Callable[[TuneProgress], None]]:
+    """Show decoding and training on standard error: loss, accuracy, images per second, time left."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[text]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not shown) as bar:
+        task = bar.add_task("starting", total=None, text="")
+
+        def show(now: TuneProgress) -> None:
+            total, done = now.total, now.done
+            if now.epochs:
+                done, total = (now.epoch - 1) * now.total + now.done, now.epochs * now.total
+            bar.update(task, description=now.phase, total=total, completed=done, text=_figures(now))
+
+        yield show
+
+
+def _figures(now: Any) -> str:
+    if now.loss is None:
+        return f"{now.done}/{now.total} images"
+    minutes, seconds = divmod(round(now.seconds_left), 60)
+    return (
+        f"epoch {now.epoch}/{now.epochs}  loss {now.loss:.3f}  accuracy {100 * now.accuracy:.1f} %  "
+        f"{now.images_per_second:.0f} images/s  {minutes}:{seconds:02d} left"
+    )

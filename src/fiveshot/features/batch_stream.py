@@ -1,0 +1,154 @@
+"""Vectors batch by batch, in order: each worker thread decodes a batch and passes it through the network."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Generator, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from threading import Event, Semaphore
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fiveshot.backbones import Extractor
+from fiveshot.data import ImageSource
+from fiveshot.errors import InputError
+from fiveshot.features.checks import Vectors
+from fiveshot.features.image_batches import ImageBatch, pixel_transform, read_batch
+from fiveshot.features.runner import one_thread
+
+Range = tuple[int, int]  # positions, from and up to
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Seconds spent in each stage, added up over all workers."""
+
+    decode: float = 0.0
+    transform: float = 0.0
+    forward: float = 0.0
+
+    def __add__(self, other: Stages) -> Stages:
+        return Stages(self.decode + other.decode, self.transform + other.transform, self.forward + other.forward)
+
+
+@dataclass(frozen=True, eq=False)
+class BatchVectors:
+    """A batch after the network; ``vectors`` is None where only bad images were looked for."""
+
+    batch: ImageBatch  # its pixels are gone
+    vectors: Vectors | None  # (n_kept, width)
+    stages: Stages
+
+
+def default_workers() -> int:
+    """Return the number of CPU cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def default_batch_size(extractor: Extractor) -> int:
+    """Return a size that fills the device and keeps few images in flight."""
+    return 256 if device_of(extractor).type == "cuda" else 8
+
+
+def device_of(extractor: Extractor) -> torch.device:
+    """Return where an extractor wants its images; one that does not say takes them from the CPU."""
+    device: torch.device = getattr(extractor, "device", torch.device("cpu"))
+    return device
+
+
+def forward_streams(extractor: Extractor, workers: int) -> int:
+    """Return how many forward passes run at a time: one for each core, but one alone on an accelerator."""
+    return workers if device_of(extractor).type == "cpu" else 1
+
+
+class BatchStream:
+    """Passes ranges of images through an extractor with a pool of threads.
+
+    Threads and not processes: decoding, resizing and the network all release the interpreter's lock, and
+    nothing has to be copied or started. What is computed for a range depends on the range alone, so neither
+    the number of workers nor their luck changes a vector.
+    """
+
+    def __init__(
+        self, images: Sequence[ImageSource], extractor: Extractor, *, workers: int, dtype: type[np.floating]
+    ) -> None:
+        """Prepare the stages; nothing runs yet."""
+        self._images = images
+        self._extractor = extractor
+        self._workers = workers
+        self._dtype = dtype
+        self._transform = pixel_transform(extractor.preprocessing)
+        self._slots = Semaphore(forward_streams(extractor, workers))
+        self.decode_only = Event()  # set it to list bad images without computing any more vectors
+
+    def run(self, ranges: Iterable[Range]) -> Generator[BatchVectors]:
+        """Yield the results of the ranges in their order; a bounded number of them is in flight."""
+        with one_thread():
+            pool = ThreadPoolExecutor(self._workers, thread_name_prefix="extract")
+            try:
+                waiting: deque[Future[BatchVectors]] = deque()
+                for start, stop in ranges:
+                    waiting.append(pool.submit(self._batch, start, stop))
+                    if len(waiting) > 2 * self._workers:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+
+    def _batch(self, start: int, stop: int) -> BatchVectors:
+        batch = read_batch(self._images, start, stop, self._transform)
+        stages = Stages(batch.decode_seconds, batch.transform_seconds)
+        vectors: Vectors | None = None
+        if not self.decode_only.is_set():
+            with self._slots:
+                vectors, seconds = self._forward(batch)
+            stages += seconds
+        without_pixels = ImageBatch(
+            start, stop, batch.marks, batch.kept, batch.pixels[:0], batch.bad, stages.decode, stages.transform
+        )
+        return BatchVectors(without_pixels, vectors, stages)
+
+    def _forward(self, batch: ImageBatch) -> tuple[Vectors, Stages]:
+        if not len(batch.kept):
+            return np.zeros((0, self._extractor.width), self._dtype), Stages()
+        began = time.perf_counter()
+        try:
+            pixels = batch.pixels.to(device_of(self._extractor))
+            images = self._extractor.preprocessing.normalise(pixels)
+            normalised = time.perf_counter()
+            values = self._extractor.features(images).cpu().numpy()
+        except torch.OutOfMemoryError as error:
+            raise InputError(
+                f"a batch of {len(batch.kept)} images does not fit into the memory of "
+                f"{device_of(self._extractor)}; choose a smaller batch size (--batch-size)"
+            ) from error
+        ended = time.perf_counter()
+        vectors = _finite(values, batch.kept, self._images, self._dtype)
+        return vectors, Stages(transform=normalised - began, forward=ended - normalised)
+
+
+def _finite(
+    values: NDArray[np.float32],
+    kept: NDArray[np.int64],
+    images: Sequence[ImageSource],
+    dtype: type[np.floating],
+) -> Vectors:
+    with np.errstate(over="ignore"):
+        vectors = values.astype(dtype)
+    good = np.isfinite(vectors).all(axis=1)
+    if good.all():
+        return vectors
+    row = int(good.argmin())
+    name = images[int(kept[row])].name
+    if np.isfinite(values[row]).all():
+        raise InputError(
+            f"the vector of {name} has values up to {np.abs(values[row]).max():.0f}, too large for "
+            f"{np.dtype(dtype).name}; store float32 (--dtype float32)"
+        )
+    raise InputError(f"the vector of {name} holds NaN or infinity; the backbone's weights look damaged")

@@ -1,0 +1,84 @@
+"""What is to be extracted, and the keys under which it is kept."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fiveshot.backbones import Extractor
+from fiveshot.data import ImageDataset, ImageSource
+from fiveshot.errors import unknown_name
+from fiveshot.features.cache import CacheKey
+from fiveshot.features.fingerprint import ImageIdentity, dataset_fingerprint
+from fiveshot.features.image_marks import quick_marks
+from fiveshot.features.provenance import UNKNOWN, Provenance
+
+DTYPES: dict[str, type[np.floating[Any]]] = {"float16": np.float16, "float32": np.float32}
+
+
+@dataclass(frozen=True, eq=False)
+class ExtractionJob:
+    """All images of a dataset, an extractor, and the type of the stored vectors."""
+
+    dataset: ImageDataset
+    extractor: Extractor
+    dtype: str = "float16"
+
+    def __post_init__(self) -> None:
+        """Refuse a type that vectors are not stored in."""
+        if self.dtype not in DTYPES:
+            raise unknown_name("type of vectors", self.dtype, DTYPES)
+
+    @cached_property
+    def images(self) -> tuple[ImageSource, ...]:
+        """The training images, then the test images: a position in this list identifies an image."""
+        return self.dataset.train.images + self.dataset.test.images
+
+    @cached_property
+    def quick(self) -> NDArray[np.uint8]:
+        """The images' quick marks (n_images, 16), as they were when first asked for."""
+        return quick_marks(self.images)
+
+    @cached_property
+    def provenance(self) -> Provenance:
+        """How the vectors are made; an extractor without ``identity()`` leaves some of it unknown."""
+        identity: dict[str, Any] = getattr(self.extractor, "identity", dict)()
+        readout = identity.get("readout")
+        return Provenance(
+            dataset=self.dataset.name,
+            backbone=self.extractor.name,
+            weights_hash=identity.get("weights_hash", UNKNOWN),
+            preprocessing=identity.get("preprocessing", self.extractor.preprocessing.to_json()),
+            adapter=identity.get("adapter_hash"),
+            readout=_in_words(**readout) if readout else UNKNOWN,
+        )
+
+    @cached_property
+    def listing_key(self) -> CacheKey:
+        """The key without the images' contents: their names, order and labels, and how vectors are made."""
+        data = self.dataset
+        listing = dataset_fingerprint(
+            ImageIdentity(image.name, name, data.class_names[label], mark=str(position))
+            for name, split in (("train", data.train), ("test", data.test))
+            for position, (image, label) in enumerate(zip(split.images, split.labels, strict=True))
+        )
+        # The provenance has no place for what these two decide: the type and the precision of the vectors.
+        return CacheKey(f"{listing} {self.dtype} {self.extractor.fingerprint}", self.provenance)
+
+    def content_key(self, content: str) -> CacheKey:
+        """Return the whole key, from the :func:`digest` of the marks of the images' contents."""
+        return CacheKey(f"{self.listing_key.images} {content}", self.provenance)
+
+
+def digest(marks: NDArray[np.uint8]) -> str:
+    """Return one SHA-256 for all marks in their order."""
+    return hashlib.sha256(np.ascontiguousarray(marks).data).hexdigest()
+
+
+def _in_words(tokens: str, last_blocks: int) -> str:
+    return tokens if last_blocks == 1 else f"{tokens}, last {last_blocks} blocks"

@@ -1,0 +1,119 @@
+"""The features of images by path: open them, load a backbone, extract, and find the result again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import torch
+
+from fiveshot.backbones import DEFAULT, Preprocessing, Readout, load_backbone
+from fiveshot.data import ImageDataset, open_dataset, open_images
+from fiveshot.errors import InputError
+from fiveshot.features.cache import FeatureCache
+from fiveshot.features.extraction import run_extraction
+from fiveshot.features.extraction_run import Progress
+from fiveshot.features.runner import Runner, choose_runner
+
+FilePath = str | os.PathLike[str]
+
+
+def open_labelled_images(
+    images: FilePath | None = None,
+    *,
+    dataset: str | None = None,
+    root: FilePath | None = None,
+    seed: int,
+    holdout: float = 0.2,
+) -> ImageDataset:
+    """Open a folder or an archive of class folders, or the ``dataset`` of that name in ``root``.
+
+    ``seed`` draws the test images where there is no test split.
+    """
+    if images is not None and dataset is None and root is None:
+        return open_images(Path(images), seed=seed, holdout=holdout)
+    if images is None and dataset is not None and root is not None:
+        return open_dataset(dataset, Path(root), seed=seed, holdout=holdout)
+    raise InputError("give either images (--images DIR) or a dataset and its folder (--dataset NAME --root DIR)")
+
+
+def load_runner(
+    backbone: str = DEFAULT,
+    *,
+    weights: FilePath | None = None,
+    adapter: FilePath | None = None,
+    preprocessing: Preprocessing | str | None = None,
+    tokens: str = "cls",
+    last_blocks: int = 1,
+    device: str = "auto",
+    runtime: str = "auto",
+    precision: str | None = None,
+) -> Runner:
+    """Load a backbone and choose what runs it; ``auto`` is the fastest device and runtime here.
+
+    >>> load_runner(device="cpu", runtime="torch").runtime  # doctest: +ELLIPSIS
+    'PyTorch ... on cpu, float32'
+    """
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    loaded = load_backbone(
+        backbone,
+        weights=weights,
+        adapter=adapter,
+        preprocessing=preprocessing,
+        readout=Readout(tokens, last_blocks),
+        device=device,
+    )
+    return choose_runner(loaded, runtime=runtime, precision=precision)
+
+
+def extracted_features(
+    images: FilePath | ImageDataset,
+    *,
+    seed: int,
+    holdout: float = 0.2,
+    backbone: str = DEFAULT,
+    weights: FilePath | None = None,
+    adapter: FilePath | None = None,
+    preprocessing: Preprocessing | str | None = None,
+    tokens: str = "cls",
+    last_blocks: int = 1,
+    device: str = "auto",
+    runtime: str = "auto",
+    precision: str | None = None,
+    cache: FeatureCache | None = None,
+    batch_size: int | None = None,
+    workers: int | None = None,
+    skip_bad: bool = False,
+    dtype: str = "float16",
+    progress: Progress | None = None,
+) -> Path:
+    """Return the cached feature file of a folder, an archive or a dataset; it is made where it is missing.
+
+    The arguments are those of :func:`open_labelled_images`, :func:`load_runner` and
+    :func:`~fiveshot.features.extraction.run_extraction`; ``cache`` is the default one unless given.
+    """
+    dataset = images
+    if not isinstance(dataset, ImageDataset):
+        dataset = open_labelled_images(dataset, seed=seed, holdout=holdout)
+    runner = load_runner(
+        backbone,
+        weights=weights,
+        adapter=adapter,
+        preprocessing=preprocessing,
+        tokens=tokens,
+        last_blocks=last_blocks,
+        device=device,
+        runtime=runtime,
+        precision=precision,
+    )
+    return run_extraction(
+        dataset,
+        runner,
+        cache=cache or FeatureCache(),
+        batch_size=batch_size,
+        workers=workers,
+        skip_bad=skip_bad,
+        dtype=dtype,
+        progress=progress,
+    ).kept_path

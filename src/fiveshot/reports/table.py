@@ -1,0 +1,148 @@
+"""A table as a value: what it says, not how it looks. The renderers beside it turn it into text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Literal, TypeAlias
+
+from fiveshot.errors import InputError
+from fiveshot.metrics import Spread
+
+Mark = Literal["best", "second"]
+
+
+@dataclass(frozen=True)
+class Number:
+    """A measured value with its standard deviation; None where it was measured once."""
+
+    value: float
+    std: float | None = None
+
+    @classmethod
+    def of(cls, spread: Spread) -> Number:
+        """Return the mean and deviation over seeds.
+
+        >>> Number.of(Spread(0.5, 0.1, 3))
+        Number(value=0.5, std=0.1)
+        """
+        return cls(spread.mean, spread.std)
+
+
+Cell: TypeAlias = Number | str | None
+
+
+@dataclass(frozen=True)
+class Column:
+    """What a column holds, and how its numbers are shown.
+
+    ``group`` is the word over neighbouring columns. ``percent`` shows fractions times 100; ``spread`` shows
+    deviations beside the means. Of ``marked`` ranks (at most 2) the highest value of a block is bold, the second
+    underlined.
+    """
+
+    name: str
+    group: str = ""
+    percent: bool = False
+    decimals: int = 1
+    spread: bool = True
+    marked: int = 0
+
+    @property
+    def title(self) -> str:
+        """The name after the group's, for places with one line of headings."""
+        return f"{self.group} {self.name}".strip()
+
+
+@dataclass(frozen=True)
+class Row:
+    """One cell per column. Rows of one block stand together under its title, and are ranked among themselves."""
+
+    cells: tuple[Cell, ...]
+    block: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells under columns, with a title and notes.
+
+    >>> columns = (Column("method"), Column("A_last", percent=True, marked=1))
+    >>> rows = (Row(("ncm", Number(0.7))), Row(("teen", Number(0.75, 0.01))))
+    >>> marks(Table("Birds", columns, rows))
+    {(1, 1): 'best'}
+    """
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse rows that do not fit the columns."""
+        for number, row in enumerate(self.rows):
+            if len(row.cells) != len(self.columns):
+                raise InputError(
+                    f"row {number} of the table {self.title!r} has {len(row.cells)} cells for "
+                    f"{len(self.columns)} columns"
+                )
+
+    def blocks(self) -> Iterator[tuple[str, list[tuple[int, Row]]]]:
+        """Yield each block's title with its numbered rows."""
+        for title, members in groupby(enumerate(self.rows), key=lambda item: item[1].block):
+            yield title, list(members)
+
+
+def shown(number: Number, column: Column, *, plus_minus: str = " ± ") -> str:
+    """Return a number as a reader sees it.
+
+    >>> shown(Number(0.70254, 0.0031), Column("A_last", percent=True))
+    '70.3 ± 0.3'
+    """
+    parts = [number.value] if number.std is None or not column.spread else [number.value, number.std]
+    scale = 100 if column.percent else 1
+    return plus_minus.join(f"{scale * part:.{column.decimals}f}" for part in parts)
+
+
+def marks(table: Table) -> dict[tuple[int, int], Mark]:
+    """Return which cells, as (row, column), are the best and second of their block.
+
+    Values are compared as shown, so that equal ones are marked alike. A block of one value has nothing to compare.
+    """
+    found: dict[tuple[int, int], Mark] = {}
+    names: tuple[Mark, ...] = ("best", "second")
+    for position, column in enumerate(table.columns):
+        plain = replace(column, spread=False)
+        for _, rows in table.blocks():
+            cells = {number: row.cells[position] for number, row in rows}
+            values = {n: float(shown(cell, plain)) for n, cell in cells.items() if isinstance(cell, Number)}
+            ranks = sorted(set(values.values()), reverse=True)
+            if len(values) < 2:
+                continue
+            for mark, rank in zip(names[: column.marked], ranks, strict=False):
+                found |= {(number, position): mark for number, value in values.items() if value == rank}
+    return found
+
+
+def header_groups(columns: tuple[Column, ...]) -> list[tuple[str, int]]:
+    """Return each run of columns of one group as its word and their number.
+
+    >>> header_groups((Column("method"), Column("A_last", "small"), Column("A_inc", "small")))
+    [('', 1), ('small', 2)]
+    """
+    return [(group, len(list(members))) for group, members in groupby(column.group for column in columns)]
+
+
+def by_group(table: Table) -> tuple[Table, ...]:
+    """Return one narrower table per group of columns, each with the columns that belong to no group."""
+    groups = dict.fromkeys(column.group for column in table.columns if column.group)
+    if len(groups) < 2:
+        return (table,)
+    parts = []
+    for group in groups:
+        kept = [position for position, column in enumerate(table.columns) if column.group in ("", group)]
+        rows = tuple(replace(row, cells=tuple(row.cells[p] for p in kept)) for row in table.rows)
+        notes = table.notes if group == list(groups)[-1] else ()
+        columns = tuple(replace(table.columns[position], group="") for position in kept)
+        parts.append(Table(f"{table.title}: {group}", columns, rows, notes))
+    return tuple(parts)

@@ -1,0 +1,126 @@
+"""Runs put in order: which belong to one experiment, and which of those differ in their seed alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fiveshot.benchmark import Protocol, RunRecord, Summary, summarize_runs
+from fiveshot.metrics import Spread, mean_std
+from fiveshot.reports.method_style import METHODS, method_label
+
+SEEDS = ("random_state",)  # parameters that follow the seed of the shots
+
+
+@dataclass(frozen=True, eq=False)
+class Variant:
+    """One method with one set of parameters, run with one or more seeds."""
+
+    label: str  # tells the variants of an experiment apart
+    summary: Summary
+    records: tuple[RunRecord, ...]
+
+    @property
+    def base_new(self) -> tuple[Spread, Spread | None]:
+        """Accuracy after the last session on the base classes, and on all classes that came later, if any did."""
+        counts = [record.metrics.confusion for record in self.records]
+        base = [c.base_right / (c.base_right + c.base_to_base + c.base_to_new) for c in counts]
+        later = [(c.new_right, c.new_right + c.new_to_new + c.new_to_base) for c in counts]
+        return mean_std(base), mean_std(a / b for a, b in later) if all(b for _, b in later) else None
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """All variants that were run under one protocol on one set of features."""
+
+    protocol: Protocol
+    session_lists: str | None  # the folder of official lists, where those took the protocol's place
+    provenance: Mapping[str, Any]
+    variants: tuple[Variant, ...]
+
+
+def experiments(records: Sequence[RunRecord]) -> tuple[Experiment, ...]:
+    """Group runs by protocol and features, then by everything but the seed; a run found twice counts once."""
+    groups: dict[str, dict[str, RunRecord]] = {}
+    for record in records:
+        place = _key({"protocol": {**record.config["protocol"], "shot_seed": 0}, **_setting(record)})
+        groups.setdefault(place, {})[_key({"config": record.config, **_setting(record)})] = record
+    return tuple(_experiment(list(group.values())) for group in groups.values())
+
+
+def _experiment(records: list[RunRecord]) -> Experiment:
+    first = records[0]
+    groups: dict[str, list[RunRecord]] = {}
+    for record in records:
+        groups.setdefault(_key(_identity(record)), []).append(record)
+    members = [sorted(group, key=lambda record: record.seed) for group in groups.values()]
+    order = sorted(range(len(members)), key=lambda index: _rank(members[index][0]))
+    labels = variant_labels([members[index][0] for index in order])
+    return Experiment(
+        protocol=Protocol(**{**first.config["protocol"], "shot_seed": 0}),
+        session_lists=first.config.get("sessions"),
+        provenance=first.provenance,
+        variants=tuple(
+            Variant(label, summarize_runs(members[index]), tuple(members[index]))
+            for label, index in zip(labels, order, strict=True)
+        ),
+    )
+
+
+def variant_labels(records: Sequence[RunRecord]) -> list[str]:
+    """Return the method of each run, with the parameters that tell runs of one method apart."""
+    labels = []
+    for record in records:
+        own = _identity(record)
+        same = [_identity(r) for r in records if (r.method, _flavour(r)) == (record.method, _flavour(record))]
+        parameters = flat(own["parameters"])
+        others = [flat(identity["parameters"]) for identity in same]
+        names = [key for key in parameters if any(other.get(key) != parameters[key] for other in others)]
+        details = ", ".join(f"{key.split('.')[-1]} {parameters[key]}" for key in names)
+        labels.append(method_label(record.method, _flavour(record)) + (f", {details}" if details else ""))
+    return labels
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested entries under dotted names.
+
+    >>> flat({"gamma": 100, "calibration": {"alpha": 0.9}})
+    {'gamma': 100, 'calibration.alpha': 0.9}
+    """
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return found
+
+
+def _setting(record: RunRecord) -> dict[str, Any]:
+    sources = {key: record.config.get(key) for key in ("sessions", "features")}
+    return {**sources, "provenance": record.provenance, "classes": record.class_names}
+
+
+def _identity(record: RunRecord) -> dict[str, Any]:
+    head = record.config["head"]
+    parameters = {key: value for key, value in head["parameters"].items() if key not in SEEDS}
+    return {
+        "method": record.method,
+        "flavour": _flavour(record),
+        "class": head["class"],
+        "parameters": parameters,
+    }
+
+
+def _flavour(record: RunRecord) -> str:
+    return str(record.config.get("flavour", "paper"))
+
+
+def _rank(record: RunRecord) -> tuple[int, str, str]:
+    """Order the paper's methods as its tables do, and others after them by name."""
+    known = list(METHODS)
+    place = known.index(record.method) if record.method in METHODS else len(known)
+    return place, record.method, _key(_identity(record))
+
+
+def _key(values: Any) -> str:
+    return json.dumps(values, sort_keys=True, default=str)

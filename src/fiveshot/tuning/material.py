@@ -1,0 +1,101 @@
+"""Open the base images for a tuning: decode them once, refuse or leave out bad ones, choose where they lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fiveshot.backbones import Backbone
+from fiveshot.data import ImageSplit, bad_images_error
+from fiveshot.errors import InputError
+from fiveshot.tuning.execution import Execution
+from fiveshot.tuning.fewshot import FewShotTest
+from fiveshot.tuning.loaded import LoadedViews
+from fiveshot.tuning.pixels import Decoding, decode_all
+from fiveshot.tuning.pooled import PooledViews
+from fiveshot.tuning.resample import FILTERS
+from fiveshot.tuning.result import OnProgress, TuneProgress
+from fiveshot.tuning.views import Views
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Material:
+    """What all runs of a tuning share."""
+
+    backbone: Backbone
+    views: Views
+    names: tuple[str, ...]
+    labels: Integers  # (n_images,)
+    execution: Execution  # resolved
+    few_shot: FewShotTest = field(default_factory=FewShotTest)
+    accelerator: Any = None
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process writes files."""
+        return self.accelerator is None or bool(self.accelerator.is_main_process)
+
+
+def open_material(
+    backbone: Backbone,
+    split: ImageSplit,
+    execution: Execution,
+    *,
+    few_shot: FewShotTest | None = None,
+    skip_bad: bool = False,
+    accelerator: Any = None,
+    progress: OnProgress | None = None,
+) -> Material:
+    """Decode every image once, and keep all of them on the device where that is asked for and they fit."""
+    check_classes(split)
+    wanted, device = backbone.preprocessing, backbone.device
+    filters = {wanted.interpolation, wanted.train_interpolation or wanted.interpolation}
+    on_device = execution.data == "device" and filters <= set(FILTERS)
+
+    def report(done: int, total: int) -> None:
+        if progress is not None:
+            progress(TuneProgress("decode", 0, 0, done, total))
+
+    decoded = decode_all(
+        split.images,
+        Decoding.of(wanted, margin=execution.short_side),
+        budget=device_budget(execution, device) if on_device else 0,
+        workers=execution.workers or 0,
+        on_progress=report,
+    )
+    if decoded.bad and not skip_bad:
+        raise bad_images_error(decoded.bad, len(split))
+    split = split.select(decoded.good)
+    check_classes(split)
+    views: Views
+    if decoded.pool is not None:
+        views = PooledViews(decoded.pool, wanted, device)
+    else:
+        views = LoadedViews(split.images, wanted, device, workers=execution.workers or 0)
+    return Material(backbone, views, split.names, split.labels, execution, few_shot or FewShotTest(), accelerator)
+
+
+def device_budget(execution: Execution, device: torch.device) -> float:
+    """Return how many bytes of images may lie on the device."""
+    if execution.device_budget is not None:
+        return execution.device_budget
+    return torch.cuda.mem_get_info(device)[0] / 2 if device.type == "cuda" else float("inf")
+
+
+def check_classes(split: ImageSplit) -> None:
+    """Refuse fewer than two classes, and classes of a single image."""
+    classes, counts = np.unique(split.labels, return_counts=True)
+    if len(classes) < 2:
+        raise InputError(f"tuning needs images of at least 2 classes; there are {len(classes)}")
+    if counts.min() < 2:
+        lonely = split.images[int(np.flatnonzero(split.labels == classes[counts.argmin()])[0])]
+        raise InputError(
+            f"{(counts < 2).sum()} of {len(classes)} classes have a single image, such as {lonely.name}; "
+            "every class needs at least 2: one to train on and one to hold out"
+        )

@@ -1,0 +1,95 @@
+"""What tuning reports: while it runs, per epoch, and in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fiveshot.tuning.fewshot import FewShotScore
+from fiveshot.tuning.recipe import TuneRecipe
+
+
+@dataclass(frozen=True)
+class TuneProgress:
+    """Where a run stands; ``phase`` is ``decode``, ``selection 1/3`` or ``tuning``."""
+
+    phase: str
+    epoch: int  # from 1; 0 while decoding
+    epochs: int
+    done: int  # images of this epoch
+    total: int
+    loss: float | None = None
+    accuracy: float | None = None  # on the training views
+    images_per_second: float | None = None
+    seconds_left: float | None = None
+
+
+OnProgress = Callable[[TuneProgress], None]
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """Figures of one epoch; epoch 0 is the untrained adapter, which changes nothing."""
+
+    epoch: int
+    loss: float | None = None
+    train_accuracy: float | None = None
+    held_out_accuracy: float | None = None
+    few_shot: FewShotScore | None = None
+    images_per_second: float | None = None
+
+    def score(self, choice: str, metric: str) -> float | None:
+        """Return the figure that epochs are chosen by; None where it was not measured."""
+        if choice == "few-shot":
+            return None if self.few_shot is None else self.few_shot.of(metric)
+        return self.held_out_accuracy if choice == "held-out" else float(self.epoch)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> EpochRecord:
+        """Read what :meth:`to_json` wrote."""
+        score = values["few_shot"]
+        return cls(**{**values, "few_shot": FewShotScore(**score) if score else None})
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """A finished run; the adapters are in the backbone, frozen, and in ``out`` where one was given.
+
+    ``history`` is that of the run whose adapters are kept, ``selection`` those of the runs it was chosen by
+    (one tuple for each fold of each recipe). ``best_epoch`` is the number of epochs of the kept adapters,
+    ``seconds`` the time of this call.
+    """
+
+    recipe: TuneRecipe
+    history: tuple[EpochRecord, ...]
+    best_epoch: int
+    images_per_second: float
+    seconds: float
+    out: Path | None = None
+    selection: tuple[tuple[EpochRecord, ...], ...] = ()
+
+    @property
+    def best(self) -> EpochRecord:
+        """Figures of the kept adapters."""
+        return next(record for record in self.history if record.epoch == self.best_epoch)
+
+    def finished(self, *, out: Path | None, seconds: float) -> TuneResult:
+        """Return the result with the file it was written to and the time of everything together."""
+        return replace(self, out=out, seconds=seconds)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values: what the adapter file keeps about its training."""
+        return {
+            "recipe": self.recipe.to_json(),
+            "best_epoch": self.best_epoch,
+            "history": [record.to_json() for record in self.history],
+            "selection": [[record.to_json() for record in run] for run in self.selection],
+            "images_per_second": self.images_per_second,
+            "seconds": self.seconds,
+        }

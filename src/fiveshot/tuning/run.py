@@ -1,0 +1,160 @@
+"""One training of fresh adapters, with figures after every epoch, checkpoints, and the choice of an epoch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from torch import Tensor
+
+from fiveshot.backbones import adapter_state
+from fiveshot.tuning.checkpoint import Checkpoint, Keeping, read_checkpoint, write_checkpoint
+from fiveshot.tuning.fewshot import FewShotScore, few_shot_score
+from fiveshot.tuning.material import Material
+from fiveshot.tuning.network import make_network
+from fiveshot.tuning.recipe import TuneRecipe
+from fiveshot.tuning.result import EpochRecord, OnProgress, TuneProgress
+from fiveshot.tuning.split import Fold
+from fiveshot.tuning.trainer import OnStep, Trainer
+
+Choice = Literal["last", "held-out", "few-shot"]
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A finished run: its figures, and the adapters of the chosen epoch."""
+
+    history: tuple[EpochRecord, ...]
+    best_epoch: int
+    adapters: Mapping[str, Tensor]
+    seconds: float
+
+
+class TuningRun:
+    """Fresh adapters in the backbone, trained on the rows of a fold."""
+
+    def __init__(self, material: Material, fold: Fold, recipe: TuneRecipe, *, choose: Choice = "last") -> None:
+        self.material, self.fold, self.recipe, self.choose = material, fold, recipe, choose
+        self.classes, labels = np.unique(material.labels[fold.train], return_inverse=True)
+        self.trainer = Trainer(
+            make_network(material.backbone, len(self.classes), recipe),
+            material.views,
+            fold.train,
+            labels.astype(np.int64),
+            recipe=recipe,
+            execution=material.execution,
+            preprocessing=material.backbone.preprocessing,
+            accelerator=material.accelerator,
+        )
+        self.history: list[EpochRecord] = []
+        self.best_epoch, self.best_score = 0, -np.inf
+        self.best: Mapping[str, Tensor] = {}
+        self.seconds = 0.0
+
+    def train(
+        self,
+        *,
+        epochs: int | None = None,
+        measure_all: bool = True,
+        keeping: Keeping | None = None,
+        phase: str = "tuning",
+        progress: OnProgress | None = None,
+    ) -> Run:
+        """Train for the recipe's epochs, or leave its schedule after fewer, and put the chosen adapters in place.
+
+        Without ``measure_all``, held-out images and new classes are looked at after the last epoch only.
+        """
+        epochs = self.recipe.epochs if epochs is None else epochs
+        if keeping is not None and keeping.resume and keeping.path.is_file():
+            self._restore(read_checkpoint(keeping.path, bound_to=keeping.bound_to))
+        elif self.choose != "last" or epochs == 0:
+            self._note(self._measured(EpochRecord(0)))
+        for number in range(self.history[-1].epoch if self.history else 0, epochs):
+            if self._given_up():
+                break
+            started = time.perf_counter()
+            stats = self.trainer.epoch(number, on_step=_reporter(phase, number, epochs, progress))
+            record = EpochRecord(number + 1, stats.loss, stats.accuracy, images_per_second=stats.rate)
+            self._note(self._measured(record) if measure_all or number + 1 == epochs else record)
+            self.seconds += time.perf_counter() - started
+            if keeping is not None:
+                self._write(keeping)
+        self.material.backbone.model.load_state_dict(self.best, strict=False)
+        self.trainer.network.eval()
+        self.material.backbone.model.requires_grad_(False)
+        return Run(tuple(self.history), self.best_epoch, self.best, self.seconds)
+
+    def _note(self, record: EpochRecord) -> None:
+        """Add an epoch's figures and keep its adapters if they are the best so far."""
+        self.history.append(record)
+        score = record.score(self.choose, self.material.few_shot.metric)
+        if self.best and (score is None or score <= self.best_score):
+            return
+        self.best_epoch, self.best_score = record.epoch, -np.inf if score is None else score
+        with self.trainer.measuring():
+            state = adapter_state(self.material.backbone.model)
+            self.best = {name: tensor.detach().clone() for name, tensor in state.items()}
+
+    def _given_up(self) -> bool:
+        waited = self.history[-1].epoch - self.best_epoch if self.history else 0
+        return self.recipe.early_stopping and self.choose != "last" and waited >= self.recipe.patience
+
+    def _measured(self, record: EpochRecord) -> EpochRecord:
+        """Return the record with the accuracies on images that were not trained on."""
+        fold, labels = self.fold, self.material.labels
+        with self.trainer.measuring():
+            held = self.trainer.features(fold.held_out)
+            classifier = self.trainer.network.classifier
+            accuracy = None
+            if record.epoch and len(held):
+                # Where quarter turns are classes too, every first one is the upright image.
+                cosines = classifier.cosines(held)[:, :: self.recipe.rotation_classes]
+                truth = np.searchsorted(self.classes, labels[fold.held_out])
+                accuracy = float(np.mean(cosines.argmax(dim=1).cpu().numpy() == truth))
+            score = self._few_shot(held) if len(fold.new) else None
+        return replace(record, held_out_accuracy=accuracy, few_shot=score)
+
+    def _few_shot(self, held: Tensor) -> FewShotScore:
+        fold, labels, test = self.fold, self.material.labels, self.material.few_shot
+        return few_shot_score(
+            self.trainer.features(fold.train),
+            labels[fold.train],
+            self.trainer.features(fold.new),
+            labels[fold.new],
+            held,
+            labels[fold.held_out],
+            shots=test.shots,
+            draws=test.draws,
+            rng=np.random.default_rng([self.recipe.seed, 2]),  # the same shots after every epoch
+        )
+
+    def _write(self, keeping: Keeping) -> None:
+        if self.material.is_main:
+            checkpoint = Checkpoint(
+                tuple(self.history), self.best_epoch, self.trainer.state(), self.best, self.seconds
+            )
+            write_checkpoint(keeping.path, checkpoint, bound_to=keeping.bound_to)
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        self.trainer.restore(checkpoint.state)
+        self.history, self.best_epoch = list(checkpoint.history), checkpoint.best_epoch
+        self.best, self.seconds = checkpoint.best, checkpoint.seconds
+        best = next(record for record in self.history if record.epoch == self.best_epoch)
+        score = best.score(self.choose, self.material.few_shot.metric)
+        self.best_score = -np.inf if score is None else score
+
+
+def _reporter(phase: str, number: int, epochs: int, progress: OnProgress | None) -> OnStep | None:
+    if progress is None:
+        return None
+    started = time.perf_counter()
+
+    def report(done: int, total: int, loss: float, accuracy: float) -> None:
+        rate = done / (time.perf_counter() - started)
+        left = (total - done + (epochs - number - 1) * total) / rate
+        progress(TuneProgress(phase, number + 1, epochs, done, total, loss, accuracy, rate, left))
+
+    return report

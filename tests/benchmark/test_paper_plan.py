@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import pytest
+
+from fiveshot.benchmark import PROTOCOLS, get_protocol, paper_beta_ablation, paper_parts_ablation
+from fiveshot.benchmark.paper import (
+    MAIN_METHODS,
+    TARGETS,
+    Configuration,
+    configuration_jobs,
+    configurations,
+    parts,
+    resolve_target,
+    target_protocols,
+)
+from fiveshot.errors import InputError
+
+CUB = "embedded:cub200"  # any features do where nothing runs
+
+
+def names(target: str) -> list[str]:
+    return [protocol.name for protocol in target_protocols(target)]
+
+
+def test_tables_and_figures_cover_the_paper() -> None:
+    assert names("table1") == ["cub200/small", "cub200/big", "aircraft/small", "aircraft/big"]
+    assert names("table1") + names("table2") + names("table3") == [
+        *names("table1"),
+        "cars/small",
+        "cars/big",
+        "cifar100/small",
+    ]
+    assert {*names("table1"), *names("table2"), *names("table3")} == set(PROTOCOLS)
+    assert names("table5") == names("table6") == names("figure2") == ["cars/small"]
+    assert names("figure1") == ["cub200/big", "cars/big"]
+    assert names("figure3") == ["cub200/big", "cars/big", "aircraft/big"]
+    for target in ("table1", "table2", "table3", "figure1", "figure3"):
+        assert [row.method for row in configurations(target)] == list(MAIN_METHODS)
+        assert not any(row.changes for row in configurations(target))
+    assert configurations("figure2") == ()
+
+
+def test_targets_by_name() -> None:
+    assert resolve_target("all") == TARGETS
+    assert resolve_target("figure3") == ("figure3",)
+    assert resolve_target("ablation-tau") == ("ablation-tau",)
+    with pytest.raises(InputError, match="no table or figure 'figure4'; did you mean 'figure"):
+        resolve_target("figure4")
+
+
+def test_only_ablations_can_move_to_another_protocol() -> None:
+    other = get_protocol("cub200/big")
+    assert target_protocols("table6", other) == (other,)
+    assert target_protocols("ablation-M", other) == (other,)
+    assert target_protocols("table2", other) == target_protocols("table2")
+
+
+def test_table_5_has_the_papers_rows() -> None:
+    assert [(row.method, row.changes["beta"]) for row in configurations("table5")] == [
+        (row.method.lower(), row.beta) for row in paper_beta_ablation()
+    ]
+
+
+def test_table_6_has_the_papers_rows_and_the_ones_it_leaves_out() -> None:
+    rows = parts()
+    papers = [(row.configuration.method, row.mean, row.covariance) for row in rows if row.paper]
+    assert papers == [
+        (r.method.lower(), r.mean_calibrated, r.covariance_calibrated) for r in paper_parts_ablation()
+    ]
+    assert [(row.configuration.method, row.mean, row.covariance) for row in rows if not row.paper] == [
+        ("c-fecam", False, True),
+        ("c-ranpac", False, True),
+    ]
+
+
+def test_parts_are_turned_off_where_a_row_says_so() -> None:
+    cars = get_protocol("cars/small")
+    for part in parts():
+        (job,) = configuration_jobs(part.configuration, cars, CUB, seeds=1)
+        calibration = job.head().get_params(deep=False)["calibration"]
+        if part.configuration.method.startswith("c-"):
+            assert (calibration.alpha == 1.0) == (not part.mean)
+            assert (calibration.beta is None) == (not part.covariance)
+        else:
+            assert calibration is None
+
+
+@pytest.mark.parametrize(
+    ("protocol", "alpha"), [("cifar100/small", 0.75), ("cars/big", 0.9), ("cub200/small", 0.9)]
+)
+@pytest.mark.parametrize("method", ["teen", "c-fecam", "c-ranpac"])
+def test_alpha_is_the_papers_for_the_dataset(protocol: str, alpha: float, method: str) -> None:
+    jobs = configuration_jobs(Configuration(method), get_protocol(protocol), CUB, seeds=2)
+    assert [job.head().calibration.alpha for job in jobs] == [alpha, alpha]
+    assert [job.protocol.shot_seed for job in jobs] == [0, 1]
+
+
+def test_a_row_that_spells_out_the_recipe_is_the_same_run() -> None:
+    cub = get_protocol("cub200/small")
+    (plain,) = configuration_jobs(Configuration("c-fecam"), cub, CUB, seeds=1)
+    (spelled,) = configuration_jobs(Configuration("c-fecam", {"beta": 1.0}), cub, CUB, seeds=1)
+    (other,) = configuration_jobs(Configuration("c-fecam", {"beta": 1.5}), cub, CUB, seeds=1)
+    assert plain.folder == spelled.folder != other.folder
+
+
+def test_parameters_go_to_the_heads_that_have_them() -> None:
+    cub = get_protocol("cub200/small")
+    (ranpac,) = configuration_jobs(Configuration("ranpac"), cub, CUB, seeds=1, parameters={"n_projections": 64})
+    (ncm,) = configuration_jobs(Configuration("ncm"), cub, CUB, seeds=1, parameters={"n_projections": 64})
+    assert ranpac.head().n_projections == 64
+    assert ncm.parameters == {}

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fiveshot.benchmark import Job, Protocol, RunRecord, run, run_job, sessions
+from fiveshot.errors import InputError, StorageError
+from fiveshot.features import FeatureSet, embedded_features
+from fiveshot.heads import RECIPES, make_head
+
+PROTOCOL = Protocol("small", "gaussian", n_classes=12, base_classes=6, increment=2, shots=3)
+SMALL = {"ranpac": 40, "ranpac*": 40, "c-ranpac": 40}
+
+
+def small_head(name: str):
+    return make_head(name, **({"n_projections": SMALL[name]} if name in SMALL else {}))
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_predictions_are_those_of_a_fresh_head_taught_by_hand(name: str, small_features: FeatureSet) -> None:
+    record = run(PROTOCOL, small_features, small_head(name))
+    steps = sessions(PROTOCOL, small_features.train_y, small_features.test_y, small_features.class_names)
+    head = small_head(name)
+    for step in steps:
+        head.partial_fit(small_features.train_x[step.train_indices], small_features.train_y[step.train_indices])
+        expected = head.predict(small_features.test_x[step.test_indices])
+        np.testing.assert_array_equal(record.predictions[step.number, step.test_indices], expected)
+        unseen = np.setdiff1d(np.arange(len(small_features.test_y)), step.test_indices)
+        assert (record.predictions[step.number, unseen] == -1).all()
+
+
+def test_measures_follow_from_the_raw_predictions(small_features: FeatureSet) -> None:
+    record = run(PROTOCOL, small_features, "ncm")
+    last, truth = record.predictions[-1], small_features.test_y
+    assert record.metrics.a_last == (last == truth).mean()
+    new = np.isin(truth, record.session_classes[-1])
+    old_accuracy, new_accuracy = (last == truth)[~new].mean(), (last == truth)[new].mean()
+    expected = 2 * old_accuracy * new_accuracy / (old_accuracy + new_accuracy)
+    assert record.metrics.sessions[-1].a_hm == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_same_job_gives_the_same_numbers_and_another_seed_other_shots(small_file: Path) -> None:
+    first, again, other = (
+        run_job(
+            Job(PROTOCOL.replace(shot_seed=seed), "c-ranpac", str(small_file), parameters={"n_projections": 50})
+        )
+        for seed in (0, 0, 1)
+    )
+    np.testing.assert_array_equal(first.predictions, again.predictions)
+    assert (first.predictions != other.predictions).any()
+
+
+def test_identity_names_everything_that_decides_the_numbers(small_file: Path, tmp_path: Path) -> None:
+    job = Job(PROTOCOL, "fecam", str(small_file))
+    changed = [
+        Job(PROTOCOL.replace(shot_seed=1), "fecam", str(small_file)),
+        Job(PROTOCOL, "c-fecam", str(small_file)),
+        Job(PROTOCOL, "fecam", str(small_file), flavour="published"),
+        Job(PROTOCOL, "fecam", str(small_file), parameters={"gamma": 1.0}),
+    ]
+    assert len({job.identity, *(other.identity for other in changed)}) == 5
+    copy = tmp_path / "elsewhere.npz"
+    copy.write_bytes(small_file.read_bytes())
+    assert Job(PROTOCOL, "fecam", str(copy)).identity == job.identity
+
+
+def test_a_record_survives_its_folder(small_features: FeatureSet, tmp_path: Path) -> None:
+    record = run(PROTOCOL, small_features, "teen")
+    record.save(tmp_path / "run")
+    loaded = RunRecord.load(tmp_path / "run")
+    np.testing.assert_array_equal(loaded.predictions, record.predictions)
+    assert loaded.metrics == record.metrics
+    assert loaded.versions["torch"]
+    assert sorted(file.name for file in (tmp_path / "run").iterdir()) == [
+        "metrics.json",
+        "predictions.npz",
+        "run.json",
+    ]
+
+
+def test_a_damaged_or_unfinished_run_is_refused(small_features: FeatureSet, tmp_path: Path) -> None:
+    run(PROTOCOL, small_features, "ncm").save(tmp_path)
+    (tmp_path / "predictions.npz").write_bytes(b"PK\x03\x04")
+    with pytest.raises(StorageError, match=r"is damaged .* remove it and run again"):
+        RunRecord.load(tmp_path)
+    (tmp_path / "metrics.json").unlink()
+    with pytest.raises(StorageError, match="no finished run; start it again"):
+        RunRecord.load(tmp_path)
+
+
+def test_too_few_images_for_the_shots_names_the_class(small_features: FeatureSet) -> None:
+    with pytest.raises(InputError, match=r"class 'class \d\d' has 8 training images of 9 needed.*--shots"):
+        run(PROTOCOL.replace(shots=9), small_features, "ncm")
+
+
+def test_official_session_lists_need_image_names(small_file: Path, tmp_path: Path) -> None:
+    job = Job(PROTOCOL, "ncm", str(small_file), sessions=str(tmp_path))
+    with pytest.raises(InputError, match="do not say which image each vector is of"):
+        run_job(job)
+
+
+@pytest.mark.real
+def test_the_communitys_session_lists_run_on_the_embedded_features() -> None:
+    lists = Path(__file__).parents[3] / "shared" / "data" / "cub200" / "sessions"
+    if not lists.is_dir():
+        pytest.skip("the official session lists are not beside the checkout")
+    from fiveshot.benchmark import get_protocol
+
+    record = run_job(Job(get_protocol("cub200/big"), "ncm", "embedded:cub200", sessions=str(lists)))
+    assert [len(classes) for classes in record.session_classes] == [100] + [10] * 10
+    assert record.session_classes[0] == tuple(range(100))
+    assert 0.4 < record.metrics.a_last < 0.7
+
+
+def test_calibration_helps_on_the_embedded_photographs() -> None:
+    """A smaller copy of what the benchmark shows, with few random features to be fast."""
+    features = embedded_features("cub200")
+    birds = features.restrict(features.class_names[:60])
+    protocol = Protocol("birds", "cub200", n_classes=60, base_classes=30, increment=10)
+    gains = {}
+    for plain, calibrated in (("fecam", "c-fecam"), ("ranpac", "c-ranpac")):
+        width = {"n_projections": 500} if "ranpac" in plain else {}
+        for seed in range(3):
+            with_seed = protocol.replace(shot_seed=seed)
+            before = run(with_seed, birds, make_head(plain, **width)).metrics
+            after = run(with_seed, birds, make_head(calibrated, **width)).metrics
+            gains.setdefault(calibrated, []).append(after.sessions[-1].a_hm - before.sessions[-1].a_hm)
+    assert np.mean(gains["c-fecam"]) > 0.005
+    assert np.mean(gains["c-ranpac"]) > 0.03

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fiveshot.benchmark import Job, Protocol, RunRecord, summarize_all, sweep
+from fiveshot.benchmark.plan import choose_features, choose_protocol, fitting_protocol, make_jobs
+from fiveshot.errors import InputError, StorageError
+
+PROTOCOL = Protocol("small", "gaussian", n_classes=12, base_classes=6, increment=3, shots=3)
+
+
+def jobs_for(file: Path, seeds: int = 2) -> list[Job]:
+    return make_jobs(PROTOCOL, str(file), methods=["ncm", "fecam"], seeds=seeds)
+
+
+def test_parallel_and_serial_sweeps_give_the_same_numbers(small_file: Path, tmp_path: Path) -> None:
+    jobs = jobs_for(small_file)
+    serial = {outcome.job: outcome.record for outcome in sweep(jobs, tmp_path / "serial")}
+    parallel = {outcome.job: outcome.record for outcome in sweep(jobs, tmp_path / "parallel", workers=2)}
+    assert set(serial) == set(parallel) == set(jobs)
+    for job in jobs:
+        np.testing.assert_array_equal(serial[job].predictions, parallel[job].predictions)
+
+
+def test_finished_work_is_not_repeated(small_file: Path, tmp_path: Path) -> None:
+    list(sweep(jobs_for(small_file, seeds=1), tmp_path))
+    stamps = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("metrics.json")}
+    outcomes = list(sweep(jobs_for(small_file, seeds=2), tmp_path))
+    assert [outcome.reused for outcome in outcomes].count(True) == 2
+    assert len(outcomes) == 4
+    assert all(path.stat().st_mtime_ns == stamp for path, stamp in stamps.items())
+    assert not any(outcome.reused for outcome in sweep(jobs_for(small_file, seeds=1), tmp_path, fresh=True))
+
+
+def test_a_killed_sweep_goes_on_where_it_stopped(small_file: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fiveshot", "bench", "--features", str(small_file), "--methods", "ncm"]
+    command += ["--seeds", "400", "--shots", "3", "--out", str(tmp_path)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 60
+    while len(list(tmp_path.rglob("metrics.json"))) < 3 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    finished = list(tmp_path.rglob("metrics.json"))
+    assert 3 <= len(finished) < 400
+    for path in finished:
+        RunRecord.load(path.parent)
+    protocol = fitting_protocol(str(small_file)).replace(shots=3)
+    jobs = make_jobs(protocol, str(small_file), methods=["ncm"], seeds=len(finished) + 1)
+    outcomes = list(sweep(jobs, tmp_path))
+    assert sum(outcome.reused for outcome in outcomes) >= len(finished) - 1
+
+
+def test_a_memory_limit_lets_one_job_run_at_a_time(small_file: Path, tmp_path: Path) -> None:
+    outcomes = list(sweep(jobs_for(small_file, seeds=1), tmp_path, workers=2, memory=1))
+    assert len(outcomes) == 2
+
+
+def test_summaries_group_by_all_but_the_seed(small_file: Path, tmp_path: Path) -> None:
+    records = [outcome.record for outcome in sweep(jobs_for(small_file, seeds=3), tmp_path)]
+    summaries = summarize_all(records)
+    assert [summary.method for summary in summaries] == ["ncm", "fecam"]
+    assert summaries[0].seeds == (0, 1, 2)
+    values = [record.metrics.a_last for record in records if record.method == "ncm"]
+    assert summaries[0].a_last.mean == pytest.approx(np.mean(values))
+    assert summaries[0].a_last.std == pytest.approx(np.std(values, ddof=1))
+
+
+def test_own_features_get_a_protocol_that_fits(small_file: Path) -> None:
+    protocol = choose_protocol(None, str(small_file), {"shots": 4, "base_classes": None})
+    assert (protocol.n_classes, protocol.base_classes, protocol.shots) == (12, 6, 4)
+    assert sum(protocol.session_sizes) == 12
+    assert choose_features(None, None) == "embedded:cub200"
+
+
+def test_requests_that_cannot_be_met_say_why(small_file: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no method 'fecan'; did you mean 'fecam'"):
+        make_jobs(PROTOCOL, str(small_file), methods=["fecan"], seeds=1)
+    with pytest.raises(InputError, match="has 200 classes, the features have 12"):
+        choose_protocol("cub200/big", str(small_file), {})
+    with pytest.raises(InputError, match="fiveshot data fetch cars"):
+        choose_features(None, "cars/big")
+    with pytest.raises(InputError, match="seeds must be at least 1"):
+        make_jobs(PROTOCOL, str(small_file), methods=[], seeds=0)
+    with pytest.raises(InputError, match="workers must be at least 1"):
+        list(sweep([], tmp_path, workers=0))
+    with pytest.raises(StorageError, match="no such file"):
+        fitting_protocol("nowhere.npz")

@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import timm
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+from fiveshot.cli.app import main
+from fiveshot.features import FeatureSet
+
+TINY = "test_vit.r160_in1k"
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Weights of timm's tiny test ViT, made up: no hub is needed to load it from here."""
+    generator = torch.Generator().manual_seed(1)
+    state = timm.create_model(TINY).state_dict()
+    noisy = {key: value + 0.1 * torch.randn(value.shape, generator=generator) for key, value in state.items()}
+    path = tmp_path_factory.mktemp("weights") / "tiny.safetensors"
+    save_file(noisy, path)
+    return path
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Ten photographs of two classes, without a test split."""
+    rng = np.random.default_rng(5)
+    for name in ("cat", "dog"):
+        (tmp_path / "pets" / name).mkdir(parents=True)
+        for number in range(5):
+            pixels = Image.fromarray(rng.integers(0, 256, (5, 7, 3), np.uint8)).resize((170, 120))
+            pixels.save(tmp_path / "pets" / name / f"{number}.jpg")
+    return tmp_path / "pets"
+
+
+@pytest.fixture
+def fiveshot(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    """Run the command line as the console script does; return the status and both outputs."""
+    monkeypatch.setenv("FIVESHOT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["fiveshot", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:  # the command line always leaves this way
+            main()
+        captured = capsys.readouterr()
+        return int(ended.value.code or 0), captured.out, captured.err
+
+    return run
+
+
+def test_images_become_a_feature_file(fiveshot, photos: Path, weights: Path, tmp_path: Path) -> None:
+    out = tmp_path / "pets.safetensors"
+    command = ["extract", "--images", photos, "--out", out, "--backbone", TINY, "--weights", weights]
+    status, printed, _ = fiveshot(*command, "--device", "cpu")
+    assert status == 0
+    assert f"{out}: 8 training and 2 test vectors of 64 float16, 2 classes, {TINY}" in printed
+    assert "10 images in " in printed
+    assert "ONNX Runtime" in printed
+    assert "images/s end to end" in printed
+    assert "inside the forward pass" in printed
+    assert FeatureSet.load(out).class_names == ("cat", "dog")
+
+    status, printed, _ = fiveshot(*command, "--device", "cpu", "--out", tmp_path / "again.safetensors")
+    assert status == 0
+    assert "all 10 images were extracted before; nothing had to be computed" in printed
+    assert (tmp_path / "again.safetensors").read_bytes() == out.read_bytes()
+
+
+def test_every_option_arrives(fiveshot, photos: Path, weights: Path, tmp_path: Path) -> None:
+    out = tmp_path / "pets.safetensors"
+    options: dict[str, object] = {
+        "--images": photos,
+        "--out": out,
+        "--backbone": TINY,
+        "--weights": weights,
+        "--tokens": "cls+mean",
+        "--last-blocks": 2,
+        "--dtype": "float32",
+        "--runtime": "torch",
+        "--device": "cpu",
+        "--batch-size": 3,
+        "--workers": 1,
+        "--seed": 4,
+        "--holdout": 0.4,
+    }
+    given = [part for option in options.items() for part in option]
+    status, printed, _ = fiveshot("extract", *given, "--no-cache", "--measure")
+    assert status == 0
+    assert "6 training and 4 test vectors of 192 float32" in printed
+    assert f"PyTorch {torch.__version__} on cpu, float32" in printed
+    assert "forward pass alone, measured: " in printed
+    assert not (tmp_path / "cache").exists()
+    assert FeatureSet.load(out).provenance.readout == "cls+mean, last 2 blocks"
+
+
+def test_a_named_dataset(fiveshot, photos: Path, weights: Path, tmp_path: Path) -> None:
+    (tmp_path / "data" / "cub200" / "train").mkdir(parents=True)
+    photos.joinpath("cat").rename(tmp_path / "data" / "cub200" / "train" / "cat")
+    status, printed, notes = fiveshot(
+        *("extract", "--dataset", "cub200", "--root", tmp_path / "data", "--out", tmp_path / "a.safetensors"),
+        *("--backbone", TINY, "--weights", weights, "--device", "cpu"),
+    )
+    assert status == 0
+    assert "4 training and 1 test vectors" in printed
+    assert "note: " in notes, "that this is not all of it"
+
+
+def test_bad_images_are_listed_and_left_out_only_when_asked(
+    fiveshot, photos: Path, weights: Path, tmp_path: Path
+) -> None:
+    (photos / "cat" / "0.jpg").write_text("no photograph")
+    command = ["extract", "--images", photos, "--out", tmp_path / "a.safetensors", "--device", "cpu"]
+    command += ["--backbone", TINY, "--weights", weights]
+    status, _, message = fiveshot(*command)
+    assert status == 1
+    assert "error: 1 of 10 images cannot be used:\n  cat/0.jpg: not an image in a known format" in message
+    assert not (tmp_path / "a.safetensors").exists()
+    status, printed, _ = fiveshot(*command, "--skip-bad")
+    assert status == 0
+    assert "left out 1 bad images:\n  cat/0.jpg: not an image" in printed
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"--images": "nowhere"}, "no such folder or archive: nowhere"),
+        ({"--images": "EMPTY"}, "has no images in class folders"),
+        ({"--images": None}, "give either images"),
+        ({"--dataset": "cub200"}, "give either images"),
+        ({"--backbone": "vit_huge_patch7"}, "no backbone 'vit_huge_patch7'"),
+        ({"--backbone": "test_vit2.r160_in1k"}, "does not fit test_vit2.r160_in1k"),
+        ({"--weights": "none.safetensors"}, "no such file: none.safetensors"),
+        ({"--weights": None}, "the weights of test_vit.r160_in1k are not on this machine"),
+        ({"--adapter": "none.safetensors"}, "no such file: none.safetensors"),
+        ({"--preprocessing": "papr"}, "did you mean 'paper'"),
+        ({"--preprocessing": "paper", "--runtime": "onnx"}, "cannot be exported to ONNX"),
+        ({"--last-blocks": "99"}, "has 6 blocks; last_blocks is 99"),
+        ({"--device": "tpu9"}, "no device 'tpu9'"),
+        ({"--precision": "bf16"}, "precision 'bf16' is for CUDA devices"),
+        ({"--batch-size": "0"}, "batch_size is 0; choose 1 or more"),
+        ({"--out": "no/such/folder/a.safetensors"}, "the folder no/such/folder does not exist; create it first"),
+        ({"--holdout": "2"}, "holdout=2.0 must lie between 0 and 1"),
+    ],
+    ids=lambda value: " ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else "",
+)
+def test_wrong_input_is_one_sentence_and_status_1(
+    fiveshot,
+    photos: Path,
+    weights: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: dict[str, str | None],
+    message: str,
+) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    (tmp_path / "EMPTY").mkdir()
+    options: dict[str, object] = {
+        "--images": photos,
+        "--out": tmp_path / "a.safetensors",
+        "--backbone": TINY,
+        "--weights": weights,
+        "--device": "cpu",
+    }
+    options |= {key: tmp_path / value if value == "EMPTY" else value for key, value in change.items()}
+    given = [part for option, value in options.items() if value is not None for part in (option, value)]
+    status, printed, said = fiveshot("extract", *given)
+    assert status == 1
+    assert said.startswith("error: ")
+    assert message in said
+    assert "Traceback" not in said + printed
+    assert not (tmp_path / "a.safetensors").exists()
+
+
+def test_cache_and_no_cache_contradict(fiveshot, photos: Path, tmp_path: Path) -> None:
+    status, _, said = fiveshot(
+        "extract", "--images", photos, "--out", tmp_path / "a", "--cache", tmp_path / "c", "--no-cache"
+    )
+    assert status == 1
+    assert "--cache and --no-cache contradict each other" in said
+
+
+def test_backbones_are_listed_with_their_costs(fiveshot) -> None:
+    status, printed, _ = fiveshot("backbones", "vit_hybrid_small_patch16_224.fiveshot", TINY)
+    assert status == 0
+    lines = printed.splitlines()
+    assert [line.split()[0] for line in lines] == ["backbone", "vit_hybrid_small_patch16_224.fiveshot", TINY]
+    assert "15.5 M" in lines[1]
+    assert "here" in lines[1]
+    assert "to download" in lines[2]
+
+
+def test_backbones_as_json(fiveshot) -> None:
+    status, printed, _ = fiveshot("backbones", "--json", TINY)
+    assert status == 0
+    (info,) = json.loads(printed)
+    assert (info["name"], info["width"], info["input_size"]) == (TINY, 64, 160)
+
+
+def test_an_unknown_backbone_is_refused(fiveshot) -> None:
+    status, _, said = fiveshot("backbones", "vit_base_patch16_225")
+    assert status == 1
+    assert "no backbone 'vit_base_patch16_225'; nearest: vit_base_patch16_224" in said

@@ -1,0 +1,102 @@
+"""The contract suite, fourth part: a head on a CUDA device is the head on the CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from cases import BASE, FIRST, SECOND, Case, draw, flat, queries
+
+from fiveshot.errors import InputError
+from fiveshot.heads import ScoreTable, load_head, save_head
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+SESSIONS = (BASE, FIRST, SECOND, {25: 2, 30: 3})
+
+
+def close(found: np.ndarray, expected: np.ndarray) -> None:
+    tolerance = 1e-4 if expected.dtype == np.float32 else 1e-8
+    scale = max(1.0, float(np.abs(expected).max()))
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance * scale)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_cuda_head_agrees_with_the_cpu(case: Case, dtype: type) -> None:
+    head, reference = case.make_with_one_lambda(device="cuda"), case.make_with_one_lambda()
+    X = queries(dtype=dtype)
+    table = None
+    for session in SESSIONS:
+        part = flat(draw(session, dtype=dtype, seed=len(session)))
+        head.partial_fit(*part)
+        reference.partial_fit(*part)
+        table = table or ScoreTable(head, X)
+        expected = reference.class_scores(X)
+        close(head.class_scores(X), expected)
+        close(table.scores().cpu().numpy(), expected)
+        close(head.predict_proba(X).sum(axis=1), np.ones(len(X), dtype=dtype))
+    assert head.statistics_.means.device.type == "cuda"
+    assert isinstance(head.class_scores(X), np.ndarray)
+    try:
+        reference.forget(25)
+    except InputError:
+        with pytest.raises(InputError, match="cannot forget 25"):
+            head.forget(25)
+    else:
+        close(head.forget(25).class_scores(X), reference.class_scores(X))
+
+
+def test_lambda_is_chosen_alike(case: Case) -> None:
+    if not case.ridge:
+        pytest.skip("no λ")
+    X, y = flat(draw(BASE))
+    assert case.make(device="cuda").fit(X, y).lambda_ == case.make().fit(X, y).lambda_
+
+
+def test_cuda_tensors_make_no_round_trip(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = (torch.from_numpy(array).cuda() for array in flat(draw(BASE, dtype=np.float32)))
+    test = torch.from_numpy(queries(dtype=np.float32)).cuda()
+    to_cpu: list[tuple[int, ...]] = []
+
+    def watch(name: str) -> None:
+        original = getattr(torch.Tensor, name)
+
+        def watched(tensor: torch.Tensor, *args: object, **kwargs: object) -> torch.Tensor:
+            result = original(tensor, *args, **kwargs)
+            if tensor.is_cuda and not (isinstance(result, torch.Tensor) and result.is_cuda):
+                to_cpu.append(tuple(tensor.shape))
+            return result
+
+        monkeypatch.setattr(torch.Tensor, name, watched)
+
+    for name in ("cpu", "to", "tolist"):
+        watch(name)
+    head = case.make_with_one_lambda().fit(X, y)
+    head.class_scores(test)
+    assert head.statistics_.means.device.type == "cuda"
+    assert not any(len(shape) == 2 and shape[1] == X.shape[1] for shape in to_cpu), "features left the device"
+    assert (len(test), len(BASE)) in to_cpu, "scores are handed out as NumPy arrays"
+
+
+def test_numpy_questions_to_a_head_that_learned_on_the_device(case: Case) -> None:
+    X, y = flat(draw(BASE, dtype=np.float32))
+    head = case.make_with_one_lambda().fit(torch.from_numpy(X).cuda(), torch.from_numpy(y).cuda())
+    test = queries(dtype=np.float32)
+    np.testing.assert_array_equal(head.class_scores(test), head.class_scores(torch.from_numpy(test).cuda()))
+    assert head.partial_fit(*flat(draw(FIRST, dtype=np.float32))).statistics_.means.device.type == "cuda"
+
+
+def test_a_cuda_head_is_saved_and_loaded_anywhere(case: Case, tmp_path: Path) -> None:
+    X = queries(dtype=np.float32)
+    head = case.make_with_one_lambda(device="cuda").fit(*flat(draw(BASE, dtype=np.float32)))
+    save_head(head, tmp_path / "head")
+    expected = head.class_scores(X)
+    np.testing.assert_array_equal(load_head(tmp_path / "head").class_scores(X), expected)
+    on_cpu = load_head(tmp_path / "head", device="cpu")
+    assert on_cpu.statistics_.means.device.type == "cpu"
+    close(on_cpu.class_scores(X), expected)
+    on_cpu.partial_fit(*flat(draw(FIRST, dtype=np.float32)))

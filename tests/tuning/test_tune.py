@@ -1,0 +1,270 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fiveshot.backbones import Backbone, adapter_state, adapters, load_adapter
+from fiveshot.data import ArraySource, ImageDataset, ImageSplit
+from fiveshot.errors import InputError, StorageError
+from fiveshot.tuning import Execution, TuneProgress, TuneRecipe, tune
+from fiveshot.tuning.network import make_network
+from fiveshot.tuning.selection import SelectionKind
+from fiveshot.tuning.split import hold_out_rows
+
+ON_DEVICE = Execution(data="device")
+# Python from 3.12 on warns of forks in programs with threads, which is what torch's loader does.
+forks = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+
+@dataclass(frozen=True)
+class Untouchable:
+    """A test image: reading it is an error."""
+
+    name: str = "test/0/0"
+
+    def read(self) -> bytes:
+        raise AssertionError("a test image was read")
+
+
+def weights(backbone: Backbone) -> dict[str, torch.Tensor]:
+    own = adapter_state(backbone.model)
+    return {name: t.clone() for name, t in backbone.model.state_dict().items() if name not in own}
+
+
+@pytest.mark.parametrize("execution", [Execution(), ON_DEVICE], ids=["workers", "device"])
+def test_the_loss_goes_down_and_only_adapters_change(
+    backbone: Backbone, split: ImageSplit, quick: TuneRecipe, execution: Execution
+) -> None:
+    before = weights(backbone)
+    result = tune(backbone, split, recipe=quick.replace(epochs=5), execution=execution, held_out=0.25)
+    losses = [record.loss for record in result.history]
+    assert losses[-1] < 0.5 * losses[0]
+    assert result.best.held_out_accuracy >= 0.75
+    assert result.best_epoch == 5
+    after = weights(backbone)
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert all(adapter.up.weight.abs().max() > 0 for adapter in adapters(backbone.model))
+    assert not any(p.requires_grad for p in backbone.model.parameters())
+    assert not backbone.model.training
+
+
+def test_the_same_seed_gives_the_same_adapters(
+    make_backbone: Callable[[], Backbone], split: ImageSplit, quick: TuneRecipe
+) -> None:
+    found = []
+    for recipe in (quick, quick, quick.replace(seed=2)):
+        backbone = make_backbone()
+        torch.manual_seed(len(found))  # the global generator has no say
+        state = torch.get_rng_state()
+        tune(backbone, split, recipe=recipe.replace(epochs=2))
+        assert torch.equal(torch.get_rng_state(), state)
+        found.append(backbone.adapter_hash)
+    assert found[0] == found[1] != found[2]
+
+
+def test_the_file_holds_what_was_trained(
+    make_backbone: Callable[[], Backbone], split: ImageSplit, quick: TuneRecipe, tmp_path: Path
+) -> None:
+    backbone, out = make_backbone(), tmp_path / "adapter.safetensors"
+    result = tune(backbone, split, recipe=quick, out=out)
+    fresh = make_backbone()
+    meta = load_adapter(out, fresh)
+    images = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(fresh.features(images), backbone.features(images))
+    assert TuneRecipe.from_json(meta["training"]["recipe"]) == quick
+    assert meta["training"]["best_epoch"] == 3
+    assert result.out == out
+    assert [path.name for path in tmp_path.iterdir()] == ["adapter.safetensors"]
+
+
+@pytest.mark.parametrize("selection", ["none", "held-out-images", "few-shot-classes"])
+@pytest.mark.parametrize("execution", [Execution(), ON_DEVICE], ids=["workers", "device"])
+def test_test_images_are_never_read(
+    backbone: Backbone, split: ImageSplit, quick: TuneRecipe, selection: SelectionKind, execution: Execution
+) -> None:
+    test = ImageSplit((Untouchable(),), np.array([0]))
+    dataset = ImageDataset("colours", ("a", "b", "c", "d"), split, test)
+    tune(backbone, dataset, recipe=quick.replace(epochs=1), selection=selection, execution=execution)
+
+
+def test_held_out_images_are_not_trained_on(
+    make_backbone: Callable[[], Backbone], split: ImageSplit, quick: TuneRecipe
+) -> None:
+    """Changing a held-out image changes no weight, changing a training image does."""
+    train, held = hold_out_rows(split.labels, share=0.25, seed=quick.seed)
+
+    def tuned(spoilt: int | None) -> str | None:
+        images = list(split.images)
+        if spoilt is not None:
+            images[spoilt] = ArraySource(255 - images[spoilt].array, images[spoilt].name)  # type: ignore[attr-defined]
+        backbone = make_backbone()
+        tune(backbone, ImageSplit(tuple(images), split.labels), recipe=quick.replace(epochs=1), held_out=0.25)
+        return backbone.adapter_hash
+
+    assert tuned(None) == tuned(int(held[0])) != tuned(int(train[0]))
+
+
+def test_nothing_is_recorded_in_front_of_the_first_adapter(backbone: Backbone, quick: TuneRecipe) -> None:
+    network = make_network(backbone, 4, quick)
+    seen: dict[str, bool] = {}
+    for name in ("patch_embed", "blocks.0.attn", "blocks.0.mlp", "blocks.0.adapter", "blocks.1.attn"):
+
+        def note(_module: object, _inputs: object, output: torch.Tensor, name: str = name) -> None:
+            seen[name] = output.requires_grad
+
+        backbone.model.get_submodule(name).register_forward_hook(note)
+    network(torch.zeros(2, 3, 32, 32)).sum().backward()
+    assert seen == {
+        "patch_embed": False,
+        "blocks.0.attn": False,
+        "blocks.0.mlp": False,
+        "blocks.0.adapter": True,
+        "blocks.1.attn": True,
+    }
+    named = dict(network.named_parameters())
+    assert {name for name, p in named.items() if p.grad is not None} == {
+        name for name in named if ".adapter." in name or name.startswith("classifier.")
+    }
+
+
+def test_the_frozen_parts_stay_in_eval_mode(backbone: Backbone, quick: TuneRecipe) -> None:
+    network = make_network(backbone, 4, quick).train()
+    training = {name for name, module in network.named_modules() if module.training and name}
+    assert all(".adapter" in name or name == "classifier" for name in training)
+    assert any(name.endswith("adapter.dropout") for name in training)
+
+
+def test_the_moving_average_is_what_is_kept(
+    make_backbone: Callable[[], Backbone], split: ImageSplit, quick: TuneRecipe
+) -> None:
+    """With a single step the average's first decay of 1/10 leaves 9/10 of the way."""
+    one_step = quick.replace(epochs=1, batch_size=64)
+    plain, averaged = make_backbone(), make_backbone()
+    tune(plain, split, recipe=one_step)
+    tune(averaged, split, recipe=one_step.replace(ema=0.999))
+    for a, b in zip(adapters(plain.model), adapters(averaged.model), strict=True):
+        assert torch.allclose(0.9 * a.up.weight, b.up.weight, atol=1e-7)
+
+
+def test_progress_is_told(
+    backbone: Backbone, split: ImageSplit, quick: TuneRecipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fiveshot.tuning.trainer._REPORT_SECONDS", -1.0)
+    told: list[TuneProgress] = []
+    tune(backbone, split, recipe=quick.replace(epochs=2), progress=told.append, held_out=0.25)
+    assert [now.done for now in told if now.phase == "decode"] == [32]
+    training = [now for now in told if now.phase == "tuning"]
+    assert [(now.epoch, now.done, now.total) for now in training] == [
+        (epoch, done, 24) for epoch in (1, 2) for done in (8, 16, 24)
+    ]
+    assert training[-1].seconds_left == 0
+    assert all(now.loss > 0 and 0 <= now.accuracy <= 1 and now.images_per_second > 0 for now in training)
+
+
+def test_everything_at_once_runs(backbone: Backbone, split: ImageSplit, quick: TuneRecipe) -> None:
+    recipe = quick.replace(
+        epochs=4,
+        mixing="cutmix",
+        rotation_classes=4,
+        colour_jitter=0.3,
+        margin=0.1,
+        label_smoothing=0.1,
+        warmup=0.2,
+        grad_clip=1.0,
+        ema=0.5,
+        head_lr=2.0,
+        head_scale_learnable=True,
+        crop_scale=(0.5, 1.0),
+    )
+    result = tune(backbone, split, recipe=recipe, execution=ON_DEVICE, held_out=0.25)
+    assert result.history[-1].loss < result.history[0].loss
+
+
+def test_a_loss_that_explodes_is_named_and_leaves_the_backbone_alone(
+    backbone: Backbone, split: ImageSplit, quick: TuneRecipe
+) -> None:
+    blocks = list(backbone.model.blocks)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="lower lr"):
+        tune(backbone, split, recipe=quick.replace(lr=1e30, optimizer="sgd", epochs=4))
+    assert list(backbone.model.blocks) == blocks  # type: ignore[arg-type]
+    assert not adapters(backbone.model)
+
+
+def test_one_class_is_too_few(backbone: Backbone, split: ImageSplit) -> None:
+    with pytest.raises(InputError, match="at least 2 classes; there are 1"):
+        tune(backbone, split.select(np.flatnonzero(split.labels == 0)))
+
+
+def test_a_class_of_one_image_is_named(backbone: Backbone, split: ImageSplit) -> None:
+    rows = [*np.flatnonzero(split.labels != 2), np.flatnonzero(split.labels == 2)[0]]
+    with pytest.raises(InputError, match=r"1 of 4 classes have a single image, such as train/2/0"):
+        tune(backbone, split.select(rows))
+
+
+@dataclass(frozen=True)
+class Damaged:
+    name: str = "train/1/bad.jpg"
+
+    def read(self) -> bytes:
+        return b"\xff\xd8 no photograph"
+
+
+@forks
+@pytest.mark.parametrize("execution", [Execution(), Execution(workers=1), ON_DEVICE])
+def test_unreadable_images_are_listed_or_left_out(
+    backbone: Backbone, split: ImageSplit, quick: TuneRecipe, execution: Execution
+) -> None:
+    worse = ImageSplit((Damaged(), *split.images), np.array([1, *split.labels]))
+    recipe = quick.replace(epochs=1)
+    with pytest.raises(InputError, match=r"1 of 33 images cannot be used:\n  train/1/bad.jpg"):
+        tune(backbone, worse, recipe=recipe, execution=execution)
+    assert not adapters(backbone.model)
+    tune(backbone, worse, recipe=recipe, execution=execution, skip_bad=True)
+    assert adapters(backbone.model)
+
+
+def test_places_that_cannot_be_written_to_are_refused_first(
+    backbone: Backbone, split: ImageSplit, tmp_path: Path
+) -> None:
+    with pytest.raises(StorageError, match="does not exist; create it first"):
+        tune(backbone, split, out=tmp_path / "missing" / "adapter.safetensors")
+    with pytest.raises(StorageError, match="it is a folder"):
+        tune(backbone, split, out=tmp_path)
+
+
+def test_a_backbone_with_adapters_is_refused(backbone: Backbone, split: ImageSplit, quick: TuneRecipe) -> None:
+    tune(backbone, split, recipe=quick.replace(epochs=1))
+    with pytest.raises(InputError, match="has adapters already"):
+        tune(backbone, split, recipe=quick)
+
+
+def test_half_precision_is_for_cuda(backbone: Backbone, split: ImageSplit) -> None:
+    with pytest.raises(InputError, match="precision 'bf16' is for CUDA"):
+        tune(backbone, split, execution=Execution(precision="bf16"))
+
+
+def test_images_that_do_not_fit_are_loaded_instead(
+    make_backbone: Callable[[], Backbone], split: ImageSplit, quick: TuneRecipe
+) -> None:
+    loaded, cramped = make_backbone(), make_backbone()
+    tune(loaded, split, recipe=quick.replace(epochs=1), execution=Execution(data="workers"))
+    tune(cramped, split, recipe=quick.replace(epochs=1), execution=Execution(data="device", device_budget=1000))
+    assert loaded.adapter_hash == cramped.adapter_hash
+
+
+@forks
+def test_workers_change_nothing(
+    make_backbone: Callable[[], Backbone], split: ImageSplit, quick: TuneRecipe
+) -> None:
+    hashes = set()
+    for workers in (0, 2):
+        backbone = make_backbone()
+        tune(backbone, split, recipe=quick.replace(epochs=2), execution=Execution(workers=workers))
+        hashes.add(backbone.adapter_hash)
+    assert len(hashes) == 1
