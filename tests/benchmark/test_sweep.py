@@ -74,6 +74,15 @@ def test_summaries_group_by_all_but_the_seed(small_file: Path, tmp_path: Path) -
     assert summaries[0].a_last.std == pytest.approx(np.std(values, ddof=1))
 
 
+def test_runs_kept_from_before_and_fresh_ones_are_one_group(small_file: Path, tmp_path: Path) -> None:
+    list(sweep(jobs_for(small_file, seeds=1), tmp_path))
+    records = [outcome.record for outcome in sweep(jobs_for(small_file, seeds=2), tmp_path)]
+    assert sorted((summary.method, len(summary.seeds)) for summary in summarize_all(records)) == [
+        ("fecam", 2),
+        ("ncm", 2),
+    ]
+
+
 def test_own_features_get_a_protocol_that_fits(small_file: Path) -> None:
     protocol = choose_protocol(None, str(small_file), {"shots": 4, "base_classes": None})
     assert (protocol.n_classes, protocol.base_classes, protocol.shots) == (12, 6, 4)

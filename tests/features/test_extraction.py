@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import tarfile
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -133,11 +133,14 @@ def test_without_cache_or_file_the_vectors_are_in_memory(birds: ImageDataset, ti
         _ = report.kept_path
 
 
-def test_an_archive_gives_the_vectors_of_the_folder(photographs: Path, tiny: Backbone, tmp_path: Path) -> None:
-    archive = tmp_path / "birds.tar"
-    with tarfile.open(archive, "w") as tar:
-        tar.add(photographs, "birds")
-    folder, packed = (extract(open_images(path, seed=0), tiny) for path in (photographs, archive))
+@pytest.mark.parametrize("kind", ["tar", "gztar", "zip"])
+def test_an_archive_gives_the_vectors_of_the_folder(
+    photographs: Path, tiny: Backbone, tmp_path: Path, kind: str
+) -> None:
+    archive = Path(shutil.make_archive(str(tmp_path / "packed"), kind, photographs.parent, photographs.name))
+    folder, packed = (
+        extract(open_images(path, seed=0), tiny, batch_size=1, workers=4) for path in (photographs, archive)
+    )
     np.testing.assert_array_equal(folder.train_x, packed.train_x)
     assert folder.train_names == packed.train_names
 
@@ -226,7 +229,9 @@ def test_what_cannot_be_exported_runs_on_pytorch(birds: ImageDataset, tiny_weigh
     # At another size than its own, this network resamples its positions in a way that ONNX does not know.
     paper = load_backbone(tiny.name, weights=tiny_weights, preprocessing="paper")
     assert run_extraction(birds, choose_runner(paper)).runtime.startswith("PyTorch ")
-    with pytest.raises(InputError, match=r"test_vit.* with 224 px images cannot be exported to ONNX .*use the run"):
+    with pytest.raises(
+        InputError, match=r"test_vit.* with 224 px images cannot be exported to ONNX .*use the run"
+    ):
         run_extraction(birds, choose_runner(paper, runtime="onnx"))
 
 

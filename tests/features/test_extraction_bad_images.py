@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from fiveshot.backbones import Backbone
-from fiveshot.data import open_images
+from fiveshot.data import FileSource, ImageDataset, ImageSplit, open_images
 from fiveshot.errors import InputError
 from fiveshot.features import FeatureCache, extract, run_extraction
 
@@ -95,3 +98,18 @@ def test_an_image_that_vanishes_is_bad(photographs: Path, tiny: Backbone) -> Non
     (photographs / "test" / "wren" / "0.jpg").unlink()
     with pytest.raises(InputError, match=r"1 of 15 images cannot be used:\n  test/wren/0\.jpg: cannot read"):
         extract(birds, tiny)
+
+
+def test_images_that_a_decoder_warns_about_are_good_and_later_warnings_are_heard(
+    tiny: Backbone, tmp_path: Path
+) -> None:
+    path = tmp_path / "odd.jpg"
+    Image.new("RGB", (200, 180), "green").save(path, exif=b"Exif\0\0II*\0\x08\0\0\0\x09\0\x12\x01\x03\0")
+    with pytest.warns(UserWarning, match="Corrupt EXIF"):
+        Image.open(path).close()
+    images = tuple(FileSource(path, str(number)) for number in range(120))
+    split, empty = ImageSplit(images, np.zeros(120, np.int64)), ImageSplit((), np.zeros(0, np.int64))
+    before = list(warnings.filters)
+    found = extract(ImageDataset("odd", ("odd",), split, empty), tiny, batch_size=1, workers=8)
+    assert len(found.train_x) == 120
+    assert list(warnings.filters) == before

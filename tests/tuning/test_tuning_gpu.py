@@ -64,6 +64,8 @@ def test_the_same_seed_gives_the_same_adapters_in_bf16(
     assert hashes[0] == hashes[1]
 
 
+# The compiler of some torch releases imports parts that they themselves deprecate.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_compiled_run_learns(
     make_backbone: Callable[[], Backbone], make_split: Callable[..., ImageSplit]
 ) -> None:

@@ -11,6 +11,7 @@ from fiveshot.backbones.adapterfile import load_adapter
 from fiveshot.backbones.backbone import Backbone
 from fiveshot.backbones.checkpoint import timm_from_file, without_classifier
 from fiveshot.backbones.embedded import EMBEDDED, EMBEDDED_FILE, load_embedded
+from fiveshot.backbones.embedded_adapters import adapter_path
 from fiveshot.backbones.extra import import_extra
 from fiveshot.backbones.hub import cached_weights, require_hub, unreachable
 from fiveshot.backbones.names import resolve_name
@@ -50,7 +51,7 @@ def load_backbone(
     model = model.float().requires_grad_(False).eval().to(where, memory_format=torch.channels_last)
     backbone = Backbone(model, name, _preprocessing(preprocessing, model, name), readout)
     if adapter is not None:
-        load_adapter(adapter, backbone)
+        load_adapter(adapter_path(adapter), backbone)
     return backbone
 
 

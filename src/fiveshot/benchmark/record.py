@@ -58,7 +58,10 @@ class RunRecord:
 
     def save(self, folder: Path) -> None:
         """Write the run into a folder; ``metrics.json`` comes last and marks it as finished."""
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(f"cannot write runs to {folder}: {error.strerror}; choose another --out") from error
         about = {
             "format": FORMAT,
             "config": self.config,

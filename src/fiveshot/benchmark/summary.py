@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -69,4 +70,4 @@ def _without_seed(record: RunRecord) -> str:
     config["protocol"] = {**config["protocol"], "shot_seed": None}
     head = config["head"]
     config["head"] = {**head, "parameters": {**head["parameters"], "random_state": None}}
-    return repr(config)
+    return json.dumps(config, sort_keys=True)  # a run read from its folder has lists where a fresh one has tuples

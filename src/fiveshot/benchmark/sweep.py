@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from threadpoolctl import threadpool_limits
 
 from fiveshot.benchmark.job import Job, open_features
 from fiveshot.benchmark.record import RunRecord, is_finished
@@ -68,7 +69,7 @@ def _in_parallel(jobs: Sequence[Job], out: Path, workers: int, memory: int) -> I
     context = multiprocessing.get_context("spawn")
     waiting = sorted(jobs, key=estimated_memory, reverse=True)
     running: dict[Future[RunRecord], Job] = {}
-    pool = ProcessPoolExecutor(workers, context, initializer=torch.set_num_threads, initargs=(threads,))
+    pool = ProcessPoolExecutor(workers, context, initializer=_limit_threads, initargs=(threads,))
     try:
         while waiting or running:
             while waiting and len(running) < workers:
@@ -85,6 +86,12 @@ def _in_parallel(jobs: Sequence[Job], out: Path, workers: int, memory: int) -> I
                 yield Outcome(job, _result(future, job), reused=False)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _limit_threads(threads: int) -> None:
+    """Share the cores out: processes whose threads outnumber them wait for each other most of the time."""
+    torch.set_num_threads(threads)
+    threadpool_limits(threads)
 
 
 def _result(future: Future[RunRecord], job: Job) -> RunRecord:

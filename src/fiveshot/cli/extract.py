@@ -30,7 +30,10 @@ def extract(
         str | None, typer.Option(help="Any timm name; the embedded ViT unless given. See 'fiveshot backbones'.")
     ] = None,
     weights: Annotated[Path | None, typer.Option(help="Local weights: .safetensors, .pth or .npz.")] = None,
-    adapter: Annotated[Path | None, typer.Option(help="Adapter file made by 'fiveshot tune'.")] = None,
+    adapter: Annotated[
+        Path | None,
+        typer.Option(help="Adapter file made by 'fiveshot tune', or an embedded one such as cub200-big."),
+    ] = None,
     preprocessing: Annotated[
         str, typer.Option(help="'weights': as they were trained; 'paper', 'paper:cars', ...: as the paper does.")
     ] = "weights",

@@ -34,7 +34,7 @@ def follow(jobs: Sequence[Job], out: Path, *, workers: int, memory: int | None, 
         for outcome in sweep(jobs, out, workers=workers, memory=memory, fresh=fresh):
             found[outcome.job.folder] = outcome.record
             bar.advance(task)
-            bar.console.print(describe(outcome), highlight=False)
+            bar.console.print(describe(outcome), highlight=False, soft_wrap=True)
     return [found[job.folder] for job in jobs]
 
 

@@ -13,7 +13,7 @@ from fiveshot.features.runner import one_thread
 
 
 def bare_rate(
-    extractor: Extractor, *, batch_size: int | None = None, workers: int | None = None, seconds: float = 4.0
+    extractor: Extractor, *, batch_size: int | None = None, workers: int | None = None, seconds: float = 3.0
 ) -> float:
     """Return images per second of forward passes over a batch that is ready.
 

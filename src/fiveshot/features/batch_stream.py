@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -51,8 +52,8 @@ def default_workers() -> int:
 
 
 def default_batch_size(extractor: Extractor) -> int:
-    """Return a size that fills the device and keeps few images in flight."""
-    return 256 if device_of(extractor).type == "cuda" else 8
+    """Return a size that fills the device, and no more: small batches spread evenly over the workers."""
+    return 64 if device_of(extractor).type == "cuda" else 8
 
 
 def device_of(extractor: Extractor) -> torch.device:
@@ -88,7 +89,9 @@ class BatchStream:
 
     def run(self, ranges: Iterable[Range]) -> Generator[BatchVectors]:
         """Yield the results of the ranges in their order; a bounded number of them is in flight."""
-        with one_thread():
+        # Decoding silences warnings, which is a setting of the whole process: threads that change it and put it
+        # back in turns would let some through and leave it wrong. So it is silent for all, and put back once.
+        with one_thread(), warnings.catch_warnings(action="ignore"):
             pool = ThreadPoolExecutor(self._workers, thread_name_prefix="extract")
             try:
                 waiting: deque[Future[BatchVectors]] = deque()
@@ -123,7 +126,7 @@ class BatchStream:
             images = self._extractor.preprocessing.normalise(pixels)
             normalised = time.perf_counter()
             values = self._extractor.features(images).cpu().numpy()
-        except torch.OutOfMemoryError as error:
+        except torch.cuda.OutOfMemoryError as error:
             raise InputError(
                 f"a batch of {len(batch.kept)} images does not fit into the memory of "
                 f"{device_of(self._extractor)}; choose a smaller batch size (--batch-size)"

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fiveshot.data.gaussian import gaussian_classes
+
+
+def fiveshot(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "fiveshot", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
+
+
+@pytest.fixture(scope="module")
+def features(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("bench") / "birds.npz"
+    train_x, train_y, test_x, test_y = gaussian_classes(
+        n_classes=8, n_features=12, train_per_class=7, test_per_class=5, seed=0
+    )
+    names = np.array([f"bird {chr(97 + label)}" for label in range(8)])
+    np.savez(path, train_x=train_x, train_y=names[train_y], test_x=test_x, test_y=names[test_y])
+    return path
+
+
+def test_any_feature_file_is_a_benchmark(features: Path, tmp_path: Path) -> None:
+    arguments = ("bench", "--features", features, "--methods", "ncm,c-fecam", "--seeds", 2, "--out", tmp_path)
+    first = fiveshot(*arguments)
+    assert first.returncode == 0, first.stderr
+    assert "NCM" in first.stdout
+    assert "C-FeCAM" in first.stdout
+    assert first.stderr.count(" s)") == 4
+    again = fiveshot(*arguments)
+    assert again.stderr.count("kept from before") == 4
+    assert again.stdout == first.stdout
+
+
+def test_json_holds_the_numbers_that_the_table_shows(features: Path, tmp_path: Path) -> None:
+    arguments = ("bench", "--features", features, "--methods", "ncm", "--seeds", 1, "--out", tmp_path)
+    found = json.loads(fiveshot(*arguments, "--format", "json").stdout)
+    assert found[0]["config"]["method"] == "ncm"
+    shown = fiveshot(*arguments, "--format", "csv").stdout
+    assert str(found[0]["metrics"]["a_last"]) in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("bench", "cub200/bigg"), "no protocol 'cub200/bigg'; did you mean 'cub200/big'?"),
+        (("bench", "--methods", "c-fecm"), "no method 'c-fecm'; did you mean 'c-fecam'?"),
+        (("bench", "cars/big"), "fiveshot data fetch cars"),
+        (("bench", "--features", "nowhere.npz"), "no such file: nowhere.npz"),
+        (("bench", "--images", "nowhere"), "nowhere"),
+        (("bench", "cars/big", "--adapter", "tuned"), "no embedded features for cars/big"),
+        (("bench", "--methods", "ncm", "--format", "wrod", "--seeds", "1"), "no format 'wrod'"),
+        (("paper", "table9"), "table9"),
+        (("report", "nowhere"), "no such folder: nowhere"),
+        (("data", "fetch", "carz"), "did you mean 'cars'"),
+        (("data", "fetch", "cars"), "cars_train"),
+    ],
+)
+def test_bad_requests_are_one_sentence_and_status_one(
+    arguments: tuple[str, ...], message: str, tmp_path: Path
+) -> None:
+    result = fiveshot(*arguments, cwd=tmp_path)
+    assert result.returncode == 1
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_too_many_shots_and_a_folder_that_cannot_be_written(features: Path, tmp_path: Path) -> None:
+    result = fiveshot("bench", "--features", features, "--shots", 8, "--methods", "ncm", cwd=tmp_path)
+    assert result.returncode == 1
+    assert "has 7 training images of 8 needed" in result.stderr
+    (tmp_path / "file").write_text("not a folder")
+    result = fiveshot("bench", "--features", features, "--methods", "ncm", "--out", tmp_path / "file")
+    assert result.returncode == 1
+    assert "choose another --out" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_own_photographs_are_a_benchmark_without_writing_code(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name, colour in (
+        ("red", (200, 30, 30)),
+        ("green", (30, 200, 30)),
+        ("blue", (30, 30, 200)),
+        ("grey", (99, 99, 99)),
+    ):
+        folder = tmp_path / "photos" / name
+        folder.mkdir(parents=True)
+        for number in range(4):
+            pixels = np.clip(np.array(colour) + rng.normal(0, 25, (48, 64, 3)), 0, 255).astype(np.uint8)
+            Image.fromarray(pixels).save(folder / f"{number}.jpg")
+    environment = {"FIVESHOT_CACHE": str(tmp_path / "cache"), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    arguments = ("bench", "--images", tmp_path / "photos", "--methods", "ncm", "--shots", 2, "--seeds", 1)
+    result = fiveshot(*arguments, "--out", tmp_path / "runs", env=environment)
+    assert result.returncode == 0, result.stderr
+    assert "NCM" in result.stdout
+    (tmp_path / "photos" / "red" / "0.jpg").write_bytes(b"no photograph")
+    refused = fiveshot(*arguments, "--out", tmp_path / "runs", env=environment)
+    assert refused.returncode == 1
+    assert "red/0.jpg" in refused.stderr
+    assert "--skip-bad" in refused.stderr
+    skipped = fiveshot(*arguments, "--skip-bad", "--out", tmp_path / "runs", env=environment)
+    assert skipped.returncode == 0, skipped.stderr
+
+
+def test_help_lists_every_command_with_an_example() -> None:
+    for command in ("bench", "paper", "report", "extract", "tune", "backbones"):
+        text = fiveshot(command, "--help").stdout
+        assert "Example:" in text, command
+    assert fiveshot("--version").stdout.startswith("fiveshot ")
+
+
+def test_help_does_not_load_torch() -> None:
+    code = "\n".join(
+        [
+            "import sys",
+            "from typer.testing import CliRunner",
+            "from fiveshot.cli.app import app",
+            "assert 'bench' in CliRunner().invoke(app, ['--help']).output",
+            "print('torch' in sys.modules, 'timm' in sys.modules)",
+        ]
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "False False"
