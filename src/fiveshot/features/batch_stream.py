@@ -8,7 +8,7 @@ import warnings
 from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Event, Semaphore
 
 import numpy as np
@@ -19,7 +19,7 @@ from fiveshot.backbones import Extractor
 from fiveshot.data import ImageSource
 from fiveshot.errors import InputError
 from fiveshot.features.checks import Vectors
-from fiveshot.features.image_batches import ImageBatch, pixel_transform, read_batch
+from fiveshot.features.image_batches import NO_PIXELS, ImageBatch, pixel_transform, read_batch
 from fiveshot.features.runner import one_thread
 
 Range = tuple[int, int]  # positions, from and up to
@@ -112,10 +112,7 @@ class BatchStream:
             with self._slots:
                 vectors, seconds = self._forward(batch)
             stages += seconds
-        without_pixels = ImageBatch(
-            start, stop, batch.marks, batch.kept, batch.pixels[:0], batch.bad, stages.decode, stages.transform
-        )
-        return BatchVectors(without_pixels, vectors, stages)
+        return BatchVectors(replace(batch, pixels=NO_PIXELS), vectors, stages)
 
     def _forward(self, batch: ImageBatch) -> tuple[Vectors, Stages]:
         if not len(batch.kept):

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from fiveshot.backbones import Extractor
-from fiveshot.data import BadImage, ImageDataset, bad_images_error, check_images
+from fiveshot.data import ImageDataset
 from fiveshot.errors import StorageError
 from fiveshot.features.batch_stream import default_batch_size, default_workers, forward_streams
 from fiveshot.features.cache import FeatureCache
-from fiveshot.features.extraction_index import find_key, remember
+from fiveshot.features.extraction_index import find_extraction, remember
 from fiveshot.features.extraction_job import ExtractionJob
 from fiveshot.features.extraction_report import Extraction
 from fiveshot.features.extraction_run import Pace, Progress, compute_parts
@@ -102,13 +102,13 @@ def run_extraction(
 
 
 def _through_cache(job: ExtractionJob, cache: FeatureCache, pace: Pace) -> Extraction:
-    found = _cached(job, cache, pace, readers=pace.workers)
+    found = find_extraction(job, cache, skip_bad=pace.skip_bad, readers=pace.workers)
     if found is not None:
         return found
     folder = cache.folder / PARTS / job.listing_key.digest
     with work_folder(folder):
         # Another process may have finished the same work while this one waited for the folder.
-        found = _cached(job, cache, pace, readers=0)
+        found = find_extraction(job, cache, skip_bad=pace.skip_bad, readers=0)
         if found is not None:
             return found
         extraction, content = _computed(job, pace, folder, lambda content: cache.path(job.content_key(content)))
@@ -139,28 +139,6 @@ def _computed(
         streams=forward_streams(job.extractor, pace.workers),
     )
     return extraction, assembly.content
-
-
-def _cached(job: ExtractionJob, cache: FeatureCache, pace: Pace, *, readers: int) -> Extraction | None:
-    key = find_key(job, cache, readers=readers)
-    features = None if key is None else cache.get(key)
-    if key is None or features is None:
-        return None
-    bad = _left_out(job, features)
-    if bad is None:
-        return None
-    if bad and not pace.skip_bad:
-        raise bad_images_error(bad, len(job.images))
-    return Extraction(features, cache.path(key), len(job.images), computed=0, bad=bad, runtime=None)
-
-
-def _left_out(job: ExtractionJob, features: FeatureSet) -> tuple[BadImage, ...] | None:
-    """Return the bad images that cached features lack, or None where they can be decoded by now."""
-    train, test = set(features.train_names or ()), set(features.test_names or ())
-    absent = [image for image in job.dataset.train.images if image.name not in train]
-    absent += [image for image in job.dataset.test.images if image.name not in test]
-    _, bad = check_images(absent, skip_bad=True)
-    return bad if len(bad) == len(absent) else None
 
 
 def _checked_target(path: Path) -> Path:

@@ -19,6 +19,8 @@ from fiveshot.features.image_marks import CONTENT_BYTES, UNREADABLE, content_mar
 
 PixelTransform = Callable[[Any], Tensor]
 
+NO_PIXELS = torch.zeros(0, 3, 1, 1, dtype=torch.uint8)
+
 
 @dataclass(frozen=True, eq=False)
 class ImageBatch:
@@ -90,7 +92,7 @@ def read_batch(images: Sequence[ImageSource], start: int, stop: int, transform: 
         stop,
         np.frombuffer(marks, np.uint8).reshape(stop - start, CONTENT_BYTES),
         np.array(kept, dtype=np.int64),
-        torch.stack(pixels) if pixels else torch.zeros(0, 3, 1, 1, dtype=torch.uint8),
+        torch.stack(pixels) if pixels else NO_PIXELS,
         tuple(bad),
         decoding,
         transforming,

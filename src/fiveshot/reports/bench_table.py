@@ -108,7 +108,8 @@ def backbone_notes(provenance: Mapping[str, Any] | None, *, paper: bool) -> tupl
     if backbone == UNKNOWN:
         ours = "The backbone of these features is not recorded."
     else:
-        ours = f"Features of {backbone}, {'with' if adapter else 'without'} an adapter."
+        state = f"with the adapter {str(adapter)[:8]}" if adapter else "without an adapter"
+        ours = f"Features of {backbone}, {state}."
     if not paper:
         return (ours,)
     theirs = "ViT-B/16 (ImageNet-21k, then 1k) with an adapter trained on the base session, one seed"

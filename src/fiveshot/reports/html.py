@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -62,11 +61,19 @@ def experiment_titles(found: Sequence[Experiment]) -> list[str]:
     names = [experiment.protocol.name for experiment in found]
     sessions = [described(experiment.protocol) for experiment in found]
     features = [f"features of {experiment.provenance.get('backbone')}" for experiment in found]
-    for details in (sessions, features):
-        counts = Counter(names)
+    adapters = [_adapter(experiment.provenance.get("adapter")) for experiment in found]
+    origins = [str(experiment.provenance.get("note") or "no note") for experiment in found]
+    for details in (sessions, features, adapters, origins):
+        distinct: dict[str, set[str]] = {}
+        for name, detail in zip(names, details, strict=True):
+            distinct.setdefault(name, set()).add(detail)
         pairs = zip(names, details, strict=True)
-        names = [f"{name}, {detail}" if counts[name] > 1 else name for name, detail in pairs]
+        names = [f"{name}, {detail}" if len(distinct[name]) > 1 else name for name, detail in pairs]
     return names
+
+
+def _adapter(digest: object) -> str:
+    return f"adapter {str(digest)[:8]}" if digest else "no adapter"
 
 
 def _contents(titles: Sequence[str]) -> Html:
