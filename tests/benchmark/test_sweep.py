@@ -40,15 +40,28 @@ def test_finished_work_is_not_repeated(small_file: Path, tmp_path: Path) -> None
     assert not any(outcome.reused for outcome in sweep(jobs_for(small_file, seeds=1), tmp_path, fresh=True))
 
 
+def is_alive(process: str) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="reads processes from /proc")
 def test_a_killed_sweep_goes_on_where_it_stopped(small_file: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fiveshot", "bench", "--features", str(small_file), "--methods", "ncm"]
-    command += ["--seeds", "400", "--shots", "3", "--out", str(tmp_path)]
+    command += ["--seeds", "400", "--shots", "3", "--workers", "2", "--out", str(tmp_path)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
     while len(list(tmp_path.rglob("metrics.json"))) < 3 and time.monotonic() < deadline:
         time.sleep(0.02)
+    workers = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
+    while any(is_alive(worker) for worker in workers) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert workers
+    assert not any(is_alive(worker) for worker in workers), "workers outlive the process that started them"
     finished = list(tmp_path.rglob("metrics.json"))
     assert 3 <= len(finished) < 400
     for path in finished:

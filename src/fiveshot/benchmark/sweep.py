@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -69,7 +70,7 @@ def _in_parallel(jobs: Sequence[Job], out: Path, workers: int, memory: int) -> I
     context = multiprocessing.get_context("spawn")
     waiting = sorted(jobs, key=estimated_memory, reverse=True)
     running: dict[Future[RunRecord], Job] = {}
-    pool = ProcessPoolExecutor(workers, context, initializer=_limit_threads, initargs=(threads,))
+    pool = ProcessPoolExecutor(workers, context, initializer=_prepare_worker, initargs=(threads,))
     try:
         while waiting or running:
             while waiting and len(running) < workers:
@@ -88,10 +89,19 @@ def _in_parallel(jobs: Sequence[Job], out: Path, workers: int, memory: int) -> I
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _limit_threads(threads: int) -> None:
-    """Share the cores out: processes whose threads outnumber them wait for each other most of the time."""
+def _prepare_worker(threads: int) -> None:
+    # Processes whose threads outnumber the cores wait for each other most of the time.
     torch.set_num_threads(threads)
     threadpool_limits(threads)
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+
+
+def _leave_with_parent() -> None:
+    """End this process when the one that started it is gone, however that was ended."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _result(future: Future[RunRecord], job: Job) -> RunRecord:

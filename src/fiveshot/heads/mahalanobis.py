@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from typing import Literal, TypeVar, get_args
 
 import torch
+from scipy.linalg import blas
 from torch import Tensor
 
 from fiveshot.errors import InputError, unknown_name
+from fiveshot.heads.ridge import add_gram_
 
 Normalization = Literal["correlation", "rows", "none"]
 
@@ -46,8 +48,7 @@ class CholeskyMetric:
     def squared_distances(self, X: Tensor) -> Tensor:
         """Return one squared distance per row of X."""
         u = (X - self.mean) * self.scale  # (n, d)
-        whitened: Tensor = torch.linalg.solve_triangular(self.cholesky, u.T, upper=False)
-        return whitened.square().sum(dim=0)
+        return _solve_lower_(self.cholesky, u).square().sum(dim=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +76,9 @@ def make_metric(mean: Tensor, factor: Tensor, *, gamma: float, normalization: No
     if normalization not in get_args(Normalization):
         raise unknown_name("normalization", normalization, get_args(Normalization))
     if normalization == "rows":
-        return SpectralMetric(mean, _row_correlation_whitener(_dense(factor, gamma)))
+        covariance = factor.T @ factor
+        covariance.diagonal().add_(gamma)
+        return SpectralMetric(mean, _row_correlation_whitener(covariance))
     variances = factor.square().sum(dim=0) + gamma  # diagonal of S
     scale = variances.sqrt() if normalization == "correlation" else torch.ones_like(variances)
     rows, d = factor.shape
@@ -85,7 +88,7 @@ def make_metric(mean: Tensor, factor: Tensor, *, gamma: float, normalization: No
         small.diagonal().add_(gamma)
         projection = torch.linalg.solve_triangular(torch.linalg.cholesky(small), factor, upper=False)
         return LowRankMetric(mean, scale, projection * scale, gamma)
-    return CholeskyMetric(mean, scale, _cholesky(_dense(factor, gamma), gamma))
+    return CholeskyMetric(mean, scale, _cholesky(factor, gamma))
 
 
 def squared_distances(X: Tensor, metrics: Sequence[Metric], *, origin: Tensor) -> Tensor:
@@ -114,6 +117,16 @@ def _low_rank_distances(X: Tensor, metrics: Sequence[LowRankMetric], origin: Ten
     return (lengths - explained) / gammas
 
 
+def _solve_lower_(lower: Tensor, rows: Tensor) -> Tensor:
+    """Return L⁻¹ x for each row x, (n, d); ``rows`` may be overwritten."""
+    if rows.device.type != "cpu":
+        solved: Tensor = torch.linalg.solve_triangular(lower.T, rows, upper=True, left=False)
+        return solved
+    # The transposed views are in Fortran's order, where BLAS solves in place and faster than torch.
+    trsm = blas.strsm if rows.dtype == torch.float32 else blas.dtrsm
+    return torch.from_numpy(trsm(1.0, lower.numpy().T, rows.numpy().T, lower=0, trans_a=1, overwrite_b=1).T)
+
+
 def _groups(items: Iterable[Item], size: Callable[[Item], int]) -> Iterator[list[Item]]:
     group: list[Item] = []
     total = 0
@@ -127,15 +140,13 @@ def _groups(items: Iterable[Item], size: Callable[[Item], int]) -> Iterator[list
         yield group
 
 
-def _dense(factor: Tensor, gamma: float) -> Tensor:
-    covariance = factor.T @ factor
-    covariance.diagonal().add_(gamma)
-    return covariance
-
-
-def _cholesky(matrix: Tensor, gamma: float) -> Tensor:
+def _cholesky(factor: Tensor, gamma: float) -> Tensor:
+    """Return the Cholesky factor of Σ + γI, reading and making its lower triangle alone."""
+    shrunk = factor.new_zeros(factor.shape[1], factor.shape[1])
+    add_gram_(shrunk, factor)
+    shrunk.diagonal().add_(gamma)
     cholesky: Tensor
-    cholesky, failed = torch.linalg.cholesky_ex(matrix)
+    cholesky, failed = torch.linalg.cholesky_ex(shrunk)
     if failed:
         raise InputError(
             f"a class covariance is singular with gamma = {gamma}; choose a larger gamma (the paper's is 100)"
