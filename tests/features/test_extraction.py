@@ -21,6 +21,7 @@ from fiveshot.features import (
     load_runner,
     run_extraction,
 )
+from fiveshot.features.batch_stream import BatchStream
 from fiveshot.features.cache import FeatureCache
 from fiveshot.features.image_batches import pixel_transform
 
@@ -251,6 +252,19 @@ def test_features_by_path_are_made_once(photographs: Path, tiny_weights: Path, t
     assert extracted_features(photographs, **options, dtype="float32") != first
 
 
+def test_processes_decode_what_threads_decode(birds: ImageDataset, tiny: Backbone) -> None:
+    ranges = [(0, 3), (3, 6), (6, len(birds.train))]
+    found = [
+        list(BatchStream(birds.train.images, tiny, workers=2, dtype=np.float32, processes=processes).run(ranges))
+        for processes in (False, True)
+    ]
+    for threads, processes in zip(*found, strict=True):
+        assert threads.vectors is not None
+        assert processes.vectors is not None
+        np.testing.assert_array_equal(threads.vectors, processes.vectors)
+        np.testing.assert_array_equal(threads.batch.marks, processes.batch.marks)
+
+
 def test_the_forward_pass_alone_is_measured(tiny: Backbone) -> None:
     assert bare_rate(tiny, batch_size=2, workers=2, seconds=0.1) > 0
 
@@ -272,4 +286,4 @@ def test_cuda_in_bf16_is_near_the_cpu_and_kept_apart_from_it(birds: ImageDataset
     assert on_cuda.computed == 15, "other vectors than those in the cache"
     assert on_cuda.runtime.endswith("on cuda:0, bf16")
     a, b = on_cpu.features.train_x, on_cuda.features.train_x
-    assert (np.linalg.norm(a - b, axis=1) < 0.03 * np.linalg.norm(a, axis=1)).all()
+    assert (np.linalg.norm(a - b, axis=1) < 0.1 * np.linalg.norm(a, axis=1)).all()

@@ -25,6 +25,11 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+# What wrong options raise. Releases of Typer differ in where its class lives, not in its name.
+USAGE_ERROR: type[Exception] = next(
+    base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException"
+)
+
 app.command()(backbones)
 app.command()(bench)
 app.command()(extract)
@@ -53,11 +58,15 @@ def _options(
 def main() -> None:
     """Run the command line; an error made on purpose is one message and exit status 1."""
     try:
-        app()
+        # Not standalone, because then an interrupt would end as a bare "Aborted!".
+        sys.exit(app(standalone_mode=False) or 0)
     except FiveshotError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(1)
-    except KeyboardInterrupt:
+    except USAGE_ERROR as error:
+        error.show()  # type: ignore[attr-defined]
+        sys.exit(error.exit_code)  # type: ignore[attr-defined]
+    except (typer.Abort, KeyboardInterrupt):
         typer.echo("stopped; what was finished is kept, and the same command goes on from there", err=True)
         sys.exit(130)
     except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough

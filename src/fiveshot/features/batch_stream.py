@@ -1,15 +1,17 @@
-"""Vectors batch by batch, in order: each worker thread decodes a batch and passes it through the network."""
+"""Vectors batch by batch, in order: workers decode, and on a CPU also pass their batch through the network."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import time
 import warnings
 from collections import deque
-from collections.abc import Generator, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from threading import Event, Semaphore
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -20,9 +22,12 @@ from fiveshot.data import ImageSource
 from fiveshot.errors import InputError
 from fiveshot.features.checks import Vectors
 from fiveshot.features.image_batches import NO_PIXELS, ImageBatch, pixel_transform, read_batch
+from fiveshot.features.reader_process import prepare_reader, read_in_process
 from fiveshot.features.runner import one_thread
 
 Range = tuple[int, int]  # positions, from and up to
+Result = TypeVar("Result")
+MANY_IMAGES = 2000  # fewer are decoded before processes have started
 
 
 @dataclass(frozen=True)
@@ -67,18 +72,34 @@ def forward_streams(extractor: Extractor, workers: int) -> int:
     return workers if device_of(extractor).type == "cpu" else 1
 
 
-class BatchStream:
-    """Passes ranges of images through an extractor with a pool of threads.
+def decodes_in_processes(extractor: Extractor, images: int) -> bool:
+    """Tell whether decoding is worth processes of its own.
 
-    Threads and not processes: decoding, resizing and the network all release the interpreter's lock, and
-    nothing has to be copied or started. What is computed for a range depends on the range alone, so neither
-    the number of workers nor their luck changes a vector.
+    On a CPU the network takes nearly all the time, threads release the interpreter's lock, and nothing has to
+    be copied or started. An accelerator is so much faster that decoding is the bottleneck, and there threads
+    wait for the lock: measured on 16 cores, 806 images/s with threads and 2,125 with processes.
+    """
+    return device_of(extractor).type != "cpu" and images >= MANY_IMAGES
+
+
+class BatchStream:
+    """Passes ranges of images through an extractor with a pool of workers.
+
+    What is computed for a range depends on the range alone, so neither the number of workers nor their luck
+    changes a vector.
     """
 
     def __init__(
-        self, images: Sequence[ImageSource], extractor: Extractor, *, workers: int, dtype: type[np.floating]
+        self,
+        images: Sequence[ImageSource],
+        extractor: Extractor,
+        *,
+        workers: int,
+        dtype: type[np.floating],
+        processes: bool | None = None,
     ) -> None:
-        """Prepare the stages; nothing runs yet."""
+        """Prepare the stages; nothing runs yet. ``processes`` is decided by the device unless given."""
+        self._processes = decodes_in_processes(extractor, len(images)) if processes is None else processes
         self._images = images
         self._extractor = extractor
         self._workers = workers
@@ -92,20 +113,41 @@ class BatchStream:
         # Decoding silences warnings, which is a setting of the whole process: threads that change it and put it
         # back in turns would let some through and leave it wrong. So it is silent for all, and put back once.
         with one_thread(), warnings.catch_warnings(action="ignore"):
-            pool = ThreadPoolExecutor(self._workers, thread_name_prefix="extract")
-            try:
-                waiting: deque[Future[BatchVectors]] = deque()
-                for start, stop in ranges:
-                    waiting.append(pool.submit(self._batch, start, stop))
-                    if len(waiting) > 2 * self._workers:
-                        yield waiting.popleft().result()
-                while waiting:
+            if self._processes:
+                yield from self._with_processes(ranges)
+            else:
+                threads = ThreadPoolExecutor(self._workers, thread_name_prefix="extract")
+                yield from self._in_order(threads, self._batch, ranges)
+
+    def _with_processes(self, ranges: Iterable[Range]) -> Generator[BatchVectors]:
+        # Spawned, not forked: this process has threads, and perhaps a CUDA context, that a fork would break.
+        pool = ProcessPoolExecutor(
+            self._workers,
+            multiprocessing.get_context("spawn"),
+            initializer=prepare_reader,
+            initargs=(self._images, self._extractor.preprocessing),
+        )
+        for batch, pixels in self._in_order(pool, read_in_process, ranges):
+            yield self._through_network(replace(batch, pixels=torch.from_numpy(pixels)))
+
+    def _in_order(
+        self, pool: Executor, work: Callable[[int, int], Result], ranges: Iterable[Range]
+    ) -> Generator[Result]:
+        waiting: deque[Future[Result]] = deque()
+        try:
+            for start, stop in ranges:
+                waiting.append(pool.submit(work, start, stop))
+                if len(waiting) > 2 * self._workers:
                     yield waiting.popleft().result()
-            finally:
-                pool.shutdown(wait=True, cancel_futures=True)
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
 
     def _batch(self, start: int, stop: int) -> BatchVectors:
-        batch = read_batch(self._images, start, stop, self._transform)
+        return self._through_network(read_batch(self._images, start, stop, self._transform))
+
+    def _through_network(self, batch: ImageBatch) -> BatchVectors:
         stages = Stages(batch.decode_seconds, batch.transform_seconds)
         vectors: Vectors | None = None
         if not self.decode_only.is_set():

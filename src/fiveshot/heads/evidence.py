@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -29,6 +29,18 @@ def given(rows: Tensor) -> Callable[[], Tensor]:
     return lambda: rows
 
 
+def mapped_rows(
+    blocks: Sequence[RowBlock], feature_map: FeatureMap, like: Tensor
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Return the mapped and weighted rows of some blocks, (n, M), and the part of each; ``like`` has M columns."""
+    counts = [block.count for block in blocks]
+    rows = like.new_empty(sum(counts), like.shape[1])  # one piece, which goes back to the system as a whole
+    parts: tuple[Tensor, ...] = torch.split(rows, counts)
+    for block, part in zip(blocks, parts, strict=True):
+        feature_map(block.rows() * block.weight**0.5, out=part)  # homogeneous: this weights the mapped row
+    return rows, parts
+
+
 @dataclass(frozen=True, eq=False)
 class GramSums:
     """G = Σ w φφᵀ (lower triangle) and, per class, c = Σ w φ, with the blocks that are in them."""
@@ -44,9 +56,8 @@ class GramSums:
     def add_(self, blocks: Iterable[RowBlock], feature_map: FeatureMap) -> None:
         """Add blocks in place, several at a time."""
         for group in _batched(blocks, ROWS_AT_ONCE):
-            rows = self.gram.new_empty(sum(block.count for block in group), len(self.gram))
-            for block, part in zip(group, torch.split(rows, [block.count for block in group]), strict=True):
-                feature_map(block.rows() * block.weight**0.5, out=part)  # homogeneous: this weights the mapped row
+            rows, parts = mapped_rows(group, feature_map, self.gram.new_empty(0, len(self.gram)))
+            for block, part in zip(group, parts, strict=True):
                 own = part.sum(dim=0).mul_(block.weight**0.5)
                 self.targets[block.label] = self.targets.get(block.label, 0) + own
                 self.tokens[block.label] = block.token

@@ -31,7 +31,7 @@ from fiveshot.statistics.labels import Label, Labels, python_labels
 Scoring = Literal["cosine", "linear"]
 Mass = Literal["samples", "balanced"]
 LAMBDAS = tuple(10.0**k for k in range(-1, 9))
-SCORED_AT_ONCE = 2048  # samples mapped to random features at a time
+SCORED_AT_ONCE = 1024  # samples mapped to random features at a time
 
 
 class RanPAC(FewShotHead):

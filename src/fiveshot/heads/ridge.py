@@ -24,7 +24,7 @@ class FeatureMap(Protocol):
         """Map X, into ``out`` where it is given."""
 
 
-ROWS_AT_ONCE = 2400  # rows mapped at a time: the M × M sum is read and written once for so many
+ROWS_AT_ONCE = 1600  # rows mapped at a time: the M × M sum is read and written once for so many
 BLOCK = 1024
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fiveshot.heads.evidence import Evidence, GramCache, GramSums, RowBlock
+from fiveshot.heads.evidence import Evidence, GramCache, GramSums, RowBlock, mapped_rows
 from fiveshot.heads.memory import ClassModels
 from fiveshot.heads.ridge import dual_weights, solve_ridge
 from fiveshot.heads.sampling import RandomFeatures
@@ -50,13 +50,13 @@ def solve_blocks(
 
 
 def _dual_solution(blocks: list[RowBlock], feature_map: RandomFeatures, lam: float) -> Tensor:
-    rows = [feature_map(block.rows()).mul_(block.weight**0.5) for block in blocks]
-    targets = rows[0].new_zeros(sum(map(len, rows)), len(rows))  # (n, C)
+    rows, parts = mapped_rows(blocks, feature_map, feature_map.projection)
+    targets = rows.new_zeros(len(rows), len(blocks))  # (n, C)
     start = 0
-    for column, (block, part) in enumerate(zip(blocks, rows, strict=True)):
+    for column, (block, part) in enumerate(zip(blocks, parts, strict=True)):
         targets[start : start + len(part), column] = block.weight**0.5
         start += len(part)
-    return dual_weights(torch.cat(rows), targets, lam)
+    return dual_weights(rows, targets, lam)
 
 
 def model_state(model: RidgeModel) -> tuple[dict[str, Tensor], dict[str, Any]]:
