@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -109,6 +111,29 @@ def test_own_photographs_are_a_benchmark_without_writing_code(tmp_path: Path) ->
     assert "--skip-bad" in refused.stderr
     skipped = fiveshot(*arguments, "--skip-bad", "--out", tmp_path / "runs", env=environment)
     assert skipped.returncode == 0, skipped.stderr
+
+
+def test_an_interrupt_ends_with_a_sentence(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "fiveshot",
+        "bench",
+        "--methods",
+        "ncm",
+        "--seeds",
+        "500",
+        "--out",
+        str(tmp_path),
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.rglob("metrics.json")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "stopped; what was finished is kept" in errors
 
 
 def test_help_lists_every_command_with_an_example() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -30,6 +30,8 @@ USAGE_ERROR: type[Exception] = next(
     base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException"
 )
 
+INTERRUPTED = 130  # the exit status of a program that was stopped by Ctrl-C
+
 app.command()(backbones)
 app.command()(bench)
 app.command()(extract)
@@ -55,6 +57,11 @@ def _options(
     """Read the options common to all commands."""
 
 
+def _stopped() -> NoReturn:
+    typer.echo("stopped; what was finished is kept, and the same command goes on from there", err=True)
+    sys.exit(INTERRUPTED)
+
+
 def main() -> None:
     """Run the command line; an error made on purpose is one message and exit status 1."""
     try:
@@ -67,8 +74,11 @@ def main() -> None:
         error.show()  # type: ignore[attr-defined]
         sys.exit(error.exit_code)  # type: ignore[attr-defined]
     except (typer.Abort, KeyboardInterrupt):
-        typer.echo("stopped; what was finished is kept, and the same command goes on from there", err=True)
-        sys.exit(130)
+        _stopped()
+    except SystemExit as leaving:  # how newer releases of Typer report an interrupt
+        if leaving.code == INTERRUPTED:
+            _stopped()
+        raise
     except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough
         sys.stderr.close()
         sys.exit(0)
