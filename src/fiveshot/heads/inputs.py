@@ -16,7 +16,7 @@ from fiveshot.statistics.labels import Labels, as_labels, python_labels, refuse_
 
 
 def as_features(head: BaseEstimator, X: ArrayLike | Tensor, *, reset: bool) -> Tensor:
-    """Return X as a finite float32 or float64 matrix; half precision and integers become float32.
+    """Return X as a finite float32 or float64 matrix: half precision becomes float32, lists and integers float64.
 
     With ``reset`` the head learns the number of features; without it X must have that number.
     """
