@@ -9,7 +9,7 @@ from sklearn.linear_model import Ridge
 
 from fiveshot.errors import InputError
 from fiveshot.heads import ridge
-from fiveshot.heads.ridge import add_gram_, best_lambda, dual_weights, solve_ridge
+from fiveshot.heads.ridge import add_gram_, best_lambda, dual_weights, row_gram, solve_ridge
 
 
 def problem(n: int, width: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -72,6 +72,14 @@ def test_symmetric_updates_add_up_in_the_lower_triangle(n: int, dtype: torch.dty
     np.testing.assert_allclose(np.tril(gram), np.tril(expected), rtol=1e-5 if dtype == torch.float32 else 1e-12)
     assert (torch.triu(gram, 1) == torch.triu(torch.full_like(gram, 2), 1)).all(), "the upper one is left alone"
     assert torch.equal(rows, kept)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_products_between_rows_are_in_the_lower_triangle(dtype: torch.dtype) -> None:
+    rows = torch.randn(7, 11, generator=torch.Generator().manual_seed(0), dtype=dtype)
+    for given in (rows, rows.T.contiguous().T):
+        expected = np.tril(rows.numpy().astype(np.float64) @ rows.numpy().astype(np.float64).T)
+        np.testing.assert_allclose(np.tril(row_gram(given).numpy()), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_rows_in_any_memory_order_are_added() -> None:

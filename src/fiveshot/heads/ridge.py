@@ -42,6 +42,14 @@ def add_gram_(gram: Tensor, rows: Tensor) -> None:
     syrk(1.0, rows.contiguous().numpy().T, beta=1.0, c=target, overwrite_c=True)
 
 
+def row_gram(rows: Tensor) -> Tensor:
+    """Return rows · rowsᵀ, (n, n), in its lower triangle; what is above the diagonal is undefined."""
+    if rows.device.type != "cpu":
+        return rows @ rows.T
+    syrk = blas.ssyrk if rows.dtype == torch.float32 else blas.dsyrk
+    return torch.from_numpy(syrk(1.0, rows.contiguous().numpy().T, trans=1).T)
+
+
 def solve_ridge(gram: Tensor, targets: Tensor, lam: float) -> Tensor:
     """Return targets · (gram + λI)⁻¹, (C, M), reading the lower triangle of ``gram`` alone.
 
@@ -101,7 +109,7 @@ def _solve_copy(gram: Tensor, targets: Tensor, lam: float) -> Tensor | None:
 
 def dual_weights(rows: Tensor, targets: Tensor, lam: float) -> Tensor:
     """Return the ridge solution, (C, M), from mapped rows (n, M) and targets (n, C) with n < M."""
-    return solve_ridge(rows @ rows.T, targets.T.contiguous(), lam) @ rows
+    return solve_ridge(row_gram(rows), targets.T.contiguous(), lam) @ rows
 
 
 def best_lambda(
@@ -136,7 +144,7 @@ def _decomposed(
     width = feature_map(features[:1]).shape[1]
     if len(features) < width:
         rows = feature_map(features)  # (n, M)
-        values, vectors = torch.linalg.eigh(rows @ rows.T)
+        values, vectors = torch.linalg.eigh(row_gram(rows), UPLO="L")
         left, inner = feature_map(held_out) @ rows.T @ vectors, vectors.T @ targets
     else:
         gram = features.new_zeros(width, width)
