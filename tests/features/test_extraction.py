@@ -23,7 +23,6 @@ from fiveshot.features import (
 )
 from fiveshot.features.batch_stream import BatchStream
 from fiveshot.features.cache import FeatureCache
-from fiveshot.features.image_batches import pixel_transform
 
 
 @pytest.fixture
@@ -81,7 +80,7 @@ def test_an_extractor_that_does_not_say_leaves_it_unknown(birds: ImageDataset, t
 def test_pixels_then_normalise_is_the_preprocessing_to_the_bit(preprocessing: Preprocessing) -> None:
     rng = np.random.default_rng(3)
     images = [Image.fromarray(rng.integers(0, 256, shape, np.uint8)) for shape in ((150, 201, 3), (90, 60, 3))]
-    crop, whole = pixel_transform(preprocessing), preprocessing.transform()
+    crop, whole = preprocessing.pixel_transform(), preprocessing.transform()
     batch = preprocessing.normalise(torch.stack([crop(image) for image in images]))
     assert torch.equal(batch, torch.stack([whole(image) for image in images]))
 

@@ -45,7 +45,7 @@ def load_backbone(
     >>> backbone.features(torch.zeros(2, 3, 224, 224)).shape
     torch.Size([2, 384])
     """
-    where = _device(device)
+    where = checked_device(device)
     name = resolve_name(name)
     model = load_embedded(weights or EMBEDDED_FILE) if name == EMBEDDED else _timm(name, weights)
     model = model.float().requires_grad_(False).eval().to(where, memory_format=torch.channels_last)
@@ -80,7 +80,8 @@ def _preprocessing(wanted: Preprocessing | str | None, model: Any, name: str) ->
     return paper_preprocessing(wanted)
 
 
-def _device(device: str | torch.device) -> torch.device:
+def checked_device(device: str | torch.device) -> torch.device:
+    """Return a device that this machine has, or say which to choose."""
     try:
         where = torch.device(device)
     except RuntimeError as error:

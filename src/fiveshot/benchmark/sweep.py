@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -19,9 +19,9 @@ from fiveshot.benchmark.record import RunRecord, is_finished
 from fiveshot.benchmark.run import run_job
 from fiveshot.errors import FiveshotError, InputError
 from fiveshot.heads import FeCAM, RanPAC
+from fiveshot.heads.ridge import ROWS_AT_ONCE
 
 PROCESS_BYTES = 900 * 2**20  # the interpreter with torch, and features
-Started = Callable[[Job], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +127,7 @@ def estimated_memory(job: Job) -> int:
     d, n_classes = features.n_features, len(features.class_names)
     need = PROCESS_BYTES + 4 * (features.train_x.size + features.test_x.size)
     if isinstance(head, RanPAC):
-        need += 6 * head.n_projections**2 + 4 * 2 * 2400 * head.n_projections  # sums and mapped rows
+        need += 6 * head.n_projections**2 + 4 * 2 * ROWS_AT_ONCE * head.n_projections  # sums and mapped rows
     elif isinstance(head, FeCAM):
         need += 4 * d * d * n_classes
     return need

@@ -21,7 +21,7 @@ from fiveshot.backbones import Extractor
 from fiveshot.data import ImageSource
 from fiveshot.errors import InputError
 from fiveshot.features.checks import Vectors
-from fiveshot.features.image_batches import NO_PIXELS, ImageBatch, pixel_transform, read_batch
+from fiveshot.features.image_batches import NO_PIXELS, ImageBatch, read_batch
 from fiveshot.features.reader_process import prepare_reader, read_in_process
 from fiveshot.features.runner import one_thread
 
@@ -104,7 +104,7 @@ class BatchStream:
         self._extractor = extractor
         self._workers = workers
         self._dtype = dtype
-        self._transform = pixel_transform(extractor.preprocessing)
+        self._transform = extractor.preprocessing.pixel_transform()
         self._slots = Semaphore(forward_streams(extractor, workers))
         self.decode_only = Event()  # set it to list bad images without computing any more vectors
 

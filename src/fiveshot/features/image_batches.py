@@ -12,8 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fiveshot.backbones import Preprocessing
-from fiveshot.backbones.extra import import_extra
 from fiveshot.data import BadImage, ImageError, ImageSource, decode
 from fiveshot.features.image_marks import CONTENT_BYTES, UNREADABLE, content_mark
 
@@ -43,27 +41,6 @@ class _HeldImage:
 
     def read(self) -> bytes:
         return self.data
-
-
-def pixel_transform(preprocessing: Preprocessing) -> PixelTransform:
-    """Return ``preprocessing.transform()`` short of its last step, which is cheaper on a whole batch.
-
-    >>> import PIL.Image
-    >>> crop = pixel_transform(Preprocessing(size=224, resize=256))
-    >>> pixels = crop(PIL.Image.new("RGB", (500, 375)))
-    >>> pixels.shape, pixels.dtype
-    (torch.Size([3, 224, 224]), torch.uint8)
-    """
-    v2 = import_extra("torchvision.transforms.v2")
-    mode = v2.InterpolationMode(preprocessing.interpolation)
-    steps = []
-    if preprocessing.squash is not None:
-        steps.append(v2.Resize((preprocessing.squash, preprocessing.squash), interpolation=mode))
-    if preprocessing.squash != preprocessing.resize:
-        steps.append(v2.Resize(preprocessing.resize, interpolation=mode))
-    steps += [v2.CenterCrop(preprocessing.size), v2.ToImage(), v2.ToPureTensor()]
-    composed: PixelTransform = v2.Compose(steps)
-    return composed
 
 
 def read_batch(images: Sequence[ImageSource], start: int, stop: int, transform: PixelTransform) -> ImageBatch:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fiveshot.backbones import Preprocessing
 from fiveshot.data import ImageSource
-from fiveshot.features.image_batches import NO_PIXELS, ImageBatch, PixelTransform, pixel_transform, read_batch
+from fiveshot.features.image_batches import NO_PIXELS, ImageBatch, PixelTransform, read_batch
 
 _given: tuple[Sequence[ImageSource], PixelTransform] | None = None
 
@@ -22,7 +22,7 @@ def prepare_reader(images: Sequence[ImageSource], preprocessing: Preprocessing) 
     global _given
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    _given = images, pixel_transform(preprocessing)
+    _given = images, preprocessing.pixel_transform()
 
 
 def read_in_process(start: int, stop: int) -> tuple[ImageBatch, NDArray[np.uint8]]:

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 import torch
 
 from fiveshot.backbones import Backbone
+from fiveshot.backbones.loading import checked_device
 from fiveshot.errors import InputError, unknown_name
 
 Precision = Literal["auto", "float32", "tf32", "bf16"]
@@ -102,12 +103,7 @@ def place(backbone: Backbone, device: str | torch.device | None) -> torch.device
     """Move the backbone to a device and return it; None leaves it where it is."""
     if device is None:
         return backbone.device
-    try:
-        where = torch.device(device)
-    except RuntimeError as error:
-        raise InputError(f"no device {device!r}; choose cpu, cuda or cuda:0") from error
-    if where.type == "cuda" and not torch.cuda.is_available():
-        raise InputError("no CUDA device is available; use device='cpu'")
+    where = checked_device(device)
     if where != backbone.device:
         backbone.model.to(where)
     return backbone.device
