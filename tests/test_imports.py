@@ -19,8 +19,11 @@ ORDER = (
     "heads",
     "metrics",
     "tuning",
+    "recognizer",
     "benchmark",
     "reports",
+    "scale",
+    "service",
     "cli",
 )
 

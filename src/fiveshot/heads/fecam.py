@@ -65,7 +65,7 @@ class FeCAM(FewShotHead):
         return self.model_.models
 
     def _class_scores(self, X: Tensor, labels: list[Label]) -> Tensor:
-        origin = self._embedded(self.memory_.base.means).mean(dim=0)
+        origin = self._embedded(self.memory_.statistics.means).mean(dim=0)
         return -squared_distances(self._embedded(X), self.model_.of(labels), origin=origin)
 
     def _embedded(self, X: Tensor) -> Tensor:

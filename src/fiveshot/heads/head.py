@@ -71,8 +71,34 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         with self._unchanged_on_error():
             memory = self.memory_.forget(as_label_list(labels))
-            empty = memory.base.means[:0]
-            return self._adopt(memory, self._derive(memory, empty, memory.labels[:0], self.model_))
+            return self._adopt(memory, self._derive(memory, *nothing(memory), self.model_))
+
+    def adopt(self, memory: Memory, settings: Mapping[str, Any] | None = None) -> Self:
+        """Take up statistics that were learned elsewhere, as if their sessions had been learned here.
+
+        ``settings`` are those of the head that saw the base session (:meth:`settings`). Called again with a
+        memory that shares summaries with the one before, only what changed is derived anew.
+        """
+        with self._unchanged_on_error():
+            self.n_features_in_ = memory.statistics.n_features
+            previous = getattr(self, "model_", None)
+            if settings is not None and dict(settings) != (self.settings() if previous is not None else {}):
+                self._apply_settings(settings)
+                previous = None
+            return self._adopt(memory, self._derive(memory, *nothing(memory), previous))
+
+    def settings(self) -> dict[str, Any]:
+        """Return what was chosen on the base session and does not follow from the statistics, as JSON values."""
+        return {}
+
+    def _apply_settings(self, settings: Mapping[str, Any]) -> None:
+        if settings:
+            raise InputError(f"{type(self).__name__} has no settings, got {dict(settings)}; leave them out")
+
+    def familiarity(self, X: ArrayLike | Tensor) -> NDArray[Any]:
+        """Return how much each sample is like the class it is most like, (n_samples,); low means unknown."""
+        best: NDArray[Any] = self._scores(X).amax(dim=1).cpu().numpy()
+        return best
 
     @property
     def statistics_(self) -> ClassStatistics:
@@ -113,9 +139,9 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
     def _learn(self, X: Tensor, y: Any, classes: ArrayLike | None, memory: Memory, model: Any) -> Self:
         if not 0 < self.temperature < math.inf:
             raise InputError(f"temperature must be positive, got {self.temperature}; the default is 1/16")
-        known = memory.base.labels
+        known = memory.labels
         labels = as_session_labels(self, y, n_samples=len(X), known=known, classes=classes)
-        X = X.to(device=self.device) if not len(known) else X.to(memory.base.means)
+        X = X.to(device=self.device) if not len(known) else X.to(memory.statistics.means)
         memory = memory.learn(class_statistics(X, labels))
         return self._adopt(memory, self._derive(memory, X, labels, model))
 
@@ -129,11 +155,10 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
 
     def _restore(self, memory: Memory, tensors: dict[str, Tensor], extra: dict[str, Any]) -> None:
         """Take up the state that was saved."""
-        empty = memory.base.means[:0]
-        self._adopt(memory, self._derive(memory, empty, memory.labels[:0], None))
+        self._adopt(memory, self._derive(memory, *nothing(memory), None))
 
     def _placed(self, X: Tensor) -> Tensor:
-        return X.to(self.memory_.base.means)
+        return X.to(self.memory_.statistics.means)
 
     @contextmanager
     def _unchanged_on_error(self) -> Iterator[None]:
@@ -145,6 +170,11 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
             self.__dict__.clear()
             self.__dict__.update(before)
             raise
+
+
+def nothing(memory: Memory) -> tuple[Tensor, Labels]:
+    """Return a session without samples."""
+    return memory.statistics.means[:0], memory.labels[:0]
 
 
 def unit_rows(X: Tensor) -> Tensor:

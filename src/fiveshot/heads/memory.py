@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -28,7 +29,7 @@ class Memory:
         """All classes, sorted."""
         return self.statistics.labels
 
-    @property
+    @cached_property
     def statistics(self) -> ClassStatistics:
         """Raw statistics of all classes."""
         return self.base.merge(self.new)
@@ -41,7 +42,7 @@ class Memory:
 
     def learn(self, session: ClassStatistics) -> Memory:
         """Return the memory after a session; the first one is the base session."""
-        if not len(self.base):
+        if not len(self.base) and not len(self.new):
             return Memory(base=session)
         of_base = [label for label in python_labels(session.labels) if label in self.base]
         base = self.base.merge(session.restrict(of_base)) if of_base else self.base

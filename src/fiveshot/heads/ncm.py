@@ -61,7 +61,7 @@ class NCM(FewShotHead):
         prototypes = torch.stack(self.model_.of(labels))  # (n_classes, d)
         if self.metric == "cosine":
             return unit_rows(X) @ unit_rows(prototypes).T
-        return -squared_euclidean(X, prototypes, origin=self.memory_.base.means.mean(dim=0))
+        return -squared_euclidean(X, prototypes, origin=self.memory_.statistics.means.mean(dim=0))
 
 
 def squared_euclidean(X: Tensor, points: Tensor, *, origin: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import torch
@@ -100,6 +100,13 @@ class RanPAC(FewShotHead):
         blocks = self._blocks(memory, evidence, tokens, mass)
         weights, cache = solve_blocks(blocks, evidence, feature_map, lam, cache)
         return RidgeModel(feature_map, lam, lambda_rows, mass, evidence, tokens, weights, cache)
+
+    def adopt(self, memory: Memory, settings: Mapping[str, Any] | None = None) -> Self:
+        """Refuse: the ridge solution follows from the samples, not from their statistics."""
+        raise InputError(
+            "RanPAC cannot be built from class statistics: it needs the samples of the base session; "
+            "fit it on them, or choose a head that follows from statistics, such as 'default'"
+        )
 
     def _extra_state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         return model_state(self.model_)

@@ -57,6 +57,8 @@ RECIPES: dict[str, dict[Flavour, Callable[[], FewShotHead]]] = {
     },
 }
 
+DEFAULT_HEAD = "c-fecam"
+
 DESCRIPTIONS = {
     "ncm": "nearest class mean",
     "teen": "nearest class mean, new means calibrated by similar base classes",
@@ -77,6 +79,7 @@ def make_head(name: str, flavour: Flavour = "paper", **parameters: Any) -> FewSh
     Traceback (most recent call last):
     fiveshot.errors.InputError: no head 'ranpak'; did you mean 'ranpac'? choose from c-fecam, c-ranpac, fecam, ...
     """
+    name = DEFAULT_HEAD if name == "default" else name
     if name not in RECIPES:
         raise unknown_name("head", name, RECIPES)
     if flavour not in RECIPES[name]:

@@ -33,7 +33,7 @@ class ScoreTable:
         self.head = head
         self.computed = 0  # class columns computed so far
         # A copy: columns of different sessions must be of the same samples, whatever happens to X.
-        self._X = as_features(head, X, reset=False).to(head.memory_.base.means, copy=True)
+        self._X = as_features(head, X, reset=False).to(head.memory_.statistics.means, copy=True)
         self._base: object = None
         self._columns: dict[Label, tuple[object, Tensor]] = {}
 
