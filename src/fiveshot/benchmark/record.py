@@ -15,6 +15,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from fiveshot import __version__
 from fiveshot.errors import StorageError
 from fiveshot.metrics import RunMetrics, SessionPredictions, run_metrics
 from fiveshot.storage import atomic_path
@@ -123,5 +124,7 @@ def find_runs(folder: Path) -> list[RunRecord]:
 
 def installed_versions() -> dict[str, str]:
     """Return the versions a result may depend on."""
-    names = ("fiveshot", "torch", "numpy", "scipy", "scikit-learn")
-    return {"python": platform.python_version(), **{name: metadata.version(name) for name in names}}
+    names = ("torch", "numpy", "scipy", "scikit-learn")
+    versions = {name: metadata.version(name) for name in names}
+    # Its own number from the package itself: run from a source folder, it is not installed.
+    return {"python": platform.python_version(), "fiveshot": __version__, **versions}

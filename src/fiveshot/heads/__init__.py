@@ -8,6 +8,8 @@ from fiveshot.heads.ranpac import RanPAC
 from fiveshot.heads.recipes import DESCRIPTIONS, RECIPES, make_head
 from fiveshot.heads.sampling import Sampling
 from fiveshot.heads.score_table import ScoreTable
+from fiveshot.heads.two_covariance import Prior
+from fiveshot.heads.unbiased_lda import UnbiasedLDA
 
 __all__ = [
     "DESCRIPTIONS",
@@ -15,9 +17,11 @@ __all__ = [
     "RECIPES",
     "FeCAM",
     "FewShotHead",
+    "Prior",
     "RanPAC",
     "Sampling",
     "ScoreTable",
+    "UnbiasedLDA",
     "load_head",
     "make_head",
     "save_head",

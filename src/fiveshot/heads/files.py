@@ -18,13 +18,15 @@ from fiveshot.heads.memory import Memory
 from fiveshot.heads.ncm import NCM
 from fiveshot.heads.ranpac import RanPAC
 from fiveshot.heads.sampling import Sampling
+from fiveshot.heads.two_covariance import Prior
+from fiveshot.heads.unbiased_lda import UnbiasedLDA
 from fiveshot.statistics import NO_CLASSES, Calibration, ClassStatistics, ClassSummary
 from fiveshot.statistics.labels import python_labels
 from fiveshot.storage import read_tensors, write_tensors
 
 KIND, VERSION = "head", 1
-HEADS: dict[str, type[FewShotHead]] = {"NCM": NCM, "FeCAM": FeCAM, "RanPAC": RanPAC}
-VALUES: dict[str, Any] = {"Calibration": Calibration, "Sampling": Sampling}
+HEADS: dict[str, type[FewShotHead]] = {"NCM": NCM, "FeCAM": FeCAM, "RanPAC": RanPAC, "UnbiasedLDA": UnbiasedLDA}
+VALUES: dict[str, Any] = {"Calibration": Calibration, "Prior": Prior, "Sampling": Sampling}
 
 
 def save_head(head: FewShotHead, path: str | os.PathLike[str]) -> None:

@@ -80,11 +80,11 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         memory that shares summaries with the one before, only what changed is derived anew.
         """
         with self._unchanged_on_error():
-            self.n_features_in_ = memory.statistics.n_features
             previous = getattr(self, "model_", None)
             if settings is not None and dict(settings) != (self.settings() if previous is not None else {}):
                 self._apply_settings(settings)
                 previous = None
+            self.n_features_in_ = self._width(memory)
             return self._adopt(memory, self._derive(memory, *nothing(memory), previous))
 
     def settings(self) -> dict[str, Any]:
@@ -94,6 +94,13 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
     def _apply_settings(self, settings: Mapping[str, Any]) -> None:
         if settings:
             raise InputError(f"{type(self).__name__} has no settings, got {dict(settings)}; leave them out")
+
+    def embed(self, X: Tensor) -> Tensor:
+        """Return the vectors that this head keeps statistics of, (n_samples, d); the features themselves for most.
+
+        A :class:`Memory` for :meth:`adopt` holds statistics of these.
+        """
+        return X
 
     def familiarity(self, X: ArrayLike | Tensor) -> NDArray[Any]:
         """Return how much each sample is like the class it is most like, (n_samples,); low means unknown."""
@@ -126,8 +133,8 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         return self.classes_[winner]
 
     def predict_proba(self, X: ArrayLike | Tensor) -> NDArray[Any]:
-        """Return softmax(score / temperature); consistent with ``predict``, not calibrated."""
-        probabilities: NDArray[Any] = torch.softmax(self._scores(X) / self.temperature, dim=1).cpu().numpy()
+        """Return softmax(score / temperature), consistent with ``predict``; calibrated where the head says so."""
+        probabilities: NDArray[Any] = torch.softmax(self._scores(X) * self._softmax_factor(), dim=1).cpu().numpy()
         return probabilities
 
     def _scores(self, X: ArrayLike | Tensor) -> Tensor:
@@ -137,13 +144,27 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         return torch.cat([self._class_scores(part, labels) for part in torch.split(features, ROWS_AT_ONCE)])
 
     def _learn(self, X: Tensor, y: Any, classes: ArrayLike | None, memory: Memory, model: Any) -> Self:
-        if not 0 < self.temperature < math.inf:
-            raise InputError(f"temperature must be positive, got {self.temperature}; the default is 1/16")
         known = memory.labels
         labels = as_session_labels(self, y, n_samples=len(X), known=known, classes=classes)
         X = X.to(device=self.device) if not len(known) else X.to(memory.statistics.means)
-        memory = memory.learn(class_statistics(X, labels))
+        if not len(known):
+            self._begin(X, labels)
+        memory = memory.learn(class_statistics(self.embed(X), labels))
         return self._adopt(memory, self._derive(memory, X, labels, model))
+
+    def _begin(self, X: Tensor, y: Labels) -> None:
+        """Prepare for the base session, whose samples are given."""
+        self._softmax_factor()
+
+    def _width(self, memory: Memory) -> int:
+        """Return the number of features that samples must have, given statistics of what was embedded."""
+        return memory.statistics.n_features
+
+    def _softmax_factor(self) -> float:
+        """Return what scores are multiplied by to become the logits of probabilities."""
+        if not 0 < self.temperature < math.inf:
+            raise InputError(f"temperature must be positive, got {self.temperature}; the default is 1/16")
+        return 1 / self.temperature
 
     def _adopt(self, memory: Memory, model: Any) -> Self:
         self.memory_, self.model_, self.classes_ = memory, model, memory.labels

@@ -16,6 +16,7 @@ from fiveshot.heads.head import FewShotHead
 from fiveshot.heads.ncm import NCM
 from fiveshot.heads.ranpac import RanPAC
 from fiveshot.heads.sampling import Sampling
+from fiveshot.heads.unbiased_lda import UnbiasedLDA
 from fiveshot.statistics import Calibration
 
 Flavour = Literal["paper", "published"]
@@ -55,9 +56,13 @@ RECIPES: dict[str, dict[Flavour, Callable[[], FewShotHead]]] = {
         "paper": lambda: RanPAC(sampling=Sampling(), calibration=RIDGE_TEXT),
         "published": lambda: RanPAC(sampling=Sampling(), calibration=RIDGE_DOT, lambdas=FROM_TEN),
     },
+    "ulda": {  # ours: the paper has no such head, so both flavours are the same
+        "paper": lambda: UnbiasedLDA(),
+        "published": lambda: UnbiasedLDA(),
+    },
 }
 
-DEFAULT_HEAD = "c-fecam"
+DEFAULT_HEAD = "ulda"
 
 DESCRIPTIONS = {
     "ncm": "nearest class mean",
@@ -67,6 +72,7 @@ DESCRIPTIONS = {
     "ranpac": "ridge regression on random features",
     "ranpac*": "RanPAC on Gaussian samples of the new classes, not calibrated",
     "c-ranpac": "RanPAC on Gaussian samples of the calibrated new classes",
+    "ulda": "one covariance for all classes, posterior means, no penalty for few samples",
 }
 
 

@@ -1,0 +1,212 @@
+"""UnbiasedLDA: one covariance for all classes, class means as well as five samples allow, no penalty for them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fiveshot.errors import InputError, unknown_name
+from fiveshot.heads.embedding import Embedding, make_embedding
+from fiveshot.heads.episodes import play_episodes
+from fiveshot.heads.head import FewShotHead
+from fiveshot.heads.memory import Memory
+from fiveshot.heads.offset import Choice, Played, choose
+from fiveshot.heads.pooled_scatter import PooledScatter, pooled_scatter
+from fiveshot.heads.tied_covariance import tied_covariance
+from fiveshot.heads.two_covariance import Prior, SpaceModel, space_model
+from fiveshot.statistics.labels import Label, Labels, python_labels
+
+Pooled = Literal["all", "base"]
+DEFAULT_PRIOR = Prior()
+SHOTS = 5  # of the classes that are played as new; the gap scales the result to other numbers
+
+
+@dataclass(frozen=True, eq=False)
+class TiedModel:
+    """One model per space, and the sums it was derived from."""
+
+    pooled: PooledScatter
+    spaces: tuple[SpaceModel, ...]
+
+
+class UnbiasedLDA(FewShotHead):
+    """Linear discriminant analysis for classes of five samples beside classes of hundreds.
+
+    >>> rng = np.random.default_rng(0)
+    >>> centres = np.eye(8)[:4]
+    >>> y = np.repeat([0, 1, 2, 3], 20)
+    >>> head = UnbiasedLDA().fit(centres[y] + 0.1 * rng.normal(size=(80, 8)), y)
+    >>> new = np.eye(8)[5] + 0.1 * rng.normal(size=(5, 8))
+    >>> head.partial_fit(new, [9] * 5).predict([np.eye(8)[5], np.eye(8)[2]]).tolist()
+    [9, 2]
+
+    The covariance is pooled over all classes, new ones too; the equations are in
+    :mod:`fiveshot.heads.two_covariance`.
+
+    Parameters: ``n_projections`` random ReLU features form a second space, whose scores count
+    ``projection_weight``; they are used where a base session of more samples than that gives their covariance.
+    ``prior`` regularises. ``offset`` is the share of the expected gap between old and new classes that is closed,
+    ``sharpness`` the factor of the scores in ``predict_proba``; ``"auto"`` chooses both by ``episodes`` played
+    inside the base classes, and takes stated defaults where there are fewer than ten. ``centre=False`` leaves
+    features uncentred, ``pooled="base"`` leaves new classes out of the covariance.
+    """
+
+    model_: TiedModel
+
+    def __init__(
+        self,
+        n_projections: int = 1000,
+        *,
+        projection_weight: float = 0.4,
+        prior: Prior | None = None,
+        offset: float | Literal["auto"] = "auto",
+        sharpness: float | Literal["auto"] = "auto",
+        centre: bool = True,
+        pooled: Pooled = "all",
+        episodes: int = 6,
+        random_state: int = 0,
+        device: str | torch.device | None = None,
+    ) -> None:
+        self.n_projections = n_projections
+        self.projection_weight = projection_weight
+        self.prior = prior
+        self.offset = offset
+        self.sharpness = sharpness
+        self.centre = centre
+        self.pooled = pooled
+        self.episodes = episodes
+        self.random_state = random_state
+        self.device = device
+
+    def embed(self, X: Tensor) -> Tensor:
+        """Return the vectors that statistics are taken of; see :class:`fiveshot.heads.embedding.Embedding`."""
+        if not hasattr(self, "_embedding"):
+            self._embedding = make_embedding(X.new_zeros(X.shape[1]), 0, seed=0)
+        return self._embedding(X.to(self._embedding.centre))
+
+    def settings(self) -> dict[str, Any]:
+        """Return the centre and what the episodes chose."""
+        embedding = self._embedding
+        width = embedding.projection.projection.shape[1] if embedding.projection is not None else 0
+        choice = asdict(self.choice_)
+        return {"centre": embedding.centre.tolist(), "n_projections": width, "seed": self._seed, "choice": choice}
+
+    @property
+    def choice_(self) -> Choice:
+        """Offset and sharpness in force: given, chosen on the base session, or the defaults."""
+        chosen: Choice = getattr(self, "_chosen", Choice())
+        offset = chosen.offset if self.offset == "auto" else float(self.offset)
+        sharpness = chosen.sharpness if self.sharpness == "auto" else float(self.sharpness)
+        return Choice(offset, sharpness, chosen.offset_spread, chosen.episodes)
+
+    def _begin(self, X: Tensor, y: Labels) -> None:
+        self._check_parameters()
+        centre = X.mean(dim=0) if self.centre else X.new_zeros(X.shape[1])
+        width = self.n_projections if len(X) - len(np.unique(y)) > self.n_projections else 0
+        self._embedding = make_embedding(centre, width, seed=self._seed)
+        self._chosen = Choice()
+        if self.offset == "auto" or self.sharpness == "auto":
+            self._chosen = choose(self._played(self._embedding(X), y))
+
+    def _apply_settings(self, settings: Mapping[str, Any]) -> None:
+        centre = torch.tensor(settings["centre"], dtype=torch.float32, device=self.device)
+        self._embedding = make_embedding(centre, int(settings["n_projections"]), seed=int(settings["seed"]))
+        self._chosen = Choice(**settings["choice"])
+
+    def _width(self, memory: Memory) -> int:
+        if not hasattr(self, "_embedding"):
+            self.embed(memory.statistics.means[:0])
+        return self._embedding.n_features
+
+    def _derive(self, memory: Memory, X: Tensor, y: Labels, previous: TiedModel | None) -> TiedModel:
+        self._check_parameters()
+        return self._model(memory, self._embedding, previous)
+
+    def _class_tokens(self) -> Mapping[Label, object]:
+        return dict.fromkeys(python_labels(self.classes_), self.model_)
+
+    def _class_scores(self, X: Tensor, labels: list[Label]) -> Tensor:
+        scores = self._combined(self.model_, self._embedding(X)) + self.choice_.offset * self._gaps(self.model_)
+        if len(labels) == len(self.classes_):
+            return scores
+        return scores[:, torch.as_tensor(np.searchsorted(self.classes_, labels), device=X.device)]
+
+    def _softmax_factor(self) -> float:
+        return self.choice_.sharpness * self._separation(self.model_)
+
+    def _extra_state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        return {"centre": self._embedding.centre}, {k: v for k, v in self.settings().items() if k != "centre"}
+
+    def _restore(self, memory: Memory, tensors: dict[str, Tensor], extra: dict[str, Any]) -> None:
+        self._embedding = make_embedding(tensors["centre"], int(extra["n_projections"]), seed=int(extra["seed"]))
+        self._chosen = Choice(**extra["choice"])
+        super()._restore(memory, {}, {})
+
+    @property
+    def _seed(self) -> int:
+        return int(self.random_state)
+
+    def _model(self, memory: Memory, embedding: Embedding, previous: TiedModel | None) -> TiedModel:
+        prior = self.prior or DEFAULT_PRIOR
+        pooled = pooled_scatter(memory, embedding.spaces, previous.pooled if previous else None)
+        statistics = memory.statistics
+        means, counts = statistics.means, statistics.counts.to(statistics.means)
+        anchor = (memory.base.means if len(memory.base) else means).mean(dim=0)
+        new = torch.as_tensor(np.isin(statistics.labels, memory.new.labels), device=means.device)
+        models = []
+        for part, base, added in zip(embedding.spaces, pooled.base.matrices, pooled.new.matrices, strict=True):
+            origin, own = anchor[part], means[:, part]
+            covariance = tied_covariance(
+                base,
+                pooled.base.dof,
+                added,
+                pooled.new.dof,
+                spread=float((own - origin).square().mean()),
+                shrinkage=prior.shrinkage,
+                pool_new=self.pooled == "all",
+            )
+            models.append(space_model(own, counts, covariance, new=new, origin=origin, prior=prior))
+        return TiedModel(pooled, tuple(models))
+
+    def _weights(self, model: TiedModel) -> Sequence[float]:
+        return (1.0,) if len(model.spaces) == 1 else (1 - self.projection_weight, self.projection_weight)
+
+    def _combined(self, model: TiedModel, embedded: Tensor) -> Tensor:
+        parts = zip(self._weights(model), model.spaces, self._embedding.spaces, strict=True)
+        return sum(
+            (w * space.scores(embedded[:, columns]) for w, space, columns in parts), start=embedded.new_zeros(())
+        )
+
+    def _gaps(self, model: TiedModel) -> Tensor:
+        parts = zip(self._weights(model), model.spaces, strict=True)
+        return sum((w * space.gaps for w, space in parts), start=model.spaces[0].gaps.new_zeros(()))
+
+    def _separation(self, model: TiedModel) -> float:
+        return sum(w * space.separation for w, space in zip(self._weights(model), model.spaces, strict=True))
+
+    def _played(self, embedded: Tensor, y: Labels) -> list[Played]:
+        found = []
+        for episode in play_episodes(embedded, y, shots=SHOTS, episodes=self.episodes, seed=self._seed):
+            model = self._model(episode.memory, self._embedding, None)
+            scores = self._combined(model, episode.X)
+            found.append(Played(scores, self._gaps(model), self._separation(model), episode.codes, episode.new))
+        return found
+
+    def _check_parameters(self) -> None:
+        if self.n_projections < 0:
+            raise InputError(f"n_projections must not be negative, got {self.n_projections}; 0 uses none")
+        if not 0 <= self.projection_weight <= 1:
+            raise InputError(f"projection_weight must lie in [0, 1], got {self.projection_weight}")
+        for name in ("offset", "sharpness"):
+            value = getattr(self, name)
+            if value != "auto" and not (isinstance(value, int | float) and value >= 0):
+                raise InputError(f"{name} must be 'auto' or a number of at least 0, got {value!r}")
+        if self.pooled not in get_args(Pooled):
+            raise unknown_name("choice of pooled classes", self.pooled, get_args(Pooled))
+        if not isinstance(self.random_state, int | np.integer):
+            raise InputError(f"random_state must be an integer, got {self.random_state!r}; for example 0")

@@ -1,0 +1,236 @@
+"""The default head against its equations spelled out in NumPy, and what must hold of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fiveshot.errors import InputError
+from fiveshot.heads import NCM, Prior, UnbiasedLDA, load_head, save_head
+from fiveshot.heads.episodes import play_episodes
+from fiveshot.heads.memory import Memory
+from fiveshot.heads.offset import DEFAULT_OFFSET, Choice
+from fiveshot.heads.tied_covariance import default_shrinkage, tied_covariance
+from fiveshot.heads.two_covariance import estimate_spectrum
+from fiveshot.statistics import NO_CLASSES, class_statistics
+
+D = 12
+
+
+def classes(
+    n_classes: int, shots: int, *, seed: int, first: int = 0, spread: float = 3.0
+) -> tuple[np.ndarray, ...]:
+    """Draw correlated classes; a class's centre depends on its number alone."""
+    mixing = np.random.default_rng(99).normal(size=(D, D))
+    rows, labels = [], []
+    for label in range(first, first + n_classes):
+        centre = spread * np.random.default_rng([label, 5]).normal(size=D)
+        noise = np.random.default_rng([label, seed, 6]).normal(size=(shots, D)) @ mixing
+        rows.append(5 + centre + noise)
+        labels += [label] * shots
+    return np.concatenate(rows), np.array(labels)
+
+
+def spelled_out(X: np.ndarray, y: np.ndarray, n_base: int, asked: np.ndarray, *, offset: float) -> np.ndarray:
+    """The equations of fiveshot.heads.two_covariance, class by class."""
+    prior = Prior()
+    Z = X / np.linalg.norm(X, axis=1, keepdims=True)
+    Q = asked / np.linalg.norm(asked, axis=1, keepdims=True)
+    labels = np.unique(y)
+    means = np.stack([Z[y == c].mean(axis=0) for c in labels])
+    counts = np.array([(y == c).sum() for c in labels])
+    new = np.arange(len(labels)) >= n_base
+    scatters = [(Z[y == c] - means[i]).T @ (Z[y == c] - means[i]) for i, c in enumerate(labels)]
+    dof = int((counts - 1).sum())
+    share = default_shrinkage(D, dof)
+    pooled = sum(scatters)
+    sigma = (1 - share) * pooled / dof + share * np.trace(pooled) / dof / D * np.eye(D)
+    inverse = np.linalg.inv(sigma)
+
+    def noise(members: np.ndarray) -> float:
+        own = sum(scatters[i] for i in np.flatnonzero(members))
+        q = np.trace(inverse @ own) / (counts[members] - 1).sum()
+        return q / (1 - (1 - share) * q / dof) / D
+
+    u = np.where(new, noise(new), noise(~new)) / counts
+    origin = means[~new].mean(axis=0)
+    L = np.linalg.cholesky(sigma)
+    white = np.linalg.solve(L, (means - origin).T).T
+    values, vectors = np.linalg.eigh(white.T @ white / len(labels))
+    b = np.clip(values - u.mean(), 0, None)
+    if len(labels) < D:  # the scatter of C class means has C directions, the others get the sphere's share alone
+        b[: D - len(labels)] = 0
+    sphere = b.sum() / D
+    b = (1 - prior.smoothing) * b + prior.smoothing * sphere
+    scores = []
+    for i in range(len(labels)):
+        K = vectors @ np.diag(prior.strength * b / (prior.strength * b + u[i])) @ vectors.T
+        B = vectors @ np.diag(b) @ vectors.T
+        guess = K @ white[i]
+        length = np.sqrt(guess @ guess - u[i] * np.trace(K @ K))
+        expected = np.trace(K @ B) / np.sqrt(np.trace(K @ K @ B))
+        best = np.sqrt(np.trace(B))
+        raw = np.linalg.solve(L, (Q - origin).T).T @ guess / length / best
+        scores.append(raw + offset * (1 - expected / best))
+    return np.stack(scores, axis=1)
+
+
+@pytest.mark.parametrize(("n_base", "n_new"), [(6, 3), (20, 4)])  # fewer classes than features, and more
+def test_scores_are_those_of_the_equations(n_base: int, n_new: int) -> None:
+    X, y = classes(n_base, 15, seed=0)
+    new_X, new_y = classes(n_new, 5, seed=1, first=n_base)
+    asked, _ = classes(n_base + n_new, 3, seed=2)
+    head = UnbiasedLDA(0, offset=0.6, sharpness=0.1, centre=False).fit(X, y).partial_fit(new_X, new_y)
+    expected = spelled_out(np.concatenate([X, new_X]), np.concatenate([y, new_y]), n_base, asked, offset=0.6)
+    np.testing.assert_allclose(head.class_scores(asked), expected, rtol=1e-8, atol=1e-10)
+
+
+def test_centring_is_a_shift_of_the_features() -> None:
+    X, y = classes(12, 10, seed=0)
+    asked, _ = classes(12, 2, seed=1)
+    centred = UnbiasedLDA(0, offset=0.5, sharpness=0.1).fit(X, y)
+    shifted = UnbiasedLDA(0, offset=0.5, sharpness=0.1, centre=False).fit(X - X.mean(axis=0), y)
+    np.testing.assert_allclose(
+        centred.class_scores(asked), shifted.class_scores(asked - X.mean(axis=0)), atol=1e-9
+    )
+
+
+def test_it_beats_the_nearest_mean_on_correlated_classes() -> None:
+    X, y = classes(20, 30, seed=0, spread=1.5)
+    new_X, new_y = classes(20, 5, seed=1, first=20, spread=1.5)
+    asked, truth = classes(40, 10, seed=2, spread=1.5)
+    ours, nearest = (
+        head.fit(X, y).partial_fit(new_X, new_y).predict(asked) == truth
+        for head in (UnbiasedLDA(), NCM("euclidean"))
+    )
+    new = truth >= 20
+    assert ours.mean() > nearest.mean() + 0.1
+    assert ours[new].mean() > nearest[new].mean() + 0.1
+
+
+@pytest.mark.parametrize("shots", [2, 5])
+def test_a_class_scores_on_its_own_samples_what_the_equations_expect(shots: int) -> None:
+    """m(n) / m(∞): without the subtracted noise, prototypes of few samples are too long and score too little."""
+    X, y = classes(60, 30, seed=0, spread=3.0)
+    new_X, new_y = classes(120, shots, seed=1, first=60, spread=3.0)
+    asked, truth = classes(180, 10, seed=2, spread=3.0)
+    of_new = truth >= 60
+    found = {}
+    for bias in (0.0, 1.0):
+        prior = Prior(bias=bias, strength=1.0, smoothing=0.0)
+        head = UnbiasedLDA(0, prior=prior, offset=0.0, sharpness=0.1).fit(X, y).partial_fit(new_X, new_y)
+        own = head.class_scores(asked)[np.arange(len(truth)), truth]
+        found[bias] = own[of_new].mean()
+        expected = 1 - float(head.model_.spaces[0].gaps[60:].mean())
+        assert own[~of_new].mean() == pytest.approx(1, abs=0.02)
+    assert found[1.0] == pytest.approx(expected, abs=0.03)
+    assert found[0.0] < found[1.0] - 0.04
+
+
+def test_noise_is_that_of_samples_which_did_not_make_the_covariance() -> None:
+    rng = np.random.default_rng(0)
+    d, n = 40, 120
+    mixing = rng.normal(size=(d, d))
+    samples, others = torch.from_numpy(rng.normal(size=(n, d)) @ mixing), rng.normal(size=(20_000, d)) @ mixing
+    nothing = torch.zeros(d, d, dtype=torch.float64)
+    made = tied_covariance(samples.T @ samples, n, nothing, 0, spread=1.0, shrinkage=0.1, pool_new=True)
+    white = np.linalg.solve(made.cholesky.numpy(), others.T)
+    inside = np.linalg.solve(made.cholesky.numpy(), samples.numpy().T)
+    assert float(made.noise) == pytest.approx((white**2).mean(), rel=0.06)
+    assert (inside**2).mean() < 0.85 * (white**2).mean(), "the optimistic estimate would be far off"
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(2, 30), st.floats(0.0, 0.2), st.integers(0, 5))
+def test_the_spectrum_is_that_of_the_class_means(n_classes: int, noise: float, seed: int) -> None:
+    white = torch.from_numpy(np.random.default_rng(seed).normal(size=(n_classes, 9)))
+    found = estimate_spectrum(
+        white, torch.full((n_classes,), noise, dtype=torch.float64), prior=Prior(smoothing=0.0)
+    )
+    identity = found.directions.T @ found.directions
+    np.testing.assert_allclose(identity.numpy(), np.eye(len(identity)), atol=1e-6)
+    values = np.linalg.eigvalsh((white.T @ white).numpy() / n_classes)[-len(found.variances) :]
+    np.testing.assert_allclose(np.sort(found.variances.numpy()), np.clip(values - noise, 0, None), atol=1e-9)
+
+
+def test_no_base_session_at_all() -> None:
+    X, y = classes(30, 5, seed=1, spread=1.5)
+    asked, truth = classes(30, 10, seed=2, spread=1.5)
+    head = UnbiasedLDA()
+    head.adopt(Memory(NO_CLASSES, class_statistics(head.embed(torch.from_numpy(X)), y)))
+    nearest = NCM("euclidean").fit(X, y)
+    assert head.choice_ == Choice()
+    assert (head.predict(asked) == truth).mean() > (nearest.predict(asked) == truth).mean()
+
+
+def test_adopting_statistics_is_learning_them() -> None:
+    X, y = classes(15, 12, seed=0)
+    new_X, new_y = classes(3, 5, seed=1, first=15)
+    asked, _ = classes(18, 2, seed=2)
+    learned = UnbiasedLDA(20).fit(X.astype(np.float32), y).partial_fit(new_X.astype(np.float32), new_y)
+    adopted = UnbiasedLDA(20).adopt(learned.memory_, learned.settings())
+    np.testing.assert_allclose(adopted.class_scores(asked), learned.class_scores(asked), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(adopted.predict_proba(asked), learned.predict_proba(asked), rtol=1e-3, atol=1e-5)
+
+
+def test_forgetting_a_new_class_leaves_no_trace_in_what_is_derived() -> None:
+    X, y = classes(15, 12, seed=0)
+    new_X, new_y = classes(4, 5, seed=1, first=15)
+    asked, _ = classes(19, 2, seed=2)
+    kept = new_y != 16
+    head = UnbiasedLDA(20).fit(X, y).partial_fit(new_X, new_y).forget(16)
+    never = UnbiasedLDA(20).fit(X, y).partial_fit(new_X[kept], new_y[kept])
+    np.testing.assert_allclose(head.class_scores(asked), never.class_scores(asked), rtol=1e-12, atol=1e-12)
+
+
+def test_files_keep_centre_and_choice(tmp_path: Path) -> None:
+    X, y = classes(15, 12, seed=0)
+    asked, _ = classes(15, 2, seed=2)
+    head = UnbiasedLDA(20, random_state=3).fit(X, y)
+    save_head(head, tmp_path / "head.safetensors")
+    again = load_head(tmp_path / "head.safetensors")
+    assert again.choice_ == head.choice_ != Choice()
+    np.testing.assert_array_equal(again.predict_proba(asked), head.predict_proba(asked))
+
+
+def test_episodes_use_held_out_samples_of_every_class() -> None:
+    X, y = classes(12, 14, seed=0)
+    found = list(play_episodes(torch.from_numpy(X), y, shots=5, episodes=3, seed=0))
+    assert len(found) == 3
+    for episode in found:
+        assert len(episode.memory.base) == len(episode.memory.new) == 6
+        assert set(episode.memory.new.counts.tolist()) == {5}
+        known = torch.cat([episode.memory.base.means, episode.memory.new.means])
+        assert len(np.unique(episode.codes)) == 12
+        assert len(episode.X) == 12 * 4
+        assert torch.isfinite(known).all()
+    again = list(play_episodes(torch.from_numpy(X), y, shots=5, episodes=3, seed=0))
+    assert all(torch.equal(one.X, other.X) for one, other in zip(found, again, strict=True))
+
+
+def test_too_few_classes_take_the_defaults() -> None:
+    X, y = classes(9, 14, seed=0)
+    assert UnbiasedLDA().fit(X, y).choice_.offset == DEFAULT_OFFSET
+    X, y = classes(10, 14, seed=0)
+    assert UnbiasedLDA().fit(X, y).choice_.episodes == 6
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"n_projections": -1}, "n_projections must not be negative"),
+        ({"projection_weight": 1.5}, "projection_weight must lie in"),
+        ({"offset": "best"}, "offset must be 'auto' or a number"),
+        ({"sharpness": -1.0}, "sharpness must be 'auto' or a number"),
+        ({"pooled": "new"}, "no choice of pooled classes 'new'"),
+        ({"random_state": None}, "random_state must be an integer"),
+    ],
+)
+def test_wrong_parameters_are_named(parameters: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        UnbiasedLDA(**parameters).fit(*classes(3, 4, seed=0))
