@@ -85,7 +85,7 @@ def test_scores_are_those_of_the_equations(n_base: int, n_new: int) -> None:
     X, y = classes(n_base, 15, seed=0)
     new_X, new_y = classes(n_new, 5, seed=1, first=n_base)
     asked, _ = classes(n_base + n_new, 3, seed=2)
-    head = UnbiasedLDA(0, offset=0.6, sharpness=0.1, centre=False).fit(X, y).partial_fit(new_X, new_y)
+    head = UnbiasedLDA(0, offset=0.6, sharpness=10.0, centre=False).fit(X, y).partial_fit(new_X, new_y)
     expected = spelled_out(np.concatenate([X, new_X]), np.concatenate([y, new_y]), n_base, asked, offset=0.6)
     np.testing.assert_allclose(head.class_scores(asked), expected, rtol=1e-8, atol=1e-10)
 
@@ -93,8 +93,8 @@ def test_scores_are_those_of_the_equations(n_base: int, n_new: int) -> None:
 def test_centring_is_a_shift_of_the_features() -> None:
     X, y = classes(12, 10, seed=0)
     asked, _ = classes(12, 2, seed=1)
-    centred = UnbiasedLDA(0, offset=0.5, sharpness=0.1).fit(X, y)
-    shifted = UnbiasedLDA(0, offset=0.5, sharpness=0.1, centre=False).fit(X - X.mean(axis=0), y)
+    centred = UnbiasedLDA(0, offset=0.5, sharpness=10.0).fit(X, y)
+    shifted = UnbiasedLDA(0, offset=0.5, sharpness=10.0, centre=False).fit(X - X.mean(axis=0), y)
     np.testing.assert_allclose(
         centred.class_scores(asked), shifted.class_scores(asked - X.mean(axis=0)), atol=1e-9
     )
@@ -123,7 +123,7 @@ def test_a_class_scores_on_its_own_samples_what_the_equations_expect(shots: int)
     found = {}
     for bias in (0.0, 1.0):
         prior = Prior(bias=bias, strength=1.0, smoothing=0.0)
-        head = UnbiasedLDA(0, prior=prior, offset=0.0, sharpness=0.1).fit(X, y).partial_fit(new_X, new_y)
+        head = UnbiasedLDA(0, prior=prior, offset=0.0, sharpness=10.0).fit(X, y).partial_fit(new_X, new_y)
         own = head.class_scores(asked)[np.arange(len(truth)), truth]
         found[bias] = own[of_new].mean()
         expected = 1 - float(head.model_.spaces[0].gaps[60:].mean())

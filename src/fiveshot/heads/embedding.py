@@ -24,8 +24,12 @@ class Embedding:
 
     def __call__(self, X: Tensor) -> Tensor:
         """Map features, (n, d) → (n, d + M)."""
+        return torch.cat(self.parts(X), dim=1)
+
+    def parts(self, X: Tensor) -> list[Tensor]:
+        """Map features space by space, (n, d) → (n, d) and (n, M)."""
         unit = normalize(X - self.centre, dim=1)
-        return unit if self.projection is None else torch.cat([unit, self.projection(unit)], dim=1)
+        return [unit] if self.projection is None else [unit, self.projection(unit)]
 
     @property
     def n_features(self) -> int:

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 DEFAULT_OFFSET = 0.6  # a little over half of the gap, which is the middle between old and new classes
-DEFAULT_SHARPNESS = 0.08
+DEFAULT_SHARPNESS = 12.0
 OFFSETS = np.arange(0, 1.55, 0.05)
-SHARPNESSES = np.geomspace(0.05, 2, 30)
+SHARPNESSES = np.geomspace(2, 80, 40)
 DEPTHS = (1 / 3, 1.0)  # shares of the new classes at which an episode is scored: sessions come one after the other
 
 
@@ -23,7 +23,6 @@ class Played:
 
     scores: Tensor  # (n, n_classes)
     gaps: Tensor  # (n_classes,)
-    separation: float
     codes: NDArray[np.intp]  # (n,)
     new: NDArray[np.bool_]  # (n_classes,)
 
@@ -42,7 +41,7 @@ def choose(played: Sequence[Played]) -> Choice:
     """Return the offset of the best mean of accuracy and A_HM, and the sharpness of the highest likelihood.
 
     Both are averaged over the episodes before the best is taken, the offset over neighbouring candidates too,
-    because single ones are noisy. It then goes half of the way from its default: the classes of an episode are
+    because single ones are noisy. Both then go half of the way from their defaults: the classes of an episode are
     base classes, which an adapted backbone tells apart better than those that will come.
     """
     if not played:
@@ -51,7 +50,7 @@ def choose(played: Sequence[Played]) -> Choice:
     offset = (DEFAULT_OFFSET + _peak(curves.mean(axis=0))) / 2
     single = np.array([_peak(curve) for curve in curves])
     likelihoods = np.stack([_likelihoods(episode, offset) for episode in played]).mean(axis=0)
-    sharpness = float(SHARPNESSES[int(likelihoods.argmax())])
+    sharpness = float(DEFAULT_SHARPNESS * SHARPNESSES[int(likelihoods.argmax())]) ** 0.5
     return Choice(offset, sharpness, float(single.std()), len(played))
 
 
@@ -84,7 +83,7 @@ def _depth_curve(episode: Played, depth: float) -> NDArray[np.float64]:
 
 
 def _likelihoods(episode: Played, offset: float) -> NDArray[np.float64]:
-    scores = (episode.scores + offset * episode.gaps) * episode.separation
+    scores = episode.scores + offset * episode.gaps
     codes = torch.as_tensor(episode.codes, device=scores.device)
     return np.array(
         [-float(torch.nn.functional.cross_entropy(scores * sharpness, codes)) for sharpness in SHARPNESSES]

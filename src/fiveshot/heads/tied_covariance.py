@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from scipy.linalg import lapack
 from torch import Tensor
+
+from fiveshot.errors import InputError
 
 LEAST_SHRINKAGE = 0.3
 
@@ -53,7 +56,7 @@ def tied_covariance(
     covariance = pooled * ((1 - share) / max(dof, 1))
     covariance.diagonal().add_(share * level)
     cholesky: Tensor = torch.linalg.cholesky(covariance)
-    precision = torch.cholesky_inverse(cholesky)
+    precision = _inverse(cholesky)
 
     def noise(scatter: Tensor, count: int) -> Tensor:
         # The samples that made Σ lie too well in it. Left out one by one (Sherman and Morrison) their squared
@@ -67,7 +70,19 @@ def tied_covariance(
     return TiedCovariance(cholesky, of_base, noise(new, new_dof) if new_dof else of_base)
 
 
+def _inverse(cholesky: Tensor) -> Tensor:
+    """Return Σ⁻¹ in its lower triangle; what is above the diagonal is undefined."""
+    if cholesky.device.type != "cpu":
+        return torch.cholesky_inverse(cholesky)
+    # LAPACK's own needs no copy. Transposed, our lower triangle is Fortran's upper one.
+    potri = lapack.spotri if cholesky.dtype == torch.float32 else lapack.dpotri
+    inverse, failed = potri(cholesky.numpy().T, lower=0)
+    if failed:
+        raise InputError(f"the covariance of all classes is singular (LAPACK says {failed}); give more shrinkage")
+    return torch.from_numpy(inverse.T)
+
+
 def _trace(precision: Tensor, scatter: Tensor) -> Tensor:
-    """Return tr(A S) of symmetric matrices, reading the lower triangle of S."""
+    """Return tr(A S) of symmetric matrices, reading their lower triangles."""
     product = (precision * scatter).tril_()
     return 2 * product.sum() - product.diagonal().sum()

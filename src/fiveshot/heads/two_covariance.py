@@ -54,7 +54,6 @@ class SpaceModel:
     origin: Tensor  # (d,)
     weights: Tensor  # (n_classes, d)
     gaps: Tensor  # (n_classes,): (m(∞) − m(n)) / m(∞)
-    separation: float  # tr B: the mean squared distance of a class from the origin, whitened
 
     def scores(self, X: Tensor) -> Tensor:
         """Return scores, (n, n_classes)."""
@@ -94,7 +93,7 @@ def space_model(
     expected = _expected_score(spectrum, keep, rest)
     best = max(spectrum.trace, 1e-30) ** 0.5
     weights = torch.linalg.solve_triangular(cholesky.T, (guess / (length * best)[:, None]).T, upper=True).T
-    return SpaceModel(origin, weights.contiguous(), 1 - expected / best, spectrum.trace)
+    return SpaceModel(origin, weights.contiguous(), 1 - expected / best)
 
 
 def estimate_spectrum(white: Tensor, noise: Tensor, *, prior: Prior) -> Spectrum:

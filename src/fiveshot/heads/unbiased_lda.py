@@ -23,6 +23,7 @@ from fiveshot.statistics.labels import Label, Labels, python_labels
 
 Pooled = Literal["all", "base"]
 DEFAULT_PRIOR = Prior()
+SCORED_AT_ONCE = 1024  # samples mapped at a time, which bounds the memory
 SHOTS = 5  # of the classes that are played as new; the gap scales the result to other numbers
 
 
@@ -131,13 +132,17 @@ class UnbiasedLDA(FewShotHead):
         return dict.fromkeys(python_labels(self.classes_), self.model_)
 
     def _class_scores(self, X: Tensor, labels: list[Label]) -> Tensor:
-        scores = self._combined(self.model_, self._embedding(X)) + self.choice_.offset * self._gaps(self.model_)
+        model, gaps = self.model_, self.choice_.offset * self._gaps(self.model_)
+        rows = [
+            self._combined(model, self._embedding.parts(part)) + gaps for part in torch.split(X, SCORED_AT_ONCE)
+        ]
+        scores = torch.cat(rows)
         if len(labels) == len(self.classes_):
             return scores
         return scores[:, torch.as_tensor(np.searchsorted(self.classes_, labels), device=X.device)]
 
     def _softmax_factor(self) -> float:
-        return self.choice_.sharpness * self._separation(self.model_)
+        return self.choice_.sharpness
 
     def _extra_state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         return {"centre": self._embedding.centre}, {k: v for k, v in self.settings().items() if k != "centre"}
@@ -176,25 +181,20 @@ class UnbiasedLDA(FewShotHead):
     def _weights(self, model: TiedModel) -> Sequence[float]:
         return (1.0,) if len(model.spaces) == 1 else (1 - self.projection_weight, self.projection_weight)
 
-    def _combined(self, model: TiedModel, embedded: Tensor) -> Tensor:
-        parts = zip(self._weights(model), model.spaces, self._embedding.spaces, strict=True)
-        return sum(
-            (w * space.scores(embedded[:, columns]) for w, space, columns in parts), start=embedded.new_zeros(())
-        )
+    def _combined(self, model: TiedModel, parts: Sequence[Tensor]) -> Tensor:
+        scored = zip(self._weights(model), model.spaces, parts, strict=True)
+        return sum((w * space.scores(part) for w, space, part in scored), start=parts[0].new_zeros(()))
 
     def _gaps(self, model: TiedModel) -> Tensor:
         parts = zip(self._weights(model), model.spaces, strict=True)
         return sum((w * space.gaps for w, space in parts), start=model.spaces[0].gaps.new_zeros(()))
 
-    def _separation(self, model: TiedModel) -> float:
-        return sum(w * space.separation for w, space in zip(self._weights(model), model.spaces, strict=True))
-
     def _played(self, embedded: Tensor, y: Labels) -> list[Played]:
         found = []
         for episode in play_episodes(embedded, y, shots=SHOTS, episodes=self.episodes, seed=self._seed):
             model = self._model(episode.memory, self._embedding, None)
-            scores = self._combined(model, episode.X)
-            found.append(Played(scores, self._gaps(model), self._separation(model), episode.codes, episode.new))
+            scores = self._combined(model, [episode.X[:, columns] for columns in self._embedding.spaces])
+            found.append(Played(scores, self._gaps(model), episode.codes, episode.new))
         return found
 
     def _check_parameters(self) -> None:
