@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
 
 from fiveshot.errors import InputError
 from fiveshot.heads import NCM, Prior, UnbiasedLDA, load_head, save_head
@@ -234,3 +235,23 @@ def test_too_few_classes_take_the_defaults() -> None:
 def test_wrong_parameters_are_named(parameters: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         UnbiasedLDA(**parameters).fit(*classes(3, 4, seed=0))
+
+
+@pytest.mark.parametrize("n_projections", [0, 20])
+def test_the_exported_module_scores_as_the_head_does(n_projections: int) -> None:
+    X, y = classes(12, 10, seed=0)
+    asked, _ = classes(14, 3, seed=1)
+    head = UnbiasedLDA(n_projections).fit(X, y).partial_fit(*classes(2, 5, seed=1, first=12))
+    scores, probabilities, familiarity = (part.numpy() for part in head.scorer()(torch.from_numpy(asked)))
+    np.testing.assert_allclose(scores, head.class_scores(asked), atol=1e-10)
+    np.testing.assert_allclose(probabilities, head.predict_proba(asked), atol=1e-10)
+    np.testing.assert_allclose(familiarity, head.familiarity(asked), atol=1e-10)
+
+
+def test_unknown_classes_are_less_familiar_than_known_ones() -> None:
+    X, y = classes(20, 20, seed=0)
+    head = UnbiasedLDA().fit(X, y).partial_fit(*classes(10, 5, seed=1, first=20))
+    known, _ = classes(30, 10, seed=2)
+    unknown, _ = classes(30, 10, seed=2, first=30)
+    values = np.concatenate([head.familiarity(known), head.familiarity(unknown)])
+    assert roc_auc_score(np.repeat([1, 0], len(known)), values) > 0.75

@@ -47,3 +47,18 @@ def fetch_dataset(
     typer.echo(f"{fetched.folder}: {len(found.train)} training and {len(found.test)} test images")
     for difference in found.differences:
         typer.echo(f"note: {difference}")
+
+
+@data.command("samples")
+def draw_samples(
+    folder: Annotated[Path, typer.Argument(help="A new folder.", show_default=False)],
+    seed: Annotated[int, typer.Option(help="Another seed draws other pictures.")] = 0,
+) -> None:
+    """Draw small pictures of five things, to try the other commands without photos at hand.
+
+    Example: fiveshot data samples samples
+    """
+    from fiveshot.recognizer.samples import draw_samples
+
+    for part, count in draw_samples(folder, seed=seed).items():
+        typer.echo(f"{folder / part}: {count} pictures")

@@ -8,12 +8,14 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from fiveshot.errors import InputError, unknown_name
 from fiveshot.heads.embedding import Embedding, make_embedding
 from fiveshot.heads.episodes import play_episodes
 from fiveshot.heads.head import FewShotHead
+from fiveshot.heads.linear_scorer import LinearScorer
 from fiveshot.heads.memory import Memory
 from fiveshot.heads.offset import Choice, Played, choose
 from fiveshot.heads.pooled_scatter import PooledScatter, pooled_scatter
@@ -24,6 +26,7 @@ from fiveshot.statistics.labels import Label, Labels, python_labels
 Pooled = Literal["all", "base"]
 DEFAULT_PRIOR = Prior()
 SCORED_AT_ONCE = 1024  # samples mapped at a time, which bounds the memory
+DOUBT = 0.2  # more finds more of the similar unknown classes, and fewer of the quite different ones
 SHOTS = 5  # of the classes that are played as new; the gap scales the result to other numbers
 
 
@@ -104,6 +107,31 @@ class UnbiasedLDA(FewShotHead):
         offset = chosen.offset if self.offset == "auto" else float(self.offset)
         sharpness = chosen.sharpness if self.sharpness == "auto" else float(self.sharpness)
         return Choice(offset, sharpness, chosen.offset_spread, chosen.episodes)
+
+    def familiarity(self, X: ArrayLike | Tensor) -> NDArray[Any]:
+        """Return the best score with the whole gap closed, less a part of the doubt which class it is.
+
+        A class then scores 1 on its own samples, however few it is known from. The doubt, −log p of the best
+        class, helps with unknown classes that resemble several known ones.
+        """
+        scores, gaps = self._scores(X), self._gaps(self.model_)
+        closed = (scores + (1 - self.choice_.offset) * gaps).amax(dim=1)
+        sure = torch.log_softmax(scores * self._softmax_factor(), dim=1).amax(dim=1)
+        values: NDArray[Any] = (closed + DOUBT * sure).cpu().numpy()
+        return values
+
+    def scorer(self) -> LinearScorer:
+        """Return scores, probabilities and familiarity as a module that can be exported."""
+        model, choice = self.model_, self.choice_
+        return LinearScorer(
+            self._embedding,
+            model.spaces,
+            self._weights(model),
+            gaps=self._gaps(model),
+            offset=choice.offset,
+            sharpness=choice.sharpness,
+            doubt=DOUBT,
+        )
 
     def _begin(self, X: Tensor, y: Labels) -> None:
         self._check_parameters()

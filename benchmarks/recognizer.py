@@ -1,0 +1,199 @@
+"""What the recogniser adds to its backbone, as ratios measured in one run.
+
+A model with 1,000 classes of five photos (synthetic 384-d features, stored as learned ones are) and the embedded
+ViT: learning a class from five photographs, recognising, opening, and memory and disk space for each class.
+
+    python benchmarks/recognizer.py               # all of it, printed as a table in Markdown
+    python benchmarks/recognizer.py --classes 200 --base 100
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+from fiveshot.features import Runner, load_runner
+from fiveshot.features.batch_stream import default_workers
+from fiveshot.recognizer import Recognizer
+from fiveshot.recognizer.backbone import backbone_record
+from fiveshot.recognizer.class_record import ClassRecord, PhotoRecord
+from fiveshot.recognizer.creation import create_model
+from fiveshot.recognizer.extraction import see_photos
+from fiveshot.recognizer.making import learn_base
+from fiveshot.recognizer.manifest import Manifest, Options
+from fiveshot.recognizer.photos import gather_photos, thumbnail
+from fiveshot.recognizer.snapshot import head_record, restored_head
+from fiveshot.statistics import summarize
+
+SHOTS, BASE_SHOTS, REPEATS = 5, 30, 9
+AT = "2026-01-01T00:00:00.000+00:00"
+
+
+def photographs(count: int, seed: int) -> list[bytes]:
+    """Return JPEGs of the size that cameras' previews have, all different."""
+    rng = np.random.default_rng(seed)
+    made = []
+    for _ in range(count):
+        coarse = Image.fromarray(rng.integers(0, 256, (12, 16, 3), np.uint8))
+        buffer = io.BytesIO()
+        coarse.resize((640, 480), Image.Resampling.BICUBIC).save(buffer, "JPEG", quality=90)
+        made.append(buffer.getvalue())
+    return made
+
+
+def features(number: int, count: int, centre: np.ndarray, spread: np.ndarray) -> torch.Tensor:
+    """Return features of a synthetic class around the backbone's own mean, with its own spread."""
+    rng = np.random.default_rng([7, number])
+    own = centre + 0.8 * spread * rng.normal(size=len(centre))
+    return torch.from_numpy((own + 0.6 * spread * rng.normal(size=(count, len(centre)))).astype(np.float32))
+
+
+def make_model(path: Path, runner: Runner, classes: int, base: int, head: str) -> None:
+    real = np.stack([one.feature for one in see_photos(runner, gather_photos(photographs(16, seed=1)))])
+    centre, spread = real.mean(axis=0), real.std(axis=0)
+    picture = thumbnail(Image.open(io.BytesIO(photographs(1, seed=2)[0])))
+    record, options = head_record(head), Options()
+    manifest = Manifest(backbone_record(runner), record, options=options)
+    given = {}
+    if base:
+        X = torch.cat([features(1_000_000 + number, BASE_SHOTS, centre, spread) for number in range(base)])
+        names = np.repeat([f"base {number:04d}" for number in range(base)], BASE_SHOTS).tolist()
+        learned = learn_base(X, names, head=record, options=options)
+        manifest = Manifest(backbone_record(runner), learned.head, options=options, rejection=learned.rejection)
+        given["base"] = learned.base
+
+    embedding = restored_head(manifest.head)
+
+    def records() -> list[ClassRecord]:
+        made = []
+        for number in range(classes):
+            X = features(number, SHOTS, centre, spread)
+            photos = tuple(
+                PhotoRecord(f"{number:060x}{i:04x}", X[i].numpy(), picture, None, AT) for i in range(SHOTS)
+            )
+            made.append(ClassRecord(f"class {number:04d}", summarize(embedding.embed(X)), photos, created=AT))
+        return made
+
+    create_model(path, manifest, classes=records(), **given)
+
+
+def best(action: Callable[[int], object], repeats: int = REPEATS) -> float:
+    """Return the shortest of several runs, in seconds: what the work costs when nothing disturbs it."""
+    times = []
+    for number in range(repeats):
+        began = time.perf_counter()
+        action(number)
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def forward_seconds(runner: Runner, photos: list[bytes]) -> float:
+    """Return the seconds of the network alone over preprocessed photos, spread over the cores as always."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from fiveshot.features.runner import one_thread
+
+    transform = runner.preprocessing.transform()
+    images = torch.stack([transform(photo.image()) for photo in gather_photos(photos)])
+    parts = torch.split(images, -(-len(images) // default_workers()))
+    with one_thread(), ThreadPoolExecutor(default_workers()) as pool:
+        return best(lambda _: list(pool.map(runner.features, parts)))
+
+
+def memory_of(path: Path, small: Path) -> int:
+    """Return the bytes that opening the model and recognising one row of features adds to a process."""
+    code = (
+        "import sys, numpy as np\n"
+        "from pathlib import Path\n"
+        "from fiveshot.recognizer import Recognizer\n"
+        "held = lambda: 4096 * int(Path('/proc/self/statm').read_text().split()[1])\n"
+        "def use(path):\n"
+        "    model = Recognizer.open(path, readonly=True)\n"
+        "    model.predict_features(np.ones((1, model.snapshot.contents.width)))\n"
+        "    return model\n"
+        "first = use(sys.argv[2])\n"
+        "before = held()\n"
+        "model = use(sys.argv[1])\n"
+        "print(held() - before)\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, str(path), str(small)], stdout=subprocess.PIPE, text=True, check=True
+    )
+    return int(run.stdout)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--classes", type=int, default=1000)
+    parser.add_argument("--base", type=int, default=0, help="base classes of 30 photos")
+    parser.add_argument("--head", default="default")
+    arguments = parser.parse_args()
+    runner = load_runner(device="cpu", precision="float32")
+    print(
+        f"{default_workers()} cores, {runner.runtime}; {arguments.classes} classes of {SHOTS} photos, "
+        f"{arguments.base} base classes, head {arguments.head}\n",
+        flush=True,
+    )
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        small, path = folder / "small", folder / "model"
+        make_model(small, runner, 10, arguments.base, arguments.head)
+        make_model(path, runner, arguments.classes, arguments.base, arguments.head)
+        report(path, small, runner, arguments.classes)
+
+
+def report(path: Path, small: Path, runner: Runner, classes: int) -> None:
+    photos = photographs(SHOTS, seed=3)
+    shots = [photographs(SHOTS, seed=10 + number) for number in range(REPEATS)]
+    size = sum(file.stat().st_size for file in path.iterdir())
+    opening = best(lambda _: Recognizer.open(path, readonly=True).close())
+    with Recognizer.open(path) as model:
+        model._runner = runner
+        began = time.perf_counter()
+        model.snapshot.head  # noqa: B018
+        deriving = time.perf_counter() - began
+        began = time.perf_counter()
+        model.snapshot.rejection  # noqa: B018
+        thresholds = time.perf_counter() - began
+        forward = forward_seconds(runner, photos)
+        looking = best(lambda _: see_photos(runner, gather_photos(photos), thumbnails=True))
+        X = np.stack([one.feature for one in see_photos(runner, gather_photos(photos))])
+        learning = best(lambda number: model.learn(f"new {number}", shots[number]))
+        storing = best(lambda number: model.learn_features(f"rows {number}", X + number))
+        predicting = best(lambda _: model.snapshot.predict_features(X))
+        adding = best(lambda number: model.learn_features("rows 0", X - number, add=True))
+        forgetting = best(lambda number: model.forget(f"rows {number}"))
+    rows = [
+        ("the backbone's forward pass over 5 photos", forward, ""),
+        ("... with decoding, cropping and thumbnails", looking, f"{looking / forward:.2f} x"),
+        ("learn a class from 5 photos", learning, f"{learning / forward:.2f} x (at most 1.20)"),
+        ("... head, report and storage alone", storing, f"{storing / forward:.3f} x (at most 0.20)"),
+        ("add 5 photos to a class, without the backbone", adding, f"{adding / forward:.3f} x"),
+        ("predict 5 photos, without the backbone", predicting, f"{predicting / forward:.3f} x (at most 0.05)"),
+        ("forget a class, to the last byte", forgetting, f"{forgetting / forward:.3f} x"),
+        ("open the model", opening, "(at most 1 s)"),
+        ("... and derive the head", opening + deriving, "(at most 1 s)"),
+        ("... thresholds of rejection", thresholds, ""),
+    ]
+    print("| what | ms | beside the forward pass |\n|---|---:|---|")
+    for what, seconds, ratio in rows:
+        print(f"| {what} | {1000 * seconds:.1f} | {ratio} |")
+    held = memory_of(path, small) / classes
+    print(
+        f"\non disk {size / classes / 1024:.1f} KiB a class, thumbnails included; "
+        f"in memory {held / 1024:.1f} KiB a class"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""How well unknown photos are told from known ones, and whether the stated false-rejection rate is kept.
+
+    python benchmarks/rejection.py
+
+On the embedded CUB-200 features, for each seed: the 100 base classes of cub200/big with all their photos (or no
+base at all), 50 of the other classes learned from five photos, the remaining 50 never learned. Thresholds are set
+on training photos; every figure is of test photos.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
+from torch import Tensor
+
+from fiveshot.benchmark import get_protocol
+from fiveshot.features import FeatureSet, embedded_features
+from fiveshot.heads import FewShotHead, make_head
+from fiveshot.heads.memory import Memory
+from fiveshot.recognizer.likeness import KnownPhotos
+from fiveshot.recognizer.rejection import Rejection, fit_rejection, rejection_from_shots
+from fiveshot.statistics import NO_CLASSES, class_statistics
+
+SHOTS = 5
+HEADINGS = (
+    "features", "start", "AUROC base", "AUROC 5-shot", "rejected: base", "rejected: 5-shot", "rejected: unknown"
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Split:
+    base: NDArray[np.int64]
+    new: NDArray[np.int64]
+    unknown: NDArray[np.int64]
+
+
+def split(seed: int) -> Split:
+    base = get_protocol("cub200/big").session_classes[0]
+    others = np.setdiff1d(np.arange(200), base)
+    drawn = np.random.default_rng(seed).permutation(others)
+    return Split(np.array(base), drawn[:50], drawn[50:])
+
+
+def rows(features: FeatureSet, classes: NDArray[np.int64]) -> tuple[Tensor, NDArray[np.str_]]:
+    chosen = np.flatnonzero(np.isin(features.train_y, classes))
+    return tensor(features.train_x[chosen]), names(features, features.train_y[chosen])
+
+
+def shots(features: FeatureSet, classes: NDArray[np.int64], seed: int) -> tuple[Tensor, NDArray[np.str_]]:
+    rng = np.random.default_rng([seed, 1])
+    chosen = np.concatenate([rng.permutation(np.flatnonzero(features.train_y == c))[:SHOTS] for c in classes])
+    return tensor(features.train_x[chosen]), names(features, features.train_y[chosen])
+
+
+def tensor(values: NDArray[np.floating]) -> Tensor:
+    return torch.from_numpy(np.asarray(values, dtype=np.float32))
+
+
+def names(features: FeatureSet, labels: NDArray[np.int64]) -> NDArray[np.str_]:
+    return np.array(features.class_names)[labels]
+
+
+def with_base(
+    features: FeatureSet, parts: Split, head_name: str, rate: float, seed: int
+) -> tuple[FewShotHead, Rejection]:
+    X, y = rows(features, parts.base)
+    head = make_head(head_name).fit(X, y)
+    rejection = fit_rejection(head, X, y, false_rejection=rate, seed=seed)
+    return head.partial_fit(*shots(features, parts.new, seed)), rejection
+
+
+def without_base(
+    features: FeatureSet, parts: Split, head_name: str, rate: float, seed: int
+) -> tuple[FewShotHead, Rejection]:
+    X, y = shots(features, parts.new, seed)
+    memory = Memory(NO_CLASSES, class_statistics(X, y))
+    head = make_head(head_name).adopt(memory)
+    photos = KnownPhotos(tuple(y.tolist()), tuple(map(str, range(len(y)))), X)
+    return head, rejection_from_shots(head, memory, photos, false_rejection=rate)
+
+
+def measure(features: FeatureSet, parts: Split, head: FewShotHead, rejection: Rejection) -> list[float]:
+    X, y = tensor(features.test_x), features.test_y
+    familiarity = head.familiarity(X)
+    counts = {label: summary.count for label, summary, _ in head.memory_}
+    thresholds = rejection.thresholds_of([counts[label] for label in head.predict(X)])
+    rejected = familiarity < thresholds
+    known = [np.isin(y, parts.base), np.isin(y, parts.new)]
+    known[0] &= len(head.memory_.base) > 0
+    unknown = np.isin(y, parts.unknown)
+    areas = [auroc(familiarity[part], familiarity[unknown]) for part in known]
+    return areas + [float(rejected[part].mean()) if part.any() else np.nan for part in (*known, unknown)]
+
+
+def auroc(known: NDArray[np.floating], unknown: NDArray[np.floating]) -> float:
+    if not len(known):
+        return float("nan")
+    truth = np.concatenate([np.ones(len(known)), np.zeros(len(unknown))])
+    return float(roc_auc_score(truth, np.concatenate([known, unknown])))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--head", default="default")
+    parser.add_argument("--rate", type=float, default=0.05)
+    parser.add_argument("--seeds", type=int, default=5)
+    options = parser.parse_args()
+    print("| " + " | ".join(HEADINGS) + " |")
+    print("|---|---|" + "---|" * (len(HEADINGS) - 2))
+    for pack in ("cub200", "cub200-160px-big"):
+        features = embedded_features(pack)
+        for start, make in (("100 base classes", with_base), ("no base", without_base)):
+            found = []
+            for seed in range(options.seeds):
+                parts = split(seed)
+                found.append(measure(features, parts, *make(features, parts, options.head, options.rate, seed)))
+            mean, spread = np.mean(found, axis=0), np.std(found, axis=0)
+            cells = [f"{m:.3f}" for m in mean[:2]]
+            cells += [f"{100 * m:.1f} ± {100 * s:.1f} %" for m, s in zip(mean[2:], spread[2:], strict=True)]
+            cells = ["" if "nan" in cell else cell for cell in cells]
+            print("| " + " | ".join([pack, start, *cells]) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""What a command about a model answers: sentences for people, or one JSON object of one shape for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from fiveshot.errors import FiveshotError
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object; see docs/recognizer.md.")]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The directory of the model.", show_default=False)]
+
+
+@dataclass
+class Answer:
+    """Collects what a command found: ``result`` goes to programs, what is said to people."""
+
+    command: str
+    model: str
+    as_json: bool
+    result: dict[str, Any] = field(default_factory=dict)
+    failed: bool = False
+
+    def say(self, text: str) -> None:
+        """Print a line for people."""
+        if not self.as_json:
+            typer.echo(printable(text))
+
+    def note(self, text: str) -> None:
+        """Print a remark on standard error, where it is in nobody's way."""
+        typer.echo(printable(f"note: {text}"), err=True)
+
+    def fail(self) -> None:
+        """End with status 1, although there is a result."""
+        self.failed = True
+
+
+@contextmanager
+def answering(command: str, model: Path, *, as_json: bool) -> Iterator[Answer]:
+    """Print the answer when the block ends; errors keep the shape, ``ok`` tells which it is."""
+    answer = Answer(command, str(model), as_json)
+    shape: dict[str, Any] = {"command": command, "model": str(model)}
+    try:
+        yield answer
+    except FiveshotError as error:
+        if not as_json:
+            raise
+        kind = next(base.__name__ for base in type(error).__mro__ if base.__name__ in _KINDS)
+        shape |= {"ok": False, "error": {"kind": kind, "message": str(error)}}
+        typer.echo(json.dumps(shape, indent=1))
+        raise typer.Exit(1) from error
+    if as_json:
+        typer.echo(json.dumps({**shape, "ok": not answer.failed, "result": answer.result}, indent=1))
+    if answer.failed:
+        raise typer.Exit(1)
+
+
+_KINDS = ("InputError", "StorageError", "FiveshotError")
+
+
+def printable(text: str) -> str:
+    """Return text that every terminal can take: odd bytes of file names are shown, control codes are not sent.
+
+    >>> printable("a\\x1b[31m\\udcff.jpg")
+    'a\\\\x1b[31m\\\\udcff.jpg'
+    """
+    return "".join(
+        character if character.isprintable() or character in "\n " else ascii(character)[1:-1]
+        for character in text
+    )
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """Return a share as people read it.
+
+    >>> percent(0.934), percent(None), percent(0.05, 0)
+    ('93.4 %', '-', '5 %')
+    """
+    return "-" if share is None else f"{100 * share:.{digits}f} %"
+
+
+def file_size(size: int) -> str:
+    """Return a number of bytes as people read it.
+
+    >>> file_size(1_234), file_size(62_120_000)
+    ('1.2 kB', '62.1 MB')
+    """
+    return f"{size / 1e3:.1f} kB" if size < 1e6 else f"{size / 1e6:.1f} MB"

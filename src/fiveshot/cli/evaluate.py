@@ -1,0 +1,65 @@
+"""``fiveshot evaluate``: how well a model recognises labelled photos."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fiveshot.cli.answer import AsJson, Model, answering, percent
+from fiveshot.cli.photo_arguments import Device, Runtime, Weights
+
+if TYPE_CHECKING:
+    from fiveshot.cli.answer import Answer
+    from fiveshot.recognizer.evaluation import Evaluation
+
+SHOWN = 10  # confusions and weak classes that are listed
+
+
+def evaluate(
+    model: Model,
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FOLDER",
+            help="Class folders with photos the model has not learned; unknown classes test the rejection.",
+            show_default=False,
+        ),
+    ],
+    device: Device = "auto",
+    runtime: Runtime = "auto",
+    weights: Weights = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure a model on a folder of class folders.
+
+    Example: fiveshot evaluate birds test-photos
+    """
+    from fiveshot.cli.extract import extraction_bar
+    from fiveshot.cli.photo_arguments import note_left_out, open_to_look, total
+    from fiveshot.recognizer.photos import class_folders
+
+    with answering("evaluate", model, as_json=as_json) as answer:
+        count = total(class_folders(folder))
+        note_left_out(answer, [str(folder)])
+        looking = open_to_look(model, photos=count, device=device, runtime=runtime, weights=weights, readonly=True)
+        with looking as recognizer, extraction_bar() as progress:
+            measured = recognizer.evaluate(folder, progress=progress)
+        answer.result = measured.as_dict()
+        _tell(answer, measured)
+
+
+def _tell(answer: Answer, measured: Evaluation) -> None:
+    answer.say(f"photos of known classes    {measured.photos:,}")
+    answer.say(f"accuracy                   {percent(measured.accuracy)}")
+    answer.say(f"  of those not rejected    {percent(measured.accepted_accuracy)}")
+    answer.say(f"called unknown             {percent(measured.false_rejection)}")
+    answer.say(f"calibration error          {percent(measured.calibration_error)}")
+    if measured.unknown_photos:
+        answer.say(f"photos of other classes    {measured.unknown_photos:,}")
+        answer.say(f"called unknown             {percent(measured.unknown_rejection)}")
+    if measured.unknown_auroc is not None:
+        answer.say(f"known from unknown, AUROC  {measured.unknown_auroc:.3f}")
+    for pair in measured.confusions[:SHOWN]:
+        answer.say(f"{pair.count:5} of {pair.name} taken for {pair.taken_for}")

@@ -1,0 +1,71 @@
+"""``fiveshot new``: a model in a new directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fiveshot.cli.answer import AsJson, Model, answering
+from fiveshot.cli.photo_arguments import Device, Runtime
+
+
+def new(
+    model: Model,
+    base: Annotated[
+        Path | None, typer.Option(help="A folder of class folders with many photos each; none unless given.")
+    ] = None,
+    backbone: Annotated[
+        str | None, typer.Option(help="Any timm name; the embedded ViT unless given. See 'fiveshot backbones'.")
+    ] = None,
+    weights: Annotated[Path | None, typer.Option(help="Local weights: .safetensors, .pth or .npz.")] = None,
+    head: Annotated[str, typer.Option(help="The classifier; see docs/heads.md.")] = "default",
+    adapter: Annotated[
+        str | None,
+        typer.Option(help="'tune': adapt the backbone to the base; or a file of 'fiveshot tune', or cub200-big."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    keep_photos: Annotated[
+        bool, typer.Option("--keep-photos", help="Keep the photos themselves, which adapting later needs.")
+    ] = False,
+    thumbnails: Annotated[
+        bool, typer.Option("--thumbnails/--no-thumbnails", help="Keep small copies without metadata.")
+    ] = True,
+    false_rejection: Annotated[
+        float, typer.Option(help="Share of photos of known classes that may be called unknown.")
+    ] = 0.05,
+    device: Device = "auto",
+    runtime: Runtime = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Make a model: with no base at all, or from a folder of base classes.
+
+    Example: fiveshot new birds
+    """
+    from fiveshot.cli.extract import extraction_bar
+    from fiveshot.recognizer import Recognizer
+
+    with answering("new", model, as_json=as_json) as answer, extraction_bar() as progress:
+        made = Recognizer.create(
+            model,
+            base=base,
+            backbone=backbone,
+            weights=weights,
+            head=head,
+            adapter=adapter,
+            seed=seed,
+            keep_photos=keep_photos,
+            thumbnails=thumbnails,
+            false_rejection=false_rejection,
+            device=device,
+            runtime="torch" if base is None and runtime == "auto" else runtime,
+            progress=progress,
+        )
+        with made:
+            info = made.show()
+        answer.result = info.as_dict()
+        known = f"{info.base_classes:,} base classes" if info.base_classes else "no classes yet"
+        answer.say(f"{model}: {known}, {info.backbone}")
+        if not info.base_classes:
+            answer.say(f"teach it one from five photos: fiveshot learn {model} NAME PHOTOS")

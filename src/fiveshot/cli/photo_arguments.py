@@ -1,0 +1,56 @@
+"""Photos on the command line, and the model that looks at them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from fiveshot.cli.answer import Answer
+    from fiveshot.recognizer import Recognizer
+    from fiveshot.recognizer.photos import Photo
+
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")]
+Runtime = Annotated[Literal["auto", "torch", "onnx"], typer.Option(help="What runs the network on a CPU.")]
+Weights = Annotated[
+    Path | None, typer.Option(help="Where the backbone's own weights are now, if the model was made from a file.")
+]
+
+FEW = 100  # photos for which making ONNX Runtime ready would take longer than it saves
+
+
+def open_to_look(
+    model: Path, *, photos: int, device: str, runtime: str, weights: Path | None, readonly: bool = False
+) -> Recognizer:
+    """Open a model that is about to look at so many photos."""
+    from fiveshot.recognizer import Recognizer
+
+    chosen = "torch" if runtime == "auto" and photos < FEW else runtime
+    return Recognizer.open(model, device=device, runtime=chosen, weights=weights, readonly=readonly)
+
+
+def gathered(answer: Answer, inputs: Sequence[str]) -> list[Photo]:
+    """Return the photos that files, folders, patterns or ``-`` stand for, noting files that are none."""
+    from fiveshot.recognizer.photos import gather_photos
+
+    photos = gather_photos(inputs)
+    note_left_out(answer, inputs)
+    return photos
+
+
+def note_left_out(answer: Answer, inputs: Sequence[str]) -> None:
+    """Say which files in folders were passed over: a photo in a format we do not read must not vanish."""
+    from fiveshot.recognizer.photos import left_out
+
+    others = left_out(inputs)
+    if others:
+        kinds = ", ".join(f"{suffix} ({count})" for suffix, count in sorted(others.items()))
+        answer.note(f"passed over {others.total()} files that are no photos by name: {kinds}")
+
+
+def total(classes: Mapping[str, Sequence[Photo]]) -> int:
+    """Return the number of photos in all classes."""
+    return sum(map(len, classes.values()))

@@ -1,0 +1,43 @@
+"""``fiveshot retune``: adapt a model's backbone to everything it has learned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fiveshot.cli.answer import AsJson, Model, answering
+from fiveshot.cli.photo_arguments import Device, Weights
+
+
+def retune(
+    model: Model,
+    base: Annotated[Path | None, typer.Option(help="The photos of the base classes, if there are any.")] = None,
+    recipe: Annotated[str, typer.Option(help="'ours', or 'paper' for the paper's own values.")] = "ours",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Replace a value of the recipe: key=value, any number of times."),
+    ] = None,
+    device: Device = "auto",
+    weights: Weights = None,
+    as_json: AsJson = False,
+) -> None:
+    """Adapt the backbone to all kept photos and switch over in one step; export the model first to go back.
+
+    It needs a model that keeps its photos: fiveshot new MODEL --keep-photos
+
+    Example: fiveshot retune birds
+    """
+    from fiveshot.cli.tune import progress_bar
+    from fiveshot.recognizer import Recognizer
+    from fiveshot.tuning import parse_setting
+
+    with answering("retune", model, as_json=as_json) as answer:
+        values = dict(map(parse_setting, settings or []))
+        opened = Recognizer.open(model, device=device, weights=weights)
+        with opened as recognizer, progress_bar(shown=not as_json) as tuning:
+            done = recognizer.tune(base=base, recipe=recipe, settings=values, tuning=tuning)
+            classes = len(recognizer.snapshot.classes)
+        answer.result = {"classes": classes, "epochs": done.best_epoch, "seconds": done.seconds}
+        answer.say(f"{model}: adapted to {classes:,} classes in {done.best_epoch} epochs, {done.seconds:.0f} s")

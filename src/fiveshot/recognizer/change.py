@@ -1,0 +1,146 @@
+"""One change of a model: a transaction, the files that go with it, and the state that follows."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fiveshot.errors import InputError, StorageError
+from fiveshot.features.runner import one_thread
+from fiveshot.recognizer.base_file import file_sha256, write_base
+from fiveshot.recognizer.contents import Contents, read_contents
+from fiveshot.recognizer.folder import ModelFolder
+from fiveshot.recognizer.history import ClassChange, record
+from fiveshot.recognizer.manifest import MANIFEST, Manifest
+from fiveshot.recognizer.snapshot import Snapshot, restored_head
+from fiveshot.statistics import ClassStatistics
+from fiveshot.statistics.class_statistics import unknown_class
+
+RETRIES = 3
+
+
+@dataclass(eq=False)
+class Change:
+    """A change in the making: what was there before, and what is to follow."""
+
+    folder: Path
+    connection: sqlite3.Connection
+    before: Contents
+    snapshot: Snapshot  # of the state before
+    at: str
+    base: ClassStatistics | None = None  # what the base file is to hold, where that changes
+    manifest: Manifest | None = None  # where more than the base file changes
+    erases: bool = False  # nothing of what was deleted may stay in any byte
+    done: list[ClassChange] = field(default_factory=list)
+    written: list[Path] = field(default_factory=list)  # new files, removed if the change fails
+
+    @property
+    def state(self) -> int:
+        """Number of the state that follows."""
+        return self.before.state + 1
+
+    @property
+    def base_file(self) -> ClassStatistics:
+        """The base file's classes as changed so far."""
+        return self.before.base_file if self.base is None else self.base
+
+    def require(self, name: str) -> None:
+        """Refuse a class that is not there."""
+        if name not in self.before:
+            raise unknown_class(name, self.before.memory.labels)
+
+    def require_free(self, name: str) -> None:
+        """Refuse a name that is taken."""
+        if name in self.before:
+            raise InputError(f"there is a class {name!r} already; choose another name, or forget that one first")
+
+    def record(self, action: str, *, undoable: bool = True, detail: Mapping[str, Any] | None = None) -> int:
+        """Append what was done to the history."""
+        return record(self.connection, action, self.done, at=self.at, undoable=undoable, detail=detail)
+
+
+class LiveModel:
+    """An open model: its folder and the snapshot in force, replaced as a whole by every change."""
+
+    def __init__(self, folder: ModelFolder) -> None:
+        self.folder = folder
+        contents = self._read(None)
+        self.snapshot = Snapshot.of(contents, restored_head(contents.manifest.head))
+
+    def refresh(self) -> Snapshot:
+        """Take up what other processes have changed since, and return the snapshot in force."""
+        with self.folder.lock:
+            contents = self._read(self.snapshot.contents)
+            if contents is not self.snapshot.contents:
+                self.snapshot = self.snapshot.next(contents)
+            return self.snapshot
+
+    @contextmanager
+    def change(self) -> Iterator[Change]:
+        """Make one change, all of it or nothing; it is on the disk when the block has ended."""
+        folder = self.folder
+        with folder.lock:
+            with folder.writing() as connection:
+                snapshot = self._current(self._seen(connection, self.snapshot.contents))
+                change = Change(folder.path, connection, snapshot.contents, snapshot, timestamp())
+                try:
+                    with one_thread():  # the matrices are small: several threads would wait for each other
+                        yield change
+                        self._follow(change)
+                        after = snapshot.next(read_contents(connection, folder.path, snapshot.contents))
+                except BaseException:
+                    for file in change.written:
+                        file.unlink(missing_ok=True)
+                    raise
+            self.snapshot = after
+            if folder.unsettled():
+                folder.settle()
+
+    def _current(self, contents: Contents) -> Snapshot:
+        return self.snapshot if contents.state == self.snapshot.state else self.snapshot.next(contents)
+
+    def _follow(self, change: Change) -> None:
+        """Write the base file and the notes that name it, in the order that a kill may interrupt anywhere."""
+        folder, before = self.folder, change.before.manifest
+        manifest = change.manifest or before
+        if change.base is not None:
+            base = write_base(folder.path, change.base)
+            if base.file and base.file != before.base.file:
+                change.written.append(folder.path / base.file)
+            manifest = manifest.with_base(base)
+        folder.set_meta("state", str(change.state))
+        if manifest != before:
+            folder.set_meta("manifest", manifest.to_toml())
+            folder.set_meta("manifest_before", file_sha256(folder.path / MANIFEST))
+            folder.set_meta("unsettled", "files")
+        if change.erases:
+            folder.set_meta("unsettled", "erase")
+
+    def _read(self, previous: Contents | None) -> Contents:
+        for _ in range(RETRIES):
+            try:
+                return self._read_once(previous)
+            except StorageError:
+                # A writer may have replaced the base file between our look at the database and at the folder.
+                with self.folder.reading():
+                    pass
+        return self._read_once(previous)
+
+    def _read_once(self, previous: Contents | None) -> Contents:
+        with self.folder.reading() as connection:
+            return self._seen(connection, previous)
+
+    def _seen(self, connection: sqlite3.Connection, previous: Contents | None) -> Contents:
+        if previous is not None and self.folder.meta("state") == str(previous.state):
+            return previous
+        return read_contents(connection, self.folder.path, previous)
+
+
+def timestamp() -> str:
+    """Return the present moment, in UTC, as the history notes it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,161 @@
+"""Verify a model: the database, the files beside it, every number, and what can be put right again."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from fiveshot.errors import FiveshotError
+from fiveshot.heads import FewShotHead
+from fiveshot.recognizer.base_file import file_sha256, read_base
+from fiveshot.recognizer.class_record import ClassRecord, digest, number_bytes, unpack
+from fiveshot.recognizer.consistency import same_statistics
+from fiveshot.recognizer.folder import (
+    TIMEOUT,
+    ModelFolder,
+    check_folder,
+    orphans,
+    read_manifest_file,
+    write_manifest_file,
+)
+from fiveshot.recognizer.manifest import MANIFEST, Manifest
+from fiveshot.recognizer.names import check_name
+from fiveshot.recognizer.rows import read_class
+from fiveshot.recognizer.schema import DATABASE, open_database
+from fiveshot.recognizer.snapshot import restored_head
+from fiveshot.statistics import ClassStatistics, summarize
+
+Severity = Literal["error", "note"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something that is not as it should be. An error must be repaired before the model can be trusted."""
+
+    severity: Severity
+    text: str
+    repaired: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return asdict(self)
+
+
+def check_model(path: str | os.PathLike[str], *, repair: bool = False) -> list[Finding]:
+    """Verify everything and return what is wrong; none: the model is sound.
+
+    ``repair`` writes ``model.toml`` anew from the database and removes files that a kill left behind; what is
+    lost in the database itself can only come back from a copy.
+    """
+    path = Path(path)
+    if not (path / DATABASE).is_file():
+        check_folder(path)
+    try:
+        connection = open_database(path / DATABASE, readonly=True, timeout=TIMEOUT)
+    except FiveshotError as error:
+        return [Finding("error", str(error))]
+    with closing(connection):
+        try:
+            findings = list(_database(connection))
+            if findings:
+                return findings
+            connection.execute("BEGIN")
+            text = dict(connection.execute("SELECT key, value FROM meta"))["manifest"]
+            manifest = Manifest.from_toml(text, where=f"the manifest in {path / DATABASE}")
+            findings += _files(path, manifest, text)
+            findings += _statistics(connection, path, manifest)
+            findings += _history(connection)
+        except (sqlite3.Error, FiveshotError, KeyError, ValueError, TypeError) as error:
+            return [Finding("error", f"{path / DATABASE} cannot be read ({error}); restore the model from a copy")]
+    return _repaired(path, text, manifest, findings) if repair else findings
+
+
+def _database(connection: sqlite3.Connection) -> Iterator[Finding]:
+    for (text,) in connection.execute("PRAGMA integrity_check"):
+        if text != "ok":
+            yield Finding("error", f"{DATABASE} is damaged: {text}; restore the model from a copy")
+    for table, row, parent, _ in connection.execute("PRAGMA foreign_key_check"):
+        yield Finding("error", f"{DATABASE}: row {row} of {table} belongs to no row of {parent}")
+
+
+def _files(path: Path, manifest: Manifest, text: str) -> Iterator[Finding]:
+    try:
+        if read_manifest_file(path) != text:
+            yield Finding(
+                "error", f"{MANIFEST} is not the one in force: a change was interrupted, or it was edited"
+            )
+    except FiveshotError as error:
+        yield Finding("error", str(error))
+    adapter = manifest.backbone.adapter
+    if adapter and not (path / adapter).is_file():
+        yield Finding("error", f"{adapter} is missing; restore it from a copy")
+    elif adapter and file_sha256(path / adapter) != manifest.backbone.adapter_sha256:
+        yield Finding("error", f"{adapter} is damaged (its SHA-256 differs); restore it from a copy")
+    weights = manifest.backbone.weights
+    if weights and not Path(weights).is_file():
+        yield Finding(
+            "note", f"the backbone's weights are no longer at {weights}; open the model with weights=FILE"
+        )
+    for file in orphans(path, manifest):
+        yield Finding("note", f"{file.name} belongs to an earlier state and was left behind by a kill")
+
+
+def _statistics(connection: sqlite3.Connection, path: Path, manifest: Manifest) -> Iterator[Finding]:
+    head = restored_head(manifest.head)
+    base: ClassStatistics | None = None
+    try:
+        base = read_base(path, manifest.base)
+    except FiveshotError as error:
+        yield Finding("error", str(error))
+    for number, name, of_base in connection.execute("SELECT id, name, base FROM classes ORDER BY id").fetchall():
+        try:
+            if check_name(name) != name:
+                raise ValueError("its name is not in normal form")
+            if base is not None and bool(of_base) != (name in base):
+                raise ValueError("it is marked as part of the base and is not, or the other way round")
+            _check_record(read_class(connection, number, manifest.backbone.width), connection, head)
+        except (FiveshotError, ValueError, TypeError) as error:
+            yield Finding("error", f"class {name!r}: {error}")
+
+
+def _check_record(record: ClassRecord, connection: sqlite3.Connection, head: FewShotHead) -> None:
+    summary = record.summary
+    if len(record.photos) != summary.count:
+        raise ValueError(f"{summary.count} photos are counted, {len(record.photos)} are stored")
+    checksums = dict(connection.execute("SELECT id, digest FROM photos WHERE class_id = ?", (record.id,)))
+    for photo in record.photos:
+        if digest(number_bytes(photo.feature), photo.thumbnail) != checksums[photo.id]:
+            raise ValueError(f"photo {photo.id} is damaged (its check sum differs)")
+    features = torch.from_numpy(np.stack([photo.feature for photo in record.photos]))
+    if not all(bool(torch.isfinite(values).all()) for values in (features, summary.mean, summary.factor)):
+        raise ValueError("it holds NaN or infinity")
+    if not same_statistics(summary, summarize(head.embed(features))):
+        raise ValueError("its statistics are not those of its photos")
+
+
+def _history(connection: sqlite3.Connection) -> Iterator[Finding]:
+    rows = connection.execute("SELECT seq, before FROM changes WHERE before IS NOT NULL")
+    for seq, before in rows:
+        try:
+            unpack(before)
+        except FiveshotError as error:
+            yield Finding("error", f"entry {seq} of the history cannot be undone: {error}")
+
+
+def _repaired(path: Path, text: str, manifest: Manifest, findings: list[Finding]) -> list[Finding]:
+    write_manifest_file(path, text)
+    with closing(ModelFolder(path)) as folder:
+        folder.settle()
+    left = orphans(path, manifest)
+    return [
+        Finding(one.severity, one.text, repaired=MANIFEST in one.text or ("left behind" in one.text and not left))
+        for one in findings
+    ]

@@ -1,0 +1,115 @@
+"""How well a model recognises labelled photos: right and wrong, known and unknown, sure and unsure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
+
+from fiveshot.metrics import expected_calibration_error
+from fiveshot.recognizer.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class ClassResult:
+    """The photos of one class: how many, how many recognised, how many called unknown."""
+
+    name: str
+    photos: int
+    right: int
+    rejected: int
+
+    @property
+    def accuracy(self) -> float:
+        """Share of the photos whose best candidate is the class."""
+        return self.right / self.photos
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """``count`` photos of one class whose best candidate was another."""
+
+    name: str
+    taken_for: str
+    count: int
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Figures on photos of known classes, and on those of classes the model does not know.
+
+    ``accuracy`` asks for the best candidate alone; ``accepted_accuracy`` counts only photos that were not called
+    unknown. None where there is nothing to measure on.
+    """
+
+    photos: int  # of known classes
+    unknown_photos: int  # of classes that the model does not know
+    accuracy: float | None
+    accepted_accuracy: float | None
+    false_rejection: float | None  # share of the known photos called unknown
+    unknown_rejection: float | None  # share of the unknown photos called unknown
+    unknown_auroc: float | None  # how well familiarity alone tells known from unknown
+    calibration_error: float | None
+    classes: tuple[ClassResult, ...]
+    confusions: tuple[Confusion, ...]  # the most frequent first
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        values = asdict(self)
+        values["classes"] = [{**asdict(one), "accuracy": one.accuracy} for one in self.classes]
+        return values
+
+
+def evaluate_features(snapshot: Snapshot, X: NDArray[np.float32], names: Sequence[str]) -> Evaluation:
+    """Measure a model on features and the names of their classes."""
+    predictions = snapshot.predict_features(X, top=1)
+    best = np.array([one.candidates[0][0] for one in predictions])
+    rejected = np.array([one.unknown for one in predictions])
+    familiarity = np.array([one.familiarity for one in predictions])
+    true = np.array(names)
+    known = np.isin(true, snapshot.classes)
+    right = best == true
+    accepted = known & ~rejected
+    both = known.any() and not known.all()
+    return Evaluation(
+        photos=int(known.sum()),
+        unknown_photos=int((~known).sum()),
+        accuracy=_share(right, known),
+        accepted_accuracy=_share(right, accepted),
+        false_rejection=_share(rejected, known),
+        unknown_rejection=_share(rejected, ~known),
+        unknown_auroc=float(roc_auc_score(known, familiarity)) if both else None,
+        calibration_error=_calibration_error(snapshot, X[known], true[known]) if known.any() else None,
+        classes=tuple(_class_results(true[known], right[known], rejected[known])),
+        confusions=tuple(_confusions(true[known & ~right], best[known & ~right])),
+    )
+
+
+def _share(of: NDArray[np.bool_], among: NDArray[np.bool_]) -> float | None:
+    return float(of[among].mean()) if among.any() else None
+
+
+def _calibration_error(snapshot: Snapshot, X: NDArray[np.float32], true: NDArray[np.str_]) -> float:
+    columns = np.searchsorted(snapshot.memory.labels, true)
+    return expected_calibration_error(snapshot.head.predict_proba(X), columns)
+
+
+def _class_results(
+    true: NDArray[np.str_], right: NDArray[np.bool_], rejected: NDArray[np.bool_]
+) -> list[ClassResult]:
+    results = []
+    for name in np.unique(true):
+        own = true == name
+        results.append(ClassResult(str(name), int(own.sum()), int(right[own].sum()), int(rejected[own].sum())))
+    return results
+
+
+def _confusions(true: NDArray[np.str_], best: NDArray[np.str_]) -> list[Confusion]:
+    pairs = Counter(zip(true.tolist(), best.tolist(), strict=True))
+    ordered = sorted(pairs.items(), key=lambda pair: (-pair[1], pair[0]))
+    return [Confusion(name, other, count) for (name, other), count in ordered]

@@ -1,0 +1,184 @@
+"""The directory of a model: its database, the files beside it, and the order in which they change."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+
+from fiveshot.errors import InputError, StorageError
+from fiveshot.recognizer.manifest import MANIFEST, Manifest
+from fiveshot.recognizer.schema import DATABASE, open_database, storage_error
+from fiveshot.storage import atomic_path
+
+TIMEOUT = 10.0  # seconds that a second writer waits for the first
+_OURS = re.compile(r"(base|adapter)-[0-9a-f]{16}\.safetensors|\.(base|adapter|model\.toml)[^/]*\.part")
+
+
+class ModelFolder:
+    """An open model directory. The database says what is in force; ``model.toml`` repeats it for people.
+
+    A change writes new files first, commits, and only then replaces ``model.toml`` and deletes old files; what
+    a kill in between leaves undone is finished by the next writer.
+    """
+
+    def __init__(self, path: Path, *, readonly: bool = False, timeout: float = TIMEOUT) -> None:
+        self.path = path
+        self.readonly = readonly
+        self.lock = threading.RLock()
+        check_folder(path)
+        manifest = read_manifest_file(path)
+        self.connection = open_database(path / DATABASE, readonly=readonly, timeout=timeout)
+        try:
+            with self.reading():
+                self._check_manifest(manifest)
+            if not readonly and self.unsettled():
+                self.settle()
+        except BaseException:
+            self.connection.close()
+            raise
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Give a view of one state: what is committed meanwhile is not seen."""
+        with self._transaction("BEGIN") as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """Give the one writer's transaction: all of it is stored, on the disk, when the block ends well."""
+        if self.readonly:
+            raise InputError(f"{self.path} was opened to read only; open it without readonly to change it")
+        with self._transaction("BEGIN IMMEDIATE") as connection:
+            yield connection
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+        with self.lock:
+            try:
+                self.connection.execute(begin)
+                try:
+                    yield self.connection
+                    self.connection.execute("COMMIT")
+                except BaseException:
+                    if self.connection.in_transaction:
+                        self.connection.execute("ROLLBACK")
+                    raise
+            except sqlite3.ProgrammingError as error:
+                raise InputError(f"the model {self.path} is closed; open it again") from error
+            except sqlite3.Error as error:
+                raise storage_error(self.path / DATABASE, error) from error
+
+    def meta(self, key: str) -> str | None:
+        """Return an entry of the database's own notes."""
+        row = self.connection.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def set_meta(self, key: str, value: str | None) -> None:
+        """Note something within a transaction; None takes it away."""
+        if value is None:
+            self.connection.execute("DELETE FROM meta WHERE key = ?", (key,))
+        else:
+            self.connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+
+    def unsettled(self) -> str | None:
+        """Return what has to follow the database: ``files``, or ``erase`` for free pages and the log too."""
+        with self.lock:
+            return self.meta("unsettled")
+
+    def settle(self) -> None:
+        """Let the files follow the database and, after forgetting, leave no free page and no log behind."""
+        with self.lock:
+            with self.writing():  # nobody else is between writing a file and naming it in the database
+                pending, text = self.meta("unsettled"), self.meta("manifest") or ""
+                write_manifest_file(self.path, text)
+                for orphan in orphans(self.path, Manifest.from_toml(text)):
+                    orphan.unlink(missing_ok=True)
+            try:
+                if pending == "erase":
+                    self.connection.execute("VACUUM")
+                    self.truncate_log()
+                with self.writing():
+                    if self.meta("manifest") == text:
+                        self.set_meta("unsettled", None)
+                        self.set_meta("manifest_before", None)
+                if pending == "erase":
+                    self.truncate_log()
+            except sqlite3.Error as error:
+                raise StorageError(
+                    f"the change to {self.path} is stored, but old data could not be erased yet ({error}); "
+                    "open the model again to have it done"
+                ) from error
+
+    def truncate_log(self) -> None:
+        """Move the log into the database and cut it to zero bytes; wait for readers that are in the way."""
+        deadline = time.monotonic() + TIMEOUT
+        while True:
+            busy, _, _ = self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            if not busy:
+                return
+            if time.monotonic() > deadline:
+                raise StorageError(
+                    f"the change to {self.path} is stored, but another process has been reading for more than "
+                    f"{TIMEOUT:.0f} s, so traces remain in the log; open the model again when it is done"
+                )
+            time.sleep(0.01)
+
+    def close(self) -> None:
+        """Close the database."""
+        with self.lock:
+            self.connection.close()
+
+    def _check_manifest(self, found: str) -> None:
+        for _ in range(3):
+            wanted = self.meta("manifest")
+            if found == wanted or sha256(found.encode()).hexdigest() == self.meta("manifest_before"):
+                return
+            found = read_manifest_file(self.path)  # a writer may just have replaced it
+        raise StorageError(
+            f"{self.path / MANIFEST} is not the one this model was made with; "
+            "restore it from a copy, or run: fiveshot check MODEL --repair"
+        )
+
+
+def check_folder(path: Path) -> None:
+    """Refuse what is not the directory of a model."""
+    if not path.exists():
+        raise StorageError(f"no such model: {path}; make one with: fiveshot new MODEL")
+    if not path.is_dir():
+        raise StorageError(
+            f"{path} is a file, and a model is a directory; "
+            "an exported one is taken in with: fiveshot import FILE MODEL"
+        )
+    if not (path / MANIFEST).is_file():
+        raise StorageError(f"{path} is no fiveshot model: it has no {MANIFEST}; make one with: fiveshot new MODEL")
+
+
+def read_manifest_file(path: Path) -> str:
+    """Return the text of ``model.toml``; a damaged or newer one is refused."""
+    file = path / MANIFEST
+    try:
+        text = file.read_bytes().decode()
+    except OSError as error:
+        raise StorageError(f"cannot read {file}: {error.strerror or error}") from error
+    except UnicodeDecodeError:
+        text = "\0"  # no TOML: refused below as any other damage
+    Manifest.from_toml(text, where=file)
+    return text
+
+
+def write_manifest_file(path: Path, text: str) -> None:
+    """Write ``model.toml``, whole or not at all."""
+    with atomic_path(path / MANIFEST) as temporary:
+        temporary.write_bytes(text.encode())
+
+
+def orphans(path: Path, manifest: Manifest) -> list[Path]:
+    """Return files of earlier states, and half-written ones, that a kill left behind."""
+    wanted = {manifest.base.file, manifest.backbone.adapter}
+    return sorted(file for file in path.iterdir() if _OURS.fullmatch(file.name) and file.name not in wanted)

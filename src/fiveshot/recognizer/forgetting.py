@@ -1,0 +1,129 @@
+"""Forget, rename and undo: changes of classes that are there, or were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fiveshot.errors import InputError, StorageError
+from fiveshot.recognizer.change import Change
+from fiveshot.recognizer.class_record import ClassRecord, pack, unpack
+from fiveshot.recognizer.history import ClassChange, HistoryEntry, changes_of, erase, last_to_undo, read_entry
+from fiveshot.recognizer.rows import delete_class, insert_class, read_class, rename_class, update_class
+from fiveshot.statistics import ClassStatistics, ClassSummary
+from fiveshot.statistics.labels import python_labels
+
+
+def forget_class(change: Change, name: str, *, keep_history: bool) -> None:
+    """Remove a class from the database and the base file; without history, from every byte of the folder."""
+    row = change.before.by_name.get(name)
+    if keep_history:
+        change.require(name)
+        _remove(change, name)
+        change.record("forget")
+        return
+    in_force = name in change.before
+    _remove(change, name)
+    erased = erase(change.connection, name, row.id if row else None)
+    if not in_force and not erased:
+        change.require(name)
+    change.done.clear()
+    change.erases = True
+    change.record("forget", undoable=False)
+
+
+def rename(change: Change, old: str, new: str) -> None:
+    """Give a class another name."""
+    change.require(old)
+    if new == old:
+        raise InputError(f"the class is called {old!r} already; give it another name")
+    change.require_free(new)
+    _rename(change, old, new)
+    change.record("rename")
+
+
+def undo_last(change: Change, *, past_forget: bool) -> HistoryEntry:
+    """Take back the last change that stands, and note that in the history."""
+    found = last_to_undo(change.connection, past_forget=past_forget)
+    if found is None:
+        raise InputError("there is nothing to undo: the history holds no change that stands")
+    seq, action, undoable = found
+    if not undoable:
+        reason = {
+            "forget": "the class was forgotten without history; what came before is undone with past_forget=True "
+            "(--past-forget)",
+            "tune": "the photos' features were made anew; go back to an exported copy of the model",
+        }
+        raise InputError(
+            f"the last change, {action}, cannot be undone: {reason.get(action, 'it left no history')}"
+        )
+    entry = read_entry(change.connection, seq)
+    for one in reversed(changes_of(change.connection, seq)):
+        _revert(change, one)
+    undo = change.record("undo", undoable=False, detail={"undid": seq, "action": action})
+    change.connection.execute("UPDATE history SET undone_by = ? WHERE seq = ?", (undo, seq))
+    return entry
+
+
+def _remove(change: Change, name: str) -> None:
+    row = change.before.by_name.get(name)
+    if row is not None:
+        record = read_class(change.connection, row.id, change.before.width)
+        change.done.append(ClassChange("removed", name, row.id, photos=len(record.photos), before=pack(record)))
+        delete_class(change.connection, row.id)
+    if name in change.base_file:
+        summary = change.base_file[name]
+        change.done.append(
+            ClassChange("removed", name, base=True, photos=summary.count, before=pack(ClassRecord(name, summary)))
+        )
+        change.base = change.base_file.drop([name])
+
+
+def _rename(change: Change, old: str, new: str) -> None:
+    row = change.before.by_name.get(old)
+    if row is not None:
+        rename_class(change.connection, row.id, new, state=change.state)
+        change.done.append(ClassChange("renamed", new, row.id, old_name=old))
+    if old in change.base_file:
+        change.base = _renamed(change.base_file, old, new)
+        change.done.append(ClassChange("renamed", new, base=True, old_name=old))
+
+
+def _revert(change: Change, done: ClassChange) -> None:
+    """Put one class back to the very bits it had before."""
+    record = unpack(done.before) if done.before is not None else None
+    if done.base:
+        change.base = _base_before(change.base_file, done, record)
+    elif done.class_id is None or (record is None and done.kind in ("grown", "removed")):
+        raise StorageError("an entry of the history is incomplete; run: fiveshot check MODEL")
+    elif done.kind == "added":
+        delete_class(change.connection, done.class_id)
+    elif done.kind == "renamed":
+        rename_class(change.connection, done.class_id, str(done.old_name), state=change.state)
+    elif done.kind == "removed" and record is not None:
+        insert_class(change.connection, record, state=change.state)
+    elif record is not None:
+        update_class(change.connection, done.class_id, record.summary, state=change.state)
+        change.connection.execute(
+            "DELETE FROM photos WHERE class_id = ? AND id >= ?", (done.class_id, done.first_photo)
+        )
+
+
+def _base_before(base: ClassStatistics, done: ClassChange, record: ClassRecord | None) -> ClassStatistics:
+    if record is not None:
+        return _arranged({**_summaries(base), record.name: record.summary})
+    return _renamed(base, done.name, str(done.old_name))
+
+
+def _renamed(base: ClassStatistics, old: str, new: str) -> ClassStatistics:
+    return _arranged({new if name == old else name: own for name, own in _summaries(base).items()})
+
+
+def _summaries(base: ClassStatistics) -> dict[Any, ClassSummary]:
+    return dict(zip(python_labels(base.labels), base.summaries, strict=True))
+
+
+def _arranged(summaries: dict[str, ClassSummary]) -> ClassStatistics:
+    labels = sorted(summaries)
+    return ClassStatistics(np.array(labels), tuple(summaries[label] for label in labels))

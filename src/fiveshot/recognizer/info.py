@@ -1,0 +1,90 @@
+"""What a model holds, for people: classes, sizes, how it was made."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fiveshot.recognizer.snapshot import Snapshot
+from fiveshot.statistics.labels import python_labels
+
+
+@dataclass(frozen=True)
+class ClassInfo:
+    """A class and where its photos are; ``kept`` of them are in the database with their features."""
+
+    name: str
+    photos: int
+    base: bool
+    kept: int = 0
+    created: str | None = None  # None: with the base
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """A model at a glance."""
+
+    path: str
+    state: int
+    classes: tuple[ClassInfo, ...]
+    backbone: str
+    adapter: bool
+    width: int
+    head: str
+    keep_photos: bool
+    thumbnails: bool
+    false_rejection: float
+    rejection: str  # on what the thresholds rest, or why there are none
+    bytes_on_disk: int
+    bytes_per_class: int  # of the statistics and features of a class learned after the base, on average
+    made_with: str
+    settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+    @property
+    def base_classes(self) -> int:
+        """Number of base classes."""
+        return sum(one.base for one in self.classes)
+
+    @property
+    def new_classes(self) -> int:
+        """Number of classes learned after the base."""
+        return len(self.classes) - self.base_classes
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {**asdict(self), "base_classes": self.base_classes, "new_classes": self.new_classes}
+
+
+def model_info(path: Path, snapshot: Snapshot, connection: sqlite3.Connection) -> ModelInfo:
+    """Describe a model in the state of the snapshot."""
+    contents, manifest = snapshot.contents, snapshot.manifest
+    created = dict(connection.execute("SELECT name, created FROM classes"))
+    statistics = contents.memory.statistics
+    classes = []
+    for label, summary in zip(python_labels(statistics.labels), statistics.summaries, strict=True):
+        name, row = str(label), contents.by_name.get(str(label))
+        kept = len(row.sha256s) if row is not None else 0
+        is_base = name in contents.base_file
+        classes.append(ClassInfo(name, summary.count, is_base, kept, None if is_base else created.get(name)))
+    own = [one for one in contents.classes.values() if not one.base]
+    taken = sum(one.summary.mean.nbytes + one.summary.factor.nbytes + one.features.nbytes for one in own)
+    return ModelInfo(
+        path=str(path),
+        state=snapshot.state,
+        classes=tuple(classes),
+        backbone=manifest.backbone.name,
+        adapter=bool(manifest.backbone.adapter),
+        width=manifest.backbone.width,
+        head=manifest.head.name,
+        keep_photos=manifest.options.keep_photos,
+        thumbnails=manifest.options.thumbnails,
+        false_rejection=manifest.options.false_rejection,
+        rejection=snapshot.rejection.note,
+        bytes_on_disk=sum(file.stat().st_size for file in path.iterdir() if file.is_file()),
+        bytes_per_class=taken // len(own) if own else 0,
+        made_with=manifest.made_with,
+        settings=manifest.head.settings,
+    )

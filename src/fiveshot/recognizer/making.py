@@ -1,0 +1,162 @@
+"""Begin a model: choose a backbone, and learn the base classes where there are any."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fiveshot.backbones import DEFAULT
+from fiveshot.backbones.embedded_adapters import adapter_path
+from fiveshot.data import ImageDataset, ImageSplit
+from fiveshot.errors import InputError
+from fiveshot.features import FeatureSet, Runner, load_features, load_runner, run_extraction
+from fiveshot.heads import make_head
+from fiveshot.heads.memory import Memory
+from fiveshot.recognizer.backbone import backbone_record
+from fiveshot.recognizer.creation import create_model, free_folder
+from fiveshot.recognizer.manifest import HeadRecord, Manifest, Options
+from fiveshot.recognizer.names import check_name
+from fiveshot.recognizer.photos import class_folders
+from fiveshot.recognizer.rejection import fit_rejection
+from fiveshot.recognizer.snapshot import head_record
+from fiveshot.recognizer.threshold import check_rate
+from fiveshot.statistics import NO_CLASSES, ClassStatistics, class_statistics
+from fiveshot.tuning import TuneResult, get_recipe, tune
+from fiveshot.tuning.result import OnProgress
+
+FilePath = str | os.PathLike[str]
+Progress = Callable[[int, int], None]
+NO_IMAGES = ImageSplit((), np.zeros(0, np.int64))
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """What the base session gives: statistics, the head's choices and the thresholds of rejection."""
+
+    base: ClassStatistics
+    head: HeadRecord
+    rejection: dict[str, Any]
+
+
+def make_model(
+    path: FilePath,
+    *,
+    base: FilePath | FeatureSet | None,
+    backbone: str | None,
+    weights: FilePath | None,
+    head: str,
+    adapter: FilePath | None,
+    options: Options,
+    device: str,
+    runtime: str,
+    progress: Progress | None,
+) -> Runner:
+    """Write a new model and return the backbone it works with."""
+    check_rate(options.false_rejection)
+    require_statistics_head(head)  # before anything is computed
+    free_folder(path)
+    with ExitStack() as held:
+        if isinstance(base, str | os.PathLike) and Path(base).suffix in (".safetensors", ".npz"):
+            base = load_features(base)
+        images = None if base is None or isinstance(base, FeatureSet) else base_images(base)
+        if adapter == "tune":
+            if images is None:
+                raise InputError("adapter='tune' adapts the backbone to the base classes; give base=DIR with it")
+            folder = held.enter_context(tempfile.TemporaryDirectory())
+            fresh = load_runner(backbone or DEFAULT, weights=weights, device=device, precision="float32")
+            adapter = Path(folder) / "adapter.safetensors"
+            tune_adapter(fresh, images.train, adapter, seed=options.seed)
+        runner = load_runner(
+            backbone or DEFAULT,
+            weights=weights,
+            adapter=adapter,
+            device=device,
+            runtime=runtime,
+            precision="float32",
+        )
+        record = head_record(head)
+        learned = Learned(NO_CLASSES, record, {})
+        if isinstance(base, FeatureSet):
+            learned = learn_base(*features_of(base, runner), head=record, options=options)
+        elif images is not None:
+            learned = learn_base(*extracted(images, runner, progress), head=record, options=options)
+        manifest = Manifest(
+            backbone_record(runner, weights=weights), learned.head, options=options, rejection=learned.rejection
+        )
+        create_model(path, manifest, base=learned.base, adapter=None if adapter is None else adapter_path(adapter))
+    return runner
+
+
+def require_statistics_head(name: str) -> None:
+    """Refuse a head that needs samples: a model keeps statistics, and derives its head from them alone."""
+    head = make_head(name)
+    two = class_statistics(head.embed(torch.eye(4)), ["a", "a", "b", "b"])
+    head.adopt(Memory(NO_CLASSES, two))
+
+
+def base_images(folder: FilePath) -> ImageDataset:
+    """Open a folder of class folders as base classes; there must be two at least."""
+    classes = class_folders(folder)
+    if len(classes) < 2:
+        raise InputError(
+            f"{folder} holds one class, {next(iter(classes))!r}; a base has two or more: "
+            "begin without one, and learn this class"
+        )
+    labels = np.repeat(np.arange(len(classes)), [len(photos) for photos in classes.values()])
+    images = tuple(photo for photos in classes.values() for photo in photos)
+    return ImageDataset(Path(folder).name, tuple(classes), ImageSplit(images, labels), NO_IMAGES)
+
+
+def tune_adapter(
+    fresh: Runner,
+    images: ImageSplit,
+    out: Path,
+    *,
+    seed: int,
+    recipe: str = "ours",
+    settings: Mapping[str, Any] | None = None,
+    progress: OnProgress | None = None,
+) -> TuneResult:
+    """Adapt a backbone without adapters to all of these images, and write the adapters to a file."""
+    chosen = get_recipe(recipe).replace(**{"seed": seed, **(settings or {})})
+    return tune(fresh.backbone, images, recipe=chosen, out=out, held_out=0.0, progress=progress)
+
+
+def extracted(images: ImageDataset, runner: Runner, progress: Progress | None) -> tuple[Tensor, list[str]]:
+    """Return the features of all images and their class names."""
+    features = run_extraction(images, runner, dtype="float32", progress=progress).features
+    names = [images.class_names[label] for label in features.train_y]
+    return torch.from_numpy(np.array(features.train_x, dtype=np.float32)), names
+
+
+def features_of(base: FeatureSet, runner: Runner) -> tuple[Tensor, list[str]]:
+    """Return the training features of a set, after checking that this backbone made them."""
+    made, own = base.provenance, runner.identity()
+    found = {"weights_hash": made.weights_hash, "adapter_hash": made.adapter}
+    wanted = {key: own[key] for key in found}
+    for key in own["preprocessing"].keys() & made.preprocessing.keys():
+        found[key], wanted[key] = made.preprocessing[key], own["preprocessing"][key]
+    for key, value in wanted.items():
+        if found[key] != value:
+            raise InputError(
+                f"these features are of another backbone: their {key} is {found[key]!r}, not {value!r}; "
+                "extract them with the backbone and the adapter of the model"
+            )
+    names = [check_name(str(base.class_names[label])) for label in base.train_y]
+    return torch.from_numpy(np.array(base.train_x, dtype=np.float32)), names
+
+
+def learn_base(X: Tensor, y: list[str], *, head: HeadRecord, options: Options) -> Learned:
+    """Fit the head on the base session; keep what it chose, and set the thresholds of rejection."""
+    fitted = make_head(head.name).fit(X, y)
+    rejection = fit_rejection(fitted, X, y, false_rejection=options.false_rejection, seed=options.seed)
+    return Learned(fitted.memory_.base, replace(head, settings=fitted.settings()), rejection.as_dict())

@@ -1,0 +1,125 @@
+"""Join classes that were learned on different machines from the same base."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fiveshot.errors import InputError
+from fiveshot.recognizer.change import Change
+from fiveshot.recognizer.class_record import ClassRecord, kept_photos
+from fiveshot.recognizer.contents import Contents, StoredClass, read_contents, same_bits
+from fiveshot.recognizer.folder import ModelFolder
+from fiveshot.recognizer.history import ClassChange
+from fiveshot.recognizer.manifest import Manifest
+from fiveshot.recognizer.rows import insert_class, read_class
+
+
+@dataclass(frozen=True)
+class MergeReport:
+    """What came from the other model; ``same`` are classes that both had, equal to the bit."""
+
+    added: tuple[str, ...]
+    same: tuple[str, ...]
+    photos: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, eq=False)
+class OtherModel:
+    """Another model in one state, with a connection to read its classes."""
+
+    path: Path
+    contents: Contents
+    connection: sqlite3.Connection
+
+    def record(self, number: int) -> ClassRecord:
+        """Return one of its classes with all photos."""
+        return read_class(self.connection, number, self.contents.width)
+
+
+@contextmanager
+def other_model(path: Path) -> Iterator[OtherModel]:
+    """Open another model to read from it; it stays in one state meanwhile."""
+    with closing(ModelFolder(path, readonly=True)) as folder, folder.reading() as connection:
+        yield OtherModel(path, read_contents(connection, path, None), connection)
+
+
+def merge_classes(change: Change, other: OtherModel) -> MergeReport:
+    """Take over the classes of another model, with the very statistics they have there, or refuse and say why."""
+    before = change.before
+    _refuse_other_origin(before.manifest, other)
+    rows = sorted(other.contents.classes.values(), key=lambda row: row.name)
+    same = [row for row in rows if row.name in before.by_name and _equal(before.by_name[row.name], row)]
+    names = {row.name for row in same}
+    fresh = [row for row in rows if row.name not in names]
+    _refuse_conflicts(before, fresh, other.path)
+    photos = 0
+    for row in fresh:
+        theirs = other.record(row.id)
+        photos_here = kept_photos(theirs.photos, before.manifest.options)
+        record = replace(theirs, id=None, photos=tuple(replace(photo, id=None) for photo in photos_here))
+        number = insert_class(change.connection, record, state=change.state).id
+        change.done.append(ClassChange("added", record.name, number, photos=len(record.photos)))
+        photos += len(record.photos)
+    if fresh:
+        change.record("merge")
+    return MergeReport(tuple(row.name for row in fresh), tuple(row.name for row in same), photos)
+
+
+def _refuse_other_origin(ours: Manifest, other: OtherModel) -> None:
+    theirs = other.contents.manifest
+    if ours.backbone.fingerprint != theirs.backbone.fingerprint:
+        raise InputError(
+            f"cannot merge {other.path}: its features are made by another backbone or adapter "
+            f"({theirs.backbone.name}, fingerprint {theirs.backbone.fingerprint[:12]}; here {ours.backbone.name}, "
+            f"{ours.backbone.fingerprint[:12]}); learn its photos here instead"
+        )
+    if ours.base.origin != theirs.base.origin:
+        here, there = (_base_in_words(one) for one in (ours, theirs))
+        raise InputError(
+            f"cannot merge {other.path}: it began with {there}, and the model here with {here}; "
+            "only models that began with the same base can be merged"
+        )
+    if ours.head != theirs.head:
+        raise InputError(
+            f"cannot merge {other.path}: its head {theirs.head.name!r} keeps other statistics than the one here, "
+            f"{ours.head.name!r} (kind, parameters or settings differ); learn its photos here instead"
+        )
+
+
+def _refuse_conflicts(before: Contents, rows: list[StoredClass], path: Path) -> None:
+    taken = [row.name for row in rows if row.name in before and (not row.base or row.name in before.by_name)]
+    lost = [row.name for row in rows if row.base and row.name not in before.base_file]
+    if lost:
+        raise InputError(
+            f"cannot merge {path}: photos were added there to the base class {lost[0]!r}, "
+            "which was forgotten or renamed here; undo that in one of the two models"
+        )
+    if taken:
+        shown = ", ".join(repr(name) for name in taken[:5]) + (", ..." if len(taken) > 5 else "")
+        raise InputError(
+            f"cannot merge {path}: {len(taken)} of its classes have names that are taken here by classes with "
+            f"other photos: {shown}; rename them in one of the two models, or forget them in one"
+        )
+
+
+def _base_in_words(manifest: Manifest) -> str:
+    base = manifest.base
+    return f"another base ({base.classes} classes, {base.origin[:12]})" if base.origin else "no base"
+
+
+def _equal(ours: StoredClass, theirs: StoredClass) -> bool:
+    return (
+        ours.base == theirs.base
+        and ours.sha256s == theirs.sha256s
+        and same_bits(ours.summary, theirs.summary)
+        and ours.features.equal(theirs.features)
+    )

@@ -1,0 +1,105 @@
+"""One photo: a name to speak of it, its bytes, the picture, and a small copy."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from fiveshot.data import MAX_PIXELS, ImageError, ImageSource, decode
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+MAX_BYTES = 512 * 1024 * 1024  # of one file: far above any photograph
+THUMBNAIL = 128  # pixels of the longer side
+_QUALITY = 80
+_AS_THEY_ARE = ("L", "RGB", "RGBA", "I", "F", "I;16")  # modes that TIFF keeps and `decode` understands
+
+
+@dataclass(frozen=True)
+class BytesSource:
+    """An encoded image in memory."""
+
+    data: bytes
+    name: str
+
+    def read(self) -> bytes:
+        """Return the bytes as they were given."""
+        return self.data
+
+
+@dataclass(frozen=True, eq=False)
+class Photo:
+    """A photo that is read when it is needed; an error names it.
+
+    >>> photo = Photo(BytesSource(b"P5 1 1 255 \\x00", "black.pgm"))
+    >>> photo.name, photo.image().size, photo.sha256[:8]
+    ('black.pgm', (1, 1), '3d779f20')
+    """
+
+    source: ImageSource
+
+    @property
+    def name(self) -> str:
+        """What the photo is called in reports and errors: the path as it was given, where there is one."""
+        return self.source.name
+
+    def read(self) -> bytes:
+        """Return the encoded bytes."""
+        return self.source.read()
+
+    @cached_property
+    def sha256(self) -> str:
+        """Digest of the encoded bytes, which tells the same file under another name."""
+        return hashlib.sha256(self.read()).hexdigest()
+
+    def image(self) -> Image:
+        """Return the picture in RGB, upright; what is no photo is refused by name."""
+        return decode(self.source)
+
+    def loaded(self) -> Photo:
+        """Return the photo with its bytes in memory, so that digest and picture come from one reading."""
+        return replace(self, source=BytesSource(self.read(), self.name))
+
+
+def thumbnail(image: Image, size: int = THUMBNAIL) -> bytes:
+    """Return a small JPEG of the picture: upright, encoded anew, with none of the original's metadata.
+
+    >>> import PIL.Image
+    >>> PIL.Image.open(io.BytesIO(thumbnail(PIL.Image.new("RGB", (500, 250))))).size
+    (128, 64)
+    """
+    from PIL import Image, ImageOps
+
+    small = ImageOps.exif_transpose(image).convert("RGB")
+    small.thumbnail((size, size), Image.Resampling.LANCZOS)
+    clean = Image.frombytes("RGB", small.size, small.tobytes())  # pixels alone: no EXIF, no place, no profile
+    buffer = io.BytesIO()
+    clean.save(buffer, "JPEG", quality=_QUALITY, optimize=True)
+    return buffer.getvalue()
+
+
+def picture_source(image: Any, name: str) -> BytesSource:
+    """Return a PIL image as an encoded one without loss, upright and without its metadata."""
+    from PIL import Image, ImageOps
+
+    if 0 in image.size:
+        raise ImageError(name, f"the picture is empty: {image.width} x {image.height} pixels")
+    if image.width * image.height > MAX_PIXELS:
+        raise ImageError(name, f"too large: {image.width} x {image.height}, the limit is {MAX_PIXELS:,} pixels")
+    try:
+        upright = ImageOps.exif_transpose(image)
+        transparent = "A" in upright.mode or "a" in upright.mode or "transparency" in upright.info
+        if transparent:
+            upright = upright.convert("RGBA")
+        elif upright.mode not in _AS_THEY_ARE:
+            upright = upright.convert("RGB")
+        clean = Image.frombytes(upright.mode, upright.size, upright.tobytes())
+    except Exception as error:  # an image opened lazily finds out here that its file is damaged
+        raise ImageError(name, f"damaged or truncated ({error})") from error
+    buffer = io.BytesIO()
+    clean.save(buffer, "TIFF")
+    return BytesSource(buffer.getvalue(), name)

@@ -1,0 +1,192 @@
+"""Photos as people have them: files, folders, archives, patterns, bytes, open files, pictures in memory."""
+
+from __future__ import annotations
+
+import glob
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
+
+from fiveshot.data import ImageError
+from fiveshot.data.archives import is_archive
+from fiveshot.data.folder import IMAGE_SUFFIXES, is_image
+from fiveshot.data.source import FileSource, StoredSource
+from fiveshot.data.tree import SPLITS, open_tree
+from fiveshot.errors import InputError
+from fiveshot.recognizer.names import check_name
+from fiveshot.recognizer.photo import MAX_BYTES, THUMBNAIL, BytesSource, Photo, picture_source, thumbnail
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+__all__ = ["MAX_BYTES", "THUMBNAIL", "Photo", "class_folders", "gather_photos", "left_out", "thumbnail"]
+
+PhotoInput: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | IO[bytes] | Image | Photo"
+PhotoInputs: TypeAlias = "PhotoInput | Iterable[PhotoInput]"
+STANDARD_INPUT = "-"
+
+
+def gather_photos(inputs: PhotoInputs) -> list[Photo]:
+    """Return the photos that one input, or several, stand for; none at all is an error.
+
+    Paths are files, folders and archives (both searched recursively, by name), or patterns such as
+    ``photos/*.jpg``; ``"-"`` is one photo on standard input. Pictures are decoded later.
+
+    >>> [photo.name for photo in gather_photos([b"...", b"..."])]
+    ['photo 1', 'photo 2']
+    """
+    photos: list[Photo] = []
+    for one in _as_list(inputs):
+        photos.extend(_photos_of(one, f"photo {len(photos) + 1}"))
+    if not photos:
+        raise InputError("no photos were given; name files, folders or patterns such as 'photos/*.jpg'")
+    return photos
+
+
+def class_folders(folder: str | os.PathLike[str]) -> dict[str, list[Photo]]:
+    """Return the photos of a folder of class folders (or an archive of them) by class name, sorted."""
+    where = Path(folder)
+    classes: dict[str, list[Photo]] = {}
+    loose = 0
+    found = _files(where)
+    for file, source in found.items():
+        top, slash, _ = file.partition("/")
+        loose += not slash and is_image(file)
+        if slash and is_image(file):
+            classes.setdefault(top, []).append(_stored(where, file, source))
+    folders = set(classes) | {file.partition("/")[0] for file in found if "/" in file}
+    if where.is_dir():
+        folders |= {path.name for path in where.iterdir() if path.is_dir() and not path.name.startswith(".")}
+    if not folders:
+        hint = f"; it holds {loose} photos itself: give them the name of one class" if loose else ""
+        raise InputError(f"{where} has no class folders{hint}; expected {where}/<class>/*.jpg")
+    empty = sorted(folders - set(classes))
+    if empty:
+        raise InputError(f"no photos in {where / empty[0]}; {_suffixes()}: add some, or remove the folder")
+    if set(classes) <= set(SPLITS):
+        raise InputError(f"{where} is split into {' and '.join(sorted(classes))}; name one, as {where}/train")
+    return _by_checked_name(where, classes)
+
+
+def left_out(inputs: PhotoInputs) -> Counter[str]:
+    """Count by suffix the files in the given folders that are not photos by name: none must vanish silently."""
+    others: Counter[str] = Counter()
+    for one in _as_list(inputs):
+        if isinstance(one, str | os.PathLike) and Path(one).is_dir():
+            names = (PurePosixPath(name) for name in _files(Path(one)) if not is_image(name))
+            others.update(name.suffix.lower() or "no suffix" for name in names)
+    return others
+
+
+def _as_list(inputs: Any) -> list[Any]:
+    several = isinstance(inputs, Iterable) and not isinstance(
+        inputs, str | os.PathLike | bytes | bytearray | memoryview | Photo
+    )
+    if not several or hasattr(inputs, "read") or _is_picture(inputs):
+        return [inputs]
+    return list(inputs)
+
+
+def _photos_of(one: Any, unnamed: str) -> Iterator[Photo]:
+    if isinstance(one, Photo):
+        yield one
+    elif isinstance(one, str | os.PathLike):
+        yield from _from_path(one)
+    elif isinstance(one, bytes | bytearray | memoryview):
+        yield Photo(BytesSource(bytes(one), unnamed))
+    elif _is_picture(one):
+        yield Photo(picture_source(one, str(getattr(one, "filename", "") or unnamed)))
+    elif hasattr(one, "read"):
+        yield _from_stream(one, unnamed)
+    else:
+        raise InputError(
+            f"cannot take a photo from {one!r} ({type(one).__name__}); "
+            "give a path, a folder, a pattern, bytes, an open file or a PIL image"
+        )
+
+
+def _from_path(given: str | os.PathLike[str]) -> Iterator[Photo]:
+    text = os.fspath(given)
+    if text == STANDARD_INPUT:
+        yield _from_stream(sys.stdin.buffer, "standard input", name="standard input")
+        return
+    if "\0" in text or not text:
+        raise InputError(f"{text!r} is not a path; name a file, a folder or a pattern")
+    if os.path.lexists(text):
+        yield from _below(Path(text))
+        return
+    # Path.glob takes relative patterns alone.
+    matches = sorted(glob.glob(text, recursive=True)) if glob.has_magic(text) else []  # noqa: PTH207
+    if not matches:
+        what = "nothing matches the pattern" if glob.has_magic(text) else "no such file or folder:"
+        raise InputError(f"{what} {text}; check the spelling and the folder you are in")
+    for match in matches:
+        if not (Path(match).is_dir() and "**" in text):  # what is below a folder matches ** itself
+            yield from _below(Path(match))
+
+
+def _below(path: Path) -> list[Photo]:
+    if path.is_dir() or (path.is_file() and is_archive(path)):
+        photos = [_stored(path, file, source) for file, source in _files(path).items() if is_image(file)]
+        if not photos:
+            raise InputError(f"no photos in {path}; {_suffixes()}")
+        return photos
+    return [_stored(path.parent, path.name, FileSource(path, path.name))]
+
+
+def _files(path: Path) -> dict[str, StoredSource]:
+    if not path.exists():
+        raise InputError(f"no such folder or archive: {path}; check the spelling and the folder you are in")
+    return dict(open_tree(path).files)
+
+
+def _stored(where: Path, file: str, source: StoredSource) -> Photo:
+    name = str(where / file)
+    if isinstance(source, FileSource):
+        _check_file(source.path, name)
+        return Photo(FileSource(source.path, name))
+    return Photo(type(source)(source.archive, source.member, name))
+
+
+def _check_file(path: Path, name: str) -> None:
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise ImageError(name, f"cannot read it: {error.strerror or error}") from error
+    if not path.is_file():
+        raise ImageError(name, "neither a file nor a folder")
+    if size > MAX_BYTES:
+        raise ImageError(name, f"too large: {size:,} bytes, the limit is {MAX_BYTES:,}")
+
+
+def _from_stream(stream: Any, unnamed: str, name: str | None = None) -> Photo:
+    own = getattr(stream, "name", None)
+    name = name or (own if isinstance(own, str) else unnamed)
+    data = stream.read(MAX_BYTES + 1)
+    if isinstance(data, str):
+        raise InputError(f"{name} is open as text; open it with mode 'rb'")
+    if len(data) > MAX_BYTES:
+        raise ImageError(name, f"too large: the limit is {MAX_BYTES:,} bytes")
+    return Photo(BytesSource(bytes(data), name))
+
+
+def _by_checked_name(where: Path, classes: dict[str, list[Photo]]) -> dict[str, list[Photo]]:
+    named: dict[str, list[Photo]] = {}
+    for folder in sorted(classes):
+        name = check_name(folder)
+        if name in named:
+            raise InputError(f"two folders of {where} give the class name {name!r}; rename one of them")
+        named[name] = classes[folder]
+    return dict(sorted(named.items()))
+
+
+def _is_picture(value: Any) -> bool:
+    image = sys.modules.get("PIL.Image")  # nothing is a PIL image before PIL is imported
+    return image is not None and isinstance(value, image.Image)
+
+
+def _suffixes() -> str:
+    return f"photos are files that end in {' '.join(sorted(IMAGE_SUFFIXES))}"

@@ -1,0 +1,381 @@
+"""The recogniser: one object, one directory, a handful of verbs."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from fiveshot.errors import InputError
+from fiveshot.features import FeatureSet, Runner
+from fiveshot.recognizer.backbone import open_backbone
+from fiveshot.recognizer.change import LiveModel
+from fiveshot.recognizer.checking import Finding, check_model
+from fiveshot.recognizer.class_record import Floats
+from fiveshot.recognizer.contents import read_contents
+from fiveshot.recognizer.evaluation import Evaluation, evaluate_features
+from fiveshot.recognizer.extraction import see_photos
+from fiveshot.recognizer.folder import TIMEOUT, ModelFolder
+from fiveshot.recognizer.forgetting import forget_class, rename, undo_last
+from fiveshot.recognizer.history import HistoryEntry, read_history
+from fiveshot.recognizer.importing import import_model
+from fiveshot.recognizer.info import ModelInfo, model_info
+from fiveshot.recognizer.insight import LearnReport
+from fiveshot.recognizer.learning import Shots, checked_features, feature_shots, learn_shots, seen_shots
+from fiveshot.recognizer.manifest import Options
+from fiveshot.recognizer.merging import MergeReport, merge_classes, other_model
+from fiveshot.recognizer.names import check_name
+from fiveshot.recognizer.photos import Photo, PhotoInputs, class_folders, gather_photos
+from fiveshot.recognizer.portable import write_portable
+from fiveshot.recognizer.prediction import Prediction
+from fiveshot.recognizer.rows import read_photos
+from fiveshot.recognizer.snapshot import Snapshot
+from fiveshot.statistics.class_statistics import unknown_class
+
+if TYPE_CHECKING:
+    from fiveshot.tuning import TuneResult
+    from fiveshot.tuning.result import OnProgress
+
+FilePath = str | os.PathLike[str]
+Progress = Callable[[int, int], None]
+
+
+class Recognizer:
+    """A model in a directory: learns classes from photos, recognises, forgets.
+
+    Any number of processes may read a model while one writes to it. Every change is one transaction, on the
+    disk when the call returns. ``snapshot`` is the state in force, a value that never changes; threads may
+    share a recogniser.
+    """
+
+    def __init__(self, model: LiveModel, *, device: str, runtime: str, weights: FilePath | None = None) -> None:
+        """Use :meth:`create` or :meth:`open`."""
+        self._model = model
+        self._device, self._runtime, self._weights = device, runtime, weights
+        self._runner: Runner | None = None
+        self._runner_lock = threading.Lock()
+
+    @classmethod
+    def create(
+        cls,
+        path: FilePath,
+        *,
+        base: FilePath | FeatureSet | None = None,
+        backbone: str | None = None,
+        weights: FilePath | None = None,
+        head: str = "default",
+        adapter: FilePath | None = None,
+        seed: int = 0,
+        keep_photos: bool = False,
+        thumbnails: bool = True,
+        false_rejection: float = 0.05,
+        device: str = "auto",
+        runtime: str = "auto",
+        progress: Progress | None = None,
+    ) -> Self:
+        """Make a model in a new directory and open it.
+
+        ``base`` is a folder or an archive of class folders, or their features (a set or its file) as this
+        backbone makes them; of base classes the statistics are kept and no photos. Without a base the first
+        classes are learned from a few photos as all later ones. ``adapter`` is a file, the name of an embedded
+        adapter, or ``"tune"``: adapt the backbone to the base classes first. ``keep_photos`` stores the photos
+        of classes learned later, which :meth:`tune` needs.
+        """
+        from fiveshot.recognizer.making import make_model
+
+        runner = make_model(
+            path,
+            base=base,
+            backbone=backbone,
+            weights=weights,
+            head=head,
+            adapter=adapter,
+            options=Options(keep_photos, thumbnails, float(false_rejection), seed),
+            device=device,
+            runtime=runtime,
+            progress=progress,
+        )
+        opened = cls.open(path, device=device, runtime=runtime)
+        opened._runner = runner
+        return opened
+
+    @classmethod
+    def open(
+        cls,
+        path: FilePath,
+        *,
+        device: str = "auto",
+        runtime: str = "auto",
+        readonly: bool = False,
+        weights: FilePath | None = None,
+        timeout: float = TIMEOUT,
+    ) -> Self:
+        """Open a model; the backbone is loaded when the first photo comes.
+
+        ``weights`` says where the backbone's own file is now, if it has moved; ``timeout`` is how many seconds
+        to wait for another writer.
+        """
+        folder = ModelFolder(Path(path), readonly=readonly, timeout=timeout)
+        try:
+            return cls(LiveModel(folder), device=device, runtime=runtime, weights=weights)
+        except BaseException:
+            folder.close()
+            raise
+
+    @property
+    def path(self) -> Path:
+        """The directory."""
+        return self._model.folder.path
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The state in force, as this process has last seen it."""
+        return self._model.snapshot
+
+    @property
+    def runner(self) -> Runner:
+        """The backbone, loaded on first use and checked against the one the model was made with."""
+        return self._runner_of(self.snapshot)
+
+    def _runner_of(self, snapshot: Snapshot) -> Runner:
+        with self._runner_lock:
+            record = snapshot.manifest.backbone
+            if self._runner is None or self._runner.fingerprint != record.fingerprint:
+                self._runner = open_backbone(
+                    record, self.path, weights=self._weights, device=self._device, runtime=self._runtime
+                )
+            return self._runner
+
+    def refresh(self) -> Snapshot:
+        """Take up what other processes have changed, and return the state in force."""
+        return self._model.refresh()
+
+    def learn(self, name: str, photos: PhotoInputs, *, add: bool = False) -> LearnReport:
+        """Learn a class from photos; ``add`` allows to add them to a class that is known."""
+        (report,) = self.learn_many({name: photos}, add=add)
+        return report
+
+    def learn_many(
+        self,
+        classes: Mapping[str, PhotoInputs] | FilePath,
+        *,
+        add: bool = False,
+        progress: Progress | None = None,
+    ) -> list[LearnReport]:
+        """Learn several classes, or a folder of class folders, all of them or none."""
+        gathered: dict[str, list[Photo]] = {}
+        given = classes if isinstance(classes, Mapping) else class_folders(classes)
+        for name, photos in given.items():
+            checked = check_name(name)
+            if checked in gathered:
+                raise InputError(f"two of the classes are called {checked!r}; give each its own name")
+            gathered[checked] = gather_photos(photos)
+        if not gathered:
+            raise InputError("no classes were given; give at least one with its photos")
+        self._refuse_known(gathered, add)
+        runner = self.runner
+        options = self.snapshot.manifest.options
+        everything = [photo for photos in gathered.values() for photo in photos]
+        seen = iter(
+            see_photos(
+                runner,
+                everything,
+                thumbnails=options.thumbnails,
+                originals=options.keep_photos,
+                progress=progress,
+            )
+        )
+        shots = [seen_shots(name, [next(seen) for _ in photos]) for name, photos in gathered.items()]
+        return self._learn(shots, add, runner.fingerprint)
+
+    def learn_features(
+        self,
+        name: str,
+        features: ArrayLike | Tensor,
+        *,
+        sha256s: Sequence[str] | None = None,
+        thumbnails: Sequence[bytes | None] | None = None,
+        originals: Sequence[bytes | None] | None = None,
+        photos: Sequence[str] | None = None,
+        add: bool = False,
+    ) -> LearnReport:
+        """Learn a class from features that this model's backbone has made, (n, d)."""
+        shots = feature_shots(
+            check_name(name),
+            self._checked(features),
+            sha256s=sha256s,
+            thumbnails=thumbnails,
+            originals=originals,
+            photos=photos,
+        )
+        (report,) = self._learn([shots], add, None)
+        return report
+
+    def predict(self, photos: PhotoInputs, *, top: int = 5) -> list[Prediction]:
+        """Say what each photo shows."""
+        snapshot = self.refresh()
+        seen = see_photos(self._runner_of(snapshot), gather_photos(photos))
+        X = np.stack([photo.feature for photo in seen])
+        return snapshot.predict_features(X, top, photos=[photo.name for photo in seen])
+
+    def predict_features(self, X: ArrayLike | Tensor, top: int = 5) -> list[Prediction]:
+        """Say what each row of features shows."""
+        return self.refresh().predict_features(self._checked(X), top)
+
+    def forget(self, name: str, *, keep_history: bool = False) -> None:
+        """Forget a class: afterwards the model equals one that never saw it, in every byte of the directory.
+
+        With ``keep_history`` it can be undone, and the history holds it until it is forgotten without.
+        """
+        with self._model.change() as change:
+            forget_class(change, check_name(name), keep_history=keep_history)
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a class another name."""
+        with self._model.change() as change:
+            rename(change, check_name(old), check_name(new))
+
+    def undo(self, *, past_forget: bool = False) -> HistoryEntry:
+        """Take back the last change that stands, and return it.
+
+        A class forgotten without history cannot come back; ``past_forget`` undoes the change before that.
+        """
+        with self._model.change() as change:
+            return undo_last(change, past_forget=past_forget)
+
+    def show(self) -> ModelInfo:
+        """Return what the model holds."""
+        snapshot = self.refresh()
+        with self._model.folder.reading() as connection:
+            return model_info(self.path, snapshot, connection)
+
+    def thumbnails(self, name: str) -> list[bytes]:
+        """Return the small copies of the photos that a class was learned from, as far as they were kept."""
+        contents, name = self.refresh().contents, check_name(name)
+        if name not in contents:
+            raise unknown_class(name, contents.memory.labels)
+        row = contents.by_name.get(name)
+        with self._model.folder.reading() as connection:
+            photos = read_photos(connection, row.id, contents.width) if row is not None else ()
+        return [photo.thumbnail for photo in photos if photo.thumbnail is not None]
+
+    def merge(self, other: FilePath) -> MergeReport:
+        """Take over the classes of another model, or of an exported file, that began with the same base."""
+        path = Path(other)
+        with ExitStack() as held:
+            if path.is_file():
+                folder = held.enter_context(tempfile.TemporaryDirectory())
+                path = Path(folder) / "model"
+                import_model(other, path)
+            source = held.enter_context(other_model(path))
+            with self._model.change() as change:
+                return merge_classes(change, source)
+
+    def evaluate(self, folder: FilePath, *, progress: Progress | None = None) -> Evaluation:
+        """Measure the model on a folder of class folders; classes it does not know test the rejection."""
+        snapshot, classes = self.refresh(), class_folders(folder)
+        everything = [photo for photos in classes.values() for photo in photos]
+        names = [name for name, photos in classes.items() for _ in photos]
+        seen = see_photos(self._runner_of(snapshot), everything, progress=progress)
+        return evaluate_features(snapshot, np.stack([photo.feature for photo in seen]), names)
+
+    def export(self, file: FilePath, *, photos: bool = False) -> Path:
+        """Write the model to one file; kept photos go with it only where ``photos`` asks for them."""
+        with self._model.folder.reading() as connection:
+            contents = read_contents(connection, self.path, self.snapshot.contents)
+            write_portable(file, self.path, contents, connection, originals=photos)
+        return Path(file)
+
+    @classmethod
+    def import_file(cls, file: FilePath, path: FilePath, **opening: Any) -> Self:
+        """Make a model from an exported file, checked as untrusted, and open it as :meth:`open` does."""
+        import_model(file, path)
+        return cls.open(path, **opening)
+
+    def check(self, *, repair: bool = False) -> list[Finding]:
+        """Verify everything in the directory; an empty list is a sound model."""
+        return check_model(self.path, repair=repair)
+
+    def tune(
+        self,
+        *,
+        base: FilePath | None = None,
+        recipe: str = "ours",
+        settings: Mapping[str, Any] | None = None,
+        tuning: OnProgress | None = None,
+        progress: Progress | None = None,
+    ) -> TuneResult:
+        """Adapt the backbone to everything learned, make all features anew, and switch to them in one step.
+
+        The photos must have been kept; those of base classes are read from the folder ``base``. ``settings``
+        replaces single values of the recipe. Until the switch the model works on as it was; tuning cannot be
+        undone, so export the model first to be able to go back.
+        """
+        from fiveshot.recognizer.retuning import kept_records, retune, switch
+
+        snapshot = self.refresh()
+        with self._model.folder.reading() as connection:
+            records = kept_records(connection, snapshot.contents)
+        with tempfile.TemporaryDirectory() as folder:
+            retuned = retune(
+                snapshot.contents,
+                records,
+                Path(folder),
+                base=base,
+                weights=self._weights,
+                device=self._device,
+                runtime=self._runtime,
+                recipe=recipe,
+                settings=settings,
+                tuning=tuning,
+                progress=progress,
+            )
+            with self._runner_lock, self._model.change() as change:
+                switch(change, retuned)
+            self._runner = retuned.runner
+        return retuned.result
+
+    def history(self, limit: int | None = None) -> list[HistoryEntry]:
+        """Return what was done, the latest first."""
+        with self._model.folder.reading() as connection:
+            return read_history(connection, limit=limit)
+
+    def close(self) -> None:
+        """Close the model; what it has acknowledged is on the disk already."""
+        self._model.folder.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _learn(self, shots: Sequence[Shots], add: bool, made_by: str | None) -> list[LearnReport]:
+        with self._model.change() as change:
+            if made_by is not None and change.before.manifest.backbone.fingerprint != made_by:
+                raise InputError("the model was tuned meanwhile, so these features do not fit it; learn again")
+            return learn_shots(change, shots, add=add)
+
+    def _refuse_known(self, names: Mapping[str, Any], add: bool) -> None:
+        """Refuse before the backbone runs what would be refused after it."""
+        contents = self.refresh().contents
+        taken = [name for name in names if name in contents]
+        if taken and not add:
+            raise InputError(
+                f"there is a class {taken[0]!r} already; add photos to it with add=True (--add), "
+                "or choose another name"
+            )
+
+    def _checked(self, features: ArrayLike | Tensor) -> Floats:
+        return checked_features(features, self.snapshot.contents.width)

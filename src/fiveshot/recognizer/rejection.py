@@ -1,0 +1,185 @@
+"""Set the thresholds of rejection: from held-out photos of a base, or from the learned photos themselves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from copy import copy
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from fiveshot.heads import FewShotHead
+from fiveshot.heads.memory import Memory
+from fiveshot.recognizer.held_out import fold_numbers, without_fold
+from fiveshot.recognizer.likeness import KnownPhotos
+from fiveshot.recognizer.threshold import Rejection, Values, check_rate, photos_needed, quantile_threshold
+from fiveshot.statistics import ClassStatistics, ClassSummary, summarize
+from fiveshot.statistics.labels import Label, as_labels, python_labels
+
+__all__ = ["Rejection", "fit_rejection", "rejection_from_shots"]
+
+SHOTS = (1, 2, 3, 5, 10, 20, 50)
+CLASS_FOLDS = 4  # a quarter of the base classes at a time plays the new ones
+HELD_OUT = 20  # photos of a class at most; a quarter of them where it has fewer than 80
+SAMPLES = 200  # learned photos that are left out at most, which bounds the time that learning takes
+
+
+@dataclass(frozen=True, eq=False)
+class _BaseClass:
+    kept: Tensor  # (n, d): photos to learn from
+    held: Tensor  # (m, d): photos to be recognised
+    summary: ClassSummary  # of those kept
+
+
+def fit_rejection(
+    head: FewShotHead, X: Tensor, y: ArrayLike | Tensor, *, false_rejection: float = 0.05, seed: int
+) -> Rejection:
+    """Return thresholds at which ``false_rejection`` of the photos of known classes are called unknown.
+
+    ``X`` and ``y`` are training features of the base session, on which ``head`` was fitted; it is not changed.
+    A quarter of each class's photos is held out. With all classes known from the others, they give the
+    threshold of many-shot classes. For n = 1, 2, 3, 5, ... a quarter of the classes at a time is learned anew
+    from n photos, and the threshold of n-shot classes is what then makes the rate of *their* photos right,
+    those taken for a many-shot class included.
+    """
+    needed = photos_needed(check_rate(false_rejection))
+    classes = dict(_split(head, X, as_labels(y), np.random.default_rng([seed, 0])))
+    held = sum(len(one.held) for one in classes.values())
+    if held < needed:
+        note = f"nothing is rejected: the base leaves {held} photos to hold out, {needed} are needed"
+        return Rejection(false_rejection, note=note)
+    base = _statistics({label: one.summary for label, one in classes.items()})
+    probe = copy(head)  # what a head has learned is immutable and replaced, so the original keeps its own
+    many = int(np.median([one.summary.count for one in classes.values()]))
+    found = {many: quantile_threshold(_many_shot(probe, base, classes), false_rejection)}
+    for shots in SHOTS:
+        if shots < many:
+            familiar, is_new = _few_shot(probe, base, classes, shots=shots, seed=seed)
+            if is_new.sum() >= needed:
+                found[shots] = _few_shot_threshold(familiar, is_new, found[many], false_rejection)
+    counts = tuple(sorted(found))
+    note = f"set on {held} held-out photos of {len(classes)} base classes"
+    return Rejection(false_rejection, counts, tuple(found[count] for count in counts), note)
+
+
+def rejection_from_shots(
+    head: FewShotHead, memory: Memory, photos: KnownPhotos, *, false_rejection: float = 0.05
+) -> Rejection:
+    """Return one threshold for all classes from the learned photos, each scored by a head without it.
+
+    It follows from the present classes and photos alone, so a forgotten class leaves no trace in it. The head is
+    not changed. With fewer photos than the rate needs, nothing is rejected.
+    """
+    needed = photos_needed(check_rate(false_rejection))
+    rows = _rows_by_class(memory.new, photos)
+    probe = copy(head)
+    values = [_left_out(probe, memory, photos, rows, turn) for turn in _turns(rows)]
+    familiar = np.concatenate(values) if values else np.empty(0)
+    if len(familiar) < needed:
+        note = (
+            f"nothing is rejected yet: {needed} photos of classes with two or more are needed, not {len(familiar)}"
+        )
+        return Rejection(false_rejection, note=note)
+    threshold = quantile_threshold(familiar, false_rejection)
+    return Rejection(
+        false_rejection, (1,), (threshold,), f"set on {len(familiar)} learned photos, left out in turn"
+    )
+
+
+def _split(
+    head: FewShotHead, X: Tensor, labels: NDArray[np.generic], rng: np.random.Generator
+) -> Iterator[tuple[Label, _BaseClass]]:
+    for label in python_labels(np.unique(labels)):
+        rows = rng.permutation(np.flatnonzero(labels == label))
+        held = min(max(1, len(rows) // 4), HELD_OUT, len(rows) - 1)
+        kept = X[torch.as_tensor(rows[held:])]
+        yield label, _BaseClass(kept, X[torch.as_tensor(rows[:held])], summarize(head.embed(kept)))
+
+
+def _many_shot(probe: FewShotHead, base: ClassStatistics, classes: Mapping[Label, _BaseClass]) -> Values:
+    probe.adopt(Memory(base))
+    familiar: Values = probe.familiarity(torch.cat([one.held for one in classes.values()]))
+    return familiar
+
+
+def _few_shot(
+    probe: FewShotHead, base: ClassStatistics, classes: Mapping[Label, _BaseClass], *, shots: int, seed: int
+) -> tuple[Values, NDArray[np.bool_]]:
+    """Return how familiar held-out photos of classes of so many shots are, and whether such a class was told."""
+    rng = np.random.default_rng([seed, shots])
+    able = [label for label, one in classes.items() if len(one.kept) >= shots]
+    familiar, is_new = [np.empty(0)], [np.empty(0, dtype=bool)]
+    for fold in range(CLASS_FOLDS):
+        new = able[fold::CLASS_FOLDS]
+        if not new or len(new) == len(classes):
+            continue
+        drawn = {label: summarize(probe.embed(_draw(classes[label].kept, shots, rng))) for label in new}
+        probe.adopt(Memory(base.drop(new), _statistics(drawn)))
+        held = torch.cat([classes[label].held for label in new])
+        familiar.append(probe.familiarity(held))
+        is_new.append(np.isin(probe.predict(held), new))
+    return np.concatenate(familiar), np.concatenate(is_new)
+
+
+def _draw(rows: Tensor, count: int, rng: np.random.Generator) -> Tensor:
+    return rows[torch.as_tensor(rng.permutation(len(rows))[:count])]
+
+
+def _few_shot_threshold(familiar: Values, is_new: NDArray[np.bool_], many: float, rate: float) -> float:
+    # Photos taken for a many-shot class are rejected by its threshold; the others make up the rest of the rate.
+    rejected = int((familiar[~is_new] < many).sum())
+    k = max(1, math.floor(rate * (len(familiar) + 1)) - rejected)
+    return float(np.sort(familiar[is_new])[min(k, int(is_new.sum())) - 1])
+
+
+def _rows_by_class(statistics: ClassStatistics, photos: KnownPhotos) -> dict[Label, NDArray[np.intp]]:
+    """Return the photos of each class that has two or more and all of them at hand."""
+    labels = np.asarray(photos.labels, dtype=np.str_)
+    order = np.argsort(labels, kind="stable")
+    names, starts = np.unique(labels[order], return_index=True)
+    rows = dict(zip(python_labels(names), np.split(order, starts[1:]), strict=True)) if len(names) else {}
+    return {
+        label: own
+        for label, own in rows.items()
+        if label in statistics and len(own) == statistics[label].count and len(own) > 1
+    }
+
+
+def _turns(rows: Mapping[Label, NDArray[np.intp]]) -> Iterator[list[tuple[Label, int]]]:
+    """Yield the (class, fold) pairs that are left out at the same time: one fold of a class, of many classes."""
+    left = SAMPLES
+    for fold in range(max((int(fold_numbers(len(own)).max()) + 1 for own in rows.values()), default=0)):
+        able = [label for label, own in rows.items() if fold <= fold_numbers(len(own)).max()]
+        turn = able[:: math.ceil(len(able) / left)]  # evenly from all classes
+        yield [(label, fold) for label in turn]
+        left -= len(turn)
+        if 4 * left <= SAMPLES:  # a turn costs the same for a few photos as for many
+            return
+
+
+def _left_out(
+    probe: FewShotHead,
+    memory: Memory,
+    photos: KnownPhotos,
+    rows: Mapping[Label, NDArray[np.intp]],
+    turn: list[tuple[Label, int]],
+) -> Values:
+    summaries = dict(zip(python_labels(memory.new.labels), memory.new.summaries, strict=True))
+    held = []
+    for label, fold in turn:
+        folds = fold_numbers(len(rows[label]))
+        own = photos.features[torch.as_tensor(rows[label])].to(memory.statistics.means)
+        summaries[label] = without_fold(probe.embed(own), folds, fold, None)
+        held.append(own[torch.as_tensor(folds == fold)])
+    probe.adopt(Memory(memory.base, _statistics(summaries)))
+    familiar: Values = probe.familiarity(torch.cat(held))
+    return familiar
+
+
+def _statistics(summaries: Mapping[Label, ClassSummary]) -> ClassStatistics:
+    labels = sorted(summaries)
+    return ClassStatistics(np.array(labels), tuple(summaries[label] for label in labels))

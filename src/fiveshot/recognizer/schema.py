@@ -1,0 +1,181 @@
+"""The database of a model: tables with checks, and connections that are durable and erase what they delete."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from urllib.parse import quote
+
+from fiveshot.errors import StorageError
+
+DATABASE = "classes.sqlite"
+APPLICATION = 0x35534F54  # "5SOT": tells our databases from anybody's
+SCHEMA_VERSION = 1
+PAGE_SIZE = 8192  # the statistics of a five-shot class in 384 dimensions fit one page
+
+SCHEMA = """
+CREATE TABLE meta (
+    key TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+) WITHOUT ROWID;
+
+CREATE TABLE classes (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    changed INTEGER NOT NULL CHECK (changed > 0),
+    base INTEGER NOT NULL CHECK (base IN (0, 1)),
+    name TEXT NOT NULL UNIQUE CHECK (typeof(name) = 'text' AND length(name) BETWEEN 1 AND 200),
+    count INTEGER NOT NULL CHECK (typeof(count) = 'integer' AND count > 0),
+    created TEXT NOT NULL,
+    digest BLOB NOT NULL CHECK (typeof(digest) = 'blob' AND length(digest) = 16),
+    mean BLOB NOT NULL CHECK (typeof(mean) = 'blob' AND length(mean) > 0 AND length(mean) % 4 = 0),
+    factor BLOB NOT NULL CHECK (typeof(factor) = 'blob' AND length(factor) % length(mean) = 0)
+);
+CREATE INDEX classes_changed ON classes (changed);
+
+CREATE TABLE photos (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    class_id INTEGER NOT NULL REFERENCES classes (id) ON DELETE CASCADE,
+    sha256 TEXT NOT NULL CHECK (length(sha256) = 64),
+    added TEXT NOT NULL,
+    digest BLOB NOT NULL CHECK (typeof(digest) = 'blob' AND length(digest) = 16),
+    feature BLOB NOT NULL CHECK (typeof(feature) = 'blob' AND length(feature) > 0 AND length(feature) % 4 = 0)
+);
+CREATE INDEX photos_class ON photos (class_id);
+CREATE INDEX photos_sha256 ON photos (sha256);
+
+CREATE TABLE images (
+    photo_id INTEGER PRIMARY KEY REFERENCES photos (id) ON DELETE CASCADE,
+    thumbnail BLOB CHECK (typeof(thumbnail) IN ('blob', 'null') AND length(thumbnail) > 0),
+    original BLOB CHECK (typeof(original) IN ('blob', 'null') AND length(original) > 0)
+);
+
+CREATE TABLE history (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    at TEXT NOT NULL,
+    action TEXT NOT NULL CHECK (action IN
+        ('create', 'import', 'learn', 'add', 'forget', 'rename', 'merge', 'tune', 'undo')),
+    undoable INTEGER NOT NULL CHECK (undoable IN (0, 1)),
+    undone_by INTEGER REFERENCES history (seq) ON DELETE SET NULL,
+    detail TEXT NOT NULL
+);
+
+CREATE TABLE changes (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    seq INTEGER NOT NULL REFERENCES history (seq) ON DELETE CASCADE,
+    kind TEXT NOT NULL CHECK (kind IN ('added', 'grown', 'removed', 'renamed')),
+    base INTEGER NOT NULL CHECK (base IN (0, 1)),
+    class_id INTEGER,
+    name TEXT NOT NULL,
+    old_name TEXT CHECK ((old_name IS NOT NULL) = (kind = 'renamed')),
+    photos INTEGER NOT NULL CHECK (photos >= 0),
+    first_photo INTEGER,
+    before BLOB
+);
+CREATE INDEX changes_seq ON changes (seq);
+CREATE INDEX changes_class ON changes (class_id);
+"""
+
+
+def create_database(path: Path) -> sqlite3.Connection:
+    """Make an empty database in a folder that nobody else sees yet."""
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
+    connection.execute("PRAGMA journal_mode = WAL")
+    _prepare(connection)
+    connection.execute(f"PRAGMA application_id = {APPLICATION}")
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+    connection.executescript(SCHEMA)
+    return connection
+
+
+def open_database(path: Path, *, readonly: bool, timeout: float) -> sqlite3.Connection:
+    """Open the database of a model; what is missing, foreign, damaged or newer is refused."""
+    if not path.is_file():
+        raise StorageError(f"no such file: {path}; the model is incomplete: restore it from a copy")
+    try:
+        connection = _connected(path, readonly, timeout)
+    except sqlite3.Error as error:
+        raise storage_error(path, error) from error
+    try:
+        check_version(connection, path)
+        _prepare(connection)
+        if readonly:
+            connection.execute("PRAGMA query_only = ON")
+    except sqlite3.Error as error:
+        connection.close()
+        raise storage_error(path, error) from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def check_version(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a database of another program or of a newer release."""
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if application != APPLICATION:
+        raise StorageError(
+            f"{path} is not the database of a fiveshot model, or it is damaged; restore it from a copy"
+        )
+    if version > SCHEMA_VERSION:
+        raise StorageError(
+            f"{path} has format {version}, this release reads up to {SCHEMA_VERSION}; "
+            "upgrade with: pip install --upgrade fiveshot"
+        )
+
+
+def storage_error(path: Path, error: sqlite3.Error) -> StorageError:
+    """Return an error of the database in words that say what to do."""
+    text = str(error)
+    if "locked" in text or "busy" in text:
+        return StorageError(f"another process is writing to {path.parent}; wait until it is done and try again")
+    if "unable to open" in text:
+        return StorageError(f"cannot open {path}: no permission, or a log beside it that cannot be read from here")
+    if "full" in text:
+        return StorageError(f"cannot write {path}: the disk is full; the model is as it was before")
+    if "readonly" in text:
+        return StorageError(
+            f"cannot write {path}: it is read-only, or was opened so; the model is as it was before"
+        )
+    if isinstance(error, sqlite3.IntegrityError):
+        return StorageError(f"{path} refused the change ({text}); the model is as it was before")
+    return StorageError(f"{path} cannot be read ({text}); run: fiveshot check MODEL, or restore it from a copy")
+
+
+def _connected(path: Path, readonly: bool, timeout: float) -> sqlite3.Connection:
+    # A reader of a write-ahead log needs the log's index beside it; only where none can be written, and no
+    # log holds changes that would be overlooked, is the database taken as one that nobody changes.
+    log = path.with_name(f"{path.name}-wal")
+    settled = not log.is_file() or not log.stat().st_size
+    modes = ["mode=rw", "mode=ro", *(["mode=ro&immutable=1"] * settled)] if readonly else ["mode=rw"]
+    for mode in modes:
+        connection = sqlite3.connect(
+            f"file:{quote(str(path.resolve()))}?{mode}",
+            uri=True,
+            timeout=timeout,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+        )
+        try:
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except sqlite3.OperationalError as error:
+            connection.close()
+            if mode == modes[-1] or ("unable to open" not in str(error) and "readonly" not in str(error)):
+                raise
+        else:
+            return connection
+    raise AssertionError("the last mode returns or raises")
+
+
+def _prepare(connection: sqlite3.Connection) -> None:
+    for setting in (
+        "foreign_keys = ON",
+        "synchronous = FULL",  # a commit is on the disk before it is acknowledged
+        "secure_delete = ON",  # what is deleted is overwritten with zeros
+        "temp_store = MEMORY",  # no copy of a class in a temporary file
+        "trusted_schema = OFF",
+        "cell_size_check = ON",
+    ):
+        connection.execute(f"PRAGMA {setting}")

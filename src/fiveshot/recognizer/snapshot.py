@@ -1,0 +1,197 @@
+"""One state of a model, ready to recognise: never changed, so readers keep theirs while a writer commits."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import nullcontext
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fiveshot.errors import InputError, StorageError
+from fiveshot.features.runner import one_thread
+from fiveshot.heads import FewShotHead, make_head
+from fiveshot.heads.files import plain_parameters
+from fiveshot.heads.memory import Memory
+from fiveshot.heads.recipes import DEFAULT_HEAD
+from fiveshot.recognizer.contents import Contents
+from fiveshot.recognizer.manifest import HeadRecord, Manifest
+from fiveshot.recognizer.prediction import Prediction
+from fiveshot.recognizer.rejection import rejection_from_shots
+from fiveshot.recognizer.threshold import Rejection
+from fiveshot.statistics.labels import python_labels
+
+# Many small matrices, so one thread: several wait for each other, on a busy machine a hundred times longer than
+# they work.
+MOST_BEHIND = 32  # states after which a head is derived anew, so that not too much has to be made up for
+FEW = 64  # rows up to which this goes for scores, too
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """The classes of one state with the head derived from them, which happens when it is first needed.
+
+    The head of the snapshot before is where deriving starts, so a new class costs what it adds.
+    """
+
+    contents: Contents
+    _derived: dict[str, Any] = field(repr=False)  # "start", the head of an earlier state, until there is "head"
+    _behind: int = 0
+    _lock: Any = field(default_factory=threading.RLock, repr=False)
+
+    @classmethod
+    def of(cls, contents: Contents, start: FewShotHead, *, behind: int = 0) -> Snapshot:
+        """Return the snapshot of a state; ``start`` is a head fitted on one so many before, or unfitted."""
+        return cls(contents, {"start": start}, behind)
+
+    @property
+    def state(self) -> int:
+        """Number of the state, one more with every change."""
+        return self.contents.state
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the model is made of."""
+        return self.contents.manifest
+
+    @property
+    def memory(self) -> Memory:
+        """Raw statistics of all classes."""
+        return self.contents.memory
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of all classes, sorted."""
+        return tuple(str(name) for name in python_labels(self.memory.labels))
+
+    @property
+    def is_derived(self) -> bool:
+        """Whether the head is ready."""
+        return "head" in self._derived
+
+    @property
+    def head(self) -> FewShotHead:
+        """The head fitted on these classes."""
+        with self._lock:
+            if "head" not in self._derived:
+                with one_thread():
+                    self._derived["head"] = self._adopted(self._derived["start"])
+                del self._derived["start"]
+            head: FewShotHead = self._derived["head"]
+            return head
+
+    @property
+    def rejection(self) -> Rejection:
+        """The thresholds of rejection: the base's, or without one those that the learned photos give."""
+        with self._lock:
+            if "rejection" not in self._derived:
+                with one_thread():
+                    self._derived["rejection"] = self._thresholds()
+            rejection: Rejection = self._derived["rejection"]
+            return rejection
+
+    @property
+    def nearby_head(self) -> FewShotHead:
+        """A head of this state or of one shortly before: what can be had without deriving one."""
+        with self._lock:
+            start: FewShotHead = self._derived.get("start", self)
+            if self.is_derived or not hasattr(start, "memory_") or self._behind > MOST_BEHIND:
+                return self.head
+            return start
+
+    def embed(self, X: Tensor) -> Tensor:
+        """Return what the head makes of features before it keeps statistics of them."""
+        return self.nearby_head.embed(X)
+
+    def next(self, contents: Contents) -> Snapshot:
+        """Return the snapshot of a later state; it starts from what is derived here."""
+        if contents.manifest.head != self.manifest.head:
+            return Snapshot.of(contents, restored_head(contents.manifest.head))
+        with self._lock:
+            start: FewShotHead = self._derived["head" if self.is_derived else "start"]
+        return Snapshot.of(contents, start, behind=1 if self.is_derived else self._behind + 1)
+
+    def predict_features(
+        self, X: NDArray[Any] | Tensor, top: int = 5, *, photos: Sequence[str] | None = None
+    ) -> list[Prediction]:
+        """Return what each row of features shows; ``photos`` are the names to report them by."""
+        if top < 1:
+            raise InputError(f"top={top} candidates cannot be named; choose 1 or more")
+        if not len(self.memory.labels):
+            raise InputError("the model knows no class yet; teach it one: fiveshot learn MODEL NAME PHOTOS")
+        head, labels = self.head, self.classes
+        with one_thread() if len(X) <= FEW else nullcontext():
+            probabilities = head.predict_proba(X)  # (n, n_classes)
+            familiarity = head.familiarity(X)  # (n,)
+        order = np.argsort(-probabilities, axis=1, kind="stable")[:, :top]
+        counts = self.memory.statistics.counts.numpy()[order[:, 0]]
+        thresholds = self.rejection.thresholds_of(counts)
+        names = [f"photo {number}" for number in range(1, len(order) + 1)] if photos is None else photos
+        return [
+            _prediction(name, [(labels[i], float(row[i])) for i in best], float(like), float(limit))
+            for name, row, best, like, limit in zip(
+                names, probabilities, order, familiarity, thresholds, strict=True
+            )
+        ]
+
+    def _adopted(self, start: FewShotHead) -> FewShotHead:
+        if not len(self.memory.labels):
+            return copy(start)
+        settings = dict(self.manifest.head.settings) or None
+        # What a head has learned is immutable and replaced, so the head of the state before keeps its own.
+        return copy(start).adopt(self.memory, settings)
+
+    def _thresholds(self) -> Rejection:
+        if self.manifest.rejection:
+            of_base = Rejection.from_dict(self.manifest.rejection)
+            if of_base.counts:
+                return of_base
+        rate = self.manifest.options.false_rejection
+        if not len(self.memory.labels):
+            return Rejection(rate, note="nothing is rejected yet: no class is known")
+        return rejection_from_shots(self.head, self.memory, self.contents.photos, false_rejection=rate)
+
+
+def restored_head(record: HeadRecord) -> FewShotHead:
+    """Return the head that a manifest describes, unfitted, with its very parameters and settings."""
+    head = make_head(record.name)
+    own = plain_parameters(head)
+    changed = {key: value for key, value in record.parameters.items() if own.get(key, head) != value}
+    if any(isinstance(value, list | dict) or key not in own for key, value in changed.items()):
+        raise StorageError(
+            f"the model was made with another {record.name!r} head ({', '.join(sorted(changed))} differ); "
+            "use the release that made it, or make the model anew"
+        )
+    head = make_head(record.name, **changed)
+    if record.settings:
+        head._apply_settings(record.settings)  # so that it embeds as it did, also before it knows a class
+    return head
+
+
+def head_record(name: str) -> HeadRecord:
+    """Return the record of a head by name; ``default`` is written down as what it is today."""
+    head = make_head(name)
+    parameters = {key: value for key, value in plain_parameters(head).items() if key != "device"}
+    exact = DEFAULT_HEAD if name == "default" else name
+    return HeadRecord(exact, parameters)
+
+
+def _prediction(
+    photo: str, candidates: list[tuple[str, float]], familiarity: float, threshold: float
+) -> Prediction:
+    label, probability = candidates[0]
+    rejects = threshold != -np.inf
+    unknown = rejects and familiarity < threshold
+    return Prediction(
+        photo,
+        None if unknown else label,
+        probability,
+        tuple(candidates),
+        familiarity,
+        threshold if rejects else None,
+    )

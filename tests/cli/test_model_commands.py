@@ -1,0 +1,434 @@
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import pty
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import timm
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+from typer.main import get_command
+
+from fiveshot.cli.app import ABOUT_MODELS, app, main
+
+TINY = "test_vit.r160_in1k"
+COLOURS = {"owl": (200, 40, 40), "wren": (40, 200, 40), "kite": (40, 40, 200)}
+Run = Callable[..., tuple[int, str, str]]
+
+
+def draw(path: Path, colour: tuple[int, int, int], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    noise = rng.integers(-40, 40, (6, 8, 3)) + np.array(colour)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(noise.clip(0, 255).astype(np.uint8)).resize((170, 165)).save(path)
+
+
+@pytest.fixture(scope="module")
+def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Made-up weights of timm's tiny test ViT, photos to learn and to test, and a model of three classes."""
+    folder = tmp_path_factory.mktemp("material")
+    generator = torch.Generator().manual_seed(1)
+    state = timm.create_model(TINY).state_dict()
+    noisy = {key: value + 0.1 * torch.randn(value.shape, generator=generator) for key, value in state.items()}
+    save_file(noisy, folder / "tiny.safetensors")
+    for number, (name, colour) in enumerate(COLOURS.items()):
+        for i in range(7):
+            draw(folder / "photos" / name / f"{i}.png", colour, seed=10 * number + i)
+        for i in range(2):
+            draw(folder / "test" / name / f"{i}.png", colour, seed=100 + 10 * number + i)
+    for i in range(5):
+        draw(folder / "strange" / f"{i}.png", (128, 128, 128), seed=1000 + i)
+    return folder
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command line as the console script does; return the status and both outputs."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def fiveshot(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["fiveshot", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = capsys.readouterr()
+        return int(ended.value.code or 0), captured.out, captured.err
+
+    return fiveshot
+
+
+@pytest.fixture
+def answer(run: Run) -> Callable[..., Any]:
+    """Run a command with --json and return its result; anything but success fails the test."""
+
+    def ask(*arguments: object) -> Any:
+        status, printed, said = run(*arguments, "--json")
+        assert status == 0, printed + said
+        found = json.loads(printed)
+        assert list(found) == ["command", "model", "ok", "result"]
+        assert (found["command"], found["ok"]) == (arguments[0], True)
+        return found["result"]
+
+    return ask
+
+
+@pytest.fixture(scope="module")
+def three_classes(material: Path) -> Path:
+    """A model that has learned the three classes."""
+    from fiveshot.recognizer import Recognizer
+
+    path = material / "model"
+    with Recognizer.create(path, backbone=TINY, weights=material / "tiny.safetensors", device="cpu") as made:
+        made.learn_many(material / "photos")
+    return path
+
+
+@pytest.fixture
+def model(three_classes: Path, tmp_path: Path, material: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the model; the photos are in the working folder."""
+    shutil.copytree(three_classes, tmp_path / "birds")
+    for name in ("photos", "test", "strange"):
+        (tmp_path / name).symlink_to(material / name)
+    monkeypatch.chdir(tmp_path)
+    return Path("birds")
+
+
+def names(answer: Callable[..., Any], model: Path) -> list[str]:
+    return [one["name"] for one in answer("show", model)["classes"]]
+
+
+def test_a_model_from_nothing_to_a_prediction(run: Run, answer: Any, model: Path, material: Path) -> None:
+    status, printed, _ = run("new", "fresh", "--backbone", TINY, "--weights", material / "tiny.safetensors")
+    assert status == 0
+    assert printed.startswith(f"fresh: no classes yet, {TINY}")
+    assert "fiveshot learn fresh NAME PHOTOS" in printed
+
+    status, printed, _ = run("learn", "fresh", "owl", "photos/owl")
+    assert (status, printed.splitlines()[0]) == (0, "owl: 7 photos")
+    status, printed, _ = run("learn", "fresh", "wren", "photos/wren/[0-4].png")
+    assert status == 0
+    assert printed.startswith("wren: 5 photos; ")
+    assert "nearest class owl" in printed
+
+    status, printed, _ = run("predict", "fresh", "test/owl", "test/wren/0.png")
+    lines = printed.splitlines()
+    assert [line.split(": ")[0] for line in lines] == ["test/owl/0.png", "test/owl/1.png", "test/wren/0.png"]
+    assert [line.split()[1] for line in lines] == ["owl", "owl", "wren"]
+    assert "then wren" in lines[0]
+
+    status, printed, _ = run("show", "fresh")
+    assert "0 base classes, 2 learned since" in printed
+    assert "      7  owl" in printed
+    assert [entry["action"] for entry in answer("history", "fresh")["entries"]] == ["learn", "learn", "create"]
+
+
+def test_a_base_makes_many_classes_at_once(answer: Any, model: Path, material: Path) -> None:
+    weights = material / "tiny.safetensors"
+    made = answer("new", "based", "--base", "photos", "--backbone", TINY, "--weights", weights, "--seed", 3)
+    assert (made["base_classes"], made["new_classes"]) == (3, 0)
+    (report,) = answer("learn", "based", "grey", "strange")["classes"]
+    assert (report["name"], report["photos"], report["nearest"] in COLOURS) == ("grey", 5, True)
+
+
+def test_a_folder_of_folders_is_learned_in_one_go(run: Run, answer: Any, model: Path, material: Path) -> None:
+    run("new", "fresh", "--backbone", TINY, "--weights", material / "tiny.safetensors")
+    (material / "photos" / "owl" / "notes.txt").write_text("hoo")
+    status, printed, said = run("learn", "fresh", "photos")
+    (material / "photos" / "owl" / "notes.txt").unlink()
+    assert status == 0
+    told = [line.split(":")[0] for line in printed.splitlines() if not line.startswith("  look again")]
+    assert told[:3] == ["kite", "owl", "wren"]
+    assert "learned 3 classes from 21 photos" in printed
+    assert "note: passed over 1 files that are no photos by name: .txt (1)" in said
+    assert len(answer("history", "fresh")["entries"]) == 2  # one change for all classes
+
+
+def test_one_bar_shows_all_classes(model: Path) -> None:
+    terminal, child = pty.openpty()
+    command = [sys.executable, "-m", "fiveshot", "learn", "birds", "photos", "--add"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=child, env={**os.environ, "TERM": "xterm"}
+    ) as run:
+        os.close(child)
+        shown = read_all(terminal)  # while it runs: a terminal that nobody reads stops who writes to it
+        assert run.stdout is not None
+        printed = run.stdout.read().decode()
+    assert run.returncode == 0, shown
+    assert b"21/21" in shown
+    assert "learned 3 classes from 21 photos" in printed
+
+
+def read_all(terminal: int) -> bytes:
+    shown = b""
+    with contextlib.suppress(OSError):  # how a terminal ends
+        while part := os.read(terminal, 4096):
+            shown += part
+    os.close(terminal)
+    return shown
+
+
+def test_a_known_name_needs_add(run: Run, answer: Any, model: Path) -> None:
+    status, printed, said = run("learn", model, "owl", "strange")
+    assert (status, printed) == (1, "")
+    assert "error: there is a class 'owl' already" in said
+    assert "--add" in said
+    status, _, said = run("learn", model, "photos")
+    assert status == 1
+    assert "already" in said
+    (report,) = answer("learn", model, "owl", "test/owl", "--add")["classes"]
+    assert (report["added"], report["photos"]) == (2, 9)
+    status, printed, _ = run("learn", model, "wren", "test/wren/0.png", "--add")
+    assert "wren: 1 photo more, 8 in all" in printed
+
+
+def test_photos_that_repeat_are_told(run: Run, model: Path) -> None:
+    status, printed, _ = run("learn", model, "copy", "photos/owl/0.png", "photos/owl/0.png", "photos/owl/1.png")
+    assert status == 0
+    assert "look again: photos/owl/0.png is the same file as photos/owl/0.png" in printed
+
+
+def test_predictions_for_programs(answer: Any, model: Path) -> None:
+    first, second = answer("predict", model, "test/kite", "--top", 2)["predictions"]
+    assert (first["photo"], first["label"], first["unknown"]) == ("test/kite/0.png", "kite", False)
+    assert len(second["candidates"]) == 2
+    assert second["candidates"][0] == ["kite", second["probability"]]
+
+
+def test_photos_from_standard_input(answer: Any, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = Path("test/kite/0.png").read_bytes()
+    for command in (("predict", model, "-"), ("learn", model, "piped", "-")):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        found = answer(*command)
+        if command[0] == "predict":
+            assert found["predictions"][0]["photo"] == "standard input"
+            assert found["predictions"][0]["label"] == "kite"
+    assert "piped" in names(answer, model)
+
+
+@pytest.mark.parametrize("name", ["bird/of/prey", "../../etc", "🦉", "snowy owl", "Ωmega", "x" * 200])
+def test_unusual_names(answer: Any, model: Path, name: str) -> None:
+    before = sorted(path.name for path in Path().iterdir())
+    (report,) = answer("learn", model, name, "strange")["classes"]
+    assert report["name"] == name
+    assert name in names(answer, model)
+    answer("forget", model, name)
+    assert name not in names(answer, model)
+    assert sorted(path.name for path in Path().iterdir()) == before
+
+
+def test_a_name_that_begins_with_a_dash_comes_after_two(run: Run, answer: Any, model: Path) -> None:
+    status, printed, _ = run("learn", model, "--json", "--", "--odd", "strange")
+    assert (status, json.loads(printed)["result"]["classes"][0]["name"]) == (0, "--odd")
+    assert run("rename", model, "--", "--odd", "-even")[0] == 0
+    assert "-even" in names(answer, model)
+    assert run("forget", model, "--", "-even")[0] == 0
+    assert run("learn", model, "--odd", "strange")[0] == 2  # an option that does not exist
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("learn", "birds", "x" * 10_000, "strange"), "10,000 characters"),
+        (("learn", "birds", "a\nb", "strange"), "control character (U+000A)"),
+        (("learn", "birds", "", "strange"), "a class name is empty"),
+        (("learn", "birds", "new"), "no photos of 'new' were given, and there is no folder of that name"),
+        (("learn", "birds", "new", "nowhere.jpg"), "no such file or folder: nowhere.jpg"),
+        (("learn", "birds", "new", "*.gif"), "nothing matches the pattern *.gif"),
+        (("learn", "birds", "new", "void"), "no photos in void"),
+        (("learn", "birds", "new", "bad/empty.jpg"), "bad/empty.jpg: the file is empty"),
+        (("learn", "birds", "new", "bad/text.jpg"), "bad/text.jpg: not an image"),
+        (("learn", "birds", "new", "bad", "strange"), "3 of 8 photos cannot be used"),
+        (("learn", "birds", "new", "bad/bomb.pgm"), "bad/bomb.pgm: too large"),
+        (("learn", "birds", "strange"), "strange has no class folders"),
+        (("predict", "birds", "nowhere.jpg"), "no such file or folder: nowhere.jpg"),
+        (("predict", "birds", "bad/text.jpg"), "bad/text.jpg: not an image"),
+        (("predict", "birds", "strange", "--top", "0"), "top=0"),
+        (("predict", "nothing", "strange"), "no such model: nothing"),
+        (("predict", "photos", "strange"), "photos is no fiveshot model"),
+        (("forget", "birds", "eagle"), "no class 'eagle'"),
+        (("rename", "birds", "eagle", "hawk"), "no class 'eagle'"),
+        (("rename", "birds", "owl", "wren"), "'wren'"),
+        (("merge", "birds", "nowhere"), "nowhere"),
+        (("evaluate", "birds", "void"), "no class folders"),
+        (("import", "strange/0.png", "other"), "strange/0.png"),
+        (("export", "birds", "nowhere/b.fiveshot"), "nowhere"),
+        (("export", "birds", "b.bin", "--onnx"), "must end in .onnx"),
+        (("export", "birds", "b.onnx", "--onnx", "--photos"), "contradict each other"),
+        (("new", "birds"), "birds"),
+        (("new", "other", "--head", "ranpak"), "did you mean 'ranpac'?"),
+        (("new", "other", "--base", "void"), "no class folders"),
+        (("new", "other", "--adapter", "tune"), "base=DIR"),
+        (("new", "other", "--false-rejection", "2"), "between 0 and 1"),
+    ],
+)
+def test_wrong_input_is_one_sentence_and_changes_nothing(
+    run: Run, answer: Any, model: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    Path("void").mkdir()
+    Path("bad").mkdir()
+    Path("bad/empty.jpg").touch()
+    Path("bad/text.jpg").write_text("no photo")
+    Path("bad/bomb.pgm").write_bytes(b"P5 50000 50000 255\n\x00")
+    state = answer("show", model)["state"]
+    around = sorted(path.name for path in Path().iterdir())
+    status, printed, said = run(*arguments)
+    assert (status, printed) == (1, "")
+    assert said.startswith("error: ")
+    assert message in said
+    assert "Traceback" not in said
+    status, printed, said = run(*arguments, "--json")
+    found = json.loads(printed)
+    assert status == 1
+    assert list(found) == ["command", "model", "ok", "error"]
+    assert (found["command"], found["ok"], sorted(found["error"])) == (arguments[0], False, ["kind", "message"])
+    assert message in found["error"]["message"]
+    assert found["error"]["kind"] in ("InputError", "StorageError")
+    assert answer("show", model)["state"] == state
+    assert sorted(path.name for path in Path().iterdir()) == around
+
+
+def test_wrong_usage_ends_with_status_2(run: Run, model: Path) -> None:
+    assert run("predict", model)[0] == 2
+    assert run("learn", model, "owl", "strange", "--oops")[0] == 2
+
+
+def test_forget_rename_and_undo(run: Run, answer: Any, model: Path) -> None:
+    assert run("rename", model, "owl", "barn owl")[1] == "owl is now barn owl\n"
+    assert names(answer, model) == ["barn owl", "kite", "wren"]
+    assert run("undo", model)[1] == "took back: rename barn owl\n"
+    assert names(answer, model) == ["kite", "owl", "wren"]
+    assert (
+        run("forget", model, "wren", "--keep-history")[1]
+        == "forgot wren; bring it back with: fiveshot undo birds\n"
+    )
+    assert answer("undo", model)["undone"]["action"] == "forget"
+    assert "wren" in names(answer, model)
+    assert run("forget", model, "wren")[1] == "forgot wren\n"
+    assert run("undo", model)[0] == 1
+    assert "wren" not in names(answer, model)
+    latest = answer("history", model, "--limit", 1)["entries"]
+    assert len(latest) == 1
+    assert run("history", model, "--limit", 0)[0] == 2
+
+
+def test_evaluation(run: Run, answer: Any, model: Path) -> None:
+    Path("mixed").mkdir()
+    for name in COLOURS:
+        (Path("mixed") / name).symlink_to(Path("test").resolve() / name)
+    (Path("mixed") / "stranger").symlink_to(Path("strange").resolve())
+    found = answer("evaluate", model, "mixed")
+    assert (found["photos"], found["unknown_photos"]) == (6, 5)
+    assert found["accuracy"] == 1.0
+    _, printed, _ = run("evaluate", model, "mixed")
+    assert "accuracy                   100.0 %" in printed
+    assert "known from unknown, AUROC" in printed
+
+
+def test_a_model_travels(run: Run, answer: Any, model: Path, material: Path) -> None:
+    status, printed, _ = run("export", model, "birds.fiveshot")
+    assert status == 0
+    assert printed.startswith("birds.fiveshot: ")
+    assert len(answer("import", "birds.fiveshot", "there")["classes"]) == 3
+    status, _, said = run("learn", "there", "grey", "strange")
+    assert (status, "--weights FILE" in said) == (1, True)  # the file of the weights stayed behind
+    weights = ("--weights", material / "tiny.safetensors")
+    answer("learn", "there", "grey", "strange", *weights)
+    assert answer("merge", model, "there")["added"] == ["grey"]
+    here, there = (answer("predict", place, "test/owl", *weights)["predictions"] for place in (model, "there"))
+    assert here == there
+    status, printed, _ = run("merge", model, "there")
+    assert printed == "birds: 0 classes from there, 0 photos; 4 were the same in both\n"
+
+
+def test_export_to_onnx(answer: Any, model: Path) -> None:
+    import onnxruntime
+
+    assert answer("export", model, "birds.onnx", "--onnx")["files"] == ["birds.onnx", "birds.json"]
+    said = json.loads(Path("birds.json").read_text(encoding="utf-8"))
+    assert said["classes"] == ["kite", "owl", "wren"]
+    pixels = np.asarray(Image.open("test/kite/0.png").convert("RGB"), np.float32)[2:162, 5:165]
+    images = ((pixels / 255 - said["input"]["mean"]) / said["input"]["std"]).transpose(2, 0, 1)[None]
+    session = onnxruntime.InferenceSession("birds.onnx")
+    _, probabilities, _ = session.run(None, {"images": images.astype(np.float32)})
+    assert said["classes"][int(probabilities[0].argmax())] == "kite"
+
+
+def test_a_backbone_is_adapted_later(run: Run, answer: Any, model: Path, material: Path) -> None:
+    status, _, said = run("retune", model)
+    assert status == 1
+    assert "kept" in said
+    answer("new", "kept", "--backbone", TINY, "--weights", material / "tiny.safetensors", "--keep-photos")
+    answer("learn", "kept", "photos")
+    done = answer("retune", "kept", "--set", "epochs=1", "--set", "batch_size=8", "--device", "cpu")
+    assert (done["classes"], done["epochs"]) == (3, 1)
+    assert answer("show", "kept")["adapter"] is True
+    assert answer("predict", "kept", "test/owl/0.png")["predictions"][0]["label"] == "owl"
+
+
+def test_samples_are_drawn(run: Run, tmp_path: Path) -> None:
+    status, printed, _ = run("data", "samples", tmp_path / "samples")
+    assert status == 0
+    assert [line.split(": ")[1] for line in printed.splitlines()] == ["25 pictures", "15 pictures", "3 pictures"]
+    assert run("data", "samples", tmp_path / "samples")[0] == 1
+    run("data", "samples", tmp_path / "same")
+    run("data", "samples", tmp_path / "other", "--seed", "1")
+    first, same, other = (tmp_path / name / "learn/fish/1.jpg" for name in ("samples", "same", "other"))
+    assert first.read_bytes() == same.read_bytes() != other.read_bytes()
+
+
+def test_check_tells_damage_by_its_status(run: Run, answer: Any, model: Path) -> None:
+    assert run("check", model)[:2] == (0, "birds is sound\n")
+    assert answer("check", model) == {"findings": []}
+    database = model / "classes.sqlite"
+    whole = database.read_bytes()
+    database.write_bytes(whole[: len(whole) // 2])
+    status, printed, _ = run("check", model)
+    assert status == 1
+    assert printed.startswith("error: ")
+    status, printed, _ = run("check", model, "--json")
+    found = json.loads(printed)
+    assert (status, found["ok"], found["result"]["findings"][0]["severity"]) == (1, False, "error")
+
+
+def test_file_names_that_are_no_text_are_shown(run: Run, model: Path) -> None:
+    odd = os.fsdecode(b"odd\xff\x1b[31m.png")
+    shutil.copy("test/owl/0.png", odd)
+    status, printed, _ = run("predict", model, odd)
+    assert status == 0
+    assert printed.startswith("odd\\udcff\\x1b[31m.png: owl ")
+    status, printed, _ = run("predict", model, odd, "--json")
+    assert json.loads(printed)["result"]["predictions"][0]["photo"] == odd
+
+
+@pytest.mark.parametrize("command", ABOUT_MODELS, ids=lambda command: command.__name__)
+def test_every_help_has_an_example_that_parses(command: Callable[..., None], run: Run) -> None:
+    name = "import" if command.__name__ == "import_model" else command.__name__
+    status, printed, _ = run(name, "--help")
+    assert status == 0
+    examples = [line.split("Example: ")[1].strip() for line in printed.splitlines() if "Example: " in line]
+    assert examples
+    known = get_command(app).commands[name]  # type: ignore[attr-defined]
+    for example in examples:
+        program, first, *rest = example.replace('"barn owl"', "barn-owl").split()
+        assert (program, first) == ("fiveshot", name)
+        known.make_context(name, rest)
+
+
+def test_help_is_light() -> None:
+    code = (
+        "import sys, fiveshot.cli.app\n"
+        "heavy = {'torch', 'numpy', 'PIL', 'timm', 'sqlite3', 'sklearn', 'torchvision'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+from models import files_with, held, photos
+from numpy.typing import NDArray
+
+from fiveshot.errors import InputError, StorageError
+from fiveshot.recognizer import Recognizer
+from fiveshot.recognizer.folder import ModelFolder
+from fiveshot.recognizer.manifest import Options
+
+NAMES = ("ani", "owl", "rook")
+SECRET = "Nachtigall-№7"
+
+
+def traces(name: str, X: NDArray[np.float32], model: Recognizer) -> dict[str, bytes]:
+    """Return what a class leaves in files: its name, digests, features, mean and rows of its factor."""
+    summary = model.snapshot.memory.statistics[name]
+    found = {"name": name.encode(), "thumbnail": b"the small picture", "original": b"the large picture"}
+    for row in range(len(X)):
+        found[f"feature {row}"] = X[row].tobytes()[:16]
+        found[f"digest {row}"] = sha256(X[row].tobytes()).hexdigest().encode()
+    found["mean"] = summary.mean.numpy().tobytes()
+    for row, values in enumerate(summary.factor.numpy()):
+        found[f"factor {row}"] = values.tobytes()
+    return found
+
+
+def learn_secret(model: Recognizer, count: int = 6) -> dict[str, bytes]:
+    X = photos(SECRET, count)
+    pictures = {"thumbnails": [b"the small picture"] * count, "originals": [b"the large picture"] * count}
+    model.learn_features(SECRET, X, **pictures)
+    return traces(SECRET, X, model)
+
+
+def remaining(folder: Path, found: dict[str, bytes]) -> dict[str, list[str]]:
+    return {what: files for what, needle in found.items() if (files := files_with(folder, needle))}
+
+
+def test_no_byte_of_a_forgotten_class_remains(make: Callable[..., Recognizer]) -> None:
+    model = make(base=NAMES[:2], options=Options(keep_photos=True))
+    found = learn_secret(model)
+    model.learn_features("rook", photos("rook"))
+    more = photos(SECRET, 3, seed=8)
+    model.learn_features(SECRET, more, add=True)
+    found |= {f"later {key}": value for key, value in traces(SECRET, more, model).items()}
+    model.rename(SECRET, "Nachtigall-№8")
+    model.rename("Nachtigall-№8", SECRET)
+    model.forget(SECRET, keep_history=True)
+    model.undo()
+    assert set(found) == set(remaining(model.path, found)), "the search finds what is there"
+    model.forget(SECRET)
+    assert remaining(model.path, found) == {}
+    assert files_with(model.path, "Nachtigall-№8".encode()) == []
+    model.close()
+    assert remaining(model.path, found) == {}
+
+
+def test_an_undone_class_can_be_forgotten_out_of_the_history(make: Callable[..., Recognizer]) -> None:
+    model = make()
+    found = learn_secret(model)
+    model.forget(SECRET, keep_history=True)
+    assert remaining(model.path, found)
+    model.forget(SECRET)  # known to the history alone
+    assert remaining(model.path, found) == {}
+    with pytest.raises(InputError, match="no class"):
+        model.forget(SECRET)
+
+
+def test_no_byte_of_a_forgotten_base_class_remains(make: Callable[..., Recognizer]) -> None:
+    model = make(base=(*NAMES, SECRET))
+    found = traces(SECRET, photos(SECRET, 30), model)
+    found = {key: value for key, value in found.items() if key == "name" or key.startswith(("mean", "factor"))}
+    model.learn_features(SECRET, photos(SECRET, 2, seed=3), add=True)
+    found |= {f"later {k}": v for k, v in traces(SECRET, photos(SECRET, 2, seed=3), model).items() if "fe" in k}
+    model.rename(SECRET, "other")
+    model.rename("other", SECRET)
+    assert {"name", "mean", "factor 0", "later feature 0"} <= set(remaining(model.path, found))
+    model.forget(SECRET)
+    assert remaining(model.path, found) == {}
+    assert model.snapshot.classes == NAMES
+    assert model.check() == []
+
+
+@pytest.mark.parametrize("head", ["c-fecam", "default"])
+@pytest.mark.parametrize("base", [(), NAMES[:2]])
+def test_the_model_equals_one_that_never_saw_the_class(
+    make: Callable[..., Recognizer], reopen: Callable[..., Recognizer], base: tuple[str, ...], head: str
+) -> None:
+    X = np.concatenate([photos(name, 6, seed=9) for name in (*NAMES, SECRET)])
+    never, saw = make("never", base=base, head=head), make("saw", base=base, head=head)
+    learn_secret(saw)
+    for name in NAMES:
+        if name not in base:
+            for model in (never, saw):
+                model.learn_features(name, photos(name, 12))
+    saw.predict_features(X)
+    saw.forget(SECRET)
+    assert held(saw)["classes"] == held(never)["classes"]
+    for after, before in zip(saw.predict_features(X), never.predict_features(X), strict=True):
+        assert dict(after.candidates) == pytest.approx(dict(before.candidates), rel=1e-3, abs=1e-6)
+    # What is on the disk is the model, and it gives the same to the bit; sums in memory differ by their order.
+    never, saw = reopen(never.path), reopen(saw.path)
+    assert saw.predict_features(X) == never.predict_features(X)
+    assert saw.snapshot.rejection == never.snapshot.rejection
+
+
+def test_the_last_base_class_may_go(make: Callable[..., Recognizer]) -> None:
+    model = make(base=NAMES[:2])
+    model.learn_features("rook", photos("rook"))
+    for name in NAMES[:2]:
+        model.forget(name)
+    assert model.snapshot.classes == ("rook",)
+    assert model.predict_features(photos("rook", 1))[0].candidates[0][0] == "rook"
+    assert sorted(file.suffix for file in model.path.glob("*.safetensors")) == []
+
+
+def test_a_kill_before_the_erasing_is_made_up_for(
+    make: Callable[..., Recognizer], reopen: Callable[..., Recognizer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make(base=(*NAMES, SECRET))
+    found = {"mean": model.snapshot.memory.statistics[SECRET].mean.numpy().tobytes()[:16]}
+    monkeypatch.setattr(ModelFolder, "settle", lambda self: None)  # as if killed right after the commit
+    model.forget(SECRET)
+    model.close()
+    monkeypatch.undo()
+    assert remaining(model.path, found), "nothing was erased yet"
+    again = reopen(model.path)
+    assert remaining(model.path, found) == {}
+    assert again.snapshot.classes == NAMES
+    assert again.check() == []
+
+
+def test_a_reader_in_the_way_is_named(
+    make: Callable[..., Recognizer], reopen: Callable[..., Recognizer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make(timeout=0.1)
+    found = learn_secret(model)
+    reader = reopen(model.path, readonly=True)
+    monkeypatch.setattr("fiveshot.recognizer.folder.TIMEOUT", 0.2)
+    with reader._model.folder.reading() as connection:
+        connection.execute("SELECT count(*) FROM classes").fetchone()
+        with pytest.raises(StorageError, match=r"another process.*open the model again"):
+            model.forget(SECRET)
+        assert SECRET not in model.snapshot.classes
+    model.close()
+    reopen(model.path)
+    assert remaining(model.path, found) == {}
+
+
+def test_unknown_names_are_suggested(make: Callable[..., Recognizer]) -> None:
+    model = make(base=NAMES[:2])
+    with pytest.raises(InputError, match="did you mean 'owl'"):
+        model.forget("owll")
+    with pytest.raises(InputError, match="did you mean 'owl'"):
+        model.rename("owll", "x")
+    with pytest.raises(InputError, match="there is a class 'ani' already"):
+        model.rename("owl", "ani")
+    with pytest.raises(InputError, match="called 'owl' already"):
+        model.rename("owl", " owl ")

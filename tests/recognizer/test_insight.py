@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fiveshot.heads import FewShotHead, make_head
+from fiveshot.heads.memory import Memory
+from fiveshot.recognizer import held_out
+from fiveshot.recognizer.held_out import held_out_scores
+from fiveshot.recognizer.insight import LearnReport, inspect_class
+from fiveshot.recognizer.likeness import Duplicate, KnownPhotos, find_outliers
+from fiveshot.statistics import NO_CLASSES, class_statistics, summarize
+
+WIDTH = 16
+
+
+@dataclass(frozen=True)
+class World:
+    """Classes around random centres; ``at`` draws photos of one."""
+
+    centres: dict[str, Tensor]
+    generator: torch.Generator
+
+    def at(self, name: str, count: int, spread: float = 0.3) -> Tensor:
+        rows = self.centres[name] + spread * torch.randn(count, WIDTH, generator=self.generator)
+        return torch.nn.functional.normalize(rows, dim=1)  # as the default head embeds them without a base
+
+
+@pytest.fixture
+def world() -> World:
+    generator = torch.Generator().manual_seed(3)
+    names = [f"bird {i}" for i in range(12)] + ["owl"]
+    centres = {name: 3 * torch.randn(WIDTH, generator=generator) for name in names}
+    centres["hawk owl"] = centres["owl"] + 0.05 * torch.randn(WIDTH, generator=generator)
+    return World(centres, generator)
+
+
+@pytest.fixture
+def memory(world: World) -> Memory:
+    names = [f"bird {i}" for i in range(12)]
+    rows = torch.cat([world.at(name, 6) for name in names])
+    learned = class_statistics(rows, np.repeat(names, 6))
+    return Memory(learned.restrict(names[:8]), learned.restrict(names[8:]))
+
+
+@pytest.fixture(params=["ncm", "c-fecam", "default"])
+def head(request: pytest.FixtureRequest, memory: Memory) -> FewShotHead:
+    return make_head(request.param).adopt(memory)
+
+
+def report(head: FewShotHead, memory: Memory, name: str, X: Tensor, **more: object) -> LearnReport:
+    numbers = range(len(X))
+    more = {"photos": [f"{i}.jpg" for i in numbers], "sha256s": [f"{name} {i}" for i in numbers], **more}
+    return inspect_class(head, memory, name, X, **more)  # type: ignore[arg-type]
+
+
+def test_a_class_far_from_all_others_is_clear(head: FewShotHead, memory: Memory, world: World) -> None:
+    seen = report(head, memory, "owl", world.at("owl", 5))
+    assert (seen.accuracy, seen.confusion) == (1.0, 0.0)
+    assert (seen.photos, seen.added, seen.name) == (5, 5, "owl")
+    assert (seen.duplicates, seen.outliers, seen.warnings) == ((), (), ())
+    assert seen.nearest in memory.labels
+    assert seen.separability is not None
+    assert seen.separability > 0.5
+    json.dumps(seen.as_dict(), allow_nan=False)
+
+
+def test_a_class_where_another_one_is_will_be_confused_with_it(
+    head: FewShotHead, memory: Memory, world: World
+) -> None:
+    known = memory.learn(class_statistics(world.at("owl", 50), ["owl"] * 50))
+    seen = report(head.adopt(known), known, "hawk owl", world.at("hawk owl", 5))
+    assert seen.nearest == "owl"
+    assert seen.accuracy is not None
+    assert seen.confusion == pytest.approx(1 - seen.accuracy)
+    assert seen.confusion > 0
+    assert seen.separability is not None
+    assert seen.separability < 0.6
+    assert any("look more like 'owl' than like the others of 'hawk owl'" in text for text in seen.warnings)
+
+
+@pytest.mark.parametrize("joint_from", [0, 1000])
+@pytest.mark.parametrize("count", [2, 5, 23])
+def test_scores_are_those_of_heads_that_never_saw_the_photo(
+    memory: Memory, world: World, count: int, joint_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # In NCM and FeCAM the other classes do not matter, so leaving out together or in turn is the same.
+    monkeypatch.setattr(held_out, "JOINT_FROM", joint_from)
+    X = world.at("owl", count)
+    for name in ("ncm", "fecam"):
+        head = make_head(name).adopt(memory)
+        scores = held_out_scores(head, memory, X)
+        assert scores is not None
+        for i in range(count):
+            left = np.arange(count) % min(count, 10) == i % 10 if count > 10 else np.arange(count) == i
+            rest = X[torch.as_tensor(~left)]
+            learned = make_head(name).adopt(memory.learn(class_statistics(rest, ["owl"] * len(rest))))
+            wanted = learned.class_scores(X[i : i + 1])[0]
+            own = learned.classes_.tolist().index("owl")
+            assert scores.own[i] == pytest.approx(wanted[own], rel=1e-4, abs=1e-4)
+            assert np.allclose(scores.others[i], np.delete(wanted, own), rtol=1e-4, atol=1e-4)
+
+
+def test_the_head_and_the_memory_stay_as_they_are(head: FewShotHead, memory: Memory, world: World) -> None:
+    probes = world.at("owl", 4)
+    before, labels = head.class_scores(probes), memory.labels.tolist()
+    report(head, memory, "owl", world.at("owl", 5))
+    assert head.memory_ is memory
+    assert np.array_equal(head.class_scores(probes), before)
+    assert memory.labels.tolist() == labels
+
+
+def test_the_first_class_has_nothing_to_be_compared_with(world: World) -> None:
+    nothing = Memory(NO_CLASSES, NO_CLASSES)
+    seen = report(make_head("ncm"), nothing, "owl", world.at("owl", 5))
+    assert (seen.accuracy, seen.nearest, seen.separability, seen.verdict) == (None, None, None, "unknown")
+    assert seen.warnings == ()
+
+
+def test_one_photo_cannot_be_left_out(head: FewShotHead, memory: Memory, world: World) -> None:
+    seen = report(head, memory, "owl", world.at("owl", 1))
+    assert (seen.accuracy, seen.verdict, seen.photos) == (None, "unknown", 1)
+    assert seen.warnings == ("one photo tells little about 'owl'; five are better",)
+
+
+def test_photos_added_to_a_learned_class_are_judged_with_the_earlier_ones(
+    head: FewShotHead, memory: Memory, world: World
+) -> None:
+    early = world.at("owl", 3)
+    known = memory.learn(class_statistics(early, ["owl"] * 3))
+    earlier = KnownPhotos(("owl",) * 3, ("x", "y", "z"), early)
+    seen = report(head.adopt(known), known, "owl", world.at("owl", 2), earlier=earlier)
+    assert (seen.photos, seen.added, seen.accuracy) == (5, 2, 1.0)
+    assert seen.nearest != "owl"
+
+
+def test_photos_added_to_a_base_class_are_judged_by_what_it_was(
+    head: FewShotHead, memory: Memory, world: World
+) -> None:
+    seen = report(head, memory, "bird 3", world.at("bird 3", 2))
+    assert (seen.photos, seen.added, seen.accuracy) == (8, 2, 1.0)
+    wrong = report(head, memory, "bird 3", world.at("bird 4", 2))
+    assert (wrong.accuracy, wrong.nearest, wrong.confusion) == (0.0, "bird 4", 1.0)
+    assert wrong.verdict == "confused"
+
+
+def test_duplicates_of_every_kind_are_named(head: FewShotHead, memory: Memory, world: World) -> None:
+    X = world.at("owl", 5)
+    X[3] = 2 * X[0]  # the same direction: almost identical
+    earlier = KnownPhotos(("bird 9", "bird 10"), ("file", "other"), torch.stack([world.at("bird 9", 1)[0], X[4]]))
+    seen = report(head, memory, "owl", X, sha256s=["a", "a", "file", "d", "e"], earlier=earlier)
+    assert seen.duplicates == (
+        Duplicate("1.jpg", "owl", same_file=True, of="0.jpg"),
+        Duplicate("3.jpg", "owl", same_file=False, of="0.jpg"),
+        Duplicate("2.jpg", "bird 9", same_file=True),
+        Duplicate("4.jpg", "bird 10", same_file=False),
+    )
+    assert "1.jpg is the same file as 0.jpg; it teaches nothing new" in seen.warnings
+    assert "4.jpg is almost identical to a photo of 'bird 10'; it teaches nothing new" in seen.warnings
+
+
+def test_a_strange_photo_is_an_outlier(head: FewShotHead, memory: Memory, world: World) -> None:
+    X = torch.cat([world.at("owl", 2), world.at("bird 2", 1), world.at("owl", 2)])
+    seen = report(head, memory, "owl", X)
+    assert seen.outliers == ("2.jpg",)
+    assert "2.jpg is unlike the other photos of 'owl'; is it one?" in seen.warnings
+
+
+@pytest.mark.parametrize("count", [4, 5, 9])
+def test_outliers_by_the_formula_spelled_out(count: int) -> None:
+    rng = np.random.default_rng(count)
+    for _ in range(50):
+        X = rng.normal(size=(count, 3)) + np.array([1.5, 0, 0])
+        centre = rng.normal(size=3) * 0.2
+        unit = (X - centre) / np.linalg.norm(X - centre, axis=1, keepdims=True)
+        wanted = []
+        for i in range(count):
+            rest = [j for j in range(count) if j != i]
+
+            def likeness(j: int, among: list[int], unit: np.ndarray = unit) -> float:
+                other = sum(unit[k] for k in among if k != j)
+                return float(unit[j] @ other / np.linalg.norm(other))
+
+            if np.mean([likeness(j, rest) for j in rest]) - likeness(i, list(range(count))) > 0.5:
+                wanted.append(i)
+        assert find_outliers(torch.tensor(X), centre=torch.tensor(centre)) == wanted
+
+
+def test_three_photos_have_no_outlier() -> None:
+    assert find_outliers(torch.tensor([[1.0, 0.0], [1.0, 0.1], [-1.0, 0.0]])) == []
+
+
+@pytest.mark.parametrize("size", [3, 40])
+def test_summaries_of_folds_join_to_the_whole(size: int, world: World) -> None:
+    X = world.at("owl", size)
+    folds = held_out.fold_numbers(size)
+    for fold in range(folds.max() + 1):
+        rest = held_out.without_fold(X, folds, fold, None)
+        whole = rest.merge(summarize(X[torch.as_tensor(folds == fold)]))
+        assert whole.count == size
+        assert torch.allclose(whole.mean, X.mean(dim=0), atol=1e-5)

@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from models import WIDTH, files_with, held, photos
+
+from fiveshot.errors import InputError
+from fiveshot.heads import make_head
+from fiveshot.recognizer import Recognizer
+from fiveshot.recognizer.manifest import Options
+
+NAMES = ("ani", "owl", "rook", "wren")
+
+
+def test_statistics_are_those_of_the_photos(make: Callable[..., Recognizer]) -> None:
+    model = make(base=NAMES[:2])
+    parts = {name: [photos(name, 4, seed=seed) for seed in range(3)] for name in ("wren", "owl")}
+    for seed in range(3):
+        for name, sessions in parts.items():
+            model.learn_features(name, sessions[seed], add=name == "owl" or seed > 0)
+    for name, earlier in (("wren", []), ("owl", [photos("owl", 30)])):
+        X = np.concatenate([*earlier, *parts[name]]).astype(np.float64)
+        summary = model.snapshot.memory.statistics[name]
+        centred = X - X.mean(axis=0)
+        assert summary.count == len(X)
+        np.testing.assert_allclose(summary.mean.numpy(), X.mean(axis=0), rtol=1e-5, atol=1e-5)
+        factor = summary.factor.numpy().astype(np.float64)
+        np.testing.assert_allclose(factor.T @ factor, centred.T @ centred, rtol=1e-4, atol=1e-3)
+    assert model.check() == []
+
+
+def test_predictions_are_those_of_the_head_on_the_same_samples(make: Callable[..., Recognizer]) -> None:
+    model = make(base=NAMES[:2])
+    for name in NAMES[2:]:
+        model.learn_features(name, photos(name))
+    head = make_head("c-fecam")
+    head.fit(np.concatenate([photos(name, 30) for name in NAMES[:2]]), np.repeat(NAMES[:2], 30))
+    head.partial_fit(np.concatenate([photos(name) for name in NAMES[2:]]), np.repeat(NAMES[2:], 5))
+    X = np.concatenate([photos(name, 5, seed=3) for name in NAMES])
+    found = model.predict_features(X, top=4)
+    assert [one.candidates[0][0] for one in found] == head.predict(X).tolist()
+    expected = head.predict_proba(X)
+    for one, row in zip(found, expected, strict=True):
+        assert dict(one.candidates) == pytest.approx(dict(zip(head.classes_.tolist(), row.tolist(), strict=True)))
+        assert one.probability == max(row)
+
+
+def test_the_same_after_opening_again(make: Callable[..., Recognizer], reopen: Callable[..., Recognizer]) -> None:
+    model = make(base=NAMES[:2])
+    model.learn_features("wren", photos("wren"))
+    model.learn_features("owl", photos("owl", 2, seed=1), add=True)
+    X = np.concatenate([photos(name, 5, seed=3) for name in NAMES])
+    again = reopen(model.path, readonly=True)
+    assert held(again) == held(model)
+    assert again.predict_features(X) == model.predict_features(X)
+
+
+def test_a_known_name_needs_add(make: Callable[..., Recognizer]) -> None:
+    model = make(base=NAMES[:2])
+    model.learn_features("wren", photos("wren"))
+    before = held(model)
+    for name in ("wren", " wren", "owl"):
+        with pytest.raises(InputError, match=r"already; add photos to it with add=True \(--add\)"):
+            model.learn_features(name, photos("wren", seed=1))
+    assert held(model) == before
+    assert model.learn_features("wren", photos("wren", 2, seed=1), add=True).photos == 7
+    assert model.learn_features("rook", photos("rook"), add=True).photos == 5
+
+
+def test_the_report_names_the_nearest_class(make: Callable[..., Recognizer]) -> None:
+    model = make(base=NAMES[:3])
+    twin = photos("owl", 5, seed=0) + 0.3 * photos("wren", 5, seed=1) / 4
+    report = model.learn_features("barn owl", twin)
+    assert report.nearest == "owl"
+    assert (report.photos, report.added) == (5, 5)
+    again = model.learn_features("rook 2", photos("rook 2")[[0, 1, 2, 3, 0]], photos=list("abcde"))
+    assert [(one.photo, one.of, one.same_file) for one in again.duplicates] == [("e", "a", True)]
+    copied = model.learn_features("copy", photos("rook 2")[:2])
+    assert {one.label for one in copied.duplicates} == {"rook 2"}
+
+
+@pytest.mark.parametrize(
+    ("features", "said"),
+    [
+        (np.zeros((3, WIDTH + 1)), rf"\(n, {WIDTH}\)"),
+        (np.zeros(WIDTH), "shape"),
+        (np.zeros((0, WIDTH)), "shape"),
+        (np.full((2, WIDTH), np.nan), "row 0 hold NaN"),
+        (np.full((2, WIDTH), 1e39), "row 0 hold NaN or infinity"),
+        (np.full((2, WIDTH), "x"), "give numbers"),
+    ],
+)
+def test_features_that_do_not_fit(make: Callable[..., Recognizer], features: np.ndarray, said: str) -> None:
+    model = make()
+    with pytest.raises(InputError, match=said):
+        model.learn_features("wren", features)
+    with pytest.raises(InputError, match=said):
+        model.predict_features(features)
+
+
+def test_as_many_digests_as_rows(make: Callable[..., Recognizer]) -> None:
+    with pytest.raises(InputError, match="5 rows of features, but another number"):
+        make().learn_features("wren", photos("wren"), sha256s=["0" * 64])
+
+
+@pytest.mark.parametrize(
+    "name", ["a/b", "../../x", "-rf", "🦉", "é" * 200, "'; DROP TABLE classes; --", "%s", "NUL"]
+)
+def test_any_name_is_a_name(make: Callable[..., Recognizer], reopen: Callable[..., Recognizer], name: str) -> None:
+    model = make()
+    model.learn_features(name, torch.from_numpy(photos(name)))
+    model.learn_features("wren", photos("wren"))
+    again = reopen(model.path)
+    assert name in again.snapshot.classes
+    assert again.predict_features(photos(name, 1))[0].candidates[0][0] == name
+    again.forget(name)
+    assert again.snapshot.classes == ("wren",)
+
+
+@pytest.mark.parametrize("name", ["", "  ", "a\nb", "x" * 10_000, "\x00"])
+def test_what_is_no_name(make: Callable[..., Recognizer], name: str) -> None:
+    with pytest.raises(InputError, match="class name"):
+        make().learn_features(name, photos("x"))
+
+
+def test_an_empty_model_says_what_to_do(make: Callable[..., Recognizer]) -> None:
+    model = make()
+    with pytest.raises(InputError, match="knows no class yet"):
+        model.predict_features(photos("x"))
+    assert model.show().classes == ()
+    assert "no class" in model.show().rejection
+
+
+def test_show_lists_what_is_there(make: Callable[..., Recognizer]) -> None:
+    model = make(base=NAMES[:2], options=Options(thumbnails=True))
+    model.learn_features("wren", photos("wren"), thumbnails=[b"1", b"2", b"3", b"4", None])
+    model.learn_features("owl", photos("owl", 2, seed=1), add=True)
+    shown = model.show()
+    assert [(one.name, one.photos, one.base, one.kept) for one in shown.classes] == [
+        ("ani", 30, True, 0),
+        ("owl", 32, True, 2),
+        ("wren", 5, False, 5),
+    ]
+    assert (shown.base_classes, shown.new_classes) == (2, 1)
+    assert shown.bytes_per_class == (5 + 4 + 1) * WIDTH * 4
+    assert shown.as_dict()["classes"][0]["name"] == "ani"
+    assert model.thumbnails("wren") == [b"1", b"2", b"3", b"4"]
+    assert model.thumbnails("ani") == []
+    with pytest.raises(InputError, match="no class 'wrem'; did you mean 'wren'"):
+        model.thumbnails("wrem")
+
+
+def test_only_what_the_owner_wants_is_kept(make: Callable[..., Recognizer]) -> None:
+    model = make(options=Options(thumbnails=False))
+    model.learn_features("wren", photos("wren"), thumbnails=[b"a small one"] * 5, originals=[b"a large one"] * 5)
+    assert model.thumbnails("wren") == []
+    model.close()
+    assert files_with(model.path, b"a small one") == files_with(model.path, b"a large one") == []
+
+
+def test_a_snapshot_never_changes(make: Callable[..., Recognizer]) -> None:
+    model = make(base=NAMES[:2])
+    X = photos("wren", 4, seed=2)
+    early = model.snapshot
+    before = early.predict_features(X)
+    model.learn_features("wren", photos("wren"))
+    model.forget("ani")
+    late = model.snapshot
+    assert early.classes == NAMES[:2]
+    assert early.predict_features(X) == before
+    assert late.predict_features(X)[0].candidates[0][0] == "wren"
+    assert late.state == early.state + 2
+
+
+def test_a_learned_class_leaves_the_others_as_they_were(make: Callable[..., Recognizer]) -> None:
+    model = make(base=NAMES[:2])
+    model.learn_features("rook", photos("rook"))
+    before = {label: summary for label, summary, _ in model.snapshot.memory}
+    model.learn_features("wren", photos("wren"))
+    after = {label: summary for label, summary, _ in model.snapshot.memory}
+    assert all(after[label] is summary for label, summary in before.items())
+
+
+def test_what_fails_on_the_way_is_not_stored(make: Callable[..., Recognizer]) -> None:
+    model = make()
+    for name in NAMES[:2]:
+        model.learn_features(name, photos(name))
+    model.predict_features(photos("ani"))
+    before = held(model)
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("no model of these classes")
+
+    model.snapshot.head._derive = fails  # type: ignore[method-assign]  # copies of the head fail with it
+    with pytest.raises(RuntimeError, match="no model of these classes"):
+        model.learn_features("wren", photos("wren"))
+    assert held(model) == before
+    assert model.check() == []
+
+
+@pytest.mark.parametrize("base", [0, 2, 40])
+def test_the_default_head_keeps_statistics_of_what_it_makes_of_features(
+    make: Callable[..., Recognizer], reopen: Callable[..., Recognizer], base: int
+) -> None:
+    names = tuple(f"b{number:02d}" for number in range(base))
+    model = make(base=names, head="default", width=24)
+    for name in ("owl", "wren"):
+        model.learn_features(name, photos(name, width=24))
+        model.learn_features(name, photos(name, 3, width=24, seed=1), add=True)
+    X = photos("wren", 8, width=24, seed=1)
+    head = make_head("default")
+    if base:
+        head.fit(np.concatenate([photos(name, 30, width=24) for name in names]), np.repeat(names, 30))
+    both = {
+        name: np.concatenate([photos(name, width=24), photos(name, 3, width=24, seed=1)])
+        for name in ("owl", "wren")
+    }
+    for name, rows in both.items():
+        expected = head.embed(torch.from_numpy(rows)).mean(dim=0)
+        stored = model.snapshot.memory.statistics[name].mean
+        torch.testing.assert_close(stored, expected, rtol=1e-5, atol=1e-5)
+    found = model.predict_features(X)
+    assert [one.candidates[0][0] for one in found] == ["wren"] * 8
+    assert model.check() == []
+    again = reopen(model.path).predict_features(X)
+    for after, before in zip(again, found, strict=True):
+        assert dict(after.candidates) == pytest.approx(dict(before.candidates), rel=1e-3, abs=1e-5)
+
+
+def test_the_settings_of_a_base_outlive_its_classes(
+    make: Callable[..., Recognizer], reopen: Callable[..., Recognizer]
+) -> None:
+    """A class learned when all base classes are gone must lie in the space it is read in later."""
+    model = make(base=NAMES[:2], head="default")
+    for name in NAMES[:2]:
+        model.forget(name)
+    assert model.snapshot.classes == ()
+    model.learn_features("wren", photos("wren"))
+    model.learn_features("rook", photos("rook"))
+    again = reopen(model.path)
+    assert again.check() == []
+    X = np.concatenate([photos("wren", 3, seed=1), photos("rook", 3, seed=1)])
+    assert [one.candidates[0][0] for one in again.predict_features(X)] == ["wren"] * 3 + ["rook"] * 3
+
+
+def test_nothing_is_written_through_a_reader(
+    make: Callable[..., Recognizer], reopen: Callable[..., Recognizer]
+) -> None:
+    model = make()
+    reader = reopen(model.path, readonly=True)
+    with pytest.raises(InputError, match="opened to read only"):
+        reader.learn_features("wren", photos("wren"))
+
+
+def test_a_closed_model_says_so(make: Callable[..., Recognizer]) -> None:
+    model = make()
+    model.close()
+    with pytest.raises(InputError, match="is closed; open it again"):
+        model.learn_features("wren", photos("wren"))

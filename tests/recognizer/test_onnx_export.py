@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import timm
+import torch
+from torch import Tensor
+
+from fiveshot.backbones import Backbone, Preprocessing, Readout, load_backbone
+from fiveshot.errors import InputError
+from fiveshot.heads import FewShotHead, make_head
+from fiveshot.recognizer.onnx_export import export_onnx
+from fiveshot.recognizer.threshold import Rejection
+
+TOLERANCE = 1e-3
+
+
+@pytest.fixture(scope="module")
+def backbone() -> Backbone:
+    torch.manual_seed(1)
+    model = timm.create_model("test_vit.r160_in1k", num_classes=0).eval().requires_grad_(False)
+    prepared = Preprocessing(
+        size=160, resize=170, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4), interpolation="bilinear"
+    )
+    return Backbone(model, "tiny", prepared, Readout("cls+mean"))
+
+
+@pytest.fixture(scope="module")
+def images() -> Tensor:
+    return torch.randn(46, 3, 160, 160, generator=torch.Generator().manual_seed(2))
+
+
+def trained(name: str, backbone: Backbone, images: Tensor, **parameters: object) -> FewShotHead:
+    X = backbone.features(images)
+    head = make_head(name, **parameters).fit(X[:40], [f"base {i % 3}" for i in range(40)])
+    return head.partial_fit(X[40:45], ["owl 🦉"] * 5).partial_fit(X[45:], ["wren"])
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("default", {}),
+        ("ncm", {}),
+        ("ncm", {"metric": "cosine"}),
+        ("teen", {}),
+        ("fecam", {}),
+        ("fecam", {"gamma": 0.01}),  # covariances that are factored whole
+        ("fecam", {"normalization": "rows"}),
+        ("fecam", {"normalize": False, "normalization": "none"}),
+        ("c-fecam", {}),
+    ],
+)
+def test_onnx_runtime_gives_what_the_head_gives(
+    name: str, parameters: dict[str, object], backbone: Backbone, images: Tensor, tmp_path: Path
+) -> None:
+    head = trained(name, backbone, images, **parameters)
+    export_onnx(backbone, head, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+    for batch in (images[:1], images[:9]):  # any number of images
+        scores, probabilities, familiarity = session.run(None, {"images": batch.numpy()})
+        X = backbone.features(batch)
+        wanted = head.class_scores(X)
+        assert np.abs(scores - wanted).max() < TOLERANCE * max(1, np.abs(wanted).max())
+        assert np.abs(probabilities - head.predict_proba(X)).max() < TOLERANCE
+        assert np.abs(familiarity - head.familiarity(X)).max() < TOLERANCE * max(1, np.abs(wanted).max())
+
+
+def test_a_file_says_how_to_use_it(backbone: Backbone, images: Tensor, tmp_path: Path) -> None:
+    head = trained("ncm", backbone, images)
+    rejection = Rejection(0.05, (1, 5), (-9.0, -7.0))
+    sidecar = export_onnx(backbone, head, tmp_path / "birds.onnx", rejection=rejection)
+    assert sidecar == tmp_path / "birds.json"
+    said = json.loads(sidecar.read_text(encoding="utf-8"))
+    assert said["classes"] == ["base 0", "base 1", "base 2", "owl 🦉", "wren"]
+    assert said["unknown_below"] == [-7.0, -7.0, -7.0, -7.0, -9.0]
+    assert said["false_rejection"] == 0.05
+    assert said["input"]["mean"] == [0.4, 0.5, 0.6]
+    assert said["input"]["resize_short_side_to"] == 170
+    assert said["input"]["interpolation"] == "bilinear"
+    (prop,) = onnx.load(tmp_path / "birds.onnx").metadata_props
+    assert (prop.key, json.loads(prop.value)) == ("fiveshot", said)
+    onnx.checker.check_model(str(tmp_path / "birds.onnx"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["birds.json", "birds.onnx"]
+
+
+def test_without_rejection_no_threshold_is_given(backbone: Backbone, images: Tensor, tmp_path: Path) -> None:
+    sidecar = export_onnx(backbone, trained("ncm", backbone, images), tmp_path / "birds.onnx")
+    assert json.loads(sidecar.read_text(encoding="utf-8"))["unknown_below"] == [None] * 5
+
+
+def test_the_preprocessing_said_in_words_is_the_one_used(
+    backbone: Backbone, images: Tensor, tmp_path: Path
+) -> None:
+    """A photo prepared by the JSON alone, without torch and torchvision, gives nearly the same input."""
+    from PIL import Image
+
+    sidecar = export_onnx(backbone, trained("ncm", backbone, images), tmp_path / "birds.onnx")
+    said = json.loads(sidecar.read_text(encoding="utf-8"))["input"]
+    noise = np.random.default_rng(0).integers(0, 256, (9, 12, 3), np.uint8)
+    photo = Image.fromarray(noise).resize((400, 300), Image.Resampling.BICUBIC)
+    scale = said["resize_short_side_to"] / min(photo.size)
+    size = tuple(round(side * scale) for side in photo.size)
+    left, top = ((side - said["centre_crop"]) // 2 for side in size)
+    box = (left, top, left + said["centre_crop"], top + said["centre_crop"])
+    cropped = photo.resize(size, Image.Resampling[said["interpolation"].upper()]).crop(box)
+    values = (np.asarray(cropped, np.float32) / 255 - said["mean"]) / said["std"]
+    ours = backbone.preprocessing.transform()(photo).numpy()
+    assert np.abs(values.transpose(2, 0, 1) - ours).mean() < 0.05
+
+
+def test_a_head_that_cannot_be_written_leaves_nothing(backbone: Backbone, images: Tensor, tmp_path: Path) -> None:
+    head = trained("ranpac", backbone, images, n_projections=50)
+    with pytest.raises(InputError, match="ONNX"):
+        export_onnx(backbone, head, tmp_path / "birds.onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_suffix_is_refused(backbone: Backbone, images: Tensor, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"must end in \.onnx"):
+        export_onnx(backbone, trained("ncm", backbone, images), tmp_path / "birds.bin")
+
+
+def test_the_embedded_backbone_is_written(tmp_path: Path) -> None:
+    backbone = load_backbone()
+    generator = torch.Generator().manual_seed(0)
+    X = torch.randn(20, backbone.width, generator=generator)
+    head = make_head("default").fit(X, ["owl", "wren"] * 10)
+    export_onnx(backbone, head, tmp_path / "model.onnx")
+    images = torch.randn(2, 3, 224, 224, generator=generator)
+    _, probabilities, _ = onnxruntime.InferenceSession(str(tmp_path / "model.onnx")).run(
+        None, {"images": images.numpy()}
+    )
+    assert np.abs(probabilities - head.predict_proba(backbone.features(images))).max() < TOLERANCE

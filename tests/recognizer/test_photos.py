@@ -1,0 +1,281 @@
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from fiveshot.data import ImageError
+from fiveshot.errors import InputError
+from fiveshot.recognizer import photo as photo_module
+from fiveshot.recognizer.photos import Photo, class_folders, gather_photos, left_out, thumbnail
+
+RED, BLUE = (255, 0, 0), (0, 0, 255)
+
+
+def picture(colour: tuple[int, int, int] = RED, size: tuple[int, int] = (30, 20)) -> Image.Image:
+    return Image.new("RGB", size, colour)
+
+
+def encoded(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def birds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two class folders, one with a folder below, and files that are no photos; the working folder is beside."""
+    for name in ("owl/1.png", "owl/2.PNG", "owl/night/3.jpg", "wren/1.webp"):
+        path = tmp_path / "birds" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        picture().save(path)
+    (tmp_path / "birds" / "owl" / "notes.txt").write_text("hoo")
+    (tmp_path / "birds" / "owl" / "4.HEIC").write_bytes(b"ftypheic")
+    (tmp_path / "birds" / "owl" / ".5.png").write_bytes(b"hidden")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "birds"
+
+
+def names(photos: list[Photo]) -> list[str]:
+    return [photo.name for photo in photos]
+
+
+def test_files_folders_and_patterns(birds: Path) -> None:
+    owls = ["birds/owl/1.png", "birds/owl/2.PNG", "birds/owl/night/3.jpg"]
+    assert names(gather_photos("birds/owl")) == owls
+    assert names(gather_photos(Path("birds/owl"))) == owls
+    assert names(gather_photos("birds/owl/1.png")) == owls[:1]
+    assert names(gather_photos("birds/*/1.*")) == ["birds/owl/1.png", "birds/wren/1.webp"]
+    assert names(gather_photos("birds/**/*.jpg")) == owls[2:]
+    assert names(gather_photos("birds/o*")) == owls
+    assert names(gather_photos(["birds/wren", "birds/owl/1.png"])) == ["birds/wren/1.webp", "birds/owl/1.png"]
+    assert len(gather_photos(birds)) == 4
+
+
+def test_a_pattern_with_two_stars_counts_each_photo_once(birds: Path) -> None:
+    found = names(gather_photos("birds/**"))
+    assert sorted(found) == sorted(set(found))
+    assert "birds/owl/night/3.jpg" in found
+
+
+def test_a_file_whose_name_looks_like_a_pattern_is_that_file(birds: Path) -> None:
+    picture(BLUE).save(birds / "a[1].png")
+    picture(RED).save(birds / "a1.png")
+    (photo,) = gather_photos("birds/a[1].png")
+    assert photo.image().getpixel((0, 0)) == BLUE
+
+
+def test_a_link_in_a_circle_ends(birds: Path) -> None:
+    (birds / "owl" / "again").symlink_to(birds / "owl")
+    assert len(gather_photos("birds/owl")) == 3
+
+
+def test_photos_in_an_archive(birds: Path) -> None:
+    with zipfile.ZipFile("birds.zip", "w") as archive:
+        for file in ("owl/1.png", "owl/2.PNG", "wren/1.webp"):
+            archive.write(birds / file, file)
+    assert names(gather_photos("birds.zip")) == [
+        "birds.zip/owl/1.png",
+        "birds.zip/owl/2.PNG",
+        "birds.zip/wren/1.webp",
+    ]
+    found = class_folders("birds.zip")
+    assert {name: len(photos) for name, photos in found.items()} == {"owl": 2, "wren": 1}
+    assert found["wren"][0].image().size == (30, 20)
+
+
+def test_bytes_open_files_and_pictures(birds: Path) -> None:
+    data = (birds / "owl" / "1.png").read_bytes()
+    with (birds / "owl" / "1.png").open("rb") as file:
+        photos = gather_photos([data, bytearray(data), memoryview(data), io.BytesIO(data), file, picture(BLUE)])
+    assert names(photos) == ["photo 1", "photo 2", "photo 3", "photo 4", str(birds / "owl" / "1.png"), "photo 6"]
+    assert {photo.sha256 for photo in photos[:5]} == {hashlib.sha256(data).hexdigest()}
+    assert photos[5].image().getpixel((0, 0)) == BLUE
+    assert names(gather_photos(data)) == ["photo 1"]
+    assert gather_photos(photos[0]) == [photos[0]]
+
+
+def test_standard_input_is_one_photo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(encoded(picture(BLUE)))))
+    (photo,) = gather_photos("-")
+    assert photo.name == "standard input"
+    assert photo.image().getpixel((3, 3)) == BLUE
+
+
+FILLS: dict[str, object] = {
+    "RGB": RED,
+    "L": 7,
+    "RGBA": (255, 0, 0, 128),
+    "LA": (9, 200),
+    "P": 3,
+    "1": 1,
+    "CMYK": (0, 9, 9, 0),
+    "HSV": (9, 99, 99),
+    "I": 40_000,
+    "I;16": 500,
+    "F": 0.5,
+}
+
+
+@pytest.mark.parametrize(("mode", "fill"), FILLS.items())
+def test_a_picture_in_memory_is_seen_as_its_file_would_be(mode: str, fill: object) -> None:
+    image = Image.new(mode, (4, 3), fill)
+    (photo,) = gather_photos(image)
+    if mode in ("RGB", "L", "RGBA", "LA", "P", "1"):
+        (stored,) = gather_photos(encoded(image))
+        assert np.array_equal(np.asarray(photo.image()), np.asarray(stored.image()))
+    assert photo.image().mode == "RGB"
+    assert photo.sha256 == gather_photos(image.copy())[0].sha256
+
+
+def test_the_orientation_of_a_picture_in_memory_is_applied() -> None:
+    image = picture(size=(30, 20))
+    exif = image.getexif()
+    exif[0x0112] = 6
+    data = encoded(image, "JPEG", exif=exif)
+    for given in (data, Image.open(io.BytesIO(data))):
+        assert gather_photos(given)[0].image().size == (20, 30)
+
+
+def test_the_digest_and_the_picture_come_from_one_reading(birds: Path) -> None:
+    path = birds / "owl" / "1.png"
+    loaded = gather_photos(path)[0].loaded()
+    before = hashlib.sha256(path.read_bytes()).hexdigest()
+    path.write_bytes(encoded(picture(BLUE)))
+    assert loaded.sha256 == before
+    assert loaded.image().getpixel((0, 0)) == RED
+
+
+def test_what_is_no_photo_is_named(birds: Path) -> None:
+    (birds / "empty.jpg").write_bytes(b"")
+    (birds / "text.jpg").write_text("not a photo at all")
+    (birds / "half.png").write_bytes(encoded(picture(size=(300, 300)))[:200])
+    for name, reason in (("empty.jpg", "empty"), ("text.jpg", "not an image"), ("half.png", "damaged")):
+        with pytest.raises(ImageError, match=f"birds/{name}.*{reason}"):
+            gather_photos(f"birds/{name}")[0].image()
+
+
+def test_enormous_photos_are_refused_before_they_are_decoded(birds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # 50,000 x 50,000 pixels in a header of a few bytes.
+    (birds / "bomb.pgm").write_bytes(b"P5 50000 50000 255\n\x00")
+    with pytest.raises(ImageError, match=r"bomb\.pgm: too large"):
+        gather_photos("birds/bomb.pgm")[0].image()
+    huge = birds / "huge.jpg"
+    huge.touch()
+    os.truncate(huge, photo_module.MAX_BYTES + 1)  # sparse: it takes no space
+    with pytest.raises(ImageError, match=r"huge\.jpg: too large: 536,870,913 bytes"):
+        gather_photos("birds/huge.jpg")
+    monkeypatch.setattr(photo_module, "MAX_PIXELS", 99)
+    with pytest.raises(ImageError, match="too large: 10 x 10"):
+        gather_photos(picture(size=(10, 10)))
+    with pytest.raises(ImageError, match="empty: 0 x 5"):
+        gather_photos(Image.new("RGB", (0, 5)))
+
+
+def test_a_device_is_not_read(birds: Path) -> None:
+    os.mkfifo(birds / "pipe.jpg")
+    with pytest.raises(ImageError, match="neither a file nor a folder"):
+        gather_photos("birds/pipe.jpg")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("nowhere.jpg", "no such file or folder: nowhere.jpg"),
+        ("birds/*.gif", r"nothing matches the pattern birds/\*.gif"),
+        ("", "'' is not a path"),
+        ("a\0b", "is not a path"),
+        ("x" * 10_000, "no such file"),
+        ("void", "no photos in void; photos are files that end in"),
+        ([], "no photos were given"),
+        (None, "cannot take a photo from None"),
+        ([3], r"cannot take a photo from 3 \(int\)"),
+        (io.StringIO("text"), "open it with mode 'rb'"),
+    ],
+)
+def test_wrong_inputs_say_what_is_wrong(birds: Path, given: object, message: str) -> None:
+    Path("void").mkdir()
+    with pytest.raises(InputError, match=message):
+        gather_photos(given)  # type: ignore[arg-type]
+
+
+def test_a_broken_link_is_named(birds: Path) -> None:
+    (birds / "gone.jpg").symlink_to(birds / "nothing.jpg")
+    with pytest.raises(InputError, match=r"birds/gone\.jpg"):
+        gather_photos("birds/gone.jpg")
+
+
+def test_files_that_are_no_photos_by_name_are_counted(birds: Path) -> None:
+    assert left_out(["birds", b"..."]) == {".txt": 1, ".heic": 1}
+
+
+def test_class_folders(birds: Path) -> None:
+    found = class_folders("birds")
+    assert list(found) == ["owl", "wren"]
+    assert names(found["owl"]) == ["birds/owl/1.png", "birds/owl/2.PNG", "birds/owl/night/3.jpg"]
+
+
+def test_class_folders_with_one_name_in_two_spellings(birds: Path) -> None:
+    for folder in ("caf\u00e9", "cafe\u0301"):
+        (birds / folder).mkdir()
+        picture().save(birds / folder / "1.png")
+    with pytest.raises(InputError, match="two folders of birds give the class name 'café'"):
+        class_folders("birds")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        ([], "has no class folders"),
+        (["1.png"], "holds 1 photos itself: give them the name of one class"),
+        (["owl/1.png", "wren/"], "no photos in data/wren"),
+        (["owl/1.png", "wren/notes.txt"], "no photos in data/wren"),
+        (["train/owl/1.png", "test/owl/1.png"], "split into test and train; name one, as data/train"),
+    ],
+)
+def test_folders_that_are_no_class_folders(birds: Path, make: list[str], message: str) -> None:
+    Path("data").mkdir()
+    for name in make:
+        path = Path("data") / name
+        (path if name.endswith("/") else path.parent).mkdir(parents=True, exist_ok=True)
+        if name.endswith(".png"):
+            picture().save(path)
+        elif not name.endswith("/"):
+            path.write_text("text")
+    with pytest.raises(InputError, match=message):
+        class_folders("data")
+
+
+def test_a_missing_folder_of_classes(birds: Path) -> None:
+    with pytest.raises(InputError, match="no such folder or archive: nowhere"):
+        class_folders("nowhere")
+
+
+def test_a_thumbnail_is_small_upright_and_tells_nothing_else() -> None:
+    image = Image.new("RGB", (600, 300), RED)
+    image.paste(BLUE, (0, 0, 300, 300))
+    exif = image.getexif()
+    exif[0x0112] = 6  # to be turned right: what is left is then at the top
+    exif[0x010F] = "SECRETCAMERA"
+    exif.get_ifd(0x8825)[1] = "N"
+    data = encoded(image, "JPEG", exif=exif, comment=b"SECRETCOMMENT", icc_profile=b"SECRETPROFILE", dpi=(72, 72))
+    assert b"SECRETCAMERA" in data
+    small = thumbnail(Image.open(io.BytesIO(data)))
+    assert b"SECRET" not in small
+    shown = Image.open(io.BytesIO(small))
+    assert (shown.size, shown.format, dict(shown.getexif())) == ((64, 128), "JPEG", {})
+    top, bottom = shown.getpixel((32, 20)), shown.getpixel((32, 108))
+    assert top[2] > 200 > 60 > top[0]
+    assert bottom[0] > 200 > 60 > bottom[2]
+    assert len(small) < 5000
+
+
+def test_a_small_photo_stays_as_small_as_it_is() -> None:
+    assert Image.open(io.BytesIO(thumbnail(picture(size=(9, 5)), size=64))).size == (9, 5)

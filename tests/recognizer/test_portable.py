@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from models import WIDTH, held, new_model, photos
+from PIL import Image
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from fiveshot.errors import StorageError
+from fiveshot.recognizer import Recognizer
+from fiveshot.recognizer.manifest import Options
+
+NAMES = ("ani", "owl")
+Edit = Callable[[dict[str, torch.Tensor], dict[str, Any]], None]
+
+
+def picture(side: int = 32) -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", (side, side), "teal").save(buffer, "JPEG")
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def exported(tmp_path: Path) -> Path:
+    with new_model(tmp_path / "origin", base=NAMES, options=Options(keep_photos=True)) as model:
+        large = [bytes([number]) * 50 for number in range(5)]
+        digests = [sha256(data).hexdigest() for data in large]
+        small = [picture(), None, picture(), None, picture()]
+        model.learn_features("wren", photos("wren"), sha256s=digests, thumbnails=small, originals=large)
+        model.learn_features("🦉/x", photos("🦉/x", 3))
+        model.learn_features("owl", photos("owl", 2, seed=1), add=True)
+        return model.export(tmp_path / "model.fiveshot", photos=True)
+
+
+def test_a_model_survives_the_journey(exported: Path, tmp_path: Path, reopen: Callable[..., Recognizer]) -> None:
+    origin = reopen(tmp_path / "origin")
+    X = np.concatenate([photos(name, 4, seed=5) for name in ("ani", "owl", "wren", "🦉/x")])
+    with Recognizer.import_file(exported, tmp_path / "there") as there:
+        assert held(there)["classes"] == held(origin)["classes"]
+        assert there.predict_features(X) == origin.predict_features(X)
+        assert there.thumbnails("wren") == origin.thumbnails("wren")
+        assert there.check() == []
+        assert [entry.action for entry in there.history()] == ["import"]
+        again = there.export(tmp_path / "again", photos=True)
+    assert again.read_bytes() == exported.read_bytes()
+
+
+def test_kept_photos_stay_at_home_unless_asked_for(
+    exported: Path, tmp_path: Path, reopen: Callable[..., Recognizer]
+) -> None:
+    origin = reopen(tmp_path / "origin")
+    light = origin.export(tmp_path / "light")
+    assert b"\x03" * 50 in exported.read_bytes()
+    assert b"\x03" * 50 not in light.read_bytes()
+    with Recognizer.import_file(light, tmp_path / "there") as there:
+        assert held(there)["classes"] == held(origin)["classes"]
+
+
+def test_the_same_model_gives_the_same_bytes(
+    exported: Path, tmp_path: Path, reopen: Callable[..., Recognizer]
+) -> None:
+    twice = reopen(tmp_path / "origin", readonly=True).export(tmp_path / "twice", photos=True)
+    assert twice.read_bytes() == exported.read_bytes()
+
+
+def test_no_history_and_no_weights_path_travel(make: Callable[..., Recognizer], tmp_path: Path) -> None:
+    model = make()
+    model.learn_features("secret", photos("secret"))
+    model.forget("secret", keep_history=True)
+    model.learn_features("wren", photos("wren"))
+    data = model.export(tmp_path / "file").read_bytes()
+    assert b"secret" not in data
+    assert photos("secret")[0].tobytes() not in data
+
+
+def rewritten(exported: Path, target: Path, edit: Edit) -> Path:
+    """Return the file with its tensors and its metadata changed by somebody who means harm."""
+    with safe_open(exported, "pt") as file:
+        tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+        header = json.loads(file.metadata()["fiveshot"])
+    edit(tensors, header["meta"])
+    save_file(tensors, target, metadata={"fiveshot": json.dumps(header)})
+    return target
+
+
+def manifest(old: str, new: str) -> Edit:
+    def edit(_: dict[str, torch.Tensor], meta: dict[str, Any]) -> None:
+        assert old in meta["manifest"]
+        meta["manifest"] = meta["manifest"].replace(old, new)
+
+    return edit
+
+
+def entry(key: str, position: int, value: Any) -> Edit:
+    def edit(_: dict[str, torch.Tensor], meta: dict[str, Any]) -> None:
+        meta[key][position] = value
+
+    return edit
+
+
+def tensor(key: str, change: Callable[[torch.Tensor], torch.Tensor]) -> Edit:
+    def edit(tensors: dict[str, torch.Tensor], _: dict[str, Any]) -> None:
+        tensors[key] = change(tensors[key])
+
+    return edit
+
+
+def with_value(index: Any, value: float) -> Callable[[torch.Tensor], torch.Tensor]:
+    def change(values: torch.Tensor) -> torch.Tensor:
+        values = values.clone()
+        values[index] = value
+        return values
+
+    return change
+
+
+ATTACKS: dict[str, Edit] = {
+    "unchanged tensors, other name": entry("names", 1, "../../etc/passwd\n"),
+    "a name twice": entry("names", 1, "owl"),
+    "a name out of order": entry("names", 1, "aaa"),
+    "a name that is no text": entry("names", 1, 7),
+    "a name of 10,000 characters": entry("names", 1, "x" * 10_000),
+    "a name that is not normal": entry("names", 1, " wren"),
+    "a base class that is none": entry("names", 0, "oww"),
+    "a mark that is no truth value": entry("base", 0, 1),
+    "a digest that is none": entry("photos", 0, ["../x", "2026-01-01T00:00:00+00:00"]),
+    "a date that is none": entry("photos", 0, ["0" * 64, "yesterday"]),
+    "a date of a megabyte": entry("created", 0, "2" * 1_000_000),
+    "a photo entry of three": entry("photos", 0, ["0" * 64, "2026-01-01", "x"]),
+    "one name less": lambda tensors, meta: meta["names"].pop(),
+    "one photo less": lambda tensors, meta: meta["photos"].pop(),
+    "an unknown entry": lambda tensors, meta: meta.update(run="rm -rf /"),
+    "a missing entry": lambda tensors, meta: meta.pop("created"),
+    "no list of names": lambda tensors, meta: meta.update(names="owl"),
+    "an unknown tensor": lambda tensors, meta: tensors.update(more=torch.zeros(1)),
+    "a missing tensor": lambda tensors, meta: tensors.pop("features"),
+    "no base file": lambda tensors, meta: tensors.pop("file.base"),
+    "a damaged base file": tensor("file.base", with_value(-1, 77)),
+    "an adapter nobody names": lambda tensors, meta: tensors.update(
+        {"file.adapter": torch.zeros(9, dtype=torch.uint8)}
+    ),
+    "half precision": tensor("features", lambda values: values.half()),
+    "another width": tensor("means", lambda values: values[:, :-1].contiguous()),
+    "NaN": tensor("means", with_value((0, 0), float("nan"))),
+    "infinity": tensor("factors", with_value((0, 0), float("inf"))),
+    "a mean that is not the photos'": tensor("means", lambda values: values + 1),
+    "a factor that is not the photos'": tensor("factors", lambda values: values * 2),
+    "a count of zero": tensor("counts", with_value(0, 0)),
+    "a negative count": tensor("counts", with_value(0, -2)),
+    "an enormous count": tensor("counts", with_value(0, 2**62)),
+    "a negative rank": tensor("ranks", with_value(0, -1)),
+    "an enormous rank": tensor("ranks", with_value(0, 2**40)),
+    "a negative length": tensor("thumbnail.lengths", with_value(0, -5)),
+    "an enormous length": tensor("thumbnail.lengths", with_value(0, 2**60)),
+    "a thumbnail that is a script": tensor(
+        "thumbnail.bytes",
+        lambda values: torch.frombuffer(bytearray(b"<script>" + bytes(len(values) - 8)), dtype=torch.uint8),
+    ),
+    "an original that is another one": tensor("original.bytes", with_value(3, 99)),
+    "a manifest that is no text": lambda tensors, meta: meta.update(manifest=[1]),
+    "a manifest of a newer format": manifest("format = 1", "format = 2"),
+    "a base file elsewhere": manifest('file = "base-', 'file = "../base-'),
+    "a base file of another name": manifest('file = "base-', 'file = "model-'),
+    "another head's parameters": manifest("temperature", "temperatur"),
+    "an unknown head": manifest('[head]\nname = "', '[head]\nname = "x'),
+    "settings the head does not take": manifest('settings = "{', 'settings = "{\\"run\\": 1, '),
+    "features of no width": manifest(f"width = {WIDTH}", "width = 0"),
+    "features of enormous width": manifest(f"width = {WIDTH}", "width = 1000000000000"),
+    "enormous images": manifest('preprocessing = "{}"', 'preprocessing = "{\\"size\\": 9, \\"resize\\": 99999}"'),
+    "unknown preprocessing": manifest('preprocessing = "{}"', 'preprocessing = "{\\"exec\\": 9}"'),
+    "an impossible rate": manifest("false_rejection = 0.05", "false_rejection = 5.0"),
+    "a rejection that is none": manifest('rejection = "{\\"counts', 'rejection = "{\\"count'),
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_nothing_made_up_is_taken_in(exported: Path, tmp_path: Path, attack: str) -> None:
+    bad = rewritten(exported, tmp_path / "bad", ATTACKS[attack])
+    with pytest.raises(StorageError, match="refused to import"):
+        Recognizer.import_file(bad, tmp_path / "there")
+    assert {path.name for path in tmp_path.iterdir()} == {"origin", "model.fiveshot", "bad"}
+
+
+def test_an_untouched_copy_is_taken_in(exported: Path, tmp_path: Path) -> None:
+    """Otherwise the refusals above would show nothing."""
+    same = rewritten(exported, tmp_path / "same", lambda tensors, meta: None)
+    Recognizer.import_file(same, tmp_path / "there").close()
+
+
+def test_a_path_of_weights_is_not_believed(exported: Path, tmp_path: Path) -> None:
+    bad = rewritten(exported, tmp_path / "bad", manifest('weights = ""', 'weights = "/etc/passwd"'))
+    with Recognizer.import_file(bad, tmp_path / "there") as model:
+        assert model.snapshot.manifest.backbone.weights == ""
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.999])
+def test_a_truncated_file(exported: Path, tmp_path: Path, share: float) -> None:
+    data = exported.read_bytes()
+    (tmp_path / "cut").write_bytes(data[: int(share * len(data))])
+    with pytest.raises(StorageError, match="truncated"):
+        Recognizer.import_file(tmp_path / "cut", tmp_path / "there")
+
+
+def test_other_files(exported: Path, tmp_path: Path) -> None:
+    origin = tmp_path / "origin"
+    for file, said in (
+        (next(origin.glob("base-*")), "holds a fiveshot recognizer base, not a recognizer"),
+        (origin / "classes.sqlite", "not a fiveshot recognizer file"),
+        (tmp_path / "nothing", "no such file"),
+    ):
+        with pytest.raises(StorageError, match=said):
+            Recognizer.import_file(file, tmp_path / "there")
+    with pytest.raises(StorageError, match="exists already"):
+        Recognizer.import_file(exported, origin)
+
+
+def test_a_newer_file_says_how_to_upgrade(exported: Path, tmp_path: Path) -> None:
+    with safe_open(exported, "pt") as file:
+        header = json.loads(file.metadata()["fiveshot"])
+    header["version"] = 9
+    save_file({"x": torch.zeros(1)}, tmp_path / "newer", metadata={"fiveshot": json.dumps(header)})
+    with pytest.raises(StorageError, match="pip install --upgrade fiveshot"):
+        Recognizer.import_file(tmp_path / "newer", tmp_path / "there")
+
+
+def test_an_empty_model_travels_too(make: Callable[..., Recognizer], tmp_path: Path) -> None:
+    file = make().export(tmp_path / "file")
+    with Recognizer.import_file(file, tmp_path / "there") as there:
+        assert there.snapshot.classes == ()
+        there.learn_features("wren", photos("wren"))

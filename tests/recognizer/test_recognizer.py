@@ -1,0 +1,306 @@
+"""The recogniser with real image files and a tiny ViT: photos in, classes out."""
+
+from __future__ import annotations
+
+import io
+import os
+import warnings
+import zlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import timm
+import torch
+from models import held, photos
+from PIL import Image
+from safetensors.torch import save_file
+
+from fiveshot.errors import FiveshotError, InputError, StorageError
+from fiveshot.recognizer import Recognizer
+from fiveshot.recognizer import recognizer as facade
+
+TINY = "test_vit.r160_in1k"
+COLOURS = {"blue": (40, 60, 200), "green": (50, 180, 60), "red": (200, 50, 40), "grey": (128, 128, 128)}
+SETTINGS = {"epochs": 1, "bottleneck": 4, "batch_size": 8}
+
+
+def weights_file(path: Path, seed: int) -> Path:
+    generator = torch.Generator().manual_seed(seed)
+    state = timm.create_model(TINY).state_dict()
+    save_file({k: t + 0.1 * torch.randn(t.shape, generator=generator) for k, t in state.items()}, path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return weights_file(tmp_path_factory.mktemp("weights") / "tiny.safetensors", 1)
+
+
+@pytest.fixture
+def create(tmp_path: Path, weights: Path) -> Callable[..., Recognizer]:
+    def make(name: str = "model", **given: object) -> Recognizer:
+        return Recognizer.create(
+            tmp_path / name, backbone=TINY, weights=weights, device="cpu", runtime="torch", **given
+        )
+
+    return make
+
+
+def draw(folder: Path, name: str, count: int, *, seed: int = 0) -> Path:
+    """Draw noisy pictures in a class's colour."""
+    (folder / name).mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
+    for number in range(count):
+        pixels = np.array(COLOURS[name]) + rng.normal(0, 25, (40, 50, 3))
+        file = folder / name / f"{seed}-{number}.png"
+        Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)).save(file)
+    return folder / name
+
+
+def test_learn_predict_forget(create: Callable[..., Recognizer], tmp_path: Path) -> None:
+    with create() as model:
+        report = model.learn("red", draw(tmp_path / "p", "red", 5))
+        assert (report.name, report.photos, report.accuracy) == ("red", 5, None)
+        reports = model.learn_many({name: draw(tmp_path / "p", name, 5) for name in ("blue", "green")})
+        assert [one.name for one in reports] == ["blue", "green"]
+        test = [draw(tmp_path / "t", name, 1, seed=1) for name in ("blue", "green", "red")]
+        found = model.predict(test, top=2)
+        assert [one.candidates[0][0] for one in found] == ["blue", "green", "red"]
+        assert found[0].photo == str(test[0] / "1-0.png")
+        model.forget("red")
+        assert model.predict(test[2])[0].candidates[0][0] != "red"
+        assert model.check() == []
+
+
+def test_opening_needs_no_backbone(
+    create: Callable[..., Recognizer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with create() as model:
+        model.learn("red", draw(tmp_path / "p", "red", 2))
+
+    def loaded(*_: object, **__: object) -> None:
+        raise AssertionError("the backbone was loaded")
+
+    monkeypatch.setattr(facade, "open_backbone", loaded)
+    with Recognizer.open(tmp_path / "model", readonly=True) as again:
+        assert again.show().classes[0].name == "red"
+        assert again.snapshot.manifest.backbone.name == TINY
+
+
+def test_a_folder_of_folders_is_learned_as_a_whole(create: Callable[..., Recognizer], tmp_path: Path) -> None:
+    for name in COLOURS:
+        draw(tmp_path / "p", name, 3)
+    seen: list[tuple[int, int]] = []
+    with create() as model:
+        reports = model.learn_many(tmp_path / "p", progress=lambda done, total: seen.append((done, total)))
+        assert [one.name for one in reports] == sorted(COLOURS)
+        assert seen[-1] == (12, 12)
+        assert all(one.nearest is not None for one in reports), "classes learned together are compared too"
+        copied = next((tmp_path / "p" / "red").iterdir()).read_bytes()
+        twins = model.learn_many({"crimson": copied, "scarlet": [copied, copied[:]]})
+        assert {(one.name, found.label) for one in twins for found in one.duplicates} >= {
+            ("crimson", "red"),
+            ("scarlet", "scarlet"),
+        }
+        model.undo()
+        (tmp_path / "p" / "red" / "bad.png").write_bytes(b"not a picture")
+        before = held(model)
+        with pytest.raises(InputError, match=r"1 of 13 photos cannot be used:\n.*bad.png: not an image"):
+            model.learn_many(tmp_path / "p", add=True)
+        assert held(model) == before
+        with pytest.raises(InputError, match="there is a class 'blue' already"):
+            model.learn_many(tmp_path / "p")
+        assert model.undo().classes == tuple(sorted(COLOURS))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [b"", b"no photo", b"\xff\xd8\xff\xe0 cut", "nothing/*.jpg", "no such file.jpg", [], 7, None, "."],
+    ids=repr,
+)
+def test_what_is_no_photo(
+    create: Callable[..., Recognizer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: object
+) -> None:
+    with create() as model:
+        (tmp_path / "empty").mkdir()
+        monkeypatch.chdir(tmp_path / "empty")
+        for ask in (lambda: model.learn("red", given), lambda: model.predict(given)):
+            with pytest.raises(FiveshotError):
+                ask()
+        assert model.snapshot.classes == ()
+
+
+def test_thumbnails_hide_what_the_camera_wrote(create: Callable[..., Recognizer], tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x010E] = "taken at home"
+    buffer = io.BytesIO()
+    Image.new("RGB", (600, 300), "red").save(buffer, "JPEG", exif=exif)
+    assert b"taken at home" in buffer.getvalue()
+    with create(keep_photos=False) as model:
+        model.learn("red", [buffer.getvalue(), Image.new("RGB", (30, 30), "darkred")])
+        small = model.thumbnails("red")
+        assert [Image.open(io.BytesIO(data)).size for data in small] == [(128, 64), (30, 30)]
+    for file in (tmp_path / "model").iterdir():
+        assert b"taken at home" not in file.read_bytes()
+    with create("without", thumbnails=False) as model:
+        model.learn("red", buffer.getvalue())
+        assert model.thumbnails("red") == []
+
+
+def test_threads_leave_the_process_as_it_was(create: Callable[..., Recognizer], tmp_path: Path) -> None:
+    with create() as model:
+        model.learn_many({name: draw(tmp_path / "p", name, 3) for name in ("blue", "red")})
+        model.predict(tmp_path / "p" / "red")
+        before = torch.get_num_threads(), list(warnings.filters)
+        torch.set_num_threads(2)
+        try:
+            with ThreadPoolExecutor(4) as pool:
+                found = list(pool.map(lambda _: model.predict(tmp_path / "p")[0].label, range(24)))
+            assert set(found) <= {"blue", None}
+            assert torch.get_num_threads() == 2
+        finally:
+            torch.set_num_threads(before[0])
+        assert list(warnings.filters) == before[1]
+
+
+def test_a_base_and_what_evaluation_says(create: Callable[..., Recognizer], tmp_path: Path) -> None:
+    for name in ("blue", "green"):
+        draw(tmp_path / "base", name, 12)
+    for name in COLOURS:
+        draw(tmp_path / "test", name, 4, seed=2)
+    with create(base=tmp_path / "base") as model:
+        assert (model.show().base_classes, model.show().new_classes) == (2, 0)
+        model.learn("red", draw(tmp_path / "p", "red", 5))
+        result = model.evaluate(tmp_path / "test")
+    assert (result.photos, result.unknown_photos) == (12, 4)
+    right = sum(one.right for one in result.classes)
+    assert result.accuracy == right / 12
+    assert [one.name for one in result.classes] == ["blue", "green", "red"]
+    assert sum(one.count for one in result.confusions) == 12 - right
+    rejected = sum(one.rejected for one in result.classes)
+    assert result.false_rejection == rejected / 12
+    assert 0 <= result.unknown_auroc <= 1
+    assert result.as_dict()["classes"][0]["accuracy"] == result.classes[0].accuracy
+
+
+def test_a_base_of_one_class_is_refused(create: Callable[..., Recognizer], tmp_path: Path) -> None:
+    draw(tmp_path / "base", "red", 3)
+    with pytest.raises(InputError, match="one class, 'red'; a base has two or more"):
+        create(base=tmp_path / "base")
+    with pytest.raises(InputError, match="no head 'ranpak'; did you mean 'ranpac'"):
+        create(head="ranpak")
+    with pytest.raises(InputError, match="cannot be built from class statistics"):
+        create(head="ranpac")
+    with pytest.raises(InputError, match="give base=DIR with it"):
+        create(adapter="tune")
+    assert not (tmp_path / "model").exists()
+
+
+def test_another_backbone_is_refused(create: Callable[..., Recognizer], tmp_path: Path, weights: Path) -> None:
+    red = draw(tmp_path / "p", "red", 2)
+    with create() as model:
+        model.learn("red", red)
+    other = weights_file(tmp_path / "other.safetensors", 2)
+    opening = {"device": "cpu", "runtime": "torch"}
+    with Recognizer.open(tmp_path / "model", weights=other, **opening) as model:
+        with pytest.raises(InputError, match=r"not the test_vit.r160_in1k that the model was made with"):
+            model.predict(red)
+        with pytest.raises(InputError, match="not the"):
+            model.learn("blue", red)
+        assert model.snapshot.classes == ("red",)
+    lost = Recognizer.open(tmp_path / "model", weights=tmp_path / "moved", **opening)
+    with lost, pytest.raises(StorageError, match=r"are not at .*moved; say where they are with weights=FILE"):
+        lost.predict(red)
+
+
+def test_tuning_switches_everything_at_once(
+    create: Callable[..., Recognizer], tmp_path: Path, reopen: Callable[..., Recognizer]
+) -> None:
+    for name in ("blue", "green"):
+        draw(tmp_path / "base", name, 6)
+    with create(base=tmp_path / "base", keep_photos=True) as model:
+        for name in ("red", "grey"):
+            model.learn(name, draw(tmp_path / "p", name, 3))
+        model.learn("blue", draw(tmp_path / "p", "blue", 2, seed=3), add=True)
+        model.learn("one", next((tmp_path / "p" / "red").iterdir()))  # too few to train on, kept nevertheless
+        reader = reopen(model.path, readonly=True, device="cpu", runtime="torch")
+        before, early = held(model), model.snapshot
+        with pytest.raises(InputError, match=r"2 base classes, whose photos are not in it.*base=DIR"):
+            model.tune(settings=SETTINGS)
+        assert held(model) == before
+        result = model.tune(base=tmp_path / "base", settings=SETTINGS)
+        assert result.best_epoch == 1
+        assert model.snapshot.manifest.backbone.adapter.startswith("adapter-")
+        assert model.snapshot.classes == early.classes
+        counts = model.snapshot.memory.statistics.counts
+        assert counts.equal(early.memory.statistics.counts)
+        assert not model.snapshot.memory.statistics.means.equal(early.memory.statistics.means)
+        assert model.check() == []
+        test = draw(tmp_path / "t", "red", 3, seed=4)
+        assert reader.predict(test) == model.predict(test), "a reader takes up the new backbone with the features"
+        with pytest.raises(InputError, match=r"tune, cannot be undone.*exported copy"):
+            model.undo()
+        model.learn("red", test, add=True)
+        assert model.undo().action == "add"
+        model.tune(base=tmp_path / "base", settings=SETTINGS)
+        assert len(list(model.path.glob("adapter-*"))) == 1, "the adapter before is gone"
+
+
+def test_tuning_needs_the_photos(create: Callable[..., Recognizer], tmp_path: Path) -> None:
+    with create() as model:
+        for name in ("red", "grey"):
+            model.learn(name, draw(tmp_path / "p", name, 2))
+        with pytest.raises(InputError, match=r"2 classes were not kept: 'red', 'grey'.*keep_photos=True"):
+            model.tune(settings=SETTINGS)
+
+
+def test_a_change_during_tuning_is_not_lost(
+    create: Callable[..., Recognizer], tmp_path: Path, reopen: Callable[..., Recognizer]
+) -> None:
+    with create(keep_photos=True) as model:
+        for name in ("red", "grey"):
+            model.learn(name, draw(tmp_path / "p", name, 2))
+        second = reopen(model.path)
+
+        def learn_meanwhile(_: object) -> None:
+            if "blue" not in second.refresh().classes:
+                second.learn_features("blue", photos("blue", 2, width=second.snapshot.contents.width))
+
+        with pytest.raises(InputError, match="changed while it was tuned; nothing was switched"):
+            model.tune(settings=SETTINGS, tuning=learn_meanwhile)
+        assert model.refresh().classes == ("blue", "grey", "red")
+        assert list(model.path.glob("adapter-*")) == []
+        assert model.check() == []
+
+
+def test_an_adapter_made_for_the_base(
+    create: Callable[..., Recognizer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fiveshot.tuning import TuneRecipe
+    from fiveshot.tuning.recipes import RECIPES
+
+    monkeypatch.setitem(RECIPES, "ours", TuneRecipe(**SETTINGS))
+    for name in ("blue", "green"):
+        draw(tmp_path / "base", name, 6)
+    with create(base=tmp_path / "base", adapter="tune") as model:
+        (adapter,) = model.path.glob("adapter-*")
+        expected = held(model)["classes"]
+        assert model.predict(draw(tmp_path / "t", "blue", 1))[0].candidates[0][0] == "blue"
+    with create("second", base=tmp_path / "base", adapter=adapter) as again:
+        assert again.snapshot.manifest.backbone == model.snapshot.manifest.backbone
+        assert held(again)["classes"] == expected
+        again.learn("red", draw(tmp_path / "p", "red", 2))
+        file = again.export(tmp_path / "file")
+    os.truncate(adapter, 100)
+    opening = {"device": "cpu", "runtime": "torch"}
+    with (
+        Recognizer.open(model.path, **opening) as damaged,
+        pytest.raises(StorageError, match="missing or damaged"),
+    ):
+        damaged.predict(tmp_path / "t" / "blue")
+    weights = again.snapshot.manifest.backbone.weights
+    with Recognizer.import_file(file, tmp_path / "there", weights=weights, **opening) as there:
+        assert there.predict(tmp_path / "t")[0].candidates[0][0] == "blue"

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from models import new_model, photos
+
+from fiveshot.errors import FiveshotError, StorageError
+from fiveshot.recognizer import Recognizer, check_model
+
+NAMES = ("ani", "owl", "rook")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A closed model with base classes and learned ones."""
+    with new_model(tmp_path / "model", base=NAMES[:2]) as model:
+        for number in range(6):
+            model.learn_features(f"c{number}", photos(f"c{number}"), thumbnails=[b"x" * 900] * 5)
+        model.forget("c5", keep_history=True)
+    return tmp_path / "model"
+
+
+def refused(path: Path, said: str) -> None:
+    with pytest.raises(StorageError, match=said):
+        Recognizer.open(path)
+
+
+def test_what_is_no_model(tmp_path: Path, path: Path) -> None:
+    refused(tmp_path / "nothing", "no such model.*fiveshot new")
+    refused(tmp_path, "no fiveshot model: it has no model.toml.*fiveshot new")
+    refused(path / "model.toml", "is a file, and a model is a directory.*fiveshot import")
+
+
+def test_a_place_that_is_taken(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="exists already"):
+        new_model(path)
+    with pytest.raises(StorageError, match="does not exist; create it first"):
+        new_model(tmp_path / "no" / "model")
+    (tmp_path / "empty").mkdir()
+    new_model(tmp_path / "empty").close()
+    assert {file.name for file in tmp_path.iterdir()} == {"model", "empty"}
+
+
+@pytest.mark.parametrize("file", ["classes.sqlite", "model.toml", "base-*"])
+def test_a_missing_file(path: Path, file: str) -> None:
+    next(path.glob(file)).unlink()
+    refused(path, "no such file|no model.toml")
+
+
+@pytest.mark.parametrize("file", ["classes.sqlite", "model.toml", "base-*"])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
+def test_a_truncated_file(path: Path, file: str, share: float) -> None:
+    found = next(path.glob(file))
+    data = found.read_bytes()
+    found.write_bytes(data[: int(share * len(data))])
+    refused(path, "damaged|cannot be read|not the database|not the one this model|restore")
+    assert any(one.severity == "error" for one in check_model(path))
+
+
+def test_a_newer_format(path: Path) -> None:
+    text = (path / "model.toml").read_text()
+    (path / "model.toml").write_text(text.replace("format = 1", "format = 2"))
+    refused(path, "format 2, this release reads up to 1; upgrade with: pip install --upgrade fiveshot")
+    (path / "model.toml").write_text(text)
+    with closing(sqlite3.connect(path / "classes.sqlite")) as connection:
+        connection.execute("PRAGMA user_version = 7")
+    refused(path, "format 7, this release reads up to 1; upgrade with: pip install --upgrade fiveshot")
+
+
+def test_the_database_of_another_program(path: Path) -> None:
+    (path / "classes.sqlite").unlink()
+    with closing(sqlite3.connect(path / "classes.sqlite")) as connection:
+        connection.execute("CREATE TABLE classes (id, name)")
+    refused(path, "not the database of a fiveshot model")
+
+
+def test_a_manifest_edited_by_hand(path: Path) -> None:
+    text = (path / "model.toml").read_text()
+    (path / "model.toml").write_text(text.replace('fingerprint = "aaaa', 'fingerprint = "bbbb'))
+    refused(path, "not the one this model was made with.*check MODEL --repair")
+    assert [one.repaired for one in check_model(path, repair=True)] == [True]
+    assert (path / "model.toml").read_text() == text
+    Recognizer.open(path).close()
+
+
+def test_an_exchanged_base_file(path: Path, tmp_path: Path) -> None:
+    with new_model(tmp_path / "other", base=("ani", "kea")) as other:
+        shutil.copyfile(next(other.path.glob("base-*")), next(path.glob("base-*")))
+    refused(path, "damaged or was exchanged")
+
+
+def test_flipped_bytes_never_go_unnoticed(path: Path) -> None:
+    """A byte changed anywhere is refused on opening, found by check, or changes nothing that is read."""
+    sound = {file.name: file.read_bytes() for file in path.iterdir()}
+    with Recognizer.open(path, readonly=True) as model:
+        expected = model.predict_features(photos("c1", 3, seed=5))
+    rng = np.random.default_rng(1)
+    noticed = 0
+    for _ in range(60):
+        name = sorted(sound)[rng.integers(len(sound))]
+        data = bytearray(sound[name])
+        position = int(rng.integers(len(data)))
+        data[position] ^= 1 << int(rng.integers(8))
+        (path / name).write_bytes(data)
+        try:
+            findings = check_model(path)
+            with Recognizer.open(path, readonly=True) as model:
+                found = model.predict_features(photos("c1", 3, seed=5))
+            assert findings or found == expected, f"byte {position} of {name}"
+            noticed += bool(findings)
+        except FiveshotError:
+            noticed += 1
+        for file in path.iterdir():
+            file.unlink()
+        for name_, content in sound.items():
+            (path / name_).write_bytes(content)
+    assert noticed > 30
+
+
+def test_a_change_that_fails_leaves_no_file(
+    make: Callable[..., Recognizer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make(base=NAMES)
+    before = {file.name for file in model.path.iterdir()}
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("fiveshot.recognizer.change.read_contents", full)
+    with pytest.raises(OSError, match="No space left"):
+        model.forget("ani")
+    monkeypatch.undo()
+    model.rename("ani", "smooth-billed ani")  # writes a new base file
+    model.undo()
+    assert {file.name for file in model.path.iterdir()} == before
+    assert model.snapshot.classes == NAMES

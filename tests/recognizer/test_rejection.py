@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fiveshot.errors import InputError
+from fiveshot.heads import FewShotHead, make_head
+from fiveshot.heads.memory import Memory
+from fiveshot.recognizer import rejection as rejection_module
+from fiveshot.recognizer.likeness import KnownPhotos
+from fiveshot.recognizer.rejection import Rejection, fit_rejection, rejection_from_shots
+from fiveshot.recognizer.threshold import photos_needed, quantile_threshold
+from fiveshot.statistics import NO_CLASSES, class_statistics
+
+WIDTH = 12
+
+
+def photos_of(classes: int, each: int, seed: int, start: int = 0) -> tuple[Tensor, np.ndarray]:
+    """Draw photos of numbered classes; the same number is the same class under every seed."""
+    centres = [2.0 * np.random.default_rng([7, i]).normal(size=WIDTH) for i in range(start, start + classes)]
+    rng = np.random.default_rng(seed)
+    rows = np.concatenate([centre + rng.normal(size=(each, WIDTH)) for centre in centres])
+    return torch.tensor(rows, dtype=torch.float32), np.repeat(
+        [f"{i:03d}" for i in range(start, start + classes)], each
+    )
+
+
+@pytest.fixture(params=["ncm", "default"])
+def head(request: pytest.FixtureRequest) -> FewShotHead:
+    X, y = photos_of(40, 40, seed=1)
+    return make_head(request.param).fit(X, y)
+
+
+def rejected(head: FewShotHead, found: Rejection, X: Tensor) -> np.ndarray:
+    counts = {label: summary.count for label, summary, _ in head.memory_}
+    thresholds = found.thresholds_of([counts[label] for label in head.predict(X)])
+    return head.familiarity(X) < thresholds
+
+
+def test_the_stated_rate_is_kept_and_strangers_are_rejected(head: FewShotHead) -> None:
+    X, y = photos_of(40, 40, seed=1)
+    found = fit_rejection(head, X, y, false_rejection=0.1, seed=0)
+    shots, names = photos_of(10, 5, seed=2, start=40)
+    head.partial_fit(shots, names)
+    many, _ = photos_of(40, 20, seed=3)
+    few, _ = photos_of(10, 80, seed=4, start=40)
+    strange, _ = photos_of(30, 20, seed=5, start=60)
+    assert rejected(head, found, many).mean() == pytest.approx(0.1, abs=0.05)
+    assert rejected(head, found, few).mean() == pytest.approx(0.1, abs=0.07)
+    assert rejected(head, found, strange).mean() > 0.5
+
+
+def test_thresholds_are_the_same_for_the_same_seed_and_leave_the_head_alone(head: FewShotHead) -> None:
+    X, y = photos_of(40, 40, seed=1)
+    memory, scores = head.memory_, head.class_scores(X[:9])
+    first = fit_rejection(head, X, y, seed=4)
+    assert first == fit_rejection(head, X, y, seed=4)
+    assert first != fit_rejection(head, X, y, seed=5)
+    assert first.counts == (1, 2, 3, 5, 10, 20, 30)
+    assert "400 held-out photos of 40 base classes" in first.note
+    assert head.memory_ is memory
+    assert np.array_equal(head.class_scores(X[:9]), scores)
+
+
+def test_shots_beyond_what_the_base_has_are_left_out() -> None:
+    X, y = photos_of(12, 8, seed=1)
+    found = fit_rejection(make_head("ncm").fit(X, y), X, y, seed=0)
+    assert found.counts in ((3, 5, 6), (2, 3, 5, 6), (1, 2, 3, 5, 6))  # six are kept of each to learn from
+    assert found.false_rejection == 0.05
+
+
+def test_a_base_of_too_few_photos_rejects_nothing() -> None:
+    X, y = photos_of(3, 5, seed=1)
+    found = fit_rejection(make_head("ncm").fit(X, y), X, y, seed=0)
+    assert found.threshold(5) == -np.inf
+    assert found.note == "nothing is rejected: the base leaves 3 photos to hold out, 19 are needed"
+
+
+def test_single_photos_of_base_classes_are_kept_to_learn_from() -> None:
+    X, y = photos_of(30, 1, seed=1)
+    assert fit_rejection(make_head("ncm").fit(X, y), X, y, seed=0).counts == ()
+
+
+@pytest.mark.parametrize("name", ["ncm", "default"])
+def test_learned_photos_alone_set_a_threshold(name: str) -> None:
+    X, y = photos_of(30, 5, seed=1)
+    memory = Memory(NO_CLASSES, class_statistics(make_head(name).embed(X), y))
+    head = make_head(name).adopt(memory)
+    photos = KnownPhotos(tuple(y), tuple(map(str, range(len(y)))), X)
+    found = rejection_from_shots(head, memory, photos, false_rejection=0.1)
+    assert "150 learned photos" in found.note
+    known, _ = photos_of(30, 40, seed=2)
+    strange, _ = photos_of(30, 40, seed=3, start=60)
+    share = rejected(head, found, known).mean()
+    assert share < 0.15  # with all photos a class is known better than with one left out
+    assert rejected(head, found, strange).mean() > 4 * share
+    assert head.memory_ is memory
+    turned = KnownPhotos(photos.labels[::-1], photos.sha256s[::-1], X.flip(0))
+    assert rejection_from_shots(head, memory, turned, false_rejection=0.1).thresholds == pytest.approx(
+        found.thresholds, rel=0.2
+    )
+
+
+def test_leaving_out_in_turn_by_the_formula_spelled_out() -> None:
+    X, y = photos_of(7, 3, seed=1)
+    memory = Memory(NO_CLASSES, class_statistics(X, y))
+    photos = KnownPhotos(tuple(y), tuple(map(str, range(len(y)))), X)
+    found = rejection_from_shots(make_head("ncm").adopt(memory), memory, photos, false_rejection=0.2)
+    familiar = []
+    for turn in range(3):
+        left = np.arange(len(y)) % 3 == turn
+        means = np.stack([X[torch.as_tensor((y == label) & ~left)].mean(dim=0).numpy() for label in np.unique(y)])
+        familiar += [-np.square(row - means).sum(axis=1).min() for row in X[torch.as_tensor(left)].numpy()]
+    # Of 21 photos, the 4th smallest: 4 / 22 is the largest share that does not exceed 0.2.
+    assert found.thresholds == pytest.approx((np.sort(familiar)[3],), rel=1e-4)
+
+
+def test_too_few_learned_photos_reject_nothing() -> None:
+    X, y = photos_of(9, 2, seed=1)
+    memory = Memory(NO_CLASSES, class_statistics(X, y))
+    photos = KnownPhotos(tuple(y), tuple(map(str, range(len(y)))), X)
+    found = rejection_from_shots(make_head("ncm").adopt(memory), memory, photos)
+    assert found.thresholds == ()
+    assert found.note == "nothing is rejected yet: 19 photos of classes with two or more are needed, not 18"
+
+
+def test_of_many_classes_an_even_sample_is_left_out() -> None:
+    X, y = photos_of(450, 2, seed=1)
+    memory = Memory(NO_CLASSES, class_statistics(X, y))
+    photos = KnownPhotos(tuple(y), tuple(map(str, range(len(y)))), X)
+    rows = rejection_module._rows_by_class(memory.new, photos)
+    (turn,) = rejection_module._turns(rows)
+    assert len(turn) == 150
+    assert [label for label, _ in turn[:3]] == ["000", "003", "006"]
+    found = rejection_from_shots(make_head("ncm").adopt(memory), memory, photos)
+    assert "150 learned photos" in found.note
+
+
+def test_thresholds_between_counts_are_linear_in_their_logarithm() -> None:
+    found = Rejection(0.05, (1, 5, 20), (-3.0, -2.0, -1.0))
+    assert found.threshold(5) == -2.0
+    assert found.threshold(10) == pytest.approx(-1.5)
+    assert found.threshold(500) == -1.0
+    values = found.thresholds_of(np.arange(1, 30))
+    assert all(a <= b for a, b in pairwise(values))
+
+
+def test_a_rejection_survives_json() -> None:
+    found = Rejection(0.05, (1, 5), (-3.25, -2.0), "set somewhere")
+    assert Rejection.from_dict(json.loads(json.dumps(found.as_dict()))) == found
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"thresholds": [1.0]},
+        {"counts": [5, 1]},
+        {"counts": [0, 1]},
+        {"thresholds": [float("nan"), 1.0]},
+        {"false_rejection": 1.5},
+        {"false_rejection": "much"},
+        {"counts": None},
+    ],
+)
+def test_damaged_thresholds_are_refused(change: dict[str, object]) -> None:
+    values = Rejection(0.05, (1, 5), (-3.25, -2.0)).as_dict() | change
+    with pytest.raises(InputError):
+        Rejection.from_dict(values)
+
+
+@pytest.mark.parametrize(("rate", "needed"), [(0.05, 19), (0.1, 9), (0.01, 99), (0.5, 1), (0.3, 3)])
+def test_the_smallest_sample_that_can_keep_a_rate(rate: float, needed: int) -> None:
+    assert photos_needed(rate) == needed
+    assert quantile_threshold(np.arange(needed), rate) == 0
+    with pytest.raises(InputError, match="too few"):
+        quantile_threshold(np.arange(needed - 1), rate)
+
+
+@pytest.mark.parametrize("size", [19, 37, 400])
+def test_a_new_value_falls_below_the_threshold_at_most_at_the_rate(size: int) -> None:
+    rng = np.random.default_rng(size)
+    draws = rng.standard_cauchy(size=(4000, size + 1))
+    below = [row[-1] < quantile_threshold(row[:-1], 0.05) for row in draws]
+    assert np.mean(below) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 4000)
+    assert np.mean(below) > 0.02
+
+
+@pytest.mark.parametrize("rate", [0, 1, -0.1, float("nan")])
+def test_a_rate_that_makes_no_sense(rate: float) -> None:
+    with pytest.raises(InputError, match="between 0 and 1"):
+        fit_rejection(make_head("ncm"), torch.zeros(1, 2), ["a"], false_rejection=rate, seed=0)

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from models import held, new_model, photos
+
+from fiveshot.backbones import adapter_state
+from fiveshot.errors import InputError, StorageError
+from fiveshot.features import FeatureSet, embedded_features
+from fiveshot.heads.files import plain_parameters
+from fiveshot.recognizer import Recognizer
+from fiveshot.recognizer.manifest import HeadRecord
+from fiveshot.recognizer.snapshot import head_record, restored_head
+
+NOBODY = 65534
+
+
+@pytest.mark.parametrize("name", ["default", "ncm", "teen", "fecam", "c-fecam", "ranpac", "c-ranpac"])
+def test_a_head_is_written_down_and_made_again(name: str) -> None:
+    record = head_record(name)
+    assert record.name != "default", "what the default is may change"
+    kept = {key: value for key, value in plain_parameters(restored_head(record)).items() if key != "device"}
+    assert kept == record.parameters
+
+
+def test_values_of_an_earlier_release_are_kept() -> None:
+    record = head_record("c-fecam")
+    assert restored_head(replace(record, parameters={**record.parameters, "gamma": 7.5})).gamma == 7.5
+    for other in ({"gamma": 1.0, "invented": 2}, {**record.parameters, "calibration": {"alpha": 0.1}}):
+        with pytest.raises(StorageError, match=r"another 'c-fecam' head.*use the release that made it"):
+            restored_head(HeadRecord("c-fecam", other))
+
+
+@pytest.mark.parametrize("head", ["default", "ncm", "teen"])
+@pytest.mark.parametrize("base", [(), ("ani", "jay")])
+def test_other_heads_work_too(make: Callable[..., Recognizer], head: str, base: tuple[str, ...]) -> None:
+    model = make(head=head, base=base)
+    for name in ("owl", "rook", "wren"):
+        model.learn_features(name, photos(name))
+    model.forget("rook")
+    X = photos("owl", 4, seed=3)
+    found = model.predict_features(X, top=1)
+    assert [one.candidates[0][0] for one in found] == ["owl"] * 4
+    with Recognizer.open(model.path, readonly=True) as again:
+        for after, before in zip(again.predict_features(X, top=1), found, strict=True):
+            assert after.candidates[0][0] == before.candidates[0][0]
+            assert after.familiarity == pytest.approx(before.familiarity, rel=1e-4)
+
+
+def test_top_names_as_many_as_there_are(make: Callable[..., Recognizer]) -> None:
+    model = make(base=("ani", "jay"))
+    (one,) = model.predict_features(photos("ani", 1), top=9)
+    assert [label for label, _ in one.candidates] == ["ani", "jay"]
+    assert sum(probability for _, probability in one.candidates) == pytest.approx(1)
+    assert one.as_dict()["unknown"] is one.unknown
+    with pytest.raises(InputError, match="top=0"):
+        model.predict_features(photos("ani", 1), top=0)
+
+
+def test_what_is_unlike_every_class_is_unknown(make: Callable[..., Recognizer]) -> None:
+    model = make(width=24)
+    for number in range(12):
+        model.learn_features(f"c{number}", photos(f"c{number}", 6, width=24))
+    known = np.concatenate([photos(f"c{number}", 10, width=24, seed=2) for number in range(12)])
+    strange = np.concatenate([photos(f"s{number}", 10, width=24) for number in range(12)])
+    rejected = [one.unknown for one in model.predict_features(known)]
+    assert np.mean(rejected) < 0.2
+    found = model.predict_features(strange)
+    assert np.mean([one.unknown for one in found]) > 0.8
+    assert all((one.label is None) == (one.familiarity < one.threshold) for one in found)
+
+
+@contextmanager
+def without_permission(folder: Path) -> Iterator[None]:
+    """Make a folder one that cannot be written to, for root too."""
+    for path in (folder, *folder.iterdir()):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+        folder.chmod(0o755)
+
+
+def test_a_model_on_a_medium_that_cannot_be_written() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        with new_model(Path(name) / "model", base=("ani", "jay")) as model:
+            model.learn_features("owl", photos("owl"))
+            expected = held(model)
+        with without_permission(model.path):
+            with Recognizer.open(model.path, readonly=True) as reader:
+                assert held(reader) == expected
+                assert reader.check() == []
+            with pytest.raises(StorageError, match=r"read-only|cannot open"):
+                Recognizer.open(model.path).learn_features("wren", photos("wren"))
+
+
+def test_changes_in_a_log_are_not_overlooked() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        with new_model(Path(name) / "model") as model:
+            model.learn_features("owl", photos("owl"))
+            copied = Path(name) / "copy"
+            copied.mkdir()
+            for file in ("model.toml", "classes.sqlite", "classes.sqlite-wal"):
+                (copied / file).write_bytes((model.path / file).read_bytes())
+        with without_permission(copied), pytest.raises(StorageError, match="cannot open"):
+            Recognizer.open(copied, readonly=True)
+
+
+def few_classes(pack: str, count: int) -> FeatureSet:
+    features = embedded_features(pack)
+    train, test = (np.asarray(y) < count for y in (features.train_y, features.test_y))
+    return replace(
+        features,
+        train_x=np.asarray(features.train_x)[train],
+        train_y=np.asarray(features.train_y)[train],
+        test_x=np.asarray(features.test_x)[test],
+        test_y=np.asarray(features.test_y)[test],
+        class_names=features.class_names[:count],
+        train_names=None,
+        test_names=None,
+    )
+
+
+def test_a_base_of_features_and_the_embedded_backbone(tmp_path: Path) -> None:
+    base = few_classes("cub200-160px-big", 12)
+    with pytest.raises(InputError, match="of another backbone: their adapter_hash is"):
+        Recognizer.create(tmp_path / "model", base=base, device="cpu")
+    base.save(tmp_path / "base.safetensors")
+    with Recognizer.create(
+        tmp_path / "model", base=tmp_path / "base.safetensors", adapter="cub200-big", device="cpu", runtime="torch"
+    ) as model:
+        assert adapter_state(model.runner.backbone.model)
+        found = model.predict_features(base.test_x)
+        names = [base.class_names[label] for label in base.test_y]
+        right = np.mean([one.candidates[0][0] == name for one, name in zip(found, names, strict=True)])
+        assert right > 0.7
+        assert np.mean([one.unknown for one in found]) < 0.15
+        assert model.show().adapter
