@@ -9,7 +9,7 @@ from fiveshot.benchmark.job import Adapter, Job, adapted_source, embedded_source
 from fiveshot.benchmark.protocol import PROTOCOLS, Protocol, get_protocol
 from fiveshot.errors import InputError, unknown_name
 from fiveshot.heads import RECIPES, make_head
-from fiveshot.heads.recipes import Flavour
+from fiveshot.heads.recipes import DEFAULT_HEAD, Flavour
 
 DEFAULT_PROTOCOL = "cub200/big"
 
@@ -87,6 +87,7 @@ def make_jobs(
     parameters = parameters or {}
     jobs = []
     for method in methods or tuple(RECIPES):
+        method = DEFAULT_HEAD if method == "default" else method
         if method not in RECIPES:
             raise unknown_name("method", method, RECIPES)
         known = make_head(method, flavour).get_params(deep=False)

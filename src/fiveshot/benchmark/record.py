@@ -36,6 +36,7 @@ class RunRecord:
     seconds: float
     provenance: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=lambda: installed_versions())
+    calibration_error: float | None = None  # of the probabilities after the last session
 
     @cached_property
     def metrics(self) -> RunMetrics:
@@ -71,6 +72,7 @@ class RunRecord:
             "seconds": self.seconds,
             "provenance": self.provenance,
             "versions": self.versions,
+            "calibration_error": self.calibration_error,
         }
         with atomic_path(folder / "run.json") as path:
             path.write_text(json.dumps(about, indent=1), encoding="utf-8")
@@ -100,6 +102,7 @@ class RunRecord:
                 about["seconds"],
                 about["provenance"],
                 about["versions"],
+                about.get("calibration_error"),  # runs of earlier releases have none
             )
         except (OSError, ValueError, KeyError, TypeError, BadZipFile) as error:
             if isinstance(error, StorageError):

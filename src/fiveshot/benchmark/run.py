@@ -20,6 +20,7 @@ from fiveshot.errors import InputError
 from fiveshot.features import FeatureSet
 from fiveshot.heads import FewShotHead, ScoreTable, make_head
 from fiveshot.heads.files import plain_parameters
+from fiveshot.metrics import expected_calibration_error
 
 Progress = Callable[[int, int], None]  # (sessions done, sessions in all)
 
@@ -86,15 +87,22 @@ def _record(
         predictions[step.number, step.test_indices] = table.predict()[step.test_indices]
         if progress is not None:
             progress(step.number + 1, len(steps))
+    seconds = time.perf_counter() - start
     return RunRecord(
         config=config,
         class_names=features.class_names,
         session_classes=tuple(step.classes for step in steps),
         y_true=features.test_y,
         predictions=predictions,
-        seconds=time.perf_counter() - start,
+        seconds=seconds,
         provenance=features.provenance.as_dict(),
+        calibration_error=_calibration_error(head, table, features.test_y, steps[-1]) if table else None,
     )
+
+
+def _calibration_error(head: FewShotHead, table: ScoreTable, test_y: np.ndarray, last: Session) -> float:
+    rows = last.test_indices
+    return expected_calibration_error(table.probabilities()[rows], np.searchsorted(head.classes_, test_y[rows]))
 
 
 def _vectors(array: np.ndarray) -> torch.Tensor:

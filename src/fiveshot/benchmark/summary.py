@@ -26,6 +26,7 @@ class Summary:
     a_last: Spread
     a_inc: Spread
     seconds: Spread
+    calibration_error: Spread | None = None  # after the last session
 
 
 def summarize_runs(records: Sequence[RunRecord]) -> Summary:
@@ -35,6 +36,7 @@ def summarize_runs(records: Sequence[RunRecord]) -> Summary:
     metrics = [record.metrics for record in records]
     later = range(1, len(metrics[0].sessions))
     first = records[0]
+    errors = [record.calibration_error for record in records if record.calibration_error is not None]
     return Summary(
         method=first.method,
         flavour=str(first.config.get("flavour", "paper")),
@@ -49,6 +51,7 @@ def summarize_runs(records: Sequence[RunRecord]) -> Summary:
         a_last=mean_std([m.a_last for m in metrics]),
         a_inc=mean_std([m.a_inc for m in metrics]),
         seconds=mean_std([record.seconds for record in records]),
+        calibration_error=mean_std(errors) if len(errors) == len(records) else None,
     )
 
 

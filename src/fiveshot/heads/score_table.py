@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -51,6 +53,11 @@ class ScoreTable:
             self._columns.update({label: (tokens[label], fresh[:, i].clone()) for i, label in enumerate(stale)})
         self._columns = {label: self._columns[label] for label in python_labels(self.head.classes_)}
         return torch.stack([column for _, column in self._columns.values()], dim=1)
+
+    def probabilities(self) -> NDArray[Any]:
+        """Return probabilities as ``head.predict_proba`` would, (n_samples, n_classes)."""
+        values: NDArray[Any] = torch.softmax(self.scores() * self.head._softmax_factor(), dim=1).cpu().numpy()
+        return values
 
     def predict(self) -> Labels:
         """Return the predicted label of every sample, as ``head.predict`` would."""

@@ -27,7 +27,7 @@ def bench_table(
     labels: Sequence[str] | None = None,
     paper: bool | None = None,
 ) -> Table:
-    """Return method, A_HM after some sessions and on average, A_last, A_inc and seconds.
+    """Return method, A_HM after some sessions and on average, A_last, A_inc, calibration error and seconds.
 
     ``provenance`` is that of the runs and says what the features are; ``labels`` name the rows where methods
     alone do not. The paper's rows stand below unless ``paper`` is false or the protocol was changed.
@@ -45,6 +45,7 @@ def bench_table(
         Column("method"),
         *(Column(f"A_HM {number}", percent=True, spread=False, marked=2) for number in sessions),
         *(Column(name, percent=True, marked=2) for name in ("mean A_HM", "A_last", "A_inc")),
+        Column("ECE", percent=True, marked=0),
         Column("time (s)"),
     )
     notes = (*reading_notes(summaries, sessions), *backbone_notes(provenance, paper=any(r.block for r in rows)))
@@ -98,7 +99,8 @@ def reading_notes(summaries: Sequence[Summary], sessions: Sequence[int]) -> tupl
     seeds = sorted({len(summary.seeds) for summary in summaries})
     spread = "one seed" if seeds == [1] else f"mean ± standard deviation over {' or '.join(map(str, seeds))} seeds"
     after = f", A_HM n after session n (mean A_HM: over all {len(summaries[0].a_hm)})" if sessions else ""
-    return (f"Accuracies in %, {spread}{after}.",)
+    error = "; ECE: calibration error of the probabilities at the end" if summaries[0].calibration_error else ""
+    return (f"Accuracies in %, {spread}{after}{error}.",)
 
 
 def backbone_notes(provenance: Mapping[str, Any] | None, *, paper: bool) -> tuple[str, ...]:
@@ -136,10 +138,11 @@ def _own_cells(label: str, summary: Summary, sessions: Sequence[int]) -> tuple[C
         Number.of(summary.a_hm_mean) if summary.a_hm else None,
         Number.of(summary.a_last),
         Number.of(summary.a_inc),
+        Number.of(summary.calibration_error) if summary.calibration_error else None,
         Number(summary.seconds.mean),
     )
 
 
 def _paper_cells(protocol: Protocol, name: str) -> tuple[Cell, ...]:
     theirs = paper_result(protocol, name)
-    return (name, *map(Number, theirs.a_hm), None, Number(theirs.a_last), Number(theirs.a_inc), None)
+    return (name, *map(Number, theirs.a_hm), None, Number(theirs.a_last), Number(theirs.a_inc), None, None)

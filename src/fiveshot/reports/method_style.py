@@ -29,6 +29,7 @@ METHODS = {
     "ranpac": MethodStyle("RanPAC", "#e69f00", "#f2bd4b", "D", True),
     "ranpac*": MethodStyle("RanPAC*", "#cc79a7", "#e3a3c5", "P", True),
     "c-ranpac": MethodStyle("C-RanPAC", "#d55e00", "#f08a3c", "X", False),
+    "ulda": MethodStyle("UnbiasedLDA", "#000000", "#f5f5f5", "*", False),
 }
 OTHERS = (
     MethodStyle("", "#332288", "#9a8cf0", "<", True),
