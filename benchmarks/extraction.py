@@ -33,7 +33,7 @@ from fiveshot.backbones import DEFAULT, Backbone
 from fiveshot.data import FileSource, ImageDataset, ImageSource, ImageSplit, decode
 from fiveshot.features import Runner, bare_rate, load_runner, run_extraction
 from fiveshot.features.batch_stream import default_workers
-from fiveshot.features.image_batches import pixel_transform, read_batch
+from fiveshot.features.image_batches import read_batch
 
 PHOTOGRAPHS = Path(__file__).resolve().parents[2] / "shared" / "data" / "cub200" / "test.tar"
 LONG_SIDE = 500
@@ -117,7 +117,7 @@ def measure(name: str, runner: Runner, data: ImageDataset, folder: Path, options
 
 
 def decoding_rate(pool: Executor, data: ImageDataset, runner: Runner, batch: int = 16) -> float:
-    images, transform = data.train.images, pixel_transform(runner.preprocessing)
+    images, transform = data.train.images, runner.preprocessing.pixel_transform()
     blocks = [images[start : start + batch] for start in range(0, len(images), batch)]
     list(pool.map(partial(pixels, transform), blocks[:64]))  # processes start and import
     began = time.perf_counter()

@@ -285,4 +285,5 @@ def test_cuda_in_bf16_is_near_the_cpu_and_kept_apart_from_it(birds: ImageDataset
     assert on_cuda.computed == 15, "other vectors than those in the cache"
     assert on_cuda.runtime.endswith("on cuda:0, bf16")
     a, b = on_cpu.features.train_x, on_cuda.features.train_x
-    assert (np.linalg.norm(a - b, axis=1) < 0.1 * np.linalg.norm(a, axis=1)).all()
+    cosines = (a * b).sum(axis=1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+    assert (cosines > 0.95).all(), "bf16 keeps eight bits, and drawn pictures are unlike what the network knows"
