@@ -31,8 +31,14 @@ EXPECTED = {
     ("ranpac*", "published"): (RanPAC, PUBLISHED_RANPAC, None, 800),
     ("c-ranpac", "paper"): (RanPAC, PAPER_RANPAC, RIDGE, 800),
     ("c-ranpac", "published"): (RanPAC, PUBLISHED_RANPAC, RIDGE_DOT, 800),
-    ("ulda", "paper"): (UnbiasedLDA, {"n_projections": 1000, "offset": "auto"}, None, None),
-    ("ulda", "published"): (UnbiasedLDA, {"n_projections": 1000, "offset": "auto"}, None, None),
+    ("ncm+", "paper"): (NCM, {"metric": "euclidean", "bias": 0.5}, None, None),
+    ("ncm+", "published"): (NCM, {"metric": "cosine", "bias": 0.5}, None, None),
+    ("teen+", "paper"): (NCM, {"metric": "euclidean", "bias": 0.5}, TEXT, None),
+    ("teen+", "published"): (NCM, {"metric": "cosine", "bias": 0.5}, UNIT, None),
+    ("c-fecam+", "paper"): (FeCAM, {"gamma": 100, "normalization": "correlation", "bias": 0.5}, TEXT, None),
+    ("c-fecam+", "published"): (FeCAM, {"gamma": 100, "normalization": "rows", "bias": 0.5}, UNIT, None),
+    ("ulda", "paper"): (UnbiasedLDA, {"n_random": 1000, "offset": "auto"}, None, None),
+    ("ulda", "published"): (UnbiasedLDA, {"n_random": 1000, "offset": "auto"}, None, None),
 }
 
 
@@ -67,7 +73,11 @@ def test_single_values_can_be_replaced() -> None:
 @pytest.mark.parametrize(
     ("arguments", "parameters", "message"),
     [
-        (("ranpak",), {}, r"no head 'ranpak'; did you mean 'ranpac'\? choose from c-fecam, c-ranpac, fecam, ncm,"),
+        (
+            ("ranpak",),
+            {},
+            r"no head 'ranpak'; did you mean 'ranpac'\? choose from c-fecam, c-fecam\+, c-ranpac, fecam, ncm,",
+        ),
         (("C-RanPAC",), {}, r"no head 'C-RanPAC'; did you mean 'c-ranpac'\?"),
         (("zzz",), {}, r"no head 'zzz'; choose from c-fecam"),
         (
@@ -75,7 +85,11 @@ def test_single_values_can_be_replaced() -> None:
             {},
             r"no flavour 'publishd'; did you mean 'published'\? choose from paper, published",
         ),
-        (("ncm",), {"gama": 1}, r"head 'ncm' has no parameter 'gama'; it has calibration, device, metric, temp"),
+        (
+            ("ncm",),
+            {"gama": 1},
+            r"head 'ncm' has no parameter 'gama'; it has bias, calibration, device, metric, temp",
+        ),
     ],
 )
 def test_a_wrong_name_gets_the_nearest_right_one(

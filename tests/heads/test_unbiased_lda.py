@@ -224,8 +224,8 @@ def test_too_few_classes_take_the_defaults() -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"n_projections": -1}, "n_projections must not be negative"),
-        ({"projection_weight": 1.5}, "projection_weight must lie in"),
+        ({"n_random": -1}, "n_random must not be negative"),
+        ({"random_weight": 1.5}, "random_weight must lie in"),
         ({"offset": "best"}, "offset must be 'auto' or a number"),
         ({"sharpness": -1.0}, "sharpness must be 'auto' or a number"),
         ({"pooled": "new"}, "no choice of pooled classes 'new'"),
@@ -237,11 +237,11 @@ def test_wrong_parameters_are_named(parameters: dict[str, object], message: str)
         UnbiasedLDA(**parameters).fit(*classes(3, 4, seed=0))
 
 
-@pytest.mark.parametrize("n_projections", [0, 20])
-def test_the_exported_module_scores_as_the_head_does(n_projections: int) -> None:
+@pytest.mark.parametrize("n_random", [0, 20])
+def test_the_exported_module_scores_as_the_head_does(n_random: int) -> None:
     X, y = classes(12, 10, seed=0)
     asked, _ = classes(14, 3, seed=1)
-    head = UnbiasedLDA(n_projections).fit(X, y).partial_fit(*classes(2, 5, seed=1, first=12))
+    head = UnbiasedLDA(n_random).fit(X, y).partial_fit(*classes(2, 5, seed=1, first=12))
     scores, probabilities, familiarity = (part.numpy() for part in head.scorer()(torch.from_numpy(asked)))
     np.testing.assert_allclose(scores, head.class_scores(asked), atol=1e-10)
     np.testing.assert_allclose(probabilities, head.predict_proba(asked), atol=1e-10)

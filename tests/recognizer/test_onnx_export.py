@@ -49,6 +49,7 @@ def trained(name: str, backbone: Backbone, images: Tensor, **parameters: object)
         ("ncm", {"metric": "cosine"}),
         ("teen", {}),
         ("fecam", {}),
+        ("c-fecam+", {}),
         ("fecam", {"gamma": 0.01}),  # covariances that are factored whole
         ("fecam", {"normalization": "rows"}),
         ("fecam", {"normalize": False, "normalization": "none"}),

@@ -8,6 +8,7 @@ from fiveshot.heads.ranpac import RanPAC
 from fiveshot.heads.recipes import DESCRIPTIONS, RECIPES, make_head
 from fiveshot.heads.sampling import Sampling
 from fiveshot.heads.score_table import ScoreTable
+from fiveshot.heads.tune_on_base import Tuned, tune_on_base
 from fiveshot.heads.two_covariance import Prior
 from fiveshot.heads.unbiased_lda import UnbiasedLDA
 
@@ -21,8 +22,10 @@ __all__ = [
     "RanPAC",
     "Sampling",
     "ScoreTable",
+    "Tuned",
     "UnbiasedLDA",
     "load_head",
     "make_head",
     "save_head",
+    "tune_on_base",
 ]

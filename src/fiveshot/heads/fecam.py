@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 
@@ -11,6 +12,7 @@ from torch import Tensor
 from fiveshot.errors import InputError
 from fiveshot.heads.head import FewShotHead, unit_rows
 from fiveshot.heads.mahalanobis import Metric, Normalization, make_metric, squared_distances
+from fiveshot.heads.mean_noise import WithinSpread, check_bias, kept_share, unit_noise, within_spread
 from fiveshot.heads.memory import ClassModels, Memory, derive_models
 from fiveshot.statistics import Calibration, ClassSummary, calibrate
 from fiveshot.statistics.labels import Label, Labels
@@ -26,7 +28,8 @@ class FeCAM(FewShotHead):
     Parameters: ``gamma`` is added to the variances; ``normalization`` is ``"correlation"`` (the paper),
     ``"rows"`` (the published code's correlation between covariance rows) or ``"none"``; ``normalize`` scales
     features and means to length one before distances are taken (covariances stay those of the raw features);
-    ``calibration`` calibrates new classes, which makes it C-FeCAM.
+    ``calibration`` calibrates new classes, which makes it C-FeCAM; ``bias`` is the share that is subtracted of
+    what the noise of a mean adds to its squared distances, 0 in the paper.
     """
 
     model_: ClassModels[Metric]
@@ -38,6 +41,7 @@ class FeCAM(FewShotHead):
         normalization: Normalization = "correlation",
         normalize: bool = True,
         calibration: Calibration | None = None,
+        bias: float = 0.0,
         temperature: float = 1 / 16,
         device: str | torch.device | None = None,
     ) -> None:
@@ -45,6 +49,7 @@ class FeCAM(FewShotHead):
         self.normalization = normalization
         self.normalize = normalize
         self.calibration = calibration
+        self.bias = bias
         self.temperature = temperature
         self.device = device
 
@@ -54,19 +59,55 @@ class FeCAM(FewShotHead):
         if not 0 <= self.gamma < math.inf:
             raise InputError(f"gamma must be finite and not negative, got {self.gamma}; the paper's is 100")
 
+        check_bias(self.bias)
+        spread = within_spread(memory.base, memory.statistics.means) if self.bias else None
+        if spread is not None and previous is not None and previous.memory.base is not memory.base:
+            previous = None  # the base classes' spread is in every inflation
+
         def metric(summary: ClassSummary, is_new: bool) -> Metric:
-            gaussian = calibrate(summary, memory.base, self.calibration if is_new else None)
+            calibration = self.calibration if is_new else None
+            gaussian = calibrate(summary, memory.base, calibration)
             mean = self._embedded(gaussian.mean)
-            return make_metric(mean, gaussian.factor, gamma=self.gamma, normalization=self.normalization)
+            made = make_metric(mean, gaussian.factor, gamma=self.gamma, normalization=self.normalization)
+            if spread is None:
+                return made
+            share = kept_share(calibration, memory.base)
+            noise = self._noise(made, summary, spread, gaussian.mean, calibration)
+            return dataclasses.replace(made, inflation=self.bias * share**2 * noise / summary.count)
 
         return derive_models(memory, metric, previous)
+
+    def _noise(
+        self,
+        metric: Metric,
+        summary: ClassSummary,
+        spread: WithinSpread,
+        mean: Tensor,
+        calibration: Calibration | None,
+    ) -> float:
+        """Return tr(MΣ) in the metric of the class, for samples that did not make the metric.
+
+        Its own samples lie too well in it. Those of the base classes do not, so the trace is taken of theirs and
+        scaled by how much wider or narrower the class is in the plain metric.
+        """
+        rows = spread.factor
+        if calibration is not None and calibration.prototypes == "unit":
+            rows = unit_noise(rows, summary.mean)
+        if self.normalize:
+            rows = unit_noise(rows, mean)
+        if not len(rows):
+            return 0.0
+        outside = float(squared_distances(rows + metric.mean, [metric], origin=metric.mean).sum())
+        return outside * spread.of_class(summary) / spread.trace if spread.trace else 0.0
 
     def _class_tokens(self) -> Mapping[Label, object]:
         return self.model_.models
 
     def _class_scores(self, X: Tensor, labels: list[Label]) -> Tensor:
         origin = self._embedded(self.memory_.statistics.means).mean(dim=0)
-        return -squared_distances(self._embedded(X), self.model_.of(labels), origin=origin)
+        metrics = self.model_.of(labels)
+        distances = squared_distances(self._embedded(X), metrics, origin=origin)
+        return distances.new_tensor([metric.inflation for metric in metrics]) - distances
 
     def _embedded(self, X: Tensor) -> Tensor:
         return unit_rows(X) if self.normalize else X

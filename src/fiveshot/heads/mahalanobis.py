@@ -35,6 +35,7 @@ class LowRankMetric:
     scale: Tensor  # (d,)
     projection: Tensor  # (r, d): P with the scale folded in
     gamma: float
+    inflation: float = 0.0  # what the noise of the mean adds in expectation, to be subtracted
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +45,7 @@ class CholeskyMetric:
     mean: Tensor  # (d,)
     scale: Tensor  # (d,)
     cholesky: Tensor  # (d, d), lower
+    inflation: float = 0.0
 
     def squared_distances(self, X: Tensor) -> Tensor:
         """Return one squared distance per row of X."""
@@ -57,6 +59,7 @@ class SpectralMetric:
 
     mean: Tensor  # (d,)
     whitener: Tensor  # (k, d): E
+    inflation: float = 0.0
 
     def squared_distances(self, X: Tensor) -> Tensor:
         """Return one squared distance per row of X."""

@@ -52,8 +52,8 @@ class UnbiasedLDA(FewShotHead):
     The covariance is pooled over all classes, new ones too; the equations are in
     :mod:`fiveshot.heads.two_covariance`.
 
-    Parameters: ``n_projections`` random ReLU features form a second space, whose scores count
-    ``projection_weight``; they are used where a base session of more samples than that gives their covariance.
+    Parameters: ``n_random`` random ReLU features form a second space, whose scores count
+    ``random_weight``; they are used where a base session of more samples than that gives their covariance.
     ``prior`` regularises. ``offset`` is the share of the expected gap between old and new classes that is closed,
     ``sharpness`` the factor of the scores in ``predict_proba``; ``"auto"`` chooses both by ``episodes`` played
     inside the base classes, and takes stated defaults where there are fewer than ten. ``centre=False`` leaves
@@ -64,9 +64,9 @@ class UnbiasedLDA(FewShotHead):
 
     def __init__(
         self,
-        n_projections: int = 1000,
+        n_random: int = 1000,
         *,
-        projection_weight: float = 0.4,
+        random_weight: float = 0.4,
         prior: Prior | None = None,
         offset: float | Literal["auto"] = "auto",
         sharpness: float | Literal["auto"] = "auto",
@@ -76,8 +76,8 @@ class UnbiasedLDA(FewShotHead):
         random_state: int = 0,
         device: str | torch.device | None = None,
     ) -> None:
-        self.n_projections = n_projections
-        self.projection_weight = projection_weight
+        self.n_random = n_random
+        self.random_weight = random_weight
         self.prior = prior
         self.offset = offset
         self.sharpness = sharpness
@@ -98,7 +98,7 @@ class UnbiasedLDA(FewShotHead):
         embedding = self._embedding
         width = embedding.projection.projection.shape[1] if embedding.projection is not None else 0
         choice = asdict(self.choice_)
-        return {"centre": embedding.centre.tolist(), "n_projections": width, "seed": self._seed, "choice": choice}
+        return {"centre": embedding.centre.tolist(), "n_random": width, "seed": self._seed, "choice": choice}
 
     @property
     def choice_(self) -> Choice:
@@ -136,7 +136,7 @@ class UnbiasedLDA(FewShotHead):
     def _begin(self, X: Tensor, y: Labels) -> None:
         self._check_parameters()
         centre = X.mean(dim=0) if self.centre else X.new_zeros(X.shape[1])
-        width = self.n_projections if len(X) - len(np.unique(y)) > self.n_projections else 0
+        width = self.n_random if len(X) - len(np.unique(y)) > self.n_random else 0
         self._embedding = make_embedding(centre, width, seed=self._seed)
         self._chosen = Choice()
         if self.offset == "auto" or self.sharpness == "auto":
@@ -144,7 +144,7 @@ class UnbiasedLDA(FewShotHead):
 
     def _apply_settings(self, settings: Mapping[str, Any]) -> None:
         centre = torch.tensor(settings["centre"], dtype=torch.float32, device=self.device)
-        self._embedding = make_embedding(centre, int(settings["n_projections"]), seed=int(settings["seed"]))
+        self._embedding = make_embedding(centre, int(settings["n_random"]), seed=int(settings["seed"]))
         self._chosen = Choice(**settings["choice"])
 
     def _width(self, memory: Memory) -> int:
@@ -176,7 +176,7 @@ class UnbiasedLDA(FewShotHead):
         return {"centre": self._embedding.centre}, {k: v for k, v in self.settings().items() if k != "centre"}
 
     def _restore(self, memory: Memory, tensors: dict[str, Tensor], extra: dict[str, Any]) -> None:
-        self._embedding = make_embedding(tensors["centre"], int(extra["n_projections"]), seed=int(extra["seed"]))
+        self._embedding = make_embedding(tensors["centre"], int(extra["n_random"]), seed=int(extra["seed"]))
         self._chosen = Choice(**extra["choice"])
         super()._restore(memory, {}, {})
 
@@ -207,7 +207,7 @@ class UnbiasedLDA(FewShotHead):
         return TiedModel(pooled, tuple(models))
 
     def _weights(self, model: TiedModel) -> Sequence[float]:
-        return (1.0,) if len(model.spaces) == 1 else (1 - self.projection_weight, self.projection_weight)
+        return (1.0,) if len(model.spaces) == 1 else (1 - self.random_weight, self.random_weight)
 
     def _combined(self, model: TiedModel, parts: Sequence[Tensor]) -> Tensor:
         scored = zip(self._weights(model), model.spaces, parts, strict=True)
@@ -226,10 +226,10 @@ class UnbiasedLDA(FewShotHead):
         return found
 
     def _check_parameters(self) -> None:
-        if self.n_projections < 0:
-            raise InputError(f"n_projections must not be negative, got {self.n_projections}; 0 uses none")
-        if not 0 <= self.projection_weight <= 1:
-            raise InputError(f"projection_weight must lie in [0, 1], got {self.projection_weight}")
+        if self.n_random < 0:
+            raise InputError(f"n_random must not be negative, got {self.n_random}; 0 uses none")
+        if not 0 <= self.random_weight <= 1:
+            raise InputError(f"random_weight must lie in [0, 1], got {self.random_weight}")
         for name in ("offset", "sharpness"):
             value = getattr(self, name)
             if value != "auto" and not (isinstance(value, int | float) and value >= 0):

@@ -117,7 +117,7 @@ def _check_head_record(head: HeadRecord) -> None:
     known = head_record(head.name)
     if dict(known.parameters) != dict(head.parameters):
         raise ValueError(f"its {head.name!r} head has parameters that this release does not use")
-    projections = head.settings.get("n_projections", 0)
+    projections = head.settings.get("n_random", 0)
     if type(projections) is not int or not 0 <= projections <= MAX_WIDTH:
         raise ValueError(f"its head asks for {projections!r} random features")
 

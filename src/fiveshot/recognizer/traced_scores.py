@@ -61,6 +61,7 @@ class MetricScores(nn.Module):
         self.diagonals = torch.stack([diagonal for diagonal, _, _ in parts])  # (k, d)
         self.linear = self.diagonals * means
         self.constants = (self.linear * means).sum(dim=1)
+        self.inflations = means.new_tensor([metric.inflation for metric in metrics])
         ranks = np.array([len(rows) for _, rows, _ in parts])
         self.groups = [
             _Group([parts[i][1] for i in members], means[torch.as_tensor(members)], [parts[i][2] for i in members])
@@ -74,7 +75,7 @@ class MetricScores(nn.Module):
         X = self.embed(features) - self.origin
         axes = X.square() @ self.diagonals.T - 2 * X @ self.linear.T + self.constants
         projected = torch.cat([group.signed_lengths(X) for group in self.groups], dim=1)[:, self.positions]
-        return -(axes + projected).clamp_min(0)
+        return self.inflations - (axes + projected).clamp_min(0)
 
 
 class _Group:

@@ -1,0 +1,131 @@
+"""Parameters picked by episodes: what is picked, when nothing is, and that nothing else leaks in."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from fiveshot.data.gaussian import gaussian_classes
+from fiveshot.errors import InputError
+from fiveshot.heads import NCM, RECIPES, FeCAM, make_head
+from fiveshot.heads.episodes import Episode
+from fiveshot.heads.memory import Memory
+from fiveshot.heads.tune_on_base import _pick, tune_on_base
+from fiveshot.heads.tuning_candidates import default_candidates
+from fiveshot.heads.tuning_episodes import _class_scores, score_at, tuning_episodes
+
+D = 16
+
+
+def base(n_classes: int = 16, samples: int = 20, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    X, y, _, _ = gaussian_classes(
+        n_classes=n_classes, n_features=D, train_per_class=samples, test_per_class=1, seed=seed
+    )
+    return X, y
+
+
+def test_a_candidate_that_is_clearly_better_is_picked_and_set() -> None:
+    """Where classes differ in length alone the cosine knows nothing, and the distance everything."""
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(12), 15)
+    X = (1.0 + y)[:, None] * np.ones(D) + 0.1 * rng.normal(size=(len(y), D))
+    tuned = tune_on_base(NCM("cosine"), X, y, candidates=[{"temperature": 1.0}, {"metric": "euclidean"}])
+    assert tuned.parameters == {"metric": "euclidean"}
+    assert tuned.head.metric == "euclidean"
+    assert not hasattr(tuned.head, "classes_")
+    assert set(tuned.single_picks) == {2}
+    assert tuned.scores[2].mean > 0.99 > tuned.scores[0].mean
+
+
+def test_candidates_that_change_no_answer_leave_the_head_as_it_was() -> None:
+    X, y = base()
+    tuned = tune_on_base(NCM("euclidean"), X, y, candidates=[{"temperature": 1.0}], episodes=4)
+    assert tuned.picked == 0
+    assert tuned.parameters == {}
+    assert tuned.scores[0].mean == tuned.scores[1].mean
+
+
+def test_a_gain_within_its_standard_error_is_no_gain() -> None:
+    noisy = np.array([[0.5, 0.9], [0.5, 0.2], [0.5, 0.5]])
+    steady = np.array([[0.5, 0.6], [0.4, 0.5], [0.3, 0.39]])
+    assert (_pick(noisy), _pick(steady)) == (0, 1)
+
+
+def test_the_score_is_the_mean_of_accuracy_and_harmonic_mean_over_the_classes_known_so_far() -> None:
+    episode = Episode(Memory(), torch.zeros(6, 1), np.array([0, 0, 1, 1, 2, 2]), np.array([False, True, True]))
+    # Of class 0 both are right, of class 1 one, of class 2 one; at half depth class 2 is not there yet, and the
+    # second sample of class 1, which it would have taken, is right.
+    scores = np.eye(3)[[0, 0, 1, 2, 2, 0]] + 0.5 * np.eye(3)[[0, 0, 1, 1, 2, 2]]
+    full = (4 / 6 + 2 * 1 * 0.5 / 1.5) / 2
+    assert score_at(scores, episode, 1.0) == pytest.approx(full)
+    assert score_at(scores, episode, 0.5) == pytest.approx(1.0)
+
+
+def test_the_same_seed_gives_the_same_table_and_order_of_classes_or_more_classes_do_not_break_it() -> None:
+    X, y = base()
+    one, two = (tune_on_base(make_head("teen"), X, y, episodes=3, seed=5) for _ in range(2))
+    assert [s.mean for s in one.scores] == [s.mean for s in two.scores]
+    other = tune_on_base(make_head("teen"), X, y, episodes=3, seed=6)
+    assert [s.mean for s in one.scores] != [s.mean for s in other.scores]
+    many = base(n_classes=80, samples=8)
+    assert len(tune_on_base(NCM(), *many, episodes=2).single_picks) == 2
+
+
+@pytest.mark.parametrize("name", [name for name in RECIPES if "ranpac" not in name])
+def test_every_head_that_follows_from_statistics_can_be_tuned(name: str) -> None:
+    X, y = base(n_classes=10)
+    before = X.copy()
+    tuned = tune_on_base(make_head(name), X, y, episodes=2)
+    assert len(tuned.scores) == 1 + len(default_candidates(make_head(name)))
+    assert all(0 < score.mean <= 1 for score in tuned.scores)
+    assert tuned.head.fit(X, y).score(X, y) > 0.3
+    np.testing.assert_array_equal(X, before)
+
+
+@pytest.mark.parametrize(("n_classes", "samples"), [(9, 20), (16, 6), (1, 20)])
+def test_with_too_little_the_head_stays_as_it_is(n_classes: int, samples: int) -> None:
+    tuned = tune_on_base(NCM(bias=0.3), *base(n_classes, samples))
+    assert (tuned.head.bias, tuned.parameters, tuned.scores, tuned.single_picks) == (0.3, {}, (), ())
+
+
+def test_sharing_metrics_between_biases_changes_no_score() -> None:
+    X, y = base()
+    settings = [{"bias": 0.3}, {"bias": 1.0}, {"gamma": 5.0, "bias": 0.3}]
+    together = tune_on_base(FeCAM(20.0), X, y, candidates=settings, episodes=2)
+    for index, change in enumerate(settings, start=1):
+        alone = tune_on_base(FeCAM(**{"gamma": 20.0} | change), X, y, candidates=[], episodes=2)
+        assert alone.scores[0].mean == pytest.approx(together.scores[index].mean)
+    head = FeCAM(20.0, bias=0.3)
+    episode, asked = next(tuning_episodes(head, torch.from_numpy(X), y, shots=5, episodes=1, seed=0))
+    shared = _class_scores(head, episode, asked, None, {})
+    np.testing.assert_allclose(shared, head.adopt(episode.memory).class_scores(asked), rtol=1e-4, atol=1e-5)
+
+
+def test_string_labels_and_lists_work() -> None:
+    X, y = base()
+    names = [f"class {label}" for label in y]
+    assert tune_on_base(NCM(), X.tolist(), names, episodes=2).scores
+
+
+def test_the_noise_of_means_is_found_to_matter() -> None:
+    """Far more dimensions than separation: the penalty for few samples decides, and episodes see it."""
+    rng = np.random.default_rng(1)
+    centres = 0.45 * rng.normal(size=(30, 128))
+    y = np.repeat(np.arange(30), 40)
+    X = centres[y] + 2 * rng.normal(size=(len(y), 128))
+    tuned = tune_on_base(NCM("euclidean"), X, y)
+    assert tuned.parameters["bias"] >= 0.5
+    assert min(tuned.single_picks) > 0
+
+
+def test_what_cannot_be_tuned_is_refused() -> None:
+    X, y = base()
+    with pytest.raises(InputError, match=r"RanPAC cannot be tuned on statistics.*such as 'c-fecam' or 'default'"):
+        tune_on_base(make_head("c-ranpac"), X, y)
+    with pytest.raises(InputError, match="NCM has no parameter 'gamma'; candidates may change bias, calibration"):
+        tune_on_base(NCM(), X, y, candidates=[{"gamma": 1.0}])
+    with pytest.raises(InputError, match="shots and episodes must be at least 1, got 0 and 8"):
+        tune_on_base(FeCAM(), X, y, shots=0)
+    with pytest.raises(InputError, match="NaN"):
+        tune_on_base(NCM(), np.full_like(X, np.nan), y)
