@@ -78,8 +78,9 @@ def without_base(
     features: FeatureSet, parts: Split, head_name: str, rate: float, seed: int
 ) -> tuple[FewShotHead, Rejection]:
     X, y = shots(features, parts.new, seed)
-    memory = Memory(NO_CLASSES, class_statistics(X, y))
-    head = make_head(head_name).adopt(memory)
+    head = make_head(head_name)
+    memory = Memory(NO_CLASSES, class_statistics(head.embed(X), y))
+    head.adopt(memory)
     photos = KnownPhotos(tuple(y.tolist()), tuple(map(str, range(len(y)))), X)
     return head, rejection_from_shots(head, memory, photos, false_rejection=rate)
 
