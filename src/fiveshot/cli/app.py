@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Annotated, NoReturn
 
 import typer
@@ -10,10 +11,19 @@ import typer
 from fiveshot import __version__
 from fiveshot.cli.backbones import backbones
 from fiveshot.cli.bench import bench
+from fiveshot.cli.classes import forget, history, rename, undo
 from fiveshot.cli.data import data
+from fiveshot.cli.evaluate import evaluate
 from fiveshot.cli.extract import extract
+from fiveshot.cli.learn import learn
+from fiveshot.cli.new import new
 from fiveshot.cli.paper import paper
+from fiveshot.cli.predict import predict
 from fiveshot.cli.report import report
+from fiveshot.cli.retune import retune
+from fiveshot.cli.serve import serve
+from fiveshot.cli.ship import export, import_model, merge
+from fiveshot.cli.show import check, show
 from fiveshot.cli.tune import tune
 from fiveshot.errors import FiveshotError
 
@@ -32,13 +42,31 @@ USAGE_ERROR: type[Exception] = next(
 
 INTERRUPTED = 130  # the exit status of a program that was stopped by Ctrl-C
 
-app.command()(backbones)
-app.command()(bench)
-app.command()(extract)
-app.command()(paper)
-app.command()(report)
-app.command()(tune)
-app.add_typer(data, name="data")
+MODELS, STUDIES = "Models", "Features and benchmarks"  # headings of the list of commands
+ABOUT_MODELS: tuple[Callable[..., None], ...] = (
+    new,
+    learn,
+    predict,
+    show,
+    forget,
+    rename,
+    undo,
+    history,
+    evaluate,
+    merge,
+    export,
+    import_model,
+    check,
+    retune,
+    serve,
+)
+ABOUT_STUDIES: tuple[Callable[..., None], ...] = (backbones, bench, extract, paper, report, tune)
+
+for command in ABOUT_MODELS:  # a Python function cannot be called import
+    app.command("import" if command is import_model else None, rich_help_panel=MODELS)(command)
+for command in ABOUT_STUDIES:
+    app.command(rich_help_panel=STUDIES)(command)
+app.add_typer(data, name="data", rich_help_panel=STUDIES)
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,0 +1,61 @@
+"""``fiveshot serve``: the recogniser over HTTP, with a page."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from fiveshot.cli.answer import Model
+from fiveshot.cli.photo_arguments import Device, Runtime, Weights
+
+
+def serve(
+    model: Model,
+    host: Annotated[str, typer.Option(help="Address to listen on; any but this machine's own needs a token.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes any that is free.")] = 8765,
+    token: Annotated[
+        str | None,
+        typer.Option(envvar="FIVESHOT_TOKEN", help="What clients must know; 16 or more characters."),
+    ] = None,
+    latency: Annotated[
+        float, typer.Option(help="Milliseconds that a photo waits for others to share a forward pass with.")
+    ] = 10.0,
+    rate: Annotated[float, typer.Option(help="Requests a second that one client may send.")] = 200.0,
+    max_photos: Annotated[int, typer.Option(help="Photos of one request.")] = 50,
+    max_megabytes: Annotated[int, typer.Option(help="Size of one request.")] = 64,
+    max_megapixels: Annotated[int, typer.Option(help="Size of one photo.")] = 50,
+    device: Device = "auto",
+    runtime: Runtime = "auto",
+    weights: Weights = None,
+) -> None:
+    """Serve a model: a page to teach and try it in a browser, and an HTTP API.
+
+    Example: fiveshot serve birds
+    """
+    from fiveshot.backbones.extra import import_extra
+    from fiveshot.service.settings import MIB, Limits, Settings
+
+    for module in ("fastapi", "uvicorn", "python_multipart", "prometheus_client"):
+        import_extra(module, extra="serve")
+    limits = Limits(
+        photos=max_photos,
+        body_bytes=max_megabytes * MIB,
+        held_bytes=max(Limits().held_bytes, 4 * max_megabytes * MIB),
+        pixels=max_megapixels * 1_000_000,
+        rate=rate,
+    )
+    settings = Settings(host=host, port=port, token=token, latency=latency / 1000, limits=limits)
+    from fiveshot.recognizer import Recognizer
+    from fiveshot.service.app import create_app
+    from fiveshot.service.server import address, listen, make_server
+
+    with Recognizer.open(model, device=device, runtime=runtime, weights=weights) as recognizer:
+        app = create_app(recognizer, settings)
+        with listen(settings) as sock:
+            typer.echo(f"serving {model} at {address(sock)}")
+            if token is not None:
+                typer.echo("the page asks for the token; programs send it as: Authorization: Bearer TOKEN")
+            make_server(app, settings).run(sockets=[sock])

@@ -1,0 +1,124 @@
+"""The application: routes over one recogniser, inside the layers that guard them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from fiveshot import __version__
+from fiveshot.recognizer import Recognizer
+from fiveshot.service import class_routes, predict_routes, status_routes
+from fiveshot.service.body import BodyLimits
+from fiveshot.service.engine import Engine
+from fiveshot.service.errors import ApiError
+from fiveshot.service.gate import Gate
+from fiveshot.service.idempotency import IdempotencyKeys
+from fiveshot.service.listing import Listings
+from fiveshot.service.metrics import Metrics
+from fiveshot.service.outside import Outside
+from fiveshot.service.page_routes import page_routes
+from fiveshot.service.pictures import Pictures
+from fiveshot.service.settings import Settings
+from fiveshot.service.state import Service
+
+HINTS = {404: "GET /v1/openapi.json lists what there is", 405: "see the header Allow, or GET /v1/openapi.json"}
+CODES = {400: "malformed", 404: "not_found", 405: "wrong_method"}
+log = logging.getLogger("fiveshot.service")
+
+
+def create_app(recognizer: Recognizer, settings: Settings | None = None) -> FastAPI:
+    """Return the application; it closes the recogniser when it ends."""
+    chosen = settings or Settings()
+    metrics = Metrics()
+    engine = Engine(recognizer, chosen, metrics)
+    app = FastAPI(
+        title="fiveshot",
+        version=__version__,
+        description="Teach an image classifier new classes from five photos each.",
+        openapi_url="/v1/openapi.json",
+        docs_url=None,  # the usual pages load scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=_lifespan,
+        middleware=[
+            Middleware(Outside, metrics=metrics),
+            Middleware(Gate, settings=chosen),
+            Middleware(BodyLimits, limits=chosen.limits),
+        ],
+    )
+    app.state.service = Service(
+        engine, chosen.limits, IdempotencyKeys(chosen.limits.keys), Pictures(engine), Listings()
+    )
+    for routes in (class_routes.routes, predict_routes.routes, status_routes.routes, page_routes()):
+        app.include_router(routes)
+    _answer_errors(app)
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    engine: Engine = app.state.service.engine
+    running = asyncio.create_task(_keep_up(engine))
+    try:
+        yield
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+        await engine.close()
+
+
+async def _keep_up(engine: Engine) -> None:
+    """Load the model while the service answers already, then follow what other processes change."""
+    while True:
+        try:
+            if engine.ready:
+                await engine.refresh()
+            else:
+                await engine.start()
+        except ApiError as error:
+            log.warning("%s: %s", error.message, error.hint)
+        except Exception:
+            log.exception("the model cannot be read")
+        await asyncio.sleep(engine.settings.refresh)
+
+
+def _answer_errors(app: FastAPI) -> None:
+    """Give every error the one shape."""
+
+    @app.exception_handler(ApiError)
+    async def refused(_: Request, error: ApiError) -> Response:
+        return error.response()
+
+    @app.exception_handler(HTTPException)
+    async def http_error(_: Request, error: HTTPException) -> Response:
+        if isinstance(error.__cause__, ApiError):  # raised while a body was read
+            return error.__cause__.response()
+        status = error.status_code
+        text = "the body cannot be read" if status == 400 else str(error.detail).lower()
+        code, hint = CODES.get(status, "refused"), HINTS.get(status, "see GET /v1/openapi.json")
+        return ApiError(status, code, text, hint, headers=error.headers).response()
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> Response:
+        said = [f"{'.'.join(map(str, one['loc'][1:])) or one['loc'][0]}: {one['msg']}" for one in error.errors()]
+        message = "; ".join(said[:5])
+        return ApiError(422, "invalid", message, "see GET /v1/openapi.json").response()
+
+    @app.exception_handler(ClientDisconnect)
+    async def gone(_: Request, __: ClientDisconnect) -> Response:
+        return ApiError(400, "cut_off", "the connection ended within the request", "send it again").response()
+
+    @app.exception_handler(Exception)
+    async def failed(_: Request, error: Exception) -> Response:
+        return ApiError(500, "failed", "the service has failed", "see the service's log").response()

@@ -1,0 +1,99 @@
+"""How much of a body is taken, how long it may take, and how much all of them may hold in memory."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fiveshot.service.errors import ApiError, busy, too_large
+from fiveshot.service.refusal import refuse
+from fiveshot.service.settings import MIB, Limits
+
+
+class BodyLimits:
+    """Reserves room for a body before it is read; a request that does not say how long it is needs the most."""
+
+    def __init__(self, app: ASGIApp, limits: Limits) -> None:
+        self._app, self._limits = app, limits
+        self._held = 0  # bytes
+        self._waiting = 0  # requests
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take a request with its body, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        photos = takes_photos(scope)
+        try:
+            room = self._room(Headers(scope=scope), photos)
+        except ApiError as error:
+            await refuse(error, scope, receive, send)
+            return
+        self._held += room
+        self._waiting += photos
+        try:
+            await self._app(scope, _Watched(receive, room, self._limits), send)
+        finally:
+            self._held -= room
+            self._waiting -= photos
+
+    def _room(self, headers: Headers, photos: bool) -> int:
+        limits = self._limits
+        most = limits.body_bytes if photos else limits.plain_bytes
+        length = headers.get("content-length")
+        if length is None:
+            room = most if "transfer-encoding" in headers else 0
+        elif not (length.isascii() and length.isdigit()):
+            raise ApiError(400, "malformed", f"a length of {length[:30]!r} is no number", "leave it out")
+        else:
+            room = int(length)
+        if room > most:
+            raise too_large(
+                f"the request has {_size(room)}, the limit is {_size(most)}", "send fewer photos at once"
+            )
+        if self._held + room > limits.held_bytes or (photos and self._waiting >= limits.waiting):
+            raise busy("many requests are in work already")
+        return room
+
+
+def takes_photos(scope: Scope) -> bool:
+    """Tell whether a request may bring photos."""
+    path: str = scope["path"]
+    return str(scope["method"]) == "POST" and (path == "/v1/predict" or path.endswith("/photos"))
+
+
+def _size(count: int) -> str:
+    return f"{count / MIB:.1f} MiB" if count >= MIB else f"{count:,} bytes"
+
+
+class _Watched:
+    """Gives the pieces of a body as they come, within the limits."""
+
+    def __init__(self, receive: Receive, room: int, limits: Limits) -> None:
+        self._receive, self._room, self._limits = receive, room, limits
+        self._seen = 0
+        self._complete = False
+        self._until = asyncio.get_running_loop().time() + limits.body_seconds
+
+    async def __call__(self) -> Message:
+        if self._complete:  # what follows is the end of the connection, for which nobody is pressed
+            return await self._receive()
+        left = self._until - asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout(min(left, self._limits.pause_seconds)):
+                message = await self._receive()
+        except TimeoutError as error:
+            raise ApiError(
+                408,
+                "too_slow",
+                "the request took too long to arrive",
+                "send it again",
+                headers={"Connection": "close"},
+            ) from error
+        self._seen += len(message.get("body", b""))
+        self._complete = not message.get("more_body", False)
+        if self._seen > self._room:
+            raise too_large(f"the request is longer than {_size(self._room)}", "send fewer photos at once")
+        return message

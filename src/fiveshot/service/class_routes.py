@@ -1,0 +1,150 @@
+"""Routes about classes: learn, list, rename, forget, undo."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from hashlib import sha256
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Path, Query, Request, Response
+
+from fiveshot.service.engine import Learned
+from fiveshot.service.errors import ApiError, not_found
+from fiveshot.service.idempotency import check_key, request_digest
+from fiveshot.service.names import PathName, checked_name
+from fiveshot.service.replies import PHOTOS, replies
+from fiveshot.service.schemas import ChangeReply, ClassPage, LearnReply, Rename
+from fiveshot.service.state import Service, TheService
+from fiveshot.service.uploads import checked_uploads, read_uploads
+
+MOST_CLASSES = 500  # of a page
+FAR = 2**31  # more than any model has classes or a class photos
+
+routes = APIRouter(prefix="/v1", tags=["classes"])
+
+
+@routes.get("/classes", responses=replies())
+async def list_classes(
+    service: TheService,
+    search: Annotated[str, Query(max_length=200, description="Text that the name holds.")] = "",
+    offset: Annotated[int, Query(ge=0, le=FAR)] = 0,
+    limit: Annotated[int, Query(ge=1, le=MOST_CLASSES)] = 100,
+) -> ClassPage:
+    """List classes by name, a page at a time."""
+    snapshot = service.engine.serving.snapshot
+    classes, total = service.listings.of(snapshot).page(search, offset, limit)
+    return ClassPage(classes=classes, total=total, offset=offset, state=snapshot.state)
+
+
+@routes.post("/classes/{name}/photos", responses=replies(404, 415), openapi_extra=PHOTOS)
+async def learn(
+    service: TheService,
+    name: PathName,
+    request: Request,
+    response: Response,
+    idempotency_key: Annotated[
+        str | None,
+        Header(description="Any text, new for each request: sent again, the request is not done again."),
+    ] = None,
+) -> LearnReply:
+    """Learn a class from about five photos, or add photos to it. With the reply it is on the disk."""
+    key = check_key(idempotency_key)
+    uploads = list(checked_uploads(await read_uploads(request, service.limits)))
+    if key is None:
+        learned = await service.engine.learn(name, uploads)
+    else:
+        digest = request_digest(name, uploads)
+        learned, replayed = await service.keys.once(
+            key, name, digest, lambda: service.engine.learn(name, uploads, repeated=True)
+        )
+        if replayed:
+            response.headers["Idempotency-Replayed"] = "true"
+    return _reply(learned)
+
+
+@routes.get(
+    "/classes/{name}/photos/{number}",
+    response_class=Response,
+    responses={**replies(404), 200: {"content": {"image/jpeg": {}}, "description": "A small copy."}},
+)
+async def thumbnail(
+    service: TheService,
+    name: PathName,
+    number: Annotated[int, Path(ge=0, le=FAR)],
+    if_none_match: Annotated[str | None, Header(include_in_schema=False)] = None,
+) -> Response:
+    """Return a small copy, 128 pixels, of a photo that a class was learned from."""
+    picture = await service.pictures.one(name, number)
+    tag = f'"{sha256(picture).hexdigest()[:32]}"'
+    headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
+    if if_none_match == tag:
+        return Response(status_code=304, headers=headers)
+    return Response(picture, media_type="image/jpeg", headers=headers)
+
+
+@routes.patch("/classes/{name}", responses=replies(404, 409))
+async def rename(service: TheService, name: PathName, wanted: Rename) -> ChangeReply:
+    """Give a class another name."""
+    new = checked_name(wanted.name)
+
+    def change() -> None:
+        contents = service.engine.recognizer.snapshot.contents
+        if name not in contents:
+            raise not_found(f"there is no class {name!r}")
+        if new in contents:
+            raise ApiError(409, "name_taken", f"there is a class {new!r} already", "choose another name")
+        service.engine.recognizer.rename(name, new)
+
+    await service.engine.change(change)
+    return _changed(service, "rename", [new])
+
+
+@routes.delete("/classes/{name}", responses=replies(404))
+async def forget(
+    service: TheService,
+    name: PathName,
+    purge: Annotated[bool, Query(description="Leave no trace: it cannot be undone.")] = False,
+) -> ChangeReply:
+    """Forget a class. It can be undone, unless ``purge`` asks that nothing of it stays on the disk."""
+    recognizer = service.engine.recognizer
+
+    def change() -> None:
+        try:  # a class that was forgotten before can still be purged from the history
+            recognizer.forget(name, keep_history=not purge)
+        except ValueError as error:
+            raise not_found(f"there is no class {name!r}") from error
+
+    await service.engine.change(change)
+    if purge:
+        service.keys.forget(name)
+        service.pictures.forget(name)
+    return _changed(service, "forget", [name])
+
+
+@routes.post("/undo", responses=replies(409))
+async def undo(
+    service: TheService,
+    past_forget: Annotated[bool, Query(description="Pass over classes forgotten without trace.")] = False,
+) -> ChangeReply:
+    """Take back the last change that stands."""
+    recognizer = service.engine.recognizer
+
+    def change() -> tuple[str, list[str]]:
+        try:
+            undone = recognizer.undo(past_forget=past_forget)
+        except ValueError as error:
+            message, _, hint = str(error).partition("; ")
+            raise ApiError(409, "nothing_to_undo", message, hint or "there is nothing to do") from error
+        return undone.action, list(undone.classes)
+
+    action, names = await service.engine.change(change)
+    return _changed(service, action, names)
+
+
+def _reply(learned: Learned) -> LearnReply:
+    report = asdict(learned.report)
+    return LearnReply(**report, created=learned.created, state=learned.state)
+
+
+def _changed(service: Service, action: str, names: list[str]) -> ChangeReply:
+    return ChangeReply(action=action, classes=names, state=service.engine.serving.snapshot.state)

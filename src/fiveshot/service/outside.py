@@ -1,0 +1,93 @@
+"""The outermost layer: security headers on every answer, counters, and class names in paths."""
+
+from __future__ import annotations
+
+import time
+from urllib.parse import unquote_to_bytes
+
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fiveshot.service.errors import ApiError
+from fiveshot.service.metrics import Metrics
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' blob:",
+        "media-src 'self' blob:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(self), geolocation=(), microphone=()",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+SLASH = "\0"  # stands for a slash within a name while a path is split at the others; no name can hold it
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+class Outside:
+    """Wraps everything else, so that no answer leaves without headers and without being counted."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), 500
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        try:
+            try:
+                scope["path"] = split_path(scope.get("raw_path") or scope["path"].encode())
+            except ApiError as error:
+                await error.response()(scope, receive, send_with_headers)
+                return
+            await self._app(scope, receive, send_with_headers)
+        finally:
+            route = getattr(scope.get("route"), "path", "none")
+            method = scope["method"] if scope["method"] in METHODS else "other"
+            self._metrics.requests.labels(method, route, str(status)).inc()
+            self._metrics.seconds.labels(route).observe(time.perf_counter() - began)
+
+
+def split_path(raw: bytes) -> str:
+    """Return a path whose parts are decoded one by one, so that ``%2F`` belongs to a name.
+
+    >>> split_path(b"/v1/classes/a%2Fb/photos")
+    '/v1/classes/a\\x00b/photos'
+    """
+    try:
+        parts = [unquote_to_bytes(part).decode("utf-8") for part in raw.partition(b"?")[0].split(b"/")]
+    except UnicodeDecodeError as error:
+        raise ApiError(
+            400, "bad_path", "the path is not UTF-8", "encode names as encodeURIComponent does"
+        ) from error
+    if any(SLASH in part for part in parts):
+        raise ApiError(400, "bad_path", "the path holds a zero byte", "leave it out")
+    return "/".join(part.replace("/", SLASH) for part in parts)

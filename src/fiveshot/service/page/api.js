@@ -1,0 +1,115 @@
+// The service's API: one function each, and every error a sentence.
+
+let token = sessionStorage.getItem("fiveshot-token");
+let askForToken = () => Promise.reject(new Failure("no_token", "This service wants a token.", ""));
+
+export class Failure extends Error {
+  constructor(code, message, hint) {
+    super(hint ? `${sentence(message)} ${sentence(hint)}` : sentence(message));
+    this.code = code;
+  }
+}
+
+function sentence(text) {
+  const trimmed = String(text).trim();
+  if (!trimmed) return "";
+  const begun = trimmed[0].toUpperCase() + trimmed.slice(1);
+  return /[.!?]$/.test(begun) ? begun : `${begun}.`;
+}
+
+export function whenTokenIsWanted(ask) {
+  askForToken = ask;
+}
+
+export function useToken(value) {
+  token = value;
+  sessionStorage.setItem("fiveshot-token", value);
+}
+
+export const path = (name) => `/v1/classes/${encodeURIComponent(name)}`;
+
+function failure(status, text) {
+  try {
+    const { code, message, hint } = JSON.parse(text).error;
+    return new Failure(code, message, hint);
+  } catch {
+    return new Failure("failed", `The service answered with status ${status}`, "Look at its log");
+  }
+}
+
+const unreachable = () => new Failure("unreachable", "The service cannot be reached", "Is it still running?");
+
+// XMLHttpRequest, because fetch does not tell how much has been uploaded.
+function send(method, url, { body, headers = {}, onProgress, kind = "" } = {}) {
+  return new Promise((resolve, reject) => {
+    const request = new XMLHttpRequest();
+    request.open(method, url);
+    request.responseType = kind;
+    if (token) request.setRequestHeader("Authorization", `Bearer ${token}`);
+    for (const [key, value] of Object.entries(headers)) request.setRequestHeader(key, value);
+    if (onProgress) request.upload.onprogress = (event) => onProgress(event.loaded, event.total);
+    request.onload = async () => {
+      if (request.status < 300) return resolve(request.response);
+      const text = kind === "blob" ? await request.response.text() : request.responseText;
+      reject(failure(request.status, text));
+    };
+    request.onerror = () => reject(unreachable());
+    request.send(body);
+  });
+}
+
+async function call(method, url, options) {
+  try {
+    return await send(method, url, options);
+  } catch (error) {
+    if (error.code !== "no_token" && error.code !== "wrong_token") throw error;
+    await askForToken(error);
+    return call(method, url, options);
+  }
+}
+
+const json = async (...request) => JSON.parse(await call(...request));
+
+function form(photos) {
+  const data = new FormData();
+  for (const photo of photos) data.append("photos", photo, photo.name || "photo.jpg");
+  return data;
+}
+
+const newKey = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16)).join("");
+
+// A lost connection says nothing about what was done, so the same key is sent once more.
+export async function learn(name, photos, onProgress) {
+  const request = () => json("POST", `${path(name)}/photos`, {
+    body: form(photos), headers: { "Idempotency-Key": key }, onProgress,
+  });
+  const key = newKey();
+  try {
+    return await request();
+  } catch (error) {
+    if (error.code !== "unreachable") throw error;
+    return request();
+  }
+}
+
+export const predict = (photos) => json("POST", "/v1/predict?top=5", { body: form(photos) });
+export const classes = (search, offset, limit) =>
+  json("GET", `/v1/classes?search=${encodeURIComponent(search)}&offset=${offset}&limit=${limit}`);
+export const model = () => json("GET", "/v1/model");
+export const undo = () => json("POST", "/v1/undo");
+export const forget = (name, purge) => json("DELETE", path(name) + (purge ? "?purge=true" : ""));
+export const rename = (name, wanted) => json("PATCH", path(name), {
+  body: JSON.stringify({ name: wanted }), headers: { "Content-Type": "application/json" },
+});
+
+// An <img> cannot send a token, so with one the picture is fetched here.
+export async function showPicture(image, name, number, version) {
+  const url = `${path(name)}/photos/${number}?v=${version}`;
+  if (!token) {
+    image.src = url;
+    return;
+  }
+  const blob = await call("GET", url, { kind: "blob" });
+  image.src = URL.createObjectURL(blob);
+  image.onload = () => URL.revokeObjectURL(image.src);
+}

@@ -1,0 +1,53 @@
+"""The small copies of learned photos, read from the model and kept for a while."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from fiveshot.service.engine import Engine
+from fiveshot.service.errors import not_found
+
+MOST_BYTES = 32 * 1024 * 1024
+
+
+class Pictures:
+    """Thumbnails by class; what has changed is read anew, what has not been asked for the longest goes first."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._known: OrderedDict[str, tuple[object, list[bytes]]] = OrderedDict()
+        self._bytes = 0
+
+    async def one(self, name: str, number: int) -> bytes:
+        """Return the small copy of a photo of a class, counted from 0."""
+        pictures = await self._of(name)
+        if not 0 <= number < len(pictures):
+            raise not_found(f"there is no picture {number} of {name!r}")
+        return pictures[number]
+
+    async def _of(self, name: str) -> list[bytes]:
+        contents = self._engine.serving.snapshot.contents
+        if name not in contents:
+            raise not_found(f"there is no class {name!r}")
+        row = contents.by_name.get(name)
+        if row is None:
+            return []
+        version, pictures = self._known.get(name, (None, []))
+        if version == (row.id, row.changed):
+            self._known.move_to_end(name)
+            return pictures
+        pictures = await self._engine.read(lambda: self._engine.recognizer.thumbnails(name))
+        self._keep(name, (row.id, row.changed), pictures)
+        return pictures
+
+    def _keep(self, name: str, version: object, pictures: list[bytes]) -> None:
+        self.forget(name)
+        self._known[name] = (version, pictures)
+        self._bytes += sum(map(len, pictures))
+        while self._bytes > MOST_BYTES and len(self._known) > 1:
+            self.forget(next(iter(self._known)))
+
+    def forget(self, name: str) -> None:
+        """Drop what is kept of a class."""
+        _, pictures = self._known.pop(name, (None, []))
+        self._bytes -= sum(map(len, pictures))

@@ -1,0 +1,114 @@
+"""Run the application until it is told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from typing import Any
+
+import h11
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from fiveshot.errors import InputError
+from fiveshot.service.settings import Limits, Settings
+
+HEADER_BYTES = 32 * 1024
+KEEP_ALIVE = 20  # seconds that an idle connection stays open
+
+
+class GuardedProtocol(H11Protocol):
+    """HTTP/1.1 that does not wait for ever for headers, and takes a limited number of connections."""
+
+    limits = Limits()
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a connection, or say that there are too many."""
+        super().connection_made(transport)
+        if len(self.connections) > self.limits.connections:
+            self._end(503, "busy", "there are too many connections", "try again in a moment")
+        else:
+            self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        """Take a piece of a request."""
+        super().data_received(data)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget a connection."""
+        self._stop_watching()
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP."""
+        self._end(400, "malformed", "this is no HTTP request", "see RFC 9112")
+
+    def _watch(self) -> None:
+        if self.conn.their_state is not h11.IDLE:
+            self._stop_watching()
+        elif self._deadline is None:
+            self._deadline = self.loop.call_later(self.limits.header_seconds, self._too_slow)
+
+    def _stop_watching(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _too_slow(self) -> None:
+        self._end(408, "too_slow", "the request took too long to arrive", "send it again")
+
+    def _end(self, status: int, code: str, message: str, hint: str) -> None:
+        """Answer outside of the application, and hang up."""
+        self._stop_watching()
+        if self.transport.is_closing():
+            return
+        body = json.dumps({"error": {"code": code, "message": message, "hint": hint}}).encode()
+        head = (
+            f"HTTP/1.1 {status} \r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+            "Connection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.close()
+
+
+def make_server(app: FastAPI, settings: Settings, **given: Any) -> uvicorn.Server:
+    """Return a server for the application; ``run`` and ``serve`` take the socket of :func:`listen`."""
+    protocol = type("Protocol", (GuardedProtocol,), {"limits": settings.limits})
+    config = uvicorn.Config(
+        app,
+        http=protocol,
+        ws="none",
+        lifespan="on",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=settings.drain,
+        h11_max_incomplete_event_size=HEADER_BYTES,
+        **given,
+    )
+    return uvicorn.Server(config)
+
+
+def listen(settings: Settings) -> socket.socket:
+    """Open the port; one that is taken is an error that says so."""
+    host = settings.host.strip("[]")
+    try:
+        found = socket.getaddrinfo(host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        return socket.create_server(found[0][4][:2], family=found[0][0], backlog=256)
+    except OSError as error:
+        raise InputError(
+            f"cannot listen on {settings.host}:{settings.port} ({error.strerror or error}); "
+            "choose another with --port, or --port 0 for any that is free"
+        ) from error
+
+
+def address(sock: socket.socket) -> str:
+    """Return the URL of a listening socket."""
+    host, port = sock.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

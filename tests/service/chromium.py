@@ -1,0 +1,44 @@
+"""Debian's Chromium, driven by Playwright; a test that wants a page asks for the fixture ``page``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser")
+OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--use-fake-device-for-media-stream"]
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """Start the browser; what Playwright starts is told not to look for a proxy."""
+    from playwright.sync_api import sync_playwright
+
+    os.environ.setdefault("NO_PROXY", "127.0.0.1,localhost")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=PROGRAM, args=OPTIONS)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+class Watched:
+    """A page whose complaints and requests are collected."""
+
+    def __init__(self, browser: Any, **given: Any) -> None:
+        self.context = browser.new_context(**({"viewport": {"width": 1200, "height": 900}} | given))
+        self.page = self.context.new_page()
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("console", self._note)
+
+    def _note(self, message: Any) -> None:
+        # That an answer was an error is expected in tests of errors; the page says it in words.
+        if message.type in ("error", "warning") and "Failed to load resource" not in message.text:
+            self.complaints.append(message.text)

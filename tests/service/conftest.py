@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+# Test modules are imported without their folder being importable; what they share lies beside them.
+sys.path.insert(0, str(Path(__file__).parent))
+
+from live import Live, live
+from tiny import tiny_model, tiny_weights
+
+
+@pytest.fixture(scope="session")
+def tiny_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_weights(tmp_path_factory.mktemp("tiny") / "tiny.safetensors")
+
+
+@pytest.fixture(scope="module")
+def model_path(tmp_path_factory: pytest.TempPathFactory, tiny_file: Path) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("model") / "model", tiny_file)
+
+
+@pytest.fixture
+def fresh_path(tmp_path: Path, tiny_file: Path) -> Path:
+    return tiny_model(tmp_path / "model", tiny_file)
+
+
+@pytest.fixture
+def start(fresh_path: Path) -> Iterator[Callable[..., Live]]:
+    """Serve a new model with the settings given; ended with the test."""
+    with ExitStack() as running:
+        yield lambda **given: running.enter_context(live(fresh_path, **given))

@@ -1,0 +1,154 @@
+"""Many clients at once: forward passes are shared, learning blocks nobody, an end loses nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from live import Live, live
+from prometheus_client.parser import text_string_to_metric_families
+
+from fiveshot.features import Runner
+from fiveshot.recognizer import Recognizer
+from fiveshot.service.batcher import Batcher, forward
+
+
+def metric(service: Live, name: str) -> float:
+    text = service.client.get("/metrics").text
+    samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
+    return sum(sample.value for sample in samples if sample.name == name)
+
+
+def test_learning_does_not_block_prediction(start: Callable[..., Live]) -> None:
+    service = start()
+    service.learn("red")
+    engine = service.app.state.service.engine
+    go_on = threading.Event()
+    engine._writer.submit(go_on.wait)  # as a slow disk would
+    with ThreadPoolExecutor(1) as pool:
+        learning = pool.submit(service.learn, "green")
+        for _ in range(5):
+            found = service.predict("red").json()
+            assert [one["label"] for one in found["predictions"][0]["candidates"]] == ["red"]
+        assert service.names() == ["red"]
+        assert not learning.done()
+        go_on.set()
+        assert learning.result().status_code == 200
+    assert service.names() == ["green", "red"]
+    assert service.predict("green").json()["predictions"][0]["candidates"][0]["label"] == "green"
+
+
+def test_clients_share_forward_passes(start: Callable[..., Live]) -> None:
+    service = start(latency=0.05)
+    service.learn("red")
+    photos, passes = metric(service, "fiveshot_batch_photos_sum"), metric(service, "fiveshot_batch_photos_count")
+    with ThreadPoolExecutor(16) as pool:
+        replies = list(pool.map(lambda number: service.predict("red", number), range(64)))
+    assert {reply.status_code for reply in replies} == {200}
+    photos = metric(service, "fiveshot_batch_photos_sum") - photos
+    passes = metric(service, "fiveshot_batch_photos_count") - passes
+    assert photos == 64
+    assert passes <= 48
+
+
+def test_learning_and_predicting_together(start: Callable[..., Live], fresh_path: Path) -> None:
+    service = start()
+    service.learn("first")
+    done = threading.Event()
+
+    def predict() -> set[int]:
+        seen = set()
+        while not done.is_set():
+            reply = service.predict("first")
+            states.append(reply.json()["state"])
+            seen.add(reply.status_code)
+        return seen
+
+    states: list[int] = []
+    with ThreadPoolExecutor(9) as pool:
+        predicting = [pool.submit(predict) for _ in range(3)]
+        learned = list(pool.map(lambda number: service.learn(f"class {number}"), range(24)))
+        done.set()
+        assert all(future.result() == {200} for future in predicting)
+    assert {reply.status_code for reply in learned} == {200}
+    assert len({reply.json()["state"] for reply in learned}) == 24
+    assert len(set(states)) > 3  # predictions went on from one state to the next
+    with Recognizer.open(fresh_path) as model:
+        assert set(model.snapshot.classes) == {"first", *(f"class {number}" for number in range(24))}
+        assert model.check() == []
+
+
+def test_the_same_key_at_the_same_time_learns_once(start: Callable[..., Live]) -> None:
+    service = start()
+    with ThreadPoolExecutor(8) as pool:
+        replies = list(pool.map(lambda _: service.learn("red", **{"Idempotency-Key": "k"}), range(8)))
+    assert {reply.status_code for reply in replies} == {200}
+    assert len({reply.text for reply in replies}) == 1
+    assert service.client.get("/v1/classes").json()["classes"][0]["photos"] == 3
+
+
+def test_an_end_finishes_what_is_in_flight(fresh_path: Path) -> None:
+    with live(fresh_path) as service, ThreadPoolExecutor(4) as pool:
+        go_on = threading.Event()
+        service.app.state.service.engine._writer.submit(go_on.wait)
+        learning = [pool.submit(service.learn, f"class {number}") for number in range(4)]
+        time.sleep(0.5)
+        service.server.should_exit = True
+        time.sleep(0.3)
+        assert not any(future.done() for future in learning)
+        go_on.set()
+        replies = [future.result() for future in learning]
+    assert {reply.status_code for reply in replies} == {200}
+    with Recognizer.open(fresh_path) as model:
+        assert len(model.snapshot.classes) == 4
+
+
+@pytest.fixture(scope="module")
+def runner(model_path: Path) -> Runner:
+    with Recognizer.open(model_path, device="cpu", runtime="torch") as model:
+        return model.runner
+
+
+def test_batches_give_what_single_photos_give(runner: Runner) -> None:
+    generator = torch.Generator().manual_seed(0)
+    size = runner.preprocessing.size
+    pixels = list(torch.randint(256, (20, 3, size, size), dtype=torch.uint8, generator=generator))
+    batcher = Batcher(runner, latency=0.01, size=8)
+    found = [future.result() for future in batcher.submit(runner, pixels)]
+    alone = np.concatenate([forward(runner, [one]) for one in pixels])
+    np.testing.assert_allclose(np.stack(found), alone, rtol=1e-3, atol=1e-4)
+    batcher.close()
+    with pytest.raises(RuntimeError):
+        batcher.submit(runner, pixels)
+
+
+def test_a_photo_waits_no_longer_than_the_latency(runner: Runner) -> None:
+    size = runner.preprocessing.size
+    pixels = [torch.zeros(3, size, size, dtype=torch.uint8)]
+    forward(runner, pixels)
+    batcher = Batcher(runner, latency=0.2, size=8)
+    began = time.monotonic()
+    batcher.submit(runner, pixels)[0].result()
+    assert 0.15 < time.monotonic() - began < 1.0
+    began = time.monotonic()
+    for future in batcher.submit(runner, pixels * 8):  # a full batch does not wait
+        future.result()
+    assert time.monotonic() - began < 0.15
+    batcher.close()
+
+
+def test_an_error_of_the_backbone_reaches_those_who_wait(runner: Runner) -> None:
+    batcher = Batcher(runner, latency=0.0, size=8)
+    wrong = [torch.zeros(3, 7, 7, dtype=torch.uint8)]
+    with pytest.raises(Exception, match=r".+"):
+        batcher.submit(runner, wrong)[0].result()
+    size = runner.preprocessing.size
+    good = batcher.submit(runner, [torch.zeros(3, size, size, dtype=torch.uint8)])
+    assert good[0].result().shape == (runner.width,)
+    batcher.close()

@@ -1,0 +1,306 @@
+"""What hostile and careless clients do: refused in words, and the service lives on."""
+
+from __future__ import annotations
+
+import io
+import json
+import socket
+import time
+import zlib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+from live import Live
+from PIL import Image
+from tiny import encoded, parts, photo
+
+from fiveshot.service import Limits
+
+TOKEN = "a-token-of-some-length"
+
+
+def code(reply: httpx.Response) -> tuple[int, str]:
+    return reply.status_code, reply.json()["error"]["code"]
+
+
+def raw(service: Live, data: bytes, *, wait: float = 10, then: bytes = b"") -> bytes:
+    """Send bytes, perhaps more, and read until the service hangs up."""
+    with socket.create_connection(("127.0.0.1", service.port), timeout=wait) as connection:
+        connection.sendall(data)
+        if then:
+            connection.sendall(then)
+        received = b""
+        while piece := connection.recv(65536):
+            received += piece
+        return received
+
+
+def alive(service: Live) -> bool:
+    return service.client.get("/v1/ready").status_code == 200
+
+
+def test_every_answer_has_the_headers(start: Callable[..., Live]) -> None:
+    service = start()
+    service.learn("red")
+    for path in ("/", "/page.js", "/v1/classes", "/v1/classes/red/photos/0", "/nothing", "/v1/classes?limit=0"):
+        headers = service.client.get(path).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["cross-origin-resource-policy"] == "same-origin"
+        assert "server" not in headers
+        assert not [name for name in headers if name.startswith("access-control")]
+    preflight = service.client.options(
+        "/v1/undo", headers={"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
+    )
+    assert preflight.status_code == 405
+    assert "access-control-allow-origin" not in preflight.headers
+
+
+def test_a_token_is_asked_for(start: Callable[..., Live]) -> None:
+    service = start(host="0.0.0.0", token=TOKEN)
+    with httpx.Client(base_url=f"http://127.0.0.1:{service.port}", trust_env=False) as client:
+        for path in ("/v1/classes", "/metrics", "/v1/model", "/v1/classes/red/photos/0", "/v1/none"):
+            assert code(client.get(path)) == (401, "no_token")
+        for wrong in (f"Bearer {TOKEN}x", "Bearer x", f"Basic {TOKEN}", "Bearer \xfc".encode("latin-1")):
+            reply = client.get("/v1/classes", headers={"Authorization": wrong})
+            assert code(reply) == (401, "wrong_token")
+            assert reply.headers["www-authenticate"] == "Bearer"
+        assert code(client.post("/v1/predict", files=parts("red", 1))) == (401, "no_token")
+        for path in ("/", "/page.css", "/v1/health", "/v1/ready"):
+            assert client.get(path).status_code == 200
+        good = client.get("/v1/classes", headers={"Authorization": f"bearer {TOKEN}"})
+        assert good.status_code == 200
+
+
+def test_other_sites_cannot_ask_for_changes(start: Callable[..., Live]) -> None:
+    service = start()
+    own = f"http://127.0.0.1:{service.port}"
+    for headers in (
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": f"{own}0"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Origin": own, "Sec-Fetch-Site": "cross-site"},
+    ):
+        assert code(service.learn("red", **headers)) == (403, "foreign_page"), headers
+        assert code(service.client.post("/v1/undo", headers=headers)) == (403, "foreign_page")
+    assert service.learn("red", **{"Origin": own, "Sec-Fetch-Site": "same-origin"}).status_code == 200
+
+
+def test_a_name_that_points_here_is_not_ours(start: Callable[..., Live]) -> None:
+    service = start()
+    for host in ("evil.example", "127.0.0.1.evil.example:80", "", "[::1", "evil.example:127"):
+        assert code(service.client.get("/v1/classes", headers={"Host": host})) == (421, "wrong_host"), host
+    for host in ("localhost", f"localhost:{service.port}", "[::1]:80", "127.0.0.1"):
+        assert service.client.get("/v1/classes", headers={"Host": host}).status_code == 200, host
+
+
+def test_bodies_are_limited(start: Callable[..., Live]) -> None:
+    service = start(limits=Limits(body_bytes=100_000, rate=10_000))
+    large = {"photos": ("a.jpg", b"x" * 3_000_000, "image/jpeg")}
+    assert code(service.client.post("/v1/predict", files=large)) == (413, "too_large")
+
+    def pieces() -> object:
+        yield b"--x\r\nContent-Disposition: form-data; name=photos; filename=a\r\n\r\n"
+        for _ in range(40):
+            yield b"x" * 10_000
+
+    kind = {"Content-Type": "multipart/form-data; boundary=x"}
+    assert code(service.client.post("/v1/predict", content=pieces(), headers=kind)) == (413, "too_large")
+    name = json.dumps({"name": "x" * 70_000}).encode()
+    kind = {"Content-Type": "application/json"}
+    assert code(service.client.patch("/v1/classes/a", content=name, headers=kind)) == (413, "too_large")
+    chunked = (name[i : i + 9000] for i in range(0, len(name), 9000))
+    assert code(service.client.patch("/v1/classes/a", content=chunked, headers=kind)) == (413, "too_large")
+    head = "POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n"
+    assert b"400" in raw(service, head.format("1e3").encode())[:20]
+    assert b"413" in raw(service, head.format(10**12).encode() + b"x", then=b"y" * 100)[:20]
+    assert alive(service)
+
+
+def test_decompression_bombs_are_refused_unopened(start: Callable[..., Live]) -> None:
+    service = start()
+
+    def png(width: int, height: int) -> bytes:
+        chunk = lambda kind, data: (  # noqa: E731
+            len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
+        )
+        head = width.to_bytes(4, "big") + height.to_bytes(4, "big") + bytes([1, 0, 0, 0, 0])
+        rows = zlib.compress(bytes((width // 8 + 1) * min(height, 20_000)), 9)
+        return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+
+    for width, height in ((8000, 7000), (60_000, 60_000), (2**31 - 1, 2**31 - 1)):
+        bomb = (
+            png(width, height)
+            if width < 10_000
+            else png(8, 8).replace(
+                (8).to_bytes(4, "big") * 2, width.to_bytes(4, "big") + height.to_bytes(4, "big"), 1
+            )
+        )
+        assert len(bomb) < 100_000
+        began = time.monotonic()
+        reply = service.client.post("/v1/predict", files={"photos": ("b.png", bomb, "image/png")})
+        assert reply.status_code in (409, 413, 422)
+        assert time.monotonic() - began < 2
+    service.learn("red")
+    reply = service.client.post("/v1/predict", files={"photos": ("b.png", png(8000, 7000), "image/png")})
+    assert code(reply) == (413, "too_large")
+    assert "50,000,000 pixels" in reply.json()["error"]["message"]
+
+
+def test_large_photos_are_decoded_one_at_a_time(start: Callable[..., Live]) -> None:
+    service = start()
+    service.learn("red")
+    large = encoded(Image.new("L", (5000, 3000), 128), quality=30)
+    with ThreadPoolExecutor(4) as pool:
+        send = lambda _: service.client.post("/v1/predict", files={"photos": ("a", large)})  # noqa: E731
+        assert {reply.status_code for reply in pool.map(send, range(4))} == {200}
+
+
+def test_rates_are_limited(start: Callable[..., Live]) -> None:
+    service = start(limits=Limits(rate=2))
+    replies = [service.client.get("/v1/classes") for _ in range(8)]
+    refused = [reply for reply in replies if reply.status_code == 429]
+    assert 3 <= len(refused) <= 4
+    assert code(refused[0]) == (429, "too_often")
+    assert int(refused[0].headers["retry-after"]) >= 1
+    assert service.client.get("/v1/health").status_code == 200
+
+
+def test_work_is_limited(start: Callable[..., Live]) -> None:
+    service = start(limits=Limits(pending=2, rate=10_000))
+    service.learn("red")
+    with ThreadPoolExecutor(12) as pool:
+        replies = list(pool.map(lambda _: service.predict("red"), range(60)))
+    statuses = {reply.status_code for reply in replies}
+    assert statuses == {200, 503}
+    refused = next(reply for reply in replies if reply.status_code == 503)
+    assert refused.json()["error"]["code"] == "busy"
+    assert refused.headers["retry-after"]
+    assert service.predict("red").status_code == 200
+
+
+def test_memory_for_bodies_is_limited(start: Callable[..., Live]) -> None:
+    """Requests that announce much and send nothing take all the room; others are told to come later."""
+    service = start(limits=Limits(body_bytes=1_000_000, held_bytes=2_500_000, pause_seconds=1, rate=10_000))
+    head = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=x\r\n"
+    held = [socket.create_connection(("127.0.0.1", service.port), timeout=10) for _ in range(2)]
+    for connection in held:
+        connection.sendall(head + b"Content-Length: 1000000\r\n\r\n--x")
+    time.sleep(0.3)
+    large = {"photos": ("a.jpg", b"x" * 900_000, "image/jpeg")}
+    assert code(service.client.post("/v1/predict", files=large)) == (503, "busy")
+    for connection in held:
+        assert b"408" in connection.recv(100)
+        connection.close()
+    assert service.client.post("/v1/predict", files=large).status_code in (409, 422)
+
+
+def test_connections_are_limited(start: Callable[..., Live]) -> None:
+    service = start(limits=Limits(connections=5, rate=10_000))
+    held = [socket.create_connection(("127.0.0.1", service.port), timeout=10) for _ in range(8)]
+    answers = []
+    for connection in held:
+        connection.settimeout(0.5)
+        try:
+            answers.append(connection.recv(1000))
+        except TimeoutError:
+            answers.append(b"")
+    assert sum(b"503" in answer and b"too many connections" in answer for answer in answers) >= 3
+    for connection in held:
+        connection.close()
+    time.sleep(0.1)
+    assert alive(service)
+
+
+def test_slow_clients_are_hung_up_on(start: Callable[..., Live]) -> None:
+    service = start(limits=Limits(header_seconds=0.4, pause_seconds=0.4, body_seconds=1, rate=10_000))
+    began = time.monotonic()
+    assert b"408" in raw(service, b"GET /v1/health HTTP/1.1\r\nHost: loc")
+    assert b"408" in raw(service, b"")
+    kind = b"Content-Type: multipart/form-data; boundary=x\r\n"
+    head = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\n" + kind + b"Content-Length: 5000\r\n\r\n"
+    answer = raw(service, head + b"--x\r\n")
+    assert b"408" in answer
+    assert b"too_slow" in answer
+    assert time.monotonic() - began < 8
+    with socket.create_connection(("127.0.0.1", service.port), timeout=10) as connection:
+        # One byte at a time keeps every pause short, so the whole takes too long; also for a second request.
+        connection.sendall(b"GET /v1/health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        received = b""
+        while b'"ok"}' not in received:
+            received += connection.recv(4000)
+        received = b""
+        connection.settimeout(0.1)
+        for byte in b"GET /v1/health HTTP/1.1\r\nHost: localhost\r\nX: ":
+            try:
+                connection.sendall(bytes([byte]))
+                received += connection.recv(1000)
+            except TimeoutError:
+                continue
+            except OSError:
+                break
+            if received:
+                break
+        assert b"408" in received
+    assert alive(service)
+
+
+def test_cut_connections_and_nonsense_do_no_harm(start: Callable[..., Live]) -> None:
+    service = start()
+    request = httpx.Request("POST", service.url + "/v1/classes/cut/photos", files=parts("cut", 3))
+    body = request.read()
+    lines = "".join(f"{key}: {value}\r\n" for key, value in request.headers.items())
+    head = f"POST /v1/classes/cut/photos HTTP/1.1\r\n{lines}\r\n".encode()
+    for share in (0.0, 0.3, 0.9, 0.999):
+        with socket.create_connection(("127.0.0.1", service.port), timeout=5) as connection:
+            connection.sendall(head + body[: int(share * len(body))])
+    for nonsense in (
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(50),
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        b"POST /v1/undo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"b" * 70_000,
+    ):
+        try:
+            answer = raw(service, nonsense)
+        except ConnectionResetError:
+            continue
+        assert answer.split()[1].startswith(b"4"), nonsense[:40]
+    assert alive(service)
+    assert "cut" not in service.names()
+    assert 'status="500"' not in service.client.get("/metrics").text
+
+
+def test_what_a_client_sends_is_never_a_path(start: Callable[..., Live], tmp_path: object) -> None:
+    service = start()
+    secret = "../../../../etc/passwd"
+    file = {"photos": (secret, photo("red"), "image/jpeg")}
+    reply = service.client.post("/v1/classes/..%2F..%2Fetc%2Fpasswd/photos", files=file)
+    assert reply.json()["name"] == "../../etc/passwd"
+    assert service.names() == ["../../etc/passwd"]
+    found = service.client.post("/v1/predict", files=file).json()["predictions"][0]["photo"]
+    assert found == "passwd"
+    for name in ("%2E", "%2E%2E"):
+        reply = service.client.send(
+            httpx.Request("DELETE", httpx.URL(service.url, raw_path=f"/v1/classes/{name}".encode()))
+        )
+        assert code(reply) == (422, "bad_name")
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "GIF", "BMP", "TIFF"])
+def test_usual_formats_are_taken(start: Callable[..., Live], kind: str) -> None:
+    service = start()
+    data = encoded(Image.new("RGB", (40, 30), (200, 30, 30)), kind)
+    assert Image.open(io.BytesIO(data)).format == kind
+    reply = service.client.post("/v1/classes/red/photos", files={"photos": ("x", data)})
+    assert reply.status_code == 200

@@ -1,0 +1,69 @@
+"""The OpenAPI document holds: whatever it allows, and what it does not, is answered as it says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from live import live
+
+schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is not installed")
+conformance = pytest.importorskip("schemathesis.specs.openapi.checks")
+
+EXAMPLES = 25  # of each route, for requests that keep to the document, and as many for those that do not
+OPERATIONS = (
+    ("/metrics", "GET"),
+    ("/v1/classes", "GET"),
+    ("/v1/classes/{name}", "DELETE"),
+    ("/v1/classes/{name}", "PATCH"),
+    ("/v1/classes/{name}/photos", "POST"),
+    ("/v1/classes/{name}/photos/{number}", "GET"),
+    ("/v1/health", "GET"),
+    ("/v1/model", "GET"),
+    ("/v1/predict", "POST"),
+    ("/v1/ready", "GET"),
+    ("/v1/undo", "POST"),
+)
+
+
+@pytest.fixture(scope="module")
+def document(model_path: Path) -> Iterator[Any]:
+    with live(model_path) as service:
+        service.learn("red")
+        service.learn("barn owl")
+        yield schemathesis.openapi.from_url(f"{service.url}/v1/openapi.json")
+
+
+def test_all_routes_are_tried(document: Any) -> None:
+    found = {(one.ok().path, one.ok().method.upper()) for one in document.get_all_operations()}
+    assert found == set(OPERATIONS)
+
+
+@pytest.mark.parametrize(("path", "method"), OPERATIONS)
+@pytest.mark.parametrize("mode", list(schemathesis.GenerationMode), ids=lambda mode: mode.value)
+def test_a_route_keeps_to_the_document(document: Any, path: str, method: str, mode: Any) -> None:
+    operation = document[path][method]
+    if mode is schemathesis.GenerationMode.NEGATIVE and path in (
+        "/metrics",
+        "/v1/health",
+        "/v1/model",
+        "/v1/ready",
+    ):
+        return  # nothing in them can be wrong
+
+    @given(case=operation.as_strategy(generation_mode=mode))
+    @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck), deadline=None, derandomize=True)
+    def ask(case: Any) -> None:
+        case.call_and_validate(
+            checks=[
+                schemathesis.checks.not_a_server_error,
+                conformance.status_code_conformance,
+                conformance.content_type_conformance,
+                conformance.response_schema_conformance,
+            ]
+        )
+
+    ask()

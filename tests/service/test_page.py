@@ -1,0 +1,360 @@
+"""The page in a real Chromium: taught and tried with a mouse, with the keyboard, on a phone, by hostile names."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from chromium import PROGRAM, Watched, chromium
+from live import Live, live
+from served import served
+from tiny import encoded, picture, tiny_model
+
+from fiveshot.recognizer import Recognizer
+from fiveshot.recognizer.samples import draw_samples
+
+pytest.importorskip("playwright", reason="playwright is not installed")
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="chromium is not installed")
+
+REAL = Path(__file__).resolve().parents[3] / "shared" / "data" / "cub200"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture
+def open_page(browser: Any) -> Iterator[Callable[..., Watched]]:
+    opened: list[Watched] = []
+
+    def go(url: str, **given: Any) -> Watched:
+        opened.append(Watched(browser, **given))
+        opened[-1].page.goto(url)
+        return opened[-1]
+
+    yield go
+    for watched in opened:
+        watched.context.close()
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory, tiny_file: Path) -> Iterator[Live]:
+    """A service with 1,000 classes."""
+    path = tiny_model(tmp_path_factory.mktemp("many") / "model", tiny_file)
+    rng = np.random.default_rng(0)
+    with Recognizer.open(path) as model:
+        width = model.snapshot.contents.width
+        small = encoded(picture("x"))
+        with model._model.change() as change:
+            from fiveshot.recognizer.class_record import PhotoRecord
+            from fiveshot.recognizer.learning import Shots, _store
+
+            for number in range(1000):
+                row = rng.normal(size=width).astype(np.float32)
+                shot = PhotoRecord(f"{number:064x}", row, small)
+                _store(change, Shots(f"class {number:04d}", (shot,), ("x",)))
+            change.record("learn")
+    with live(path) as service:
+        yield service
+
+
+def files(name: str, count: int = 3, first: int = 0) -> list[dict[str, Any]]:
+    return [
+        {"name": f"{number}.jpg", "mimeType": "image/jpeg", "buffer": encoded(picture(name, number))}
+        for number in range(first, first + count)
+    ]
+
+
+def teach(page: Any, name: str, photos: Any) -> None:
+    page.fill("#name", name)
+    page.set_input_files("#pick-teach", photos)
+    page.click("#learn")
+    page.locator("#teach-result .good").get_by_text(name).wait_for()
+
+
+def until(page: Any, script: str, seconds: float = 20) -> None:
+    """Wait until an expression holds; Playwright's own way is stopped by the page's policy."""
+    end = time.monotonic() + seconds
+    while not page.evaluate(script):
+        assert time.monotonic() < end, script
+        page.wait_for_timeout(30)
+
+
+def cards(page: Any) -> list[str]:
+    return page.eval_on_selector_all(".card", "all => all.map(card => card.dataset.name)")
+
+
+def real_photographs(folder: Path) -> dict[str, tuple[list[Path], Path]]:
+    """Return five photos to learn from and one to try, of two birds; drawn ones where there are no real ones."""
+    if not (REAL / "train.tar").is_file():
+        draw_samples(folder / "samples", seed=0)
+        chosen = {name: sorted((folder / "samples" / "learn" / name).glob("*.jpg")) for name in ("fish", "tree")}
+        return {name: (photos, folder / "samples" / "test" / name / "1.jpg") for name, photos in chosen.items()}
+    import tarfile
+
+    found: dict[str, list[Path]] = {"005.Crested_Auklet": [], "017.Cardinal": []}
+    with tarfile.open(REAL / "train.tar") as archive:
+        for member in archive:
+            label = member.name.split("/")[1] if member.name.count("/") == 2 else ""
+            if label in found and len(found[label]) < 6:
+                archive.extract(member, folder, filter="data")
+                found[label].append(folder / member.name)
+            if all(len(photos) == 6 for photos in found.values()):
+                break
+    return {label.split(".")[1].replace("_", " "): (photos[:5], photos[5]) for label, photos in found.items()}
+
+
+def test_from_nothing_to_a_classifier_that_stays(open_page: Callable[..., Watched], tmp_path: Path) -> None:
+    """Learn two classes from photographs, classify, forget, undo, reload, restart: all still there."""
+    photographs = real_photographs(tmp_path)
+    first, second = sorted(photographs)
+    Recognizer.create(tmp_path / "model", device="cpu", runtime="torch").close()  # the embedded ViT
+    with served(tmp_path / "model", "--runtime", "torch") as (_, url):
+        watched = open_page(url)
+        page = watched.page
+        page.get_by_text("None yet").wait_for()
+        for name in (first, second):
+            teach(page, name, photographs[name][0])
+        until(page, "document.querySelectorAll('.card').length === 2")
+        assert cards(page) == [first, second]
+        until(page, "[...document.querySelectorAll('.card img')].filter(i => i.naturalWidth).length == 6")
+        for name in (first, second):
+            page.set_input_files("#pick-try", photographs[name][1])
+            page.locator(f".answers li:first-child .who:text-is('{name}')").wait_for()
+        page.click(f".card[data-name='{first}']")
+        page.click("#forget")
+        page.locator("#toast").get_by_text("Forgot").wait_for()
+        until(page, "document.querySelectorAll('.card').length === 1")
+        page.click("#toast-undo")
+        until(page, "document.querySelectorAll('.card').length === 2")
+        page.reload()
+        until(page, "document.querySelectorAll('.card').length === 2")
+        assert {url} == {re.match(r"(blob:)?(http://[^/]+)", one)[2] for one in watched.requests}
+        assert watched.complaints == []
+    with live(tmp_path / "model") as again:  # another server on the same folder
+        page = open_page(again.url).page
+        page.wait_for_selector(".card")
+        assert cards(page) == [first, second]
+        page.set_input_files("#pick-try", photographs[second][1])
+        page.locator(f".answers li:first-child .who:text-is('{second}')").wait_for()
+
+
+def test_by_keyboard_alone(open_page: Callable[..., Watched], start: Callable[..., Live]) -> None:
+    service = start()
+    service.learn("green")
+    page = open_page(service.url).page
+    choosers: list[Any] = []
+    page.on(
+        "filechooser", lambda chooser: choosers.append(chooser)
+    )  # from the beginning: the browser has to be told to let us choose
+    page.wait_for_selector(".card")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    for _ in range(2):
+        page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "name"
+    page.keyboard.type("red")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.dataset.pick") == "teach"
+    page.keyboard.press("Enter")
+    for _ in range(200):
+        if choosers:
+            break
+        page.wait_for_timeout(30)
+    choosers[0].set_files(files("red"))
+    page.wait_for_selector("#chosen li")
+    page.focus("#name")
+    page.keyboard.press("Enter")
+    page.locator("#teach-result .good").wait_for()
+    until(page, "document.querySelectorAll('.card').length === 2")
+    page.focus(".card[data-name=green]")
+    page.keyboard.press("ArrowRight")
+    until(page, "document.activeElement.dataset.name === 'red'")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#about[open]")
+    page.focus("#new-name")
+    page.keyboard.press("Control+a")
+    page.keyboard.type("rouge")
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".card[data-name=rouge]")
+    page.focus(".card[data-name=rouge]")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#about", state="hidden")
+    assert page.evaluate("document.activeElement.dataset.name") == "rouge"
+
+
+HOSTILE = (
+    "<img src=x onerror=alert(1)>",
+    '"><script>alert(1)</script>',
+    "javascript:alert(1)",
+    "{{7*7}} ${alert(1)} '\"`",
+    "../../etc/passwd?a=b#c%2F",
+)
+
+
+def test_hostile_names_are_only_text(open_page: Callable[..., Watched], start: Callable[..., Live]) -> None:
+    service = start()
+    watched = open_page(service.url)
+    page = watched.page
+    page.on("dialog", lambda dialog: watched.complaints.append(dialog.message))
+    for name in HOSTILE:
+        photo = files(name, 2)
+        photo[0]["name"] = "<img src=x onerror=alert(2)>.jpg"
+        teach(page, name, photo)
+    until(page, f"document.querySelectorAll('.card').length === {len(HOSTILE)}")
+    assert set(cards(page)) == set(HOSTILE)
+    assert set(page.locator(".card .title").all_inner_texts()) == set(HOSTILE)
+    photo = files(HOSTILE[0], 1, 9)
+    photo[0]["name"] = "<script>alert(3)</script>.jpg"
+    page.set_input_files("#pick-try", photo)
+    page.locator(".answers li").first.wait_for()
+    for name in HOSTILE:
+        page.locator(".card .title", has_text=name).first.click()
+        assert page.inner_text("#about-title") == name
+        until(page, "[...document.querySelectorAll('#about-photos img')].every(i => i.naturalWidth)")
+        page.click("#forget")
+        page.locator("#toast").get_by_text(f"Forgot “{name}”").wait_for()
+        page.click("#toast-undo")
+        until(page, f"document.querySelectorAll('.card').length === {len(HOSTILE)}")
+    page.fill("#search", HOSTILE[0])
+    until(page, "document.querySelectorAll('.card').length === 1")
+    assert page.evaluate("document.scripts.length") == 1
+    assert watched.complaints == []
+
+
+def test_the_policy_stops_scripts_that_got_in(
+    open_page: Callable[..., Watched], start: Callable[..., Live]
+) -> None:
+    page = open_page(start().url).page
+    page.evaluate("""() => { const s = document.createElement('script');
+        try { s.textContent = 'window.hurt = 1'; } catch { } document.body.append(s); }""")
+    page.evaluate(
+        """() => { try { document.body.innerHTML += '<img src=x onerror="window.hurt = 1">'; } catch { } }"""
+    )
+    page.wait_for_timeout(200)
+    assert page.evaluate("window.hurt") is None
+
+
+def test_a_thousand_classes(open_page: Callable[..., Watched], many: Live) -> None:
+    watched = open_page(many.url)
+    page = watched.page
+    page.wait_for_selector(".card")
+    assert page.evaluate("document.querySelectorAll('.card').length") < 120
+    slowest = page.evaluate("""async () => {
+        const frames = [];
+        let last = performance.now();
+        const end = document.documentElement.scrollHeight - innerHeight;
+        for (let step = 0; step <= 60; step++) {
+            scrollTo(0, (end * step) / 60);
+            await new Promise(requestAnimationFrame);
+            const now = performance.now();
+            frames.push(now - last);
+            last = now;
+        }
+        return frames.sort((a, b) => a - b)[Math.floor(frames.length / 2)];
+    }""")
+    assert slowest < 50  # milliseconds of the median frame, without a graphics card on a busy machine
+    page.wait_for_selector(".card[data-name='class 0999']")
+    assert page.evaluate("document.querySelectorAll('.card').length") < 120
+    page.focus(".card[data-name='class 0999']")
+    page.keyboard.press("Home")
+    until(page, "document.activeElement.dataset.name === 'class 0000'")
+    page.keyboard.press("End")
+    until(page, "document.activeElement.dataset.name === 'class 0999'")
+    page.fill("#search", "0500")
+    page.get_by_text("1 class with").wait_for()
+    until(page, "document.querySelectorAll('.card').length === 1")
+    assert cards(page) == ["class 0500"]
+    assert watched.complaints == []
+
+
+def test_on_a_phone_in_the_dark(open_page: Callable[..., Watched], many: Live) -> None:
+    page = open_page(
+        many.url,
+        viewport={"width": 360, "height": 740},
+        is_mobile=True,
+        has_touch=True,
+        color_scheme="dark",
+    ).page
+    page.wait_for_selector(".card")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert max(map(int, re.findall(r"\d+", ground)[:3])) < 60
+    small = page.eval_on_selector_all(
+        "main button:not(.thumbs button), header button, main input",
+        "all => all.filter(e => e.offsetHeight && e.offsetHeight < 44).map(e => e.id || e.textContent)",
+    )
+    assert small == []  # a finger needs 44 pixels
+
+
+def test_errors_are_said_in_words(open_page: Callable[..., Watched], start: Callable[..., Live]) -> None:
+    service = start()
+    page = open_page(service.url).page
+    page.click("#learn")
+    page.get_by_text("Give the class a name").wait_for()
+    page.fill("#name", "red")
+    page.click("#learn")
+    page.get_by_text("Add photos of it").wait_for()
+    page.set_input_files("#pick-teach", [{"name": "a.jpg", "mimeType": "image/jpeg", "buffer": b"no photo"}])
+    page.click("#learn")
+    page.locator("#teach-result .bad", has_text="a.jpg").wait_for()
+    page.set_input_files("#pick-try", files("red", 1))
+    page.locator("#try-result .bad", has_text="knows no class yet").wait_for()
+    page.click("#undo")
+    page.locator("#alert", has_text="nothing to undo").wait_for()
+    service.learn("red")
+    page.fill("#name", "red")
+    page.locator("#name-note", has_text="Known already").wait_for()
+
+
+def test_drop_paste_and_camera(open_page: Callable[..., Watched], start: Callable[..., Live]) -> None:
+    page = open_page(start().url, permissions=["camera"]).page
+    data = list(encoded(picture("red")))
+    for kind, where in (("drop", "#teach-zone"), ("paste", "body")):
+        page.evaluate(
+            """([data, kind, where]) => {
+                const carried = new DataTransfer();
+                carried.items.add(new File([new Uint8Array(data)], 'x.jpg', {type: 'image/jpeg'}));
+                const event = kind === 'drop'
+                    ? new DragEvent('drop', {dataTransfer: carried, bubbles: true, cancelable: true})
+                    : new ClipboardEvent('paste', {clipboardData: carried, bubbles: true, cancelable: true});
+                document.querySelector(where).dispatchEvent(event);
+            }""",
+            [data, kind, where],
+        )
+    until(page, "document.querySelectorAll('#chosen li').length === 2")
+    page.click("[data-camera=teach]")
+    until(page, "document.getElementById('video').videoWidth > 0")
+    page.click("#shoot")
+    page.get_by_text("3 photos chosen").wait_for()
+    page.click("#camera .close")
+    until(page, "document.getElementById('video').srcObject === null")
+    page.fill("#name", "mixed")
+    page.click("#learn")
+    page.locator("#teach-result .good").wait_for()
+    page.locator("#teach-result .warn").first.wait_for()  # two of the three are the same file
+
+
+def test_a_token_is_asked_for_once(open_page: Callable[..., Watched], start: Callable[..., Live]) -> None:
+    token = "a-token-of-some-length"
+    service = start(token=token)
+    service.learn("red")
+    page = open_page(service.url).page
+    page.fill("#token", "wrong")
+    page.keyboard.press("Enter")
+    page.get_by_text("That was not the token").wait_for()
+    page.fill("#token", token)
+    page.keyboard.press("Enter")
+    page.wait_for_selector(".card[data-name=red]")
+    until(page, "document.querySelector('.card img')?.naturalWidth > 0")
+    page.reload()
+    page.wait_for_selector(".card[data-name=red]")
+    assert not page.is_visible("#ask-token")

@@ -1,0 +1,84 @@
+"""``fiveshot serve`` as a process: refuses what is unsafe, ends well, and survives being killed."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from served import served
+from tiny import parts
+from typer.testing import CliRunner
+
+from fiveshot.cli.app import app
+from fiveshot.errors import InputError
+from fiveshot.recognizer import Recognizer
+
+
+def learn_until_killed(url: str, who: int, acknowledged: list[str]) -> None:
+    with httpx.Client(base_url=url, timeout=30, trust_env=False) as client:
+        for number in range(10_000):
+            name = f"client {who} class {number}"
+            try:
+                reply = client.post(f"/v1/classes/{name}/photos", files=parts(name, 2))
+            except httpx.TransportError:
+                return
+            if reply.status_code == 200:
+                acknowledged.append(name)
+
+
+def predict_until_killed(url: str) -> None:
+    with httpx.Client(base_url=url, timeout=30, trust_env=False) as client:
+        while True:
+            try:
+                client.post("/v1/predict", files=parts("red", 1))
+            except httpx.TransportError:
+                return
+
+
+def test_a_kill_under_load_loses_nothing_acknowledged(fresh_path: Path) -> None:
+    acknowledged: list[str] = []
+    with served(fresh_path, "--runtime", "torch", "--rate", "10000") as (process, url):
+        clients = [threading.Thread(target=learn_until_killed, args=(url, who, acknowledged)) for who in range(3)]
+        clients.append(threading.Thread(target=predict_until_killed, args=(url,)))
+        for client in clients:
+            client.start()
+        until = time.monotonic() + 20
+        while len(acknowledged) < 3 and time.monotonic() < until:
+            time.sleep(0.01)
+        time.sleep(1)
+        process.send_signal(signal.SIGKILL)
+        for client in clients:
+            client.join(30)
+    assert len(acknowledged) >= 3
+    with Recognizer.open(fresh_path) as model:
+        known = set(model.snapshot.classes)
+        assert set(acknowledged) <= known
+        assert len(known) <= len(acknowledged) + 3  # at most one more of each client, not yet told
+        assert model.check() == []
+
+
+def test_an_end_is_clean(fresh_path: Path) -> None:
+    with served(fresh_path, "--runtime", "torch") as (process, url):
+        assert httpx.post(f"{url}/v1/classes/red/photos", files=parts("red"), trust_env=False).status_code == 200
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        assert "Traceback" not in process.stdout.read()
+    assert not (fresh_path / "classes.sqlite-wal").exists()  # the database was closed
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--host", "0.0.0.0"], "a token is needed"),
+        (["--token", "short"], "16 or more characters"),
+        (["--host", "192.0.2.1", "--token", "x" * 20], "cannot listen on 192.0.2.1"),
+    ],
+)
+def test_what_cannot_be_served_is_said(fresh_path: Path, options: list[str], said: str) -> None:
+    result = CliRunner().invoke(app, ["serve", str(fresh_path), *options])
+    assert isinstance(result.exception, InputError)
+    assert said in str(result.exception)
