@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+
+if TYPE_CHECKING:
+    from fiveshot.benchmark import Job, RunRecord
 
 
 def bench(
@@ -55,6 +58,12 @@ def bench(
     device: Annotated[str | None, typer.Option(help="Where heads compute, for example cuda.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Run again what is finished.")] = False,
     output: Annotated[str, typer.Option("--format", help="terminal, markdown, latex, csv or json.")] = "terminal",
+    engine: Annotated[
+        Literal["local", "ray"], typer.Option(help="Processes of this machine, or tasks of a Ray cluster.")
+    ] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="Of the Ray cluster, or 'auto'; one is started here unless given.")
+    ] = None,
     listing: Annotated[bool, typer.Option("--list", help="List protocols and methods, and leave.")] = False,
 ) -> None:
     """Run few-shot class-incremental methods through a protocol and print their accuracies.
@@ -90,14 +99,33 @@ def bench(
         parameters={k: v for k, v in {"n_projections": projections, "device": device}.items() if v is not None},
         sessions=str(sessions) if sessions else None,
     )
-    limit = int(memory * 1e9) if memory is not None else None
-    records = follow(jobs, out, workers=workers, memory=limit, fresh=fresh)
+    if engine == "ray":
+        records = _on_cluster(jobs, out, address, fresh)
+    else:
+        limit = int(memory * 1e9) if memory is not None else None
+        records = follow(jobs, out, workers=workers, memory=limit, fresh=fresh)
     if output == "json":
         typer.echo(json.dumps([_as_json(record) for record in records], indent=1))
         return
     from fiveshot.benchmark import summarize_all
 
     print_table(bench_table(summarize_all(records), chosen, records[0].provenance), output)
+
+
+def _on_cluster(jobs: list[Job], out: Path, address: str | None, fresh: bool) -> list[RunRecord]:
+    from rich.console import Console
+    from rich.progress import track
+
+    from fiveshot.cli.progress import describe
+    from fiveshot.scale.cluster_sweep import sweep_on_cluster
+
+    console = Console(stderr=True)
+    found = {}
+    outcomes = sweep_on_cluster(jobs, out, address=address, fresh=fresh)
+    for outcome in track(outcomes, "running", total=len(jobs), console=console, transient=True):
+        found[outcome.job.folder] = outcome.record
+        console.print(describe(outcome), highlight=False, soft_wrap=True)
+    return [found[job.folder] for job in jobs]
 
 
 def _extracted(images: Path, features: Path | None, skip_bad: bool) -> Path:

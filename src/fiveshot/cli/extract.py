@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 if TYPE_CHECKING:
+    from fiveshot.data import BadImage
     from fiveshot.features.extraction_report import Extraction
     from fiveshot.features.extraction_run import Progress
+    from fiveshot.scale.progress import OnProgress
 
 SHOWN = 20  # bad images that are listed by name
 
@@ -19,8 +21,11 @@ SHOWN = 20  # bad images that are listed by name
 def extract(
     out: Annotated[Path, typer.Option(help="Feature file to write (.safetensors).")],
     images: Annotated[
-        Path | None,
-        typer.Option(help="Folder or archive: train/<class>/* and test/<class>/*, or <class>/* alone."),
+        str | None,
+        typer.Option(
+            help="Folder or archive: train/<class>/* and test/<class>/*, or <class>/* alone. With --engine ray "
+            "also a URL, parquet files, or webdataset shards such as s3://photos/train-{000..127}.tar."
+        ),
     ] = None,
     dataset: Annotated[
         str | None, typer.Option(help="Dataset by name instead, with --root; see 'fiveshot data list'.")
@@ -49,7 +54,9 @@ def extract(
         Literal["auto", "float32", "tf32", "bf16"], typer.Option(help="On CUDA; bf16 unless given.")
     ] = "auto",
     batch_size: Annotated[int | None, typer.Option(help="Images in a forward pass.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Threads; one for each core unless given.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Threads, or backbones of a cluster; as many as there are cores or GPUs.")
+    ] = None,
     dtype: Annotated[Literal["float16", "float32"], typer.Option(help="Type of the stored vectors.")] = "float16",
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")] = False,
     cache: Annotated[Path | None, typer.Option(help="Folder of extracted features and finished parts.")] = None,
@@ -61,31 +68,83 @@ def extract(
     measure: Annotated[
         bool, typer.Option("--measure", help="Then time the forward pass alone, for comparison.")
     ] = False,
+    engine: Annotated[
+        Literal["local", "ray"], typer.Option(help="This process, or a Ray cluster: pip install 'fiveshot[ray]'.")
+    ] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="Of the Ray cluster, or 'auto'; one is started here unless given.")
+    ] = None,
+    result: Annotated[
+        Literal["file", "shards", "statistics"],
+        typer.Option(help="With --engine ray: one feature file, a folder of shards, or class statistics alone."),
+    ] = "file",
+    layout: Annotated[
+        Literal["auto", "folders", "parquet", "webdataset"], typer.Option(help="With --engine ray: of the images.")
+    ] = "auto",
+    image_column: Annotated[
+        str, typer.Option(help="Of parquet files: the column with the images' bytes.")
+    ] = "image",
+    label_column: Annotated[
+        str | None, typer.Option(help="Column of parquet files, or suffix of tar members; label or cls.")
+    ] = None,
+    covariance: Annotated[
+        Literal["class", "tied"],
+        typer.Option(help="Of statistics: one for each class, or one for all, as very many classes need."),
+    ] = "class",
+    head: Annotated[
+        str, typer.Option(help="Of statistics: the head of the model they are for, or 'none'.")
+    ] = "default",
 ) -> None:
     """Extract the features of images; stopped in the middle, the same command goes on from there.
 
     Example: fiveshot extract --images photos --out photos.safetensors
     """
+    loading = {
+        "weights": weights,
+        "adapter": adapter,
+        "preprocessing": preprocessing,
+        "tokens": tokens,
+        "last_blocks": last_blocks,
+        "device": device,
+        "runtime": runtime,
+        "precision": None if precision == "auto" else precision,
+    }
+    if engine == "ray":
+        from fiveshot.scale.command import extract_on_cluster
+
+        _refuse_local(cache, measure)
+        with cluster_bar() as following:
+            lines, bad = extract_on_cluster(
+                out,
+                result=result,
+                covariance=covariance,
+                head=head,
+                source={"images": images, "dataset": dataset, "root": root, "seed": seed, "holdout": holdout},
+                reading={"layout": layout, "image_column": image_column, "label_column": label_column},
+                loading={"backbone": backbone, **loading},
+                address=address,
+                workers=workers,
+                batch_size=batch_size,
+                dtype=dtype,
+                skip_bad=skip_bad,
+                progress=following,
+            )
+        for line in lines:
+            typer.echo(line)
+        _print_bad(bad)
+        return
     from fiveshot.backbones import DEFAULT
     from fiveshot.errors import InputError
     from fiveshot.features import FeatureCache, load_runner, open_labelled_images, run_extraction
 
+    if address is not None or result != "file":
+        raise InputError("--address and --result belong to a cluster; add --engine ray")
     if cache is not None and no_cache:
         raise InputError("--cache and --no-cache contradict each other; give one of them")
     opened = open_labelled_images(images, dataset=dataset, root=root, seed=seed, holdout=holdout)
     for note in opened.differences:
         typer.echo(f"note: {note}", err=True)
-    runner = load_runner(
-        backbone or DEFAULT,
-        weights=weights,
-        adapter=adapter,
-        preprocessing=preprocessing,
-        tokens=tokens,
-        last_blocks=last_blocks,
-        device=device,
-        runtime=runtime,
-        precision=None if precision == "auto" else precision,
-    )
+    runner = load_runner(backbone or DEFAULT, **loading)  # type: ignore[arg-type]  # each option has its type
     with extraction_bar() as progress:
         done = run_extraction(
             opened,
@@ -123,12 +182,37 @@ def _print(done: Extraction, backbone: str) -> None:
             f"{done.rate:,.1f} images/s end to end, {done.forward_rate:,.1f} inside the forward pass "
             f"({done.rate / done.forward_rate:.0%})"
         )
-    if done.bad:
-        typer.echo(f"left out {len(done.bad)} bad images:")
-        for image in done.bad[:SHOWN]:
+    _print_bad(done.bad)
+
+
+def _print_bad(bad: Sequence[BadImage]) -> None:
+    if bad:
+        typer.echo(f"left out {len(bad)} bad images:")
+        for image in bad[:SHOWN]:
             typer.echo(f"  {image.name}: {image.reason}")
-        if len(done.bad) > SHOWN:
-            typer.echo(f"  and {len(done.bad) - SHOWN} more")
+        if len(bad) > SHOWN:
+            typer.echo(f"  and {len(bad) - SHOWN} more")
+
+
+def _refuse_local(cache: Path | None, measure: bool) -> None:
+    from fiveshot.errors import InputError
+
+    for option, given in (("--cache", cache is not None), ("--measure", measure)):
+        if given:
+            raise InputError(f"{option} is for a single machine; leave it out with --engine ray")
+
+
+@contextmanager
+def cluster_bar() -> Iterator[OnProgress]:
+    """Show the progress of a cluster run on standard error, and what its stages manage."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[stages]}"), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("extracting", total=None, stages="starting")
+        yield lambda now: bar.update(task, completed=now.done, total=now.total, stages=now.stages())
 
 
 @contextmanager

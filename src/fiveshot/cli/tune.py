@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -49,12 +49,21 @@ def tune(
     checkpoints: Annotated[
         Path | None, typer.Option(help="Folder for checkpoints; OUT.checkpoints unless given.")
     ] = None,
+    engine: Annotated[
+        Literal["local", "ray"], typer.Option(help="This process, or several of a Ray cluster.")
+    ] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="Of the Ray cluster, or 'auto'; one is started here unless given.")
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option(help="Training processes on the cluster; one for each GPU unless given.")
+    ] = None,
 ) -> None:
     """Train AdaptFormer adapters on the base classes; the backbone stays as it is.
 
     Example: fiveshot tune --images photos --out adapter.safetensors
 
-    On several GPUs: accelerate launch --multi_gpu $(which fiveshot) tune ...
+    On several GPUs: accelerate launch --multi_gpu $(which fiveshot) tune ..., or --engine ray
     """
     import torch
 
@@ -65,6 +74,28 @@ def tune(
 
     values = get_recipe(recipe).replace(**{"seed": seed, **dict(map(parse_setting, settings or []))})
     dataset = base_images(images, root, seed=seed)
+    if engine == "ray":
+        from fiveshot.scale.cluster_tuning import TuningTask, tune_on_cluster
+
+        task = TuningTask(
+            dataset,
+            backbone or DEFAULT,
+            weights,
+            preprocessing,
+            recipe=values,
+            held_out=held_out,
+            selection=selection,  # type: ignore[arg-type]  # checked there
+            refit=refit,
+            execution=Execution(workers=workers, compile=compiled),
+            resume=resume,
+            checkpoint_folder=checkpoints,
+            skip_bad=skip_bad,
+        )
+        with progress_bar(shown=True) as progress:
+            result = tune_on_cluster(task, out, processes=processes, address=address, progress=progress)
+        for line in summary(result, dataset):
+            typer.echo(line)
+        return
     where = device or ("cuda" if torch.cuda.is_available() else "cpu")
     accelerator = make_accelerator(cpu=where == "cpu") if started_by_launcher() else None
     loaded = load_backbone(

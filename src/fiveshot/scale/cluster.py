@@ -1,0 +1,167 @@
+"""A Ray cluster: one that is there already, or one on this machine, and how its processors are dealt out."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from fiveshot.errors import FiveshotError, InputError
+from fiveshot.scale.extra import import_extra
+
+# Nothing is sent to anybody, and what Ray's own processes say goes to its logs.
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
+CONNECT_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a cluster has in all."""
+
+    cpus: float
+    gpus: float
+    object_store: float  # bytes
+
+
+@dataclass(frozen=True)
+class Workers:
+    """How many processes each stage has and which share of a processor each counts for.
+
+    The shares are what Ray counts. They add up to less than there is, so that all stages fit side by side: one
+    that took every processor would leave none to those that feed it, or empty what it fills.
+    """
+
+    forward: int
+    forward_cpus: float
+    forward_gpus: float
+    decode: int
+    decode_cpus: float
+    readers: int
+    read_cpus: float
+    reducers: int  # tasks that reduce or merge
+    reduce_cpus: float
+
+
+def deal_out(resources: Resources, *, gpus: bool, workers: int | None = None) -> Workers:
+    """Deal out a cluster's processors: the backbone gets the GPUs, or most of the CPUs where it runs on them.
+
+    >>> deal_out(Resources(2, 0, 1e9), gpus=False).forward
+    2
+    >>> dealt = deal_out(Resources(64, 8, 1e11), gpus=True)
+    >>> dealt.forward, dealt.decode, dealt.readers
+    (8, 44, 64)
+    """
+    if workers is not None and workers < 1:
+        raise InputError(f"workers is {workers}; choose 1 or more")
+    cpus = max(1, int(resources.cpus))
+    if gpus:
+        forward = min(workers or cpus, max(1, int(resources.gpus)))
+        decode = max(1, int(0.7 * cpus))
+        return Workers(forward, 0.0, 1.0, decode, round(0.7 * cpus / decode, 3), cpus, 0.1, max(1, cpus // 8), 0.1)
+    forward = min(workers or cpus, cpus)
+    return Workers(forward, 0.6, 0.0, max(1, cpus // 4), 0.2, max(1, cpus // 2), 0.1, max(1, cpus // 4), 0.1)
+
+
+@contextmanager
+def connected(address: str | None = None) -> Iterator[Resources]:
+    """Connect to the cluster at an address (``auto`` finds one), or start one here for the time of the block.
+
+    A process that is connected already stays so, and stays connected afterwards.
+    """
+    ray = import_extra("ray")
+    if ray.is_initialized():
+        yield resources()
+        return
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    own = {} if address else {"include_dashboard": False}
+    try:
+        _check_address(address)
+        with _without_stderr():
+            ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **own)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"no Ray cluster answers at {address!r} ({error}); start one with 'ray start --head', or leave "
+            "--address out to use this machine alone"
+        ) from error
+    try:
+        yield resources()
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def _without_stderr() -> Iterator[None]:
+    """Keep off the screen what native code writes there; what goes wrong is raised all the same."""
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def _check_address(address: str | None) -> None:
+    """Raise where nothing listens at an address; Ray would end this process."""
+    if address is None or address == "auto":
+        return
+    host, colon, port = address.rpartition(":")
+    if "://" in address or not colon or not port.isdigit():
+        raise ValueError("an address is host:port, such as 10.0.0.1:6379, or auto")
+    socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
+
+
+def resources() -> Resources:
+    """Return what the cluster that this process is connected to has in all."""
+    total: dict[str, float] = import_extra("ray").cluster_resources()
+    return Resources(total.get("CPU", 0.0), total.get("GPU", 0.0), total.get("object_store_memory", 0.0))
+
+
+@contextmanager
+def own_errors() -> Iterator[None]:
+    """Let an error that was raised on purpose on a worker arrive here as if it had been raised here."""
+    try:
+        yield
+    except FiveshotError:
+        raise
+    except Exception as error:
+        ours = _ours(error)
+        if ours is None:
+            raise
+        raise ours from None
+
+
+def _ours(error: BaseException | None) -> FiveshotError | None:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        for found in (error, getattr(error, "cause", None)):
+            if isinstance(found, FiveshotError) and not hasattr(found, "cause"):
+                return found
+        error = getattr(error, "cause", None) or error.__cause__ or error.__context__
+    return None
+
+
+def is_cluster_failure(error: Exception) -> bool:
+    """Tell whether an error is about lost processes, nodes or objects, and not about the work itself."""
+    exceptions: Any = import_extra("ray.exceptions")
+    lost = (
+        exceptions.RayActorError,
+        exceptions.ObjectLostError,
+        exceptions.WorkerCrashedError,
+        exceptions.NodeDiedError,
+        exceptions.OutOfMemoryError,
+        exceptions.TaskUnschedulableError,
+    )
+    found: BaseException | None = error
+    while found is not None:
+        if isinstance(found, lost):
+            return True
+        found = getattr(found, "cause", None) or found.__cause__
+    return False

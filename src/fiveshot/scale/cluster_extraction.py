@@ -1,0 +1,183 @@
+"""Extraction on a cluster: images in, sharded feature files out; what is finished is never computed again."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from fiveshot.data import BadImage, bad_images_error
+from fiveshot.errors import FiveshotError, InputError, StorageError
+from fiveshot.features.feature_set import FeatureSet
+from fiveshot.features.work_folder import work_folder
+from fiveshot.scale.backbone_spec import BackboneSpec
+from fiveshot.scale.catalog import Catalog
+from fiveshot.scale.cluster import Workers, connected, deal_out, is_cluster_failure, own_errors
+from fiveshot.scale.pipeline import data_context, vector_dataset
+from fiveshot.scale.progress import ClusterProgress, OnProgress, silent
+from fiveshot.scale.raw_image import Shard
+from fiveshot.scale.rows import Tally, tally
+from fiveshot.scale.shard_collector import ShardCollector
+from fiveshot.scale.shard_file import ShardFolder
+from fiveshot.scale.shard_join import join_shards
+
+ATTEMPTS = 3  # after a failure of the cluster that Ray could not repair by itself
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterExtraction:
+    """What a run did. ``tally`` and ``seconds`` are about the images computed this time."""
+
+    folder: ShardFolder
+    shards: tuple[Shard, ...]
+    images: int  # bad ones included
+    bad: tuple[BadImage, ...]
+    tally: Tally
+    seconds: float
+    workers: Workers
+
+    @property
+    def rate(self) -> float | None:
+        """Images per second from files to vectors, or None when nothing was computed."""
+        return self.tally.images / self.seconds if self.tally.images and self.seconds else None
+
+    @property
+    def runtime(self) -> str:
+        """What computed the vectors."""
+        kind = "GPU" if self.workers.forward_gpus else "CPU"
+        return f"Ray, backbone on {self.workers.forward} {kind} workers"
+
+
+def extract_shards(
+    catalog: Catalog,
+    folder: str | os.PathLike[str],
+    *,
+    spec: BackboneSpec | None = None,
+    address: str | None = None,
+    workers: int | None = None,
+    batch_size: int | None = None,
+    dtype: str = "float16",
+    skip_bad: bool = False,
+    progress: OnProgress | None = None,
+) -> ClusterExtraction:
+    """Compute the vectors of a catalog's images on a cluster and keep them in a folder, one file for a shard.
+
+    Without an ``address`` a cluster is started on this machine. Finished shards of the same images and backbone
+    stay as they are. Bad images are listed, and unless ``skip_bad`` they are an error once all is done.
+    """
+    place = _made(Path(folder))
+    began = time.perf_counter()
+    with connected(address) as resources, own_errors(), data_context(resources):
+        chosen = (spec or BackboneSpec()).placed(gpus=resources.gpus > 0)
+        facts = chosen.described(dtype, dataset=catalog.name)
+        dealt = deal_out(resources, gpus=chosen.device == "cuda", workers=workers)
+        store = ShardFolder(place, facts)
+        run = _Run(catalog, store, chosen, dealt, batch_size, progress or silent)
+        done = run.until_finished()
+    found = list(store.shards(catalog.shards))
+    bad = tuple(image for shard in found for image in shard.bad)
+    images = sum(shard.n_images for shard in found)
+    if bad and not skip_bad:
+        raise bad_images_error(bad, images)
+    store.write_manifest(catalog.shards, replace(done, bad=bad))
+    return ClusterExtraction(
+        store, catalog.shards, images, bad, done, time.perf_counter() - began if done.images else 0.0, dealt
+    )
+
+
+def extract_file(
+    catalog: Catalog,
+    out: str | os.PathLike[str],
+    *,
+    spec: BackboneSpec | None = None,
+    address: str | None = None,
+    workers: int | None = None,
+    batch_size: int | None = None,
+    dtype: str = "float16",
+    skip_bad: bool = False,
+    progress: OnProgress | None = None,
+) -> tuple[FeatureSet, ClusterExtraction]:
+    """Compute a catalog's vectors on a cluster and write the feature file a single machine would write.
+
+    Finished shards lie beside ``out`` until it is written.
+    """
+    target = Path(out)
+    if not target.parent.is_dir():
+        raise StorageError(f"cannot write {target}: the folder {target.parent} does not exist; create it first")
+    if target.is_dir():
+        raise StorageError(f"cannot write {target}: it is a folder; name a file, such as features.safetensors")
+    with work_folder(target.parent / f".{target.name}.{catalog.digest[:16]}.shards") as folder:
+        done = extract_shards(
+            catalog,
+            folder,
+            spec=spec,
+            address=address,
+            workers=workers,
+            batch_size=batch_size,
+            dtype=dtype,
+            skip_bad=skip_bad,
+            progress=progress,
+        )
+        features = join_shards(
+            lambda: done.folder.shards(done.shards), done.folder.facts, target, runtime=done.runtime
+        )
+    return features, done
+
+
+@dataclass(eq=False)
+class _Run:
+    catalog: Catalog
+    store: ShardFolder
+    spec: BackboneSpec
+    workers: Workers
+    batch_size: int | None
+    progress: OnProgress
+    done: Tally = field(default_factory=Tally)
+
+    def until_finished(self) -> Tally:
+        """Compute the missing shards, again where the cluster failed; return what was computed."""
+        for attempt in range(ATTEMPTS):
+            missing = self.store.missing(self.catalog.shards)
+            if not missing:
+                return self.done
+            try:
+                self._compute(missing)
+            except Exception as error:
+                if attempt == ATTEMPTS - 1 or isinstance(error, FiveshotError) or not is_cluster_failure(error):
+                    raise
+        if self.store.missing(self.catalog.shards):
+            raise InputError("images changed while they were read; start again once nothing writes to them")
+        return self.done
+
+    def _compute(self, shards: Sequence[Shard]) -> None:
+        collector = ShardCollector({shard.number: shard for shard in shards}, self.store)
+        before = len(self.catalog.shards) - len(shards)
+        images = self._finished_images(shards)
+        dataset = vector_dataset(shards, self.spec, self.store.facts, self.workers, batch_size=self.batch_size)
+        for batch in dataset.iter_batches(batch_size=None, batch_format="numpy"):
+            collector.add(batch)
+            self.done += tally(batch)
+            self.progress(
+                ClusterProgress(
+                    self.done,
+                    images,
+                    self.catalog.n_images,
+                    shards=before + collector.finished,
+                    all_shards=len(self.catalog.shards),
+                )
+            )
+
+    def _finished_images(self, missing: Sequence[Shard]) -> int:
+        numbers = {shard.number for shard in missing}
+        kept = [shard for shard in self.catalog.shards if shard.number not in numbers]
+        return max(0, sum(shard.n_images for shard in self.store.shards(kept)) - self.done.images)
+
+
+def _made(folder: Path) -> Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"cannot make the folder {folder}: {error.strerror or error}") from error
+    return folder

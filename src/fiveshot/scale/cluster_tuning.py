@@ -1,0 +1,173 @@
+"""First-task tuning on a cluster: Ray Train starts the processes, and accelerate trains in them as anywhere."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fiveshot.backbones import DEFAULT, Preprocessing, load_backbone
+from fiveshot.data import ImageDataset
+from fiveshot.errors import InputError, StorageError
+from fiveshot.scale.cluster import connected, own_errors
+from fiveshot.scale.extra import import_extra
+from fiveshot.storage import atomic_path
+from fiveshot.tuning import RECIPES, Execution, Selection, TuneRecipe, TuneResult, tune
+from fiveshot.tuning.distributed import make_accelerator
+from fiveshot.tuning.result import OnProgress
+from fiveshot.tuning.selection import SelectionKind
+
+FilePath = str | os.PathLike[str]
+RESTARTS = 2  # of all processes together, when one is lost and there are checkpoints to go on from
+POLL_SECONDS = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class TuningTask:
+    """What every process of a tuning is given; paths must be readable on every node."""
+
+    dataset: ImageDataset
+    backbone: str = DEFAULT
+    weights: FilePath | None = None
+    preprocessing: Preprocessing | str | None = None
+    recipe: TuneRecipe = RECIPES["ours"]
+    held_out: float = 0.1
+    selection: Selection | SelectionKind = "none"
+    refit: bool = True
+    execution: Execution = field(default_factory=Execution)
+    resume: bool = False
+    checkpoint_folder: FilePath | None = None
+    skip_bad: bool = False
+
+
+def tune_on_cluster(
+    task: TuningTask,
+    out: FilePath,
+    *,
+    processes: int | None = None,
+    address: str | None = None,
+    progress: OnProgress | None = None,
+) -> TuneResult:
+    """Train adapters with several processes of a cluster, one for each GPU unless ``processes`` is given.
+
+    The adapter file is written here, wherever the processes were. With a ``checkpoint_folder`` that all nodes
+    share, a lost process costs one epoch.
+    """
+    target = Path(out)
+    if not target.parent.is_dir():
+        raise StorageError(f"cannot write {target}: the folder {target.parent} does not exist; create it first")
+    if processes is not None and processes < 1:
+        raise InputError(f"processes is {processes}; choose 1 or more")
+    if task.resume and task.checkpoint_folder is None:
+        raise InputError("on a cluster, --resume needs --checkpoints FOLDER on storage that all nodes share")
+    began = time.perf_counter()
+    with connected(address) as resources, own_errors(), tempfile.TemporaryDirectory() as results:
+        on_gpus = resources.gpus > 0
+        count = processes or max(1, int(resources.gpus))
+        ray = import_extra("ray")
+        mailbox = ray.remote(num_cpus=0)(Mailbox).remote()
+        with _reporting(ray, mailbox, progress):
+            _trainer(task, mailbox, count, on_gpus=on_gpus, results=results).fit()
+        result, adapter = ray.get(mailbox.result.remote())
+    with atomic_path(target) as path:
+        path.write_bytes(adapter)
+    finished: TuneResult = result.finished(out=target, seconds=time.perf_counter() - began)
+    return finished
+
+
+class Mailbox:
+    """Carries news and the result from the training processes to the one that waits for them."""
+
+    def __init__(self) -> None:
+        self._news: Any = None
+        self._result: Any = None
+
+    def tell(self, news: Any) -> None:
+        """Leave the latest news."""
+        self._news = news
+
+    def news(self) -> Any:
+        """Return the latest news, None before there were any."""
+        return self._news
+
+    def deliver(self, result: Any) -> None:
+        """Leave the result."""
+        self._result = result
+
+    def result(self) -> Any:
+        """Return the result."""
+        return self._result
+
+
+def train_here(config: dict[str, Any]) -> None:
+    """Train as one of several processes; the first of them delivers the adapters."""
+    task, mailbox = config["task"], config["mailbox"]
+    ray = import_extra("ray")
+    rank = import_extra("ray.train").get_context().get_world_rank()
+    if not config["on_gpus"]:
+        os.environ["ACCELERATE_USE_CPU"] = "true"
+    accelerator = make_accelerator(cpu=not config["on_gpus"])
+    backbone = load_backbone(
+        task.backbone, weights=task.weights, preprocessing=task.preprocessing, device=accelerator.device
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "adapter.safetensors"
+        checkpoints = task.checkpoint_folder
+        result = tune(
+            backbone,
+            task.dataset,
+            recipe=task.recipe,
+            out=place,
+            held_out=task.held_out,
+            selection=task.selection,
+            refit=task.refit,
+            execution=task.execution,
+            progress=(lambda now: mailbox.tell.remote(now)) if rank == 0 else None,
+            resume=task.resume or (checkpoints is not None and any(Path(checkpoints).glob("*.safetensors"))),
+            checkpoint_folder=checkpoints,
+            skip_bad=task.skip_bad,
+            accelerator=accelerator,
+        )
+        if rank == 0:
+            ray.get(mailbox.deliver.remote((result, place.read_bytes())))
+
+
+def _trainer(task: TuningTask, mailbox: Any, count: int, *, on_gpus: bool, results: str) -> Any:
+    train = import_extra("ray.train")
+    restarts = RESTARTS if task.checkpoint_folder is not None else 0
+    logging.getLogger("ray.train").setLevel(logging.ERROR)
+    return import_extra("ray.train.torch").TorchTrainer(
+        train_here,
+        train_loop_config={"task": task, "mailbox": mailbox, "on_gpus": on_gpus},
+        scaling_config=train.ScalingConfig(num_workers=count, use_gpu=on_gpus),
+        run_config=train.RunConfig(
+            storage_path=results, failure_config=train.FailureConfig(max_failures=restarts)
+        ),
+    )
+
+
+@contextmanager
+def _reporting(ray: Any, mailbox: Any, progress: OnProgress | None) -> Iterator[None]:
+    """Hand on what the first process reports, for as long as the block runs."""
+    ended = threading.Event()
+
+    def follow() -> None:
+        while progress is not None and not ended.wait(POLL_SECONDS):
+            news = ray.get(mailbox.news.remote())
+            if news is not None:
+                progress(news)
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

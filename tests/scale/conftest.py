@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import timm
+import torch
+from safetensors.torch import save_file
+
+from fiveshot.scale import BackboneSpec
+from fiveshot.scale.cluster import QUIET
+
+TINY = "test_vit.r160_in1k"
+sys.path.insert(0, str(Path(__file__).parent))  # for the modules that several test files share
+# Ray starts more processes than a test knows of; they are not to fight over the cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Ray's own warnings are not about this code."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in Path(item.path).parents:
+            for module in ("ray", "pyarrow", "pandas"):
+                item.add_marker(pytest.mark.filterwarnings(f"ignore::DeprecationWarning:{module}"))
+                item.add_marker(pytest.mark.filterwarnings(f"ignore::FutureWarning:{module}"))
+                item.add_marker(pytest.mark.filterwarnings(f"ignore::UserWarning:{module}"))
+            item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
+            item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Any]:
+    """One cluster on this machine for all tests, to which nodes can be added and from which they can be taken."""
+    ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
+    import logging
+
+    from ray.cluster_utils import Cluster
+
+    os.environ.update(QUIET)
+    started = Cluster(
+        initialize_head=True,
+        head_node_args={
+            "num_cpus": 2,
+            "object_store_memory": 120 << 20,
+            "include_dashboard": False,
+            "_system_config": {
+                "health_check_initial_delay_ms": 500,
+                "health_check_period_ms": 500,
+                "health_check_failure_threshold": 4,
+            },
+        },
+    )
+    ray.init(address=started.address, log_to_driver=False, logging_level=logging.ERROR)
+    yield started
+    ray.shutdown()
+    started.shutdown()
+
+
+@pytest.fixture(scope="session")
+def spec(tmp_path_factory: pytest.TempPathFactory) -> BackboneSpec:
+    """timm's tiny test ViT with made-up weights: no hub is needed to load it from here."""
+    generator = torch.Generator().manual_seed(1)
+    state = timm.create_model(TINY).state_dict()
+    noisy = {key: value + 0.1 * torch.randn(value.shape, generator=generator) for key, value in state.items()}
+    path = tmp_path_factory.mktemp("weights") / "tiny.safetensors"
+    save_file(noisy, path)
+    return BackboneSpec(TINY, weights=str(path), device="cpu", runtime="torch")

@@ -1,0 +1,191 @@
+"""Sweeps and tuning on the cluster, and memory that stays bounded."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pictures import CLASSES, draw_folder
+
+from fiveshot.backbones import adapter_state, load_backbone
+from fiveshot.benchmark import Protocol, RunRecord, sweep
+from fiveshot.benchmark.plan import make_jobs
+from fiveshot.data import open_images
+from fiveshot.data.gaussian import gaussian_classes
+from fiveshot.errors import InputError
+from fiveshot.features import FeatureSet, Provenance
+from fiveshot.scale import BackboneSpec, TuningTask, sweep_on_cluster, tune_on_cluster
+from fiveshot.scale.block_reducer import reduce_dataset
+from fiveshot.scale.cluster import connected, resources
+from fiveshot.scale.pipeline import data_context
+from fiveshot.scale.reduction import Tied
+from fiveshot.scale.rows import Tally
+from fiveshot.tuning import TuneProgress, TuneRecipe, tune
+
+PROTOCOL = Protocol("toy", "gaussian", n_classes=6, base_classes=4, increment=1)
+
+
+@pytest.fixture(scope="module")
+def features(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    train_x, train_y, test_x, test_y = gaussian_classes(
+        n_classes=6, n_features=8, train_per_class=8, test_per_class=6, seed=3
+    )
+    names = tuple(f"class {label}" for label in range(6))
+    path = tmp_path_factory.mktemp("features") / "toy.safetensors"
+    FeatureSet(train_x, train_y, test_x, test_y, names, Provenance.unknown("gaussian")).save(path)
+    return path
+
+
+def test_a_sweep_on_the_cluster_gives_the_same_runs(cluster: Any, features: Path, tmp_path: Path) -> None:
+    jobs = make_jobs(PROTOCOL, str(features), methods=("ncm", "fecam"), seeds=2)
+    expected = {outcome.job.folder: outcome.record for outcome in sweep(jobs, tmp_path / "local")}
+    found = list(sweep_on_cluster(jobs, tmp_path / "ray"))
+    assert {outcome.job.folder for outcome in found} == set(expected)
+    for outcome in found:
+        assert not outcome.reused
+        assert (outcome.record.predictions == expected[outcome.job.folder].predictions).all()
+        kept = RunRecord.load(tmp_path / "ray" / outcome.job.folder)
+        assert (kept.predictions == outcome.record.predictions).all()
+    assert all(outcome.reused for outcome in sweep_on_cluster(jobs, tmp_path / "ray"))
+
+
+def test_an_error_of_a_job_arrives_as_it_was_raised(cluster: Any, features: Path, tmp_path: Path) -> None:
+    wrong = make_jobs(PROTOCOL, str(features), methods=("ncm",), seeds=1, sessions=str(tmp_path / "none"))
+    with pytest.raises(InputError, match="these features do not say which image each vector is of"):
+        list(sweep_on_cluster(wrong, tmp_path / "ray"))
+
+
+def test_the_command_starts_a_cluster_of_its_own(features: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="the extra 'ray' is not installed")
+    command = [sys.executable, "-m", "fiveshot", "bench", "--features", str(features), "--methods", "ncm"]
+    command += ["--seeds", "1", "--engine", "ray", "--format", "csv", "--out", str(tmp_path / "runs")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "RAY_ADDRESS": ""}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines()[1].startswith("NCM,")
+    assert "logging.cc" not in ended.stderr, "nothing but what the command says"
+    assert len(list((tmp_path / "runs").rglob("metrics.json"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"), [("127.0.0.1:1", "refused"), ("ray://head:10001", "host:port"), ("head", "host:port")]
+)
+def test_no_cluster_at_an_address_is_one_sentence(address: str, reason: str) -> None:
+    pytest.importorskip("ray", reason="the extra 'ray' is not installed")
+    script = (
+        "from fiveshot.scale import connected\nfrom fiveshot.errors import InputError\n"
+        f"try:\n    connected({address!r}).__enter__()\nexcept InputError as error:\n    print(error)"
+    )
+    command = [sys.executable, "-c", script]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert said.startswith(f"no Ray cluster answers at {address!r}")
+    assert reason in said
+    assert "ray start --head" in said
+
+
+def test_two_processes_tune_what_one_tunes(cluster: Any, spec: BackboneSpec, tmp_path: Path) -> None:
+    """Without dropout, whose masks are each process's own, both ways average the same gradients."""
+    pytest.importorskip("accelerate", reason="the extra 'accelerate' is not installed")
+    dataset = open_images(draw_folder(tmp_path / "birds", per_class=4, seed=2, splits=("train",)), seed=0)
+    recipe = TuneRecipe(optimizer="sgd", lr=0.01, batch_size=4, epochs=1, bottleneck=4, dropout=0.0, seed=1)
+    alone = load_backbone(spec.backbone, weights=spec.weights)
+    expected = tune(alone, dataset, recipe=recipe, held_out=0.25)
+    news: list[TuneProgress] = []
+    task = TuningTask(dataset, spec.backbone, spec.weights, recipe=recipe, held_out=0.25)
+    out = tmp_path / "adapter.safetensors"
+    found = tune_on_cluster(task, out, processes=2, progress=news.append)
+    assert found.out == out
+    assert found.history[-1].loss == pytest.approx(expected.history[-1].loss, rel=1e-4)
+    shared = load_backbone(spec.backbone, weights=spec.weights, adapter=out)
+    for name, tensor in adapter_state(alone.model).items():
+        assert torch.allclose(adapter_state(shared.model)[name], tensor, atol=2e-4), name
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["adapter.safetensors", "birds"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"processes": 0}, "processes is 0; choose 1 or more"),
+        ({"out": "no/such/folder/a"}, "the folder no/such/folder does not exist"),
+        ({"resume": True}, "--resume needs --checkpoints FOLDER"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
+)
+def test_wrong_tuning_options_are_refused(options: dict[str, Any], message: str, tmp_path: Path) -> None:
+    dataset = open_images(draw_folder(tmp_path / "birds", per_class=2, seed=2, splits=("train",)), seed=0)
+    task = TuningTask(dataset, resume=options.pop("resume", False))
+    with pytest.raises((InputError, OSError), match=message):
+        tune_on_cluster(task, **{"out": tmp_path / "a.safetensors", **options})
+
+
+@dataclass(frozen=True)
+class SlowTied(Tied):
+    """Takes its time, so that blocks come faster than they are reduced."""
+
+    def reduce(self, rows: Any) -> Any:
+        """Wait, and reduce."""
+        time.sleep(0.02)
+        return super().reduce(rows)
+
+
+def test_back_pressure_bounds_the_memory(cluster: Any, tmp_path: Path) -> None:
+    """More bytes than the object store holds pass through it, and none has to be spilled to the disk."""
+    import ray
+
+    ray.cloudpickle.register_pickle_by_value(sys.modules[SlowTied.__module__])
+    made = tmp_path / "made"
+    made.mkdir()
+
+    def vectors(batch: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        for number in batch["id"].tolist():
+            (made / str(number)).touch()
+            rng = np.random.default_rng(number)
+            count = 4000
+            yield {
+                "split": np.zeros(count, np.int64),
+                "row": np.arange(count),
+                **{name: np.full(count, "", object) for name in ("reason", "name")},
+                "label": np.array(CLASSES, object)[rng.integers(0, 3, count)],
+                "vectors": rng.standard_normal((count, 256), dtype=np.float32),
+            }
+
+    ahead: list[int] = []
+    spilled: list[Path] = []
+
+    def watch(tally: Tally, arrived: int) -> None:
+        ahead.append(len(list(made.iterdir())) - tally.images // 4000)
+        spilled.extend(Path(cluster.head_node.get_session_dir_path()).glob("ray_spilled_objects*/*"))
+
+    with data_context(resources()):
+        dataset = ray.data.range(46, override_num_blocks=23).map_batches(
+            vectors, batch_size=1, num_cpus=0.25, concurrency=2
+        )
+        found, done = reduce_dataset(
+            dataset,
+            {"tied": SlowTied(buckets=1)},
+            resources(),
+            task_cpus=0.5,
+            at_once=1,
+            progress=watch,
+        )
+    assert done.images == 184_000
+    assert found["tied"].counts.sum() == 184_000
+    assert max(ahead) * 4000 * 256 * 4 < 120 << 20, "never more in flight than the object store holds"
+    assert not spilled
+
+
+def test_a_connected_process_stays_connected(cluster: Any) -> None:
+    import ray
+
+    with connected() as found:
+        assert found.cpus >= 2
+    assert ray.is_initialized()

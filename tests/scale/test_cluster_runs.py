@@ -1,0 +1,272 @@
+"""Whole runs on a real cluster of this machine: the same result as a single machine's, whatever happens."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pictures import CLASSES, draw_folder, encoded, write_tar
+
+from fiveshot.cli.app import main
+from fiveshot.data import open_images
+from fiveshot.errors import InputError
+from fiveshot.features import FeatureSet, run_extraction
+from fiveshot.heads import make_head
+from fiveshot.scale import (
+    BackboneSpec,
+    Catalog,
+    ClusterProgress,
+    ClusterStatistics,
+    Ridge,
+    Wanted,
+    extract_shards,
+    join_catalogs,
+    open_catalog,
+    reduce_images,
+    reduce_shards,
+)
+from fiveshot.scale.pilot import chosen_settings
+from fiveshot.scale.reading import read_shard
+from fiveshot.scale.rows import Rows, concatenate, good_rows
+from fiveshot.scale.shard_file import MANIFEST, read_manifest
+from fiveshot.scale.stages import Decode, Forward
+from fiveshot.statistics import class_statistics
+
+pytestmark = pytest.mark.usefixtures("cluster")
+BAD = "train/rook/002.jpg"
+
+
+class StoppedError(Exception):
+    """What an interrupt is to a run: it ends wherever it is."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = draw_folder(tmp_path_factory.mktemp("runs") / "birds", per_class=12, seed=0)
+    (path / BAD).write_text("no photograph")
+    return path
+
+
+@pytest.fixture(scope="module")
+def everything(folder: Path) -> Catalog:
+    """The folder as a URL, a parquet file, and two tars of another class, one of which has a bad image."""
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rng = np.random.default_rng(4)
+    place = folder.parent
+    table = arrow.table({"image": [encoded(rng) for _ in range(9)], "label": [*CLASSES, *CLASSES, *CLASSES]})
+    parquet.write_table(table, place / "more.parquet")
+    for number in range(2):
+        members = {f"{i}.jpg": encoded(rng) for i in range(6)} | {f"{i}.cls": b"zebra" for i in range(6)}
+        bad = {"9.jpg": b"", "9.cls": b"zebra"} if number else {}
+        write_tar(
+            place / f"zebras-{number}.tar", {name: {**members, **bad}[name] for name in sorted(members | bad)}
+        )
+    return join_catalogs(
+        "birds",
+        [
+            open_catalog(f"file://{folder}", seed=0, shard_images=20),
+            open_catalog(str(place / "more.parquet"), seed=0),
+            open_catalog(str(place / "zebras-{0..1}.tar"), seed=0),
+        ],
+    )
+
+
+@pytest.fixture(scope="module")
+def training_rows(everything: Catalog, spec: BackboneSpec) -> Rows:
+    """All training vectors, computed here one after the other."""
+    facts = spec.described("float32", dataset="birds")
+    decode, forward = Decode(facts.preprocessing), Forward(spec, fingerprint=facts.fingerprint, dtype="float32")
+    batches = [forward(decode(batch)) for shard in everything.shards for batch in read_shard(shard)]
+    return good_rows(concatenate(batches), splits=(0,))
+
+
+@pytest.fixture
+def fiveshot(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str]]:
+    """Run the command line in this process; return its status and all it says."""
+
+    def run(*arguments: object) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["fiveshot", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = capsys.readouterr()
+        return int(ended.value.code or 0), captured.out + captured.err
+
+    return run
+
+
+@pytest.fixture
+def doomed(cluster: Any) -> Iterator[Callable[[], int]]:
+    """A second node, the only one with room for a backbone; return what kills it and counts what ran there."""
+    import ray
+    from ray._private.state import actors
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    here = NodeAffinitySchedulingStrategy(cluster.head_node.node_id, soft=False)
+    occupant = ray.remote(num_cpus=1.5)(threading.Event).options(scheduling_strategy=here).remote()
+    ray.get(occupant.is_set.remote())
+    node = cluster.add_node(num_cpus=2, object_store_memory=150 << 20)
+
+    def kill() -> int:
+        there = [actor for actor in actors().values() if actor["Address"]["NodeID"] == node.node_id]
+        ray.kill(occupant)
+        cluster.remove_node(node, allow_graceful=False)
+        return sum(actor["State"] == "ALIVE" for actor in there)
+
+    yield kill
+    ray.kill(occupant)
+    if node in cluster.worker_nodes:
+        cluster.remove_node(node)
+
+
+def close(found: Any, expected: Any) -> bool:
+    return float(abs(found - expected).max()) <= 1e-5 * float(abs(expected).max())
+
+
+def test_statistics_survive_a_killed_node_and_an_interrupt(
+    doomed: Callable[[], int], everything: Catalog, spec: BackboneSpec, training_rows: Rows, tmp_path: Path
+) -> None:
+    out = tmp_path / "birds.safetensors"
+    wanted = Wanted(head="default", sample=4, ridge=Ridge(24, random_state=3))
+    options: dict[str, Any] = {"wanted": wanted, "spec": spec, "dtype": "float32", "workers": 1, "batch_size": 4}
+    lost: list[int] = []  # actors of the node that was killed
+
+    def watch(now: ClusterProgress) -> None:
+        if not lost:
+            lost.append(doomed())
+        if now.tally.images >= 60 and now.waiting:  # the second wave has begun
+            raise StoppedError
+
+    with pytest.raises(StoppedError):
+        reduce_images(everything, out, wave_shards=3, progress=watch, **options)
+    assert lost[0] > 0, "the node that was killed had work"
+    assert [path.name for path in tmp_path.iterdir()] == [f".{out.name}.partial"]
+    assert ClusterStatistics.load(tmp_path / f".{out.name}.partial").images == 60
+
+    seen: list[ClusterProgress] = []
+    found = reduce_images(everything, out, skip_bad=True, progress=seen.append, **options)
+    assert (found.images, seen[-1].done, seen[-1].tally.images) == (94, 94, 34), "the first wave is not done again"
+    assert {image.name.rpartition("/zebras-1.tar/")[2] for image in found.bad} == {BAD, "9.jpg"}
+    assert [path.name for path in tmp_path.iterdir()] == [out.name]
+    again = ClusterStatistics.load(out)
+    assert again.bad == found.bad
+    assert len(again.sample or ()) == 16
+
+    settings = chosen_settings("default", training_rows)
+    assert np.allclose(again.settings["centre"], settings["centre"], rtol=1e-5, atol=1e-5)
+    vectors = (
+        make_head("default")
+        .fit(training_rows.vectors, training_rows.labels)
+        .embed(torch.from_numpy(training_rows.vectors))
+    )
+    expected = class_statistics(vectors, training_rows.labels)
+    assert again.statistics.labels.tolist() == [*CLASSES, "zebra"]
+    assert again.statistics.counts.tolist() == expected.counts.tolist() == [15, 14, 15, 12]
+    for one, other in zip(again.statistics.summaries, expected.summaries, strict=True):
+        assert close(one.mean, other.mean)
+        assert close(one.factor.T @ one.factor, other.factor.T @ other.factor)
+    assert again.ridge is not None
+    assert wanted.ridge is not None
+    sums = wanted.ridge.reduce(training_rows)
+    assert close(np.tril(again.ridge.gram), np.tril(sums.gram))
+    assert close(again.ridge.targets, sums.targets)
+
+
+def test_shards_are_resumed_by_the_command_and_equal_a_single_machine(
+    folder: Path, spec: BackboneSpec, tmp_path: Path, fiveshot: Callable[..., tuple[int, str]], monkeypatch: Any
+) -> None:
+    monkeypatch.setitem(open_catalog.__kwdefaults__, "shard_images", 10)
+    catalog = open_catalog(str(folder), seed=0, shard_images=10)
+
+    def stop(now: ClusterProgress) -> None:
+        if now.shards >= 2:
+            raise StoppedError
+
+    out = tmp_path / "birds.safetensors"
+    parts = tmp_path / "shards"
+    with pytest.raises(StoppedError):
+        extract_shards(catalog, parts, spec=spec, dtype="float32", workers=1, progress=stop)
+    finished = {path: path.stat().st_mtime_ns for path in parts.glob("shard-*")}
+    assert 2 <= len(finished) < len(catalog.shards)
+    assert not (parts / MANIFEST).exists()
+
+    command = ["extract", "--engine", "ray", "--images", folder, "--backbone", spec.backbone, "--weights"]
+    command += [spec.weights, "--runtime", "torch", "--dtype", "float32", "--workers", "1"]
+    status, said = fiveshot(*command, "--result", "shards", "--out", parts)
+    assert status == 1
+    assert f"error: 1 of 72 images cannot be used:\n  {BAD}: not an image in a known format" in said
+    assert all(path.stat().st_mtime_ns == time for path, time in finished.items()), "finished shards stay"
+    assert len(list(parts.glob("shard-*"))) == len(catalog.shards)
+
+    status, said = fiveshot(*command, "--result", "shards", "--out", parts, "--skip-bad")
+    assert status == 0
+    assert f"{parts}: 8 shards with vectors of 72 images" in said
+    assert "all 72 images were extracted before; nothing had to be computed" in said
+    assert f"left out 1 bad images:\n  {BAD}: not an image" in said
+    assert read_manifest(parts)["bad"][0][0] == BAD
+    reduced = reduce_shards(parts, tmp_path / "statistics.safetensors", wanted=Wanted(head="default", sample=2))
+    (tmp_path / "statistics.safetensors").unlink()
+
+    # The command keeps its shards in a hidden folder while it makes one file: finished ones are taken from there.
+    parts.rename(tmp_path / f".{out.name}.{catalog.digest[:16]}.shards")
+    status, said = fiveshot(*command, "--out", out, "--skip-bad")
+    assert status == 0
+    assert f"{out}: 35 training and 36 test vectors of 64 float32, 3 classes" in said
+    assert [path.name for path in tmp_path.iterdir()] == [out.name]
+    found = FeatureSet.load(out)
+    alone = run_extraction(open_images(folder, seed=0), spec.load(), dtype="float32", skip_bad=True).features
+    assert alone.provenance.differences(found.provenance) == ()
+    assert (found.train_names, found.test_names) == (alone.train_names, alone.test_names)
+    assert (found.train_y == alone.train_y).all()
+    labels = np.array(alone.class_names)[alone.train_y]
+    head = make_head("default").fit(np.array(alone.train_x), labels)
+    assert np.allclose(reduced.settings["centre"], head.settings()["centre"], rtol=1e-5, atol=1e-6)
+    assert reduced.statistics.counts.tolist() == head.memory_.base.counts.tolist() == [12, 11, 12]
+    for one, other in zip(reduced.statistics.summaries, head.memory_.base.summaries, strict=True):
+        assert close(one.mean, other.mean)
+        assert close(one.factor.T @ one.factor, other.factor.T @ other.factor)
+    assert (reduced.images, len(reduced.bad), len(reduced.sample or ())) == (72, 1, 6)
+    assert close(found.train_x, alone.train_x)
+    assert close(found.test_x, alone.test_x)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"--cache": "c"}, "--cache is for a single machine; leave it out with --engine ray"),
+        ({"--images": "nowhere"}, "no such folder or archive: nowhere"),
+        ({"--workers": "0"}, "workers is 0; choose 1 or more"),
+        ({"--device": "cuda"}, "the cluster has no GPU; leave --device out, or choose cpu"),
+        ({"--out": "no/such/folder/x"}, "cannot write no/such/folder/x: the folder no/such/folder does not exist"),
+        (
+            {"--engine": "local", "--address": "auto"},
+            "--address and --result belong to a cluster; add --engine ray",
+        ),
+        ({"--weights": "none.safetensors"}, "no such file: none.safetensors"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
+)
+def test_wrong_options_are_one_sentence(
+    change: dict[str, str], message: str, folder: Path, spec: BackboneSpec, tmp_path: Path, fiveshot: Any
+) -> None:
+    options = {"--engine": "ray", "--images": folder, "--out": tmp_path / "x.safetensors"}
+    options |= {"--backbone": spec.backbone, "--weights": spec.weights, "--runtime": "torch", **change}
+    status, said = fiveshot("extract", *(part for option in options.items() for part in option))
+    assert status == 1
+    assert f"error: {message}" in said
+    assert "Traceback" not in said
+
+
+def test_an_error_of_a_worker_arrives_as_it_was_raised(folder: Path, spec: BackboneSpec, tmp_path: Path) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    parquet.write_table(arrow.table({"photo": [b""], "label": ["owl"]}), tmp_path / "a.parquet")
+    catalog = open_catalog(str(tmp_path / "a.parquet"), seed=0)
+    with pytest.raises(InputError, match="has no column 'image'; name one of photo, label with --image-column"):
+        extract_shards(catalog, tmp_path / "out", spec=spec, workers=1)
