@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from fiveshot.data import BadImage, bad_images_error
 from fiveshot.errors import FiveshotError, InputError, StorageError
@@ -88,20 +89,11 @@ def extract_shards(
 
 
 def extract_file(
-    catalog: Catalog,
-    out: str | os.PathLike[str],
-    *,
-    spec: BackboneSpec | None = None,
-    address: str | None = None,
-    workers: int | None = None,
-    batch_size: int | None = None,
-    dtype: str = "float16",
-    skip_bad: bool = False,
-    progress: OnProgress | None = None,
+    catalog: Catalog, out: str | os.PathLike[str], **running: Any
 ) -> tuple[FeatureSet, ClusterExtraction]:
     """Compute a catalog's vectors on a cluster and write the feature file a single machine would write.
 
-    Finished shards lie beside ``out`` until it is written.
+    ``running`` are the keywords of :func:`extract_shards`. Finished shards lie beside ``out`` until it is written.
     """
     target = Path(out)
     if not target.parent.is_dir():
@@ -109,17 +101,7 @@ def extract_file(
     if target.is_dir():
         raise StorageError(f"cannot write {target}: it is a folder; name a file, such as features.safetensors")
     with work_folder(target.parent / f".{target.name}.{catalog.digest[:16]}.shards") as folder:
-        done = extract_shards(
-            catalog,
-            folder,
-            spec=spec,
-            address=address,
-            workers=workers,
-            batch_size=batch_size,
-            dtype=dtype,
-            skip_bad=skip_bad,
-            progress=progress,
-        )
+        done = extract_shards(catalog, folder, **running)
         features = join_shards(
             lambda: done.folder.shards(done.shards), done.folder.facts, target, runtime=done.runtime
         )
