@@ -272,9 +272,9 @@ def reducing(images: int) -> dict[str, Any]:
             per_core = 2 * runs[images, 1]["ours"] / runs[images, 2]["ours"]
             grown = runs[images, 1]["peak"] / runs[images // 2, 1]["peak"]
             print(
-                f"\n{covariance}: two workers are {ratio:.2f} times as fast as one by the clock, {per_core:.2f} times "
-                f"for the same core time; peak memory with {images:,} vectors is {grown:.2f} times that with "
-                f"{images // 2:,}\n",
+                f"\n{covariance}: two workers are {ratio:.2f} times as fast as one by the clock, "
+                f"{per_core:.2f} times for the same core time; peak memory with {images:,} vectors is "
+                f"{grown:.2f} times that with {images // 2:,}\n",
                 flush=True,
             )
     return speeds

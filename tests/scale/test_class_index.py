@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fiveshot.errors import InputError
-from fiveshot.scale.index import ClassIndex, Nearest, exact_nearest, recall, with_offsets
+from fiveshot.scale.index import ClassIndex, Nearest, exact_nearest, linear_offsets, recall, with_offsets
 
 
 def classes_and_queries(seed: int, n: int, d: int, queries: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -44,6 +44,14 @@ def test_offsets_are_one_more_coordinate(seed: int, n: int, d: int) -> None:
     padded = np.concatenate([queries, np.zeros((4, 1))], axis=1)
     squared = np.square(padded[:, None] - points[None]).sum(axis=2)
     assert np.allclose(-0.5 * squared + offsets.max(), by_the_formula(queries, classes, offsets), atol=1e-4)
+
+
+@given(st.integers(0, 999), st.integers(2, 30), st.integers(1, 6))
+def test_linear_scores_are_the_same_search(seed: int, n: int, d: int) -> None:
+    weights, constants, queries = classes_and_queries(seed, n, d, 4)
+    found = exact_nearest(queries, weights, linear_offsets(weights, constants), top=n)
+    scores = queries.astype(np.float64) @ weights.T + constants
+    assert (np.diff(np.take_along_axis(scores, found.positions, axis=1), axis=1) <= 1e-4).all()
 
 
 @pytest.fixture(scope="module")

@@ -69,6 +69,19 @@ def with_offsets(classes: Floats, offsets: Floats) -> Floats:
     return np.concatenate([classes, extra[:, None]], axis=1).astype(np.float32)
 
 
+def linear_offsets(weights: Floats, constants: Floats) -> Floats:
+    """Return the offsets, (C,), with which distances rank classes as the linear scores z·w_c + k_c do.
+
+    −½‖z − w‖² + k + ½‖w‖² = z·w + k − ½‖z‖²: a head that scores by products is searched in the same way.
+
+    >>> weights, constants = np.float32([[3, 0], [0, 1]]), np.float32([0, 2.5])
+    >>> vectors = np.float32([[1, 1]])
+    >>> exact_nearest(vectors, weights, linear_offsets(weights, constants), top=1).positions.tolist()
+    [[1]]
+    """
+    return (constants + 0.5 * _squares(weights)).astype(np.float32)
+
+
 @dataclass(frozen=True, eq=False)
 class ClassIndex:
     """Finds near classes through FAISS: rotated to their main directions, cut to the first, and in cells.
