@@ -113,6 +113,11 @@ def test_own_photographs_are_a_benchmark_without_writing_code(tmp_path: Path) ->
     assert skipped.returncode == 0, skipped.stderr
 
 
+def hear_interrupts() -> None:
+    """A shell that runs the tests in the background has its children ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_an_interrupt_ends_with_a_sentence(tmp_path: Path) -> None:
     command = [
         sys.executable,
@@ -126,7 +131,9 @@ def test_an_interrupt_ends_with_a_sentence(tmp_path: Path) -> None:
         "--out",
         str(tmp_path),
     ]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, preexec_fn=hear_interrupts
+    )
     deadline = time.monotonic() + 60
     while not list(tmp_path.rglob("metrics.json")) and time.monotonic() < deadline:
         time.sleep(0.05)
