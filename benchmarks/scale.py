@@ -130,7 +130,7 @@ def ray_run(workers: int, images: int, covariance: str, folder: str) -> dict[str
     from fiveshot.scale.cluster import QUIET
     from fiveshot.scale.shard_reduction import StoredShards, shard_rows
 
-    os.environ.update(QUIET)
+    os.environ.update(QUIET, RAY_worker_niceness="0")  # else any other program would come first
     ray.init(
         num_cpus=2,
         object_store_memory=STORE[covariance],

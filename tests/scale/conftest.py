@@ -18,6 +18,8 @@ TINY = "test_vit.r160_in1k"
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules that several test files share
 # Ray starts more processes than a test knows of; they are not to fight over the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Ray's workers are nice to others by default: beside anything else that runs they would take minutes to start.
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
