@@ -18,9 +18,19 @@ VERSION = 1
 def save_adapter(
     path: str | os.PathLike[str], backbone: Backbone, *, meta: Mapping[str, Any] | None = None
 ) -> None:
-    """Write the backbone's adapters, and nothing else of it, atomically.
+    """Write the backbone's adapters, and nothing else of it, to ``path``, atomically.
 
     ``meta`` is kept with them: JSON values about the training, say.
+
+    >>> import tempfile, timm
+    >>> from fiveshot.backbones import Backbone, Preprocessing, attach_adapters, save_adapter
+    >>> from fiveshot.storage import read_tensors
+    >>> vit = attach_adapters(timm.create_model("test_vit", num_classes=0), seed=0)
+    >>> backbone = Backbone(vit, "test_vit", Preprocessing(size=160, resize=160))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_adapter(f"{folder}/birds.safetensors", backbone, meta={"epochs": 15})
+    ...     read_tensors(f"{folder}/birds.safetensors", kind="adapter", version=1).meta["training"]
+    {'epochs': 15}
     """
     attached = adapters(backbone.model)
     if not attached:
@@ -38,9 +48,16 @@ def save_adapter(
 
 
 def load_adapter(path: str | os.PathLike[str], backbone: Backbone) -> dict[str, Any]:
-    """Put the file's adapters into the backbone, frozen, and return the file's metadata.
+    """Put the adapters in the file ``path`` into the backbone, frozen, and return the file's metadata.
 
     The file must have been made with the same weights, whatever the name they go by.
+
+    >>> from fiveshot.backbones import load_adapter, load_backbone
+    >>> from fiveshot.backbones.embedded_adapters import adapter_path
+    >>> backbone = load_backbone()
+    >>> about = load_adapter(adapter_path("cub200-big"), backbone)
+    >>> about["bottleneck"], about["weights_hash"] == backbone.weights_hash
+    (64, True)
     """
     file = read_tensors(path, kind=KIND, version=VERSION)
     try:

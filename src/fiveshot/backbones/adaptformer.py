@@ -22,7 +22,14 @@ from fiveshot.errors import InputError
 
 
 class Adapter(nn.Module):
-    """Width to bottleneck and back, times a fixed scale; untrained, its output is exactly zero."""
+    """Width to bottleneck and back, times a fixed scale; untrained, its output is exactly zero.
+
+    >>> import torch
+    >>> drawn = torch.Generator().manual_seed(0)
+    >>> adapter = Adapter(width=64, bottleneck=8, scale=0.1, dropout=0.1, generator=drawn)
+    >>> adapter(torch.ones(2, 101, 64)).abs().max().item()
+    0.0
+    """
 
     def __init__(
         self, width: int, *, bottleneck: int, scale: float, dropout: float, generator: torch.Generator
@@ -48,6 +55,13 @@ class AdaptedBlock(nn.Module):
     """A timm ViT block with an adapter parallel to its MLP.
 
     It takes over the block's own parts under their own names, so the backbone's state dict keeps its keys.
+    ``attach_adapters`` makes one of every block.
+
+    >>> import timm
+    >>> vit = attach_adapters(timm.create_model("test_vit"), bottleneck=8, seed=0)
+    >>> block = vit.blocks[0]
+    >>> isinstance(block, AdaptedBlock), block.adapter.down
+    (True, Linear(in_features=64, out_features=8, bias=True))
     """
 
     def __init__(self, block: Any, adapter: Adapter) -> None:
@@ -76,6 +90,7 @@ def attach_adapters(
 ) -> Any:
     """Put an adapter into every block of a timm ViT, in place, and freeze everything else.
 
+    ``bottleneck``, ``scale`` and ``dropout`` are those of every ``Adapter``; ``seed`` draws their weights.
     Only the adapters require gradients, and from now on ``vit.train()`` leaves batch norms (a hybrid's
     convolutional stem has them) in eval mode, so the frozen part stays what it was. Returns ``vit``.
 
@@ -99,12 +114,24 @@ def attach_adapters(
 
 
 def adapter_state(vit: nn.Module) -> dict[str, Tensor]:
-    """Return the adapters' tensors under their names in the whole network; empty without adapters."""
+    """Return the adapters' tensors under their names in the whole network; empty without adapters.
+
+    >>> import timm
+    >>> vit = attach_adapters(timm.create_model("test_vit"), bottleneck=8, seed=0)
+    >>> list(adapter_state(vit))[:2]
+    ['blocks.0.adapter.down.weight', 'blocks.0.adapter.down.bias']
+    """
     return {name: tensor for name, tensor in vit.state_dict().items() if ".adapter." in name}
 
 
 def adapters(vit: nn.Module) -> list[Adapter]:
-    """Return the adapters in the order of their blocks."""
+    """Return the adapters in the order of their blocks.
+
+    >>> import timm
+    >>> vit = attach_adapters(timm.create_model("test_vit"), scale=0.1, seed=0)
+    >>> [adapter.scale for adapter in adapters(vit)]
+    [0.1, 0.1, 0.1, 0.1, 0.1, 0.1]
+    """
     return [module for module in vit.modules() if isinstance(module, Adapter)]
 
 

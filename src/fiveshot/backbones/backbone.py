@@ -20,7 +20,14 @@ from fiveshot.errors import InputError
 
 
 class Extractor(Protocol):
-    """What turns images into features: a backbone, or the same backbone on another runtime."""
+    """What turns images into features: a backbone, or the same backbone on another runtime.
+
+    >>> from fiveshot.backbones import Extractor, load_backbone
+    >>> def described(extractor: Extractor) -> str:
+    ...     return f"{extractor.name}: {extractor.preprocessing.size} px to {extractor.width} values"
+    >>> described(load_backbone())
+    'vit_hybrid_small_patch16_224.fiveshot: 224 px to 384 values'
+    """
 
     @property
     def name(self) -> str:
@@ -48,7 +55,17 @@ class Extractor(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Backbone:
-    """A network whose weights do not change, except for adapters while they are trained."""
+    """A network whose weights do not change, except for adapters while they are trained.
+
+    ``load_backbone`` makes one by name; a timm network of your own needs its preprocessing:
+
+    >>> import timm, torch
+    >>> from fiveshot.backbones import Backbone, Preprocessing
+    >>> vit = timm.create_model("test_vit", num_classes=0).eval().requires_grad_(False)
+    >>> backbone = Backbone(vit, "mine", Preprocessing(size=160, resize=182))
+    >>> backbone.features(torch.zeros(2, 3, 160, 160)).shape
+    torch.Size([2, 64])
+    """
 
     model: nn.Module = field(repr=False)
     name: str
@@ -116,7 +133,7 @@ class Backbone:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of :meth:`identity`: the key for features kept on disk."""
+        """SHA-256 of ``identity()``: the key for features kept on disk."""
         return hashlib.sha256(json.dumps(self.identity(), sort_keys=True).encode()).hexdigest()
 
     def features(self, images: Tensor, *, precision: str = "float32") -> Tensor:

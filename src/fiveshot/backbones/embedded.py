@@ -12,6 +12,12 @@ from fiveshot.backbones.extra import import_extra
 from fiveshot.errors import InputError
 
 EMBEDDED = "vit_hybrid_small_patch16_224.fiveshot"
+"""Name of the backbone that comes with the package, weights included.
+
+>>> from fiveshot.backbones import EMBEDDED, load_backbone
+>>> load_backbone(EMBEDDED).width
+384
+"""
 EMBEDDED_FILE = Path(__file__).parent / "weights" / "vit_hybrid_small_patch16_224.safetensors"
 
 # The fields timm's own models carry, so that resolve_model_data_config and friends work here too.
@@ -33,7 +39,16 @@ _CONFIG = {
 
 
 def build_embedded(*, num_classes: int = 1000) -> Any:
-    """Return the architecture with fresh weights: a ViT over the stride-16 map of EfficientNet-lite2."""
+    """Return the embedded architecture with fresh weights: a ViT over the stride-16 map of EfficientNet-lite2.
+
+    ``num_classes`` is that of its classifier; 0 leaves it out.
+
+    >>> import torch
+    >>> with torch.device("meta"):  # the shapes alone, without memory
+    ...     vit = build_embedded(num_classes=10)
+    >>> len(vit.blocks), vit.head
+    (8, Linear(in_features=384, out_features=10, bias=True))
+    """
     timm = import_extra("timm")
     vision_transformer = import_extra("timm.models.vision_transformer")
     stem = timm.create_model("tf_efficientnet_lite2", features_only=True, out_indices=(3,))

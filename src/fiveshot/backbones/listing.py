@@ -33,7 +33,13 @@ CURATED = {
 
 @dataclass(frozen=True)
 class BackboneInfo:
-    """A backbone's name and costs."""
+    """A backbone's name and costs.
+
+    >>> from fiveshot.backbones import describe_backbone
+    >>> info = describe_backbone("test_vit.r160_in1k")
+    >>> info.name, info.input_size, info.width
+    ('test_vit.r160_in1k', 160, 64)
+    """
 
     name: str
     parameters: int  # without classifier
@@ -66,7 +72,13 @@ def describe_backbone(name: str) -> BackboneInfo:
 
 
 def list_backbones(names: Iterable[str] = tuple(CURATED)) -> list[BackboneInfo]:
-    """Return what is known of each of the names: by default a short list of well-suited ones."""
+    """Return what is known of each of the ``names``: by default a short list of well-suited ones.
+
+    >>> for info in list_backbones(["test_vit.r160_in1k", "vit_hybrid_small_patch16_224.fiveshot"]):
+    ...     print(info.width, info.name)
+    64 test_vit.r160_in1k
+    384 vit_hybrid_small_patch16_224.fiveshot
+    """
     return [describe_backbone(name) for name in names]
 
 

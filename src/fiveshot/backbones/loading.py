@@ -21,6 +21,12 @@ from fiveshot.backbones.readout import CLS, Readout
 from fiveshot.errors import InputError
 
 DEFAULT = EMBEDDED
+"""Name of the backbone that is used where none is given: the embedded one, which needs no download.
+
+>>> from fiveshot.backbones import DEFAULT, EMBEDDED
+>>> DEFAULT == EMBEDDED
+True
+"""
 
 FilePath = str | os.PathLike[str]
 
@@ -36,8 +42,9 @@ def load_backbone(
 ) -> Backbone:
     """Return a frozen backbone without classifier, in float32 and eval mode.
 
-    ``weights`` is a local file for the named architecture, for machines without a hub. ``preprocessing`` is
-    the weights' own (None or ``weights``), the paper's (``paper``, ``paper:cifar100``, ...), or a value.
+    ``weights`` is a local file for the named architecture, for machines without a hub. ``adapter`` is an
+    adapter file, or the name of one that comes with the package. ``preprocessing`` is the weights' own (None
+    or ``weights``), the paper's (``paper``, ``paper:cifar100``, ...), or a value.
 
     >>> backbone = load_backbone()
     >>> backbone.name, backbone.width, backbone.preprocessing.resize

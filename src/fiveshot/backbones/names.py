@@ -9,7 +9,13 @@ from fiveshot.backbones.embedded import EMBEDDED
 from fiveshot.backbones.extra import import_extra
 from fiveshot.errors import InputError
 
-PAPER_BACKBONE = "vit_base_patch16_224.augreg_in21k_ft_in1k"  # the default where the hub can be reached
+PAPER_BACKBONE = "vit_base_patch16_224.augreg_in21k_ft_in1k"
+"""Exact name of the backbone of the paper's experiments; its weights are fetched from the hub.
+
+>>> from fiveshot.backbones import PAPER_BACKBONE, describe_backbone
+>>> describe_backbone(PAPER_BACKBONE).width
+768
+"""
 
 _log = logging.getLogger(__name__)
 

@@ -25,7 +25,16 @@ _PROTOBUF_LIMIT = 2 * 1024**3  # bytes: the most one ONNX file can hold
 
 
 class OnnxBackbone:
-    """A backbone's forward pass in ONNX Runtime; later changes of its adapters are not seen here."""
+    """A backbone's forward pass in ONNX Runtime; later changes of its adapters are not seen here.
+
+    >>> import timm, torch
+    >>> from fiveshot.backbones import Backbone, OnnxBackbone, Preprocessing
+    >>> vit = timm.create_model("test_vit", num_classes=0).eval().requires_grad_(False)
+    >>> backbone = Backbone(vit, "test_vit", Preprocessing(size=160, resize=160))
+    >>> images = torch.rand(2, 3, 160, 160, generator=torch.Generator().manual_seed(0))
+    >>> torch.allclose(OnnxBackbone(backbone).features(images), backbone.features(images), atol=1e-4)
+    True
+    """
 
     def __init__(
         self,
@@ -81,7 +90,14 @@ class OnnxBackbone:
 def fastest_cpu(backbone: Backbone, *, cache: str | os.PathLike[str] | None = None) -> Extractor:
     """Return what computes this backbone's features fastest here; its ``runtime`` says what that is.
 
-    On a CPU, ONNX Runtime where it is installed; otherwise the backbone itself.
+    On a CPU, ONNX Runtime where it is installed and the weights fit into one ONNX file (2 GiB); otherwise
+    the backbone itself. ``cache`` is a folder where the export is kept for the next time.
+
+    >>> import timm
+    >>> from fiveshot.backbones import Backbone, Preprocessing, fastest_cpu
+    >>> vit = timm.create_model("test_vit", num_classes=0).eval().requires_grad_(False)
+    >>> fastest_cpu(Backbone(vit, "test_vit", Preprocessing(size=160, resize=160))).runtime
+    'ONNX Runtime ... on cpu'
     """
     size = sum(parameter.numel() * parameter.element_size() for parameter in backbone.model.parameters())
     fits = size < _PROTOBUF_LIMIT

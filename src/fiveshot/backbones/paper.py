@@ -36,6 +36,12 @@ PAPER_PREPROCESSING = {
         name="paper:cifar100",
     ),
 }
+"""The paper's preprocessing of each of its data sets, by the name that ``load_backbone`` takes.
+
+>>> from fiveshot.backbones import PAPER_PREPROCESSING
+>>> PAPER_PREPROCESSING["paper:cub200"].resize
+256
+"""
 
 
 def paper_preprocessing(name: str) -> Preprocessing:

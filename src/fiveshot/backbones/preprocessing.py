@@ -54,7 +54,7 @@ class Preprocessing:
         return composed
 
     def pixel_transform(self) -> Callable[[Any], Tensor]:
-        """Return :meth:`transform` short of its last step, which is cheaper on a whole batch.
+        """Return ``transform()`` short of its last step, which is cheaper on a whole batch.
 
         >>> import PIL.Image
         >>> pixels = Preprocessing(size=224, resize=256).pixel_transform()(PIL.Image.new("RGB", (500, 375)))
@@ -97,7 +97,7 @@ class Preprocessing:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Preprocessing:
-        """Read what :meth:`to_json` wrote; unknown keys fail."""
+        """Read what ``to_json()`` wrote; unknown keys fail."""
         known = {field.name for field in fields(cls)}
         for key in values:
             if key not in known:

@@ -17,7 +17,13 @@ def bare_rate(
 ) -> float:
     """Return images per second of forward passes over a batch that is ready.
 
-    As many run at a time as in an extraction, for so many ``seconds``, after one each to warm up.
+    As many run at a time as in an extraction with as many ``workers``, for so many ``seconds``, after one each
+    to warm up.
+
+    >>> from fiveshot.features import bare_rate, load_runner
+    >>> runner = load_runner(device="cpu", runtime="torch")
+    >>> bare_rate(runner, batch_size=1, workers=1, seconds=0.1) > 0
+    True
     """
     size = extractor.preprocessing.size
     count = default_batch_size(extractor) if batch_size is None else batch_size

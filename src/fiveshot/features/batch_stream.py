@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import time
 import warnings
@@ -22,7 +21,7 @@ from fiveshot.data import ImageSource
 from fiveshot.errors import InputError
 from fiveshot.features.checks import Vectors
 from fiveshot.features.image_batches import NO_PIXELS, ImageBatch, read_batch
-from fiveshot.features.reader_process import prepare_reader, read_in_process
+from fiveshot.features.reader_process import prepare_reader, read_in_process, reader_context
 from fiveshot.features.runner import one_thread
 
 Range = tuple[int, int]  # positions, from and up to
@@ -120,10 +119,9 @@ class BatchStream:
                 yield from self._in_order(threads, self._batch, ranges)
 
     def _with_processes(self, ranges: Iterable[Range]) -> Generator[BatchVectors]:
-        # Spawned, not forked: this process has threads, and perhaps a CUDA context, that a fork would break.
         pool = ProcessPoolExecutor(
             self._workers,
-            multiprocessing.get_context("spawn"),
+            reader_context(),
             initializer=prepare_reader,
             initargs=(self._images, self._extractor.preprocessing),
         )

@@ -18,7 +18,14 @@ CACHED_FILE = re.compile(r"[0-9a-f]{64}\.safetensors")
 
 
 def default_cache_folder() -> Path:
-    """Return where features are cached: ``$FIVESHOT_CACHE/features``, else in the user's XDG cache folder."""
+    """Return where features are cached: ``$FIVESHOT_CACHE/features``, else in the user's XDG cache folder.
+
+    >>> import os
+    >>> from unittest.mock import patch
+    >>> with patch.dict(os.environ, FIVESHOT_CACHE="/data/cache"):
+    ...     default_cache_folder().as_posix()
+    '/data/cache/features'
+    """
     if chosen := os.environ.get(CACHE_VARIABLE):
         return Path(chosen).expanduser() / "features"
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
@@ -30,8 +37,7 @@ def default_cache_folder() -> Path:
 class CacheKey:
     """What decides the values of extracted features: the images and how they are turned into vectors.
 
-    ``images`` is the :func:`~fiveshot.features.fingerprint.dataset_fingerprint`; of the provenance
-    everything but the note counts.
+    ``images`` is their ``dataset_fingerprint``; of the ``provenance`` everything but the note counts.
 
     >>> key = CacheKey("51ab", Provenance("birds", "vit", "ab12"))
     >>> key.digest == CacheKey("51ab", Provenance("birds", "vit", "ab12", note="monday")).digest
@@ -52,10 +58,23 @@ class CacheKey:
 
 
 class FeatureCache:
-    """Feature files in a folder, found again by :class:`CacheKey`, so that nothing is extracted twice."""
+    """Feature files in a folder, found again by ``CacheKey``, so that nothing is extracted twice.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from fiveshot.features import CacheKey, FeatureCache, FeatureSet, Provenance
+    >>> key = CacheKey("51ab", Provenance("birds", "vit", "ab12"))
+    >>> x, y = np.eye(2, dtype=np.float16), np.array([0, 1])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     cache = FeatureCache(folder)
+    ...     before = cache.get(key)
+    ...     _ = cache.put(key, FeatureSet(x, y, x, y, ("wren", "rook"), key.provenance))
+    ...     before, cache.get(key)
+    (None, FeatureSet('birds': 2 training and 2 test vectors of 2 float16, 2 classes))
+    """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
-        """Use ``folder``, or :func:`default_cache_folder`; it is made when something is put into it."""
+        """Use ``folder``, or ``default_cache_folder()``; it is made when something is put into it."""
         self.folder = default_cache_folder() if folder is None else Path(folder)
 
     def path(self, key: CacheKey) -> Path:

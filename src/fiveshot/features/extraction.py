@@ -43,7 +43,21 @@ def extract(
     dtype: str = "float16",
     progress: Progress | None = None,
 ) -> FeatureSet:
-    """Return the features of all images of a dataset, in its order; see :func:`run_extraction`."""
+    """Return the features of all images of a dataset, in its order; ``run_extraction`` says what each option does.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from PIL import Image
+    >>> from fiveshot.backbones import load_backbone
+    >>> from fiveshot.data import open_images
+    >>> from fiveshot.features import extract
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for file in (Path(folder, "colours", c, f"{n}.png") for c in ("red", "blue") for n in range(2)):
+    ...         file.parent.mkdir(parents=True, exist_ok=True)
+    ...         Image.new("RGB", (64, 64), file.parent.name).save(file)
+    ...     extract(open_images(Path(folder, "colours"), seed=0), load_backbone())
+    FeatureSet('colours': 2 training and 2 test vectors of 384 float16, 2 classes)
+    """
     return run_extraction(
         dataset,
         extractor,
@@ -77,7 +91,23 @@ def run_extraction(
     are mapped from ``out`` or from the cache, and read into memory only where neither is given.
 
     Images that cannot be decoded raise one error that lists them all, or are left out with ``skip_bad``. The
-    number of ``workers`` (threads; one for each core unless given) changes no vector.
+    number of ``workers`` (one for each core unless given) changes no vector. ``dtype`` is that of the stored
+    vectors, float16 or float32. ``progress`` gets the images done and in all.
+
+    >>> import tempfile, timm
+    >>> import numpy as np
+    >>> from fiveshot.backbones import Backbone, Preprocessing
+    >>> from fiveshot.data import ArraySource, ImageDataset, ImageSplit
+    >>> from fiveshot.features import FeatureCache, run_extraction
+    >>> night, day = (ArraySource(np.full((160, 160, 3), grey, np.uint8), f"{grey}") for grey in (9, 250))
+    >>> split = ImageSplit((night, day), np.array([0, 1]))
+    >>> skies = ImageDataset("skies", ("night", "day"), split, split)
+    >>> vit = timm.create_model("test_vit", num_classes=0).eval().requires_grad_(False)
+    >>> backbone = Backbone(vit, "test_vit", Preprocessing(size=160, resize=160))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     first, again = (run_extraction(skies, backbone, cache=FeatureCache(folder)) for _ in range(2))
+    >>> first.computed, again.computed
+    (4, 0)
     """
     job = ExtractionJob(dataset, extractor, dtype)
     pace = Pace(

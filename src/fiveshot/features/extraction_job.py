@@ -71,7 +71,7 @@ class ExtractionJob:
         return CacheKey(f"{listing} {self.dtype} {self.extractor.fingerprint}", self.provenance)
 
     def content_key(self, content: str) -> CacheKey:
-        """Return the whole key, from the :func:`digest` of the marks of the images' contents."""
+        """Return the whole key, from the ``digest`` of the marks of the images' contents."""
         return CacheKey(f"{self.listing_key.images} {content}", self.provenance)
 
 

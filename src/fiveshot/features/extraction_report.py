@@ -13,9 +13,18 @@ from fiveshot.features.feature_set import FeatureSet
 
 @dataclass(frozen=True, eq=False)
 class Extraction:
-    """Features and how they came about; ``seconds`` and ``stages`` are about the images computed this time."""
+    """Features and how they came about; ``seconds`` and ``stages`` are about the images computed this time.
 
-    features: FeatureSet  # mapped from the file
+    >>> import numpy as np
+    >>> from fiveshot.features import Extraction, FeatureSet, Provenance
+    >>> x, y = np.eye(2, dtype=np.float16), np.array([0, 1])
+    >>> features = FeatureSet(x, y, x, y, ("wren", "rook"), Provenance.unknown("birds"))
+    >>> done = Extraction(features, None, images=4, computed=4, bad=(), runtime="PyTorch on cpu", seconds=0.5)
+    >>> done.rate
+    8.0
+    """
+
+    features: FeatureSet  # mapped from the file, or in memory where there is none
     path: Path | None  # where they are kept
     images: int  # bad ones included
     computed: int  # in this run; the others were finished before

@@ -28,7 +28,7 @@ class FeatureSet:
 
     Labels are indices into ``class_names``. The arrays are kept as they are given (half precision stays half
     precision) and are not to be written to. ``vectors_checked=True`` skips the pass over all vectors that
-    looks for NaN and infinity; :meth:`load` uses it, because :meth:`save` writes only what was checked.
+    looks for NaN and infinity; ``load`` uses it, because ``save`` writes only what was checked.
 
     >>> import numpy as np
     >>> x, y = np.eye(4, dtype=np.float16), np.array([0, 0, 1, 1])
@@ -121,7 +121,7 @@ class FeatureSet:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> FeatureSet:
-        """Map a file written by :meth:`save` into memory; vectors are read from it when they are used."""
+        """Map a file written by ``save`` into memory; vectors are read from it when they are used."""
         with feature_file.damaged(path):
             arrays, names, meta = feature_file.read(path)
             return cls(

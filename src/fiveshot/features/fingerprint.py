@@ -16,7 +16,15 @@ FilePolicy: TypeAlias = Literal["content", "stat"]
 
 @dataclass(frozen=True, order=True)
 class ImageIdentity:
-    """One image of a dataset: its name, where it belongs, and a mark that changes when it changes."""
+    """One image of a dataset: its name, where it belongs, and a mark that changes when it changes.
+
+    >>> from dataclasses import replace
+    >>> from fiveshot.features import ImageIdentity, bytes_mark, dataset_fingerprint
+    >>> photo = ImageIdentity("wren/1.jpg", split="train", label="wren", mark=bytes_mark(b"the photo"))
+    >>> retouched = replace(photo, mark=bytes_mark(b"the photo, brighter"))
+    >>> dataset_fingerprint([photo]) == dataset_fingerprint([retouched])
+    False
+    """
 
     name: str
     split: str
@@ -34,10 +42,18 @@ def bytes_mark(data: bytes) -> str:
 
 
 def file_mark(path: str | os.PathLike[str], policy: FilePolicy = "content") -> str:
-    """Return the mark of a file: its SHA-256, or with ``stat`` its size and time of last change.
+    """Return the mark of a file: its SHA-256, or with the ``policy`` ``stat`` its size and time of last change.
 
     ``stat`` reads nothing, but cannot see a change that leaves both as they were, and takes a fresh copy
     of a dataset for another one.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from fiveshot.features import bytes_mark, file_mark
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "1.jpg").write_bytes(b"the photo")
+    ...     file_mark(f"{folder}/1.jpg") == bytes_mark(b"the photo"), file_mark(f"{folder}/1.jpg", "stat")
+    (True, 'stat:9:...')
     """
     path = Path(path)
     try:

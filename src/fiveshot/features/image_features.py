@@ -28,7 +28,18 @@ def open_labelled_images(
 ) -> ImageDataset:
     """Open a folder or an archive of class folders, or the ``dataset`` of that name in ``root``.
 
-    ``seed`` draws the test images where there is no test split.
+    ``seed`` draws the test images, a fraction ``holdout`` of every class, where there is no test split.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from fiveshot.features import open_labelled_images
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for photo in (Path(folder, name, f"{number}.jpg") for name in ("cat", "dog") for number in range(5)):
+    ...         photo.parent.mkdir(exist_ok=True)
+    ...         photo.touch()
+    ...     dataset = open_labelled_images(folder, seed=0, holdout=0.4)
+    >>> dataset.class_names, len(dataset.train), len(dataset.test)
+    (('cat', 'dog'), 6, 4)
     """
     if images is not None and dataset is None and root is None:
         return open_images(Path(images), seed=seed, holdout=holdout)
@@ -51,7 +62,7 @@ def load_runner(
 ) -> Runner:
     """Load a backbone and choose what runs it; ``auto`` is the fastest device and runtime here.
 
-    >>> load_runner(device="cpu", runtime="torch").runtime  # doctest: +ELLIPSIS
+    >>> load_runner(device="cpu", runtime="torch").runtime
     'PyTorch ... on cpu, float32'
     """
     if device == "auto":
@@ -90,8 +101,20 @@ def extracted_features(
 ) -> Path:
     """Return the cached feature file of a folder, an archive or a dataset; it is made where it is missing.
 
-    The arguments are those of :func:`open_labelled_images`, :func:`load_runner` and
-    :func:`~fiveshot.features.extraction.run_extraction`; ``cache`` is the default one unless given.
+    The arguments are those of ``open_labelled_images``, ``load_runner`` and ``run_extraction``; ``cache`` is the
+    default one unless given.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from PIL import Image
+    >>> from fiveshot.features import FeatureCache, extracted_features, load_features
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for file in (Path(folder, "colours", c, f"{n}.png") for c in ("red", "blue") for n in range(2)):
+    ...         file.parent.mkdir(parents=True, exist_ok=True)
+    ...         Image.new("RGB", (64, 64), file.parent.name).save(file)
+    ...     cache = FeatureCache(folder)
+    ...     load_features(extracted_features(Path(folder, "colours"), seed=0, runtime="torch", cache=cache))
+    FeatureSet('colours': 2 training and 2 test vectors of 384 float16, 2 classes)
     """
     dataset = images
     if not isinstance(dataset, ImageDataset):

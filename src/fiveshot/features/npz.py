@@ -32,7 +32,17 @@ def load_npz(path: str | os.PathLike[str], provenance: Provenance | None = None)
     - with ``class_names``, texts must be among them; integers are indices into them, or, when they are out
       of that range, as many distinct ones as there are names, in ascending order (labels from 1 to n).
 
-    Nothing is unpickled. Other fields of the file are ignored.
+    Nothing is unpickled. Other fields of the file are ignored. ``provenance`` is unknown unless given.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from fiveshot.features import load_npz
+    >>> x, y = np.eye(2), np.array(["wren", "rook"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/birds.npz", train_x=x, train_y=y, test_x=x, test_y=y)
+    ...     birds = load_npz(f"{folder}/birds.npz")
+    >>> birds.class_names, birds.train_y.tolist(), birds.provenance.note
+    (('rook', 'wren'), [1, 0], 'read from birds.npz')
     """
     path = Path(path)
     fields = _read_fields(path)
@@ -64,10 +74,20 @@ def convert_npz(
     train_names: Sequence[str] | None = None,
     test_names: Sequence[str] | None = None,
 ) -> FeatureSet:
-    """Write an ``.npz`` as a feature file that says where it comes from, and return it as loaded from there.
+    """Write the ``.npz`` file ``npz`` as the feature file ``out``, and return it as loaded from there.
 
-    Image names given here take the place of those in the ``.npz``, if any. The same input gives the same
-    bytes.
+    ``provenance`` says where it comes from. Image names given here take the place of those in the ``.npz``, if
+    any. The same input gives the same bytes.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from fiveshot.features import Provenance, convert_npz
+    >>> x, y = np.eye(2), np.array(["wren", "rook"])
+    >>> origin = Provenance("birds", "vit", weights_hash="ab12")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(f"{folder}/birds.npz", train_x=x, train_y=y, test_x=x, test_y=y)
+    ...     convert_npz(f"{folder}/birds.npz", f"{folder}/birds.safetensors", origin)
+    FeatureSet('birds': 2 training and 2 test vectors of 2 float64, 2 classes)
     """
     source = load_npz(npz, provenance)
     named = FeatureSet(

@@ -58,7 +58,7 @@ class Provenance:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Provenance:
-        """Rebuild a provenance from :meth:`as_dict`; missing and unknown entries are errors."""
+        """Rebuild a provenance from ``as_dict()``; missing and unknown entries are errors."""
         expected = {entry.name for entry in fields(cls)}
         if set(values) != expected:
             missing, extra = sorted(expected - set(values)), sorted(set(values) - expected)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from multiprocessing.context import BaseContext
 
 import numpy as np
 import torch
@@ -14,7 +16,21 @@ from fiveshot.backbones import Preprocessing
 from fiveshot.data import ImageSource
 from fiveshot.features.image_batches import NO_PIXELS, ImageBatch, PixelTransform, read_batch
 
+# Imported once by the process that the others are forked from: torch takes seconds in each otherwise.
+PRELOADED = [__name__, "PIL.JpegImagePlugin", "PIL.PngImagePlugin", "torchvision.transforms.v2.functional"]
 _given: tuple[Sequence[ImageSource], PixelTransform] | None = None
+
+
+def reader_context() -> BaseContext:
+    """Return how readers are started: never forked from this process, whose threads a fork would break.
+
+    Where there is a fork server, they are forked from that: it has imported everything and runs no thread.
+    """
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    return context
 
 
 def prepare_reader(images: Sequence[ImageSource], preprocessing: Preprocessing) -> None:

@@ -23,6 +23,14 @@ class Runner:
     """An extractor that knows its backbone, so that features carry their whole provenance.
 
     Another runtime is made ready when it is first used: features found in a cache need none.
+
+    >>> import timm, torch
+    >>> from fiveshot.backbones import Backbone, Preprocessing
+    >>> from fiveshot.features import Runner
+    >>> vit = timm.create_model("test_vit", num_classes=0).eval().requires_grad_(False)
+    >>> runner = Runner(Backbone(vit, "test_vit", Preprocessing(size=160, resize=160)), chosen="torch")
+    >>> runner.features(torch.zeros(2, 3, 160, 160)).shape, runner.runtime
+    (torch.Size([2, 64]), 'PyTorch ... on cpu, float32')
     """
 
     backbone: Backbone
@@ -102,10 +110,18 @@ class Runner:
 
 
 def choose_runner(backbone: Backbone, *, runtime: str = "auto", precision: str | None = None) -> Runner:
-    """Return what computes this backbone's features fastest here, or the runtime asked for.
+    """Return what computes this backbone's features fastest here, or the ``runtime`` asked for.
 
     On CUDA that is PyTorch, in bf16 unless another ``precision`` is given; on a CPU ONNX Runtime where it is
     installed, in float32.
+
+    >>> import timm
+    >>> from fiveshot.backbones import Backbone, Preprocessing
+    >>> from fiveshot.features import choose_runner
+    >>> vit = timm.create_model("test_vit", num_classes=0).eval().requires_grad_(False)
+    >>> backbone = Backbone(vit, "test_vit", Preprocessing(size=160, resize=160))
+    >>> choose_runner(backbone).runtime, choose_runner(backbone, runtime="torch").runtime
+    ('ONNX Runtime ... on cpu, float32', 'PyTorch ... on cpu, float32')
     """
     if runtime not in RUNTIMES:
         raise unknown_name("runtime", runtime, RUNTIMES)

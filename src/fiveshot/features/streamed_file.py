@@ -49,7 +49,7 @@ def write_feature_file(
     class_names: tuple[str, ...],
     provenance: Provenance,
 ) -> None:
-    """Write what :meth:`FeatureSet.save` would write; the caller has checked the vectors."""
+    """Write what ``FeatureSet.save`` would write; the caller has checked the vectors."""
     encoded = {name: Streamed.whole(feature_file._encoded(texts)) for name, texts in names.items()}
     meta = {"class_names": list(class_names), "provenance": provenance.as_dict()}
     _write({**arrays, **encoded}, path, meta)

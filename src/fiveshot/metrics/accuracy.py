@@ -16,7 +16,13 @@ from fiveshot.errors import InputError
 
 
 class OldNewAccuracy(NamedTuple):
-    """A_old and A_new; None where there is no test sample to measure it on."""
+    """A_old and A_new; None where there is no test sample to measure it on.
+
+    >>> from fiveshot.metrics import old_new_accuracy
+    >>> measured = old_new_accuracy([0, 0, 1, 2], [0, 0, 1, 0], new_classes=[1, 2])
+    >>> measured.old, measured.new
+    (1.0, 0.5)
+    """
 
     old: float | None
     new: float | None
@@ -27,6 +33,11 @@ class BaseNewConfusion:
     """How many samples of base and of new classes were predicted rightly, or as which kind of class.
 
     ``base_to_base`` and ``new_to_new`` count errors within a group; right predictions are counted apart.
+
+    >>> from fiveshot.metrics import base_new_confusion
+    >>> counts = base_new_confusion([0, 0, 1, 2], [0, 1, 0, 0], base_classes=[0], new_classes=[1, 2])
+    >>> counts.base_to_new, counts.new_to_base
+    (1, 2)
     """
 
     base_right: int
@@ -44,6 +55,7 @@ class BaseNewConfusion:
 def accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     """Return the fraction of samples whose predicted label is the true one.
 
+    >>> from fiveshot.metrics import accuracy
     >>> accuracy([0, 1, 2, 2], [0, 1, 1, 2])
     0.75
     """
@@ -57,6 +69,7 @@ def old_new_accuracy(y_true: ArrayLike, y_pred: ArrayLike, new_classes: Iterable
     A_new is the accuracy on the test samples of ``new_classes``, those of the current session; A_old that on
     all others, i.e. on the classes of all earlier sessions, the base session included.
 
+    >>> from fiveshot.metrics import old_new_accuracy
     >>> old_new_accuracy([0, 0, 1, 2], [0, 1, 1, 0], new_classes=[2])
     OldNewAccuracy(old=0.6666666666666666, new=0.0)
     """
@@ -70,6 +83,7 @@ def old_new_accuracy(y_true: ArrayLike, y_pred: ArrayLike, new_classes: Iterable
 def harmonic_mean(a_old: float, a_new: float) -> float:
     """Return A_HM = 2 A_old A_new / (A_old + A_new), and 0 when both are 0.
 
+    >>> from fiveshot.metrics import harmonic_mean
     >>> harmonic_mean(0.75, 0.25)
     0.375
     """
@@ -85,6 +99,7 @@ def per_class_accuracy(
 
     NaN for a class without samples.
 
+    >>> from fiveshot.metrics import per_class_accuracy
     >>> per_class_accuracy([0, 0, 1], [0, 1, 1], classes=[0, 1, 2])
     array([0.5, 1. , nan])
     """
@@ -99,6 +114,7 @@ def base_new_confusion(
 ) -> BaseNewConfusion:
     """Count errors between the base classes and all classes added later, and within each group.
 
+    >>> from fiveshot.metrics import base_new_confusion
     >>> base_new_confusion([0, 1, 2, 3], [0, 2, 3, 0], base_classes=[0, 1], new_classes=[2, 3]).as_dict()
     {'base_right': 1, 'base_to_base': 0, 'base_to_new': 1, 'new_right': 0, 'new_to_new': 1, 'new_to_base': 1}
     """

@@ -17,6 +17,7 @@ def expected_calibration_error(probabilities: ArrayLike, y_true: ArrayLike, bins
     equals). The bins divide (0, 1] into equally wide intervals, open on the left and closed on the right.
     ``y_true`` holds column indices.
 
+    >>> from fiveshot.metrics import expected_calibration_error
     >>> expected_calibration_error([[0.75, 0.25], [0.75, 0.25]], [0, 1], bins=10)
     0.25
     """

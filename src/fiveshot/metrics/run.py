@@ -32,6 +32,12 @@ class SessionMetrics:
     """What is measured after one session.
 
     ``a_old`` and ``a_hm`` are None for session 0: nothing is old then (the published code writes 0 there).
+
+    >>> import numpy as np
+    >>> from fiveshot.metrics import SessionPredictions, run_metrics
+    >>> base = SessionPredictions((0, 1), np.array([0, 1]), np.array([0, 0]))
+    >>> run_metrics([base]).sessions[0]
+    SessionMetrics(number=0, accuracy=0.5, a_old=None, a_new=0.5, a_hm=None)
     """
 
     number: int
@@ -47,6 +53,16 @@ class RunMetrics:
 
     ``matrix[i][j]`` is the accuracy after session i on the classes of session j, for j <= i. Confusion and
     accuracy per class are those after the last session; a class without test samples has None.
+
+    >>> import numpy as np
+    >>> from fiveshot.metrics import SessionPredictions, run_metrics
+    >>> base = SessionPredictions((0, 1), np.array([0, 1]), np.array([0, 1]))
+    >>> later = SessionPredictions((2,), np.array([0, 1, 2, 2]), np.array([0, 2, 2, 2]))
+    >>> measured = run_metrics([base, later])
+    >>> measured.matrix, measured.forgetting.mean
+    (((1.0,), (0.5, 1.0)), 0.5)
+    >>> measured.as_dict()["per_class"]
+    [[0, 1.0], [1, 0.0], [2, 1.0]]
     """
 
     sessions: tuple[SessionMetrics, ...]
@@ -70,6 +86,8 @@ class RunMetrics:
 def run_metrics(predictions: Sequence[SessionPredictions]) -> RunMetrics:
     """Compute all measures of a run from its predictions after session 0, 1, ...
 
+    >>> import numpy as np
+    >>> from fiveshot.metrics import SessionPredictions, run_metrics
     >>> first = SessionPredictions((0, 1), np.array([0, 1]), np.array([0, 1]))
     >>> second = SessionPredictions((2,), np.array([0, 1, 2, 2]), np.array([0, 2, 2, 2]))
     >>> found = run_metrics([first, second])

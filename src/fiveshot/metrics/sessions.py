@@ -18,6 +18,12 @@ class SessionPredictions:
     """Predictions after a session, on the test samples of all classes seen so far.
 
     ``classes`` are those this session introduced.
+
+    >>> import numpy as np
+    >>> from fiveshot.metrics import SessionPredictions, accuracy
+    >>> after = SessionPredictions(("owl", "wren"), np.array(["owl", "wren"]), np.array(["owl", "owl"]))
+    >>> accuracy(after.y_true, after.y_pred)
+    0.5
     """
 
     classes: tuple[Any, ...]
@@ -36,7 +42,14 @@ class SessionPredictions:
 
 @dataclass(frozen=True)
 class Forgetting:
-    """How much each session's classes lost since they were known best, and the mean over sessions."""
+    """How much each session's classes lost since they were known best, and the mean over sessions.
+
+    >>> import numpy as np
+    >>> from fiveshot.metrics import forgetting
+    >>> lost = forgetting([[1.0, np.nan, np.nan], [0.75, 1.0, np.nan], [0.75, 0.5, 1.0]])
+    >>> lost.per_session, lost.mean
+    ((0.25, 0.5), 0.375)
+    """
 
     per_session: tuple[float, ...]  # one for every session but the last
     mean: float | None  # None when there is only one session
@@ -45,6 +58,7 @@ class Forgetting:
 def a_last(accuracies: Sequence[float]) -> float:
     """Return A_last: the accuracy after the last session, on all classes.
 
+    >>> from fiveshot.metrics import a_last
     >>> a_last([0.9, 0.8, 0.7])
     0.7
     """
@@ -54,6 +68,7 @@ def a_last(accuracies: Sequence[float]) -> float:
 def a_inc(accuracies: Sequence[float]) -> float:
     """Return A_inc: the mean of the accuracies after every session, the base session included.
 
+    >>> from fiveshot.metrics import a_inc
     >>> a_inc([0.5, 0.25])
     0.375
     """
@@ -65,6 +80,8 @@ def accuracy_matrix(predictions: Sequence[SessionPredictions]) -> NDArray[np.flo
 
     All classes seen by session i are candidates. NaN above the diagonal, where the classes are not yet known.
 
+    >>> import numpy as np
+    >>> from fiveshot.metrics import SessionPredictions, accuracy_matrix
     >>> first = SessionPredictions((0,), np.array([0, 0]), np.array([0, 0]))
     >>> second = SessionPredictions((1,), np.array([0, 0, 1]), np.array([0, 1, 1]))
     >>> accuracy_matrix([first, second])
@@ -87,9 +104,11 @@ def accuracy_matrix(predictions: Sequence[SessionPredictions]) -> NDArray[np.flo
 def forgetting(matrix: ArrayLike) -> Forgetting:
     """Return for each session j but the last f_j = max over i < T of R[i, j], minus R[T, j], and their mean.
 
-    T is the last session and R the :func:`accuracy_matrix`. Negative when the classes of j were never known
+    T is the last session and R the ``accuracy_matrix``. Negative when the classes of j were never known
     better than at the end.
 
+    >>> import numpy as np
+    >>> from fiveshot.metrics import forgetting
     >>> forgetting([[1.0, np.nan], [0.25, 1.0]])
     Forgetting(per_session=(0.75,), mean=0.75)
     """

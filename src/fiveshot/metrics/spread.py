@@ -11,7 +11,13 @@ from fiveshot.errors import InputError
 
 
 class Spread(NamedTuple):
-    """Mean and sample standard deviation of ``n`` values; no deviation (None) is known from one value."""
+    """Mean and sample standard deviation of ``n`` values; no deviation (None) is known from one value.
+
+    >>> from fiveshot.metrics import mean_std
+    >>> measured = mean_std([0.5, 0.75, 1.0])
+    >>> f"{measured.mean:.2f} ± {measured.std:.2f} over {measured.n} seeds"
+    '0.75 ± 0.25 over 3 seeds'
+    """
 
     mean: float
     std: float | None
@@ -23,6 +29,7 @@ def mean_std(values: Iterable[float]) -> Spread:
 
     With one value the deviation is None: zero would claim that seeds make no difference.
 
+    >>> from fiveshot.metrics import mean_std
     >>> mean_std([0.5, 0.75, 1.0])
     Spread(mean=0.75, std=0.25, n=3)
     >>> mean_std([0.5])

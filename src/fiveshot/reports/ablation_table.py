@@ -17,7 +17,18 @@ Series = Mapping[str, Sequence[tuple[float, Summary]]]  # by method: each value 
 def ablation_table(
     ablation: Ablation, series: Series, protocol: Protocol, provenance: Mapping[str, Any] | None = None
 ) -> Table:
-    """Return mean A_HM, A_last and A_inc for each method and value."""
+    """Return mean A_HM, A_last and A_inc for each method and value.
+
+    >>> from fiveshot.benchmark import get_protocol, run_job, summarize_runs
+    >>> from fiveshot.benchmark.ablation import ablation_jobs, get_ablation
+    >>> from fiveshot.reports import ablation_table
+    >>> protocol = get_protocol("cub200/big")
+    >>> jobs = ablation_jobs("shots", protocol, "embedded:cub200", seeds=1, values=[1, 5], methods=["ncm"])
+    >>> points = [(entry.value, summarize_runs([run_job(entry.job)])) for entry in jobs]
+    >>> table = ablation_table(get_ablation("shots"), {"ncm": points}, protocol)
+    >>> [(row.block, row.cells[0], round(row.cells[1].value, 1)) for row in table.rows]
+    [('NCM', '1', 0.1), ('NCM', '5', 0.5)]
+    """
     rows = [
         Row(
             (f"{value:g}", *map(Number.of, (summary.a_hm_mean, summary.a_last, summary.a_inc))),

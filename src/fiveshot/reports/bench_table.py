@@ -31,6 +31,14 @@ def bench_table(
 
     ``provenance`` is that of the runs and says what the features are; ``labels`` name the rows where methods
     alone do not. The paper's rows stand below unless ``paper`` is false or the protocol was changed.
+
+    >>> from fiveshot.benchmark import get_protocol, run, summarize_all
+    >>> from fiveshot.features import embedded_features
+    >>> from fiveshot.reports import bench_table
+    >>> protocol = get_protocol("cub200/big")
+    >>> table = bench_table(summarize_all([run(protocol, embedded_features(), "ncm")]), protocol)
+    >>> [(row.block, row.cells[0]) for row in table.rows]
+    [('', 'NCM'), ('paper, ViT-B/16', 'NCM')]
     """
     later = _later_sessions(summaries)
     paper = protocol.is_papers and max(protocol.paper_sessions) <= later if paper is None else paper
@@ -53,7 +61,18 @@ def bench_table(
 
 
 def bench_tables(records: Sequence[RunRecord]) -> tuple[Table, ...]:
-    """Return one table per protocol and set of features among the runs."""
+    """Return one table per protocol and set of features among the runs.
+
+    >>> from fiveshot.benchmark import get_protocol, run
+    >>> from fiveshot.features import embedded_features
+    >>> from fiveshot.reports import bench_tables
+    >>> protocols = [get_protocol(name) for name in ("cub200/small", "cub200/big")]
+    >>> tables = bench_tables([run(protocol, embedded_features(), "ncm") for protocol in protocols])
+    >>> for table in tables:
+    ...     print(table.title)
+    cub200/small: 20 base classes, then 9 sessions of 20 with 5 images each
+    cub200/big: 100 base classes, then 10 sessions of 10 with 5 images each
+    """
     return tuple(
         bench_table(
             [variant.summary for variant in experiment.variants],

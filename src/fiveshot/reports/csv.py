@@ -14,7 +14,7 @@ def as_csv(table: Table) -> str:
 
     The first column is the block, where there are blocks. Title and notes are left out.
 
-    >>> from fiveshot.reports.table import Column, Row
+    >>> from fiveshot.reports import Column, Number, Row, Table, as_csv
     >>> rows = (Row(("ncm", Number(2 / 3, 0.125))),)
     >>> print(as_csv(Table("Birds", (Column("method"), Column("A_last", percent=True)), rows)), end="")
     method,A_last,A_last std

@@ -24,7 +24,14 @@ STARTS = ("small", "big")
 
 @dataclass(frozen=True)
 class MissingFeatures:
-    """A dataset without features, the protocols that wait for it, and the commands that get it."""
+    """A dataset without features, the protocols that wait for it, and the commands that get it.
+
+    >>> from fiveshot.reports import MissingFeatures
+    >>> for command in MissingFeatures("cars", ("cars/small", "cars/big"), "features").commands:
+    ...     print(command)
+    fiveshot data fetch cars --root data
+    fiveshot extract --dataset cars --root data --out features/cars.safetensors
+    """
 
     dataset: str
     protocols: tuple[str, ...]
@@ -53,6 +60,7 @@ def find_feature_files(folder: str | os.PathLike[str] | None = None) -> dict[str
     protocol; a name that also says ``small`` or ``big`` (``cub200-big.safetensors``) is kept for that protocol
     alone, under the protocol's name. Where the folder has nothing, the embedded pack of a dataset is taken.
 
+    >>> from fiveshot.reports import find_feature_files
     >>> find_feature_files()
     {'cub200': 'embedded:cub200'}
     """

@@ -22,7 +22,16 @@ FORMATS: dict[str, Callable[[Table], str]] = {
 
 
 def write_table(table: Table, stem: Path) -> tuple[Path, ...]:
-    """Write ``stem.txt``, ``stem.md``, ``stem.tex`` and ``stem.csv``, and return their paths."""
+    """Write ``stem.txt``, ``stem.md``, ``stem.tex`` and ``stem.csv``, and return their paths.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from fiveshot.reports import Column, Row, Table, write_table
+    >>> table = Table("Birds", (Column("method"),), (Row(("ncm",)),))
+    >>> with TemporaryDirectory() as folder:
+    ...     [path.name for path in write_table(table, Path(folder) / "birds")]
+    ['birds.txt', 'birds.md', 'birds.tex', 'birds.csv']
+    """
     return tuple(
         write_text(stem.with_name(f"{stem.name}.{ending}"), render(table).rstrip("\n") + "\n")
         for ending, render in FORMATS.items()

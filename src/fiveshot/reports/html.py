@@ -20,7 +20,19 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inli
 
 
 def write_report(folder: str | os.PathLike[str], out: str | os.PathLike[str]) -> Path:
-    """Write one page about all finished runs below a folder, and return its path."""
+    """Write one page about all finished runs below a folder, and return its path.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from fiveshot.benchmark import Job, get_protocol, sweep
+    >>> from fiveshot.reports import write_report
+    >>> jobs = [Job(get_protocol("cub200/big"), method, "embedded:cub200") for method in ("ncm", "teen")]
+    >>> with TemporaryDirectory() as folder:
+    ...     outcomes = list(sweep(jobs, Path(folder)))
+    ...     page = write_report(folder, Path(folder) / "report.html").read_text(encoding="utf-8")
+    >>> "2 runs, seed 0." in page
+    True
+    """
     page = report_page(find_runs(Path(folder)))
     return write_text(Path(out), page)
 

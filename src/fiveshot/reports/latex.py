@@ -27,7 +27,7 @@ MEASURE = re.compile(r"\bA_(HM|last|inc)\b")
 def as_latex(table: Table) -> str:
     """Return a ``table`` environment; it needs the packages booktabs and, for check marks, amssymb.
 
-    >>> from fiveshot.reports.table import Row
+    >>> from fiveshot.reports import Column, Row, Table, as_latex
     >>> print(as_latex(Table("Birds", (Column("method"),), (Row(("R&D",)),))))
     % needs booktabs and amssymb
     \\begin{table}

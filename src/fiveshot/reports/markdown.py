@@ -13,7 +13,7 @@ FRAMES: dict[Mark, str] = {"best": "**{}**", "second": "<u>{}</u>"}
 def as_markdown(table: Table) -> str:
     """Return the table as Markdown: best values bold, second ones underlined.
 
-    >>> from fiveshot.reports.table import Row
+    >>> from fiveshot.reports import Column, Number, Row, Table, as_markdown
     >>> rows = (Row(("ncm", Number(0.7))), Row(("teen", Number(0.75))))
     >>> print(as_markdown(Table("Birds", (Column("method"), Column("A_last", percent=True, marked=1)), rows)))
     **Birds**

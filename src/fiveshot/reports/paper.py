@@ -19,7 +19,15 @@ from fiveshot.reports.table import Table
 
 @dataclass(frozen=True)
 class PaperResult:
-    """What was written, the tables as values, and which features were not there."""
+    """What was written, the tables as values, and which features were not there.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from fiveshot.reports import make_paper
+    >>> with TemporaryDirectory() as out:
+    ...     made = make_paper("table2", features_dir=None, out=out)
+    >>> made.files, made.tables, [missing.dataset for missing in made.missing]
+    ((), (), ['cars'])
+    """
 
     files: tuple[Path, ...]
     tables: tuple[Table, ...]
@@ -43,6 +51,19 @@ def make_paper(
     kept below ``out/runs`` and not repeated. ``parameters`` go to the heads that have them. ``protocol`` takes
     the place of ``cars/small`` in tables 5 and 6, figure 2 and the ablations; ``cub200/small`` does where
     nothing is given and there are no features of cars. ``on_outcome`` is called with each run as it is there.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from fiveshot.data import gaussian_classes
+    >>> from fiveshot.features import FeatureSet, Provenance
+    >>> from fiveshot.reports import make_paper
+    >>> arrays = gaussian_classes(n_classes=100, n_features=4, train_per_class=6, test_per_class=2, seed=0)
+    >>> toys = FeatureSet(*arrays, tuple(map(str, range(100))), Provenance.unknown("cifar100"))
+    >>> with TemporaryDirectory() as folder:
+    ...     toys.save(Path(folder) / "cifar100.safetensors")
+    ...     made = make_paper("table3", features_dir=folder, out=folder, parameters={"n_projections": 32})
+    >>> [file.name for file in made.files]
+    ['table3.txt', 'table3.md', 'table3.tex', 'table3.csv']
     """
     targets = resolve_target(target)
     sources = find_feature_files(features_dir)

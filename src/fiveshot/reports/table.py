@@ -15,7 +15,13 @@ Mark = Literal["best", "second"]
 
 @dataclass(frozen=True)
 class Number:
-    """A measured value with its standard deviation; None where it was measured once."""
+    """A measured value with its standard deviation; None where it was measured once.
+
+    >>> from fiveshot.metrics import mean_std
+    >>> from fiveshot.reports import Number
+    >>> Number(0.7), Number.of(mean_std([0.5, 0.75, 1.0]))
+    (Number(value=0.7, std=None), Number(value=0.75, std=0.25))
+    """
 
     value: float
     std: float | None = None
@@ -31,6 +37,7 @@ class Number:
 
 
 Cell: TypeAlias = Number | str | None
+"""What a cell of a table holds: a number, a text, or nothing."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +47,15 @@ class Column:
     ``group`` is the word over neighbouring columns. ``percent`` shows fractions times 100; ``spread`` shows
     deviations beside the means. Of ``marked`` ranks (at most 2) the highest value of a block is bold, the second
     underlined.
+
+    >>> from fiveshot.reports import Column, Number, Row, Table, as_markdown
+    >>> columns = (Column("method"), Column("A_last", "small", percent=True, decimals=2, spread=False))
+    >>> print(as_markdown(Table("Birds", columns, (Row(("ncm", Number(0.70254, 0.0031))),))))
+    **Birds**
+    <BLANKLINE>
+    | method | small A_last |
+    | :-- | --: |
+    | ncm | 70.25 |
     """
 
     name: str
@@ -57,7 +73,20 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """One cell per column. Rows of one block stand together under its title, and are ranked among themselves."""
+    """One cell per column. Rows of one block stand together under its title, and are ranked among themselves.
+
+    >>> from fiveshot.reports import Column, Number, Row, Table, as_markdown
+    >>> rows = (Row(("NCM", Number(0.5))), Row(("NCM", Number(0.75)), "paper"), Row(("TEEN", None), "paper"))
+    >>> print(as_markdown(Table("Birds", (Column("method"), Column("A_last", percent=True)), rows)))
+    **Birds**
+    <BLANKLINE>
+    | method | A_last |
+    | :-- | --: |
+    | NCM | 50.0 |
+    | *paper* |  |
+    | NCM | 75.0 |
+    | TEEN |  |
+    """
 
     cells: tuple[Cell, ...]
     block: str = ""
@@ -67,10 +96,13 @@ class Row:
 class Table:
     """Rows of cells under columns, with a title and notes.
 
+    >>> from fiveshot.reports import Column, Number, Row, Table, as_csv
     >>> columns = (Column("method"), Column("A_last", percent=True, marked=1))
     >>> rows = (Row(("ncm", Number(0.7))), Row(("teen", Number(0.75, 0.01))))
-    >>> marks(Table("Birds", columns, rows))
-    {(1, 1): 'best'}
+    >>> print(as_csv(Table("Birds", columns, rows)), end="")
+    method,A_last,A_last std
+    ncm,0.7,
+    teen,0.75,0.01
     """
 
     title: str
@@ -108,6 +140,11 @@ def marks(table: Table) -> dict[tuple[int, int], Mark]:
     """Return which cells, as (row, column), are the best and second of their block.
 
     Values are compared as shown, so that equal ones are marked alike. A block of one value has nothing to compare.
+
+    >>> columns = (Column("method"), Column("A_last", percent=True, marked=1))
+    >>> rows = (Row(("ncm", Number(0.7))), Row(("teen", Number(0.75, 0.01))))
+    >>> marks(Table("Birds", columns, rows))
+    {(1, 1): 'best'}
     """
     found: dict[tuple[int, int], Mark] = {}
     names: tuple[Mark, ...] = ("best", "second")

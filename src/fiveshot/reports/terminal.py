@@ -32,18 +32,32 @@ class TerminalTable:
 def as_rich(table: Table) -> TerminalTable:
     """Return a table that ``rich.print`` and ``Console.print`` draw.
 
-    >>> from fiveshot.reports.table import Row
-    >>> print(as_text(Table("Birds", (Column("method"),), (Row(("ncm",)),))))
-    Birds
-    method
+    >>> from rich import print
+    >>> from fiveshot.reports import Column, Row, Table, as_rich
+    >>> print(as_rich(Table("Birds", (Column("method"),), (Row(("ncm",)),))))
+    Birds...
+    method...
     ───────
-    ncm
+    ncm...
     """
     return TerminalTable(table)
 
 
 def as_text(table: Table, *, width: int = 120) -> str:
-    """Return the terminal's table without colours, for a file."""
+    """Return the terminal's table without colours, for a file.
+
+    Where ``width`` is too little for all columns, each group of them has a table of its own.
+
+    >>> from fiveshot.reports import Column, Number, Row, Table, as_text
+    >>> columns = (Column("method"), Column("A_last", percent=True))
+    >>> rows = (Row(("ncm", Number(0.7, 0.01))), Row(("teen", Number(0.75, 0.02))))
+    >>> print(as_text(Table("Birds", columns, rows)))
+    Birds
+    method    A_last
+    ─────────────────
+    ncm     70.0±1.0
+    teen    75.0±2.0
+    """
     console = Console(file=StringIO(), width=width, color_system=None, highlight=False)
     with console.capture() as capture:
         console.print(as_rich(table))

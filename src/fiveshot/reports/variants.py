@@ -16,7 +16,18 @@ SEEDS = ("random_state",)  # parameters that follow the seed of the shots
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """One method with one set of parameters, run with one or more seeds."""
+    """One method with one set of parameters, run with one or more seeds.
+
+    >>> from fiveshot.benchmark import get_protocol, run
+    >>> from fiveshot.features import embedded_features
+    >>> from fiveshot.reports import experiments
+    >>> protocols = [get_protocol("cub200/big").replace(shot_seed=seed) for seed in (0, 1)]
+    >>> (experiment,) = experiments([run(protocol, embedded_features(), "ncm") for protocol in protocols])
+    >>> (variant,) = experiment.variants
+    >>> base, new = variant.base_new
+    >>> variant.label, len(variant.records), round(base.mean, 2), round(new.mean, 2)
+    ('NCM', 2, 0.62, 0.37)
+    """
 
     label: str  # tells the variants of an experiment apart
     summary: Summary
@@ -33,7 +44,16 @@ class Variant:
 
 @dataclass(frozen=True, eq=False)
 class Experiment:
-    """All variants that were run under one protocol on one set of features."""
+    """All variants that were run under one protocol on one set of features.
+
+    >>> from fiveshot.benchmark import get_protocol, run
+    >>> from fiveshot.features import embedded_features
+    >>> from fiveshot.reports import experiments
+    >>> record = run(get_protocol("cub200/big"), embedded_features(), "ncm")
+    >>> (experiment,) = experiments([record])
+    >>> experiment.protocol.name, experiment.provenance["dataset"], len(experiment.variants)
+    ('cub200/big', 'cub200', 1)
+    """
 
     protocol: Protocol
     session_lists: str | None  # the folder of official lists, where those took the protocol's place
@@ -42,7 +62,17 @@ class Experiment:
 
 
 def experiments(records: Sequence[RunRecord]) -> tuple[Experiment, ...]:
-    """Group runs by protocol and features, then by everything but the seed; a run found twice counts once."""
+    """Group runs by protocol and features, then by everything but the seed; a run found twice counts once.
+
+    >>> from fiveshot.benchmark import get_protocol, run
+    >>> from fiveshot.features import embedded_features
+    >>> from fiveshot.heads import NCM
+    >>> from fiveshot.reports import experiments
+    >>> heads = [NCM("cosine"), NCM("euclidean")]
+    >>> records = [run(get_protocol("cub200/big"), embedded_features(), head) for head in heads]
+    >>> [variant.label for variant in experiments(records)[0].variants]
+    ['NCM, metric cosine', 'NCM, metric euclidean']
+    """
     groups: dict[str, dict[str, RunRecord]] = {}
     for record in records:
         place = _key({"protocol": {**record.config["protocol"], "shot_seed": 0}, **_setting(record)})

@@ -27,7 +27,14 @@ from fiveshot.statistics.labels import (
 
 @dataclass(frozen=True, eq=False)
 class ClassSummary:
-    """One class: everything its samples say about mean and covariance."""
+    """One class: everything its samples say about mean and covariance.
+
+    >>> import torch
+    >>> from fiveshot.statistics import summarize
+    >>> both = summarize(torch.tensor([[0.0, 0.0], [2.0, 0.0]])).merge(summarize(torch.tensor([[4.0, 3.0]])))
+    >>> both.count, both.mean
+    (3, tensor([2., 1.]))
+    """
 
     count: int
     mean: Tensor  # (d,)
@@ -53,6 +60,8 @@ class ClassStatistics:
 
     A value, never changed: every operation returns another one that shares the summaries it did not touch.
 
+    >>> import torch
+    >>> from fiveshot.statistics import class_statistics
     >>> early = class_statistics(torch.eye(4)[:2], ["wren", "owl"])
     >>> late = class_statistics(torch.eye(4)[2:], ["owl", "owl"])
     >>> both = early.merge(late)
@@ -149,11 +158,14 @@ class ClassStatistics:
 
 
 NO_CLASSES = ClassStatistics(np.empty(0, dtype=np.int64), ())
+"""Statistics of no class at all, with which learning begins; merged with others, it gives those others."""
 
 
 def class_statistics(features: Tensor, labels: ArrayLike | Tensor) -> ClassStatistics:
     """Summarise each class of labelled feature vectors.
 
+    >>> import torch
+    >>> from fiveshot.statistics import class_statistics
     >>> class_statistics(torch.tensor([[1.0, 3.0], [3.0, 5.0]]), [7, 7]).means
     tensor([[2., 4.]])
     """
@@ -173,12 +185,27 @@ def class_statistics(features: Tensor, labels: ArrayLike | Tensor) -> ClassStati
 
 
 def statistics_of_batches(batches: Iterable[tuple[Tensor, ArrayLike | Tensor]]) -> ClassStatistics:
-    """Summarise batches of labelled features one after the other, in memory independent of their number."""
+    """Summarise batches of labelled features one after the other, in memory independent of their number.
+
+    >>> import torch
+    >>> from fiveshot.statistics import statistics_of_batches
+    >>> batches = [(torch.eye(2), ["owl", "wren"]), (torch.eye(2), ["owl", "owl"])]
+    >>> known = statistics_of_batches(batches)
+    >>> known.labels.tolist(), known.counts.tolist()
+    (['owl', 'wren'], [3, 1])
+    """
     return reduce(lambda known, batch: known.add(*batch), batches, NO_CLASSES)
 
 
 def summarize(samples: Tensor) -> ClassSummary:
-    """Summarise the samples of one class."""
+    """Summarise the samples of one class, (n, d).
+
+    >>> import torch
+    >>> from fiveshot.statistics import summarize
+    >>> shots = summarize(torch.tensor([[1.0, 0.0, 2.0], [3.0, 0.0, 2.0]]))
+    >>> shots.count, shots.mean, shots.factor.shape
+    (2, tensor([2., 0., 2.]), torch.Size([1, 3]))
+    """
     return ClassSummary(len(samples), samples.mean(dim=0), scatter_factor(samples))
 
 

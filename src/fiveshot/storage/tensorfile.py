@@ -21,7 +21,13 @@ HEADER = "fiveshot"  # the one metadata entry we write: a JSON object with kind,
 
 @dataclass(frozen=True)
 class TensorFile:
-    """What a file holds: named tensors and the metadata they were written with."""
+    """What a file holds: named tensors and the metadata they were written with.
+
+    >>> import torch
+    >>> file = TensorFile({"means": torch.zeros(2, 3)}, meta={"shots": 5})
+    >>> file.tensors["means"].shape, file.meta["shots"]
+    (torch.Size([2, 3]), 5)
+    """
 
     tensors: dict[str, Tensor]
     meta: dict[str, Any]
@@ -35,7 +41,18 @@ def write_tensors(
     version: int,
     meta: Mapping[str, Any],
 ) -> None:
-    """Write tensors and metadata atomically; an existing file is replaced only by a complete new one."""
+    """Write tensors and metadata atomically; an existing file is replaced only by a complete new one.
+
+    ``kind`` and ``version`` say what the file is, for ``read_tensors`` to check; ``meta`` holds JSON values.
+
+    >>> import tempfile, torch
+    >>> from fiveshot.storage import read_tensors, write_tensors
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = f"{folder}/means.safetensors"
+    ...     write_tensors(file, {"means": torch.ones(2)}, kind="means", version=1, meta={"shots": 5})
+    ...     read_tensors(file, kind="means", version=1)
+    TensorFile(tensors={'means': tensor([1., 1.])}, meta={'shots': 5})
+    """
     header = json.dumps({"kind": kind, "version": version, "meta": dict(meta)}, allow_nan=False)
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with atomic_path(path) as temporary:
@@ -46,10 +63,21 @@ def write_tensors(
 
 
 def read_tensors(path: str | os.PathLike[str], *, kind: str, version: int) -> TensorFile:
-    """Read a file written by :func:`write_tensors`, mapped into memory, after checking what it is.
+    """Read a file written by ``write_tensors``, mapped into memory, after checking what it is.
 
     ``version`` is the newest version the caller understands. A missing, truncated or foreign file, one of
-    another kind, and one of a newer version are refused with a :class:`StorageError` that says which.
+    another ``kind``, and one of a newer version are refused with a ``StorageError`` that says which.
+
+    >>> import tempfile, torch
+    >>> from fiveshot.storage import read_tensors, write_tensors
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = f"{folder}/means.safetensors"
+    ...     write_tensors(file, {"means": torch.ones(2)}, kind="means", version=3, meta={})
+    ...     try:
+    ...         read_tensors(file, kind="means", version=2)
+    ...     except OSError as error:
+    ...         print(error)
+    /.../means.safetensors has format version 3, this release reads up to 2; upgrade with: pip install ...
     """
     path = Path(path)
     if not path.is_file():

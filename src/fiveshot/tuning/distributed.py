@@ -14,7 +14,7 @@ def started_by_launcher() -> bool:
 
 
 def make_accelerator(*, cpu: bool = False) -> Any:
-    """Return an accelerator for :func:`~fiveshot.tuning.tune`, which does number formats itself."""
+    """Return an accelerator for ``tune``, which does number formats itself."""
     accelerate = import_extra("accelerate", extra="accelerate")
     # The frozen parts hold the only buffers, and those are the same everywhere.
     sharing = import_extra("accelerate.utils", extra="accelerate").DistributedDataParallelKwargs(

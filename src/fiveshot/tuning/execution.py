@@ -28,6 +28,12 @@ class Execution:
     ``data="device"`` decodes all images once, keeps them on the device and crops them there;
     ``data="workers"`` transforms every view on the CPU. ``cuda_graph`` (on CUDA unless refused) replays the
     recorded training step, several times faster for small networks. ``compile=None`` compiles long runs on CUDA.
+
+    >>> import torch
+    >>> from fiveshot.tuning import Execution
+    >>> on_cpu = Execution(workers=2).resolved(torch.device("cpu"), images=1000)
+    >>> on_cpu.precision, on_cpu.data, on_cpu.workers
+    ('float32', 'workers', 2)
     """
 
     precision: Precision = "auto"

@@ -18,7 +18,12 @@ Labels = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class FewShotTest:
-    """How classes are played as new ones, and which accuracy counts: ``new`` or ``harmonic``."""
+    """How classes are played as new ones, and which accuracy counts: ``new`` or ``harmonic``.
+
+    >>> from fiveshot.tuning import FewShotTest, Selection
+    >>> Selection("few-shot-classes", test=FewShotTest(shots=1, metric="new")).test
+    FewShotTest(shots=1, draws=20, metric='new')
+    """
 
     shots: int = 5
     draws: int = 20
@@ -34,9 +39,13 @@ class FewShotTest:
 
 @dataclass(frozen=True)
 class FewShotScore:
-    """Accuracies over all classes, 0 to 1: of the classes played as new, of the others, and their mean.
+    """Accuracies over all classes, 0 to 1: of the classes played as new, of the others, and their harmonic mean.
 
     ``old`` is None where no image of the others was held out; ``harmonic`` is then ``new``.
+
+    >>> from fiveshot.tuning import FewShotScore
+    >>> FewShotScore(new=0.5, old=1.0, harmonic=2 / 3).of("new")
+    0.5
     """
 
     new: float
@@ -81,6 +90,15 @@ def few_shot_score(
     on. Of the ``new`` features, each draw takes some as shots and tests on the rest. Features are centred by
     the base mean and brought to unit length; the score is the cosine, averaged over the draws. Without
     ``rivals`` a new image is told apart from other new classes only.
+
+    >>> import numpy as np, torch
+    >>> from fiveshot.tuning import few_shot_score
+    >>> base, base_labels = torch.eye(3)[[0, 0, 1, 1]], np.array([0, 0, 1, 1])
+    >>> new, new_labels = torch.eye(3)[[2, 2, 2]], np.array([2, 2, 2])
+    >>> held_out, held_out_labels = torch.eye(3)[[0, 2]], np.array([0, 1])  # the second looks like class 2
+    >>> rng = np.random.default_rng(0)
+    >>> few_shot_score(base, base_labels, new, new_labels, held_out, held_out_labels, shots=1, rng=rng)
+    FewShotScore(new=1.0, old=0.5, harmonic=0.66...)
     """
     episodes = torch.from_numpy(draw_episodes(new_labels, shots=shots, draws=draws, rng=rng)).to(new.device)
     origin = base.mean(dim=0)

@@ -26,7 +26,21 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """What all runs of a tuning share."""
+    """What all runs of a tuning share: the backbone, the images and their labels, and how to compute.
+
+    >>> import numpy as np, timm
+    >>> from fiveshot.backbones import Backbone, Preprocessing
+    >>> from fiveshot.data import ArraySource, ImageSplit
+    >>> from fiveshot.tuning import Execution, FewShotTest, open_material
+    >>> vit = timm.create_model("test_vit", img_size=32, num_classes=0)
+    >>> backbone = Backbone(vit, "test_vit", Preprocessing(size=32, resize=36))
+    >>> black, white = (ArraySource(np.full((40, 40, 3), grey, np.uint8), str(grey)) for grey in (0, 255))
+    >>> split = ImageSplit((black, white) * 4, np.array([0, 1] * 4))
+    >>> execution = Execution().resolved(backbone.device, images=len(split))
+    >>> material = open_material(backbone, split, execution, few_shot=FewShotTest(shots=1))
+    >>> material.labels.tolist(), material.few_shot.shots, material.is_main
+    ([0, 1, 0, 1, 0, 1, 0, 1], 1, True)
+    """
 
     backbone: Backbone
     views: Views
@@ -52,7 +66,23 @@ def open_material(
     accelerator: Any = None,
     progress: OnProgress | None = None,
 ) -> Material:
-    """Decode every image once, and keep all of them on the device where that is asked for and they fit."""
+    """Decode every image once, and keep all of them on the device where that is asked for and they fit.
+
+    ``execution`` has its automatic choices made (``Execution.resolved``). A bad image is an error; with
+    ``skip_bad`` it is left out.
+
+    >>> import numpy as np, timm
+    >>> from fiveshot.backbones import Backbone, Preprocessing
+    >>> from fiveshot.data import ArraySource, ImageSplit
+    >>> from fiveshot.tuning import Execution, open_material
+    >>> vit = timm.create_model("test_vit", img_size=32, num_classes=0)
+    >>> backbone = Backbone(vit, "test_vit", Preprocessing(size=32, resize=36))
+    >>> black, white = (ArraySource(np.full((40, 40, 3), grey, np.uint8), str(grey)) for grey in (0, 255))
+    >>> split = ImageSplit((black, white) * 4, np.array([0, 1] * 4))
+    >>> material = open_material(backbone, split, Execution().resolved(backbone.device, images=len(split)))
+    >>> material.names
+    ('0', '255', '0', '255', '0', '255', '0', '255')
+    """
     check_classes(split)
     wanted, device = backbone.preprocessing, backbone.device
     filters = {wanted.interpolation, wanted.train_interpolation or wanted.interpolation}

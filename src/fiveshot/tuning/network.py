@@ -57,7 +57,7 @@ def make_network(backbone: Backbone, n_classes: int, recipe: TuneRecipe) -> Tuni
 
 
 def plain_blocks(backbone: Backbone) -> list[nn.Module]:
-    """Return the blocks as they are now, for :func:`restore_blocks`."""
+    """Return the blocks as they are now, for ``restore_blocks``."""
     return list(_blocks(backbone))
 
 

@@ -79,7 +79,7 @@ def optimizer_state(optimizer: torch.optim.Optimizer, named: Mapping[str, nn.Par
 def restore_optimizer(
     optimizer: torch.optim.Optimizer, named: Mapping[str, nn.Parameter], state: Mapping[str, Tensor]
 ) -> None:
-    """Put tensors from :func:`optimizer_state` back."""
+    """Put tensors from ``optimizer_state`` back."""
     for key, value in state.items():
         name, _, entry = key.rpartition("/")
         parameter = named[name]

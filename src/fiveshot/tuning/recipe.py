@@ -18,8 +18,9 @@ Mixing = Literal["none", "mixup", "cutmix"]
 
 @dataclass(frozen=True)
 class TuneRecipe:
-    """All values of a tuning run; :meth:`replace` changes single ones.
+    """All values of a tuning run; ``replace`` changes single ones.
 
+    >>> from fiveshot.tuning import TuneRecipe
     >>> TuneRecipe(lr=0.01).replace(epochs=2).epochs
     2
     """
@@ -83,7 +84,7 @@ class TuneRecipe:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> TuneRecipe:
-        """Read what :meth:`to_json` wrote; unknown keys fail."""
+        """Read what ``to_json`` wrote; unknown keys fail."""
         return cls().replace(**values)
 
 

@@ -26,11 +26,15 @@ RECIPES: dict[str, TuneRecipe] = {
         head_scale=16.0,
     ),
 }
+"""The recipes by name: ``paper`` has the paper's values, ``ours`` is the default of ``tune``."""
 
 
 def get_recipe(name: str) -> TuneRecipe:
     """Return a recipe by its name.
 
+    >>> from fiveshot.tuning import get_recipe
+    >>> get_recipe("ours").optimizer
+    'adamw'
     >>> get_recipe("papr")
     Traceback (most recent call last):
     fiveshot.errors.InputError: no recipe 'papr'; did you mean 'paper'? choose from ours, paper

@@ -13,7 +13,13 @@ from fiveshot.tuning.recipe import TuneRecipe
 
 @dataclass(frozen=True)
 class TuneProgress:
-    """Where a run stands; ``phase`` is ``decode``, ``selection 1/3`` or ``tuning``."""
+    """Where a run stands; ``phase`` is ``decode``, ``selection-1-2`` (first recipe, second fold) or ``tuning``.
+
+    >>> from fiveshot.tuning import TuneProgress
+    >>> now = TuneProgress("tuning", epoch=2, epochs=40, done=128, total=512)
+    >>> f"{now.phase}, epoch {now.epoch} of {now.epochs}: {now.done / now.total:.0%}"
+    'tuning, epoch 2 of 40: 25%'
+    """
 
     phase: str
     epoch: int  # from 1; 0 while decoding
@@ -31,7 +37,15 @@ OnProgress = Callable[[TuneProgress], None]
 
 @dataclass(frozen=True)
 class EpochRecord:
-    """Figures of one epoch; epoch 0 is the untrained adapter, which changes nothing."""
+    """Figures of one epoch; epoch 0 is the untrained adapter, which changes nothing.
+
+    >>> from fiveshot.tuning import EpochRecord
+    >>> record = EpochRecord(3, loss=0.7, held_out_accuracy=0.9)
+    >>> record.score("held-out", "harmonic"), record.score("few-shot", "harmonic")
+    (0.9, None)
+    >>> EpochRecord.from_json(record.to_json()) == record
+    True
+    """
 
     epoch: int
     loss: float | None = None
@@ -52,7 +66,7 @@ class EpochRecord:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> EpochRecord:
-        """Read what :meth:`to_json` wrote."""
+        """Read what ``to_json`` wrote."""
         score = values["few_shot"]
         return cls(**{**values, "few_shot": FewShotScore(**score) if score else None})
 
@@ -64,6 +78,12 @@ class TuneResult:
     ``history`` is that of the run whose adapters are kept, ``selection`` those of the runs it was chosen by
     (one tuple for each fold of each recipe). ``best_epoch`` is the number of epochs of the kept adapters,
     ``seconds`` the time of this call.
+
+    >>> from fiveshot.tuning import EpochRecord, TuneResult, get_recipe
+    >>> history = EpochRecord(1, held_out_accuracy=0.9), EpochRecord(2, held_out_accuracy=0.8)
+    >>> result = TuneResult(get_recipe("ours"), history, best_epoch=1, images_per_second=100.0, seconds=60.0)
+    >>> result.best.held_out_accuracy
+    0.9
     """
 
     recipe: TuneRecipe

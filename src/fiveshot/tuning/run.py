@@ -25,7 +25,13 @@ Choice = Literal["last", "held-out", "few-shot"]
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A finished run: its figures, and the adapters of the chosen epoch."""
+    """A finished run: its figures, and the adapters of the chosen epoch.
+
+    >>> from fiveshot.tuning import EpochRecord, Run
+    >>> run = Run((EpochRecord(1, loss=0.7), EpochRecord(2, loss=0.4)), best_epoch=2, adapters={}, seconds=9.5)
+    >>> run.history[-1].loss
+    0.4
+    """
 
     history: tuple[EpochRecord, ...]
     best_epoch: int
@@ -34,7 +40,24 @@ class Run:
 
 
 class TuningRun:
-    """Fresh adapters in the backbone, trained on the rows of a fold."""
+    """Fresh adapters in the backbone, trained on the rows of a fold.
+
+    ``choose`` says which epoch's adapters are kept: the last, or the best by held-out images or few-shot classes.
+
+    >>> import numpy as np, timm
+    >>> from fiveshot.backbones import Backbone, Preprocessing
+    >>> from fiveshot.data import ArraySource, ImageSplit
+    >>> from fiveshot.tuning import Execution, Fold, TuneRecipe, TuningRun, open_material
+    >>> vit = timm.create_model("test_vit", img_size=32, num_classes=0)
+    >>> backbone = Backbone(vit, "test_vit", Preprocessing(size=32, resize=36))
+    >>> black, white = (ArraySource(np.full((40, 40, 3), grey, np.uint8), str(grey)) for grey in (0, 255))
+    >>> split = ImageSplit((black, white) * 4, np.array([0, 1] * 4))
+    >>> material = open_material(backbone, split, Execution().resolved(backbone.device, images=len(split)))
+    >>> fold = Fold.of(train=np.arange(6), held_out=np.arange(6, 8))
+    >>> run = TuningRun(material, fold, TuneRecipe(epochs=1, bottleneck=8)).train()
+    >>> run.best_epoch, len(run.history)
+    (1, 1)
+    """
 
     def __init__(self, material: Material, fold: Fold, recipe: TuneRecipe, *, choose: Choice = "last") -> None:
         self.material, self.fold, self.recipe, self.choose = material, fold, recipe, choose

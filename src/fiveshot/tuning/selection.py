@@ -26,6 +26,10 @@ class Selection:
     ``few-shot-classes``: in each of ``folds`` runs a ``share`` of the base classes is left out of training and
     played as few-shot ones; the epoch with the best score, averaged over the folds, is chosen, 0 (no change at
     all) among them. ``held-out-images``: the epoch with the best accuracy on held-out images. ``none``: the last.
+
+    >>> from fiveshot.tuning import Selection
+    >>> Selection("few-shot-classes", folds=2)
+    Selection(kind='few-shot-classes', share=0.25, folds=2, test=FewShotTest(shots=5, draws=20, metric='harmonic'))
     """
 
     kind: SelectionKind = "none"

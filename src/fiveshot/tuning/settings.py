@@ -11,6 +11,7 @@ from fiveshot.tuning.recipe import TuneRecipe
 def parse_setting(text: str) -> tuple[str, Any]:
     """Read one ``key=value`` of the command line into the type that the recipe has for it.
 
+    >>> from fiveshot.tuning import parse_setting
     >>> parse_setting("lr=1e-3"), parse_setting("crop_scale=0.2,1"), parse_setting("ema=0.9")
     (('lr', 0.001), ('crop_scale', (0.2, 1.0)), ('ema', 0.9))
     """

@@ -14,7 +14,14 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Fold:
-    """Rows of one run: those trained on, held-out ones of the same classes, and those of classes played as new."""
+    """Rows of one run: those trained on, held-out ones of the same classes, and those of classes played as new.
+
+    >>> import numpy as np
+    >>> from fiveshot.tuning import Fold
+    >>> fold = Fold.of(train=np.array([0, 1, 3]), held_out=np.array([2]))
+    >>> len(fold.train), len(fold.held_out), len(fold.new)
+    (3, 1, 0)
+    """
 
     train: Integers
     held_out: Integers

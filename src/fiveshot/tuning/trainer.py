@@ -57,7 +57,7 @@ class Trainer:
     """Trains the adapters of a network on some rows of the views, epoch by epoch.
 
     ``labels`` are the classes 0, 1, ... of the rows. An epoch depends on the weights, the optimizer's state and
-    its own number alone, so :meth:`state` after an epoch is all that a later process needs to go on.
+    its own number alone, so ``state`` after an epoch is all that a later process needs to go on.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class Trainer:
         return state
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Put a state from :meth:`state` back."""
+        """Put a state from ``state`` back."""
         with torch.no_grad():
             for name, parameter in self.named.items():
                 parameter.copy_(state[f"parameters/{name}"])

@@ -51,8 +51,20 @@ def tune(
     without it the adapters of the first fold are kept.
 
     After every epoch a checkpoint is written to ``checkpoint_folder`` (beside ``out`` unless given) and removed in
-    the end; with ``resume`` a killed run goes on from there, to the result it would have had. When anything
-    fails, the backbone is left as it was.
+    the end; with ``resume`` a killed run goes on from there, to the result it would have had. Without either
+    place there are no checkpoints. When anything fails, the backbone is left as it was.
+
+    >>> import numpy as np, timm
+    >>> from fiveshot.backbones import Backbone, Preprocessing, adapters
+    >>> from fiveshot.data import ArraySource, ImageSplit
+    >>> from fiveshot.tuning import TuneRecipe, tune
+    >>> vit = timm.create_model("test_vit", img_size=32, num_classes=0)
+    >>> backbone = Backbone(vit, "test_vit", Preprocessing(size=32, resize=36))
+    >>> black, white = (ArraySource(np.full((40, 40, 3), grey, np.uint8), str(grey)) for grey in (0, 255))
+    >>> split = ImageSplit((black, white) * 4, np.array([0, 1] * 4))
+    >>> result = tune(backbone, split, recipe=TuneRecipe(epochs=1, bottleneck=8), held_out=0.25)
+    >>> result.best_epoch, len(adapters(backbone.model))  # one beside the MLP of each block
+    (1, 6)
     """
     started = time.perf_counter()
     recipes = _recipes(recipe)
