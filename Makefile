@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: bench test lint format clean browser
+.PHONY: bench test docs lint format clean browser
 
 # The paper's CUB-200 big-start protocol, all methods, five seeds, on the embedded features of real photographs.
 # 2,000 random features instead of the paper's 10,000 keep it under two minutes on two cores.
@@ -13,6 +13,10 @@ bench: $(READY)
 
 test: $(READY) browser
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
+
+# The site in build/site, warnings as errors; the notebooks are run. Look at it: python -m http.server -d build/site
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -1,0 +1,51 @@
+"""The reference: a page for every package, from its docstrings, and one for the command line, from its help."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mkdocs.structure.files import File
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+
+SOURCE = Path(__file__).parents[2] / "src" / "fiveshot"
+
+
+def exported(source: Path) -> list[str]:
+    """Return the names in a module's ``__all__``, without importing it."""
+    tree = ast.parse(source.read_text(encoding="utf-8"))
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__":
+            return list(ast.literal_eval(statement.value))
+    return []
+
+
+def module_page(package: str, source: Path) -> str:
+    """Return the page of a package: what it holds, then every name that it exports."""
+    names = "".join(f"        - {name}\n" for name in exported(source))
+    options = f"    options:\n      members:\n{names}" if names else ""
+    return f"# fiveshot.{package}\n\n::: fiveshot.{package}\n{options}"
+
+
+def command_page() -> str:
+    """Return the help of every command as Typer writes it."""
+    words = [sys.executable, "-m", "typer", "fiveshot.cli.app", "utils", "docs", "--name", "fiveshot"]
+    text = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    return text.replace("# `fiveshot`", "# The command line", 1)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that the navigation names."""
+    files.append(File.generated(config, "reference/cli.md", content=command_page()))
+    modules = {source.parent.name: source for source in SOURCE.glob("*/__init__.py")}
+    modules |= {source.stem: source for source in SOURCE.glob("[a-z]*.py")}
+    del modules["cli"]  # commands, of which the first page tells
+    for name, source in sorted(modules.items()):
+        files.append(File.generated(config, f"reference/{name}.md", content=module_page(name, source)))
+    return files

@@ -1,0 +1,144 @@
+# ---
+# jupyter:
+#   kernelspec:
+#     name: python3
+#     display_name: Python 3
+#     language: python
+# ---
+
+# %% [markdown]
+# # Five photos, from start to served
+#
+# A classifier from a folder of photos, a class added later, an unknown thing, a change of mind, and the same model behind an
+# HTTP address. Pictures are drawn here, so that it runs anywhere; put your own folder in their place.
+
+# %%
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import matplotlib.pyplot as plt
+from PIL import Image
+
+from fiveshot import Recognizer
+from fiveshot.recognizer.samples import draw_samples
+
+work = Path(tempfile.mkdtemp())
+os.chdir(work)
+draw_samples("samples", seed=0)
+classes = sorted(folder.name for folder in Path("samples/learn").iterdir())
+figure, axes = plt.subplots(len(classes), 5, figsize=(6, 6))
+for row, name in zip(axes, classes, strict=True):
+    for axis, photo in zip(row, sorted(Path("samples/learn", name).iterdir()), strict=True):
+        axis.imshow(Image.open(photo))
+        axis.set(xticks=[], yticks=[])
+    row[0].set_ylabel(name)
+plt.show()
+
+# %% [markdown]
+# ## Learn
+#
+# A model is a directory. Four classes are learned at once, each from its five photos; `learn` says how well a class stands
+# apart by leaving each photo out in turn.
+
+# %%
+things = Recognizer.create("things")
+for name in classes[:4]:
+    report = things.learn(name, f"samples/learn/{name}")
+    print(f"{name:10s} {report.photos} photos, {report.verdict}, most like {report.nearest}")
+
+# %% [markdown]
+# ## Recognise, and say when it cannot
+
+# %%
+photos = sorted(Path("samples/test").glob("*/1.jpg")) + sorted(Path("samples/strange").iterdir())
+seen = things.predict(photos)
+figure, axes = plt.subplots(2, 4, figsize=(8, 4.6))
+for axis, photo, one in zip(axes.flat, photos, seen, strict=True):
+    axis.imshow(Image.open(photo))
+    axis.set_title(
+        f"{one.label or 'unknown'} {100 * one.probability:.0f} %" if one.label else "unknown", fontsize=10
+    )
+    axis.set(xticks=[], yticks=[])
+plt.show()
+
+# %% [markdown]
+# The tree has not been learned, and the last three pictures show nothing that was. Now it is learned, from five photos; no
+# other class changes.
+
+# %%
+things.learn("tree", "samples/learn/tree")
+print(things.predict("samples/test/tree/1.jpg")[0].label)
+evaluation = things.evaluate("samples/test")
+print(f"{100 * evaluation.accuracy:.0f} % of {evaluation.photos} photos it has not seen")
+
+# %% [markdown]
+# ## Change your mind
+#
+# `forget` removes a class to the last byte; what is left equals a model that never saw it. With `keep_history=True` it can be
+# taken back.
+
+# %%
+things.forget("apple", keep_history=True)
+print(things.snapshot.classes)
+things.undo()
+print(things.snapshot.classes)
+things.close()
+
+# %% [markdown]
+# ## Serve it
+#
+# The same directory behind HTTP, with a page for people at `/` and an API for programs. Here the service is a process of
+# its own, as on a server; it picks a free port.
+
+# %%
+service = subprocess.Popen(
+    [sys.executable, "-m", "fiveshot", "serve", "things", "--port", "0"],
+    stdout=subprocess.PIPE,
+    stderr=subprocess.STDOUT,
+    text=True,
+)
+address = ""
+while "http://" not in address:
+    address = service.stdout.readline()
+address = "http://" + address.split("http://")[1].split()[0].rstrip("/")
+
+
+def ask(path: str, photos: list[Path] | None = None, method: str | None = None) -> dict:
+    """Send photos as a form, as a browser would, and return the answer."""
+    body, kind = None, "application/json"
+    if photos:
+        edge = "fiveshot-part"
+        kind = f"multipart/form-data; boundary={edge}"
+        parts = [
+            f'--{edge}\r\nContent-Disposition: form-data; name="photos"; filename="{photo.name}"\r\n\r\n'.encode()
+            + photo.read_bytes()
+            for photo in photos
+        ]
+        body = b"\r\n".join([*parts, f"--{edge}--\r\n".encode()])
+    with urlopen(Request(address + path, data=body, headers={"Content-Type": kind}, method=method)) as answer:
+        return json.load(answer)
+
+
+while True:
+    try:
+        ask("/v1/ready")
+        break
+    except OSError:
+        time.sleep(0.2)
+print(json.dumps(ask("/v1/predict?top=2", [Path("samples/test/house/2.jpg")]), indent=1)[:600])
+
+# %% [markdown]
+# A class can be taught through it as well, and is on the disk when the answer comes.
+
+# %%
+print(ask("/v1/classes/chessboard/photos", [Path("samples/strange/1.jpg"), Path("samples/strange/2.jpg")]))
+service.terminate()
+service.wait(timeout=30)
+with Recognizer.open("things") as again:
+    print(again.snapshot.classes)
