@@ -50,7 +50,7 @@ def test_fetching_downloads_unpacks_counts_and_cleans_up(birds, tmp_path, local_
     fetched = fetch_spec(birds, root, progress=lambda done, total: told.append(done))
     assert fetched.folder == root / "birds"
     assert fetched.dataset.train.names == ("images/001.Owl/a.jpg",)
-    assert fetched.dataset.differences == ("1 test images, officially 2",)
+    assert fetched.dataset.differences == ("1 test image, officially 2",)
     assert [path.name for path in root.iterdir()] == ["birds"]
     assert told[-1] == len(local_server.content)
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import fiveshot.data
-from fiveshot.data.registry import dataset_specs, open_dataset
+from fiveshot.data.registry import dataset_specs, open_dataset, package_specs
 from fiveshot.errors import InputError
 
 NEW_DATASET = """
@@ -35,13 +35,13 @@ def test_adding_a_dataset_takes_one_file(tmp_path, make_files, monkeypatch):
     (tmp_path / "plugin").mkdir()
     (tmp_path / "plugin/flowers.py").write_text(NEW_DATASET)
     monkeypatch.setattr(fiveshot.data, "__path__", [*fiveshot.data.__path__, str(tmp_path / "plugin")])
-    dataset_specs.cache_clear()
+    package_specs.cache_clear()
     try:
         root = make_files(["train/a/1.jpg", "train/b/1.jpg", "test/a/1.jpg", "test/b/1.jpg"])
         dataset = open_dataset("flowers", root, seed=0)
         assert (dataset.name, dataset.differences) == ("flowers", ())
     finally:
-        dataset_specs.cache_clear()
+        package_specs.cache_clear()
         sys.modules.pop("fiveshot.data.flowers", None)
 
 

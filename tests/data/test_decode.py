@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fiveshot.data.decode import decode
+from fiveshot.data.decode import decode, image_size
+from fiveshot.data.folder import is_image
 from fiveshot.data.source import FileSource, ImageError
 
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
@@ -142,6 +143,39 @@ def test_a_decompression_bomb_is_refused_by_its_header(tmp_path, width, height):
     with pytest.raises(ImageError, match=r"bomb\.png: too large") as caught:
         decode(FileSource(path, path.name))
     assert "truncated" not in str(caught.value)
+
+
+def noise_with_wrecked_pixels(path: Path) -> None:
+    """Write a noisy image of 200 x 120 and overwrite the second half of the file, where its pixels are."""
+    noise = np.random.default_rng(0).integers(0, 256, (120, 200, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(path)
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2] + b"\xff" * (len(data) - len(data) // 2))
+
+
+@pytest.mark.parametrize("kind", ["jpg", "png", "webp", "gif", "bmp", "ppm", "jp2", "avif"])
+def test_the_size_is_known_before_any_pixel_is_decoded(tmp_path, kind):
+    path = tmp_path / f"wrecked.{kind}"
+    noise_with_wrecked_pixels(path)
+    source = FileSource(path, path.name)
+    assert image_size(source) == (200, 120)
+    for ask in (image_size, decode):
+        with pytest.raises(ImageError, match="too large: 200 x 120, the limit is 23,999 pixels"):
+            ask(source, max_pixels=23_999)
+
+
+def test_a_tiff_tells_its_size_too(tmp_path):
+    Image.new("RGB", (200, 120)).save(tmp_path / "a.tif")  # its header may lie behind the pixels
+    assert image_size(FileSource(tmp_path / "a.tif", "a.tif")) == (200, 120)
+
+
+def test_icons_are_refused_since_they_are_decoded_while_they_are_opened(tmp_path):
+    Image.new("RGB", (64, 64), RED).save(tmp_path / "icon.ico")
+    formats = "JPEG, PNG, WEBP, GIF, BMP, TIFF, PPM, JPEG2000, AVIF"
+    for ask in (image_size, decode):
+        with pytest.raises(ImageError, match=f"icon.ico: not an image in a known format .{formats}"):
+            ask(FileSource(tmp_path / "icon.ico", "icon.ico"))
+    assert not is_image("cat/icon.ico")
 
 
 def test_the_pixel_limit_can_be_set_and_counts_exactly(tmp_path):

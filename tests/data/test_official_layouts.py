@@ -90,7 +90,7 @@ def test_cub200_plain_folders(tmp_path, make_files):
     root = make_files(["train/001.Owl/1.jpg", "test/001.Owl/2.jpg"])
     dataset = open_dataset("cub200", root, seed=0)
     assert (dataset.name, dataset.train.names) == ("cub200", ("train/001.Owl/1.jpg",))
-    assert "1 classes, officially 200" in dataset.differences
+    assert "1 class, officially 200" in dataset.differences
 
 
 def test_missing_images_are_reported_then_listed_then_skipped(cub):
@@ -164,7 +164,7 @@ def check_cars(dataset) -> None:
     assert dataset.differences == (
         "2 classes, officially 196",
         "3 training images, officially 8,144",
-        "1 test images, officially 8,041",
+        "1 test image, officially 8,041",
     )
 
 

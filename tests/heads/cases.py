@@ -8,13 +8,38 @@ from typing import Any
 import numpy as np
 
 from fiveshot.heads import RECIPES, FewShotHead, Sampling, make_head
+from fiveshot.heads.contract_material import (
+    BASE,
+    FIRST,
+    N_FEATURES,
+    SECOND,
+    Rows,
+    draw,
+    flat,
+    halves,
+    queries,
+    shuffled,
+    without,
+)
 
-Rows = dict[int, np.ndarray]  # label → (n, d)
+__all__ = [
+    "BASE",
+    "CASES",
+    "FIRST",
+    "N_FEATURES",
+    "SECOND",
+    "Case",
+    "Rows",
+    "draw",
+    "flat",
+    "halves",
+    "learned",
+    "queries",
+    "shuffled",
+    "without",
+]
 
-N_FEATURES = 16
-BASE = {10: 7, 30: 20, 50: 6, 20: 9, 40: 5}  # class → samples: one class has more than there are features
-FIRST = {25: 3, 5: 1}  # new classes sort among, before and after the base classes; one is seen once
-SECOND = {60: 4}
+
 # With 30 random features the base session is folded into sums; with 52 the second session makes it so; with 400
 # everything stays in the dual form.
 WIDTHS = (30, 52, 400)
@@ -71,35 +96,6 @@ CASES = [
     for flavour in ("paper", "published")
     for width in (WIDTHS if "ranpac" in recipe else (None,))
 ]
-
-
-def draw(counts: dict[int, int], *, seed: int = 0, n_features: int = N_FEATURES, dtype: Any = np.float64) -> Rows:
-    """Draw correlated samples; a class's distribution depends on its label alone, its samples on the seed too."""
-    rows = {}
-    for label, count in counts.items():
-        own = np.random.default_rng([label, 1])
-        mean, mixing = 10 + 6 * own.normal(size=n_features), own.normal(size=(n_features, n_features))
-        noise = np.random.default_rng([label, 2, seed]).normal(size=(count, n_features))
-        rows[label] = (mean + noise @ mixing * 2).astype(dtype)
-    return rows
-
-
-def flat(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
-    """Return features and labels, class by class."""
-    return np.concatenate(list(rows.values())), np.repeat(list(rows), [len(part) for part in rows.values()])
-
-
-def shuffled(rows: Rows, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Return features and labels in a random order."""
-    X, y = flat(rows)
-    order = np.random.default_rng(seed).permutation(len(y))
-    return X[order], y[order]
-
-
-def queries(n: int = 23, dtype: Any = np.float64) -> np.ndarray:
-    """Return samples to score, of all classes."""
-    rows = draw(dict.fromkeys((*BASE, *FIRST, *SECOND), n // 8 + 1), seed=99, dtype=dtype)
-    return flat(rows)[0][:n]
 
 
 def learned(case: Case, *sessions: Rows, **parameters: Any) -> FewShotHead:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from cases import BASE, FIRST, SECOND, Case, Rows, draw, flat, learned, queries, shuffled
+from cases import BASE, FIRST, SECOND, Case, draw, flat, halves, learned, queries, shuffled
 from sklearn.base import clone
 
 from fiveshot.heads import Sampling
@@ -106,12 +106,6 @@ def test_fit_is_the_first_partial_fit_and_starts_anew(case: Case) -> None:
     again = learned(case, draw({7: 9, 8: 9}), draw(FIRST)).fit(*flat(base))
     np.testing.assert_array_equal(again.class_scores(X), expected)
     assert again.base_classes_.tolist() == sorted(BASE)
-
-
-def halves(rows: Rows) -> tuple[Rows, Rows]:
-    return {k: v[: (len(v) + 1) // 2] for k, v in rows.items()}, {
-        k: v[(len(v) + 1) // 2 :] for k, v in rows.items()
-    }
 
 
 def test_more_samples_of_a_new_class_equal_all_at_once(case: Case) -> None:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases import BASE, FIRST, SECOND, Case, Rows, draw, flat, learned, queries
+from cases import BASE, FIRST, SECOND, Case, draw, flat, learned, queries, without
 
 from fiveshot.errors import InputError
 from fiveshot.heads import FewShotHead, ScoreTable
 
 NEW = {25: 3, 5: 1, 60: 4}
-
-
-def without(rows: Rows, *labels: int) -> Rows:
-    return {label: part for label, part in rows.items() if label not in labels}
 
 
 def assert_refused(head: FewShotHead, label: int) -> None:

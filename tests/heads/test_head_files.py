@@ -150,7 +150,10 @@ def damage(path: Path, **changes: Any) -> None:
     [
         ({"version": 99}, "format version 99, this release reads up to 1; upgrade with: pip install"),
         ({"kind": "adapter"}, "holds a fiveshot adapter, not a head"),
-        ({"meta": {"head": "Oracle"}}, "does not hold a complete head .*Oracle.*; get a fresh copy"),
+        (
+            {"meta": {"head": "Oracle"}},
+            "does not hold a complete head .*'Oracle' is not one; name the file .* --plugin .* get a fresh copy",
+        ),
         ({"meta": {"parameters": {"gamma": -1, "wings": 2}}}, "does not hold a complete head"),
         ({"meta": {"labels": {"base": [1, 2], "new": []}}}, "2 labels"),
         ({"meta": {"labels": {}}}, "does not hold a complete head"),

@@ -7,9 +7,10 @@ from typing import Any
 
 from fiveshot.benchmark.job import Adapter, Job, adapted_source, embedded_source, open_features
 from fiveshot.benchmark.protocol import PROTOCOLS, Protocol, get_protocol
-from fiveshot.errors import InputError, unknown_name
+from fiveshot.errors import InputError
 from fiveshot.heads import RECIPES, make_head
-from fiveshot.heads.recipes import DEFAULT_HEAD, Flavour
+from fiveshot.heads.recipes import Flavour, recipe_name
+from fiveshot.plugins import load_plugins
 
 DEFAULT_PROTOCOL = "cub200/big"
 
@@ -85,11 +86,11 @@ def make_jobs(
     if seeds < 1:
         raise InputError(f"seeds must be at least 1, got {seeds}")
     parameters = parameters or {}
+    if not methods:
+        load_plugins()
     jobs = []
     for method in methods or tuple(RECIPES):
-        method = DEFAULT_HEAD if method == "default" else method
-        if method not in RECIPES:
-            raise unknown_name("method", method, RECIPES)
+        method = recipe_name(method, kind="method")
         known = make_head(method, flavour).get_params(deep=False)
         fitting = {key: value for key, value in parameters.items() if key in known}
         jobs += [

@@ -30,6 +30,7 @@ class Protocol:
     ``shot_draw="random"`` draws with ``shot_seed``, ``"first"`` takes the first images of a class in the
     order of the dataset, as the published code does.
 
+    >>> from fiveshot.benchmark import Protocol
     >>> Protocol("birds", dataset="birds", n_classes=8, base_classes=3, increment=2).session_sizes
     (3, 2, 2, 1)
     """
@@ -134,11 +135,18 @@ PROTOCOLS: dict[str, Protocol] = {
         _named("aircraft/big", 100, 50, 5, 2, 4, 6, 8, 10),
     )
 }
+"""The paper's protocols by name, such as ``cub200/big``.
+
+A ``small`` one starts with as many classes as every later session adds, a ``big`` one with half of all.
+"""
 
 
 def get_protocol(name: str) -> Protocol:
     """Return one of the paper's protocols.
 
+    >>> from fiveshot.benchmark import get_protocol
+    >>> get_protocol("cub200/big").session_sizes
+    (100, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10)
     >>> get_protocol("cub200/bigg")
     Traceback (most recent call last):
     fiveshot.errors.InputError: no protocol 'cub200/bigg'; did you mean 'cub200/big'? choose from ...

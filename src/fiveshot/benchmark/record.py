@@ -26,7 +26,16 @@ UNSEEN = -1  # in ``predictions``: the sample's class had not come yet
 
 @dataclass(frozen=True, eq=False)
 class RunRecord:
-    """One finished run. Everything measured is computed from the predictions."""
+    """One finished run. Its accuracies are computed from the predictions.
+
+    >>> from fiveshot.benchmark import get_protocol, run
+    >>> from fiveshot.features import embedded_features
+    >>> record = run(get_protocol("cub200/big"), embedded_features(), "ncm")
+    >>> record.method, record.seed, record.predictions.shape
+    ('ncm', 0, (11, 5794))
+    >>> round(record.metrics.a_last, 2)
+    0.49
+    """
 
     config: Mapping[str, Any]
     class_names: tuple[str, ...]
@@ -116,7 +125,17 @@ def is_finished(folder: Path) -> bool:
 
 
 def find_runs(folder: Path) -> list[RunRecord]:
-    """Return all finished runs below a folder, in order of their paths."""
+    """Return all finished runs below a folder, in order of their paths.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from fiveshot.benchmark import Job, find_runs, get_protocol, run_job
+    >>> job = Job(get_protocol("cub200/big"), "ncm", "embedded:cub200")
+    >>> with TemporaryDirectory() as folder:
+    ...     run_job(job).save(Path(folder) / job.folder)
+    ...     [(record.method, record.seed) for record in find_runs(Path(folder))]
+    [('ncm', 0)]
+    """
     if not folder.is_dir():
         raise StorageError(f"no such folder: {folder}; give the --out folder of a benchmark")
     found = sorted(path.parent for path in folder.rglob("metrics.json") if (path.parent / "run.json").is_file())

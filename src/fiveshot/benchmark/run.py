@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from fiveshot.benchmark.job import Job, open_features
+from fiveshot.benchmark.job import Job, head_config, open_features
 from fiveshot.benchmark.protocol import Protocol
 from fiveshot.benchmark.record import UNSEEN, RunRecord
 from fiveshot.benchmark.sessions import Session, listed_sessions, sessions
@@ -19,7 +19,6 @@ from fiveshot.data.sessions import match_names, read_session_lists
 from fiveshot.errors import InputError
 from fiveshot.features import FeatureSet
 from fiveshot.heads import FewShotHead, ScoreTable, make_head
-from fiveshot.heads.files import plain_parameters
 from fiveshot.metrics import expected_calibration_error
 
 Progress = Callable[[int, int], None]  # (sessions done, sessions in all)
@@ -30,7 +29,7 @@ def run(
 ) -> RunRecord:
     """Learn the protocol's sessions one after the other and predict all seen classes after each.
 
-    >>> from fiveshot.benchmark import Protocol
+    >>> from fiveshot.benchmark import Protocol, run
     >>> from fiveshot.features import embedded_features
     >>> birds = embedded_features("cub200").restrict(["001.Black_footed_Albatross", "002.Laysan_Albatross"])
     >>> protocol = Protocol("two birds", "cub200", n_classes=2, base_classes=1, increment=1)
@@ -43,14 +42,20 @@ def run(
         "protocol": asdict(protocol),
         "sessions": None,
         "method": name,
-        "head": {"class": type(head).__name__, "parameters": plain_parameters(head)},
+        "head": head_config(head),
     }
     steps = sessions(protocol, features.train_y, features.test_y, features.class_names)
     return _record(config, features, head, steps, progress)
 
 
 def run_job(job: Job, *, progress: Progress | None = None) -> RunRecord:
-    """Run a job."""
+    """Run a job: open its features, make its head, and learn its sessions one after the other.
+
+    >>> from fiveshot.benchmark import Job, get_protocol, run_job
+    >>> record = run_job(Job(get_protocol("cub200/big"), "ncm", "embedded:cub200"))
+    >>> len(record.metrics.sessions), round(record.metrics.a_last, 2)
+    (11, 0.49)
+    """
     features = open_features(job.features)
     if job.sessions is None:
         steps = sessions(job.protocol, features.train_y, features.test_y, features.class_names)

@@ -18,7 +18,15 @@ Indices: TypeAlias = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Session:
-    """One step: the classes it introduces, what it learns from, and what it is tested on."""
+    """One step: the classes it introduces, what it learns from, and what it is tested on.
+
+    >>> from fiveshot.benchmark import get_protocol, sessions
+    >>> from fiveshot.features import embedded_features
+    >>> birds = embedded_features("cub200")
+    >>> first = sessions(get_protocol("cub200/big"), birds.train_y, birds.test_y, birds.class_names)[1]
+    >>> first.number, len(first.classes), len(first.train_indices), len(first.test_indices)
+    (1, 10, 50, 3181)
+    """
 
     number: int
     classes: tuple[int, ...]  # label indices, in order of arrival
@@ -34,6 +42,7 @@ def sessions(
     Nothing but the arguments decides the result. The shots of a class depend on ``shot_seed``, its name and
     its own images, not on other classes; with more shots the fewer ones stay among them.
 
+    >>> from fiveshot.benchmark import Protocol, sessions
     >>> protocol = Protocol("p", "d", n_classes=3, base_classes=2, increment=1, order_seed=None, shots=1)
     >>> base, new = sessions(protocol, [0, 0, 1, 2], [2, 1, 0], ("ani", "rook", "wren"))
     >>> base.train_indices, base.test_indices, new.train_indices, new.test_indices
@@ -63,8 +72,13 @@ def listed_sessions(
 ) -> tuple[Session, ...]:
     """Return the sessions whose training rows are given, one list per session, as official lists do.
 
-    :func:`fiveshot.data.sessions.match_names` turns lists of image names into rows. The classes of a session
-    are those of its rows, in order of appearance; a class may come only once.
+    ``fiveshot.data.match_names`` turns lists of image names into rows. The classes of a session are those of
+    its rows, in order of appearance; a class may come only once.
+
+    >>> from fiveshot.benchmark import listed_sessions
+    >>> base, new = listed_sessions([[2, 0], [3]], [0, 0, 1, 2], [0, 1, 2], ("ani", "rook", "wren"))
+    >>> base.classes, new.classes, new.test_indices.tolist()
+    ((1, 0), (2,), [0, 1, 2])
     """
     train, test = (_labels(y, len(class_names)) for y in (train_y, test_y))
     learned: list[tuple[tuple[int, ...], Indices]] = []
@@ -88,7 +102,16 @@ def listed_sessions(
 
 
 def draw_shots(rows: Indices, protocol: Protocol, class_name: str) -> Indices:
-    """Return the rows of a class's shots, ascending: drawn by the protocol's seed, or the first ones."""
+    """Return the rows of a class's shots, ascending: drawn by the protocol's seed, or the first ones.
+
+    >>> import numpy as np
+    >>> from fiveshot.benchmark import draw_shots, get_protocol
+    >>> protocol = get_protocol("cub200/big")
+    >>> draw_shots(np.arange(100, 130), protocol, "wren").tolist()
+    [105, 106, 115, 122, 127]
+    >>> draw_shots(np.arange(100, 130), protocol.replace(shot_draw="first"), "wren").tolist()
+    [100, 101, 102, 103, 104]
+    """
     if protocol.shot_draw == "first":
         return rows[: protocol.shots]
     name_seed = int.from_bytes(hashlib.sha256(class_name.encode("utf-8", "surrogateescape")).digest())

@@ -13,7 +13,14 @@ from fiveshot.metrics import Spread, mean_std
 
 @dataclass(frozen=True)
 class Summary:
-    """What a table shows of a method: fractions with their spread over seeds."""
+    """What a table shows of a method: fractions and seconds with their spread over seeds.
+
+    >>> from fiveshot.benchmark import get_protocol, run, summarize_runs
+    >>> from fiveshot.features import embedded_features
+    >>> summary = summarize_runs([run(get_protocol("cub200/big"), embedded_features(), "ncm")])
+    >>> summary.method, summary.seeds, len(summary.a_hm), len(summary.accuracy)
+    ('ncm', (0,), 10, 11)
+    """
 
     method: str
     flavour: str
@@ -30,7 +37,15 @@ class Summary:
 
 
 def summarize_runs(records: Sequence[RunRecord]) -> Summary:
-    """Summarise runs that differ in nothing but the seed."""
+    """Summarise runs that differ in nothing but the seed.
+
+    >>> from fiveshot.benchmark import get_protocol, run, summarize_runs
+    >>> from fiveshot.features import embedded_features
+    >>> protocols = [get_protocol("cub200/big").replace(shot_seed=seed) for seed in (0, 1)]
+    >>> summary = summarize_runs([run(protocol, embedded_features(), "ncm") for protocol in protocols])
+    >>> summary.seeds, f"{summary.a_last.mean:.2f} ± {summary.a_last.std:.2f}"
+    ((0, 1), '0.50 ± 0.00')
+    """
     if not records:
         raise InputError("no runs to summarise")
     metrics = [record.metrics for record in records]
@@ -56,7 +71,17 @@ def summarize_runs(records: Sequence[RunRecord]) -> Summary:
 
 
 def summarize_all(records: Sequence[RunRecord]) -> list[Summary]:
-    """Group runs by everything but the seed, in order of appearance, and summarise each group."""
+    """Group runs by everything but the seed, in order of appearance, and summarise each group.
+
+    >>> from fiveshot.benchmark import Protocol, run, summarize_all
+    >>> from fiveshot.features import embedded_features
+    >>> birds = embedded_features("cub200").restrict(["001.Black_footed_Albatross", "002.Laysan_Albatross"])
+    >>> protocol = Protocol("two birds", "cub200", n_classes=2, base_classes=1, increment=1)
+    >>> runs = [(method, protocol.replace(shot_seed=seed)) for method in ("ncm", "teen") for seed in (0, 1)]
+    >>> summaries = summarize_all([run(protocol, birds, method) for method, protocol in runs])
+    >>> [(summary.method, summary.seeds) for summary in summaries]
+    [('ncm', (0, 1)), ('teen', (0, 1))]
+    """
     groups: dict[str, list[RunRecord]] = {}
     for record in records:
         groups.setdefault(_without_seed(record), []).append(record)

@@ -26,7 +26,17 @@ PROCESS_BYTES = 900 * 2**20  # the interpreter with torch, and features
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """A job with its run; ``reused`` when it had been finished before."""
+    """A job with its run; ``reused`` when it had been finished before.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from fiveshot.benchmark import Job, get_protocol, sweep
+    >>> jobs = [Job(get_protocol("cub200/big"), "ncm", "embedded:cub200")]
+    >>> with TemporaryDirectory() as folder:
+    ...     outcomes = [*sweep(jobs, Path(folder)), *sweep(jobs, Path(folder))]
+    >>> [(outcome.job.method, outcome.reused) for outcome in outcomes]
+    [('ncm', False), ('ncm', True)]
+    """
 
     job: Job
     record: RunRecord
@@ -46,6 +56,16 @@ def sweep(
     At most ``workers`` processes run at a time, and no more than fit ``memory`` bytes by estimate (80 % of
     what is available unless given). A run is written when it is complete; an interrupted sweep goes on where
     it stopped. ``fresh`` runs everything again.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from fiveshot.benchmark import Job, get_protocol, sweep
+    >>> jobs = [Job(get_protocol("cub200/big"), method, "embedded:cub200") for method in ("ncm", "teen")]
+    >>> with TemporaryDirectory() as folder:
+    ...     for outcome in sweep(jobs, Path(folder)):
+    ...         print(f"{outcome.job.method} {outcome.record.metrics.a_last:.2f}")
+    ncm 0.49
+    teen 0.50
     """
     if workers < 1:
         raise InputError(f"workers must be at least 1, got {workers}")

@@ -6,15 +6,18 @@ from fiveshot.data.decode import MAX_PIXELS, decode
 from fiveshot.data.fetch import Fetched, fetch
 from fiveshot.data.folder import open_images
 from fiveshot.data.gaussian import gaussian_classes, gaussian_parameters
-from fiveshot.data.registry import dataset_specs, open_dataset
+from fiveshot.data.registry import dataset_specs, open_dataset, register_dataset, unregister_dataset
 from fiveshot.data.sessions import SessionLists, match_names, read_session_lists
 from fiveshot.data.source import ArchiveSource, ArraySource, FileSource, ImageError, ImageSource, identity
+from fiveshot.data.spec import DatasetSpec, Download
 
 __all__ = [
     "MAX_PIXELS",
     "ArchiveSource",
     "ArraySource",
     "BadImage",
+    "DatasetSpec",
+    "Download",
     "Fetched",
     "FileSource",
     "ImageDataset",
@@ -35,5 +38,7 @@ __all__ = [
     "open_dataset",
     "open_images",
     "read_session_lists",
+    "register_dataset",
     "restrict",
+    "unregister_dataset",
 ]

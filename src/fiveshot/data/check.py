@@ -18,7 +18,11 @@ SHOWN = 5  # the bad images named in an error; the rest are counted
 
 @dataclass(frozen=True)
 class BadImage:
-    """An image that cannot be used, and why."""
+    """An image that cannot be used, and why.
+
+    >>> BadImage("cat/1.jpg", "the file is empty").reason
+    'the file is empty'
+    """
 
     name: str
     reason: str
@@ -42,9 +46,16 @@ def bad_images_error(bad: Sequence[BadImage], total: int) -> InputError:
 def check_images(
     sources: Iterable[ImageSource], *, skip_bad: bool, max_pixels: int = MAX_PIXELS
 ) -> tuple[NDArray[np.int64], tuple[BadImage, ...]]:
-    """Decode every image and return the positions of the good ones and the list of bad ones.
+    """Decode every image and return the positions of the good ones, and the bad ones.
 
-    Unless ``skip_bad``, any bad image raises :func:`bad_images_error`.
+    Unless ``skip_bad``, any bad image raises ``bad_images_error``. One of more than ``max_pixels`` is bad.
+
+    >>> import numpy as np
+    >>> from fiveshot.data import ArraySource, check_images
+    >>> thumbnail, poster = (ArraySource(np.zeros((side, side, 3), np.uint8), f"{side}.png") for side in (8, 80))
+    >>> good, bad = check_images([thumbnail, poster], skip_bad=True, max_pixels=1000)
+    >>> good.tolist(), bad
+    ([0], (BadImage(name='80.png', reason='too large: 80 x 80, the limit is 1,000 pixels'),))
     """
     good: list[int] = []
     bad: list[BadImage] = []
@@ -63,7 +74,18 @@ def check_images(
 def check_dataset(
     dataset: ImageDataset, *, skip_bad: bool, max_pixels: int = MAX_PIXELS
 ) -> tuple[ImageDataset, tuple[BadImage, ...]]:
-    """Check both splits; with ``skip_bad`` return the dataset without its bad images, noting how many."""
+    """Check both splits and return the dataset with the list of its bad images.
+
+    With ``skip_bad`` they are left out, and the dataset notes how many; otherwise any raises an error.
+
+    >>> import numpy as np
+    >>> from fiveshot.data import ArraySource, ImageDataset, ImageSplit, check_dataset
+    >>> images = tuple(ArraySource(np.zeros((side, side, 3), np.uint8), f"{side}.png") for side in (8, 80))
+    >>> split = ImageSplit(images, np.array([0, 0]))
+    >>> kept, bad = check_dataset(ImageDataset("dark", ("night",), split, split), skip_bad=True, max_pixels=1000)
+    >>> len(kept.train), len(kept.test), kept.differences
+    (1, 1, ('left out 2 bad images of 4',))
+    """
     n_train = len(dataset.train)
     images = dataset.train.images + dataset.test.images
     good, bad = check_images(images, skip_bad=skip_bad, max_pixels=max_pixels)

@@ -16,7 +16,16 @@ Labels = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class ImageSplit:
-    """Images in dataset order with their labels."""
+    """Images in dataset order with their labels.
+
+    >>> import numpy as np
+    >>> from fiveshot.data import ArraySource, ImageSplit
+    >>> pixels = np.zeros((3, 32, 32, 3), np.uint8)
+    >>> images = tuple(ArraySource(array, name) for array, name in zip(pixels, ("a", "b", "c")))
+    >>> part = ImageSplit(images, np.array([0, 0, 1])).select([2, 0])
+    >>> part.names, part.labels.tolist()
+    (('c', 'a'), [1, 0])
+    """
 
     images: tuple[ImageSource, ...]
     labels: Labels  # (n_images,), indices into the dataset's class_names
@@ -44,7 +53,17 @@ class ImageSplit:
 
 @dataclass(frozen=True, eq=False)
 class ImageDataset:
-    """A named dataset; ``differences`` says in words where it departs from what was expected."""
+    """A named dataset; ``differences`` says in words where it departs from what was expected.
+
+    >>> import numpy as np
+    >>> from fiveshot.data import ArraySource, ImageDataset, ImageSplit
+    >>> night, day = (ArraySource(np.full((32, 32, 3), grey, np.uint8), f"{grey}") for grey in (9, 250))
+    >>> train = ImageSplit((night, day), np.array([0, 1]))
+    >>> test = ImageSplit((day,), np.array([1]))
+    >>> skies = ImageDataset("skies", ("night", "day"), train, test)
+    >>> skies.noting("no night in the test split").differences
+    ('no night in the test split',)
+    """
 
     name: str
     class_names: tuple[str, ...]

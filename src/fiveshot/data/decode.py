@@ -15,14 +15,20 @@ from fiveshot.errors import InputError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-MAX_PIXELS = 178_956_970  # where PIL itself refuses
-# A closed list: PIL also knows formats that start other programs (EPS runs Ghostscript).
-FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF", "MPO", "ICO")
+MAX_PIXELS = 178_956_970
+"""The largest image that ``decode`` takes unless told otherwise, in pixels: where PIL itself refuses.
+
+>>> MAX_PIXELS > 13_000 * 13_000
+True
+"""
+# A closed list of what photographs come in. PIL also knows formats that start other programs (EPS runs
+# Ghostscript), and one, ICO, that it decodes while it opens it, before a size could be refused.
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF", "MPO")
 _WITH_ALPHA = ("LA", "La", "PA", "RGBA", "RGBa")
 
 
 def decode(source: ImageSource, *, max_pixels: int = MAX_PIXELS) -> Image:
-    """Return the image in RGB, or raise :class:`~fiveshot.data.source.ImageError` with its name.
+    """Return the image in RGB, or raise ``ImageError`` with its name.
 
     The EXIF orientation is applied, transparency becomes white, deep greyscale is scaled to 8 bits, and an
     animation or a multi-page file shows its first frame. The size is checked before any pixel is decoded;
@@ -34,12 +40,9 @@ def decode(source: ImageSource, *, max_pixels: int = MAX_PIXELS) -> Image:
     >>> image.mode, image.size
     ('RGB', (3, 2))
     """
-    data = source.read()
-    if not data:
-        raise ImageError(source.name, "the file is empty")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about metadata that a viewer would not mention either
-        image = _opened(source.name, data, max_pixels)
+        image = _opened(source, max_pixels)
         try:
             image.load()
             return _rgb(_upright(image))
@@ -47,10 +50,27 @@ def decode(source: ImageSource, *, max_pixels: int = MAX_PIXELS) -> Image:
             raise ImageError(source.name, f"damaged or truncated ({error})") from error
 
 
-def _opened(name: str, data: bytes, max_pixels: int) -> Image:
+def image_size(source: ImageSource, *, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
+    """Return width and height by the header alone; what ``decode`` refuses by its header is refused alike.
+
+    >>> import numpy as np
+    >>> from fiveshot.data.source import ArraySource
+    >>> image_size(ArraySource(np.full((2, 3, 3), 255, np.uint8), "white"))
+    (3, 2)
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return _opened(source, max_pixels).size
+
+
+def _opened(source: ImageSource, max_pixels: int) -> Image:
+    """Open an image without decoding any of its pixels."""
     formats = _formats()
     from PIL import Image, UnidentifiedImageError
 
+    name, data = source.name, source.read()
+    if not data:
+        raise ImageError(name, "the file is empty")
     try:
         image = Image.open(io.BytesIO(data), formats=formats)
     except UnidentifiedImageError as error:

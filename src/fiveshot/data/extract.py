@@ -22,7 +22,7 @@ from fiveshot.errors import StorageError
 def extract_safely(archives: Sequence[Path], folder: Path, limits: Limits = LIMITS) -> None:
     """Unpack the plain files of archives into one new folder, all of them or none.
 
-    The checks are those of :func:`fiveshot.data.archives.open_archive`. Permissions, owners and times in
+    The checks are those of ``fiveshot.data.archives.open_archive``. Permissions, owners and times in
     an archive are ignored.
     """
     if folder.exists():

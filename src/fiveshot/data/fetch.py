@@ -15,17 +15,39 @@ from fiveshot.errors import StorageError
 
 @dataclass(frozen=True)
 class Fetched:
-    """A dataset on disk; ``dataset.differences`` says where it is not the official one."""
+    """A dataset on disk; ``dataset.differences`` says where it is not the official one.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from fiveshot.data import fetch
+    >>> with tempfile.TemporaryDirectory() as root:
+    ...     for photo in (Path(root, "aircraft", part, "A380", "1.jpg") for part in ("train", "test")):
+    ...         photo.parent.mkdir(parents=True)
+    ...         photo.touch()
+    ...     fetched = fetch("aircraft", Path(root))
+    >>> fetched.folder.name, fetched.dataset.class_names, fetched.dataset.differences[0]
+    ('aircraft', ('A380',), '1 class, officially 100')
+    """
 
     folder: Path
     dataset: ImageDataset
 
 
 def fetch(name: str, root: Path, *, progress: Progress | None = None, patience: Patience | None = None) -> Fetched:
-    """Download a named dataset into ``root/<name>``; one that is there already is only opened.
+    """Download the dataset ``name`` into ``root/<name>``; one that is there already is only opened.
 
     The archives go again once they are unpacked. What was interrupted is continued by the next call.
-    ``progress`` gets the bytes so far and in all.
+    ``progress`` gets the bytes so far and in all. ``patience`` is how long to wait for a server.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from fiveshot.data import fetch
+    >>> with tempfile.TemporaryDirectory() as root:
+    ...     for photo in (Path(root, "cub200", part, "wren", "1.jpg") for part in ("train", "test")):
+    ...         photo.parent.mkdir(parents=True)
+    ...         photo.touch()
+    ...     fetch("cub200", Path(root)).dataset.differences[0]  # there already: nothing is downloaded
+    '1 class, officially 200'
     """
     return fetch_spec(dataset_spec(name), root, progress=progress, patience=patience)
 
@@ -33,7 +55,7 @@ def fetch(name: str, root: Path, *, progress: Progress | None = None, patience: 
 def fetch_spec(
     spec: DatasetSpec, root: Path, *, progress: Progress | None = None, patience: Patience | None = None
 ) -> Fetched:
-    """Do what :func:`fetch` does for a dataset that has a specification, but no place in this package."""
+    """Do what ``fetch`` does for a dataset that has a specification, but no place in this package."""
     if not spec.downloads:
         raise DownloadError(f"{spec.title} cannot be downloaded. {spec.layout_help}")
     folder = Path(root) / spec.name

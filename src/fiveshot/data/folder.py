@@ -15,7 +15,7 @@ from fiveshot.data.source import StoredSource
 from fiveshot.data.tree import SPLITS, Tree, open_tree
 from fiveshot.errors import InputError
 
-_SUFFIXES = ".jpg .jpeg .jfif .png .webp .gif .bmp .tif .tiff .ppm .pgm .jp2 .avif .ico"
+_SUFFIXES = ".jpg .jpeg .jfif .png .webp .gif .bmp .tif .tiff .ppm .pgm .jp2 .avif"
 IMAGE_SUFFIXES = frozenset(_SUFFIXES.split())
 LAYOUT = "expected train/<class>/*.jpg and test/<class>/*.jpg, or <class>/*.jpg alone (.png, .webp, ... too)"
 ByClass = Mapping[str, Sequence[StoredSource]]
@@ -24,8 +24,19 @@ ByClass = Mapping[str, Sequence[StoredSource]]
 def open_images(path: Path, *, seed: int, holdout: float = 0.2) -> ImageDataset:
     """Open ``train/<class>/*`` and ``test/<class>/*``, or ``<class>/*``, in a folder or an archive.
 
-    Without a test split, a fraction ``holdout`` of every class is held out (see
-    :func:`fiveshot.data.holdout.hold_out`). Class names are sorted as strings, a class's images by name.
+    Without a test split, a fraction ``holdout`` of every class, drawn with the ``seed``, is held out. Class
+    names are sorted as strings, a class's images by name. No image is read yet.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from fiveshot.data import open_images
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for photo in (Path(folder, name, f"{number}.jpg") for name in ("cat", "dog") for number in range(5)):
+    ...         photo.parent.mkdir(exist_ok=True)
+    ...         photo.touch()
+    ...     dataset = open_images(Path(folder), seed=0, holdout=0.2)
+    >>> dataset.class_names, len(dataset.train), len(dataset.test)
+    (('cat', 'dog'), 8, 2)
     """
     path = Path(path)
     name = path.name

@@ -88,7 +88,7 @@ def gaussian_classes(
     """Draw training and test features with labels 0, 1, ..., class by class in label order.
 
     The distributions depend on the seed and the shape alone: asking for more images per class keeps them.
-    See :func:`gaussian_parameters` for what the other parameters mean.
+    See ``gaussian_parameters`` for what the other parameters mean.
 
     >>> train_x, train_y, test_x, test_y = gaussian_classes(
     ...     n_classes=3, n_features=4, train_per_class=5, test_per_class=2, seed=0)

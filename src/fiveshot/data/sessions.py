@@ -22,6 +22,10 @@ class SessionLists:
     """Per session the listed images in file order: paths, or indices written as digits.
 
     ``test`` lists the test images of each session's own classes; it is empty where there are no such files.
+
+    >>> lists = SessionLists(train=(("owl/1.jpg", "wren/1.jpg"), ("rook/3.jpg",)), test=())
+    >>> [len(session) for session in lists.train]
+    [2, 1]
     """
 
     train: tuple[tuple[str, ...], ...]
@@ -29,7 +33,17 @@ class SessionLists:
 
 
 def read_session_lists(folder: Path) -> SessionLists:
-    """Read ``session_1.txt`` ... and, where present, ``test_1.txt`` ... from a folder."""
+    """Read ``session_1.txt`` ... and, where present, ``test_1.txt`` ... from a folder.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from fiveshot.data import read_session_lists
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "session_1.txt").write_text("owl/1.jpg\\nwren/1.jpg")
+    ...     _ = Path(folder, "session_2.txt").write_text("rook/3.jpg")
+    ...     read_session_lists(Path(folder)).train
+    (('owl/1.jpg', 'wren/1.jpg'), ('rook/3.jpg',))
+    """
     folder = Path(folder)
     if not folder.is_dir():
         raise InputError(f"no such folder of session lists: {folder}")

@@ -15,7 +15,11 @@ from fiveshot.errors import InputError
 
 
 class ImageError(InputError):
-    """One image that cannot be used: its name and the reason."""
+    """One image that cannot be used: its ``name`` and the ``reason``.
+
+    >>> print(ImageError("cat/1.jpg", "the file is empty"))
+    cannot use image cat/1.jpg: the file is empty
+    """
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(name, reason)  # both as args, so that it survives the way back from a worker process
@@ -27,19 +31,42 @@ class ImageError(InputError):
 
 
 class ImageSource(Protocol):
-    """An image that has a stable relative name and can be read, also after a trip to another process."""
+    """An image that has a stable relative name and can be read, also after a trip to another process.
+
+    Anything with these two is one:
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class RedPixel:
+    ...     name: str
+    ...     def read(self) -> bytes:
+    ...         return b"P6 1 1 255 " + bytes([255, 0, 0])
+    >>> from fiveshot.data import decode
+    >>> decode(RedPixel("red/1")).getpixel((0, 0))
+    (255, 0, 0)
+    """
 
     @property
     def name(self) -> str:
         """Relative name with forward slashes: in errors, caches and session lists."""
 
     def read(self) -> bytes:
-        """Return the encoded image, or raise :class:`ImageError`."""
+        """Return the encoded image, or raise ``ImageError``."""
 
 
 @dataclass(frozen=True)
 class FileSource:
-    """An image in a file."""
+    """An image in a file, ``path``; ``name`` is what errors and session lists call it.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from fiveshot.data import FileSource
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     photo = Path(folder, "1.jpg")
+    ...     _ = photo.write_bytes(b"the bytes of a photo")
+    ...     FileSource(photo, name="wren/1.jpg").read()
+    b'the bytes of a photo'
+    """
 
     path: Path
     name: str
@@ -54,7 +81,17 @@ class FileSource:
 
 @dataclass(frozen=True)
 class ArchiveSource:
-    """An image inside a tar or zip archive; the archive's index is built once per process."""
+    """An image inside a tar or zip archive; the archive's index is built once per process.
+
+    >>> import tempfile, zipfile
+    >>> from pathlib import Path
+    >>> from fiveshot.data import ArchiveSource
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with zipfile.ZipFile(f"{folder}/birds.zip", "w") as archive:
+    ...         archive.writestr("wren/1.jpg", b"the bytes of a photo")
+    ...     ArchiveSource(Path(folder, "birds.zip"), member="wren/1.jpg", name="wren/1.jpg").read()
+    b'the bytes of a photo'
+    """
 
     archive: Path
     member: str

@@ -12,7 +12,12 @@ from fiveshot.data.dataset import ImageDataset
 
 @dataclass(frozen=True)
 class Download:
-    """One file to download; a checksum of None was never published."""
+    """One ``file`` to download from ``url``; a checksum or size of None was never published.
+
+    >>> from fiveshot.data import dataset_specs
+    >>> [item.file for item in dataset_specs()["cub200"].downloads]
+    ['CUB_200_2011.tgz']
+    """
 
     url: str
     file: str
@@ -39,10 +44,17 @@ def is_published(item: Download, file: Path) -> bool:
 
 @dataclass(frozen=True)
 class DatasetSpec:
-    """A dataset known by name. A module of this package that has one as ``SPEC`` is found by itself.
+    """A dataset known by name: :func:`~fiveshot.data.register_dataset` makes it so.
+
+    A module of this package that has one as ``SPEC`` is found by itself.
 
     ``reader`` gets a path and returns the dataset in its official layout, or None where that is not there.
     ``layout_help`` tells a user how to lay the files out and, for a dead address, where to get them.
+
+    >>> from fiveshot.data import dataset_specs
+    >>> spec = dataset_specs()["cub200"]
+    >>> spec.title, spec.classes, spec.train_count
+    ('CUB-200-2011', 200, 5994)
     """
 
     name: str
@@ -58,10 +70,12 @@ class DatasetSpec:
 def count_differences(spec: DatasetSpec, dataset: ImageDataset) -> tuple[str, ...]:
     """Say in words where a dataset's counts are not the official ones."""
     counts = (
-        ("classes", len(dataset.class_names), spec.classes),
-        ("training images", len(dataset.train), spec.train_count),
-        ("test images", len(dataset.test), spec.test_count),
+        ("class", "classes", len(dataset.class_names), spec.classes),
+        ("training image", "training images", len(dataset.train), spec.train_count),
+        ("test image", "test images", len(dataset.test), spec.test_count),
     )
     return tuple(
-        f"{found:,} {what}, officially {official:,}" for what, found, official in counts if found != official
+        f"{found:,} {one if found == 1 else many}, officially {official:,}"
+        for one, many, found, official in counts
+        if found != official
     )

@@ -1,11 +1,14 @@
 """Heads: scikit-learn classifiers that learn classes session by session from feature vectors."""
 
+from fiveshot.heads.contract import check_head
 from fiveshot.heads.fecam import FeCAM
 from fiveshot.heads.files import load_head, save_head
 from fiveshot.heads.head import FewShotHead
+from fiveshot.heads.memory import ClassModels, Memory, derive_models
 from fiveshot.heads.ncm import NCM
 from fiveshot.heads.ranpac import RanPAC
 from fiveshot.heads.recipes import DESCRIPTIONS, RECIPES, make_head
+from fiveshot.heads.registry import register_head, unregister_head
 from fiveshot.heads.sampling import Sampling
 from fiveshot.heads.score_table import ScoreTable
 from fiveshot.heads.tune_on_base import Tuned, tune_on_base
@@ -16,16 +19,22 @@ __all__ = [
     "DESCRIPTIONS",
     "NCM",
     "RECIPES",
+    "ClassModels",
     "FeCAM",
     "FewShotHead",
+    "Memory",
     "Prior",
     "RanPAC",
     "Sampling",
     "ScoreTable",
     "Tuned",
     "UnbiasedLDA",
+    "check_head",
+    "derive_models",
     "load_head",
     "make_head",
+    "register_head",
     "save_head",
     "tune_on_base",
+    "unregister_head",
 ]

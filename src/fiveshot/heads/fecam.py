@@ -21,6 +21,7 @@ from fiveshot.statistics.labels import Label, Labels
 class FeCAM(FewShotHead):
     """Nearest class by Mahalanobis distance with a shrunk, normalised covariance per class.
 
+    >>> from fiveshot.heads import FeCAM
     >>> head = FeCAM(normalize=False).fit([[0.0, 0.0], [1.0, 0.0], [5.0, 5.0], [5.0, 6.0]], [0, 0, 1, 1])
     >>> head.predict([[4.0, 4.0]]).tolist()
     [1]

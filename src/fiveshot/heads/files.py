@@ -20,6 +20,7 @@ from fiveshot.heads.ranpac import RanPAC
 from fiveshot.heads.sampling import Sampling
 from fiveshot.heads.two_covariance import Prior
 from fiveshot.heads.unbiased_lda import UnbiasedLDA
+from fiveshot.plugins import load_plugins, same_origin
 from fiveshot.statistics import NO_CLASSES, Calibration, ClassStatistics, ClassSummary
 from fiveshot.statistics.labels import python_labels
 from fiveshot.storage import read_tensors, write_tensors
@@ -30,7 +31,28 @@ VALUES: dict[str, Any] = {"Calibration": Calibration, "Prior": Prior, "Sampling"
 
 
 def save_head(head: FewShotHead, path: str | os.PathLike[str]) -> None:
-    """Write a fitted head to one file, atomically."""
+    """Write a fitted head to one file, atomically.
+
+    >>> import tempfile
+    >>> from fiveshot.heads import load_head, make_head, save_head
+    >>> head = make_head("ncm").fit([[1.0, 0.0], [0.0, 1.0]], ["owl", "wren"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_head(head, f"{folder}/birds.safetensors")
+    ...     load_head(f"{folder}/birds.safetensors").classes_.tolist()
+    ['owl', 'wren']
+    """
+    kind = type(head)
+    known = HEADS.get(kind.__name__)
+    if known is None or not same_origin(known, kind):
+        raise InputError(
+            f"{kind.__name__} of {kind.__module__} is not registered, and a file of it could not be read again; "
+            "call fiveshot.heads.register_head first"
+        )
+    write_head(head, path)
+
+
+def write_head(head: FewShotHead, path: str | os.PathLike[str]) -> None:
+    """Write a fitted head of any class; only :func:`read_head`, which is told the class, reads all of them."""
     if not hasattr(head, "memory_"):
         raise InputError(f"{type(head).__name__} has learned nothing yet; fit it before saving")
     tensors, memory = {}, {}
@@ -58,19 +80,57 @@ def plain_parameters(head: FewShotHead) -> dict[str, Any]:
     return {key: _plain(value) for key, value in head.get_params(deep=False).items()}
 
 
+def revived_parameters(plain: dict[str, Any]) -> dict[str, Any]:
+    """Return parameters as they were before :func:`plain_parameters`; arrays and lists become tuples."""
+    return {key: _revived(value) for key, value in plain.items()}
+
+
 def load_head(path: str | os.PathLike[str], *, device: str | torch.device | None = None) -> FewShotHead:
-    """Read a head that :func:`save_head` wrote; ``device`` places it elsewhere than it was saved from."""
+    """Read a head that ``save_head`` wrote; ``device`` places it elsewhere than it was saved from.
+
+    >>> import tempfile
+    >>> from fiveshot.heads import load_head, make_head, save_head
+    >>> head = make_head("ncm").fit([[1.0, 0.0], [0.0, 1.0]], ["owl", "wren"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_head(head, f"{folder}/birds.safetensors")
+    ...     same = load_head(f"{folder}/birds.safetensors", device="cpu")
+    >>> same.predict([[0.9, 0.1]]).tolist()
+    ['owl']
+    """
+    return read_head(path, device=device)
+
+
+def read_head(
+    path: str | os.PathLike[str],
+    *,
+    kind: type[FewShotHead] | None = None,
+    device: str | torch.device | None = None,
+) -> FewShotHead:
+    """Read a head of a given class, or of the class that the file names."""
     file = read_tensors(path, kind=KIND, version=VERSION)
     try:
-        return _restored(file.tensors, file.meta, device)
-    except InputError:
+        return _restored(kind or _named_class(file.meta["head"], path), file.tensors, file.meta, device)
+    except (InputError, StorageError):
         raise
     except (KeyError, IndexError, TypeError, AttributeError, ValueError, RuntimeError) as error:
         raise StorageError(f"{path} does not hold a complete head ({error!r}); get a fresh copy of it") from error
 
 
-def _restored(tensors: dict[str, Tensor], meta: dict[str, Any], device: str | torch.device | None) -> FewShotHead:
-    head = HEADS[meta["head"]](**{key: _revived(value) for key, value in meta["parameters"].items()})
+def _named_class(name: str, path: str | os.PathLike[str]) -> type[FewShotHead]:
+    if name not in HEADS:
+        load_plugins()
+    if name not in HEADS:
+        raise StorageError(
+            f"{path} does not hold a complete head of a known class: {name!r} is not one; name the file that "
+            "defines it with --plugin or FIVESHOT_PLUGINS, or get a fresh copy of it"
+        )
+    return HEADS[name]
+
+
+def _restored(
+    kind: type[FewShotHead], tensors: dict[str, Tensor], meta: dict[str, Any], device: str | torch.device | None
+) -> FewShotHead:
+    head = kind(**revived_parameters(meta["parameters"]))
     if device is not None:
         head.set_params(device=device)
     place = torch.device(head.device or "cpu")

@@ -6,6 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from typing import Any, Self
 
 import torch
@@ -26,9 +27,17 @@ ROWS_AT_ONCE = 8192  # scores are computed for so many samples at a time, which 
 class FewShotHead(ClassifierMixin, BaseEstimator):
     """A classifier that learns classes session by session from feature vectors.
 
-    A subclass stores its parameters and says three things: how it derives its model from the memory
-    (``_derive``), how it scores samples against classes (``_class_scores``), and which object a class's
-    scores depend on (``_class_tokens``; the same object means the same scores).
+    A subclass stores its parameters, ``temperature`` and ``device`` among them, and says two things: how it
+    derives its model from the memory (``_derive``) and how it scores samples against classes (``_class_scores``).
+    Where new classes leave the scores of old ones alone it says so in ``_class_tokens``.
+    :func:`~fiveshot.heads.check_head` checks the rest of the contract.
+
+    >>> from fiveshot.heads import FewShotHead, make_head
+    >>> head = make_head("ncm").fit([[1.0, 0.0], [0.0, 1.0]], ["owl", "wren"])
+    >>> isinstance(head, FewShotHead)
+    True
+    >>> head.partial_fit([[1.0, 1.0]], ["kite"]).predict([[0.8, 0.9], [0.1, 0.9]]).tolist()
+    ['kite', 'wren']
     """
 
     temperature: float
@@ -39,18 +48,30 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
 
     @abstractmethod
     def _derive(self, memory: Memory, X: Tensor, y: Labels, previous: Any) -> Any:
-        """Return the model of ``memory``, which has just learned X and y (both empty after forgetting)."""
+        """Return the model of ``memory``, which has just learned X and y (both empty after forgetting).
+
+        ``previous`` is the model before, or None. It must not be changed: copies of the head share it.
+        """
 
     @abstractmethod
     def _class_scores(self, X: Tensor, labels: list[Label]) -> Tensor:
         """Return scores, (n_samples, len(labels)); the highest wins."""
 
-    @abstractmethod
     def _class_tokens(self) -> Mapping[Label, object]:
-        """Return for each class the object that its scores depend on."""
+        """Return for each class the object that its scores depend on; the same object means the same scores.
+
+        The whole model unless a head says otherwise, so that every session changes all scores.
+        """
+        return dict.fromkeys(python_labels(self.classes_), self.model_)
 
     def fit(self, X: ArrayLike | Tensor, y: ArrayLike | Tensor) -> Self:
-        """Learn the base session, forgetting everything before."""
+        """Learn the base session, forgetting everything before.
+
+        >>> from fiveshot.heads import make_head
+        >>> head = make_head("ncm").fit([[1.0, 0.0], [0.0, 1.0]], ["owl", "wren"])
+        >>> head.classes_.tolist()
+        ['owl', 'wren']
+        """
         with self._unchanged_on_error():
             return self._learn(as_features(self, X, reset=True), y, None, Memory(), None)
 
@@ -59,6 +80,13 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
 
         ``classes`` is optional. Given, it announces the classes of this session, and one without a sample is
         an error.
+
+        >>> from fiveshot.heads import make_head
+        >>> head = make_head("ncm").fit([[1.0, 0.0], [0.0, 1.0]], ["owl", "wren"])
+        >>> head.partial_fit([[5.0, 5.0], [6.0, 5.0]], ["kite", "kite"]).predict([[4.0, 4.0]]).tolist()
+        ['kite']
+        >>> head.base_classes_.tolist()
+        ['owl', 'wren']
         """
         with self._unchanged_on_error():
             fitted = hasattr(self, "memory_")
@@ -67,7 +95,13 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
             return self._learn(features, y, classes, memory, model)
 
     def forget(self, labels: Label | Iterable[Label]) -> Self:
-        """Remove one class, or several: afterwards the head equals one that never saw them."""
+        """Remove one class, or several: afterwards the head equals one that never saw them.
+
+        >>> from fiveshot.heads import make_head
+        >>> head = make_head("ncm").fit([[1.0, 0.0], [0.0, 1.0]], ["owl", "wren"])
+        >>> head.forget("owl").predict([[1.0, 0.0]]).tolist()
+        ['wren']
+        """
         check_is_fitted(self)
         with self._unchanged_on_error():
             memory = self.memory_.forget(as_label_list(labels))
@@ -76,8 +110,14 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
     def adopt(self, memory: Memory, settings: Mapping[str, Any] | None = None) -> Self:
         """Take up statistics that were learned elsewhere, as if their sessions had been learned here.
 
-        ``settings`` are those of the head that saw the base session (:meth:`settings`). Called again with a
+        ``settings`` are those of the head that saw the base session (its ``settings()``). Called again with a
         memory that shares summaries with the one before, only what changed is derived anew.
+
+        >>> from fiveshot.heads import make_head
+        >>> head = make_head("ncm").fit([[1.0, 0.0], [0.0, 1.0]], ["owl", "wren"])
+        >>> other = make_head("teen").adopt(head.memory_, head.settings())
+        >>> other.predict([[0.9, 0.2]]).tolist()
+        ['owl']
         """
         with self._unchanged_on_error():
             previous = getattr(self, "model_", None)
@@ -87,8 +127,30 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
             self.n_features_in_ = self._width(memory)
             return self._adopt(memory, self._derive(memory, *nothing(memory), previous))
 
+    def sketch(self, memory: Memory) -> Self:
+        """Return a head that knows the classes of ``memory``, which differs in few of them from this head's.
+
+        What all classes share may stay as it is here, so that a look at a class costs little. For most heads
+        it is simply a copy that has adopted the memory.
+
+        >>> from fiveshot.heads import make_head
+        >>> head = make_head("ncm").fit([[1.0, 0.0], [0.0, 1.0]], ["owl", "wren"])
+        >>> without_owls = head.sketch(head.memory_.forget(["owl"]))
+        >>> without_owls.classes_.tolist(), head.classes_.tolist()
+        (['wren'], ['owl', 'wren'])
+        """
+        return copy(self).adopt(memory)
+
     def settings(self) -> dict[str, Any]:
-        """Return what was chosen on the base session and does not follow from the statistics, as JSON values."""
+        """Return what was chosen on the base session and does not follow from the statistics, as JSON values.
+
+        >>> from fiveshot.heads import make_head
+        >>> head = make_head("ncm").fit([[1.0, 0.0], [0.0, 1.0]], ["owl", "wren"])
+        >>> head.settings()
+        {}
+        >>> sorted(make_head("ulda").fit([[1.0, 0.0], [0.0, 1.0]], ["owl", "wren"]).settings())
+        ['centre', 'choice', 'n_random', 'seed']
+        """
         return {}
 
     def _apply_settings(self, settings: Mapping[str, Any]) -> None:
@@ -98,12 +160,26 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
     def embed(self, X: Tensor) -> Tensor:
         """Return the vectors that this head keeps statistics of, (n_samples, d); the features themselves for most.
 
-        A :class:`Memory` for :meth:`adopt` holds statistics of these.
+        A ``Memory`` for ``adopt`` holds statistics of these.
+
+        >>> import torch
+        >>> from fiveshot.heads import make_head
+        >>> make_head("ncm").embed(torch.tensor([[3.0, 4.0]]))
+        tensor([[3., 4.]])
+        >>> make_head("ulda").embed(torch.tensor([[3.0, 4.0]]))
+        tensor([[0.6000, 0.8000]])
         """
         return X
 
     def familiarity(self, X: ArrayLike | Tensor) -> NDArray[Any]:
-        """Return how much each sample is like the class it is most like, (n_samples,); low means unknown."""
+        """Return how much each sample is like the class it is most like, (n_samples,); low means unknown.
+
+        >>> from fiveshot.heads import make_head
+        >>> head = make_head("ncm").fit([[1.0, 0.0], [0.0, 1.0]], ["owl", "wren"])
+        >>> known, unknown = head.familiarity([[0.9, 0.1], [7.0, 7.0]])
+        >>> bool(known > unknown)
+        True
+        """
         best: NDArray[Any] = self._scores(X).amax(dim=1).cpu().numpy()
         return best
 
@@ -118,22 +194,46 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         return self.memory_.base.labels
 
     def class_scores(self, X: ArrayLike | Tensor) -> NDArray[Any]:
-        """Return the score of each class, (n_samples, n_classes), in the order of ``classes_``."""
+        """Return the score of each class, (n_samples, n_classes), in the order of ``classes_``; the highest wins.
+
+        >>> from fiveshot.heads import make_head
+        >>> head = make_head("ncm").fit([[1.0, 0.0], [0.0, 1.0]], ["owl", "wren"])
+        >>> head.class_scores([[2.0, 0.0]]).argmax(axis=1).tolist(), head.class_scores([[2.0, 0.0]]).shape
+        ([0], (1, 2))
+        """
         scores: NDArray[Any] = self._scores(X).cpu().numpy()
         return scores
 
     def decision_function(self, X: ArrayLike | Tensor) -> NDArray[Any]:
-        """Return scores as scikit-learn defines them: with two classes, one number for the second."""
+        """Return scores as scikit-learn defines them: with two classes, one number for the second.
+
+        >>> from fiveshot.heads import make_head
+        >>> head = make_head("ncm").fit([[1.0, 0.0], [0.0, 1.0]], ["owl", "wren"])
+        >>> bool(head.decision_function([[0.2, 0.9]])[0] > 0)
+        True
+        """
         scores = self.class_scores(X)
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
     def predict(self, X: ArrayLike | Tensor) -> Labels:
-        """Return the label of the highest score."""
+        """Return the label of the highest score.
+
+        >>> from fiveshot.heads import make_head
+        >>> head = make_head("ncm").fit([[1.0, 0.0], [0.0, 1.0]], ["owl", "wren"])
+        >>> head.predict([[0.9, 0.1], [0.2, 0.7]]).tolist()
+        ['owl', 'wren']
+        """
         winner: Labels = self._scores(X).argmax(dim=1).cpu().numpy()
         return self.classes_[winner]
 
     def predict_proba(self, X: ArrayLike | Tensor) -> NDArray[Any]:
-        """Return softmax(score / temperature), consistent with ``predict``; calibrated where the head says so."""
+        """Return softmax(score / temperature), consistent with ``predict``; calibrated where the head says so.
+
+        >>> from fiveshot.heads import make_head
+        >>> head = make_head("ncm").fit([[1.0, 0.0], [0.0, 1.0]], ["owl", "wren"])
+        >>> head.predict_proba([[0.5, 0.5], [1.0, 0.0]]).round(3).tolist()
+        [[0.5, 0.5], [1.0, 0.0]]
+        """
         probabilities: NDArray[Any] = torch.softmax(self._scores(X) * self._softmax_factor(), dim=1).cpu().numpy()
         return probabilities
 

@@ -19,7 +19,16 @@ Model = TypeVar("Model")
 
 @dataclass(frozen=True, eq=False)
 class Memory:
-    """Raw statistics in two parts. Calibration reads the first and writes neither."""
+    """Raw statistics in two parts. Calibration reads the first and writes neither.
+
+    >>> import torch
+    >>> from fiveshot.heads import Memory
+    >>> from fiveshot.statistics import class_statistics
+    >>> memory = Memory(base=class_statistics(torch.eye(2), ["owl", "wren"]))
+    >>> memory = memory.learn(class_statistics(torch.ones(5, 2), ["kite"] * 5))
+    >>> [(label, summary.count, is_new) for label, summary, is_new in memory]
+    [('kite', 5, True), ('owl', 1, False), ('wren', 1, False)]
+    """
 
     base: ClassStatistics = NO_CLASSES
     new: ClassStatistics = NO_CLASSES
@@ -64,7 +73,12 @@ class Memory:
 
 @dataclass(frozen=True, eq=False)
 class ClassModels(Generic[Model]):
-    """One derived model per class, and the memory they were derived from."""
+    """One derived model per class, and the memory they were derived from.
+
+    >>> from fiveshot.heads import ClassModels, Memory
+    >>> ClassModels(Memory(), {"owl": 0.5, "wren": 2.0}).of(["wren", "owl"])
+    [2.0, 0.5]
+    """
 
     memory: Memory
     models: dict[Label, Model]
@@ -79,7 +93,20 @@ def derive_models(
     derive: Callable[[ClassSummary, bool], Model],
     previous: ClassModels[Model] | None,
 ) -> ClassModels[Model]:
-    """Derive a model for each class, keeping those whose statistics (for new ones, base too) are unchanged."""
+    """Derive a model for each class, keeping those whose statistics (for new ones, base too) are unchanged.
+
+    ``derive`` is given the raw statistics of a class, and whether it is new.
+
+    >>> import torch
+    >>> from fiveshot.heads import Memory, derive_models
+    >>> from fiveshot.statistics import class_statistics
+    >>> base = Memory(class_statistics(torch.eye(2), ["owl", "wren"]))
+    >>> before = derive_models(base, lambda summary, is_new: summary.mean, None)
+    >>> later = base.learn(class_statistics(torch.ones(5, 2), ["kite"] * 5))
+    >>> after = derive_models(later, lambda summary, is_new: summary.mean, before)
+    >>> sorted(after.models), after.models["owl"] is before.models["owl"]
+    (['kite', 'owl', 'wren'], True)
+    """
     before = previous.memory if previous is not None else Memory()
     same_base = before.base is memory.base
     models = {}

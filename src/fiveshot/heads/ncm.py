@@ -31,6 +31,7 @@ class Prototype:
 class NCM(FewShotHead):
     """Nearest class mean: a sample belongs to the class whose mean is nearest.
 
+    >>> from fiveshot.heads import NCM
     >>> head = NCM(metric="euclidean").fit([[0.0, 0.0], [4.0, 4.0]], ["wren", "owl"])
     >>> head.partial_fit([[9.0, 0.0], [9.0, 2.0]], ["kite", "kite"]).predict([[8.0, 1.0]]).tolist()
     ['kite']

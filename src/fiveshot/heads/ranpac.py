@@ -37,6 +37,7 @@ SCORED_AT_ONCE = 1024  # samples mapped to random features at a time
 class RanPAC(FewShotHead):
     """Ridge regression from random features of the sample to its class.
 
+    >>> from fiveshot.heads import RanPAC
     >>> head = RanPAC(n_projections=64).fit([[0.0, 1.0], [0.1, 1.0], [1.0, 0.0], [1.0, 0.1]], ["a", "a", "b", "b"])
     >>> head.predict([[0.2, 1.0]]).tolist()
     ['a']
@@ -114,9 +115,6 @@ class RanPAC(FewShotHead):
     def _restore(self, memory: Memory, tensors: dict[str, Tensor], extra: dict[str, Any]) -> None:
         tokens = derive_models(memory, lambda _, __: object(), None)
         self._adopt(memory, restored_model(tensors, extra, tokens))
-
-    def _class_tokens(self) -> Mapping[Label, object]:
-        return dict.fromkeys(python_labels(self.classes_), self.model_)
 
     def _class_scores(self, X: Tensor, labels: list[Label]) -> Tensor:
         columns = np.searchsorted(self.classes_, labels)

@@ -17,6 +17,7 @@ from fiveshot.heads.ncm import NCM
 from fiveshot.heads.ranpac import RanPAC
 from fiveshot.heads.sampling import Sampling
 from fiveshot.heads.unbiased_lda import UnbiasedLDA
+from fiveshot.plugins import load_plugins, unknown_or_unloaded
 from fiveshot.statistics import Calibration
 
 Flavour = Literal["paper", "published"]
@@ -75,6 +76,7 @@ RECIPES: dict[str, dict[Flavour, Callable[[], FewShotHead]]] = {
         "published": lambda: UnbiasedLDA(),
     },
 }
+"""For each name of a head and each flavour, a function that returns the head unfitted. ``make_head`` calls it."""
 
 DEFAULT_HEAD = "ulda"
 
@@ -91,20 +93,34 @@ DESCRIPTIONS = {
     "c-fecam+": "C-FeCAM, half of the penalty for few samples removed",
     "ulda": "one covariance for all classes, posterior means, no penalty for few samples",
 }
+"""What each head of ``RECIPES`` is, in one line."""
+
+
+def recipe_name(name: str, *, kind: str = "head") -> str:
+    """Return the name under which a recipe is kept; plugins are loaded where it is none of those known so far.
+
+    >>> recipe_name("default")
+    'ulda'
+    """
+    name = DEFAULT_HEAD if name == "default" else name
+    if name not in RECIPES:
+        load_plugins()
+    if name not in RECIPES:
+        raise unknown_or_unloaded(kind, name, RECIPES)
+    return name
 
 
 def make_head(name: str, flavour: Flavour = "paper", **parameters: Any) -> FewShotHead:
     """Return an unfitted head by the name of its recipe; ``parameters`` replace single values.
 
+    >>> from fiveshot.heads import make_head
     >>> make_head("c-fecam", gamma=10.0).gamma
     10.0
     >>> make_head("ranpak")
     Traceback (most recent call last):
     fiveshot.errors.InputError: no head 'ranpak'; did you mean 'ranpac'? choose from c-fecam, c-fecam+, ...
     """
-    name = DEFAULT_HEAD if name == "default" else name
-    if name not in RECIPES:
-        raise unknown_name("head", name, RECIPES)
+    name = recipe_name(name)
     if flavour not in RECIPES[name]:
         raise unknown_name("flavour", flavour, get_args(Flavour))
     head = RECIPES[name][flavour]()

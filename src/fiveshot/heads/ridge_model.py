@@ -78,7 +78,7 @@ def model_state(model: RidgeModel) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def restored_model(tensors: dict[str, Tensor], meta: dict[str, Any], tokens: ClassModels[object]) -> RidgeModel:
-    """Return the model that :func:`model_state` described."""
+    """Return the model that ``model_state`` described."""
     labels, counts = [label for label, _ in meta["rows"]], [count for _, count in meta["rows"]]
     rows = dict(zip(labels, torch.split(tensors["rows"], counts), strict=True)) if labels else {}
     folded = None

@@ -20,7 +20,14 @@ Sampled = Literal["new", "all"]
 
 @dataclass(frozen=True)
 class Sampling:
-    """Replace the features of new classes (or of all) by so many Gaussian samples of each."""
+    """Replace the features of new classes (or of all) by so many Gaussian samples of each.
+
+    >>> from fiveshot.heads import RanPAC, Sampling
+    >>> head = RanPAC(n_projections=64, sampling=Sampling(per_class=20))
+    >>> head = head.fit([[0.0, 1.0], [0.1, 1.0], [1.0, 0.0], [1.0, 0.1]], ["owl", "owl", "wren", "wren"])
+    >>> head.partial_fit([[-1.0, -1.1], [-1.1, -1.0]], ["kite", "kite"]).predict([[-0.9, -1.0]]).tolist()
+    ['kite']
+    """
 
     per_class: int = 800
     classes: Sampled = "new"

@@ -20,7 +20,7 @@ class ScoreTable:
     In NCM and FeCAM a class's scores do not depend on other classes, so an old class costs nothing when new
     ones arrive; in RanPAC every session changes all of them.
 
-    >>> from fiveshot.heads.ncm import NCM
+    >>> from fiveshot.heads import NCM, ScoreTable
     >>> head = NCM().fit([[1.0, 0.0], [0.0, 1.0]], ["a", "b"])
     >>> table = ScoreTable(head, [[0.9, 0.2], [0.7, 0.7]])
     >>> table.predict().tolist(), table.computed

@@ -38,6 +38,13 @@ class Tuned:
 
     ``scores[0]`` is the head as it was given. ``single_picks`` has the best candidate of each episode alone:
     how far they scatter is how far the pick can be trusted. Without episodes both are empty.
+
+    >>> from fiveshot.data import gaussian_classes
+    >>> from fiveshot.heads import NCM, tune_on_base
+    >>> X, y, _, _ = gaussian_classes(n_classes=12, n_features=8, train_per_class=20, test_per_class=1, seed=0)
+    >>> tuned = tune_on_base(NCM("euclidean"), X, y, candidates=[{"bias": 0.5}], episodes=3)
+    >>> [score.parameters for score in tuned.scores], tuned.head.bias == tuned.parameters.get("bias", 0.0)
+    ([{}, {'bias': 0.5}], True)
     """
 
     head: FewShotHead
@@ -67,8 +74,8 @@ def tune_on_base(
     difference. With fewer than ten base classes of ``shots`` + 2 samples the head is returned as it was given:
     its defaults are then the better guess.
 
-    >>> from fiveshot.data.gaussian import gaussian_classes
-    >>> from fiveshot.heads import NCM
+    >>> from fiveshot.data import gaussian_classes
+    >>> from fiveshot.heads import NCM, tune_on_base
     >>> X, y, _, _ = gaussian_classes(n_classes=12, n_features=8, train_per_class=20, test_per_class=1, seed=0)
     >>> tuned = tune_on_base(NCM("euclidean"), X, y, candidates=[{"bias": 0.5}, {"metric": "cosine"}], episodes=3)
     >>> len(tuned.scores), len(tuned.single_picks)

@@ -38,6 +38,10 @@ class Prior:
     sphere in B, ``strength`` its factor: below one because distances between class means, of which the factor
     multiplies all, are overestimated by the largest. ``bias`` multiplies the subtracted term; 0 is the plain
     length. ``posterior=False`` leaves the means as they are, K = 1.
+
+    >>> from fiveshot.heads import Prior, UnbiasedLDA
+    >>> UnbiasedLDA(prior=Prior(shrinkage=0.3)).prior
+    Prior(shrinkage=0.3, strength=0.25, smoothing=0.7, bias=1.0, posterior=True)
     """
 
     shrinkage: float | None = None
@@ -54,10 +58,20 @@ class SpaceModel:
     origin: Tensor  # (d,)
     weights: Tensor  # (n_classes, d)
     gaps: Tensor  # (n_classes,): (m(∞) − m(n)) / m(∞)
+    shared: Shared
 
     def scores(self, X: Tensor) -> Tensor:
         """Return scores, (n, n_classes)."""
         return (X - self.origin) @ self.weights.T
+
+
+@dataclass(frozen=True, eq=False)
+class Shared:
+    """What the classes of a space share: Σ, B, and the least squared length of a guess."""
+
+    covariance: TiedCovariance
+    spectrum: Spectrum
+    least: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,21 +93,20 @@ def space_model(
     means: Tensor, counts: Tensor, covariance: TiedCovariance, *, new: Tensor, origin: Tensor, prior: Prior
 ) -> SpaceModel:
     """Return the scores of all classes from their means, (C, d), and counts, (C,); ``new`` says which are new."""
-    noise = torch.where(new, covariance.new_noise, covariance.noise).to(means) / counts  # of a mean, per direction
-    cholesky = covariance.cholesky
-    white = torch.linalg.solve_triangular(cholesky, (means - origin).T, upper=False).T  # (C, d)
+    noise = _noise(counts.to(means), covariance, new)
+    white = _whitened(means - origin, covariance)
     spectrum = estimate_spectrum(white, noise, prior=prior)
-    keep, rest = _kept(spectrum, noise, prior)  # K: (C, r), (C,)
-    along = white @ spectrum.directions  # (C, r)
-    guess = rest[:, None] * white + ((keep - rest[:, None]) * along) @ spectrum.directions.T
-    others = white.shape[1] - len(spectrum.variances)
-    inflation = (keep.square().sum(dim=1) + others * rest.square()) * noise
-    squared = guess.square().sum(dim=1)
-    length = (squared - prior.bias * inflation).clamp_min(LEAST_LENGTH * float(squared.mean()) + 1e-30).sqrt()
-    expected = _expected_score(spectrum, keep, rest)
-    best = max(spectrum.trace, 1e-30) ** 0.5
-    weights = torch.linalg.solve_triangular(cholesky.T, (guess / (length * best)[:, None]).T, upper=True).T
-    return SpaceModel(origin, weights.contiguous(), 1 - expected / best)
+    guessed = _guess(white, noise, spectrum, prior)
+    shared = Shared(covariance, spectrum, LEAST_LENGTH * float(guessed.squared.mean()) + 1e-30)
+    return _scored(guessed, shared, origin, prior)
+
+
+def further_classes(model: SpaceModel, means: Tensor, counts: Tensor, *, new: Tensor, prior: Prior) -> SpaceModel:
+    """Return scores of other classes in the same space: what classes share stays as it is in ``model``."""
+    shared = model.shared
+    noise = _noise(counts.to(means), shared.covariance, new)
+    guessed = _guess(_whitened(means - model.origin, shared.covariance), noise, shared.spectrum, prior)
+    return _scored(guessed, shared, model.origin, prior)
 
 
 def estimate_spectrum(white: Tensor, noise: Tensor, *, prior: Prior) -> Spectrum:
@@ -111,6 +124,43 @@ def estimate_spectrum(white: Tensor, noise: Tensor, *, prior: Prior) -> Spectrum
     sphere = max(float(variances.sum()) / d, 1e-12)
     smoothed = (1 - prior.smoothing) * variances + prior.smoothing * sphere
     return Spectrum(directions.to(white), smoothed, prior.smoothing * sphere)
+
+
+@dataclass(frozen=True, eq=False)
+class _Guess:
+    """Posterior means K x̄ of classes in whitened space."""
+
+    values: Tensor  # (C, d)
+    squared: Tensor  # (C,): their squared lengths
+    inflation: Tensor  # (C,): what noise adds to these
+    expected: Tensor  # (C,): m(n)
+
+
+def _noise(counts: Tensor, covariance: TiedCovariance, new: Tensor) -> Tensor:
+    """Return the variance of each class's mean per whitened direction, (C,)."""
+    return torch.where(new, covariance.new_noise, covariance.noise).to(counts) / counts
+
+
+def _whitened(means: Tensor, covariance: TiedCovariance) -> Tensor:
+    white: Tensor = torch.linalg.solve_triangular(covariance.cholesky, means.T, upper=False).T
+    return white  # (C, d)
+
+
+def _guess(white: Tensor, noise: Tensor, spectrum: Spectrum, prior: Prior) -> _Guess:
+    keep, rest = _kept(spectrum, noise, prior)  # K: (C, r), (C,)
+    along = white @ spectrum.directions  # (C, r)
+    values = rest[:, None] * white + ((keep - rest[:, None]) * along) @ spectrum.directions.T
+    others = white.shape[1] - len(spectrum.variances)
+    inflation = (keep.square().sum(dim=1) + others * rest.square()) * noise
+    return _Guess(values, values.square().sum(dim=1), inflation, _expected_score(spectrum, keep, rest))
+
+
+def _scored(guess: _Guess, shared: Shared, origin: Tensor, prior: Prior) -> SpaceModel:
+    length = (guess.squared - prior.bias * guess.inflation).clamp_min(shared.least).sqrt()
+    best = max(shared.spectrum.trace, 1e-30) ** 0.5
+    unit = guess.values / (length * best)[:, None]
+    weights = torch.linalg.solve_triangular(shared.covariance.cholesky.T, unit.T, upper=True).T
+    return SpaceModel(origin, weights.contiguous(), 1 - guess.expected / best, shared)
 
 
 def _kept(spectrum: Spectrum, noise: Tensor, prior: Prior) -> tuple[Tensor, Tensor]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import torch
@@ -19,9 +20,10 @@ from fiveshot.heads.linear_scorer import LinearScorer
 from fiveshot.heads.memory import Memory
 from fiveshot.heads.offset import Choice, Played, choose
 from fiveshot.heads.pooled_scatter import PooledScatter, pooled_scatter
+from fiveshot.heads.sketch import sketched_spaces
 from fiveshot.heads.tied_covariance import tied_covariance
 from fiveshot.heads.two_covariance import Prior, SpaceModel, space_model
-from fiveshot.statistics.labels import Label, Labels, python_labels
+from fiveshot.statistics.labels import Label, Labels
 
 Pooled = Literal["all", "base"]
 DEFAULT_PRIOR = Prior()
@@ -41,6 +43,8 @@ class TiedModel:
 class UnbiasedLDA(FewShotHead):
     """Linear discriminant analysis for classes of five samples beside classes of hundreds.
 
+    >>> import numpy as np
+    >>> from fiveshot.heads import UnbiasedLDA
     >>> rng = np.random.default_rng(0)
     >>> centres = np.eye(8)[:4]
     >>> y = np.repeat([0, 1, 2, 3], 20)
@@ -50,7 +54,7 @@ class UnbiasedLDA(FewShotHead):
     [9, 2]
 
     The covariance is pooled over all classes, new ones too; the equations are in
-    :mod:`fiveshot.heads.two_covariance`.
+    ``fiveshot.heads.two_covariance``.
 
     Parameters: ``n_random`` random ReLU features form a second space, whose scores count
     ``random_weight``; they are used where a base session of more samples than that gives their covariance.
@@ -88,7 +92,7 @@ class UnbiasedLDA(FewShotHead):
         self.device = device
 
     def embed(self, X: Tensor) -> Tensor:
-        """Return the vectors that statistics are taken of; see :class:`fiveshot.heads.embedding.Embedding`."""
+        """Return the vectors that statistics are taken of; see ``fiveshot.heads.embedding.Embedding``."""
         if not hasattr(self, "_embedding"):
             self._embedding = make_embedding(X.new_zeros(X.shape[1]), 0, seed=0)
         return self._embedding(X.to(self._embedding.centre))
@@ -119,6 +123,12 @@ class UnbiasedLDA(FewShotHead):
         sure = torch.log_softmax(scores * self._softmax_factor(), dim=1).amax(dim=1)
         values: NDArray[Any] = (closed + DOUBT * sure).cpu().numpy()
         return values
+
+    def sketch(self, memory: Memory) -> Self:
+        """Return a head that knows the classes of ``memory``, with both covariances as they are here."""
+        prior = self.prior or DEFAULT_PRIOR
+        spaces = sketched_spaces(self.model_.spaces, self._embedding.spaces, self.memory_, memory, prior=prior)
+        return copy(self)._adopt(memory, TiedModel(self.model_.pooled, spaces))
 
     def scorer(self) -> LinearScorer:
         """Return scores, probabilities and familiarity as a module that can be exported."""
@@ -155,9 +165,6 @@ class UnbiasedLDA(FewShotHead):
     def _derive(self, memory: Memory, X: Tensor, y: Labels, previous: TiedModel | None) -> TiedModel:
         self._check_parameters()
         return self._model(memory, self._embedding, previous)
-
-    def _class_tokens(self) -> Mapping[Label, object]:
-        return dict.fromkeys(python_labels(self.classes_), self.model_)
 
     def _class_scores(self, X: Tensor, labels: list[Label]) -> Tensor:
         model, gaps = self.model_, self.choice_.offset * self._gaps(self.model_)

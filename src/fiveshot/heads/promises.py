@@ -1,0 +1,167 @@
+"""The promises of a head, one function each; what breaks one is an AssertionError with a sentence."""
+
+from __future__ import annotations
+
+import copy
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from sklearn.base import clone
+
+from fiveshot.errors import InputError
+from fiveshot.heads.contract_material import BASE, FIRST, SECOND, draw, flat, halves, queries, shuffled, without
+from fiveshot.heads.files import read_head, write_head
+from fiveshot.heads.memory import Memory
+from fiveshot.heads.registry import Make, require_head
+from fiveshot.heads.requirements import (
+    learned,
+    require,
+    require_close,
+    require_finite,
+    require_forgotten,
+    require_same,
+)
+from fiveshot.heads.score_table import ScoreTable
+from fiveshot.statistics import NO_CLASSES
+
+
+def parameters_are_stored(make: Make) -> None:
+    """The constructor stores its parameters as given, and they can be written to a file."""
+    head = require_head(make())
+    try:
+        clone(head)
+    except RuntimeError as error:
+        require(False, head, f"changes its parameters; store them in __init__ as given ({error})")
+
+
+def scores_are_numbers(make: Make) -> None:
+    """Scores have a column for each class, are finite, and those of a sample depend on it alone."""
+    X, head = queries(), learned(make, draw(BASE), draw(FIRST))
+    scores = head.class_scores(X)
+    wanted = (len(X), len(head.classes_))
+    require(scores.shape == wanted, head, f"returns scores {scores.shape}, not (samples, classes) {wanted}")
+    require_finite(head)
+    require_close(head, head.class_scores(X[:1]), scores[:1], "scores of a sample depend on those beside it")
+
+
+def inputs_stay(make: Make) -> None:
+    """Samples and labels are not changed."""
+    sessions = [flat(draw(part, dtype=np.float32)) for part in (BASE, FIRST, SECOND)]
+    X = queries(dtype=np.float32)
+    arrays = [array for pair in (*sessions, (X,)) for array in pair]
+    before = [array.copy() for array in arrays]
+    head = make()
+    for features, labels in sessions:
+        head.partial_fit(torch.from_numpy(features), torch.from_numpy(labels))  # tensors that share the memory
+    head.predict_proba(torch.from_numpy(X))
+    same = all(np.array_equal(old, new) for old, new in zip(before, arrays, strict=True))
+    require(same, head, "changes the samples it is given; work on a copy")
+
+
+def class_order_is_irrelevant(make: Make) -> None:
+    """Classes may come in any order within a session."""
+    base, new = draw(BASE), draw(FIRST | SECOND)
+    backwards = learned(make, dict(reversed(base.items())), dict(reversed(new.items())))
+    require_same(backwards, learned(make, base, new), "the order of classes in a session changes the scores")
+
+
+def sample_order_is_irrelevant(make: Make) -> None:
+    """The samples of a class may come in any order."""
+    base, new = draw(BASE), draw(FIRST | SECOND)
+    mixed = make().fit(*shuffled(base)).partial_fit(*shuffled(new))
+    require_same(mixed, learned(make, base, new), "the order of a class's samples changes the scores")
+
+
+def label_values_are_irrelevant(make: Make) -> None:
+    """Classes may have any names, which only decide the order of the columns."""
+    base, new, X = draw(BASE), draw(FIRST | SECOND), queries()
+    head, named = learned(make, base, new), make()
+    names = {label: f"class {99 - label}" for label in base | new}  # sorted the other way round
+    for part in (base, new):
+        features, labels = flat(part)
+        named.partial_fit(features, [names[label] for label in labels.tolist()])
+    columns = [named.classes_.tolist().index(names[label]) for label in head.classes_.tolist()]
+    renamed = named.class_scores(X)[:, columns]
+    require_close(head, renamed, head.class_scores(X), "other names for the classes change the scores")
+
+
+def few_samples_suffice(make: Make) -> None:
+    """A class seen once works, new or base; so does a base session of such classes, and a single class."""
+    for sessions in ((BASE, {60: 1}), (BASE | {10: 1}, FIRST), (dict.fromkeys(BASE, 1), FIRST)):
+        require_finite(learned(make, *map(draw, sessions)))
+    alone = learned(make, draw({10: 5}))
+    require(bool((alone.predict_proba(queries()) == 1).all()), alone, "is not sure of the only class there is")
+
+
+def sessions_equal_one(make: Make) -> None:
+    """New classes may come in one session, or in several in any order."""
+    base, first, second = draw(BASE), draw(FIRST), draw(SECOND)
+    at_once = learned(make, base, first | second)
+    for order in ((first, second), (second, first)):
+        require_same(learned(make, base, *order), at_once, "new classes in two sessions score unlike in one")
+
+
+def more_samples_equal_all_at_once(make: Make) -> None:
+    """More samples of a new class may come in a later session."""
+    base, new = draw(BASE), draw({25: 5, 60: 20})
+    in_parts = learned(make, base, *halves(new))
+    require_same(in_parts, learned(make, base, new), "more samples in a later session score unlike all at once")
+
+
+def forgotten_was_never_there(make: Make) -> None:
+    """A new class that is forgotten leaves nothing behind."""
+    base, new = draw(BASE), draw(FIRST | SECOND)
+    require_forgotten(make, (base, new), (base, without(new, 25)), 25)
+
+
+def forgotten_base_was_never_there(make: Make) -> None:
+    """Nor does a base class."""
+    base, new = draw(BASE), draw(FIRST)
+    require_forgotten(make, (base, new), (without(base, 10), new), 10)
+
+
+def files_keep_everything(make: Make) -> None:
+    """A head that was saved and loaded scores the same bits."""
+    for dtype in (np.float32, np.float64):
+        X, head = queries(dtype=dtype), make()
+        for session in (BASE, FIRST, {30: 2, 25: 2}):
+            head.partial_fit(*flat(draw(session, seed=len(session), dtype=dtype)))
+            with tempfile.TemporaryDirectory() as folder:
+                write_head(head, Path(folder) / "head")
+                back = read_head(Path(folder) / "head", kind=type(head))
+            same = np.array_equal(back.class_scores(X), head.class_scores(X))
+            require(same, head, "scores otherwise after loading; what _derive cannot make again is not saved")
+
+
+def copies_are_apart(make: Make) -> None:
+    """What a copy learns stays out of the head it was copied from."""
+    head = learned(make, draw(BASE), draw(FIRST))
+    before = head.class_scores(queries())
+    copy.copy(head).partial_fit(*flat(draw(SECOND)))
+    same = np.array_equal(head.class_scores(queries()), before)
+    require(same, head, "changes when a copy of it learns; _derive must not change the previous model")
+
+
+def tokens_are_honest(make: Make) -> None:
+    """A class whose token is the same object has the same scores, so that a benchmark need not score it again."""
+    head = learned(make, draw(BASE))
+    table = ScoreTable(head, queries())
+    for session in (FIRST, SECOND, {30: 2, 25: 2}):
+        table.scores()
+        head.partial_fit(*flat(draw(session, seed=5)))
+        found, expected = table.scores().cpu().numpy(), head.class_scores(queries())
+        require_close(head, found, expected, "_class_tokens keeps the object of a class whose scores changed")
+
+
+def statistics_suffice(make: Make) -> None:
+    """The head follows from the statistics of its classes, as a model keeps them, or says that it does not."""
+    head = learned(make, draw(BASE, dtype=np.float32), draw(FIRST, dtype=np.float32))  # what a model keeps
+    settings = head.settings() or None
+    try:
+        adopted = make().adopt(head.memory_, settings)
+    except InputError:
+        return
+    require_same(adopted, head, "scores otherwise from the statistics of its classes than from their samples")
+    require_finite(make().adopt(Memory(NO_CLASSES, head.memory_.statistics), settings))  # a model without a base

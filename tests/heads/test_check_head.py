@@ -1,0 +1,210 @@
+"""The check that authors of heads run: all recipes pass it, and a head that breaks one promise is told which."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from cases import CASES, Case
+
+from fiveshot.errors import InputError
+from fiveshot.heads import NCM, FewShotHead, RanPAC, Sampling, UnbiasedLDA, check_head
+from fiveshot.heads.contract import PROMISES
+
+# With one λ the ridge heads keep all; those that draw samples do so by the label of a class.
+KEPT = [case for case in CASES if case.width in (None, 52)]
+
+
+@pytest.mark.parametrize("case", KEPT, ids=str)
+def test_every_recipe_passes(case: Case) -> None:
+    broken = ("label values",) if case.sampled else ()
+    kept = check_head(case.make_with_one_lambda, without=broken)
+    assert set(kept) == set(PROMISES) - set(broken)
+
+
+class Plain(NCM):
+    """Says what NCM says; the heads below each say one thing wrong."""
+
+    def _derive(self, memory: Any, X: Any, y: Any, previous: Any) -> Any:
+        return super()._derive(memory, X, y, previous)
+
+
+class Halves(Plain):
+    def __init__(self, metric: str = "cosine", *, temperature: float = 1.0, device: Any = None) -> None:
+        super().__init__(metric, temperature=temperature / 2, device=device)
+
+
+class Divides(Plain):
+    def _class_scores(self, X: Any, labels: Any) -> Any:
+        counts = torch.tensor([self.statistics_[label].count for label in labels])
+        return super()._class_scores(X, labels) / (counts - 1)
+
+
+class Standardizes(Plain):
+    def _class_scores(self, X: Any, labels: Any) -> Any:
+        return super()._class_scores(X - X.mean(dim=0), labels)
+
+
+class TooMany(Plain):
+    def _class_scores(self, X: Any, labels: Any) -> Any:
+        return super()._class_scores(X, labels)[:, :1]
+
+
+class Overwrites(Plain):
+    def _class_scores(self, X: Any, labels: Any) -> Any:
+        X -= 1
+        return super()._class_scores(X, labels)
+
+
+class RemembersTheFirst(Plain):
+    """Adds a little for the class that its samples begin with."""
+
+    def _derive(self, memory: Any, X: Any, y: Any, previous: Any) -> Any:
+        self.first_ = getattr(self, "first_", y[0] if len(y) else None)
+        return super()._derive(memory, X, y, previous)
+
+    def _class_scores(self, X: Any, labels: Any) -> Any:
+        bonus = torch.tensor([0.1 * (label == self.first_) for label in labels])
+        return super()._class_scores(X, labels) + bonus
+
+
+class RemembersASample(Plain):
+    """Looks at the very first sample."""
+
+    def _derive(self, memory: Any, X: Any, y: Any, previous: Any) -> Any:
+        self.sample_ = self.sample_ if hasattr(self, "sample_") else X[0, 0]
+        return super()._derive(memory, X, y, previous)
+
+    def _class_scores(self, X: Any, labels: Any) -> Any:
+        return super()._class_scores(X, labels) * self.sample_
+
+
+class PrefersNames(Plain):
+    def _class_scores(self, X: Any, labels: Any) -> Any:
+        return super()._class_scores(X, labels) + torch.tensor([len(str(label)) / 10 for label in labels])
+
+
+class CountsSessions(Plain):
+    def _derive(self, memory: Any, X: Any, y: Any, previous: Any) -> Any:
+        self.sessions_ = getattr(self, "sessions_", 0) + 1
+        return super()._derive(memory, X, y, previous)
+
+    def _class_scores(self, X: Any, labels: Any) -> Any:
+        return super()._class_scores(X, labels) / self.sessions_
+
+
+class KeepsEarlyMeans(Plain):
+    """Never looks at a class again."""
+
+    def _derive(self, memory: Any, X: Any, y: Any, previous: Any) -> Any:
+        derived = super()._derive(memory, X, y, None)
+        if previous is not None:
+            derived.models.update({k: v for k, v in previous.models.items() if k in derived.models})
+        return derived
+
+
+class RemembersTheForgotten(Plain):
+    def _derive(self, memory: Any, X: Any, y: Any, previous: Any) -> Any:
+        self.most_ = max(getattr(self, "most_", 0), len(memory.labels))
+        return super()._derive(memory, X, y, previous)
+
+    def _class_scores(self, X: Any, labels: Any) -> Any:
+        return super()._class_scores(X, labels) / self.most_
+
+
+class LosesStateInFiles(Plain):
+    def _derive(self, memory: Any, X: Any, y: Any, previous: Any) -> Any:
+        if len(X):
+            self.largest_ = max(getattr(self, "largest_", 0.0), float(X.max()))
+        return super()._derive(memory, X, y, previous)
+
+    def _class_scores(self, X: Any, labels: Any) -> Any:
+        return super()._class_scores(X, labels) + getattr(self, "largest_", 0.0)
+
+
+class ChangesThePreviousModel(Plain):
+    def _derive(self, memory: Any, X: Any, y: Any, previous: Any) -> Any:
+        derived = super()._derive(memory, X, y, previous)
+        if previous is not None:
+            for model in previous.models.values():
+                model.mean.mul_(-1)
+            return super()._derive(memory, X, y, None)
+        return derived
+
+
+class LyingTokens(Plain):
+    """Scores depend on how many classes there are, tokens do not."""
+
+    def _class_scores(self, X: Any, labels: Any) -> Any:
+        return super()._class_scores(X, labels) / len(self.classes_)
+
+
+class NeedsABase(Plain):
+    def _derive(self, memory: Any, X: Any, y: Any, previous: Any) -> Any:
+        self.centre_ = memory.base.means.mean(dim=0)
+        return super()._derive(memory, X, y, previous)
+
+
+@pytest.mark.parametrize(
+    ("kind", "promise", "sentence"),
+    [
+        (Divides, "few samples", "scores are not finite for classes of so many samples: {60: 1}; is n − 1"),
+        (Standardizes, "scores", "Standardizes: scores of a sample depend on those beside it, by up to"),
+        (TooMany, "scores", r"returns scores (23, 1), not (samples, classes) (23, 7)"),
+        (Overwrites, "inputs", "Overwrites: changes the samples it is given"),
+        (RemembersTheFirst, "class order", "the order of classes in a session changes the scores"),
+        (RemembersASample, "sample order", "the order of a class's samples changes the scores"),
+        (PrefersNames, "label values", "other names for the classes change the scores"),
+        (CountsSessions, "sessions", "new classes in two sessions score unlike in one"),
+        (KeepsEarlyMeans, "more samples", "more samples in a later session score unlike all at once"),
+        (RemembersTheForgotten, "forgetting", "a forgotten class leaves something behind"),
+        (RemembersTheForgotten, "forgetting base", "a forgotten class leaves something behind"),
+        (LosesStateInFiles, "files", "scores otherwise after loading"),
+        (ChangesThePreviousModel, "copies", "changes when a copy of it learns"),
+        (LyingTokens, "tokens", "_class_tokens keeps the object of a class whose scores changed"),
+    ],
+)
+def test_a_broken_promise_is_a_sentence(kind: type[FewShotHead], promise: str, sentence: str) -> None:
+    with pytest.raises(AssertionError) as caught:
+        PROMISES[promise](kind)
+    assert sentence in str(caught.value)
+    with pytest.raises(AssertionError):
+        check_head(kind)
+
+
+def test_the_head_that_they_change_keeps_all() -> None:
+    assert len(check_head(Plain)) == len(PROMISES)
+
+
+def test_the_error_says_which_promise_it_was() -> None:
+    with pytest.raises(AssertionError) as caught:
+        check_head(PrefersNames)
+    (note,) = caught.value.__notes__
+    assert note.startswith("This was the promise 'label values': Classes may have any names")
+
+
+def test_a_head_that_needs_a_base_fails_without_one() -> None:
+    """A model may start without base classes."""
+    with pytest.raises(InputError, match="no class is known"):
+        check_head(NeedsABase)
+
+
+def test_parameters_must_be_stored_as_given() -> None:
+    with pytest.raises(AssertionError, match="changes its parameters"):
+        check_head(Halves)
+
+
+def test_promises_that_are_not_made_are_left_out() -> None:
+    with pytest.raises(InputError, match="no promise 'labels'; did you mean 'label values'"):
+        check_head(NCM, without=["labels"])
+    assert "label values" not in check_head(PrefersNames, without=["label values"])
+
+
+def test_heads_as_they_are_keep_what_they_can() -> None:
+    """The default chooses on its base session; a ridge head chooses λ on some of the samples."""
+    assert check_head(lambda: UnbiasedLDA(n_random=10), without=["sample order", "forgetting base"])
+    ridge = check_head(
+        lambda: RanPAC(30, sampling=Sampling(per_class=20)), without=["label values", "sample order"]
+    )
+    assert "statistics" in ridge, "it says that statistics do not suffice"

@@ -1,0 +1,67 @@
+"""A sketch: a few other classes beside those of a head, at little cost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from fiveshot.data import gaussian_classes
+from fiveshot.heads import make_head
+from fiveshot.heads.memory import Memory
+from fiveshot.statistics import class_statistics
+
+N_BASE, N_NEW, D = 120, 40, 24
+
+
+@pytest.fixture(scope="module")
+def data() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(N_BASE + N_NEW + 3, D))
+    y = np.concatenate([np.repeat(np.arange(N_BASE), 12), np.repeat(np.arange(N_BASE, N_BASE + N_NEW + 3), 5)])
+    return (centres[y] + 0.7 * rng.normal(size=(len(y), D))).astype(np.float32), y
+
+
+def learned(head, data: tuple[np.ndarray, np.ndarray]):
+    X, y = data
+    base, new = y < N_BASE, (y >= N_BASE) & (y < N_BASE + N_NEW)
+    return head.fit(X[base], y[base]).partial_fit(X[new], y[new])
+
+
+def with_more(head, data: tuple[np.ndarray, np.ndarray]) -> Memory:
+    """Return the memory with three classes more and one less."""
+    X, y = data
+    more = y >= N_BASE + N_NEW
+    session = class_statistics(head.embed(torch.from_numpy(X[more])), y[more])
+    return Memory(head.memory_.base, head.memory_.new.drop([N_BASE]).merge(session))
+
+
+@pytest.mark.parametrize("n_random", [0, 64])
+def test_the_same_classes_keep_their_scores_to_the_bit(data, n_random):
+    head = learned(make_head("ulda", n_random=n_random), data)
+    same = head.sketch(head.memory_)
+    assert np.array_equal(same.class_scores(data[0]), head.class_scores(data[0]))
+
+
+@pytest.mark.parametrize("n_random", [0, 64])
+def test_further_classes_score_nearly_as_if_they_had_been_learned(data, n_random):
+    head = learned(make_head("ulda", n_random=n_random), data)
+    before = head.class_scores(data[0])
+    memory = with_more(head, data)
+    sketch = head.sketch(memory)
+    exact = make_head("ulda", n_random=n_random).adopt(memory, head.settings())
+    assert sketch.classes_.tolist() == exact.classes_.tolist()
+    rough, fine = sketch.class_scores(data[0]), exact.class_scores(data[0])
+    assert np.abs(rough - fine).max() < 0.2 * fine.std()
+    assert np.mean(rough.argmax(axis=1) == fine.argmax(axis=1)) > 0.98
+    assert not np.array_equal(rough, fine)  # it is a sketch: what classes share was not estimated anew
+    assert np.array_equal(head.class_scores(data[0]), before)
+
+
+def test_other_heads_simply_adopt():
+    X, y = gaussian_classes(n_classes=6, n_features=5, train_per_class=8, test_per_class=1, seed=0)[:2]
+    head = make_head("ncm").fit(X, y)
+    memory = Memory(head.memory_.base.drop([y[0]]), head.memory_.new)
+    sketch = head.sketch(memory)
+    assert y[0] not in sketch.classes_
+    assert y[0] in head.classes_

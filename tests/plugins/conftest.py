@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import fiveshot.data.registry
+import fiveshot.plugins
+from fiveshot.cli.app import app
+from fiveshot.data.gaussian import gaussian_classes
+from fiveshot.heads import DESCRIPTIONS, RECIPES
+from fiveshot.heads.files import HEADS
+
+# A head that is neither of the package's: the class whose mean is nearest in the sum of absolute differences.
+CITY = """
+import torch
+from fiveshot.heads import FewShotHead, register_head
+
+class CityBlock(FewShotHead):
+    \"\"\"Nearest class mean by absolute differences.\"\"\"
+
+    def __init__(self, power=1.0, *, temperature=1 / 16, device=None):
+        self.power = power
+        self.temperature = temperature
+        self.device = device
+
+    def _derive(self, memory, X, y, previous):
+        return memory.statistics
+
+    def _class_scores(self, X, labels):
+        means = torch.stack([self.model_[label].mean for label in labels])
+        return -torch.cdist(X, means, p=self.power) / X.shape[1]
+
+register_head("city", CityBlock)
+"""
+
+
+@pytest.fixture(autouse=True)
+def apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Keep what a test loads and registers from the tests after it."""
+    monkeypatch.setenv("FIVESHOT_PLUGINS", "")
+    datasets, files = fiveshot.data.registry._registered, fiveshot.plugins._loaded
+    tables: list[dict] = [RECIPES, DESCRIPTIONS, HEADS, datasets, files]
+    before = [dict(table) for table in tables]
+    files.clear()
+    yield
+    for module in files.values():
+        sys.modules.pop(module.__name__, None)
+    for table, kept in zip(tables, before, strict=True):
+        table.clear()
+        table.update(kept)
+
+
+@pytest.fixture
+def city(tmp_path: Path) -> Path:
+    """A plugin file with one head, called city."""
+    path = tmp_path / "city_head.py"
+    path.write_text(CITY)
+    return path
+
+
+@pytest.fixture
+def features(tmp_path: Path) -> Path:
+    """Eight classes of feature vectors."""
+    train_x, train_y, test_x, test_y = gaussian_classes(
+        n_classes=8, n_features=12, train_per_class=7, test_per_class=5, seed=0
+    )
+    names = np.array([f"bird {chr(97 + label)}" for label in range(8)])
+    np.savez(tmp_path / "birds.npz", train_x=train_x, train_y=names[train_y], test_x=test_x, test_y=names[test_y])
+    return tmp_path / "birds.npz"
+
+
+@pytest.fixture
+def command() -> Callable[..., Any]:
+    """Run the command line in this process; an error made on purpose is the result's exception."""
+
+    def run(*arguments: object) -> Any:
+        with pytest.MonkeyPatch.context() as kept:
+            kept.setenv("FIVESHOT_PLUGINS", os.environ["FIVESHOT_PLUGINS"])  # the option changes it
+            return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+    return run
