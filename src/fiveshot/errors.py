@@ -7,19 +7,44 @@ from difflib import get_close_matches
 
 
 class FiveshotError(Exception):
-    """Base of all errors raised on purpose; the command line prints them without a traceback."""
+    """Base of all errors raised on purpose; the command line prints them without a traceback.
+
+    >>> from fiveshot.features import load_features
+    >>> try:
+    ...     load_features("nowhere.npz")
+    ... except FiveshotError as error:
+    ...     print(error)
+    no such file: nowhere.npz
+    """
 
 
 class InputError(FiveshotError, ValueError):
-    """The data or an option given by the caller cannot be used."""
+    """The data or an option given by the caller cannot be used; a ``ValueError`` too.
+
+    >>> from fiveshot.backbones import Readout
+    >>> try:
+    ...     Readout(tokens="clas")
+    ... except InputError as error:
+    ...     print(error)
+    no token readout 'clas'; did you mean 'cls'? choose from cls, cls+mean, mean
+    """
 
 
 class StorageError(FiveshotError, OSError):
-    """A file cannot be read or written as asked."""
+    """A file cannot be read or written as asked; an ``OSError`` too.
+
+    >>> from fiveshot.storage import atomic_path
+    >>> try:
+    ...     with atomic_path("no/such/folder/note.txt") as path:
+    ...         path.touch()
+    ... except StorageError as error:
+    ...     print(error)
+    cannot write no/such/folder/note.txt: the folder no/such/folder does not exist; create it first
+    """
 
 
 def unknown_name(kind: str, name: str, choices: Iterable[str]) -> InputError:
-    """Return the error for a name that is not among the choices, suggesting the nearest one.
+    """Return the error for a ``name`` that is not among the ``choices`` of a ``kind``, suggesting the nearest.
 
     >>> print(unknown_name("head", "ranpak", ["ncm", "ranpac"]))
     no head 'ranpak'; did you mean 'ranpac'? choose from ncm, ranpac

@@ -18,9 +18,6 @@ import timm
 import torch
 from PIL import Image
 from safetensors.torch import save_file
-from typer.main import get_command
-
-from fiveshot.cli.app import ABOUT_MODELS, app, main
 
 TINY = "test_vit.r160_in1k"
 COLOURS = {"owl": (200, 40, 40), "wren": (40, 200, 40), "kite": (40, 40, 200)}
@@ -50,21 +47,6 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for i in range(5):
         draw(folder / "strange" / f"{i}.png", (128, 128, 128), seed=1000 + i)
     return folder
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run the command line as the console script does; return the status and both outputs."""
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def fiveshot(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["fiveshot", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
-
-    return fiveshot
 
 
 @pytest.fixture
@@ -408,20 +390,6 @@ def test_file_names_that_are_no_text_are_shown(run: Run, model: Path) -> None:
     assert printed.startswith("odd\\udcff\\x1b[31m.png: owl ")
     status, printed, _ = run("predict", model, odd, "--json")
     assert json.loads(printed)["result"]["predictions"][0]["photo"] == odd
-
-
-@pytest.mark.parametrize("command", ABOUT_MODELS, ids=lambda command: command.__name__)
-def test_every_help_has_an_example_that_parses(command: Callable[..., None], run: Run) -> None:
-    name = "import" if command.__name__ == "import_model" else command.__name__
-    status, printed, _ = run(name, "--help")
-    assert status == 0
-    examples = [line.split("Example: ")[1].strip() for line in printed.splitlines() if "Example: " in line]
-    assert examples
-    known = get_command(app).commands[name]  # type: ignore[attr-defined]
-    for example in examples:
-        program, first, *rest = example.replace('"barn owl"', "barn-owl").split()
-        assert (program, first) == ("fiveshot", name)
-        known.make_context(name, rest)
 
 
 def test_help_is_light() -> None:

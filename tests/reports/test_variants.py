@@ -34,6 +34,16 @@ def test_other_features_are_another_experiment(bird_records: list[RunRecord]) ->
     assert len(experiments([*bird_records, other])) == 2
 
 
+def test_an_edited_head_is_another_variant(bird_records: list[RunRecord]) -> None:
+    first = bird_records[0]
+    edited = [
+        replace(first, config={**first.config, "head": {**first.config["head"], "source": digest * 32}})
+        for digest in ("ab", "cd")
+    ]
+    (found,) = experiments(edited)
+    assert [variant.label for variant in found.variants] == ["NCM, source abababab", "NCM, source cdcdcdcd"]
+
+
 def test_base_and_new_accuracy_are_counted_from_predictions(bird_records: list[RunRecord]) -> None:
     (birds,) = experiments(bird_records)
     variant = birds.variants[0]

@@ -11,6 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from fiveshot.cli.stopping import Stopped
+from fiveshot.cli.stored import stored_state
 from fiveshot.errors import FiveshotError
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object; see docs/recognizer.md.")]
@@ -46,8 +48,11 @@ def answering(command: str, model: Path, *, as_json: bool) -> Iterator[Answer]:
     """Print the answer when the block ends; errors keep the shape, ``ok`` tells which it is."""
     answer = Answer(command, str(model), as_json)
     shape: dict[str, Any] = {"command": command, "model": str(model)}
+    before = stored_state(model)
     try:
         yield answer
+    except KeyboardInterrupt:
+        raise Stopped(_outcome(model, before)) from None
     except FiveshotError as error:
         if not as_json:
             raise
@@ -62,6 +67,13 @@ def answering(command: str, model: Path, *, as_json: bool) -> Iterator[Answer]:
 
 
 _KINDS = ("InputError", "StorageError", "FiveshotError")
+
+
+def _outcome(model: Path, before: int | None) -> str:
+    """Say what has become of a model that was in this state: a change is there as a whole, or not at all."""
+    if stored_state(model) != before:
+        return f"see what was done: fiveshot history {model}"
+    return f"{model} is as it was" if model.exists() else f"{model} was not made"
 
 
 def printable(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -24,8 +25,10 @@ from fiveshot.cli.retune import retune
 from fiveshot.cli.serve import serve
 from fiveshot.cli.ship import export, import_model, merge
 from fiveshot.cli.show import check, show
+from fiveshot.cli.stopping import Stopped
 from fiveshot.cli.tune import tune
 from fiveshot.errors import FiveshotError
+from fiveshot.plugins import name_plugins
 
 app = typer.Typer(
     name="fiveshot",
@@ -81,12 +84,17 @@ def _options(
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave."),
     ] = False,
+    plugin: Annotated[
+        list[Path] | None,
+        typer.Option(help="A Python file with heads or datasets of your own; may be given more than once."),
+    ] = None,
 ) -> None:
     """Read the options common to all commands."""
+    name_plugins(plugin or ())
 
 
-def _stopped() -> NoReturn:
-    typer.echo("stopped; what was finished is kept, and the same command goes on from there", err=True)
+def _stopped(text: str = "") -> NoReturn:
+    typer.echo(f"stopped; {text}" if text else "stopped", err=True)
     sys.exit(INTERRUPTED)
 
 
@@ -101,6 +109,8 @@ def main() -> None:
     except USAGE_ERROR as error:
         error.show()  # type: ignore[attr-defined]
         sys.exit(error.exit_code)  # type: ignore[attr-defined]
+    except Stopped as stopped:  # by a command that knows what has become of its work
+        _stopped(str(stopped))
     except (typer.Abort, KeyboardInterrupt):
         _stopped()
     except SystemExit as leaving:  # how newer releases of Typer report an interrupt

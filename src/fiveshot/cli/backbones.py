@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fiveshot.cli import completion
+
 if TYPE_CHECKING:
     from fiveshot.backbones import BackboneInfo
 
 
 def backbones(
-    names: Annotated[list[str] | None, typer.Argument(help="Any timm names; a short list unless given.")] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Any timm names; a short list unless given.", autocompletion=completion.backbones),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List backbones with their size, cost and whether their weights are on this machine.

@@ -8,16 +8,27 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from fiveshot.cli import completion
+from fiveshot.cli.stopping import when_stopped
+
 if TYPE_CHECKING:
     from fiveshot.benchmark import Job, RunRecord
 
 
+@when_stopped("what was finished is kept, and the same command without --fresh goes on from there")
 def bench(
     protocol: Annotated[
-        str | None, typer.Argument(help="A setting of the paper, such as cub200/big; see 'fiveshot bench --list'.")
+        str | None,
+        typer.Argument(
+            help="A setting of the paper, such as cub200/big; see 'fiveshot bench --list'.",
+            autocompletion=completion.protocols,
+        ),
     ] = None,
     methods: Annotated[
-        str | None, typer.Option(help="Methods separated by commas; all of them unless given.")
+        str | None,
+        typer.Option(
+            help="Methods separated by commas; all of them unless given.", autocompletion=completion.methods
+        ),
     ] = None,
     seeds: Annotated[int, typer.Option(help="Number of seeds; the shots are drawn anew with each.")] = 5,
     features: Annotated[
@@ -146,7 +157,9 @@ def _as_json(record: Any) -> dict[str, Any]:
 def _print_lists() -> None:
     from fiveshot.benchmark import PROTOCOLS
     from fiveshot.heads import DESCRIPTIONS
+    from fiveshot.plugins import load_plugins
 
+    load_plugins()
     for protocol in PROTOCOLS.values():
         sizes = protocol.session_sizes
         typer.echo(

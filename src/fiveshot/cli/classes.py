@@ -6,12 +6,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fiveshot.cli import completion
 from fiveshot.cli.answer import AsJson, Model, answering
 
 if TYPE_CHECKING:
     from fiveshot.recognizer import HistoryEntry
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the class.", show_default=False)]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="The name of the class.",
+        show_default=False,
+        autocompletion=completion.classes,
+    ),
+]
 
 
 def forget(
@@ -36,7 +45,10 @@ def forget(
 
 def rename(
     model: Model,
-    old: Annotated[str, typer.Argument(metavar="OLD", help="Its name now.", show_default=False)],
+    old: Annotated[
+        str,
+        typer.Argument(metavar="OLD", help="Its name now.", show_default=False, autocompletion=completion.classes),
+    ],
     new: Annotated[str, typer.Argument(metavar="NEW", help="Its name from now on.", show_default=False)],
     as_json: AsJson = False,
 ) -> None:

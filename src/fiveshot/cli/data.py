@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from fiveshot.cli import completion
+from fiveshot.cli.stopping import KEPT, when_stopped
+
 data = typer.Typer(help="Datasets: what there is, and getting one.", no_args_is_help=True)
 
 
@@ -17,7 +20,9 @@ def list_datasets() -> None:
     Example: fiveshot data list
     """
     from fiveshot.data import dataset_specs
+    from fiveshot.plugins import load_plugins
 
+    load_plugins()
     for spec in dataset_specs().values():
         typer.echo(
             f"{spec.name:10} {spec.title}: {spec.classes} classes, "
@@ -26,8 +31,11 @@ def list_datasets() -> None:
 
 
 @data.command("fetch")
+@when_stopped(KEPT)
 def fetch_dataset(
-    name: Annotated[str, typer.Argument(help="A dataset; see 'fiveshot data list'.")],
+    name: Annotated[
+        str, typer.Argument(help="A dataset; see 'fiveshot data list'.", autocompletion=completion.datasets)
+    ],
     root: Annotated[Path, typer.Option(help="Folder to put it into.")] = Path("data"),
 ) -> None:
     """Download a dataset, resuming where an earlier attempt stopped, check it and unpack it.

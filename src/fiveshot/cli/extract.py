@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from fiveshot.cli import completion
+from fiveshot.cli.stopping import KEPT, when_stopped
+
 if TYPE_CHECKING:
     from fiveshot.data import BadImage
     from fiveshot.features.extraction_report import Extraction
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 SHOWN = 20  # bad images that are listed by name
 
 
+@when_stopped(KEPT)
 def extract(
     out: Annotated[Path, typer.Option(help="Feature file to write (.safetensors).")],
     images: Annotated[
@@ -28,16 +32,27 @@ def extract(
         ),
     ] = None,
     dataset: Annotated[
-        str | None, typer.Option(help="Dataset by name instead, with --root; see 'fiveshot data list'.")
+        str | None,
+        typer.Option(
+            help="Dataset by name instead, with --root; see 'fiveshot data list'.",
+            autocompletion=completion.datasets,
+        ),
     ] = None,
     root: Annotated[Path | None, typer.Option(help="Folder that the dataset is in.")] = None,
     backbone: Annotated[
-        str | None, typer.Option(help="Any timm name; the embedded ViT unless given. See 'fiveshot backbones'.")
+        str | None,
+        typer.Option(
+            help="Any timm name; the embedded ViT unless given. See 'fiveshot backbones'.",
+            autocompletion=completion.backbones,
+        ),
     ] = None,
     weights: Annotated[Path | None, typer.Option(help="Local weights: .safetensors, .pth or .npz.")] = None,
     adapter: Annotated[
         Path | None,
-        typer.Option(help="Adapter file made by 'fiveshot tune', or an embedded one such as cub200-big."),
+        typer.Option(
+            help="Adapter file made by 'fiveshot tune', or an embedded one such as cub200-big.",
+            autocompletion=completion.adapters,
+        ),
     ] = None,
     preprocessing: Annotated[
         str, typer.Option(help="'weights': as they were trained; 'paper', 'paper:cars', ...: as the paper does.")
@@ -92,7 +107,11 @@ def extract(
         typer.Option(help="Of statistics: one for each class, or one for all, as very many classes need."),
     ] = "class",
     head: Annotated[
-        str, typer.Option(help="Of statistics: the head of the model they are for, or 'none'.")
+        str,
+        typer.Option(
+            help="Of statistics: the head of the model they are for, or 'none'.",
+            autocompletion=completion.heads_or_none,
+        ),
     ] = "default",
 ) -> None:
     """Extract the features of images; stopped in the middle, the same command goes on from there.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fiveshot.cli import completion
 from fiveshot.cli.answer import AsJson, Model, answering, percent
 from fiveshot.cli.photo_arguments import Device, Runtime, Weights
 
@@ -25,6 +26,7 @@ def learn(
             metavar="NAME|FOLDER",
             help="The name of the class; or, alone, a folder of class folders to learn all of them.",
             show_default=False,
+            autocompletion=completion.classes_to_add_to,
         ),
     ],
     photos: Annotated[

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from fiveshot.cli import completion
 from fiveshot.cli.answer import AsJson, Model, answering
 from fiveshot.cli.photo_arguments import Device, Runtime
 
@@ -17,13 +18,22 @@ def new(
         Path | None, typer.Option(help="A folder of class folders with many photos each; none unless given.")
     ] = None,
     backbone: Annotated[
-        str | None, typer.Option(help="Any timm name; the embedded ViT unless given. See 'fiveshot backbones'.")
+        str | None,
+        typer.Option(
+            help="Any timm name; the embedded ViT unless given. See 'fiveshot backbones'.",
+            autocompletion=completion.backbones,
+        ),
     ] = None,
     weights: Annotated[Path | None, typer.Option(help="Local weights: .safetensors, .pth or .npz.")] = None,
-    head: Annotated[str, typer.Option(help="The classifier; see docs/heads.md.")] = "default",
+    head: Annotated[
+        str, typer.Option(help="The classifier; see docs/heads.md.", autocompletion=completion.heads)
+    ] = "default",
     adapter: Annotated[
         str | None,
-        typer.Option(help="'tune': adapt the backbone to the base; or a file of 'fiveshot tune', or cub200-big."),
+        typer.Option(
+            help="'tune': adapt the backbone to the base; or a file of 'fiveshot tune', or cub200-big.",
+            autocompletion=completion.adapters_or_tune,
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
     keep_photos: Annotated[

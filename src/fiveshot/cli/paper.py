@@ -7,12 +7,17 @@ from typing import Annotated
 
 import typer
 
+from fiveshot.cli import completion
+from fiveshot.cli.stopping import KEPT, when_stopped
 
+
+@when_stopped(KEPT)
 def paper(
     target: Annotated[
         str,
         typer.Argument(
-            help="table1, table2, table3, table5, table6, figure1, figure2, figure3, ablation-..., or all."
+            help="table1, table2, table3, table5, table6, figure1, figure2, figure3, ablation-..., or all.",
+            autocompletion=completion.paper_targets,
         ),
     ],
     features_dir: Annotated[

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from fiveshot.cli import completion
 from fiveshot.cli.answer import AsJson, Model, answering
 from fiveshot.cli.photo_arguments import Device, Weights
 
@@ -14,7 +15,12 @@ from fiveshot.cli.photo_arguments import Device, Weights
 def retune(
     model: Model,
     base: Annotated[Path | None, typer.Option(help="The photos of the base classes, if there are any.")] = None,
-    recipe: Annotated[str, typer.Option(help="'ours', or 'paper' for the paper's own values.")] = "ours",
+    recipe: Annotated[
+        str,
+        typer.Option(
+            help="'ours', or 'paper' for the paper's own values.", autocompletion=completion.tuning_recipes
+        ),
+    ] = "ours",
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="Replace a value of the recipe: key=value, any number of times."),

@@ -9,24 +9,36 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from fiveshot.cli import completion
+from fiveshot.cli.stopping import when_stopped
+
 if TYPE_CHECKING:
     from fiveshot.data import ImageDataset
     from fiveshot.tuning import TuneProgress, TuneResult
 
 
+@when_stopped("finished epochs are kept, and the same command with --resume goes on from there")
 def tune(
     images: Annotated[
         str,
         typer.Option(help="A folder or archive of class folders, or a protocol such as cub200/big (with --root)."),
     ],
     out: Annotated[Path, typer.Option(help="The adapter file to write, such as adapter.safetensors.")],
-    recipe: Annotated[str, typer.Option(help="'ours', or 'paper' for the paper's own values.")] = "ours",
+    recipe: Annotated[
+        str,
+        typer.Option(
+            help="'ours', or 'paper' for the paper's own values.", autocompletion=completion.tuning_recipes
+        ),
+    ] = "ours",
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="Replace a value of the recipe: key=value, any number of times."),
     ] = None,
     root: Annotated[Path | None, typer.Option(help="Where the protocol's dataset lies.")] = None,
-    backbone: Annotated[str | None, typer.Option(help="A timm model; the embedded one unless given.")] = None,
+    backbone: Annotated[
+        str | None,
+        typer.Option(help="A timm model; the embedded one unless given.", autocompletion=completion.backbones),
+    ] = None,
     weights: Annotated[Path | None, typer.Option(help="Its weights in a local file.")] = None,
     preprocessing: Annotated[
         str | None, typer.Option(help="'weights' (as the weights were trained), 'paper' or 'paper:cifar100', ...")

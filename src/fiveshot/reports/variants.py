@@ -133,6 +133,8 @@ def _setting(record: RunRecord) -> dict[str, Any]:
 def _identity(record: RunRecord) -> dict[str, Any]:
     head = record.config["head"]
     parameters = {key: value for key, value in head["parameters"].items() if key not in SEEDS}
+    if "source" in head:  # of a head from a file of one's own: an edited one is another
+        parameters["source"] = str(head["source"])[:8]
     return {
         "method": record.method,
         "flavour": _flavour(record),

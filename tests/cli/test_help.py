@@ -1,0 +1,79 @@
+"""The help of every command: an example that can be typed, and a word about every option."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from fiveshot.cli.app import app
+
+EXAMPLE = re.compile(r"^ *Example: (.+?) *$", re.MULTILINE)
+
+
+def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield every command with the words that call it, those of groups too."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+ROOT = get_command(app)
+COMMANDS = dict(commands(ROOT))
+EXAMPLES = [(path, line) for path, command in COMMANDS.items() for line in EXAMPLE.findall(command.help or "")]
+
+
+def test_all_commands_are_found() -> None:
+    assert {("learn",), ("bench",), ("import",), ("data", "fetch"), ("data", "samples")} <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_the_help_shows_an_example(path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = CliRunner().invoke(app, [*path, "--help"])
+    assert shown.exit_code == 0
+    wanted = [line for own, line in EXAMPLES if own == path]
+    assert wanted
+    printed = [line.strip() for line in shown.output.splitlines()]
+    assert [line for line in wanted if f"Example: {line}" not in printed] == []
+
+
+@pytest.mark.parametrize("path", [(), *COMMANDS], ids=" ".join)
+def test_every_option_and_argument_has_a_help_text(path: tuple[str, ...]) -> None:
+    command = COMMANDS[path] if path else ROOT
+    assert command.params or path == ("data", "list")
+    assert [parameter.name for parameter in command.params if not (parameter.help or "").strip()] == []
+
+
+@pytest.mark.parametrize(("path", "example"), EXAMPLES, ids=[line for _, line in EXAMPLES])
+def test_an_example_can_be_typed(path: tuple[str, ...], example: str) -> None:
+    words = shlex.split(example)
+    assert words[: len(path) + 1] == ["fiveshot", *path]
+    command = COMMANDS[path]
+    # Refuses unknown options, missing and superfluous arguments, and values of the wrong type.
+    context = command.make_context(path[-1], words[len(path) + 1 :])
+    for parameter in command.params:
+        choices = {str(item.value) for item in parameter.shell_complete(context, "")}
+        if choices and context.get_parameter_source(parameter.name).name == "COMMANDLINE":
+            assert set(parts(context.params[parameter.name])) <= choices, parameter.name
+
+
+def parts(value: Any) -> list[str]:
+    """Return what a value consists of: an argument that may be repeated, a list with commas, or one word."""
+    return [
+        part for one in (value if isinstance(value, list | tuple) else [value]) for part in str(one).split(",")
+    ]
+
+
+def test_the_help_of_the_program_names_every_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    printed = CliRunner().invoke(app, ["--help"]).output
+    assert {path[0] for path in COMMANDS} <= set(printed.split())
+    assert "--install-completion" in printed

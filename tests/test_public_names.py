@@ -1,0 +1,123 @@
+"""Every public name says what it is; every class, function and method of the recogniser shows how it is used."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[1] / "src" / "fiveshot"
+EXAMPLE = ">>> "
+
+
+def exported(package: str) -> list[str]:
+    """Return the names in a package's ``__all__``."""
+    tree = ast.parse((SOURCE / package / "__init__.py").read_text(encoding="utf-8"))
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__":
+            return list(ast.literal_eval(statement.value))
+    return []
+
+
+PACKAGES = [folder.name for folder in sorted(SOURCE.iterdir()) if (folder / "__init__.py").is_file()]
+PACKAGES = [package for package in PACKAGES if exported(package)]
+
+
+def is_code(thing: Any) -> bool:
+    """Tell classes and functions, cached ones among them, from values."""
+    return inspect.isclass(thing) or inspect.isroutine(thing) or hasattr(thing, "__wrapped__")
+
+
+def has_example(thing: Any) -> bool:
+    """Tell whether the docstring of a class or function, its own and not one of a base class, has an example."""
+    return EXAMPLE in (thing.__doc__ or "")
+
+
+def has_text_below(module: Path, name: str) -> bool:
+    """Tell whether a string follows the assignment of a constant, in this module or the one it comes from."""
+    body = ast.parse(module.read_text(encoding="utf-8")).body
+    for statement, following in zip(body, [*body[1:], ast.Pass()], strict=True):
+        targets = getattr(statement, "targets", [getattr(statement, "target", None)])
+        if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+            return (
+                isinstance(following, ast.Expr)
+                and isinstance(following.value, ast.Constant)
+                and isinstance(following.value.value, str)
+            )
+    for statement in body:
+        if isinstance(statement, ast.ImportFrom) and name in [alias.name for alias in statement.names]:
+            origin = SOURCE.parent.joinpath(*str(statement.module).split("."))
+            return has_text_below(origin / "__init__.py" if origin.is_dir() else origin.with_suffix(".py"), name)
+    return False
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_exported_name_is_explained(package: str) -> None:
+    module = import_module(f"fiveshot.{package}")
+    things = {name: getattr(module, name) for name in exported(package)}
+    without = [name for name, thing in things.items() if is_code(thing) and not has_example(thing)]
+    assert not without, f"no example in the docstring of {', '.join(without)}"
+    place = SOURCE / package / "__init__.py"
+    without = [name for name, thing in things.items() if not is_code(thing) and not has_text_below(place, name)]
+    assert not without, f"no string below the assignment of {', '.join(without)}"
+
+
+def test_every_error_is_explained() -> None:
+    from fiveshot import errors
+
+    own = [thing for thing in vars(errors).values() if getattr(thing, "__module__", "") == errors.__name__]
+    public = [thing for thing in own if not thing.__name__.startswith("_")]
+    assert len(public) >= 4
+    assert [thing.__name__ for thing in public if not has_example(thing)] == []
+
+
+def test_every_method_of_the_recogniser_shows_its_use() -> None:
+    from fiveshot import Recognizer
+
+    public = {name: member for name, member in vars(Recognizer).items() if not name.startswith("_")}
+    methods = {name for name, member in public.items() if not isinstance(member, property)}
+    assert methods > {"create", "learn", "predict", "forget"}
+    assert [name for name in methods if not has_example(getattr(Recognizer, name))] == []
+    assert [name for name, member in public.items() if not member.__doc__] == []
+
+
+def test_the_packages_are_really_looked_at() -> None:
+    assert set(PACKAGES) >= {"data", "heads", "recognizer", "service", "statistics", "storage"}
+
+
+@pytest.mark.parametrize(
+    ("text", "explained"),
+    [
+        ('A = 1\n"""One."""\n', True),
+        ('A: int = 1\n"""One."""\n', True),
+        ("A = 1  # one\n", False),
+        ('A = 1\nB = 2\n"""Two."""\n', False),
+        ('"""A module."""\nA = 1\n', False),
+        ("A = 1\n1\n", False),
+        ("from fiveshot.storage.nowhere import B\n", False),
+    ],
+)
+def test_a_constant_without_a_text_is_caught(tmp_path: Path, text: str, explained: bool) -> None:
+    module = tmp_path / "module.py"
+    module.write_text(text)
+    assert has_text_below(module, "A") is explained
+
+
+def test_a_docstring_of_a_base_class_does_not_count() -> None:
+    class Explained:
+        """A class.
+
+        >>> Explained
+        """
+
+    class Silent(Explained):
+        pass
+
+    assert has_example(Explained)
+    assert not has_example(Silent)
+    assert is_code(Silent)
+    assert not is_code({"a": 1})
