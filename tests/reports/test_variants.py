@@ -7,6 +7,7 @@ import pytest
 
 from fiveshot.benchmark import RunRecord
 from fiveshot.reports import Variant, experiments
+from fiveshot.reports.markers import marker
 from fiveshot.reports.method_style import METHODS, OTHERS, styles
 from fiveshot.reports.representatives import representatives
 
@@ -71,6 +72,11 @@ def test_of_many_variants_the_recipes_own_is_drawn(paper_records: list[RunRecord
     assert [v.label for v in drawn] == ["NCM", "C-FeCAM"]
     (fecam,) = drawn[1].records
     assert fecam.config["head"]["parameters"]["calibration"]["beta"] == 1.0
+
+
+def test_every_marker_can_be_drawn() -> None:
+    for style in (*METHODS.values(), *OTHERS):
+        assert marker(style.marker, 1, 2).startswith("M")
 
 
 def test_every_method_looks_different() -> None:
