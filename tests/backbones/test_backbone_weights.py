@@ -141,7 +141,7 @@ def test_unreadable_files_are_named(tmp_path, tiny_file):
     with pytest.raises(StorageError, match="truncated"):
         load_backbone(TINY, weights=tmp_path / "half.safetensors")
     (tmp_path / "half.npz").write_bytes(b"PK not really")
-    with pytest.raises(InputError, match=r"half\.npz does not fit"):
+    with pytest.raises(StorageError, match=r"half\.npz is no \.npz file"):
         load_backbone(TINY, weights=tmp_path / "half.npz")
     (tmp_path / "notes.txt").write_text("weights")
     with pytest.raises(InputError, match=r"give \.safetensors, \.pth"):
@@ -149,6 +149,33 @@ def test_unreadable_files_are_named(tmp_path, tiny_file):
     torch.save({"lr": 0.1}, tmp_path / "empty.pth")
     with pytest.raises(StorageError, match="holds no state dict"):
         load_backbone(TINY, weights=tmp_path / "empty.pth")
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_a_damaged_npz_is_an_error_of_ours(tmp_path, state, save):
+    path = tmp_path / "weights.npz"
+    save(path, **google_layout(state, depth=6, heads=2))
+    data = path.read_bytes()
+    for share in (0.0, 0.0001, 0.1, 0.5, 0.9, 0.9999):
+        path.write_bytes(data[: int(share * len(data))])
+        with pytest.raises(StorageError, match=r"weights\.npz is no \.npz file, or it is truncated"):
+            load_backbone(TINY, weights=path)
+    middle = data.index(b"PK\x03\x04", len(data) // 2) + 300  # within the data of one array
+    path.write_bytes(
+        data[:middle] + bytes(byte ^ 255 for byte in data[middle : middle + 40]) + data[middle + 40 :]
+    )
+    with pytest.raises(StorageError, match="get a fresh copy"):
+        load_backbone(TINY, weights=path)
+
+
+def test_pickled_objects_in_an_npz_are_never_loaded(tmp_path, state, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arrays = google_layout(state, depth=6, heads=2)
+    arrays["embedding/bias"] = np.array([_Bomb()], dtype=object)
+    np.savez(tmp_path / "weights.npz", **arrays)
+    with pytest.raises(InputError, match="allow_pickle=False"):
+        load_backbone(TINY, weights=tmp_path / "weights.npz")
+    assert not (tmp_path / "exploded").exists()
 
 
 def test_a_bare_architecture_gets_its_tag_and_says_so(caplog, tiny_file):

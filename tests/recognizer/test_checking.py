@@ -1,15 +1,20 @@
 from __future__ import annotations
 
+import io
 import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 from models import photos
+from PIL import Image
 
 from fiveshot.recognizer import Recognizer, check_model
+from fiveshot.recognizer.class_record import digest, number_bytes
+from fiveshot.recognizer.manifest import Options
 
 NAMES = ("ani", "owl")
 
@@ -74,6 +79,68 @@ def test_statistics_that_are_not_of_the_photos(model: Recognizer) -> None:
     with behind_its_back(model) as connection:
         update_class(connection, number, ClassSummary(5, summary.mean, summary.factor * 1.01), state=2)
     assert errors(model) == ["class 'wren': its statistics are not those of its photos"]
+
+
+def jpeg(side: int) -> bytes:
+    buffer = io.BytesIO()
+    Image.effect_noise((side, side), 40).save(buffer, "JPEG")
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def keeping(make: Callable[..., Recognizer]) -> Recognizer:
+    """A model that keeps photos: files as they were given, and copies as the service makes them."""
+    model = make(options=Options(keep_photos=True))
+    files = [jpeg(48 + number) for number in range(3)]
+    model.learn_features(
+        "file", photos("file", 3), sha256s=[sha256(data).hexdigest() for data in files], originals=files
+    )
+    given = [sha256(bytes([number])).hexdigest() for number in range(3)]
+    model.learn_features("copy", photos("copy", 3), sha256s=given, thumbnails=[b"x"] * 3, originals=files)
+    return model
+
+
+@pytest.mark.parametrize("photo", [2, 5])  # a file, a copy
+@pytest.mark.parametrize("place", [0, 400, -1])
+def test_one_bit_of_a_kept_photo(keeping: Recognizer, photo: int, place: int) -> None:
+    assert keeping.check() == []
+    with behind_its_back(keeping) as connection:
+        (data,) = connection.execute("SELECT original FROM images WHERE photo_id = ?", (photo,)).fetchone()
+        flipped = bytearray(data)
+        flipped[place] ^= 1
+        connection.execute("UPDATE images SET original = ? WHERE photo_id = ?", (bytes(flipped), photo))
+    (text,) = errors(keeping)
+    assert re.search(rf"photo {photo} is damaged", text)
+
+
+def test_a_kept_photo_that_is_lost(keeping: Recognizer) -> None:
+    with behind_its_back(keeping) as connection:
+        connection.execute("UPDATE images SET original = NULL WHERE photo_id = 6")
+    (text,) = errors(keeping)
+    assert re.search("photo 6 is damaged", text)
+
+
+def as_the_first_models(model: Recognizer) -> None:
+    """Write the check sums that were written before they covered kept photos."""
+    with behind_its_back(model) as connection:
+        for name in ("file", "copy"):
+            row = model.snapshot.contents.by_name[name]
+            numbers = connection.execute("SELECT id FROM photos WHERE class_id = ? ORDER BY id", (row.id,))
+            for (number,), feature in zip(numbers.fetchall(), photos(name, 3), strict=True):
+                early = digest(number_bytes(feature), b"x" if name == "copy" else None)
+                connection.execute("UPDATE photos SET digest = ? WHERE id = ?", (early, number))
+
+
+def test_kept_photos_of_the_first_models(keeping: Recognizer) -> None:
+    as_the_first_models(keeping)
+    assert keeping.check() == []
+    with behind_its_back(keeping) as connection:
+        connection.execute("UPDATE images SET original = substr(original, 1, 400) WHERE photo_id = 4")
+        connection.execute("UPDATE images SET original = zeroblob(400) WHERE photo_id = 2")
+    assert [re.sub(r" \(.*", "", text) for text in errors(keeping)] == [
+        "class 'file': cannot use image photo 2: it is not the file that its SHA-256 names",
+        "class 'copy': cannot use image photo 4: damaged or truncated",
+    ]
 
 
 def test_leftovers_are_noted_and_cleaned(model: Recognizer) -> None:

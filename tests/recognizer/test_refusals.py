@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import resource
 import shutil
 import sqlite3
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -140,3 +141,56 @@ def test_a_change_that_fails_leaves_no_file(
     model.undo()
     assert {file.name for file in model.path.iterdir()} == before
     assert model.snapshot.classes == NAMES
+
+
+@contextmanager
+def no_file_may_grow_beyond(size: int) -> Iterator[None]:
+    """A limit on the size of files, as a quota is: writing fails, and not because the disk is full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: model.rename("ani", "smooth-billed ani"),  # both write a new base file
+        lambda model: model.forget("ani"),
+        lambda model: model.learn_features("wren", photos("wren")),
+    ],
+)
+def test_a_commit_that_fails_says_why_and_leaves_no_file(
+    make: Callable[..., Recognizer], change: Callable[[Recognizer], object]
+) -> None:
+    model = make(base=NAMES)
+    for number in range(20):  # so that the log is larger than the base file, which must still fit
+        model.learn_features(f"c{number}", photos(f"c{number}"))
+    before = {file.name for file in model.path.iterdir()}
+    classes = model.snapshot.classes
+    log = model.path / "classes.sqlite-wal"
+    assert log.stat().st_size > 4 * sum(file.stat().st_size for file in model.path.glob("base-*"))
+    with no_file_may_grow_beyond(log.stat().st_size), pytest.raises(StorageError) as caught:
+        change(model)
+    assert str(caught.value).startswith(f"cannot write {model.path / 'classes.sqlite'}")
+    assert "quota" in str(caught.value)
+    assert "as it was before" in str(caught.value)
+    assert {file.name for file in model.path.iterdir()} == before
+    assert model.refresh().classes == classes
+    assert model.check() == []
+    change(model)
+    assert model.snapshot.classes != classes
+    assert model.check() == []
+
+
+def test_a_file_that_the_database_names_is_never_discarded(make: Callable[..., Recognizer]) -> None:
+    """An interrupt may arrive when the commit is done: the change is stored, and its file with it."""
+    model = make(base=NAMES)
+    (named,) = model.path.glob("base-*")
+    unnamed = model.path / "base-0123456789abcdef.safetensors"
+    unnamed.write_bytes(b"of a change that failed")
+    model._model.folder.discard([named, unnamed])
+    assert named.exists()
+    assert not unnamed.exists()

@@ -1,8 +1,18 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from fiveshot.backbones import Preprocessing
+from fiveshot.features import Provenance
+from fiveshot.scale.backbone_spec import BackboneFacts
 from fiveshot.scale.cluster import Resources, deal_out
+from fiveshot.scale.cluster_extraction import ClusterExtraction
+from fiveshot.scale.rows import Tally
+from fiveshot.scale.shard_file import ShardFolder
+
+FACTS = BackboneFacts(Preprocessing(32, 36), 8, "a" * 64, Provenance.unknown("none"), "float32", {})
 
 
 @pytest.mark.parametrize("cpus", [1, 2, 3, 4, 7, 16, 64, 512])
@@ -15,3 +25,15 @@ def test_every_stage_finds_room_beside_the_others(cpus: int, gpus: int, workers:
     assert held + dealt.reducers * dealt.reduce_cpus <= cpus + 1e-9
     assert dealt.forward * dealt.forward_gpus <= gpus
     assert min(dealt.forward, dealt.decode, dealt.readers, dealt.reducers) >= 1
+
+
+def test_one_worker_is_one_worker(tmp_path: Path) -> None:
+    folder = ShardFolder(tmp_path, FACTS)
+
+    def said(cpus: int, gpus: int) -> str:
+        workers = deal_out(Resources(cpus, gpus, 1e9), gpus=gpus > 0)
+        return ClusterExtraction(folder, (), 0, (), Tally(), 0.0, workers).runtime
+
+    assert said(1, 0) == "Ray, backbone on 1 CPU worker"
+    assert said(2, 0) == "Ray, backbone on 2 CPU workers"
+    assert said(8, 1) == "Ray, backbone on 1 GPU worker"

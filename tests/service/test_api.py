@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import httpx
@@ -14,7 +15,7 @@ from tiny import encoded, parts, photo, picture, tiny_model
 
 from fiveshot.errors import InputError
 from fiveshot.recognizer import Recognizer
-from fiveshot.service import Settings
+from fiveshot.service import Limits, Settings
 
 
 @pytest.fixture(scope="module")
@@ -256,6 +257,27 @@ def test_kept_photos_are_copies_without_metadata(tmp_path: Path, tiny_file: Path
     assert Image.open(io.BytesIO(original)).size == (64, 48)
 
 
+def test_kept_photos_survive_export_and_import(tmp_path: Path, tiny_file: Path) -> None:
+    path = tiny_model(tmp_path / "kept", tiny_file, keep_photos=True)
+    with live(path) as service:
+        assert service.learn("red").status_code == 200
+
+    def kept(model: Recognizer) -> list[tuple[str, bytes]]:
+        with model._model.folder.reading() as connection:
+            query = "SELECT sha256, original FROM photos JOIN images ON photo_id = id ORDER BY id"
+            return connection.execute(query).fetchall()
+
+    with Recognizer.open(path) as model:
+        file = model.export(tmp_path / "backup", photos=True)
+        before = kept(model)
+    with Recognizer.import_file(file, tmp_path / "restored", weights=tiny_file) as restored:
+        assert kept(restored) == before
+        assert len(before) == 3
+        assert restored.check() == []
+        added = restored.learn("red", photo("red", 0), add=True)
+        assert [one.same_file for one in added.duplicates] == [True]
+
+
 def test_changes_of_other_processes_are_seen(fresh_path: Path) -> None:
     with live(fresh_path, refresh=0.05) as service:
         service.learn("red")
@@ -301,6 +323,28 @@ def test_settings_that_would_be_unsafe_are_refused() -> None:
         {"port": 70_000},
         {"latency": 9.0},
         {"batch_size": 0},
+        {"refresh": 0.0},
+        {"refresh": float("nan")},
+        {"drain": -1},
     ):
         with pytest.raises(InputError, match=r";"):
             Settings(**given)
+
+
+@pytest.mark.parametrize("name", [one.name for one in fields(Limits)])
+def test_limits_that_make_no_sense_are_refused(name: str) -> None:
+    for value in (0, -1, "many", None, float("nan"), float("inf"), *([0.5] if one_is_least(name) else [])):
+        with pytest.raises(InputError, match=rf"^{name} is .*; choose"):
+            Limits(**{name: value})
+
+
+def one_is_least(name: str) -> bool:
+    return isinstance(getattr(Limits(), name), int)
+
+
+def test_limits_that_could_not_be_kept_are_refused() -> None:
+    with pytest.raises(InputError, match=r"^pixels is 200,000,000 \(--max-megapixels 200\); choose 1 to 178,956"):
+        Limits(pixels=200_000_000)
+    with pytest.raises(InputError, match=r"^held_bytes is 9,.*; choose 10 .*or more"):
+        Limits(body_bytes=10, held_bytes=9)
+    assert Limits(rate=0.1, header_seconds=1, body_bytes=9, held_bytes=9).photos == 50

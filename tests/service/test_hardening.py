@@ -9,6 +9,7 @@ import time
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import httpx
 import pytest
@@ -41,25 +42,44 @@ def alive(service: Live) -> bool:
     return service.client.get("/v1/ready").status_code == 200
 
 
+def assert_guarded(headers: httpx.Headers) -> None:
+    policy = headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["cross-origin-resource-policy"] == "same-origin"
+    assert headers["cache-control"]
+    assert "server" not in headers
+    assert not [name for name in headers if name.startswith("access-control")]
+
+
 def test_every_answer_has_the_headers(start: Callable[..., Live]) -> None:
     service = start()
     service.learn("red")
     for path in ("/", "/page.js", "/v1/classes", "/v1/classes/red/photos/0", "/nothing", "/v1/classes?limit=0"):
-        headers = service.client.get(path).headers
-        policy = headers["content-security-policy"]
-        assert "default-src 'none'" in policy
-        assert "unsafe" not in policy
-        assert "frame-ancestors 'none'" in policy
-        assert headers["x-content-type-options"] == "nosniff"
-        assert headers["referrer-policy"] == "no-referrer"
-        assert headers["cross-origin-resource-policy"] == "same-origin"
-        assert "server" not in headers
-        assert not [name for name in headers if name.startswith("access-control")]
+        assert_guarded(service.client.get(path).headers)
     preflight = service.client.options(
         "/v1/undo", headers={"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
     )
     assert preflight.status_code == 405
     assert "access-control-allow-origin" not in preflight.headers
+
+
+def test_answers_before_there_is_a_request_have_the_headers_too(start: Callable[..., Live]) -> None:
+    service = start(limits=Limits(header_seconds=0.3, connections=3, rate=10_000))
+    with ExitStack() as held:
+        waiting = [
+            held.enter_context(socket.create_connection(("127.0.0.1", service.port), timeout=10)) for _ in range(4)
+        ]
+        answers = [connection.recv(9000) for connection in waiting]  # too many, then too slow
+    answers.append(raw(service, b"nonsense\r\n\r\n"))
+    for answer in answers:
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert_guarded(httpx.Headers([tuple(line.split(b": ", 1)) for line in head.split(b"\r\n")[1:]]))
+        assert json.loads(body)["error"]["code"]
+    assert {int(answer.split()[1]) for answer in answers} == {503, 408, 400}
 
 
 def test_a_token_is_asked_for(start: Callable[..., Live]) -> None:
@@ -162,6 +182,30 @@ def test_large_photos_are_decoded_one_at_a_time(start: Callable[..., Live]) -> N
     with ThreadPoolExecutor(4) as pool:
         send = lambda _: service.client.post("/v1/predict", files={"photos": ("a", large)})  # noqa: E731
         assert {reply.status_code for reply in pool.map(send, range(4))} == {200}
+
+
+def test_a_large_photo_waits_for_the_one_before_and_small_ones_do_not(start: Callable[..., Live]) -> None:
+    from fiveshot.service.uploads import _one_large
+
+    service = start()
+    service.learn("red")
+    large = encoded(Image.new("L", (5000, 3000), 128), quality=30)
+    with ThreadPoolExecutor(1) as pool:
+        with _one_large:  # as if one were being decoded
+            waiting = pool.submit(service.client.post, "/v1/predict", files={"photos": ("a", large)})
+            assert service.predict("red").status_code == 200
+            time.sleep(0.5)
+            assert not waiting.done()
+        assert waiting.result(30).status_code == 200
+
+
+def test_icons_are_refused(start: Callable[..., Live]) -> None:
+    """They would be decoded while they are opened, before their size is known."""
+    service = start()
+    icon = encoded(Image.new("RGB", (256, 256), "red"), "ICO")
+    reply = service.client.post("/v1/classes/red/photos", files={"photos": ("x.ico", icon)})
+    assert code(reply) == (422, "bad_photo")
+    assert "JPEG, PNG, WEBP" in reply.json()["error"]["message"]
 
 
 def test_rates_are_limited(start: Callable[..., Live]) -> None:
@@ -304,3 +348,18 @@ def test_usual_formats_are_taken(start: Callable[..., Live], kind: str) -> None:
     assert Image.open(io.BytesIO(data)).format == kind
     reply = service.client.post("/v1/classes/red/photos", files={"photos": ("x", data)})
     assert reply.status_code == 200
+
+
+def test_an_unexpected_failure_has_the_headers_too(start: Callable[..., Live]) -> None:
+    service = start()
+
+    @service.app.get("/v1/broken")
+    def broken() -> None:
+        raise RuntimeError("/a/path/of/this/machine")
+
+    reply = service.client.get("/v1/broken")
+    assert code(reply) == (500, "failed")
+    assert "path" not in reply.text
+    assert_guarded(reply.headers)
+    assert 'route="/v1/broken",status="500"' in service.client.get("/metrics").text
+    assert alive(service)

@@ -76,6 +76,10 @@ def test_an_end_is_clean(fresh_path: Path) -> None:
         (["--host", "0.0.0.0"], "a token is needed"),
         (["--token", "short"], "16 or more characters"),
         (["--host", "192.0.2.1", "--token", "x" * 20], "cannot listen on 192.0.2.1"),
+        (["--rate", "0"], "rate is 0.0 (--rate 0); choose a number above 0"),
+        (["--max-photos", "0"], "photos is 0 (--max-photos 0); choose a whole number from 1 on"),
+        (["--max-megabytes", "-3"], "body_bytes is -3,145,728 (--max-megabytes -3); choose"),
+        (["--max-megapixels", "0"], "pixels is 0 (--max-megapixels 0); choose"),
     ],
 )
 def test_what_cannot_be_served_is_said(fresh_path: Path, options: list[str], said: str) -> None:

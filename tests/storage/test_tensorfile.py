@@ -96,6 +96,20 @@ def test_a_foreign_safetensors_file_is_refused(tmp_path: Path, metadata: dict[st
         read_tensors(tmp_path / "x", kind="head", version=3)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 200_000,
+        '{"kind": "head", "version": 1, "meta": ' + '{"a": ' * 200_000,
+        '{"kind": "head", "version": ' + "9" * 5_000 + ', "meta": {}}',  # more digits than Python converts
+    ],
+)
+def test_a_header_made_to_exhaust_the_reader_is_refused(tmp_path: Path, text: str) -> None:
+    save_file({"x": torch.zeros(1)}, tmp_path / "x", metadata={HEADER: text})
+    with pytest.raises(StorageError, match="not a fiveshot head"):
+        read_tensors(tmp_path / "x", kind="head", version=1)
+
+
 def test_damaged_metadata_is_refused(tmp_path: Path) -> None:
     for header in ({"kind": "head", "version": "1", "meta": {}}, {"kind": "head", "version": 1, "meta": []}):
         save_file(TENSORS, tmp_path / "x", metadata={HEADER: json.dumps(header)})

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import os
 import pickle
+import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +112,12 @@ def _from_npz(name: str, path: Path) -> Any:
         for parameter in model.parameters():
             parameter.fill_(math.nan)  # timm skips what it does not find: then the mark stays
     try:
+        zipfile.ZipFile(path).close()  # NumPy would leave a truncated file open
         model.load_pretrained(str(path))
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise StorageError(
+            f"{path} is no .npz file, or it is truncated ({error}); get a fresh copy of it"
+        ) from error
     except (OSError, ValueError, KeyError, RuntimeError, AssertionError) as error:
         raise InputError(f"{path} does not fit {name} in Google's .npz layout: {_brief(error)}") from error
     unfilled = [key for key, parameter in model.named_parameters() if parameter.isnan().any()]

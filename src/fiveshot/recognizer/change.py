@@ -33,11 +33,11 @@ class Change:
     before: Contents
     snapshot: Snapshot  # of the state before
     at: str
+    written: list[Path]  # new files, removed if the change fails
     base: ClassStatistics | None = None  # what the base file is to hold, where that changes
     manifest: Manifest | None = None  # where more than the base file changes
     erases: bool = False  # nothing of what was deleted may stay in any byte
     done: list[ClassChange] = field(default_factory=list)
-    written: list[Path] = field(default_factory=list)  # new files, removed if the change fails
 
     @property
     def state(self) -> int:
@@ -83,20 +83,19 @@ class LiveModel:
     @contextmanager
     def change(self) -> Iterator[Change]:
         """Make one change, all of it or nothing; it is on the disk when the block has ended."""
-        folder = self.folder
+        folder, written = self.folder, list[Path]()
         with folder.lock:
-            with folder.writing() as connection:
-                snapshot = self._current(self._seen(connection, self.snapshot.contents))
-                change = Change(folder.path, connection, snapshot.contents, snapshot, timestamp())
-                try:
+            try:
+                with folder.writing() as connection:
+                    snapshot = self._current(self._seen(connection, self.snapshot.contents))
+                    change = Change(folder.path, connection, snapshot.contents, snapshot, timestamp(), written)
                     with one_thread():  # the matrices are small: several threads would wait for each other
                         yield change
                         self._follow(change)
                         after = snapshot.next(read_contents(connection, folder.path, snapshot.contents))
-                except BaseException:
-                    for file in change.written:
-                        file.unlink(missing_ok=True)
-                    raise
+            except BaseException:  # of the commit too
+                folder.discard(written)
+                raise
             self.snapshot = after
             if folder.unsettled():
                 folder.settle()

@@ -16,7 +16,14 @@ import torch
 from fiveshot.errors import FiveshotError
 from fiveshot.heads import FewShotHead
 from fiveshot.recognizer.base_file import file_sha256, read_base
-from fiveshot.recognizer.class_record import ClassRecord, digest, number_bytes, unpack
+from fiveshot.recognizer.class_record import (
+    ClassRecord,
+    PhotoRecord,
+    digest,
+    number_bytes,
+    photo_digest,
+    unpack,
+)
 from fiveshot.recognizer.consistency import same_statistics
 from fiveshot.recognizer.folder import (
     TIMEOUT,
@@ -28,6 +35,7 @@ from fiveshot.recognizer.folder import (
 )
 from fiveshot.recognizer.manifest import MANIFEST, Manifest
 from fiveshot.recognizer.names import check_name
+from fiveshot.recognizer.photo import BytesSource, Photo, check_kept
 from fiveshot.recognizer.rows import read_class
 from fiveshot.recognizer.schema import DATABASE, open_database
 from fiveshot.recognizer.snapshot import restored_head
@@ -38,7 +46,15 @@ Severity = Literal["error", "note"]
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is not as it should be. An error must be repaired before the model can be trusted."""
+    """Something that is not as it should be. An error must be repaired before the model can be trusted.
+
+    >>> import tempfile
+    >>> from fiveshot import Recognizer
+    >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+    ...     _ = (birds.path / "model.toml").write_text("edited by hand")
+    ...     [(found.severity, found.repaired) for found in birds.check(repair=True)]
+    [('error', True)]
+    """
 
     severity: Severity
     text: str
@@ -54,6 +70,14 @@ def check_model(path: str | os.PathLike[str], *, repair: bool = False) -> list[F
 
     ``repair`` writes ``model.toml`` anew from the database and removes files that a kill left behind; what is
     lost in the database itself can only come back from a copy.
+
+    >>> import tempfile
+    >>> from fiveshot import Recognizer
+    >>> from fiveshot.recognizer import check_model
+    >>> folder = tempfile.mkdtemp()
+    >>> Recognizer.create(folder).close()
+    >>> check_model(folder)
+    []
     """
     path = Path(path)
     if not (path / DATABASE).is_file():
@@ -132,13 +156,21 @@ def _check_record(record: ClassRecord, connection: sqlite3.Connection, head: Few
         raise ValueError(f"{summary.count} photos are counted, {len(record.photos)} are stored")
     checksums = dict(connection.execute("SELECT id, digest FROM photos WHERE class_id = ?", (record.id,)))
     for photo in record.photos:
-        if digest(number_bytes(photo.feature), photo.thumbnail) != checksums[photo.id]:
-            raise ValueError(f"photo {photo.id} is damaged (its check sum differs)")
+        _check_photo(photo, checksums[photo.id])
     features = torch.from_numpy(np.stack([photo.feature for photo in record.photos]))
     if not all(bool(torch.isfinite(values).all()) for values in (features, summary.mean, summary.factor)):
         raise ValueError("it holds NaN or infinity")
     if not same_statistics(summary, summarize(head.embed(features))):
         raise ValueError("its statistics are not those of its photos")
+
+
+def _check_photo(photo: PhotoRecord, checksum: bytes) -> None:
+    if photo_digest(photo) == checksum:
+        return
+    early = digest(number_bytes(photo.feature), photo.thumbnail)  # the first models left the original out
+    if photo.original is None or early != checksum:
+        raise ValueError(f"photo {photo.id} is damaged (its check sum differs)")
+    check_kept(Photo(BytesSource(photo.original, f"photo {photo.id}")), photo.sha256)
 
 
 def _history(connection: sqlite3.Connection) -> Iterator[Finding]:

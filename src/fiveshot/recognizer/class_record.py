@@ -25,7 +25,11 @@ LITTLE = np.dtype("<f4")  # as numbers lie in the database, on every machine
 
 @dataclass(frozen=True, eq=False)
 class PhotoRecord:
-    """A photo that was learned: its feature, and as much of the picture as the owner wants kept."""
+    """A photo that was learned: its feature, and as much of the picture as the owner wants kept.
+
+    ``sha256`` names the file that was given, and so tells the same file learned twice. ``original`` need not
+    be that file: the service keeps a copy without metadata. What guards its bytes is ``photo_digest``.
+    """
 
     sha256: str
     feature: Floats  # (d,)
@@ -78,6 +82,12 @@ def summary_digest(summary: ClassSummary) -> bytes:
     return digest(str(summary.count).encode(), number_bytes(summary.mean), number_bytes(summary.factor))
 
 
+def photo_digest(photo: PhotoRecord) -> bytes:
+    """Return a check sum over all that is stored of a photo, the original among it where one is kept."""
+    kept = () if photo.original is None else (photo.original,)
+    return digest(number_bytes(photo.feature), photo.thumbnail, *kept)
+
+
 def digest(*parts: bytes | None) -> bytes:
     """Return a check sum over parts of known order; a missing part differs from an empty one."""
     sum_ = blake2b(digest_size=16)
@@ -94,7 +104,7 @@ def stored_summary(count: int, mean: bytes, factor: bytes, width: int) -> ClassS
 
 
 def pack(record: ClassRecord) -> bytes:
-    """Return a class as bytes that :func:`unpack` reads back to the bit: what ``undo`` needs."""
+    """Return a class as bytes that ``unpack`` reads back to the bit: what ``undo`` needs."""
     tensors = {"mean": record.summary.mean, "factor": record.summary.factor}
     entries = []
     for number, photo in enumerate(record.photos):
@@ -111,7 +121,7 @@ def pack(record: ClassRecord) -> bytes:
 
 
 def unpack(data: bytes) -> ClassRecord:
-    """Read what :func:`pack` wrote."""
+    """Read what ``pack`` wrote."""
     try:
         tensors = load(data)
         length = int.from_bytes(data[:8], "little")

@@ -6,12 +6,12 @@ import re
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 
-from fiveshot.errors import InputError, StorageError
+from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.recognizer.manifest import MANIFEST, Manifest
 from fiveshot.recognizer.schema import DATABASE, open_database, storage_error
 from fiveshot.storage import atomic_path
@@ -114,6 +114,17 @@ class ModelFolder:
                     f"the change to {self.path} is stored, but old data could not be erased yet ({error}); "
                     "open the model again to have it done"
                 ) from error
+
+    def discard(self, files: Sequence[Path]) -> None:
+        """Delete files of a change that failed; one that the database names after all stays."""
+        if not files:
+            return
+        # As the writer: nobody else is about to name a file of the same content. Where not even this can be
+        # done the files stay, and do no harm.
+        with suppress(FiveshotError, OSError), self.writing():
+            manifest = Manifest.from_toml(self.meta("manifest") or "")
+            for file in set(orphans(self.path, manifest)) & set(files):
+                file.unlink(missing_ok=True)
 
     def truncate_log(self) -> None:
         """Move the log into the database and cut it to zero bytes; wait for readers that are in the way."""

@@ -67,7 +67,8 @@ def held_out_scores(
         # No class name may hold a control character, so these can be none; they sort before all names.
         labels = np.array([f"\x01{fold}" for fold in group])
         present = ClassStatistics(labels, tuple(variants[fold] for fold in group))
-        probe.adopt(Memory(others.base, others.new.merge(present)))
+        memory = Memory(others.base, others.new.merge(present))
+        probe = head.sketch(memory) if joint else probe.adopt(memory)
         rows = np.flatnonzero(np.isin(folds, group))
         columns = np.searchsorted(group, folds[rows])
         scores, chances = probe.class_scores(X[rows]), probe.predict_proba(X[rows])

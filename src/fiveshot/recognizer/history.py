@@ -29,7 +29,18 @@ class ClassChange:
 
 @dataclass(frozen=True)
 class HistoryEntry:
-    """A change as it is shown; ``classes`` are the names it touched."""
+    """A change as it is shown; ``classes`` are the names it touched.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from fiveshot import Recognizer
+    >>> owls = np.random.default_rng(0).normal(size=(5, 384))
+    >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+    ...     _ = birds.learn_features("owl", owls)
+    ...     entry = birds.history(1)[0]
+    >>> entry.action, entry.classes, entry.photos, entry.undoable
+    ('learn', ('owl',), 5, True)
+    """
 
     seq: int
     at: str  # UTC

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from hashlib import sha256
 from typing import Any
 
 import torch
@@ -13,8 +14,8 @@ from fiveshot.recognizer.class_record import ClassRecord, PhotoRecord
 from fiveshot.recognizer.consistency import same_statistics
 from fiveshot.recognizer.manifest import Manifest, Options
 from fiveshot.recognizer.names import check_name
-from fiveshot.recognizer.photo import MAX_BYTES, BytesSource, Photo
-from fiveshot.recognizer.portable import PICTURES, pictures
+from fiveshot.recognizer.photo import MAX_BYTES, BytesSource, Photo, check_kept
+from fiveshot.recognizer.portable import DIGESTS, PICTURES, pictures
 from fiveshot.recognizer.snapshot import restored_head
 from fiveshot.statistics import ClassStatistics, ClassSummary, summarize
 
@@ -72,6 +73,9 @@ def _check_shapes(tensors: dict[str, Tensor], n: int, m: int, manifest: Manifest
         expect(tensors, f"{kind}.bytes", (int(lengths.sum()),), torch.uint8)
     known = {*shapes, "factors", "file.base", "file.adapter"}
     known |= {f"{kind}.{part}" for kind in kinds for part in ("lengths", "bytes")}
+    if "original" in kinds and DIGESTS in tensors:
+        expect(tensors, DIGESTS, (m, 32), torch.uint8)
+        known.add(DIGESTS)
     if set(tensors) - known or PICTURES[0] not in kinds:
         raise ValueError("it holds other tensors than a model has")
 
@@ -80,16 +84,25 @@ def _photos(tensors: dict[str, Tensor], entries: Sequence[Any], options: Options
     nothing: list[bytes | None] = [None] * len(entries)
     small = pictures(tensors, "thumbnail") if options.thumbnails else nothing
     large = pictures(tensors, "original") if options.keep_photos and "original.bytes" in tensors else nothing
+    own = [row.numpy().tobytes() for row in tensors[DIGESTS]] if DIGESTS in tensors else nothing
     features = tensors["features"].numpy()
-    for i, (sha256, added) in enumerate(entries):
-        if not isinstance(sha256, str) or len(sha256) != 64 or set(sha256) - set("0123456789abcdef"):
+    for i, (given, added) in enumerate(entries):
+        if not isinstance(given, str) or len(given) != 64 or set(given) - set("0123456789abcdef"):
             raise ValueError(f"photo {i} has no SHA-256")
         thumbnail, original = small[i], large[i]
         if thumbnail is not None:
             _check_thumbnail(thumbnail, i)
-        if original is not None and Photo(BytesSource(original, f"photo {i}")).sha256 != sha256:
-            raise ValueError(f"photo {i} is not the one its SHA-256 names")
-        yield PhotoRecord(sha256, features[i].copy(), thumbnail, original, _moment(added))
+        if original is not None:
+            _check_original(original, i, given, own[i])
+        yield PhotoRecord(given, features[i].copy(), thumbnail, original, _moment(added))
+
+
+def _check_original(data: bytes, number: int, given: str, own: bytes | None) -> None:
+    """Compare a kept photo with its own digest; the first files had none but that of the file given."""
+    if own is None:
+        check_kept(Photo(BytesSource(data, f"photo {number}")), given)
+    elif sha256(data).digest() != own:
+        raise ValueError(f"photo {number} is not the one its SHA-256 names")
 
 
 def _check_thumbnail(data: bytes, number: int) -> None:

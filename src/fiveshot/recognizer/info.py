@@ -14,7 +14,18 @@ from fiveshot.statistics.labels import python_labels
 
 @dataclass(frozen=True)
 class ClassInfo:
-    """A class and where its photos are; ``kept`` of them are in the database with their features."""
+    """A class and where its photos are; ``kept`` of them are in the database with their features.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from fiveshot import Recognizer
+    >>> owls = np.random.default_rng(0).normal(size=(5, 384))
+    >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+    ...     _ = birds.learn_features("owl", owls)
+    ...     (owl,) = birds.show().classes
+    >>> owl.name, owl.photos, owl.base, owl.kept
+    ('owl', 5, False, 5)
+    """
 
     name: str
     photos: int
@@ -25,7 +36,15 @@ class ClassInfo:
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """A model at a glance."""
+    """A model at a glance.
+
+    >>> import tempfile
+    >>> from fiveshot import Recognizer
+    >>> with Recognizer.create(tempfile.mkdtemp(), false_rejection=0.1) as birds:
+    ...     info = birds.show()
+    >>> info.backbone, info.false_rejection, info.as_dict()["new_classes"]
+    ('vit_hybrid_small_patch16_224.fiveshot', 0.1, 0)
+    """
 
     path: str
     state: int

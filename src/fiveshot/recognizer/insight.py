@@ -30,6 +30,16 @@ class LearnReport:
     ``confusion`` the share that is taken for ``nearest``, the existing class most like this one;
     ``separability`` the mean probability of the own class against the strongest other one. They are None
     where there is nothing to compare with: the first class, or a single photo.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from fiveshot import Recognizer
+    >>> owls = np.random.default_rng(0).normal(size=(5, 384))
+    >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+    ...     _ = birds.learn_features("owl", owls)
+    ...     report = birds.learn_features("wren", [*-owls, owls[0]])
+    >>> report.photos, report.nearest, report.duplicates[0].photo, report.duplicates[0].label
+    (6, 'owl', 'photo 6', 'owl')
     """
 
     name: str

@@ -95,7 +95,7 @@ class Manifest:
 
     @classmethod
     def from_toml(cls, text: str, *, where: object = MANIFEST) -> Manifest:
-        """Read what :meth:`to_toml` wrote; a newer format, damage and unknown entries are refused."""
+        """Read what ``to_toml`` wrote; a newer format, damage and unknown entries are refused."""
         try:
             values = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:

@@ -21,7 +21,17 @@ from fiveshot.recognizer.rows import insert_class, read_class
 
 @dataclass(frozen=True)
 class MergeReport:
-    """What came from the other model; ``same`` are classes that both had, equal to the bit."""
+    """What came from the other model; ``same`` are classes that both had, equal to the bit.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from fiveshot import Recognizer
+    >>> owls = np.random.default_rng(0).normal(size=(5, 384))
+    >>> with Recognizer.create(tempfile.mkdtemp()) as here, Recognizer.create(tempfile.mkdtemp()) as there:
+    ...     _ = there.learn_features("owl", owls)
+    ...     here.merge(there.path), here.merge(there.path).same
+    (MergeReport(added=('owl',), same=(), photos=5), ('owl',))
+    """
 
     added: tuple[str, ...]
     same: tuple[str, ...]

@@ -35,7 +35,7 @@ _LARGEST = 2 * 1024**3  # bytes: the most one ONNX file can hold
 
 
 def export_model(recognizer: Recognizer, path: str | os.PathLike[str]) -> Path:
-    """Write a model's backbone, classes and thresholds as ONNX; see :func:`export_onnx`."""
+    """Write a model's backbone, classes and thresholds as ONNX; see ``export_onnx``."""
     snapshot = recognizer.refresh()
     if not snapshot.classes:
         raise InputError(f"the model {recognizer.path} knows no class yet; teach it one before it is exported")

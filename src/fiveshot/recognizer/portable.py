@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterable
+from hashlib import sha256
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,10 @@ from fiveshot.recognizer.contents import Contents
 from fiveshot.recognizer.rows import read_class
 from fiveshot.storage import write_tensors
 
-KIND, VERSION = "recognizer", 1
+KIND, VERSION = "recognizer", 2
+WITHOUT_ORIGINALS = 1  # the version of files without kept photos: they have not changed since
 PICTURES = ("thumbnail", "original")
+DIGESTS = "original.sha256"  # a kept photo need not be the file that was given, so it has a digest of its own
 
 
 def write_portable(
@@ -50,7 +53,7 @@ def write_portable(
         "base": [record.base for record in records],
         "photos": [[photo.sha256, photo.added] for photo in photos],
     }
-    write_tensors(path, tensors, kind=KIND, version=VERSION, meta=meta)
+    write_tensors(path, tensors, kind=KIND, version=VERSION if originals else WITHOUT_ORIGINALS, meta=meta)
 
 
 def class_tensors(records: list[ClassRecord]) -> dict[str, Tensor]:
@@ -73,6 +76,8 @@ def photo_tensors(photos: list[PhotoRecord], width: int, originals: bool) -> dic
         parts = [getattr(photo, kind) or b"" for photo in photos]
         tensors[f"{kind}.lengths"] = torch.tensor([len(part) for part in parts], dtype=torch.int64)
         tensors[f"{kind}.bytes"] = as_bytes(parts)
+        if kind == "original":
+            tensors[DIGESTS] = as_bytes(sha256(part).digest() for part in parts).reshape(-1, 32)
     return tensors
 
 
@@ -91,7 +96,7 @@ def as_bytes(parts: Iterable[bytes]) -> Tensor:
 
 
 def pictures(tensors: dict[str, Tensor], kind: str) -> list[bytes | None]:
-    """Return the pictures that :func:`photo_tensors` laid down; the lengths are checked already."""
+    """Return the pictures that ``photo_tensors`` laid down; the lengths are checked already."""
     lengths = tensors[f"{kind}.lengths"].tolist()
     data = tensors[f"{kind}.bytes"].numpy()
     ends = list(accumulate(lengths))

@@ -55,10 +55,19 @@ class Recognizer:
     Any number of processes may read a model while one writes to it. Every change is one transaction, on the
     disk when the call returns. ``snapshot`` is the state in force, a value that never changes; threads may
     share a recogniser.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from fiveshot import Recognizer
+    >>> owls = np.random.default_rng(0).normal(size=(5, 384))  # as the backbone would make them of photos
+    >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+    ...     _ = birds.learn_features("owl", owls)
+    ...     birds.predict_features(owls[:1])[0].label
+    'owl'
     """
 
     def __init__(self, model: LiveModel, *, device: str, runtime: str, weights: FilePath | None = None) -> None:
-        """Use :meth:`create` or :meth:`open`."""
+        """Use ``create`` or ``open``."""
         self._model = model
         self._device, self._runtime, self._weights = device, runtime, weights
         self._runner: Runner | None = None
@@ -88,7 +97,14 @@ class Recognizer:
         backbone makes them; of base classes the statistics are kept and no photos. Without a base the first
         classes are learned from a few photos as all later ones. ``adapter`` is a file, the name of an embedded
         adapter, or ``"tune"``: adapt the backbone to the base classes first. ``keep_photos`` stores the photos
-        of classes learned later, which :meth:`tune` needs.
+        of classes learned later, which ``tune`` needs.
+
+        >>> import tempfile
+        >>> from fiveshot import Recognizer
+        >>> with Recognizer.create(tempfile.mkdtemp(), head="c-fecam") as birds:
+        ...     info = birds.show()
+        >>> info.head, info.width, info.classes
+        ('c-fecam', 384, ())
         """
         from fiveshot.recognizer.making import make_model
 
@@ -123,6 +139,14 @@ class Recognizer:
 
         ``weights`` says where the backbone's own file is now, if it has moved; ``timeout`` is how many seconds
         to wait for another writer.
+
+        >>> import tempfile
+        >>> from fiveshot import Recognizer
+        >>> folder = tempfile.mkdtemp()
+        >>> Recognizer.create(folder).close()
+        >>> with Recognizer.open(folder, readonly=True) as birds:
+        ...     birds.show().state
+        1
         """
         folder = ModelFolder(Path(path), readonly=readonly, timeout=timeout)
         try:
@@ -156,11 +180,32 @@ class Recognizer:
             return self._runner
 
     def refresh(self) -> Snapshot:
-        """Take up what other processes have changed, and return the state in force."""
+        """Take up what other processes have changed, and return the state in force.
+
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from fiveshot import Recognizer
+        >>> owls = np.random.default_rng(0).normal(size=(5, 384))
+        >>> with Recognizer.create(tempfile.mkdtemp()) as birds, Recognizer.open(birds.path) as elsewhere:
+        ...     _ = elsewhere.learn_features("owl", owls)
+        ...     birds.snapshot.classes, birds.refresh().classes
+        ((), ('owl',))
+        """
         return self._model.refresh()
 
     def learn(self, name: str, photos: PhotoInputs, *, add: bool = False) -> LearnReport:
-        """Learn a class from photos; ``add`` allows to add them to a class that is known."""
+        """Learn a class from photos; ``add`` allows to add them to a class that is known.
+
+        Photos are files, folders, archives, patterns, bytes, open files, PIL images, or a list of these.
+
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> from fiveshot import Recognizer
+        >>> photos = [Image.new("RGB", (64, 64), colour) for colour in ("red", "crimson", "firebrick")]
+        >>> with Recognizer.create(tempfile.mkdtemp(), runtime="torch") as colours:
+        ...     colours.learn("red", photos).photos
+        3
+        """
         (report,) = self.learn_many({name: photos}, add=add)
         return report
 
@@ -171,7 +216,16 @@ class Recognizer:
         add: bool = False,
         progress: Progress | None = None,
     ) -> list[LearnReport]:
-        """Learn several classes, or a folder of class folders, all of them or none."""
+        """Learn several classes, or a folder of class folders, all of them or none.
+
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> from fiveshot import Recognizer
+        >>> photos = {name: [Image.new("RGB", (64, 64), name)] for name in ("red", "blue")}
+        >>> with Recognizer.create(tempfile.mkdtemp(), runtime="torch") as colours:
+        ...     [(report.name, report.photos) for report in colours.learn_many(photos)]
+        [('red', 1), ('blue', 1)]
+        """
         gathered: dict[str, list[Photo]] = {}
         given = classes if isinstance(classes, Mapping) else class_folders(classes)
         for name, photos in given.items():
@@ -208,7 +262,18 @@ class Recognizer:
         photos: Sequence[str] | None = None,
         add: bool = False,
     ) -> LearnReport:
-        """Learn a class from features that this model's backbone has made, (n, d)."""
+        """Learn a class from features that this model's backbone has made, (n, d).
+
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from fiveshot import Recognizer
+        >>> owls = np.random.default_rng(0).normal(size=(5, 384))
+        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+        ...     _ = birds.learn_features("owl", owls)
+        ...     report = birds.learn_features("wren", -owls)
+        >>> report.verdict, report.nearest
+        ('clear', 'owl')
+        """
         shots = feature_shots(
             check_name(name),
             self._checked(features),
@@ -221,26 +286,67 @@ class Recognizer:
         return report
 
     def predict(self, photos: PhotoInputs, *, top: int = 5) -> list[Prediction]:
-        """Say what each photo shows."""
+        """Say what each photo shows.
+
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> from fiveshot import Recognizer
+        >>> photos = {name: [Image.new("RGB", (64, 64), name)] for name in ("red", "blue")}
+        >>> with Recognizer.create(tempfile.mkdtemp(), runtime="torch") as colours:
+        ...     _ = colours.learn_many(photos)
+        ...     colours.predict(Image.new("RGB", (64, 64), "darkred"))[0].label
+        'red'
+        """
         snapshot = self.refresh()
         seen = see_photos(self._runner_of(snapshot), gather_photos(photos))
         X = np.stack([photo.feature for photo in seen])
         return snapshot.predict_features(X, top, photos=[photo.name for photo in seen])
 
     def predict_features(self, X: ArrayLike | Tensor, top: int = 5) -> list[Prediction]:
-        """Say what each row of features shows."""
+        """Say what each row of features shows.
+
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from fiveshot import Recognizer
+        >>> owls = np.random.default_rng(0).normal(size=(5, 384))
+        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+        ...     _ = birds.learn_features("owl", owls), birds.learn_features("wren", -owls)
+        ...     [seen.label for seen in birds.predict_features(np.stack([owls[0], -owls[1]]))]
+        ['owl', 'wren']
+        """
         return self.refresh().predict_features(self._checked(X), top)
 
     def forget(self, name: str, *, keep_history: bool = False) -> None:
         """Forget a class: afterwards the model equals one that never saw it, in every byte of the directory.
 
         With ``keep_history`` it can be undone, and the history holds it until it is forgotten without.
+
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from fiveshot import Recognizer
+        >>> owls = np.random.default_rng(0).normal(size=(5, 384))
+        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+        ...     _ = birds.learn_features("owl", owls), birds.learn_features("wren", -owls)
+        ...     birds.forget("owl")
+        ...     birds.snapshot.classes
+        ('wren',)
         """
         with self._model.change() as change:
             forget_class(change, check_name(name), keep_history=keep_history)
 
     def rename(self, old: str, new: str) -> None:
-        """Give a class another name."""
+        """Give a class another name.
+
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from fiveshot import Recognizer
+        >>> owls = np.random.default_rng(0).normal(size=(5, 384))
+        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+        ...     _ = birds.learn_features("owl", owls)
+        ...     birds.rename("owl", "barn owl")
+        ...     birds.snapshot.classes
+        ('barn owl',)
+        """
         with self._model.change() as change:
             rename(change, check_name(old), check_name(new))
 
@@ -248,18 +354,50 @@ class Recognizer:
         """Take back the last change that stands, and return it.
 
         A class forgotten without history cannot come back; ``past_forget`` undoes the change before that.
+
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from fiveshot import Recognizer
+        >>> owls = np.random.default_rng(0).normal(size=(5, 384))
+        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+        ...     _ = birds.learn_features("owl", owls)
+        ...     undone = birds.undo()
+        ...     undone.action, undone.classes, birds.snapshot.classes
+        ('learn', ('owl',), ())
         """
         with self._model.change() as change:
             return undo_last(change, past_forget=past_forget)
 
     def show(self) -> ModelInfo:
-        """Return what the model holds."""
+        """Return what the model holds.
+
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from fiveshot import Recognizer
+        >>> owls = np.random.default_rng(0).normal(size=(5, 384))
+        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+        ...     _ = birds.learn_features("owl", owls)
+        ...     info = birds.show()
+        >>> info.base_classes, info.new_classes, info.classes[0].photos
+        (0, 1, 5)
+        """
         snapshot = self.refresh()
         with self._model.folder.reading() as connection:
             return model_info(self.path, snapshot, connection)
 
     def thumbnails(self, name: str) -> list[bytes]:
-        """Return the small copies of the photos that a class was learned from, as far as they were kept."""
+        """Return the small copies of the photos that a class was learned from, as far as they were kept.
+
+        >>> import io
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> from fiveshot import Recognizer
+        >>> with Recognizer.create(tempfile.mkdtemp(), runtime="torch") as colours:
+        ...     _ = colours.learn("red", Image.new("RGB", (640, 320), "red"))
+        ...     (small,) = colours.thumbnails("red")
+        >>> Image.open(io.BytesIO(small)).size
+        (128, 64)
+        """
         contents, name = self.refresh().contents, check_name(name)
         if name not in contents:
             raise unknown_class(name, contents.memory.labels)
@@ -269,7 +407,17 @@ class Recognizer:
         return [photo.thumbnail for photo in photos if photo.thumbnail is not None]
 
     def merge(self, other: FilePath) -> MergeReport:
-        """Take over the classes of another model, or of an exported file, that began with the same base."""
+        """Take over the classes of another model, or of an exported file, that began with the same base.
+
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from fiveshot import Recognizer
+        >>> owls = np.random.default_rng(0).normal(size=(5, 384))
+        >>> with Recognizer.create(tempfile.mkdtemp()) as here, Recognizer.create(tempfile.mkdtemp()) as there:
+        ...     _ = here.learn_features("wren", -owls), there.learn_features("owl", owls)
+        ...     here.merge(there.path).added, here.snapshot.classes
+        (('owl',), ('owl', 'wren'))
+        """
         path = Path(other)
         with ExitStack() as held:
             if path.is_file():
@@ -281,7 +429,22 @@ class Recognizer:
                 return merge_classes(change, source)
 
     def evaluate(self, folder: FilePath, *, progress: Progress | None = None) -> Evaluation:
-        """Measure the model on a folder of class folders; classes it does not know test the rejection."""
+        """Measure the model on a folder of class folders; classes it does not know test the rejection.
+
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from PIL import Image
+        >>> from fiveshot import Recognizer
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> for name in ("red", "blue"):
+        ...     (folder / name).mkdir()
+        ...     Image.new("RGB", (64, 64), name).save(folder / name / "1.png")
+        >>> with Recognizer.create(tempfile.mkdtemp(), runtime="torch") as colours:
+        ...     _ = colours.learn("red", folder / "red")
+        ...     measured = colours.evaluate(folder)
+        >>> measured.photos, measured.accuracy, measured.unknown_photos
+        (1, 1.0, 1)
+        """
         snapshot, classes = self.refresh(), class_folders(folder)
         everything = [photo for photos in classes.values() for photo in photos]
         names = [name for name, photos in classes.items() for _ in photos]
@@ -289,7 +452,15 @@ class Recognizer:
         return evaluate_features(snapshot, np.stack([photo.feature for photo in seen]), names)
 
     def export(self, file: FilePath, *, photos: bool = False) -> Path:
-        """Write the model to one file; kept photos go with it only where ``photos`` asks for them."""
+        """Write the model to one file; kept photos go with it only where ``photos`` asks for them.
+
+        >>> import tempfile
+        >>> from pathlib import Path
+        >>> from fiveshot import Recognizer
+        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+        ...     birds.export(Path(tempfile.mkdtemp()) / "birds.fiveshot").name
+        'birds.fiveshot'
+        """
         with self._model.folder.reading() as connection:
             contents = read_contents(connection, self.path, self.snapshot.contents)
             write_portable(file, self.path, contents, connection, originals=photos)
@@ -297,12 +468,31 @@ class Recognizer:
 
     @classmethod
     def import_file(cls, file: FilePath, path: FilePath, **opening: Any) -> Self:
-        """Make a model from an exported file, checked as untrusted, and open it as :meth:`open` does."""
+        """Make a model from an exported file, checked as untrusted, and open it as ``open`` does.
+
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from pathlib import Path
+        >>> from fiveshot import Recognizer
+        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+        ...     _ = birds.learn_features("owl", np.random.default_rng(0).normal(size=(5, 384)))
+        ...     file = birds.export(Path(tempfile.mkdtemp()) / "birds.fiveshot")
+        >>> with Recognizer.import_file(file, tempfile.mkdtemp(), readonly=True) as copy:
+        ...     copy.snapshot.classes
+        ('owl',)
+        """
         import_model(file, path)
         return cls.open(path, **opening)
 
     def check(self, *, repair: bool = False) -> list[Finding]:
-        """Verify everything in the directory; an empty list is a sound model."""
+        """Verify everything in the directory; an empty list is a sound model.
+
+        >>> import tempfile
+        >>> from fiveshot import Recognizer
+        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+        ...     birds.check()
+        []
+        """
         return check_model(self.path, repair=repair)
 
     def tune(
@@ -319,6 +509,16 @@ class Recognizer:
         The photos must have been kept; those of base classes are read from the folder ``base``. ``settings``
         replaces single values of the recipe. Until the switch the model works on as it was; tuning cannot be
         undone, so export the model first to be able to go back.
+
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> from fiveshot import Recognizer
+        >>> photos = {name: 2 * [Image.new("RGB", (64, 64), name)] for name in ("red", "blue")}
+        >>> with Recognizer.create(tempfile.mkdtemp(), keep_photos=True, runtime="torch") as colours:
+        ...     _ = colours.learn_many(photos)
+        ...     result = colours.tune(settings={"epochs": 1})
+        ...     result.best_epoch, colours.show().adapter
+        (1, True)
         """
         from fiveshot.recognizer.retuning import kept_records, retune, switch
 
@@ -345,12 +545,34 @@ class Recognizer:
         return retuned.result
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
-        """Return what was done, the latest first."""
+        """Return what was done, the latest first.
+
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from fiveshot import Recognizer
+        >>> owls = np.random.default_rng(0).normal(size=(5, 384))
+        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+        ...     _ = birds.learn_features("owl", owls)
+        ...     birds.rename("owl", "barn owl")
+        ...     [entry.action for entry in birds.history()]
+        ['rename', 'learn', 'create']
+        """
         with self._model.folder.reading() as connection:
             return read_history(connection, limit=limit)
 
     def close(self) -> None:
-        """Close the model; what it has acknowledged is on the disk already."""
+        """Close the model; what it has acknowledged is on the disk already.
+
+        A ``with`` block does it by itself.
+
+        >>> import tempfile
+        >>> from fiveshot import Recognizer
+        >>> birds = Recognizer.create(tempfile.mkdtemp())
+        >>> birds.close()
+        >>> birds.show()
+        Traceback (most recent call last):
+        fiveshot.errors.InputError: the model ... is closed; open it again
+        """
         self._model.folder.close()
 
     def __enter__(self) -> Self:

@@ -19,7 +19,7 @@ from fiveshot.features import Runner, load_runner
 from fiveshot.heads import FewShotHead
 from fiveshot.recognizer.backbone import backbone_record
 from fiveshot.recognizer.change import Change
-from fiveshot.recognizer.class_record import ClassRecord, digest, number_bytes
+from fiveshot.recognizer.class_record import ClassRecord, number_bytes, photo_digest
 from fiveshot.recognizer.contents import Contents
 from fiveshot.recognizer.creation import place_adapter
 from fiveshot.recognizer.extraction import see_photos
@@ -123,10 +123,7 @@ def switch(change: Change, retuned: Retuned) -> None:
         update_class(change.connection, record.id, record.summary, state=change.state)
         change.connection.executemany(
             "UPDATE photos SET feature = ?, digest = ? WHERE id = ?",
-            [
-                (number_bytes(photo.feature), digest(number_bytes(photo.feature), photo.thumbnail), photo.id)
-                for photo in record.photos
-            ],
+            [(number_bytes(photo.feature), photo_digest(photo), photo.id) for photo in record.photos],
         )
     # What the history could restore are features of the backbone before: nothing may mix with the new ones.
     change.connection.execute("UPDATE changes SET before = NULL")

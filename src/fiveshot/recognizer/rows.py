@@ -13,6 +13,7 @@ from fiveshot.recognizer.class_record import (
     PhotoRecord,
     digest,
     number_bytes,
+    photo_digest,
     stored_numbers,
     stored_summary,
     summary_digest,
@@ -66,10 +67,16 @@ def insert_photos(
     """Store photos of a class in their order."""
     stored = []
     for photo in photos:
-        feature = number_bytes(photo.feature)
         row = connection.execute(
             "INSERT INTO photos (id, class_id, sha256, added, digest, feature) VALUES (?, ?, ?, ?, ?, ?)",
-            (photo.id, class_number, photo.sha256, photo.added, digest(feature, photo.thumbnail), feature),
+            (
+                photo.id,
+                class_number,
+                photo.sha256,
+                photo.added,
+                photo_digest(photo),
+                number_bytes(photo.feature),
+            ),
         ).lastrowid
         if photo.thumbnail is not None or photo.original is not None:
             connection.execute("INSERT INTO images VALUES (?, ?, ?)", (row, photo.thumbnail, photo.original))

@@ -11,6 +11,7 @@ from fiveshot.errors import StorageError
 DATABASE = "classes.sqlite"
 APPLICATION = 0x35534F54  # "5SOT": tells our databases from anybody's
 SCHEMA_VERSION = 1
+_NOT_WRITTEN = ("SQLITE_IOERR_WRITE", "SQLITE_IOERR_TRUNCATE", "SQLITE_IOERR_SHMSIZE")
 PAGE_SIZE = 8192  # the statistics of a five-shot class in 384 dimensions fit one page
 
 SCHEMA = """
@@ -132,6 +133,11 @@ def storage_error(path: Path, error: sqlite3.Error) -> StorageError:
         return StorageError(f"another process is writing to {path.parent}; wait until it is done and try again")
     if "unable to open" in text:
         return StorageError(f"cannot open {path}: no permission, or a log beside it that cannot be read from here")
+    if getattr(error, "sqlite_errorname", None) in _NOT_WRITTEN:  # a full disk is told apart below
+        return StorageError(
+            f"cannot write {path} ({text}): a quota or another limit on the size of files is reached, or the "
+            "disk fails; the model is as it was before"
+        )
     if "full" in text:
         return StorageError(f"cannot write {path}: the disk is full; the model is as it was before")
     if "readonly" in text:

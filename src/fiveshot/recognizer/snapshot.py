@@ -37,6 +37,16 @@ class Snapshot:
     """The classes of one state with the head derived from them, which happens when it is first needed.
 
     The head of the snapshot before is where deriving starts, so a new class costs what it adds.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from fiveshot import Recognizer
+    >>> owls = np.random.default_rng(0).normal(size=(5, 384))
+    >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+    ...     before = birds.snapshot
+    ...     _ = birds.learn_features("owl", owls)
+    ...     before.classes, birds.snapshot.classes
+    ((), ('owl',))
     """
 
     contents: Contents

@@ -57,7 +57,7 @@ class Rejection:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Rejection:
-        """Read what :meth:`as_dict` wrote."""
+        """Read what ``as_dict`` wrote."""
         try:
             return cls(
                 float(values["false_rejection"]),

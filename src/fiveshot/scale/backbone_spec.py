@@ -20,7 +20,13 @@ FilePath = str | os.PathLike[str]
 
 @dataclass(frozen=True)
 class BackboneSpec:
-    """The arguments of :func:`~fiveshot.features.load_runner`; files must be readable on every node."""
+    """The arguments of ``fiveshot.features.load_runner``; files must be readable on every node.
+
+    >>> from fiveshot.scale import BackboneSpec
+    >>> spec = BackboneSpec(tokens="mean", precision="float32")
+    >>> spec.placed(gpus=False).device, spec.placed(gpus=True).device
+    ('cpu', 'cuda')
+    """
 
     backbone: str = DEFAULT
     weights: FilePath | None = None

@@ -47,7 +47,7 @@ class BlockReducer:
     """Takes references to blocks, or names of them, and gives in the end one reduction of each kind.
 
     A block's memory is free as soon as it is reduced. No more than ``at_once`` tasks are under way, so that no
-    more processes than that are started: when the cluster is slower than the blocks come, :meth:`add` waits,
+    more processes than that are started: when the cluster is slower than the blocks come, ``add`` waits,
     and with it the pipeline that makes them.
     """
 
@@ -130,7 +130,7 @@ def reduce_dataset(
     splits: tuple[int, ...] = (TRAIN,),
     progress: Callable[[Tally, int], None] = lambda tally, arrived: None,
 ) -> tuple[dict[str, Any], Tally]:
-    """Reduce a Ray dataset of finished rows block by block; see :mod:`fiveshot.scale.columns`.
+    """Reduce a Ray dataset of finished rows block by block; see ``fiveshot.scale.columns``.
 
     ``progress`` is told what has been reduced, and how many rows have arrived to be.
     """

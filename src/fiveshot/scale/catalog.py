@@ -24,7 +24,20 @@ TARS = (".tar", ".tar.gz", ".tgz")
 
 @dataclass(frozen=True, eq=False)
 class Catalog:
-    """Shards in their order; how many images they hold is known where each image is a file of its own."""
+    """Shards in their order; how many images they hold is known where each image is a file of its own.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from fiveshot.scale import open_catalog
+    >>> with TemporaryDirectory() as folder:
+    ...     for name in ("owl/1.jpg", "owl/2.jpg", "wren/1.jpg", "wren/2.jpg"):
+    ...         path = Path(folder, "birds", name)
+    ...         path.parent.mkdir(parents=True, exist_ok=True)
+    ...         path.touch()
+    ...     catalog = open_catalog(f"{folder}/birds", seed=0, holdout=0.5, shard_images=3)
+    >>> catalog.name, catalog.class_names, catalog.n_images, len(catalog.shards)
+    ('birds', ('owl', 'wren'), 4, 2)
+    """
 
     name: str
     shards: tuple[Shard, ...]
@@ -53,6 +66,16 @@ def open_catalog(
     ``auto`` reads ``*.parquet`` as parquet, several ``*.tar`` as webdataset, and anything else as folders named
     after classes. Only folders without a test split have test images drawn by ``seed`` and ``holdout``;
     elsewhere the split is the folder, or the start of the file's name (``test``, ``val``, ...).
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from fiveshot.scale import open_catalog
+    >>> with TemporaryDirectory() as folder:
+    ...     for number in range(3):
+    ...         Path(folder, f"photos-{number:03}.tar").touch()
+    ...     catalog = open_catalog(folder + "/photos-{001..002}.tar", seed=0)
+    >>> catalog.name, len(catalog.shards), catalog.n_images
+    ('photos', 2, None)
     """
     if layout not in get_args(Layout):
         raise unknown_name("layout", layout, get_args(Layout))
@@ -70,14 +93,37 @@ def open_catalog(
 
 
 def dataset_catalog(dataset: ImageDataset, *, shard_images: int = SHARD_IMAGES) -> Catalog:
-    """Return the catalog of a dataset that is open already."""
+    """Return the catalog of a dataset that is open already.
+
+    >>> import numpy as np
+    >>> from fiveshot.data import ArraySource, ImageDataset, ImageSplit
+    >>> from fiveshot.scale import dataset_catalog
+    >>> greys = [ArraySource(np.full((32, 32, 3), 60 * n, np.uint8), str(n)) for n in range(4)]
+    >>> split = ImageSplit(tuple(greys), np.array([0, 0, 1, 1]))
+    >>> dataset = ImageDataset("greys", ("dark", "light"), split, split.select([]))
+    >>> catalog = dataset_catalog(dataset, shard_images=3)
+    >>> catalog.n_images, [len(list(shard.reader.images())) for shard in catalog.shards]
+    (4, [3, 1])
+    """
     shards = tuple(listed_shards(dataset, shard_images=shard_images))
     n_images = len(dataset.train) + len(dataset.test)
     return Catalog(dataset.name, shards, n_images, dataset.class_names, dataset.differences)
 
 
 def join_catalogs(name: str, catalogs: list[Catalog]) -> Catalog:
-    """Return one catalog of several; their shards are numbered anew."""
+    """Return one catalog of several; their shards are numbered anew.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from fiveshot.scale import join_catalogs, open_catalog
+    >>> with TemporaryDirectory() as folder:
+    ...     for name in ("owls-0.tar", "owls-1.tar", "wrens-0.tar"):
+    ...         Path(folder, name).touch()
+    ...     catalogs = [open_catalog(f"{folder}/{kind}-*.tar", seed=0) for kind in ("owls", "wrens")]
+    >>> birds = join_catalogs("birds", catalogs)
+    >>> birds.name, [shard.number for shard in birds.shards]
+    ('birds', [0, 1, 2])
+    """
     shards = [shard for catalog in catalogs for shard in catalog.shards]
     counts = [catalog.n_images for catalog in catalogs]
     return Catalog(

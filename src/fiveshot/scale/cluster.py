@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -70,8 +71,18 @@ def deal_out(resources: Resources, *, gpus: bool, workers: int | None = None) ->
 def connected(address: str | None = None) -> Iterator[Resources]:
     """Connect to the cluster at an address (``auto`` finds one), or start one here for the time of the block.
 
-    A process that is connected already stays so, and stays connected afterwards.
+    A process that is connected already stays so, and stays connected afterwards. A cluster that is started here
+    asks whoever connects to it for a token, unless ``RAY_AUTH_MODE`` says otherwise.
+
+    >>> from fiveshot.scale import connected
+    >>> with connected() as resources:  # doctest: +SKIP
+    ...     resources.cpus >= 1
+    True
     """
+    if address is None and "ray" not in sys.modules:
+        # Its ports listen on all interfaces. Ray reads this while it is imported; later would be too late. From
+        # release 2.59 on it asks for a token on clusters that it starts in any case.
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
     ray = import_extra("ray")
     if ray.is_initialized():
         yield resources()

@@ -29,7 +29,21 @@ ATTEMPTS = 3  # after a failure of the cluster that Ray could not repair by itse
 
 @dataclass(frozen=True, eq=False)
 class ClusterExtraction:
-    """What a run did. ``tally`` and ``seconds`` are about the images computed this time."""
+    """What a run did. ``tally`` and ``seconds`` are about the images computed this time.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np
+    >>> from fiveshot.data import ArraySource, ImageDataset, ImageSplit
+    >>> from fiveshot.scale import BackboneSpec, dataset_catalog, extract_shards
+    >>> greys = [ArraySource(np.full((32, 32, 3), 60 * n, np.uint8), str(n)) for n in range(4)]
+    >>> split = ImageSplit(tuple(greys), np.array([0, 0, 1, 1]))
+    >>> catalog = dataset_catalog(ImageDataset("greys", ("dark", "light"), split, split.select([])))
+    >>> spec = BackboneSpec(runtime="torch")
+    >>> with TemporaryDirectory() as folder:  # doctest: +SKIP
+    ...     done = extract_shards(catalog, folder, spec=spec, workers=1)
+    >>> done.images, len(done.shards), done.bad, done.runtime  # doctest: +SKIP
+    (4, 1, (), 'Ray, backbone on 1 ... worker')
+    """
 
     folder: ShardFolder
     shards: tuple[Shard, ...]
@@ -48,7 +62,8 @@ class ClusterExtraction:
     def runtime(self) -> str:
         """What computed the vectors."""
         kind = "GPU" if self.workers.forward_gpus else "CPU"
-        return f"Ray, backbone on {self.workers.forward} {kind} workers"
+        count = self.workers.forward
+        return f"Ray, backbone on {count} {kind} {'worker' if count == 1 else 'workers'}"
 
 
 def extract_shards(
@@ -67,6 +82,19 @@ def extract_shards(
 
     Without an ``address`` a cluster is started on this machine. Finished shards of the same images and backbone
     stay as they are. Bad images are listed, and unless ``skip_bad`` they are an error once all is done.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np
+    >>> from fiveshot.data import ArraySource, ImageDataset, ImageSplit
+    >>> from fiveshot.scale import BackboneSpec, dataset_catalog, extract_shards
+    >>> greys = [ArraySource(np.full((32, 32, 3), 60 * n, np.uint8), str(n)) for n in range(4)]
+    >>> split = ImageSplit(tuple(greys), np.array([0, 0, 1, 1]))
+    >>> catalog = dataset_catalog(ImageDataset("greys", ("dark", "light"), split, split.select([])))
+    >>> spec = BackboneSpec(runtime="torch")
+    >>> with TemporaryDirectory() as folder:  # doctest: +SKIP
+    ...     done = extract_shards(catalog, folder, spec=spec, workers=1)
+    >>> done.images, len(done.shards), done.bad, done.runtime  # doctest: +SKIP
+    (4, 1, (), 'Ray, backbone on 1 ... worker')
     """
     place = _made(Path(folder))
     began = time.perf_counter()
@@ -93,7 +121,20 @@ def extract_file(
 ) -> tuple[FeatureSet, ClusterExtraction]:
     """Compute a catalog's vectors on a cluster and write the feature file a single machine would write.
 
-    ``running`` are the keywords of :func:`extract_shards`. Finished shards lie beside ``out`` until it is written.
+    ``running`` are the keywords of ``extract_shards``. Finished shards lie beside ``out`` until it is written.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np
+    >>> from fiveshot.data import ArraySource, ImageDataset, ImageSplit
+    >>> from fiveshot.scale import BackboneSpec, dataset_catalog, extract_file
+    >>> greys = [ArraySource(np.full((32, 32, 3), 60 * n, np.uint8), str(n)) for n in range(4)]
+    >>> split = ImageSplit(tuple(greys), np.array([0, 0, 1, 1]))
+    >>> catalog = dataset_catalog(ImageDataset("greys", ("dark", "light"), split, split.select([])))
+    >>> spec = BackboneSpec(runtime="torch")
+    >>> with TemporaryDirectory() as folder:  # doctest: +SKIP
+    ...     features, done = extract_file(catalog, f"{folder}/greys.safetensors", spec=spec, workers=1)
+    >>> features  # doctest: +SKIP
+    FeatureSet('greys': 4 training and 0 test vectors of 384 float16, 2 classes)
     """
     target = Path(out)
     if not target.parent.is_dir():

@@ -37,8 +37,21 @@ def reduce_images(
     """Reduce the training images of a catalog to statistics on a cluster and write them to a file.
 
     After every wave of ``wave_shards`` shards (256, or a 32nd of all) the statistics so far are kept beside
-    ``out``; the same command goes on from there. Bad images are listed, and unless ``skip_bad`` they are an
+    ``out``; the same call goes on from there. Bad images are listed, and unless ``skip_bad`` they are an
     error once all is done.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np
+    >>> from fiveshot.data import ArraySource, ImageDataset, ImageSplit
+    >>> from fiveshot.scale import BackboneSpec, dataset_catalog, reduce_images
+    >>> greys = [ArraySource(np.full((32, 32, 3), 60 * n, np.uint8), str(n)) for n in range(4)]
+    >>> split = ImageSplit(tuple(greys), np.array([0, 0, 1, 1]))
+    >>> catalog = dataset_catalog(ImageDataset("greys", ("dark", "light"), split, split.select([])))
+    >>> spec = BackboneSpec(runtime="torch")
+    >>> with TemporaryDirectory() as folder:  # doctest: +SKIP
+    ...     found = reduce_images(catalog, f"{folder}/greys.safetensors", spec=spec, workers=1)
+    >>> found.images, found.statistics.labels.tolist(), found.statistics.counts.tolist()  # doctest: +SKIP
+    (4, ['dark', 'light'], [2, 2])
     """
     target = Path(out)
     if not target.parent.is_dir() or target.is_dir():

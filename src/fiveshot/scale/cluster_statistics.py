@@ -36,6 +36,16 @@ class ClusterStatistics:
     """Statistics of the training images, with the backbone they were made by and the images left out.
 
     There are ``classes`` (a covariance for each class) or ``tied`` (one for all), and what else was asked for.
+
+    >>> import numpy as np
+    >>> from fiveshot.features import Provenance
+    >>> from fiveshot.scale import ClusterStatistics, Wanted
+    >>> from fiveshot.scale.rows import Rows
+    >>> rows = Rows(np.float32([[1, 0], [3, 0], [0, 5]]), np.array(["owl", "owl", "wren"]), ("1", "2", "3"))
+    >>> parts = {name: reduction.reduce(rows) for name, reduction in Wanted().reductions().items()}
+    >>> found = ClusterStatistics(Provenance.unknown("birds"), {}, images=3, **parts)
+    >>> found.statistics.means.tolist(), found.pooled.covariance.round(3).tolist()
+    ([[2.0, 0.0], [0.0, 5.0]], [[2.0, 0.0], [0.0, 0.0]])
     """
 
     provenance: Provenance
@@ -88,7 +98,7 @@ class ClusterStatistics:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> ClusterStatistics:
-        """Read a file written by :meth:`save`."""
+        """Read a file written by ``save``."""
         file = read_tensors(path, kind=KIND, version=VERSION)
         try:
             meta, parts = file.meta, {}

@@ -22,6 +22,16 @@ def sweep_on_cluster(
 
     A job gets one processor, the memory it is expected to need, and a GPU where its head asks for one. Feature
     files must be readable on every node; runs are written here.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from fiveshot.benchmark import Job, get_protocol
+    >>> from fiveshot.scale import sweep_on_cluster
+    >>> jobs = [Job(get_protocol("cub200/big"), method, "embedded:cub200") for method in ("ncm", "teen")]
+    >>> with TemporaryDirectory() as folder:  # doctest: +SKIP
+    ...     outcomes = list(sweep_on_cluster(jobs, Path(folder)))
+    >>> sorted((outcome.job.method, outcome.reused) for outcome in outcomes)  # doctest: +SKIP
+    [('ncm', False), ('teen', False)]
     """
     waiting = []
     for job in jobs:

@@ -31,7 +31,21 @@ POLL_SECONDS = 0.5
 
 @dataclass(frozen=True, eq=False)
 class TuningTask:
-    """What every process of a tuning is given; paths must be readable on every node."""
+    """What every process of a tuning is given, as ``fiveshot.tuning.tune`` takes it.
+
+    Paths must be readable on every node.
+
+    >>> import numpy as np
+    >>> from fiveshot.data import ArraySource, ImageDataset, ImageSplit
+    >>> from fiveshot.scale import TuningTask
+    >>> from fiveshot.tuning import RECIPES
+    >>> greys = [ArraySource(np.full((32, 32, 3), 60 * n, np.uint8), str(n)) for n in range(4)]
+    >>> split = ImageSplit(tuple(greys), np.array([0, 0, 1, 1]))
+    >>> dataset = ImageDataset("greys", ("dark", "light"), split, split.select([]))
+    >>> task = TuningTask(dataset, recipe=RECIPES["ours"].replace(epochs=5), held_out=0.5)
+    >>> len(task.dataset.train), task.recipe.epochs, task.selection
+    (4, 5, 'none')
+    """
 
     dataset: ImageDataset
     backbone: str = DEFAULT
@@ -59,6 +73,20 @@ def tune_on_cluster(
 
     The adapter file is written here, wherever the processes were. With a ``checkpoint_folder`` that all nodes
     share, a lost process costs one epoch.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np
+    >>> from fiveshot.data import ArraySource, ImageDataset, ImageSplit
+    >>> from fiveshot.scale import TuningTask, tune_on_cluster
+    >>> from fiveshot.tuning import TuneRecipe
+    >>> greys = [ArraySource(np.full((32, 32, 3), 60 * n, np.uint8), str(n)) for n in range(4)]
+    >>> split = ImageSplit(tuple(greys), np.array([0, 0, 1, 1]))
+    >>> dataset = ImageDataset("greys", ("dark", "light"), split, split.select([]))
+    >>> task = TuningTask(dataset, recipe=TuneRecipe(epochs=1, bottleneck=4), held_out=0)
+    >>> with TemporaryDirectory() as folder:  # doctest: +SKIP
+    ...     result = tune_on_cluster(task, f"{folder}/adapter.safetensors", processes=1)
+    >>> result.out.name, [record.epoch for record in result.history]  # doctest: +SKIP
+    ('adapter.safetensors', [1])
     """
     target = Path(out)
     if not target.parent.is_dir():

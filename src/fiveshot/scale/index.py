@@ -39,6 +39,8 @@ class Nearest:
 def exact_nearest(queries: Floats, classes: Floats, offsets: Floats, *, top: int = 5) -> Nearest:
     """Compare (n, d) vectors with all (C, d) classes and their (C,) offsets.
 
+    >>> import numpy as np
+    >>> from fiveshot.scale import exact_nearest
     >>> classes, offsets = np.eye(2, dtype=np.float32), np.float32([0, 0.25])
     >>> found = exact_nearest(np.zeros((1, 2), np.float32), classes, offsets, top=1)
     >>> found.positions.tolist(), found.scores.tolist()
@@ -87,6 +89,14 @@ class ClassIndex:
     """Finds near classes through FAISS: rotated to their main directions, cut to the first, and in cells.
 
     What is found is compared exactly in all dimensions, so scores are exact; only the best class may be missed.
+
+    >>> import numpy as np
+    >>> from fiveshot.scale import ClassIndex
+    >>> rng = np.random.default_rng(0)
+    >>> classes = rng.normal(size=(20_000, 8)).astype(np.float32)
+    >>> index = ClassIndex.build(classes, np.zeros(20_000, np.float32), seed=0)
+    >>> index.nearest(classes[7:10] + np.float32(0.01), top=1).positions.tolist()
+    [[7], [8], [9]]
     """
 
     index: Any
@@ -125,7 +135,7 @@ class ClassIndex:
         return cls(index, points[:, :-1].copy(), np.asarray(offsets, np.float32), candidates)
 
     def nearest(self, queries: Floats, *, top: int = 5) -> Nearest:
-        """Return the best classes of (n, d) vectors; the same as :func:`exact_nearest` but for rare misses."""
+        """Return the best classes of (n, d) vectors; the same as ``exact_nearest`` but for rare misses."""
         _check(queries, self.classes, self.offsets)
         points = np.concatenate([queries, np.zeros((len(queries), 1), np.float32)], axis=1)
         _, found = self.index.search(points, min(max(self.candidates, top), len(self.classes)))

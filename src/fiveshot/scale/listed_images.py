@@ -55,7 +55,7 @@ def _read(entry: Entry) -> RawImage:
 
 
 def open_listed(where: str, *, seed: int, holdout: float | None) -> ImageDataset:
-    """Open class folders on a disk or behind a URL, as :func:`~fiveshot.data.open_images` does.
+    """Open class folders on a disk or behind a URL, as ``fiveshot.data.open_images`` does.
 
     With ``holdout=None`` no test images are drawn where there is no test split: all are for training.
     """

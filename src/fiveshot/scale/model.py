@@ -47,6 +47,20 @@ def create_from_statistics(
 
     ``weights`` and ``adapter`` are the files the statistics were made with. The head is the one they were made
     for; the thresholds of rejection come from the vectors that were kept of each class.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np
+    >>> from fiveshot.scale import BackboneSpec, ClusterStatistics, Wanted, create_from_statistics
+    >>> from fiveshot.scale.rows import Rows
+    >>> facts = BackboneSpec(runtime="torch").placed(gpus=False).described("float32", dataset="birds")
+    >>> vectors = np.random.default_rng(0).normal(size=(8, facts.width)).astype(np.float32)
+    >>> rows = Rows(vectors, np.array(["owl", "wren"] * 4), tuple("12345678"))
+    >>> parts = {name: reduction.reduce(rows) for name, reduction in Wanted().reductions().items()}
+    >>> found = ClusterStatistics(facts.provenance, facts.identity, images=8, **parts, head="ncm")
+    >>> with TemporaryDirectory() as folder:
+    ...     with create_from_statistics(f"{folder}/birds", found, device="cpu", runtime="torch") as model:
+    ...         model.show().base_classes
+    2
     """
     found = statistics if isinstance(statistics, ClusterStatistics) else ClusterStatistics.load(statistics)
     if not found.head:

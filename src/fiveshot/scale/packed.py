@@ -1,6 +1,6 @@
 """Class statistics in five arrays: what blocks of samples reduce to, and how such reductions are merged.
 
-The same numbers as :class:`~fiveshot.statistics.ClassStatistics`, which holds one object for each class; a cluster
+The same numbers as ``fiveshot.statistics.ClassStatistics``, which holds one object for each class; a cluster
 sends thousands of classes at a time, and arrays travel without being copied.
 """
 

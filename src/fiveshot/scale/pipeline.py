@@ -30,7 +30,7 @@ def vector_dataset(
     *,
     batch_size: int | None = None,
 ) -> Any:
-    """Return the lazy Ray dataset of the shards' vectors; call it inside :func:`data_context`."""
+    """Return the lazy Ray dataset of the shards' vectors; call it inside ``data_context``."""
     data = import_extra("ray.data")
     items = [{"shard": pickle.dumps(shard)} for shard in shards]
     readers = min(workers.readers, len(items))

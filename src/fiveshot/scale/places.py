@@ -41,7 +41,7 @@ class UrlSource:
     name: str
 
     def read(self) -> bytes:
-        """Return the bytes of the file, or raise :class:`~fiveshot.data.ImageError`."""
+        """Return the bytes of the file, or raise ``fiveshot.data.ImageError``."""
         try:
             data: bytes = self.file.filesystem.cat_file(self.file.path)
         except Exception as error:  # every driver has errors of its own

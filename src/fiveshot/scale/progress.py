@@ -14,6 +14,12 @@ class ClusterProgress:
 
     ``tally`` counts the images computed in this run, ``before`` those that were finished earlier, and
     ``waiting`` those whose vectors are there but not yet reduced.
+
+    >>> from fiveshot.scale import ClusterProgress
+    >>> from fiveshot.scale.rows import Tally
+    >>> now = ClusterProgress(Tally(images=30, seconds={"forward": 2.0}), before=10, total=100, waiting=5)
+    >>> f"{now.done} of {now.total} images, {now.stages()}"
+    '45 of 100 images, forward 15/s'
     """
 
     tally: Tally = field(default_factory=Tally)

@@ -31,6 +31,20 @@ def ranpac_from_sums(
 
     ``lam`` is chosen on the kept vectors unless it is given. The statistics must have been reduced with
     ``ridge`` and a covariance for each class.
+
+    >>> from fiveshot.data import gaussian_classes
+    >>> from fiveshot.features import Provenance
+    >>> from fiveshot.heads import RanPAC
+    >>> from fiveshot.scale import ClusterStatistics, Ridge, Wanted, ranpac_from_sums
+    >>> from fiveshot.scale.rows import Rows
+    >>> x, y, test_x, _ = gaussian_classes(
+    ...     n_classes=3, n_features=8, train_per_class=20, test_per_class=10, seed=0)
+    >>> wanted, rows = Wanted(ridge=Ridge(64, random_state=5)), Rows(x, y, tuple(map(str, range(60))))
+    >>> parts = {name: reduction.reduce(rows) for name, reduction in wanted.reductions().items()}
+    >>> found = ClusterStatistics(Provenance.unknown("toys"), {}, 60, **parts, notes={"random_state": 5})
+    >>> fitted = RanPAC(64, lambdas=(100.0,), random_state=5).fit(x, y)
+    >>> bool((ranpac_from_sums(found, lam=100.0).predict(test_x) == fitted.predict(test_x)).all())
+    True
     """
     if found.ridge is None or found.classes is None:
         raise InputError(
@@ -58,7 +72,7 @@ def choose_lambda(
 ) -> float:
     """Return the λ of least squared error on held-out vectors, which are taken out of the sums first.
 
-    With nothing to hold out, the middle candidate is taken, as :func:`~fiveshot.heads.ridge.best_lambda` does.
+    With nothing to hold out, the middle candidate is taken, as ``fiveshot.heads.ridge.best_lambda`` does.
     """
     if not len(held_out):
         return float(sorted(lambdas)[len(lambdas) // 2])

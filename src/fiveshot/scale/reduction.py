@@ -44,7 +44,7 @@ class Reduction(Protocol):
 
 @dataclass(frozen=True)
 class PerClass:
-    """A covariance for each class: :class:`~fiveshot.statistics.ClassStatistics`."""
+    """A covariance for each class: what ``fiveshot.statistics.ClassStatistics`` holds."""
 
     buckets: int = BUCKETS
 
@@ -90,7 +90,17 @@ class Sample:
 
 @dataclass(frozen=True)
 class Ridge:
-    """The sums of a RanPAC head's base session; the random features are those of a head with this seed."""
+    """The sums of a RanPAC head's base session; the random features are those of a head with this seed.
+
+    >>> import numpy as np
+    >>> from fiveshot.scale import Ridge
+    >>> from fiveshot.scale.rows import Rows
+    >>> ridge = Ridge(n_projections=16, random_state=1)
+    >>> rows = Rows(np.eye(3, dtype=np.float32), np.array(["owl", "owl", "wren"]), ("1", "2", "3"))
+    >>> parts = [ridge.reduce(rows.select(rows.labels == label)) for label in ("owl", "wren")]
+    >>> np.allclose(ridge.merge(parts).gram, ridge.reduce(rows).gram)
+    True
+    """
 
     n_projections: int = 10_000
     random_state: int = 0

@@ -146,7 +146,7 @@ def encode_texts(texts: Sequence[str]) -> NDArray[np.uint8]:
 
 
 def decode_texts(data: NDArray[np.uint8]) -> tuple[str, ...]:
-    """Return the texts that :func:`encode_texts` was given."""
+    """Return the texts that ``encode_texts`` was given."""
     return tuple(json.loads(data.tobytes()))
 
 

@@ -82,6 +82,20 @@ def reduce_shards(
 
     All nodes must see the folder. ``workers`` is the number of tasks at a time, as many as there are processors
     unless given.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np
+    >>> from fiveshot.data import ArraySource, ImageDataset, ImageSplit
+    >>> from fiveshot.scale import BackboneSpec, Wanted, dataset_catalog, extract_shards, reduce_shards
+    >>> greys = [ArraySource(np.full((32, 32, 3), 60 * n, np.uint8), str(n)) for n in range(4)]
+    >>> split = ImageSplit(tuple(greys), np.array([0, 0, 1, 1]))
+    >>> catalog = dataset_catalog(ImageDataset("greys", ("dark", "light"), split, split.select([])))
+    >>> spec = BackboneSpec(runtime="torch")
+    >>> with TemporaryDirectory() as folder:  # doctest: +SKIP
+    ...     done = extract_shards(catalog, f"{folder}/shards", spec=spec, workers=1)
+    ...     found = reduce_shards(f"{folder}/shards", f"{folder}/greys.safetensors", wanted=Wanted("tied"))
+    >>> found.pooled.labels.tolist(), found.pooled.covariance.shape  # doctest: +SKIP
+    (['dark', 'light'], (384, 384))
     """
     stored, asked, target = StoredShards.open(folder), wanted or Wanted(), Path(out)
     asked.reductions()  # refuses what cannot be made before anything is computed

@@ -23,6 +23,12 @@ class Wanted:
     that is chosen on a few thousand images first. ``sample`` keeps so many vectors of each class (40 beside
     covariances of their own, none beside a tied one, unless given). ``ridge`` adds the sums of a RanPAC base
     session.
+
+    >>> from fiveshot.scale import Ridge, Wanted
+    >>> Wanted("tied", sample=5).reductions()
+    {'tied': Tied(buckets=16), 'sample': Sample(per_class=5, buckets=16)}
+    >>> list(Wanted(ridge=Ridge(2000)).reductions())
+    ['classes', 'sample', 'ridge']
     """
 
     covariance: Covariance = "class"

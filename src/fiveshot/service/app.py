@@ -94,7 +94,7 @@ async def _keep_up(engine: Engine) -> None:
 
 
 def _answer_errors(app: FastAPI) -> None:
-    """Give every error the one shape."""
+    """Give every error the one shape; what nobody expected gets it in ``Outside``."""
 
     @app.exception_handler(ApiError)
     async def refused(_: Request, error: ApiError) -> Response:
@@ -118,7 +118,3 @@ def _answer_errors(app: FastAPI) -> None:
     @app.exception_handler(ClientDisconnect)
     async def gone(_: Request, __: ClientDisconnect) -> Response:
         return ApiError(400, "cut_off", "the connection ended within the request", "send it again").response()
-
-    @app.exception_handler(Exception)
-    async def failed(_: Request, error: Exception) -> Response:
-        return ApiError(500, "failed", "the service has failed", "see the service's log").response()

@@ -35,12 +35,16 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
+FAILED = ApiError(500, "failed", "the service has failed", "see the service's log")
 SLASH = "\0"  # stands for a slash within a name while a path is split at the others; no name can hold it
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 class Outside:
-    """Wraps everything else, so that no answer leaves without headers and without being counted."""
+    """Wraps everything else, so that no answer leaves without headers and without being counted.
+
+    What is answered before there is a request (``GuardedProtocol``) has the same headers and is not counted.
+    """
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app, self._metrics = app, metrics
@@ -50,12 +54,12 @@ class Outside:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began, status = time.perf_counter(), 500
+        began, status, answered = time.perf_counter(), 500, False
 
         async def send_with_headers(message: Message) -> None:
-            nonlocal status
+            nonlocal status, answered
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, answered = message["status"], True
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
@@ -69,6 +73,10 @@ class Outside:
                 await error.response()(scope, receive, send_with_headers)
                 return
             await self._app(scope, receive, send_with_headers)
+        except Exception:
+            if not answered:
+                await FAILED.response()(scope, receive, send_with_headers)
+            raise  # to the log
         finally:
             route = getattr(scope.get("route"), "path", "none")
             method = scope["method"] if scope["method"] in METHODS else "other"

@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fiveshot.errors import InputError
+from fiveshot.service.outside import HEADERS
 from fiveshot.service.settings import Limits, Settings
 
 HEADER_BYTES = 32 * 1024
@@ -67,16 +68,19 @@ class GuardedProtocol(H11Protocol):
         if self.transport.is_closing():
             return
         body = json.dumps({"error": {"code": code, "message": message, "hint": hint}}).encode()
-        head = (
-            f"HTTP/1.1 {status} \r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
-            "Connection: close\r\n\r\n"
-        )
-        self.transport.write(head.encode() + body)
+        headers = HEADERS | {
+            "Cache-Control": "no-store",
+            "Content-Type": "application/json",
+            "Content-Length": str(len(body)),
+            "Connection": "close",
+        }
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        self.transport.write(f"HTTP/1.1 {status} \r\n{lines}\r\n".encode() + body)
         self.transport.close()
 
 
 def make_server(app: FastAPI, settings: Settings, **given: Any) -> uvicorn.Server:
-    """Return a server for the application; ``run`` and ``serve`` take the socket of :func:`listen`."""
+    """Return a server for the application; ``run`` and ``serve`` take the socket of ``listen``."""
     protocol = type("Protocol", (GuardedProtocol,), {"limits": settings.limits})
     config = uvicorn.Config(
         app,

@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, fields
 
+from fiveshot.data import MAX_PIXELS
 from fiveshot.errors import InputError
 
 MIB = 1024 * 1024
 SHORTEST_TOKEN = 16
+# What the command line calls a limit, and in which unit.
+_OPTIONS = {
+    "photos": ("--max-photos", 1),
+    "body_bytes": ("--max-megabytes", MIB),
+    "pixels": ("--max-megapixels", 1_000_000),
+    "rate": ("--rate", 1),
+}
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request, one client and all of them together may ask for."""
+    """What one request, one client and all of them together may ask for.
+
+    >>> Settings(limits=Limits(photos=10)).limits.photos
+    10
+    >>> Limits(rate=0)
+    Traceback (most recent call last):
+    fiveshot.errors.InputError: rate is 0 (--rate 0); choose a number above 0
+    """
 
     body_bytes: int = 64 * MIB  # of a request with photos
     plain_bytes: int = 64 * 1024  # of any other request
@@ -28,6 +44,34 @@ class Limits:
     pause_seconds: float = 15.0  # between two pieces of a body
     body_seconds: float = 120.0  # until a body is there
     keys: int = 10_000  # idempotency keys that are remembered
+
+    def __post_init__(self) -> None:
+        """Refuse limits under which nothing could be asked, or which could not be kept."""
+        for one in fields(self):
+            value = getattr(self, one.name)
+            _check_limit(one.name, value, whole=one.type == "int")
+        if self.pixels > MAX_PIXELS:
+            shown = _shown("pixels", self.pixels)
+            raise InputError(f"pixels is {shown}; choose 1 to {MAX_PIXELS:,}: larger photos are never opened")
+        if self.held_bytes < self.body_bytes:
+            raise InputError(
+                f"held_bytes is {self.held_bytes:,}, of all requests together; choose {self.body_bytes:,} "
+                "(body_bytes, of one request) or more"
+            )
+
+
+def _check_limit(name: str, value: float, *, whole: bool) -> None:
+    if whole and (type(value) is not int or value < 1):
+        raise InputError(f"{name} is {_shown(name, value)}; choose a whole number from 1 on")
+    if not whole and not (isinstance(value, int | float) and 0 < value < math.inf):
+        raise InputError(f"{name} is {_shown(name, value)}; choose a number above 0")
+
+
+def _shown(name: str, value: float) -> str:
+    if name not in _OPTIONS or not isinstance(value, int | float):
+        return repr(value)
+    option, unit = _OPTIONS[name]
+    return f"{value:,} ({option} {value / unit:g})"
 
 
 @dataclass(frozen=True)
@@ -66,6 +110,10 @@ class Settings:
             raise InputError(f"a latency of {self.latency} s cannot be kept; choose 0 to 1")
         if self.batch_size is not None and not 1 <= self.batch_size <= 1024:
             raise InputError(f"a forward pass of {self.batch_size} photos is not possible; choose 1 to 1024")
+        if not 0 < self.refresh < math.inf:
+            raise InputError(f"refresh is {self.refresh} s; choose a number above 0")
+        if self.drain < 0:
+            raise InputError(f"drain is {self.drain} s; choose 0 or more")
 
 
 def is_loopback(host: str) -> bool:

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from torch import Tensor
 
 from fiveshot.data import ImageError, decode
-from fiveshot.data.decode import FORMATS
+from fiveshot.data.decode import image_size
 from fiveshot.features import Runner
 from fiveshot.recognizer.photo import BytesSource, thumbnail
 from fiveshot.service.errors import ApiError, too_large
@@ -45,7 +45,7 @@ class Prepared:
     """A photo ready for the backbone, with what is kept of it: copies without any metadata."""
 
     name: str
-    sha256: str  # of the file as it came, which tells the same file learned twice
+    sha256: str  # of the file as it came, not of the copy: it tells the same file learned twice
     pixels: Tensor  # (3, size, size), uint8
     thumbnail: bytes | None = None
     copy: bytes | None = None
@@ -111,8 +111,9 @@ def shown_name(given: str | None, number: int) -> str:
 
 def prepare(runner: Runner, upload: Upload, *, pixels: int, keep_small: bool, keep_copy: bool) -> Prepared:
     """Decode a photo, and make of it what the backbone and the model need."""
-    with _place_to_decode(upload):
-        image = decode(BytesSource(upload.data, upload.name), max_pixels=pixels)
+    source = BytesSource(upload.data, upload.name)
+    with _place_to_decode(image_size(source, max_pixels=pixels)):
+        image = decode(source, max_pixels=pixels)
         cropped = runner.preprocessing.pixel_transform()(image)
         small = thumbnail(image) if keep_small else None
         copy = clean_copy(image) if keep_copy else None
@@ -120,22 +121,10 @@ def prepare(runner: Runner, upload: Upload, *, pixels: int, keep_small: bool, ke
 
 
 @contextmanager
-def _place_to_decode(upload: Upload) -> Iterator[None]:
+def _place_to_decode(size: tuple[int, int]) -> Iterator[None]:
     """One large photo at a time, so that memory stays bounded however many are sent."""
-    with _one_large if _pixels(upload) > LARGE else nullcontext():
+    with _one_large if size[0] * size[1] > LARGE else nullcontext():
         yield
-
-
-def _pixels(upload: Upload) -> int:
-    from PIL import Image
-
-    Image.init()
-    known = [name for name in FORMATS if name in Image.OPEN]
-    try:
-        with Image.open(io.BytesIO(upload.data), formats=known) as image:
-            return image.width * image.height
-    except Exception:  # what is wrong with it is said when it is decoded
-        return 0
 
 
 def clean_copy(image: Image) -> bytes:

@@ -97,7 +97,7 @@ def _checked_header(path: Path, metadata: dict[str, str] | None, kind: str, vers
     try:
         header = json.loads((metadata or {})[HEADER])
         found, found_version, meta = header["kind"], header["version"], header["meta"]
-    except (KeyError, TypeError, json.JSONDecodeError):
+    except (KeyError, TypeError, ValueError, RecursionError):  # the last where it is nested without end
         raise StorageError(
             f"{path} is a safetensors file, but not a fiveshot {kind}: it was written by another program"
         ) from None
