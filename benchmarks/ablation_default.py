@@ -59,14 +59,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--rows", nargs="+", default=list(ROWS), help="which rows; the first is compared with")
+    parser.add_argument("--sets", type=int, default=len(SETS), help="how many of the feature sets")
     options = parser.parse_args()
+    sets = SETS[: options.sets]
     names = [name for row in options.rows for name in ROWS if name == row or name.startswith(f"{row} (")]
-    titles = [f"{pack}, {protocol.partition('/')[2]} start" for pack, protocol in SETS]
+    titles = [f"{pack}, {protocol.partition('/')[2]} start" for pack, protocol in sets]
     print("| | " + " | ".join(titles) + " | mean change |")
-    print("|---" * (len(SETS) + 2) + "|")
+    print("|---" * (len(sets) + 2) + "|")
     first: np.ndarray | None = None
     for name in names:
-        values = np.stack([measured(ROWS[name], *part, options.seeds) for part in SETS])  # (sets, seeds, 4)
+        values = np.stack([measured(ROWS[name], *part, options.seeds) for part in sets])  # (sets, seeds, 4)
         first = values if first is None else first
         cells = [" / ".join(f"{figure:.1f}" for figure in part.mean(axis=0)) for part in values]
         change = (values - first).mean(axis=(0, 1))

@@ -24,16 +24,18 @@ def main() -> None:
     parser.add_argument("--values", nargs="+", default=["0", "0.5", "1"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--projections", type=int, default=2000, help="random features of the ridge heads")
+    parser.add_argument("--sets", type=int, default=len(SETS), help="how many of the feature sets")
     options = parser.parse_args()
-    titles = [f"{pack}, {protocol.partition('/')[2]} start" for pack, protocol in SETS]
-    print(f"| head, {options.option} | " + " | ".join(titles) + " |\n" + "|---" * (len(SETS) + 1) + "|")
+    sets = SETS[: options.sets]
+    titles = [f"{pack}, {protocol.partition('/')[2]} start" for pack, protocol in sets]
+    print(f"| head, {options.option} | " + " | ".join(titles) + " |\n" + "|---" * (len(sets) + 1) + "|")
     for name in options.heads:
         for value in options.values:
             parameters = {options.option: float(value) if value[0].isdigit() else value}
             if "ranpac" in name:
                 parameters["n_projections"] = options.projections
             cells = []
-            for pack, protocol in SETS:
+            for pack, protocol in sets:
                 found = [
                     figures(
                         run(

@@ -65,10 +65,18 @@ def play(head: FewShotHead, protocol_name: str, source: str, seed: int) -> Outco
     )
 
 
-def compare(protocol: str, source: str, seeds: int, device: str) -> str:
+def heads(projections: int) -> dict[str, dict[str, int]]:
+    """Return the names of the two heads with their own parameters."""
+    return {"default": {}, "c-ranpac": {"n_projections": projections}}
+
+
+def compare(protocol: str, source: str, seeds: int, device: str, projections: int) -> str:
     ours, theirs = (
-        [play(make_head(name, device=device, random_state=seed), protocol, source, seed) for seed in range(seeds)]
-        for name in ("default", "c-ranpac")
+        [
+            play(make_head(name, device=device, random_state=seed, **own), protocol, source, seed)
+            for seed in range(seeds)
+        ]
+        for name, own in heads(projections).items()
     )
     mine, other = (np.stack([one.values for one in runs]) for runs in (ours, theirs))
     gain = mine - other
@@ -81,21 +89,23 @@ def compare(protocol: str, source: str, seeds: int, device: str) -> str:
     return f"| {label} | {' | '.join(cells)} | {errors[0]:.1f} / {errors[1]:.1f} |"
 
 
-def _measured(name: str, protocol: str, source: str, threads: int, results: multiprocessing.Queue) -> None:
+def _measured(
+    name: str, own: dict[str, int], protocol: str, source: str, threads: int, results: multiprocessing.Queue
+) -> None:
     torch.set_num_threads(threads)
     open_features(source)
     make_head("ncm").fit(torch.randn(20, 8), np.arange(20) % 4)  # what a first call loads is not the head's
-    outcome = play(make_head(name), protocol, source, 0)
+    outcome = play(make_head(name, **own), protocol, source, 0)
     results.put((outcome.seconds, outcome.megabytes))
 
 
-def cost(protocol: str, source: str, threads: int) -> str:
+def cost(protocol: str, source: str, threads: int, projections: int) -> str:
     """Return one line: each head in a process of its own, one after the other."""
     found = {}
     context = multiprocessing.get_context("spawn")
-    for name in ("default", "c-ranpac"):
+    for name, own in heads(projections).items():
         results = context.Queue()
-        process = context.Process(target=_measured, args=(name, protocol, source, threads, results))
+        process = context.Process(target=_measured, args=(name, own, protocol, source, threads, results))
         process.start()
         found[name] = results.get()
         process.join()
@@ -113,6 +123,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--cost", action="store_true", help="time and memory of one run instead of accuracy")
     parser.add_argument("--threads", type=int, default=2, help="for --cost")
+    parser.add_argument("--projections", type=int, default=10_000, help="random features of C-RanPAC")
     options = parser.parse_args()
     pairs = [text.split("=", 1) for text in options.sets]
     if options.cost:
@@ -122,8 +133,11 @@ def main() -> None:
         print(f"| features | {' | '.join(NAMES)} | calibration error, ours / C-RanPAC |")
         print("|---|---|---|---|---|---|")
     for protocol, source in pairs:
-        line = cost(protocol, source, options.threads) if options.cost else None
-        print(line or compare(protocol, source, options.seeds, options.device), flush=True)
+        if options.cost:
+            line = cost(protocol, source, options.threads, options.projections)
+        else:
+            line = compare(protocol, source, options.seeds, options.device, options.projections)
+        print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -96,15 +96,15 @@ def measure(side: str, name: str, width: int, full: bool) -> dict[str, float]:
     }
 
 
-def multiply_rate() -> float:
+def multiply_rate(side: int) -> float:
     """Return the machine's float32 matrix-multiply rate in GFLOP/s."""
-    a = torch.randn(4096, 4096, generator=torch.Generator().manual_seed(0))
+    a = torch.randn(side, side, generator=torch.Generator().manual_seed(0))
     best = float("inf")
     for _ in range(4):
         start = time.perf_counter()
         a @ a
         best = min(best, time.perf_counter() - start)
-    return 2 * 4096**3 / best / 1e9
+    return 2 * side**3 / best / 1e9
 
 
 def ridge_flops(width: int, sampled: bool) -> float:
@@ -129,12 +129,15 @@ def main() -> None:
     parser.add_argument("--heads", nargs="+", default=list(RECIPES), choices=list(RECIPES))
     parser.add_argument("--width", type=int, default=10_000, help="random features of the ridge heads")
     parser.add_argument("--full", action="store_true", help="time all of FeCAM's transcription")
+    parser.add_argument(
+        "--side", type=int, default=4096, help="of the matrices that the multiply rate is taken of"
+    )
     parser.add_argument("--child", choices=["ours", "published"], help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
         print(json.dumps(measure(arguments.child, arguments.heads[0], arguments.width, arguments.full)))
         return
-    rate = multiply_rate()
+    rate = multiply_rate(arguments.side)
     print(f"matrix-multiply rate {rate:.0f} GFLOP/s, {torch.get_num_threads()} threads, float32\n")
     print("| head | ours | published procedure | ratio | peak memory, ours | published | share of multiply rate |")
     print("|---|---|---|---|---|---|---|")

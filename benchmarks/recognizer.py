@@ -35,7 +35,7 @@ from fiveshot.recognizer.photos import gather_photos, thumbnail
 from fiveshot.recognizer.snapshot import head_record, restored_head
 from fiveshot.statistics import summarize
 
-SHOTS, BASE_SHOTS, REPEATS = 5, 30, 9
+SHOTS, BASE_SHOTS = 5, 30
 AT = "2026-01-01T00:00:00.000+00:00"
 
 
@@ -87,7 +87,7 @@ def make_model(path: Path, runner: Runner, classes: int, base: int, head: str) -
     create_model(path, manifest, classes=records(), **given)
 
 
-def best(action: Callable[[int], object], repeats: int = REPEATS) -> float:
+def best(action: Callable[[int], object], repeats: int) -> float:
     """Return the shortest of several runs, in seconds: what the work costs when nothing disturbs it."""
     times = []
     for number in range(repeats):
@@ -97,7 +97,7 @@ def best(action: Callable[[int], object], repeats: int = REPEATS) -> float:
     return min(times)
 
 
-def forward_seconds(runner: Runner, photos: list[bytes]) -> float:
+def forward_seconds(runner: Runner, photos: list[bytes], repeats: int) -> float:
     """Return the seconds of the network alone over preprocessed photos, spread over the cores as always."""
     from concurrent.futures import ThreadPoolExecutor
 
@@ -107,7 +107,7 @@ def forward_seconds(runner: Runner, photos: list[bytes]) -> float:
     images = torch.stack([transform(photo.image()) for photo in gather_photos(photos)])
     parts = torch.split(images, -(-len(images) // default_workers()))
     with one_thread(), ThreadPoolExecutor(default_workers()) as pool:
-        return best(lambda _: list(pool.map(runner.features, parts)))
+        return best(lambda _: list(pool.map(runner.features, parts)), repeats)
 
 
 def memory_of(path: Path, small: Path) -> int:
@@ -137,6 +137,7 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=1000)
     parser.add_argument("--base", type=int, default=0, help="base classes of 30 photos")
     parser.add_argument("--head", default="default")
+    parser.add_argument("--repeats", type=int, default=9, help="of which the shortest counts")
     arguments = parser.parse_args()
     runner = load_runner(device="cpu", precision="float32")
     print(
@@ -149,14 +150,14 @@ def main() -> None:
         small, path = folder / "small", folder / "model"
         make_model(small, runner, 10, arguments.base, arguments.head)
         make_model(path, runner, arguments.classes, arguments.base, arguments.head)
-        report(path, small, runner, arguments.classes)
+        report(path, small, runner, arguments.classes, arguments.repeats)
 
 
-def report(path: Path, small: Path, runner: Runner, classes: int) -> None:
+def report(path: Path, small: Path, runner: Runner, classes: int, repeats: int) -> None:
     photos = photographs(SHOTS, seed=3)
-    shots = [photographs(SHOTS, seed=10 + number) for number in range(REPEATS)]
+    shots = [photographs(SHOTS, seed=10 + number) for number in range(repeats)]
     size = sum(file.stat().st_size for file in path.iterdir())
-    opening = best(lambda _: Recognizer.open(path, readonly=True).close())
+    opening = best(lambda _: Recognizer.open(path, readonly=True).close(), repeats)
     with Recognizer.open(path) as model:
         model._runner = runner
         began = time.perf_counter()
@@ -165,14 +166,14 @@ def report(path: Path, small: Path, runner: Runner, classes: int) -> None:
         began = time.perf_counter()
         model.snapshot.rejection  # noqa: B018
         thresholds = time.perf_counter() - began
-        forward = forward_seconds(runner, photos)
-        looking = best(lambda _: see_photos(runner, gather_photos(photos), thumbnails=True))
+        forward = forward_seconds(runner, photos, repeats)
+        looking = best(lambda _: see_photos(runner, gather_photos(photos), thumbnails=True), repeats)
         X = np.stack([one.feature for one in see_photos(runner, gather_photos(photos))])
-        learning = best(lambda number: model.learn(f"new {number}", shots[number]))
-        storing = best(lambda number: model.learn_features(f"rows {number}", X + number))
-        predicting = best(lambda _: model.snapshot.predict_features(X))
-        adding = best(lambda number: model.learn_features("rows 0", X - number, add=True))
-        forgetting = best(lambda number: model.forget(f"rows {number}"))
+        learning = best(lambda number: model.learn(f"new {number}", shots[number]), repeats)
+        storing = best(lambda number: model.learn_features(f"rows {number}", X + number), repeats)
+        predicting = best(lambda _: model.snapshot.predict_features(X), repeats)
+        adding = best(lambda number: model.learn_features("rows 0", X - number, add=True), repeats)
+        forgetting = best(lambda number: model.forget(f"rows {number}"), repeats)
     rows = [
         ("the backbone's forward pass over 5 photos", forward, ""),
         ("... with decoding, cropping and thumbnails", looking, f"{looking / forward:.2f} x"),

@@ -31,7 +31,7 @@ from fiveshot.features import Runner, load_runner
 from fiveshot.features.bare_rate import bare_rate
 from fiveshot.recognizer import Recognizer
 
-CLASSES, SHOTS = 20, 5  # known before the load begins
+SHOTS = 5
 
 
 @dataclass
@@ -93,7 +93,7 @@ async def load(url: str, process: int, given: argparse.Namespace) -> tuple[Tally
     async with httpx.AsyncClient(base_url=url, timeout=60, limits=limits, trust_env=False) as client:
         while (await client.get("/v1/ready")).status_code != 200:
             await asyncio.sleep(0.1)
-        for number in range(CLASSES):
+        for number in range(given.classes):
             await client.post(
                 f"/v1/classes/known {number}/photos", files=parts([photograph(rng) for _ in range(SHOTS)])
             )
@@ -119,10 +119,10 @@ def serve(model: Path) -> tuple[subprocess.Popen[str], str]:
     return process, found[0]
 
 
-def bare_once(runner: Runner) -> tuple[float, float]:
+def bare_once(runner: Runner, given: argparse.Namespace) -> tuple[float, float]:
     """Return photos a second, and seconds of processor time for each, of the backbone alone."""
     used, began = time.process_time(), time.perf_counter()
-    rate = bare_rate(runner, seconds=5)
+    rate = bare_rate(runner, batch_size=given.bare_batch, seconds=given.bare_seconds)
     return rate, (time.process_time() - used) / (rate * (time.perf_counter() - began))
 
 
@@ -132,9 +132,12 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--photos", type=int, default=4, help="of one predict request")
     parser.add_argument("--pause", type=float, default=1.0, help="seconds between two learns")
+    parser.add_argument("--classes", type=int, default=20, help="known before the load begins")
+    parser.add_argument("--bare-seconds", type=float, default=5, help="of each measurement of the bare backbone")
+    parser.add_argument("--bare-batch", type=int, help="photos of its passes")
     given = parser.parse_args()
     runner = load_runner(device="auto")
-    bare = [bare_once(runner)]
+    bare = [bare_once(runner, given)]
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "model"
         Recognizer.create(model).close()
@@ -144,7 +147,7 @@ def main() -> None:
         finally:
             process.send_signal(signal.SIGINT)
             process.wait(60)
-        bare.append(bare_once(runner))
+        bare.append(bare_once(runner, given))
         with Recognizer.open(model) as opened:
             lost = set(tally.learned) - set(opened.snapshot.classes)
             sound = opened.check() == []

@@ -1,6 +1,6 @@
 """How long the first answer takes: a bare interpreter, ``fiveshot --help``, the import, a look at a model.
 
-    python benchmarks/startup.py
+python benchmarks/startup.py
 """
 
 from __future__ import annotations

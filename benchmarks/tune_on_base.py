@@ -36,11 +36,12 @@ def _changes(head: FewShotHead, parameters: Candidate) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--heads", nargs="+", default=["ncm", "teen", "fecam", "ulda"])
+    parser.add_argument("--sets", type=int, default=len(SETS), help="how many of the feature sets")
     options = parser.parse_args()
     print("| head | features, start | seconds | picked | best of single episodes | as given | tuned |")
     print("|---" * 7 + "|")
     for name in options.heads:
-        for pack, protocol in SETS:
+        for pack, protocol in SETS[: options.sets]:
             features, steps = embedded_features(pack), get_protocol(protocol)
             rows = sessions(steps, features.train_y, features.test_y, features.class_names)[0].train_indices
             start = time.perf_counter()

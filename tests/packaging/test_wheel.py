@@ -31,12 +31,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def elsewhere(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return an environment that has the wheel and sees the dependencies, but nothing of the checkout.
 
-    A ``.pth`` file adds a folder and does not run the ``.pth`` files in it, so the editable installation is not seen.
+    A ``.pth`` file adds a folder without running the ``.pth`` files in it: the editable installation is not seen.
     """
     folder = tmp_path_factory.mktemp("environment")
-    venv.create(folder, with_pip=True)
-    python = folder / "bin" / "python"
-    install = [str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", str(wheel)]
+    venv.create(folder)
+    into = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python")]
+    install = [*into, "install", "--quiet", "--no-compile", "--no-deps", "--no-index", str(wheel)]
     subprocess.run(install, check=True, capture_output=True)
     (site,) = folder.glob("lib/python*/site-packages")
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
@@ -82,10 +82,15 @@ def test_it_runs_from_anywhere(elsewhere: Path, tmp_path: Path) -> None:
 
 
 def test_the_backbone_is_in_it(elsewhere: Path, tmp_path: Path) -> None:
-    answer(elsewhere, "fiveshot", "data", "samples", "samples", cwd=tmp_path)
-    answer(elsewhere, "fiveshot", "new", "things", cwd=tmp_path)
-    answer(elsewhere, "fiveshot", "learn", "things", "fish", "samples/learn/fish", cwd=tmp_path)
-    assert "fish" in answer(elsewhere, "fiveshot", "predict", "things", "samples/test/fish/1.jpg", cwd=tmp_path)
+    code = (
+        "from fiveshot import Recognizer\n"
+        "from fiveshot.recognizer.samples import draw_samples\n"
+        "draw_samples('samples', seed=0)\n"
+        "with Recognizer.create('things') as things:\n"
+        "    things.learn('fish', 'samples/learn/fish/1.jpg')\n"
+        "    print(things.predict('samples/test/fish/1.jpg')[0].label)\n"
+    )
+    assert answer(elsewhere, "python", "-c", code, cwd=tmp_path).strip() == "fish"
 
 
 @pytest.mark.parametrize("words", [["--help"], ["bench", "--help"], ["learn", "--help"], ["--version"]])

@@ -1,0 +1,142 @@
+"""Commands that take minutes and are run with less to do, and commands that no test can run; each with its reason.
+
+A pattern is searched for in a command. Of ``SMALLER`` every rule that fits is applied, in this order; ``NOT_RUN``
+is about what comes out. What is not run is still checked: its program, sub-command, options and files must exist.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import dataclass
+from functools import cache
+
+from pages import all_pages
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What to look for in a command, what to put in its place, and why."""
+
+    pattern: str
+    replacement: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Exempt:
+    """A command that is not run, and why."""
+
+    pattern: str
+    reason: str
+
+
+BENCH = r"^(fiveshot (?:--plugin \S+ )?bench .*)"
+SMALLER = (
+    Rule(BENCH + r"--seeds \d+", r"\1--seeds 1", "one draw of the shots"),
+    Rule(r"^(fiveshot bench (?!.*(?:--list|--seeds)).*)$", r"\1 --seeds 1", "one draw of the shots"),
+    Rule(BENCH + r"cub200/big", r"\1cub200/small", "600 base photographs instead of 3,000"),
+    Rule(r"^(fiveshot bench cub200/\S+)(?!.*--methods)", r"\1 --methods ncm,teen", "others take minutes"),
+    Rule(BENCH + r"--methods ncm,c-fecam,ranpac", r"\1--methods ncm,ranpac", "C-FeCAM takes long"),
+    Rule(BENCH + r"--projections \d+", r"\1--projections 64", "random features cost their square"),
+    Rule(r"(bench --features mine\.npz)", r"\1 --projections 64", "random features cost their square"),
+    Rule(r"(bench --images photos)", r"\1 --methods ncm,ulda --shots 3", "five photos, of which one is a test"),
+    Rule(r"(fiveshot paper )all", r"\1table6 --projections 64", "all of them take minutes"),
+    Rule(
+        r"--images 's3://[^']*'(.*--result statistics.*) --address auto",
+        r"--images photos\1",
+        "a few photos on this machine instead of a store on a cluster",
+    ),
+    Rule(r"^(fiveshot tune --images photos)", r"\1 --set epochs=1 --device cpu", "forty epochs take minutes"),
+    Rule(r"for seed in range\(2, 8\)", "for seed in range(2, 3)", "15 base photos instead of 90"),
+    Rule(r"(benchmarks/startup\.py).*", r"\1 --rounds 1", "once instead of five times"),
+    Rule(r"(benchmarks/recognizer\.py).*", r"\1 --base 4 --classes 8 --repeats 1", "few classes, once"),
+    Rule(
+        r"(benchmarks/service\.py).*",
+        r"\1 --seconds 1 --clients 2 --photos 1 --classes 1 --bare-seconds 0.1 --bare-batch 1",
+        "a second instead of a minute",
+    ),
+    Rule(r"(benchmarks/heads\.py).*", r"\1 --heads ncm --side 256", "the published procedure takes minutes"),
+    Rule(
+        r"(benchmarks/default_head\.py) .*--cost.*",
+        r"\1 cub200/small=embedded:cub200 --cost --threads 1 --projections 64",
+        "C-RanPAC with 10,000 random features takes minutes",
+    ),
+    Rule(
+        r"(benchmarks/default_head\.py) (?!.*--cost).*",
+        r"\1 cub200/small=embedded:cub200 --seeds 1 --projections 64",
+        "C-RanPAC with 10,000 random features takes minutes",
+    ),
+    Rule(
+        r"(benchmarks/extraction\.py)(?!.*--device cuda).*",
+        r"\1 --images 4 --rounds 1 --seconds 0.1 --runtimes torch --batch-size 2 --workers 1",
+        "four photos instead of 300",
+    ),
+    Rule(
+        r"(benchmarks/tuning\.py).*",
+        r"\1 --device cpu --model test_vit --images 24 --steps 1 --batches 8 --plain-batch 8 --plain-workers 0",
+        "ViT-B/16 wants a GPU",
+    ),
+    Rule(r"(benchmarks/scale\.py).*", r"\1 --parts index --classes 2000", "tests/scale runs clusters"),
+    Rule(r"(benchmarks/bias_simulation\.py).*", r"\1 --repeats 1", "one draw"),
+    Rule(r"(benchmarks/ablation_default\.py).*", r"\1 --seeds 0 --rows default --sets 1", "one row of thirteen"),
+    Rule(
+        r"(benchmarks/bias_other_heads\.py).*",
+        r"\1 --heads ncm --values 0 --seeds 0 --sets 1",
+        "one of some fifty runs",
+    ),
+    Rule(r"(benchmarks/tune_on_base\.py).*", r"\1 --heads ncm --sets 1", "one head on one set"),
+    Rule(r"(benchmarks/rejection\.py).*", r"\1 --seeds 1", "one draw"),
+)
+NOT_RUN = (
+    Exempt(r"^pip install ", "changes the environment that the tests run in"),
+    Exempt(r"^fiveshot --install-completion", "changes the shell of who runs the tests"),
+    Exempt(r"^make ", "is what runs this test"),
+    Exempt(r"^ray start ", "starts a cluster that outlives the page"),
+    Exempt(r"--out photos\.safetensors --engine ray", "starting Ray takes long, and the page does it once anyway"),
+    Exempt(r"--address auto\b", "joins a cluster that somebody has started"),
+    Exempt(r"--device cuda\b", "wants a GPU"),
+    Exempt(r"--root data\b", "wants the photographs of CUB-200"),
+    Exempt(r"--features paper\.safetensors", "wants the features of these photographs"),
+    Exempt(r"^python -m pytest ", "is part of the tests that this one is part of"),
+    Exempt(r"benchmarks/adapter_search\.py", "wants photographs and a GPU; tests/tuning runs it on drawings"),
+)
+
+
+def smaller(text: str) -> str:
+    """Return a command or a program with less to do."""
+    for rule in SMALLER:
+        text = re.sub(rule.pattern, rule.replacement, text)
+    return text
+
+
+def exemption(text: str) -> Exempt | None:
+    """Return what a command is not run for, if anything."""
+    return next((entry for entry in NOT_RUN if re.search(entry.pattern, text)), None)
+
+
+def is_benchmark(text: str) -> bool:
+    """Tell whether a command measures something, which changes nothing in its directory."""
+    return text.startswith("python benchmarks/")
+
+
+def left_out(text: str, page: str) -> str | None:
+    """Return why a command of a page is not run; None for one that is."""
+    text = smaller(text)
+    if entry := exemption(text):
+        return entry.reason
+    if re.search(r"\bcurl\b", text) and shutil.which("curl") is None:
+        return "curl is not installed here"
+    first = _benchmark_pages().get(text, page)
+    return None if first == page else f"is run for {first}"
+
+
+@cache
+def _benchmark_pages() -> dict[str, str]:
+    """Return the first page of each benchmark."""
+    found: dict[str, str] = {}
+    for page in all_pages():
+        for command in page.commands:
+            if is_benchmark(command.text):
+                found.setdefault(smaller(command.text), page.name)
+    return found

@@ -1,0 +1,100 @@
+"""What pages name must exist: what links lead to, commands and options, tests; data and equations can be read."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from existing import CHECKS, complaints
+from pages import ROOT, Page, all_pages, read_page, repository_anchors, site_anchors
+from shell import programs
+
+PAGES = all_pages()
+BY_PATH = {page.path: page for page in PAGES}
+LANGUAGES = {"sh", "console", "python", "json", "toml", "math", "mermaid", "bibtex", "text"}
+SOURCE = ROOT / "src" / "fiveshot"
+NAMED_TEST = re.compile(r"`(?:tests/)?((?:\w+/)*test_\w+\.py|(?=::))(?:::(test_\w+))?`")
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+@each_page
+def test_commands_are_fenced_and_languages_known(page: Page) -> None:
+    assert page.indented_commands == []
+    assert {block.language for block in page.blocks} <= LANGUAGES
+
+
+@each_page
+def test_links_lead_somewhere(page: Page) -> None:
+    missing = [f"{path}#{anchor}" for path, anchor in page.links if not leads_somewhere(page, path, anchor)]
+    assert missing == []
+
+
+def leads_somewhere(page: Page, path: str, anchor: str) -> bool:
+    target = (page.path.parent / path).resolve() if path else page.path
+    if not target.exists():
+        return is_generated(target)
+    if not anchor:
+        return True
+    anchors = repository_anchors if page.path == ROOT / "README.md" else site_anchors
+    return target.suffix == ".md" and anchor in anchors(BY_PATH.get(target) or read_page(target))
+
+
+def is_generated(target: Path) -> bool:
+    """Tell whether a page is made when the site is built: the reference of a package or of the command line."""
+    package = SOURCE / target.stem / "__init__.py"
+    return target.parent == ROOT / "docs" / "reference" and (target.stem == "cli" or package.is_file())
+
+
+@each_page
+def test_commands_and_options_exist(page: Page) -> None:
+    typed = [command.text for command in page.commands]
+    spoken = [code for code in page.mentioned if code.split()[0] in CHECKS and " " in code]
+    wrong = [
+        f"{text}: {said}" for text in (*typed, *spoken) for words in programs(text) for said in complaints(words)
+    ]
+    assert wrong == []
+
+
+def test_the_quickstart_shows_every_verb() -> None:
+    page = BY_PATH[ROOT / "docs" / "quickstart.md"]
+    shown = {words[1] for command in page.commands for words in programs(command.text)}
+    assert shown >= {
+        "new", "learn", "predict", "evaluate", "rename", "undo", "forget", "show", "check", "export", "import"
+    }  # fmt: skip
+
+
+@each_page
+def test_tests_that_a_page_names_exist(page: Page) -> None:
+    missing, file = [], ""
+    for number, line in page.prose:
+        for named, test in NAMED_TEST.findall(line):
+            file = named or file  # `::test_name` is in the file that was named last
+            path = ROOT / "tests" / file
+            if not path.is_file() or (test and f"def {test}(" not in path.read_text(encoding="utf-8")):
+                missing.append(f"{page.name}:{number}: {file}::{test}")
+    assert missing == []
+
+
+@each_page
+def test_data_can_be_read(page: Page) -> None:
+    for block in page.blocks:
+        if block.language == "toml":
+            tomllib.loads(block.text)
+        if block.language == "json":
+            try:
+                json.loads(block.text)
+            except json.JSONDecodeError:  # or one object in each line
+                assert all(isinstance(json.loads(line), dict) for line in block.text.splitlines())
+
+
+@each_page
+def test_equations_render(page: Page) -> None:
+    convert = pytest.importorskip("latex2mathml.converter").convert
+    for block in page.blocks:
+        if block.language == "math":
+            for equation in filter(str.strip, block.text.split("\n\n")):
+                assert "\\" not in convert(equation), f"{page.name}:{block.line}: a command that is not known"

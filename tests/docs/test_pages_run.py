@@ -1,0 +1,49 @@
+"""Every page is followed from top to bottom, as a reader would, and must answer what it says, numbers aside."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from material import furnish
+from pages import Command, Page, all_pages
+from reader import Reader
+from scaling import NOT_RUN, SMALLER, Exempt, Rule, exemption, is_benchmark, left_out, smaller
+
+
+def typed(page: Page) -> str:
+    """Return all that is run for a page."""
+    commands = [smaller(one.text) for one in page.commands if left_out(one.text, page.name) is None]
+    return "\n".join([*commands, *(block.text for block in page.blocks if block.language == "python")])
+
+
+PAGES = [page for page in all_pages() if typed(page)]
+FENCED = [command.text for page in all_pages() for command in page.commands]
+PROGRAMS = [block.text for page in all_pages() for block in page.blocks if block.language == "python"]
+MENTIONED = [code for page in all_pages() for code in page.mentioned if is_benchmark(code)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_does_what_it_says(
+    page: Page, tmp_path: Path, photos: Path, reader: Callable[[Path], Reader]
+) -> None:
+    furnish(tmp_path, photos, typed(page))
+    reader(tmp_path).follow(page)
+
+
+@pytest.mark.parametrize("text", sorted({*map(smaller, MENTIONED)} - {*map(smaller, FENCED)}))
+def test_a_benchmark_that_is_only_mentioned_runs(
+    text: str, tmp_path: Path, reader: Callable[[Path], Reader]
+) -> None:
+    if exemption(text) is None:
+        furnish(tmp_path, None, text)
+        reader(tmp_path).type(Command(text, 0), text)
+
+
+@pytest.mark.parametrize("rule", [*SMALLER, *NOT_RUN], ids=lambda rule: rule.pattern)
+def test_no_exception_outlives_its_command(rule: Rule | Exempt) -> None:
+    commands = FENCED + MENTIONED + PROGRAMS
+    texts = commands if isinstance(rule, Rule) else map(smaller, commands)
+    assert any(re.search(rule.pattern, text) for text in texts)

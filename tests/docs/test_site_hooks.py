@@ -1,0 +1,82 @@
+"""What the site's own hooks do to pages; that the whole site builds is what ``make docs`` tells."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from xml.etree import ElementTree as ET
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def hook(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "hooks" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def page(uri: str) -> SimpleNamespace:
+    return SimpleNamespace(file=SimpleNamespace(src_uri=uri))
+
+
+@pytest.mark.parametrize(
+    ("where", "written", "pointed"),
+    [
+        ("index.md", "[card](../src/fiveshot/backbones/weights/MODEL_CARD.md)", "[card](cards/model.md)"),
+        ("tutorials/reproduce.md", "[r](../../benchmarks/results/heads.md#a)", "[r](../results/heads.md#a)"),
+        ("tutorials/reproduce.md", "[h](../heads.md#ncm)", "[h](../heads.md#ncm)"),
+        ("contributing.md", "[t](docs/tutorials/new-head.md)", "[t](tutorials/new-head.md)"),
+        ("index.md", "[code](../src/fiveshot/errors.py)", "code"),
+        ("index.md", "![picture](images/idea.svg)", "![picture](images/idea.svg)"),
+    ],
+)
+def test_links_out_of_the_documentation_are_pointed_at_pages(where: str, written: str, pointed: str) -> None:
+    assert hook("mounted_pages").on_page_markdown(written, page(where), None, None) == pointed
+
+
+def test_every_card_and_result_is_a_page() -> None:
+    pages = hook("mounted_pages").PAGES
+    cards = {str(path.relative_to(ROOT)) for path in (ROOT / "src").rglob("*_CARD.md")}
+    results = {f"benchmarks/results/{path.name}" for path in (ROOT / "benchmarks" / "results").iterdir()}
+    assert cards | results <= set(pages)
+    assert len(set(pages.values())) == len(pages)
+
+
+def test_equations_become_mathml() -> None:
+    text = hook("equations").mathml("\\hat\\mu = \\alpha \\mu\n\n\\Sigma^{-1}")
+    roots = [ET.fromstring(part) for part in re.findall(r"<math.*?</math>", text, re.DOTALL)]
+    assert len(roots) == 2
+    assert "μ" in "".join(roots[0].itertext())
+
+
+def test_examples_are_fenced_and_fences_left_alone() -> None:
+    fenced = hook("doctest_blocks").fenced_examples
+    assert fenced(["", ">>> 1", "1"]) == ["", "```pycon", ">>> 1", "1", "```"]
+    inside = ["```python", ">>> 1", "```"]
+    assert fenced(inside) == inside
+
+
+def test_the_reference_names_what_a_package_exports() -> None:
+    made = hook("reference_pages").module_page("heads", ROOT / "src" / "fiveshot" / "heads" / "__init__.py")
+    assert "::: fiveshot.heads" in made
+    assert "- make_head\n" in made
+
+
+@pytest.mark.parametrize(
+    "loaded", ['<script src="https://a.example/x.js"></script>', '<img alt="" src="http://a.example/x.png">']
+)
+def test_a_page_that_loads_something_from_elsewhere_fails(loaded: str) -> None:
+    from mkdocs.exceptions import PluginError
+
+    checked = hook("nothing_from_elsewhere").on_post_page
+    assert checked('<a href="https://a.example">there</a>', page=page("index.md"))
+    with pytest.raises(PluginError, match="elsewhere"):
+        checked(loaded, page=page("index.md"))
+    assert "import" not in checked(
+        '<script type="module">import("https://a.example/x")</script>', page=page("index.md")
+    )
