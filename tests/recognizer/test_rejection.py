@@ -75,10 +75,17 @@ def test_shots_beyond_what_the_base_has_are_left_out() -> None:
 
 
 def test_a_base_of_too_few_photos_rejects_nothing() -> None:
-    X, y = photos_of(3, 5, seed=1)
+    X, y = photos_of(12, 5, seed=1)
     found = fit_rejection(make_head("ncm").fit(X, y), X, y, seed=0)
     assert found.threshold(5) == -np.inf
-    assert found.note == "nothing is rejected: the base leaves 3 photos to hold out, 19 are needed"
+    assert found.note == "nothing is rejected: the base leaves 12 photos to hold out, 19 are needed"
+
+
+def test_a_base_of_few_classes_sets_no_threshold_for_others() -> None:
+    X, y = photos_of(9, 40, seed=1)
+    found = fit_rejection(make_head("ncm").fit(X, y), X, y, seed=0)
+    assert not found.counts
+    assert "fewer than 10 classes" in found.note
 
 
 def test_single_photos_of_base_classes_are_kept_to_learn_from() -> None:

@@ -23,6 +23,7 @@ from fiveshot.statistics.labels import Label, as_labels, python_labels
 __all__ = ["Rejection", "fit_rejection", "rejection_from_shots"]
 
 SHOTS = (1, 2, 3, 5, 10, 20, 50)
+LEAST_CLASSES = 10  # of a base whose classes stand for those learned later
 CLASS_FOLDS = 4  # a quarter of the base classes at a time plays the new ones
 HELD_OUT = 20  # photos of a class at most; a quarter of them where it has fewer than 80
 SAMPLES = 200  # learned photos that are left out at most, which bounds the time that learning takes
@@ -44,11 +45,15 @@ def fit_rejection(
     A quarter of each class's photos is held out. With all classes known from the others, they give the
     threshold of many-shot classes. For n = 1, 2, 3, 5, ... a quarter of the classes at a time is learned anew
     from n photos, and the threshold of n-shot classes is what then makes the rate of *their* photos right,
-    those taken for a many-shot class included.
+    those taken for a many-shot class included. Few base classes say little about others, so with fewer than ten
+    there are no thresholds, and the learned photos are to give them.
     """
     needed = photos_needed(check_rate(false_rejection))
     classes = dict(_split(head, X, as_labels(y), np.random.default_rng([seed, 0])))
     held = sum(len(one.held) for one in classes.values())
+    if len(classes) < LEAST_CLASSES:
+        note = f"a base of fewer than {LEAST_CLASSES} classes does not show how unlike new ones may be"
+        return Rejection(false_rejection, note=note)
     if held < needed:
         note = f"nothing is rejected: the base leaves {held} photos to hold out, {needed} are needed"
         return Rejection(false_rejection, note=note)
