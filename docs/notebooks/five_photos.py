@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from pathlib import Path
 from urllib.request import Request, urlopen
 
@@ -28,6 +29,7 @@ from PIL import Image
 from fiveshot import Recognizer
 from fiveshot.recognizer.samples import draw_samples
 
+warnings.filterwarnings("ignore", message="IProgress")  # bars of progress stay text in this page
 work = Path(tempfile.mkdtemp())
 os.chdir(work)
 draw_samples("samples", seed=0)
