@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 
 import pytest
@@ -74,6 +76,15 @@ def test_a_failed_export_leaves_nothing_behind(tiny, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_failed_export_prints_nothing(tiny_file, capfd):
+    backbone = load_backbone(TINY, weights=tiny_file, preprocessing="paper")  # 224 px, not the network's 160
+    with pytest.raises(torch.onnx.errors.OnnxExporterError):
+        OnnxBackbone(backbone)
+    sys.stdout.write("afterwards\n")
+    printed = capfd.readouterr()
+    assert (printed.out, printed.err) == ("afterwards\n", "")
+
+
 def test_a_missing_cache_folder_is_named(tiny, tmp_path):
     with pytest.raises(StorageError, match=r"no such folder: .*absent"):
         OnnxBackbone(tiny, cache=tmp_path / "absent")
@@ -92,3 +103,17 @@ def test_without_the_runtime_the_error_names_the_extra(tiny, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(InputError, match=r"pip install 'fiveshot\[onnx\]'"):
         OnnxBackbone(tiny)
+
+
+def test_onnx_runtime_leaves_no_device_id_and_reports_nothing(tmp_path):
+    environment = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
+    for value, wanted in (("1", []), ("0", ["deviceid"])):  # the second shows that the first can fail
+        home = tmp_path / value
+        code = "from fiveshot.backbones.extra import import_extra; import_extra('onnxruntime', extra='onnx')"
+        told = {} if value == "1" else {"ORT_DISABLE_TELEMETRY": "0"}
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**environment, **told, "HOME": str(home), "XDG_CACHE_HOME": ""},
+            check=True,
+        )
+        assert [path.name for path in home.rglob("deviceid")] == wanted

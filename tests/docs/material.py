@@ -4,10 +4,10 @@ Always: ``photos/`` with the folders ``wren``, ``owl`` and ``kite`` of five draw
 ``garden.jpg``. Only where a command of the page names them:
 
 - ``benchmarks``, ``tests``: the folders of the repository;
+- ``birds.statistics``: class statistics as a cluster writes them;
 - ``cub200-features.npz``: the vectors of the embedded feature pack;
 - ``mine.npz``: features of eight classes, twelve values each;
-- ``features``: a folder with features of 200 classes, as CUB-200 has, eight values each;
-- ``tiny.safetensors``: weights for timm's smallest ViT, for commands that train.
+- ``features``: a folder with features of 200 classes, as CUB-200 has, eight values each.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from fiveshot.data.gaussian import gaussian_classes
 from fiveshot.features import embedded_features
 
 THINGS = {"wren": "apple", "owl": "house", "kite": "fish"}  # what is drawn under each name
-TINY = "test_vit.r160_in1k"
 
 
 def draw_photos(folder: Path) -> None:
@@ -56,15 +55,26 @@ def write_pack(path: Path) -> None:
     np.savez(path, class_names=np.array(pack.class_names), **fields)
 
 
-def write_weights(path: Path) -> None:
-    """Write random weights for the smallest ViT."""
-    import timm
-    import torch
-    from safetensors.torch import save_file
+def write_statistics(path: Path) -> None:
+    """Write what a cluster makes of many images, here of three classes of thirty made-up vectors."""
+    from fiveshot.scale import BackboneSpec, ClusterStatistics, Wanted
+    from fiveshot.scale.pilot import chosen_settings
+    from fiveshot.scale.reduction import Sample
+    from fiveshot.scale.rows import Rows
 
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        save_file(timm.create_model(TINY).state_dict(), path)
+    facts = BackboneSpec().described("float32", dataset="birds")
+    codes = np.repeat(np.arange(len(THINGS)), 30)
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(len(THINGS), facts.width))[codes] + rng.normal(size=(len(codes), facts.width))
+    names = tuple(f"{number}.jpg" for number in range(len(codes)))
+    rows = Rows(vectors.astype(np.float32), np.array(list(THINGS))[codes], names)
+    settings = chosen_settings("default", rows)
+    parts = {name: way.reduce(rows) for name, way in Wanted("class", "default").reductions(settings).items()}
+    parts["sample"] = Sample(20).reduce(rows)
+    found = ClusterStatistics(
+        facts.provenance, facts.identity, len(codes), **parts, head="default", settings=settings
+    )
+    found.save(path)
 
 
 def _link(name: str, path: Path) -> None:
@@ -74,10 +84,10 @@ def _link(name: str, path: Path) -> None:
 NAMED: dict[str, Callable[[Path], None]] = {
     "benchmarks": partial(_link, "benchmarks"),
     "tests": partial(_link, "tests"),
+    "birds.statistics": write_statistics,
     "cub200-features.npz": write_pack,
     "mine.npz": partial(write_features, classes=8, width=12),
     "features": lambda path: write_features(path / "cub200.npz", classes=200, width=8),
-    "tiny.safetensors": write_weights,
 }
 
 

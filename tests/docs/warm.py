@@ -12,7 +12,7 @@ from typing import Any
 
 from shell import Invocation
 
-SECONDS = 150  # after which a program counts as hanging
+SECONDS = 300  # after which a program counts as hanging
 
 
 @dataclass(frozen=True)

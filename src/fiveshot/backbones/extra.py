@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import Any
 
 from fiveshot.errors import InputError
+
+# ONNX Runtime's official builds report events and a device id to their maker unless told otherwise when they start.
+PRIVATE = {"onnxruntime": {"ORT_DISABLE_TELEMETRY": "1"}}
 
 
 def import_extra(module: str, *, extra: str = "images") -> Any:
@@ -15,6 +19,8 @@ def import_extra(module: str, *, extra: str = "images") -> Any:
     Traceback (most recent call last):
     fiveshot.errors.InputError: this needs no_such_library; install it with: pip install 'fiveshot[images]'
     """
+    for name, value in PRIVATE.get(module, {}).items():
+        os.environ.setdefault(name, value)
     try:
         return import_module(module)
     except ImportError as error:
