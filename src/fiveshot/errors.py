@@ -43,6 +43,16 @@ class StorageError(FiveshotError, OSError):
     """
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun, as messages need it.
+
+    >>> counted(1, "photo"), counted(2, "base class"), counted(1200, "epoch")
+    ('1 photo', '2 base classes', '1,200 epochs')
+    """
+    ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
+    return f"{count:,} {noun}{ending}"
+
+
 def unknown_name(kind: str, name: str, choices: Iterable[str]) -> InputError:
     """Return the error for a ``name`` that is not among the ``choices`` of a ``kind``, suggesting the nearest.
 

@@ -44,7 +44,7 @@ def test_targets_by_name() -> None:
     assert resolve_target("all") == TARGETS
     assert resolve_target("figure3") == ("figure3",)
     assert resolve_target("ablation-tau") == ("ablation-tau",)
-    with pytest.raises(InputError, match="no table or figure 'figure4'; did you mean 'figure"):
+    with pytest.raises(InputError, match="'figure4' is no table or figure of results in the paper"):
         resolve_target("figure4")
 
 

@@ -39,6 +39,7 @@ def test_any_feature_file_is_a_benchmark(features: Path, tmp_path: Path) -> None
     assert first.stderr.count(" s)") == 4
     again = fiveshot(*arguments)
     assert again.stderr.count("kept from before") == 4
+    assert "" not in again.stderr.splitlines()
     assert again.stdout == first.stdout
 
 
@@ -73,6 +74,16 @@ def test_bad_requests_are_one_sentence_and_status_one(
     assert result.returncode == 1
     assert message in result.stderr
     assert "Traceback" not in result.stderr
+    assert "" not in result.stderr.splitlines()
+
+
+def test_a_table_without_any_features_is_told_and_fails(tmp_path: Path) -> None:
+    result = fiveshot("paper", "table2", cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr.startswith(
+        "missing: features of cars (for cars/small, cars/big); Stanford Cars cannot be"
+    )
+    assert "data fetch cars --root" not in result.stderr
 
 
 def test_too_many_shots_and_a_folder_that_cannot_be_written(features: Path, tmp_path: Path) -> None:

@@ -113,6 +113,23 @@ def test_a_named_dataset(fiveshot, photos: Path, weights: Path, tmp_path: Path) 
     assert "note: " in notes, "that this is not all of it"
 
 
+@pytest.mark.parametrize(("dataset", "squash"), [("cars", 224), ("cub200", None)])
+def test_the_papers_preprocessing_is_that_of_the_dataset(
+    fiveshot, photos: Path, weights: Path, tmp_path: Path, dataset: str, squash: int | None
+) -> None:
+    (tmp_path / "data" / dataset).mkdir(parents=True)
+    photos.rename(tmp_path / "data" / dataset / "train")
+    out = tmp_path / "a.safetensors"
+    status, printed, _ = fiveshot(
+        *("extract", "--dataset", dataset, "--root", tmp_path / "data", "--out", out, "--preprocessing", "paper"),
+        *("--backbone", TINY, "--weights", weights, "--device", "cpu"),
+    )
+    assert status == 0
+    assert "PyTorch" in printed  # 224 px are not the network's own, so it cannot be exported
+    made = FeatureSet.load(out).provenance.preprocessing
+    assert made["squash"] == squash
+
+
 def test_bad_images_are_listed_and_left_out_only_when_asked(
     fiveshot, photos: Path, weights: Path, tmp_path: Path
 ) -> None:
@@ -125,7 +142,7 @@ def test_bad_images_are_listed_and_left_out_only_when_asked(
     assert not (tmp_path / "a.safetensors").exists()
     status, printed, _ = fiveshot(*command, "--skip-bad")
     assert status == 0
-    assert "left out 1 bad images:\n  cat/0.jpg: not an image" in printed
+    assert "left out 1 bad image:\n  cat/0.jpg: not an image" in printed
 
 
 @pytest.mark.parametrize(

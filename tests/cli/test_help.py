@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from rich.text import Text
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -50,6 +51,24 @@ def test_every_option_and_argument_has_a_help_text(path: tuple[str, ...]) -> Non
     command = COMMANDS[path] if path else ROOT
     assert command.params or path == ("data", "list")
     assert [parameter.name for parameter in command.params if not (parameter.help or "").strip()] == []
+
+
+@pytest.mark.parametrize("path", [(), *COMMANDS], ids=" ".join)
+def test_no_help_text_loses_what_is_in_brackets(path: tuple[str, ...]) -> None:
+    command = COMMANDS[path] if path else ROOT
+    for text in (command.help or "", *(parameter.help or "" for parameter in command.params)):
+        assert Text.from_markup(text).plain == text.replace("\\[", "[")
+
+
+def test_the_help_of_extract_shows_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert "pip install 'fiveshot[ray]'" in CliRunner().invoke(app, ["extract", "--help"]).output
+
+
+@pytest.mark.parametrize("path", [(), *COMMANDS], ids=" ".join)
+def test_no_help_text_points_to_files_that_are_not_installed(path: tuple[str, ...]) -> None:
+    command = COMMANDS[path] if path else ROOT
+    assert not [parameter.name for parameter in command.params if "docs/" in (parameter.help or "")]
 
 
 @pytest.mark.parametrize(("path", "example"), EXAMPLES, ids=[line for _, line in EXAMPLES])

@@ -122,6 +122,27 @@ def test_a_base_makes_many_classes_at_once(answer: Any, model: Path, material: P
     assert (report["name"], report["photos"], report["nearest"] in COLOURS) == ("grey", 5, True)
 
 
+def test_bad_photos_of_a_base_are_named_and_left_out_on_request(run: Run, material: Path, tmp_path: Path) -> None:
+    shutil.copytree(material / "photos", tmp_path / "base")
+    whole = (tmp_path / "base" / "owl" / "0.png").read_bytes()
+    (tmp_path / "base" / "owl" / "0.png").write_bytes(whole[: len(whole) // 2])
+    weights = ("--backbone", TINY, "--weights", material / "tiny.safetensors")
+    arguments = ("new", tmp_path / "made", "--base", tmp_path / "base", *weights)
+    status, _, said = run(*arguments)
+    assert (status, "leave them out with --skip-bad" in said) == (1, True)
+    status, printed, said = run(*arguments, "--skip-bad")
+    assert (status, "3 base classes" in printed) == (0, True)
+    assert "note: left out 1 photo: " in said
+    assert "owl/0.png (damaged or truncated" in said
+
+
+def test_errors_of_retune_come_without_an_empty_line(run: Run, model: Path) -> None:
+    status, printed, said = run("retune", "birds")
+    assert (status, printed) == (1, "")
+    assert said.startswith("error: tuning needs the photos themselves, and those of 3 classes were not kept")
+    assert said.count("\n") == 1
+
+
 def test_a_folder_of_folders_is_learned_in_one_go(run: Run, answer: Any, model: Path, material: Path) -> None:
     run("new", "fresh", "--backbone", TINY, "--weights", material / "tiny.safetensors")
     (material / "photos" / "owl" / "notes.txt").write_text("hoo")
@@ -131,7 +152,7 @@ def test_a_folder_of_folders_is_learned_in_one_go(run: Run, answer: Any, model: 
     told = [line.split(":")[0] for line in printed.splitlines() if not line.startswith("  look again")]
     assert told[:3] == ["kite", "owl", "wren"]
     assert "learned 3 classes from 21 photos" in printed
-    assert "note: passed over 1 files that are no photos by name: .txt (1)" in said
+    assert "note: passed over 1 file that is no photo by name: .txt (1)" in said
     assert len(answer("history", "fresh")["entries"]) == 2  # one change for all classes
 
 
@@ -167,16 +188,43 @@ def test_a_known_name_needs_add(run: Run, answer: Any, model: Path) -> None:
     status, _, said = run("learn", model, "photos")
     assert status == 1
     assert "already" in said
+    assert "known already: 3 of 3 classes ('kite', 'owl', 'wren'); add photos" in said
     (report,) = answer("learn", model, "owl", "test/owl", "--add")["classes"]
     assert (report["added"], report["photos"]) == (2, 9)
     status, printed, _ = run("learn", model, "wren", "test/wren/0.png", "--add")
     assert "wren: 1 photo more, 8 in all" in printed
 
 
+def test_only_new_classes_of_a_folder_are_learned(run: Run, answer: Any, model: Path) -> None:
+    Path("more").mkdir()
+    for name, place in {"owl": "photos/owl", "wren": "photos/wren", "grey": "strange"}.items():
+        (Path("more") / name).symlink_to(Path(place).resolve())
+    found = answer("learn", model, "more", "--new-only")
+    assert ([one["name"] for one in found["classes"]], found["passed_over"]) == (["grey"], ["owl", "wren"])
+    status, printed, _ = run("learn", model, "more", "--new-only")
+    assert (status, printed) == (0, "passed over, known already: grey, owl, wren\n")
+
+
+def test_a_folder_of_classes_is_not_swallowed(run: Run, model: Path, material: Path) -> None:
+    status, _, said = run("learn", model, "things", "photos")
+    assert status == 1
+    assert "3 folders of them (kite, owl, wren)" in said
+    assert "fiveshot learn MODEL photos" in said
+    assert run("learn", model, "things", "photos/*/")[0] == 0
+    Path("mixed").mkdir()
+    for name in ("photos", "test", "strange"):
+        (Path("mixed") / name).symlink_to(material / name)
+    status, _, said = run("new", "other", "--base", "mixed")
+    assert status == 1
+    assert "photos lie only in folders below mixed/photos, mixed/test: " in said
+    assert not Path("other").exists()
+
+
 def test_photos_that_repeat_are_told(run: Run, model: Path) -> None:
     status, printed, _ = run("learn", model, "copy", "photos/owl/0.png", "photos/owl/0.png", "photos/owl/1.png")
     assert status == 0
-    assert "look again: photos/owl/0.png is the same file as photos/owl/0.png" in printed
+    assert "look again: photos/owl/0.png is the same file as photos/owl/0.png; it teaches nothing new" in printed
+    assert "photos/owl/1.png is the same file as a photo of 'owl'; one of the two classes has it" in printed
 
 
 def test_predictions_for_programs(answer: Any, model: Path) -> None:
@@ -314,6 +362,25 @@ def test_evaluation(run: Run, answer: Any, model: Path) -> None:
     _, printed, _ = run("evaluate", model, "mixed")
     assert "accuracy                   100.0 %" in printed
     assert "known from unknown, AUROC" in printed
+    assert "class  photos  accuracy  called unknown" in printed
+
+
+def test_evaluation_names_the_worst_classes_and_the_wrong_photos(run: Run, answer: Any, model: Path) -> None:
+    Path("mixed/owl").mkdir(parents=True)
+    for number in range(2):
+        shutil.copy(f"test/owl/{number}.png", f"mixed/owl/{number}.png")
+    for number in range(12):
+        Path("mixed/kite").mkdir(exist_ok=True)
+        draw(Path(f"mixed/kite/{number:02}.png"), COLOURS["wren"], seed=300 + number)
+    wrong = answer("evaluate", model, "mixed")["wrong"]
+    kites = [one for one in wrong if one["name"] == "kite"]
+    assert {one["photo"] for one in kites} == {f"mixed/kite/{number:02}.png" for number in range(12)}
+    assert {one["most_like"] for one in kites} == {"wren"}
+    lines = run("evaluate", model, "mixed")[1].splitlines()
+    rows = [line.split() for line in lines[lines.index("class  photos  accuracy  called unknown") + 1 :]]
+    assert [row[:3] for row in rows[:2]] == [["kite", "12", "0.0"], ["owl", "2", "100.0"]]
+    assert any(line.endswith(": shown as wren") for line in lines)
+    assert lines[-1] == f"and {len(wrong) - 10} more wrong photos; --json names all"
 
 
 def test_a_model_travels(run: Run, answer: Any, model: Path, material: Path) -> None:

@@ -47,7 +47,7 @@ def test_a_good_dataset_comes_back_as_it_is(make_files):
 def test_a_class_without_any_usable_training_image_cannot_be_skipped(folder):
     for i in range(3):
         (folder / f"train/cat/{i}.jpg").write_bytes(b"")
-    with pytest.raises(InputError, match="1 classes have no usable training image: cat"):
+    with pytest.raises(InputError, match="1 class without a usable training image: cat"):
         check_dataset(open_images(folder, seed=0), skip_bad=True)
 
 

@@ -68,15 +68,15 @@ def test_what_is_left_out_is_said(make_files):
     assert summary(dataset) == EXPECTED
     assert dataset.differences == (
         "ignored 3 images outside the class folders: cover.jpg, train/stray.png, val/a/1.jpg",
-        "ignored 2 files in class folders that are no images by name: .heic (1), no extension (1)",
+        "ignored 2 files in class folders that are no images by name: .heic (1), no suffix (1)",
     )
 
 
 def test_a_class_without_test_images_is_noted_one_without_training_images_refused(make_files):
     dataset = open_images(make_files([*SPLIT, "train/c/1.jpg"]), seed=0)
-    assert dataset.differences == ("1 classes have no test images: c",)
+    assert dataset.differences == ("1 class without test images: c",)
     assert dataset.class_names == ("a", "b", "c")
-    with pytest.raises(InputError, match=r"1 test classes of .* have no training images: d; add images"):
+    with pytest.raises(InputError, match=r"1 test class of .* without training images: d; add images"):
         open_images(make_files(["test/d/1.jpg"]), seed=0)
 
 

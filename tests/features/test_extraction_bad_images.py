@@ -89,7 +89,7 @@ def test_a_repaired_image_is_computed(damaged: Path, tiny: Backbone, tmp_path: P
 def test_a_class_that_loses_all_training_images_is_an_error(photographs: Path, tiny: Backbone) -> None:
     for number in range(3):
         (photographs / "train" / "rook" / f"{number}.jpg").write_bytes(b"gone")
-    with pytest.raises(InputError, match="1 classes have no usable training image: rook"):
+    with pytest.raises(InputError, match="1 class without a usable training image: rook"):
         extract(open_images(photographs, seed=0), tiny, skip_bad=True)
 
 

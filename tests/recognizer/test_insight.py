@@ -81,7 +81,24 @@ def test_a_class_where_another_one_is_will_be_confused_with_it(
     assert seen.confusion > 0
     assert seen.separability is not None
     assert seen.separability < 0.6
-    assert any("look more like 'owl' than like the others of 'hawk owl'" in text for text in seen.warnings)
+    assert any("look more like 'owl' than like the others of 'hawk owl' (" in text for text in seen.warnings)
+    assert len(seen.confused) == round(5 * seen.confusion)
+
+
+def test_the_confused_photos_are_named(head: FewShotHead, memory: Memory, world: World) -> None:
+    # Two photos of another class among owls, one of them learned earlier: only the new one has a name.
+    early = torch.cat([world.at("bird 4", 1), world.at("owl", 3)])
+    known = memory.learn(class_statistics(early, ["owl"] * 4))
+    earlier = KnownPhotos(("owl",) * 4, ("w", "x", "y", "z"), early)
+    X = torch.cat([world.at("owl", 3), world.at("bird 4", 1)])
+    seen = report(head.adopt(known), known, "owl", X, earlier=earlier)
+    assert (seen.nearest, seen.confusion, seen.confused) == ("bird 4", 0.25, ("3.jpg",))
+    assert seen.warnings[0].startswith(
+        "25 % of the photos look more like 'bird 4' than like the others of 'owl' (3"
+    )
+    many = report(head, memory, "owl", torch.cat([world.at("owl", 9), world.at("bird 4", 4)]))
+    assert many.confused == ("9.jpg", "10.jpg", "11.jpg", "12.jpg")
+    assert "(9.jpg, 10.jpg, 11.jpg and 1 more);" in many.warnings[0]
 
 
 @pytest.mark.parametrize("joint_from", [0, 1000])
@@ -161,7 +178,22 @@ def test_duplicates_of_every_kind_are_named(head: FewShotHead, memory: Memory, w
         Duplicate("4.jpg", "bird 10", same_file=False),
     )
     assert "1.jpg is the same file as 0.jpg; it teaches nothing new" in seen.warnings
-    assert "4.jpg is almost identical to a photo of 'bird 10'; it teaches nothing new" in seen.warnings
+    for photo, other in (("2.jpg is the same file as", "bird 9"), ("4.jpg is almost identical to", "bird 10")):
+        told = f"{photo} a photo of '{other}'; one of the two classes has it by mistake: "
+        assert any(text.startswith(told) for text in seen.warnings)
+
+
+def test_a_photo_that_is_there_twice_is_still_told_to_be_of_another_class(
+    head: FewShotHead, memory: Memory, world: World
+) -> None:
+    X = world.at("owl", 3)
+    X[1] = X[0]
+    earlier = KnownPhotos(("bird 9",), ("file",), X[:1])
+    seen = report(head, memory, "owl", X, photos=["a", "a", "b"], sha256s=["file", "file", "c"], earlier=earlier)
+    assert seen.duplicates == (
+        Duplicate("a", "owl", same_file=True, of="a"),
+        Duplicate("a", "bird 9", same_file=True),
+    )
 
 
 def test_a_strange_photo_is_an_outlier(head: FewShotHead, memory: Memory, world: World) -> None:

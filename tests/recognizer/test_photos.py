@@ -14,7 +14,7 @@ from PIL import Image
 from fiveshot.data import ImageError
 from fiveshot.errors import InputError
 from fiveshot.recognizer import photo as photo_module
-from fiveshot.recognizer.photos import Photo, class_folders, gather_photos, left_out, thumbnail
+from fiveshot.recognizer.photos import Photo, class_folders, class_photos, gather_photos, left_out, thumbnail
 
 RED, BLUE = (255, 0, 0), (0, 0, 255)
 
@@ -234,7 +234,7 @@ def test_class_folders_with_one_name_in_two_spellings(birds: Path) -> None:
     ("make", "message"),
     [
         ([], "has no class folders"),
-        (["1.png"], "holds 1 photos itself: give them the name of one class"),
+        (["1.png"], "holds 1 photo itself: give them the name of one class"),
         (["owl/1.png", "wren/"], "no photos in data/wren"),
         (["owl/1.png", "wren/notes.txt"], "no photos in data/wren"),
         (["train/owl/1.png", "test/owl/1.png"], "split into test and train; name one, as data/train"),
@@ -251,6 +251,51 @@ def test_folders_that_are_no_class_folders(birds: Path, make: list[str], message
             path.write_text("text")
     with pytest.raises(InputError, match=message):
         class_folders("data")
+
+
+def place(*files: str) -> None:
+    for file in files:
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        picture().save(file)
+
+
+def test_a_folder_of_classes_is_not_one_class(birds: Path) -> None:
+    place("all/owl/1.png", "all/wren/1.png", "all/wren/old/2.png")
+    with pytest.raises(
+        InputError, match=r"2 folders of them \(owl, wren\).*fiveshot learn MODEL all\);.*'all/\*/'"
+    ):
+        class_photos("all")
+    Path("wrapped").mkdir()
+    Path("all").rename("wrapped/all")
+    with pytest.raises(InputError, match="fiveshot learn MODEL wrapped/all"):
+        class_photos(["birds/wren", Path("wrapped")])
+    assert len(class_photos("wrapped/all/*/")) == 3  # the way out that the refusal names
+    assert len(class_photos("birds/owl")) == 3  # a folder with photos of its own may have more below
+    assert len(class_photos("wrapped/all/wren/old")) == 1
+    assert len(class_photos([b"...", "birds/**/*.jpg"])) == 2
+    assert len(gather_photos("wrapped")) == 3  # to recognise, any folder will do
+
+
+def test_class_folders_that_hold_only_folders_are_refused(birds: Path) -> None:
+    place("samples/learn/owl/1.png", "samples/learn/wren/1.png", "samples/strange/1.png")
+    with pytest.raises(InputError, match=r"only in folders below samples/learn: .*, as samples/learn;"):
+        class_folders("samples")
+    assert list(class_folders("samples/learn")) == ["owl", "wren"]
+    place("camera/owl/DCIM/1.png", "camera/wren/1.png")
+    assert list(class_folders("camera")) == ["owl", "wren"]  # one folder below is no choice of classes
+
+
+def test_photos_of_phones_that_cannot_be_read_are_told(birds: Path) -> None:
+    for file in ("phone/owl/1.HEIC", "phone/owl/2.heic", "phone/owl/notes"):
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        Path(file).write_bytes(b"ftypheic")
+    told = (
+        r"no photos in {} \(seen: 2 \.heic, 1 no suffix; HEIC cannot be read: .*JPEG.*'most compatible'\); photos"
+    )
+    with pytest.raises(InputError, match=told.format("phone")):
+        gather_photos("phone")
+    with pytest.raises(InputError, match=told.format("phone/owl")):
+        class_folders("phone")
 
 
 def test_a_missing_folder_of_classes(birds: Path) -> None:

@@ -111,7 +111,7 @@ def test_a_folder_of_folders_is_learned_as_a_whole(create: Callable[..., Recogni
         with pytest.raises(InputError, match=r"1 of 13 photos cannot be used:\n.*bad.png: not an image"):
             model.learn_many(tmp_path / "p", add=True)
         assert held(model) == before
-        with pytest.raises(InputError, match="there is a class 'blue' already"):
+        with pytest.raises(InputError, match=r"known already: 4 of 4 classes \('blue', "):
             model.learn_many(tmp_path / "p")
         assert model.undo().classes == tuple(sorted(COLOURS))
 
@@ -184,6 +184,31 @@ def test_a_base_and_what_evaluation_says(create: Callable[..., Recognizer], tmp_
     assert result.false_rejection == rejected / 12
     assert 0 <= result.unknown_auroc <= 1
     assert result.as_dict()["classes"][0]["accuracy"] == result.classes[0].accuracy
+    known = [one for one in result.wrong if one.name in ("blue", "green", "red")]
+    assert sum(one.shown_as is None for one in known) == rejected
+    accepted = 12 - rejected
+    assert accepted - sum(one.shown_as is not None for one in known) == pytest.approx(
+        accepted * (result.accepted_accuracy or 0)
+    )
+    assert len(result.wrong) - len(known) == pytest.approx(4 * (1 - result.unknown_rejection))
+    assert all(one.photo.startswith(str(tmp_path / "test" / one.name)) for one in result.wrong)
+    assert [one.shown_as is None for one in result.wrong] == sorted(one.shown_as is None for one in result.wrong)
+
+
+def test_new_only_learns_what_is_not_known(create: Callable[..., Recognizer], tmp_path: Path) -> None:
+    folders = {name: draw(tmp_path / "p", name, 2) for name in ("blue", "green", "red")}
+    with create() as model:
+        model.learn("green", folders["green"])
+        with pytest.raises(InputError, match=r"known already: 1 of 3 classes \('green'\); .*--new-only.*--add"):
+            model.learn_many(tmp_path / "p")
+        with pytest.raises(InputError, match="contradict each other"):
+            model.learn_many(tmp_path / "p", add=True, new_only=True)
+        assert [one.name for one in model.learn_many(tmp_path / "p", new_only=True)] == ["blue", "red"]
+        state = model.snapshot.state
+        assert model.learn_many(tmp_path / "p", new_only=True) == []
+        assert model.refresh().state == state
+        with pytest.raises(InputError, match="most likely classes"):
+            model.learn("all", tmp_path / "p")
 
 
 def test_a_base_of_one_class_is_refused(create: Callable[..., Recognizer], tmp_path: Path) -> None:

@@ -74,10 +74,7 @@ def test_what_is_missing_comes_with_commands() -> None:
     wanted = [get_protocol(name) for name in ("cub200/big", "cars/small", "cars/big", "cifar100/small")]
     cars, cifar = missing_features(wanted, {"cub200": "embedded:cub200"}, "my features")
     assert cars.protocols == ("cars/small", "cars/big")
-    assert cars.commands == (
-        "fiveshot data fetch cars --root data",
-        "fiveshot extract --dataset cars --root data --out 'my features/cars.safetensors'",
-    )
+    assert cars.commands == ("fiveshot extract --dataset cars --root data --out 'my features/cars.safetensors'",)
     assert str(cifar).startswith("features of cifar100 (for cifar100/small); get them with: fiveshot data fetch")
 
 

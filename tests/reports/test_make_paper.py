@@ -159,6 +159,33 @@ def test_without_cars_the_ablations_say_where_they_were_made(tmp_path: Path) -> 
     assert given.missing == ()
 
 
+def test_the_published_procedure_has_runs_of_its_own(tmp_path: Path) -> None:
+    toy_features("cifar100", 100, rng=np.random.default_rng(5)).save(tmp_path / "cifar100.safetensors")
+    outcomes: list[Outcome] = []
+    for way in ({}, {"flavour": "published", "shot_draw": "first"}):
+        made = make_paper(
+            "table3",
+            features_dir=tmp_path,
+            out=tmp_path / "out",
+            parameters=SMALL | {"device": "cpu"},
+            on_outcome=outcomes.append,
+            **way,
+        )
+    notes = " ".join(made.tables[0].notes)
+    assert "as in the published code" in notes
+    assert "first images" in notes
+    half = len(outcomes) // 2
+    assert {outcome.job.folder for outcome in outcomes[:half]}.isdisjoint(o.job.folder for o in outcomes[half:])
+    assert not any(outcome.reused for outcome in outcomes)
+    for outcome in outcomes[half:]:
+        config = outcome.record.config
+        assert (config["flavour"], config["protocol"]["shot_draw"]) == ("published", "first")
+        calibration = config["head"]["parameters"].get("calibration")
+        if calibration:  # the flavour's own, with the alpha of the dataset
+            assert calibration["alpha"] == 0.75
+            assert calibration["prototypes"] == "unit" or calibration["similarity"] == "dot"
+
+
 def test_nothing_there_is_no_error(tmp_path: Path) -> None:
     made = make_paper("table2", features_dir=None, out=tmp_path)
     assert (made.files, made.tables) == ((), ())
@@ -179,6 +206,8 @@ def test_a_further_ablation_has_a_table_and_a_figure(toy_folder: Path, tmp_path:
     ("arguments", "message"),
     [
         ({"target": "tabel1"}, "did you mean 'table1'"),
+        ({"target": "table4"}, "'table4' is no table or figure of results in the paper; choose from table1, "),
+        ({"target": "table1", "shot_draw": "last"}, "no shot draw 'last'"),
         ({"target": "table1", "parameters": {"projections": 5}}, "no head has a parameter 'projections'"),
         ({"target": "table1", "seeds": 0}, "seeds must be at least 1"),
     ],

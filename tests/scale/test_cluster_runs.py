@@ -209,7 +209,7 @@ def test_shards_are_resumed_by_the_command_and_equal_a_single_machine(
     assert status == 0
     assert f"{parts}: 8 shards with vectors of 72 images" in said
     assert "all 72 images were extracted before; nothing had to be computed" in said
-    assert f"left out 1 bad images:\n  {BAD}: not an image" in said
+    assert f"left out 1 bad image:\n  {BAD}: not an image" in said
     assert read_manifest(parts)["bad"][0][0] == BAD
     reduced = reduce_shards(parts, tmp_path / "statistics.safetensors", wanted=Wanted(head="default", sample=2))
     (tmp_path / "statistics.safetensors").unlink()

@@ -70,6 +70,15 @@ def test_a_folder_is_tuned(photos: Path, weights: Path, tmp_path: Path) -> None:
     assert meta["training"]["recipe"] == expected.to_json()
 
 
+def test_the_papers_recipe_trains_on_all_images(photos: Path, weights: Path, tmp_path: Path) -> None:
+    output = fiveshot(
+        *("--images", photos, "--out", tmp_path / "adapter.safetensors", "--backbone", TINY, "--weights", weights),
+        *("--device", "cpu", "--recipe", "paper", "--set", "epochs=1"),
+    )
+    assert "3 base classes, 1 epoch, " in output
+    assert "held-out" not in output
+
+
 def test_a_protocol_is_tuned_on_its_base_classes(tmp_path: Path) -> None:
     names = [f"{label:03d}.bird" for label in range(1, 201)]
     root = tmp_path / "cub200"

@@ -8,7 +8,7 @@ from typing import Any
 
 from fiveshot.errors import InputError
 
-# ONNX Runtime's official builds report events and a device id to their maker unless told otherwise when they start.
+# ONNX Runtime's official builds report events and a device id to their maker unless told not to at the start.
 PRIVATE = {"onnxruntime": {"ORT_DISABLE_TELEMETRY": "1"}}
 
 

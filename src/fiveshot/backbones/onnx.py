@@ -16,6 +16,7 @@ from fiveshot.backbones.backbone import Backbone, Extractor
 from fiveshot.backbones.extra import import_extra
 from fiveshot.backbones.preprocessing import Preprocessing
 from fiveshot.backbones.readout import Readout, read_features
+from fiveshot.backbones.silence import silent_output
 from fiveshot.errors import StorageError
 from fiveshot.storage import atomic_path
 
@@ -112,7 +113,7 @@ def export_onnx(backbone: Backbone, path: str | os.PathLike[str]) -> None:
     # Two images: a batch of one would be taken for a constant.
     images = torch.zeros(2, 3, size, size, device=backbone.device)
     network = _Features(backbone.model, backbone.readout).eval()
-    with atomic_path(path) as temporary, warnings.catch_warnings():
+    with atomic_path(path) as temporary, warnings.catch_warnings(), silent_output():
         # The tracing exporter needs no further library and its graph runs at least as fast as the newer one's.
         warnings.simplefilter("ignore")
         torch.onnx.export(

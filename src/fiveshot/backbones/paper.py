@@ -44,6 +44,16 @@ PAPER_PREPROCESSING = {
 """
 
 
+def preprocessing_for(wanted: str | None, dataset: str | None) -> str | None:
+    """Return the preprocessing to use for a dataset: a plain ``paper`` is the paper's for that dataset.
+
+    >>> preprocessing_for("paper", "cars"), preprocessing_for("paper", None), preprocessing_for("weights", "cars")
+    ('paper:cars', 'paper', 'weights')
+    """
+    own = f"paper:{dataset}"
+    return own if wanted == "paper" and own in PAPER_PREPROCESSING else wanted
+
+
 def paper_preprocessing(name: str) -> Preprocessing:
     """Return the paper's preprocessing: ``paper:cub200`` and so on; plain ``paper`` is that of CUB-200.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,8 +12,9 @@ from fiveshot.benchmark.job import Job
 from fiveshot.benchmark.paper_figures import paper_beta_ablation, paper_parts_ablation
 from fiveshot.benchmark.plan import make_jobs
 from fiveshot.benchmark.protocol import Protocol, get_protocol
-from fiveshot.errors import unknown_name
+from fiveshot.errors import InputError, unknown_name
 from fiveshot.heads import make_head
+from fiveshot.heads.recipes import Flavour
 
 MAIN_METHODS = ("ncm", "teen", "fecam", "c-fecam", "ranpac", "c-ranpac")
 ABLATION_PROTOCOL = "cars/small"  # where the paper ablates, and what its figure 2 shows
@@ -56,14 +58,20 @@ class Part:
 def resolve_target(target: str) -> tuple[str, ...]:
     """Return the tables and figures of a name; ``all`` are those of the paper.
 
-    >>> resolve_target("table7")
+    >>> resolve_target("table4")
     Traceback (most recent call last):
-    fiveshot.errors.InputError: no table or figure 'table7'; did you mean ...
+    fiveshot.errors.InputError: 'table4' is no table or figure of results in the paper; choose from table1, ...
     """
     if target == "all":
         return TARGETS
-    if target not in (*TARGETS, *FURTHER_TARGETS):
-        raise unknown_name("table or figure", target, (*TARGETS, "all", *FURTHER_TARGETS))
+    known = (*TARGETS, "all", *FURTHER_TARGETS)
+    if re.fullmatch(r"(table|figure)\d+", target) and target not in known:
+        # Another number is no slip of the finger: the nearest one would be a table about something else.
+        raise InputError(
+            f"{target!r} is no table or figure of results in the paper; choose from {', '.join(known)}"
+        )
+    if target not in known:
+        raise unknown_name("table or figure", target, known)
     return (target,)
 
 
@@ -118,6 +126,7 @@ def configuration_jobs(
     features: str,
     *,
     seeds: int,
+    flavour: Flavour = "paper",
     parameters: Mapping[str, Any] | None = None,
 ) -> list[Job]:
     """Return a row's jobs under a protocol, one per seed, with the alpha the paper has for the dataset."""
@@ -125,5 +134,5 @@ def configuration_jobs(
     has_calibration = make_head(method).get_params(deep=False).get("calibration") is not None
     if has_calibration and protocol.dataset in ALPHA:
         changes = {"alpha": ALPHA[protocol.dataset], **changes}
-    given = {**(parameters or {}), **(calibrated(method, **changes) if changes else {})}
-    return make_jobs(protocol, features, methods=[method], seeds=seeds, parameters=given)
+    given = {**(parameters or {}), **(calibrated(method, flavour, **changes) if changes else {})}
+    return make_jobs(protocol, features, methods=[method], seeds=seeds, flavour=flavour, parameters=given)

@@ -7,6 +7,7 @@ from typing import Any
 
 from fiveshot.benchmark.job import Adapter, Job, adapted_source, embedded_source, open_features
 from fiveshot.benchmark.protocol import PROTOCOLS, Protocol, get_protocol
+from fiveshot.data.registry import dataset_spec
 from fiveshot.errors import InputError
 from fiveshot.heads import RECIPES, make_head
 from fiveshot.heads.recipes import Flavour, recipe_name
@@ -65,8 +66,11 @@ def choose_features(features: str | None, protocol: str | None, adapter: Adapter
     dataset = named.dataset
     source = embedded_source(dataset)
     if source is None:
+        way = f"get the images with 'fiveshot data fetch {dataset}'"
+        if not dataset_spec(dataset).downloads:
+            way = f"get the images by hand ('fiveshot data fetch {dataset}' says from where)"
         raise InputError(
-            f"no features of {dataset} come with the package; get the images with 'fiveshot data fetch {dataset}' "
+            f"no features of {dataset} come with the package; {way} "
             "and give them with --images, or give extracted features with --features"
         )
     return source

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fiveshot.cli.stopping import Stopped
 from fiveshot.cli.stored import stored_state
-from fiveshot.errors import FiveshotError
+from fiveshot.errors import FiveshotError, counted
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object; see docs/recognizer.md.")]
+if TYPE_CHECKING:
+    from fiveshot.data import BadImage
+
+SHOWN = 5  # photos that a note names
+
+AsJson = Annotated[
+    bool,
+    typer.Option("--json", help="Print one JSON object: command, model, ok (true or false), and result or error."),
+]
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The directory of the model.", show_default=False)]
 
 
@@ -37,6 +45,12 @@ class Answer:
     def note(self, text: str) -> None:
         """Print a remark on standard error, where it is in nobody's way."""
         typer.echo(printable(f"note: {text}"), err=True)
+
+    def note_bad(self, bad: Sequence[BadImage]) -> None:
+        """Say which photos were left out because they cannot be read."""
+        named = "; ".join(f"{photo.name} ({photo.reason})" for photo in bad[:SHOWN])
+        more = f"; and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
+        self.note(f"left out {counted(len(bad), 'photo')}: {named}{more}")
 
     def fail(self) -> None:
         """End with status 1, although there is a result."""

@@ -19,7 +19,9 @@ def backbones(
         list[str] | None,
         typer.Argument(help="Any timm names; a short list unless given.", autocompletion=completion.backbones),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON list with one object for each backbone.")
+    ] = False,
 ) -> None:
     """List backbones with their size, cost and whether their weights are on this machine.
 

@@ -133,7 +133,8 @@ def _on_cluster(jobs: list[Job], out: Path, address: str | None, fresh: bool) ->
     console = Console(stderr=True)
     found = {}
     outcomes = sweep_on_cluster(jobs, out, address=address, fresh=fresh)
-    for outcome in track(outcomes, "running", total=len(jobs), console=console, transient=True):
+    hidden = not console.is_terminal
+    for outcome in track(outcomes, "running", total=len(jobs), console=console, transient=True, disable=hidden):
         found[outcome.job.folder] = outcome.record
         console.print(describe(outcome), highlight=False, soft_wrap=True)
     return [found[job.folder] for job in jobs]

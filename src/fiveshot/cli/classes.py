@@ -8,6 +8,7 @@ import typer
 
 from fiveshot.cli import completion
 from fiveshot.cli.answer import AsJson, Model, answering
+from fiveshot.errors import counted
 
 if TYPE_CHECKING:
     from fiveshot.recognizer import HistoryEntry
@@ -107,5 +108,5 @@ def history(
 def describe(entry: HistoryEntry, shown: int = 5) -> str:
     """Return what a change was, in a few words."""
     names = ", ".join(entry.classes[:shown]) + (", ..." if len(entry.classes) > shown else "")
-    photos = f" ({entry.photos} photo{'s' if entry.photos != 1 else ''})" if entry.photos else ""
+    photos = f" ({counted(entry.photos, 'photo')})" if entry.photos else ""
     return f"{entry.action} {names}{photos}".rstrip()

@@ -48,7 +48,8 @@ def fetch_dataset(
     from fiveshot.data import fetch
 
     columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(name, total=None)
         fetched = fetch(name, root, progress=lambda done, total: bar.update(task, completed=done, total=total))
     found = fetched.dataset

@@ -11,10 +11,13 @@ from fiveshot.cli.answer import AsJson, Model, answering, percent
 from fiveshot.cli.photo_arguments import Device, Runtime, Weights
 
 if TYPE_CHECKING:
-    from fiveshot.cli.answer import Answer
-    from fiveshot.recognizer.evaluation import Evaluation
+    from collections.abc import Sequence
 
-SHOWN = 10  # confusions and weak classes that are listed
+    from fiveshot.cli.answer import Answer
+    from fiveshot.recognizer.evaluation import ClassResult, Evaluation, WrongPhoto
+
+SHOWN = 10  # confusions and wrong photos that are listed
+CLASSES = 20  # classes that are listed, the worst first
 
 
 def evaluate(
@@ -63,3 +66,25 @@ def _tell(answer: Answer, measured: Evaluation) -> None:
         answer.say(f"known from unknown, AUROC  {measured.unknown_auroc:.3f}")
     for pair in measured.confusions[:SHOWN]:
         answer.say(f"{pair.count:5} of {pair.name} taken for {pair.taken_for}")
+    _tell_classes(answer, measured.classes)
+    _tell_wrong(answer, measured.wrong)
+
+
+def _tell_classes(answer: Answer, classes: Sequence[ClassResult]) -> None:
+    worst = sorted(classes, key=lambda one: (one.accuracy, -one.rejected / one.photos, one.name))
+    width = max(map(len, ["class", *(one.name for one in worst[:CLASSES])]))
+    if worst:
+        answer.say(f"{'class':{width}}  photos  accuracy  called unknown")
+    for one in worst[:CLASSES]:
+        rejected = percent(one.rejected / one.photos)
+        answer.say(f"{one.name:{width}}  {one.photos:6,}  {percent(one.accuracy):>8}  {rejected:>14}")
+    if len(worst) > CLASSES:
+        answer.say(f"and {len(worst) - CLASSES:,} more classes, none worse")
+
+
+def _tell_wrong(answer: Answer, wrong: Sequence[WrongPhoto]) -> None:
+    for one in wrong[:SHOWN]:
+        shown = f"shown as {one.shown_as}" if one.shown_as else f"called unknown (most like {one.most_like})"
+        answer.say(f"{one.photo}: {shown}")
+    if len(wrong) > SHOWN:
+        answer.say(f"and {len(wrong) - SHOWN:,} more wrong photos; --json names all")

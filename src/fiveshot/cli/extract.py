@@ -11,6 +11,7 @@ import typer
 
 from fiveshot.cli import completion
 from fiveshot.cli.stopping import KEPT, when_stopped
+from fiveshot.errors import counted
 
 if TYPE_CHECKING:
     from fiveshot.data import BadImage
@@ -55,7 +56,11 @@ def extract(
         ),
     ] = None,
     preprocessing: Annotated[
-        str, typer.Option(help="'weights': as they were trained; 'paper', 'paper:cars', ...: as the paper does.")
+        str,
+        typer.Option(
+            help="'weights': as they were trained; 'paper': as the paper does with this dataset, and with images "
+            "of your own as with CUB-200; 'paper:cars', ...: as it does with that one."
+        ),
     ] = "weights",
     tokens: Annotated[
         Literal["cls", "mean", "cls+mean"], typer.Option(help="Tokens that make up the vector.")
@@ -84,7 +89,8 @@ def extract(
         bool, typer.Option("--measure", help="Then time the forward pass alone, for comparison.")
     ] = False,
     engine: Annotated[
-        Literal["local", "ray"], typer.Option(help="This process, or a Ray cluster: pip install 'fiveshot[ray]'.")
+        Literal["local", "ray"],
+        typer.Option(help="This process, or a Ray cluster: pip install 'fiveshot\\[ray]'."),
     ] = "local",
     address: Annotated[
         str | None, typer.Option(help="Of the Ray cluster, or 'auto'; one is started here unless given.")
@@ -118,10 +124,12 @@ def extract(
 
     Example: fiveshot extract --images photos --out photos.safetensors
     """
+    from fiveshot.backbones.paper import preprocessing_for
+
     loading = {
         "weights": weights,
         "adapter": adapter,
-        "preprocessing": preprocessing,
+        "preprocessing": preprocessing_for(preprocessing, dataset),
         "tokens": tokens,
         "last_blocks": last_blocks,
         "device": device,
@@ -187,16 +195,17 @@ def extract(
 
 def _print(done: Extraction, backbone: str) -> None:
     features = done.features
+    classes = counted(len(features.class_names), "class")
     typer.echo(
         f"{done.path}: {len(features.train_x):,} training and {len(features.test_x):,} test vectors of "
-        f"{features.n_features} {features.train_x.dtype}, {len(features.class_names):,} classes, {backbone}"
+        f"{features.n_features} {features.train_x.dtype}, {classes}, {backbone}"
     )
     if done.rate is None or done.forward_rate is None:
         typer.echo(f"all {done.images:,} images were extracted before; nothing had to be computed")
     else:
         before = done.images - done.computed
         already = f" ({before:,} were finished before)" if before else ""
-        typer.echo(f"{done.computed:,} images in {done.seconds:.1f} s{already}, {done.runtime}")
+        typer.echo(f"{counted(done.computed, 'image')} in {done.seconds:.1f} s{already}, {done.runtime}")
         typer.echo(
             f"{done.rate:,.1f} images/s end to end, {done.forward_rate:,.1f} inside the forward pass "
             f"({done.rate / done.forward_rate:.0%})"
@@ -206,7 +215,7 @@ def _print(done: Extraction, backbone: str) -> None:
 
 def _print_bad(bad: Sequence[BadImage]) -> None:
     if bad:
-        typer.echo(f"left out {len(bad)} bad images:")
+        typer.echo(f"left out {counted(len(bad), 'bad image')}:")
         for image in bad[:SHOWN]:
             typer.echo(f"  {image.name}: {image.reason}")
         if len(bad) > SHOWN:

@@ -9,6 +9,7 @@ import typer
 from fiveshot.cli import completion
 from fiveshot.cli.answer import AsJson, Model, answering, percent
 from fiveshot.cli.photo_arguments import Device, Runtime, Weights
+from fiveshot.errors import counted
 
 if TYPE_CHECKING:
     from fiveshot.cli.answer import Answer
@@ -34,6 +35,9 @@ def learn(
         typer.Argument(metavar="[PHOTOS]...", help="Files, folders, patterns, or - for standard input."),
     ] = None,
     add: Annotated[bool, typer.Option("--add", help="Add the photos to a class that is known already.")] = False,
+    new_only: Annotated[
+        bool, typer.Option("--new-only", help="Of a folder, learn only the classes not known yet.")
+    ] = False,
     device: Device = "auto",
     runtime: Runtime = "auto",
     weights: Weights = None,
@@ -49,26 +53,33 @@ def learn(
     """
     from fiveshot.cli.extract import extraction_bar
     from fiveshot.cli.photo_arguments import open_to_look, total
+    from fiveshot.recognizer.names import some_of
 
     with answering("learn", model, as_json=as_json) as answer:
         classes = _classes(answer, name, photos)
         looking = open_to_look(model, photos=total(classes), device=device, runtime=runtime, weights=weights)
         with looking as recognizer, extraction_bar() as progress:
-            reports = recognizer.learn_many(classes, add=add, progress=progress)
-        answer.result = {"classes": [report.as_dict() for report in reports]}
+            reports = recognizer.learn_many(classes, add=add, new_only=new_only, progress=progress)
+        learned = {report.name for report in reports}
+        passed_over = [known for known in classes if known not in learned]
+        answer.result = {"classes": [report.as_dict() for report in reports], "passed_over": passed_over}
         _tell(answer, reports)
+        if passed_over:
+            answer.say(f"passed over, known already: {some_of(passed_over, LISTED)}")
 
 
 def _classes(answer: Answer, name: str, photos: list[str] | None) -> dict[str, list[Photo]]:
     from pathlib import Path
 
-    from fiveshot.cli.photo_arguments import gathered, note_left_out
+    from fiveshot.cli.photo_arguments import note_left_out
     from fiveshot.errors import InputError
     from fiveshot.recognizer.names import check_name
-    from fiveshot.recognizer.photos import class_folders
+    from fiveshot.recognizer.photos import class_folders, class_photos
 
     if photos:
-        return {check_name(name): gathered(answer, photos)}
+        one_class = {check_name(name): class_photos(photos)}
+        note_left_out(answer, photos)
+        return one_class
     if not Path(name).exists():
         raise InputError(
             f"no photos of {name!r} were given, and there is no folder of that name; "
@@ -87,13 +98,13 @@ def _tell(answer: Answer, reports: list[LearnReport]) -> None:
                 answer.say(f"  look again: {warning}")
     if len(reports) > 1:
         photos = sum(report.added for report in reports)
-        answer.say(f"learned {len(reports):,} classes from {photos:,} photos")
+        answer.say(f"learned {counted(len(reports), 'class')} from {counted(photos, 'photo')}")
 
 
 def describe(report: LearnReport) -> str:
     """Return one line about a class that was learned."""
     added = "" if report.added == report.photos else f" more, {report.photos} in all"
-    learned = f"{report.name}: {report.added} photo{'s' if report.added != 1 else ''}{added}"
+    learned = f"{report.name}: {counted(report.added, 'photo')}{added}"
     if report.separability is None:
         return learned
     return (

@@ -10,6 +10,7 @@ import typer
 from fiveshot.cli import completion
 from fiveshot.cli.answer import AsJson, Model, answering
 from fiveshot.cli.photo_arguments import Device, Runtime
+from fiveshot.errors import counted
 
 
 def new(
@@ -26,7 +27,11 @@ def new(
     ] = None,
     weights: Annotated[Path | None, typer.Option(help="Local weights: .safetensors, .pth or .npz.")] = None,
     head: Annotated[
-        str, typer.Option(help="The classifier; see docs/heads.md.", autocompletion=completion.heads)
+        str,
+        typer.Option(
+            help="The classifier; 'fiveshot bench --list' describes those there are.",
+            autocompletion=completion.heads,
+        ),
     ] = "default",
     adapter: Annotated[
         str | None,
@@ -45,6 +50,9 @@ def new(
     false_rejection: Annotated[
         float, typer.Option(help="Share of photos of known classes that may be called unknown.")
     ] = 0.05,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out photos of the base that cannot be read.")
+    ] = False,
     device: Device = "auto",
     runtime: Runtime = "auto",
     as_json: AsJson = False,
@@ -71,11 +79,13 @@ def new(
             device=device,
             runtime="torch" if base is None and runtime == "auto" else runtime,
             progress=progress,
+            skip_bad=skip_bad,
+            on_bad=answer.note_bad,
         )
         with made:
             info = made.show()
         answer.result = info.as_dict()
-        known = f"{info.base_classes:,} base classes" if info.base_classes else "no classes yet"
+        known = counted(info.base_classes, "base class") if info.base_classes else "no classes yet"
         answer.say(f"{model}: {known}, {info.backbone}")
         if not info.base_classes:
             answer.say(f"teach it one from five photos: fiveshot learn {model} NAME PHOTOS")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -26,9 +26,17 @@ def paper(
     out: Annotated[Path, typer.Option(help="Where tables, figures and runs are written.")] = Path("paper"),
     seeds: Annotated[int, typer.Option(help="Number of seeds.")] = 1,
     workers: Annotated[int, typer.Option(help="Processes that run at the same time.")] = 1,
+    flavour: Annotated[
+        Literal["paper", "published"],
+        typer.Option(help="'paper' follows the paper's text, 'published' its published code."),
+    ] = "paper",
+    shot_draw: Annotated[
+        Literal["random", "first"], typer.Option(help="'random', or 'first' as the published code does.")
+    ] = "random",
     projections: Annotated[int | None, typer.Option(help="Random features of the RanPAC heads.")] = None,
+    device: Annotated[str | None, typer.Option(help="Where heads compute, for example cuda.")] = None,
 ) -> None:
-    """Regenerate a table or figure of the paper; says which features are missing.
+    """Regenerate a table or figure of the paper; says which features are missing, and fails where all are.
 
     Example: fiveshot paper table1 --features-dir features
     """
@@ -42,7 +50,9 @@ def paper(
         out=out,
         seeds=seeds,
         workers=workers,
-        parameters={} if projections is None else {"n_projections": projections},
+        flavour=flavour,
+        shot_draw=shot_draw,
+        parameters={k: v for k, v in {"n_projections": projections, "device": device}.items() if v is not None},
         on_outcome=lambda outcome: typer.echo(describe(outcome), err=True),
     )
     for table in made.tables:
@@ -51,3 +61,5 @@ def paper(
         typer.echo(f"missing: {line}", err=True)
     for file in made.files:
         typer.echo(file)
+    if not made.files:
+        raise typer.Exit(1)

@@ -43,12 +43,14 @@ def gathered(answer: Answer, inputs: Sequence[str]) -> list[Photo]:
 
 def note_left_out(answer: Answer, inputs: Sequence[str]) -> None:
     """Say which files in folders were passed over: a photo in a format we do not read must not vanish."""
+    from fiveshot.errors import counted
     from fiveshot.recognizer.photos import left_out
 
     others = left_out(inputs)
     if others:
         kinds = ", ".join(f"{suffix} ({count})" for suffix, count in sorted(others.items()))
-        answer.note(f"passed over {others.total()} files that are no photos by name: {kinds}")
+        none = "is no photo" if others.total() == 1 else "are no photos"
+        answer.note(f"passed over {counted(others.total(), 'file')} that {none} by name: {kinds}")
 
 
 def total(classes: Mapping[str, Sequence[Photo]]) -> int:

@@ -29,7 +29,7 @@ def follow(jobs: Sequence[Job], out: Path, *, workers: int, memory: int | None, 
         TimeRemainingColumn(),
     )
     found: dict[str, RunRecord] = {}
-    with Progress(*columns, console=console, transient=True) as bar:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("running", total=len(jobs))
         for outcome in sweep(jobs, out, workers=workers, memory=memory, fresh=fresh):
             found[outcome.job.folder] = outcome.record

@@ -10,6 +10,7 @@ import typer
 from fiveshot.cli import completion
 from fiveshot.cli.answer import AsJson, Model, answering
 from fiveshot.cli.photo_arguments import Device, Weights
+from fiveshot.errors import counted
 
 
 def retune(
@@ -25,6 +26,9 @@ def retune(
         list[str] | None,
         typer.Option("--set", help="Replace a value of the recipe: key=value, any number of times."),
     ] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave out photos of the base that cannot be read.")
+    ] = False,
     device: Device = "auto",
     weights: Weights = None,
     as_json: AsJson = False,
@@ -43,7 +47,15 @@ def retune(
         values = dict(map(parse_setting, settings or []))
         opened = Recognizer.open(model, device=device, weights=weights)
         with opened as recognizer, progress_bar(shown=not as_json) as tuning:
-            done = recognizer.tune(base=base, recipe=recipe, settings=values, tuning=tuning)
+            done = recognizer.tune(
+                base=base,
+                recipe=recipe,
+                settings=values,
+                tuning=tuning,
+                skip_bad=skip_bad,
+                on_bad=answer.note_bad,
+            )
             classes = len(recognizer.snapshot.classes)
         answer.result = {"classes": classes, "epochs": done.best_epoch, "seconds": done.seconds}
-        answer.say(f"{model}: adapted to {classes:,} classes in {done.best_epoch} epochs, {done.seconds:.0f} s")
+        adapted = f"{counted(classes, 'class')} in {counted(done.best_epoch, 'epoch')}"
+        answer.say(f"{model}: adapted to {adapted}, {done.seconds:.0f} s")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fiveshot.cli.answer import AsJson, Model, answering, file_size
+from fiveshot.errors import counted
 
 
 def export(
@@ -61,7 +62,7 @@ def import_model(
     with opened as answer, Recognizer.import_file(file, model) as recognizer:
         info = recognizer.show()
         answer.result = info.as_dict()
-        answer.say(f"{model}: {len(info.classes):,} classes, {info.backbone}")
+        answer.say(f"{model}: {counted(len(info.classes), 'class')}, {info.backbone}")
 
 
 def merge(
@@ -82,4 +83,5 @@ def merge(
         report = recognizer.merge(other)
         answer.result = report.as_dict()
         same = f"; {len(report.same):,} were the same in both" if report.same else ""
-        answer.say(f"{model}: {len(report.added):,} classes from {other}, {report.photos:,} photos{same}")
+        added, photos = counted(len(report.added), "class"), counted(report.photos, "photo")
+        answer.say(f"{model}: {added} from {other}, {photos}{same}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fiveshot.cli.answer import AsJson, Model, answering, file_size, percent
+from fiveshot.errors import counted
 
 if TYPE_CHECKING:
     from fiveshot.cli.answer import Answer
@@ -57,6 +58,6 @@ def _tell(answer: Answer, info: ModelInfo) -> None:
     kept = "kept" if info.keep_photos else "not kept"
     answer.say(f"photos are {kept}, thumbnails are {'kept' if info.thumbnails else 'not kept'}")
     answer.say(f"unknown photos, {percent(info.false_rejection, 0)} false rejections: {info.rejection}")
-    answer.say(f"{info.base_classes:,} base classes, {info.new_classes:,} learned since")
+    answer.say(f"{counted(info.base_classes, 'base class')}, {info.new_classes:,} learned since")
     for one in info.classes:
         answer.say(f"{one.photos:7,}  {one.name}" + ("  (base)" if one.base else ""))

@@ -11,6 +11,7 @@ import typer
 
 from fiveshot.cli import completion
 from fiveshot.cli.stopping import when_stopped
+from fiveshot.errors import counted
 
 if TYPE_CHECKING:
     from fiveshot.data import ImageDataset
@@ -41,15 +42,23 @@ def tune(
     ] = None,
     weights: Annotated[Path | None, typer.Option(help="Its weights in a local file.")] = None,
     preprocessing: Annotated[
-        str | None, typer.Option(help="'weights' (as the weights were trained), 'paper' or 'paper:cifar100', ...")
+        str | None,
+        typer.Option(
+            help="'weights' (as they were trained); 'paper': as the paper does with the protocol's dataset, and "
+            "with images of your own as with CUB-200; or 'paper:cifar100', ..."
+        ),
     ] = None,
     selection: Annotated[
         str, typer.Option(help="Choose the number of epochs by few-shot-classes, held-out-images, or none.")
     ] = "none",
     refit: Annotated[bool, typer.Option(help="Train again on all classes after few-shot-classes.")] = True,
     held_out: Annotated[
-        float, typer.Option(help="Share of the training images that gives the reported accuracy.")
-    ] = 0.1,
+        float | None,
+        typer.Option(
+            help="Share of the training images that gives the reported accuracy; 0.1, and with --recipe paper 0.",
+            show_default=False,
+        ),
+    ] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; cuda where there is one.")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes that decode images.")] = None,
     compiled: Annotated[
@@ -80,12 +89,16 @@ def tune(
     import torch
 
     from fiveshot.backbones import DEFAULT, load_backbone
+    from fiveshot.backbones.paper import preprocessing_for
+    from fiveshot.benchmark import PROTOCOLS
     from fiveshot.tuning import Execution, get_recipe, parse_setting
     from fiveshot.tuning import tune as tune_adapters
     from fiveshot.tuning.distributed import make_accelerator, started_by_launcher
 
     values = get_recipe(recipe).replace(**{"seed": seed, **dict(map(parse_setting, settings or []))})
     dataset = base_images(images, root, seed=seed)
+    preprocessing = preprocessing_for(preprocessing, PROTOCOLS[images].dataset if images in PROTOCOLS else None)
+    held_out = default_held_out(recipe, selection) if held_out is None else held_out
     if engine == "ray":
         from fiveshot.scale.cluster_tuning import TuningTask, tune_on_cluster
 
@@ -138,6 +151,15 @@ def tune(
             typer.echo(line)
 
 
+def default_held_out(recipe: str, selection: str) -> float:
+    """Return the share of images not trained on; the paper trains on all of them.
+
+    >>> default_held_out("ours", "none"), default_held_out("paper", "none")
+    (0.1, 0.0)
+    """
+    return 0.0 if recipe == "paper" and selection != "held-out-images" else 0.1
+
+
 def base_images(images: str, root: Path | None, *, seed: int) -> ImageDataset:
     """Return the images of a folder, or of a protocol's base classes."""
     from fiveshot.benchmark import PROTOCOLS, get_protocol
@@ -161,7 +183,7 @@ def summary(result: TuneResult, dataset: ImageDataset) -> Iterator[str]:
     """Yield what is said about a finished run."""
     best = result.best
     yield (
-        f"{result.out}: {len(dataset.class_names)} base classes, {result.best_epoch} epochs, "
+        f"{result.out}: {counted(len(dataset.class_names), 'base class')}, {counted(result.best_epoch, 'epoch')}, "
         f"{result.seconds:.0f} s, {result.images_per_second:.0f} images/s"
     )
     if best.held_out_accuracy is not None:
@@ -191,7 +213,9 @@ def progress_bar(*, shown: bool) -> Iterator[Callable[[TuneProgress], None]]:
         TaskProgressColumn(),
         TextColumn("{task.fields[text]}"),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True, disable=not shown) as bar:
+    console = Console(stderr=True)
+    hidden = not (shown and console.is_terminal)
+    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
         task = bar.add_task("starting", total=None, text="")
 
         def show(now: TuneProgress) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fiveshot.data.dataset import ImageDataset
 from fiveshot.data.decode import MAX_PIXELS, decode
 from fiveshot.data.source import ImageError, ImageSource
-from fiveshot.errors import InputError
+from fiveshot.errors import InputError, counted
 
 SHOWN = 5  # the bad images named in an error; the rest are counted
 
@@ -39,7 +39,7 @@ def bad_images_error(bad: Sequence[BadImage], total: int) -> InputError:
     lines = [f"  {image.name}: {image.reason}" for image in bad[:SHOWN]]
     if len(bad) > SHOWN:
         lines.append(f"  and {len(bad) - SHOWN} more")
-    head = f"{len(bad)} of {total} images cannot be used:"
+    head = f"{len(bad)} of {counted(total, 'image')} cannot be used:"
     return InputError("\n".join([head, *lines, "repair or remove them, or leave them out with --skip-bad"]))
 
 
@@ -96,6 +96,8 @@ def check_dataset(
     gone = sorted(set(dataset.train.labels.tolist()) - set(train.labels.tolist()))
     if gone:
         names = ", ".join(dataset.class_names[label] for label in gone[:SHOWN])
-        raise InputError(f"{len(gone)} classes have no usable training image: {names}; repair some of them")
+        raise InputError(
+            f"{counted(len(gone), 'class')} without a usable training image: {names}; repair some of them"
+        )
     kept = replace(dataset, train=train, test=test)
-    return kept.noting(f"left out {len(bad)} bad images of {len(images)}"), bad
+    return kept.noting(f"left out {counted(len(bad), 'bad image')} of {len(images)}"), bad

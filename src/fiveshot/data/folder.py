@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -13,10 +13,11 @@ from fiveshot.data.dataset import ImageDataset, ImageSplit
 from fiveshot.data.holdout import hold_out
 from fiveshot.data.source import StoredSource
 from fiveshot.data.tree import SPLITS, Tree, open_tree
-from fiveshot.errors import InputError
+from fiveshot.errors import InputError, counted
 
 _SUFFIXES = ".jpg .jpeg .jfif .png .webp .gif .bmp .tif .tiff .ppm .pgm .jp2 .avif"
 IMAGE_SUFFIXES = frozenset(_SUFFIXES.split())
+_OF_PHONES = frozenset((".heic", ".heif"))
 LAYOUT = "expected train/<class>/*.jpg and test/<class>/*.jpg, or <class>/*.jpg alone (.png, .webp, ... too)"
 ByClass = Mapping[str, Sequence[StoredSource]]
 
@@ -55,19 +56,19 @@ def tree_dataset(tree: Tree, *, name: str, seed: int, holdout: float) -> ImageDa
     prefixes = [f"{split}/" for split in SPLITS] if train else [""]
     train = train or _by_class(images, "")
     if not set(train) - set(SPLITS):
-        raise InputError(f"{tree.where} has no images in class folders; {LAYOUT}")
+        raise InputError(f"{tree.where} has no images in class folders{unread(tree.files)}; {LAYOUT}")
     notes = list(_left_out(tree, prefixes, sum(map(len, (*train.values(), *test.values())))))
     if not test:
         train, test = hold_out(train, holdout=holdout, seed=seed)
     untrained = sorted(set(test) - set(train))
     if untrained:
         raise InputError(
-            f"{len(untrained)} test classes of {tree.where} have no training images: "
+            f"{counted(len(untrained), 'test class')} of {tree.where} without training images: "
             f"{_some(untrained)}; add images to train/<class>/, or remove their test folders"
         )
     untested = sorted(set(train) - set(test))
     if untested:
-        notes.append(f"{len(untested)} classes have no test images: {_some(untested)}")
+        notes.append(f"{counted(len(untested), 'class')} without test images: {_some(untested)}")
     classes = tuple(sorted(train))
     return ImageDataset(name, classes, _split(train, classes), _split(test, classes), tuple(notes))
 
@@ -79,6 +80,33 @@ def is_image(name: str) -> bool:
     (True, False)
     """
     return PurePosixPath(name).suffix.lower() in IMAGE_SUFFIXES
+
+
+def other_suffixes(names: Iterable[str]) -> Counter[str]:
+    """Count by suffix the files that are no images by name.
+
+    >>> other_suffixes(["1.jpg", "2.HEIC", "3.heic", "notes"])
+    Counter({'.heic': 2, 'no suffix': 1})
+    """
+    return Counter(PurePosixPath(name).suffix.lower() or "no suffix" for name in names if not is_image(name))
+
+
+def unread(names: Iterable[str]) -> str:
+    """Say in brackets which files are no images by name, and how photos of phones become readable.
+
+    >>> unread(["notes.txt"]), unread([])
+    (' (seen: 1 .txt)', '')
+    """
+    others = other_suffixes(names)
+    if not others:
+        return ""
+    seen = ", ".join(f"{count} {suffix}" for suffix, count in sorted(others.items()))
+    way = (
+        "; HEIC cannot be read: convert these to JPEG, and set the phone's camera to 'most compatible'"
+        if _OF_PHONES & set(others)
+        else ""
+    )
+    return f" (seen: {seen}{way})"
 
 
 def _unwrapped(tree: Tree) -> Tree:
@@ -104,15 +132,13 @@ def _left_out(tree: Tree, prefixes: Sequence[str], used: int) -> Iterator[str]:
     images = [name for name in tree.files if is_image(name)]
     if len(images) > used:
         stray = [n for n in images if not any(n.startswith(p) and "/" in n[len(p) :] for p in prefixes)]
-        yield f"ignored {len(stray)} images outside the class folders: {_some(stray)}"
-    others = Counter(
-        PurePosixPath(name).suffix.lower() or "no extension"
-        for name in tree.files
-        if not is_image(name) and any(name.startswith(p) and "/" in name[len(p) :] for p in prefixes)
-    )
+        yield f"ignored {counted(len(stray), 'image')} outside the class folders: {_some(stray)}"
+    inside = (n for n in tree.files if any(n.startswith(p) and "/" in n[len(p) :] for p in prefixes))
+    others = other_suffixes(inside)
     if others:
         kinds = ", ".join(f"{suffix} ({count})" for suffix, count in sorted(others.items()))
-        yield f"ignored {others.total()} files in class folders that are no images by name: {kinds}"
+        none = "is no image" if others.total() == 1 else "are no images"
+        yield f"ignored {counted(others.total(), 'file')} in class folders that {none} by name: {kinds}"
 
 
 def _split(by_class: ByClass, classes: Sequence[str]) -> ImageSplit:

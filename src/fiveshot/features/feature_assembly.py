@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot.data import BadImage
-from fiveshot.errors import InputError
+from fiveshot.errors import InputError, counted
 from fiveshot.features.checks import listing
 from fiveshot.features.extraction_job import DTYPES, ExtractionJob, digest
 from fiveshot.features.partial_features import PartialFeatures
@@ -70,6 +70,6 @@ class FeatureAssembly:
         if len(gone):
             names = [self._job.dataset.class_names[label] for label in gone]
             raise InputError(
-                f"{len(gone)} classes have no usable training image: {listing(names)}; "
+                f"{counted(len(gone), 'class')} without a usable training image: {listing(names)}; "
                 "repair some of them, or remove the classes"
             )

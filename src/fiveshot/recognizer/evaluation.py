@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from fiveshot.metrics import expected_calibration_error
+from fiveshot.recognizer.prediction import Prediction
 from fiveshot.recognizer.snapshot import Snapshot
 
 
@@ -44,6 +45,20 @@ class Confusion:
 
 
 @dataclass(frozen=True)
+class WrongPhoto:
+    """A photo with a wrong answer: ``shown_as`` another class, or None for one that was called unknown.
+
+    ``name`` is its class; a photo of a class that the model does not know should have been called unknown.
+    ``most_like`` is the best candidate in any case.
+    """
+
+    photo: str
+    name: str
+    shown_as: str | None
+    most_like: str
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """Figures on photos of known classes, and on those of classes the model does not know.
 
@@ -72,6 +87,7 @@ class Evaluation:
     calibration_error: float | None
     classes: tuple[ClassResult, ...]
     confusions: tuple[Confusion, ...]  # the most frequent first
+    wrong: tuple[WrongPhoto, ...] = ()  # those with a wrong name first, then those called unknown
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -80,9 +96,11 @@ class Evaluation:
         return values
 
 
-def evaluate_features(snapshot: Snapshot, X: NDArray[np.float32], names: Sequence[str]) -> Evaluation:
-    """Measure a model on features and the names of their classes."""
-    predictions = snapshot.predict_features(X, top=1)
+def evaluate_features(
+    snapshot: Snapshot, X: NDArray[np.float32], names: Sequence[str], *, photos: Sequence[str] | None = None
+) -> Evaluation:
+    """Measure a model on features and the names of their classes; ``photos`` are names to speak of them."""
+    predictions = snapshot.predict_features(X, top=1, photos=photos)
     best = np.array([one.candidates[0][0] for one in predictions])
     rejected = np.array([one.unknown for one in predictions])
     familiarity = np.array([one.familiarity for one in predictions])
@@ -102,6 +120,7 @@ def evaluate_features(snapshot: Snapshot, X: NDArray[np.float32], names: Sequenc
         calibration_error=_calibration_error(snapshot, X[known], true[known]) if known.any() else None,
         classes=tuple(_class_results(true[known], right[known], rejected[known])),
         confusions=tuple(_confusions(true[known & ~right], best[known & ~right])),
+        wrong=tuple(_wrong(predictions, names, known)),
     )
 
 
@@ -112,6 +131,15 @@ def _share(of: NDArray[np.bool_], among: NDArray[np.bool_]) -> float | None:
 def _calibration_error(snapshot: Snapshot, X: NDArray[np.float32], true: NDArray[np.str_]) -> float:
     columns = np.searchsorted(snapshot.memory.labels, true)
     return expected_calibration_error(snapshot.head.predict_proba(X), columns)
+
+
+def _wrong(predictions: Sequence[Prediction], names: Sequence[str], known: NDArray[np.bool_]) -> list[WrongPhoto]:
+    wrong = [
+        WrongPhoto(one.photo, name, one.label, one.candidates[0][0])
+        for one, name, is_known in zip(predictions, names, known, strict=True)
+        if one.label != (name if is_known else None)
+    ]
+    return sorted(wrong, key=lambda one: one.shown_as is None)
 
 
 def _class_results(

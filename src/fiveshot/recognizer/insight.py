@@ -14,12 +14,18 @@ from fiveshot.heads import FewShotHead
 from fiveshot.heads.memory import Memory
 from fiveshot.recognizer.held_out import HeldOutScores, held_out_scores
 from fiveshot.recognizer.likeness import Duplicate, KnownPhotos, find_duplicates, find_outliers
+from fiveshot.recognizer.names import some_of
 from fiveshot.statistics import ClassSummary
 from fiveshot.statistics.labels import Labels
 
 Verdict = Literal["clear", "close", "confused", "unknown"]
 CLEAR, CLOSE = 0.8, 0.5  # separability from which on a class stands apart, and from which on it is still told
+NAMED = 3  # confused photos that a warning names
 CENTRED_FROM = 5  # other classes whose common mean says where the middle of all photos is
+
+_MISPLACED = (
+    "one of the two classes has it by mistake: undo, or forget the wrong one, and learn it without the photo"
+)
 
 
 @dataclass(frozen=True)
@@ -27,7 +33,8 @@ class LearnReport:
     """What was seen while a class was learned; ``warnings`` says it in sentences.
 
     ``accuracy`` is the share of photos that are recognised when each is left out of its own class;
-    ``confusion`` the share that is taken for ``nearest``, the existing class most like this one;
+    ``confusion`` the share that is taken for ``nearest``, the existing class most like this one, and
+    ``confused`` the names of those among the photos just learned;
     ``separability`` the mean probability of the own class against the strongest other one. They are None
     where there is nothing to compare with: the first class, or a single photo.
 
@@ -52,6 +59,7 @@ class LearnReport:
     verdict: Verdict = "unknown"
     duplicates: tuple[Duplicate, ...] = ()
     outliers: tuple[str, ...] = ()
+    confused: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
@@ -89,7 +97,7 @@ def inspect_class(
         outliers=tuple(photos[i - first] for i in find_outliers(head.embed(rows), centre=centre) if i >= first),
     )
     if scores is not None:
-        report = _with_scores(report, scores, others.labels)
+        report = _with_scores(report, scores, others.labels, photos)
     return replace(report, warnings=tuple(_warnings(report)))
 
 
@@ -111,13 +119,15 @@ def _own_photos(
     return before, X  # a base class, of which no single photos are kept
 
 
-def _with_scores(report: LearnReport, scores: HeldOutScores, labels: Labels) -> LearnReport:
+def _with_scores(report: LearnReport, scores: HeldOutScores, labels: Labels, photos: Sequence[str]) -> LearnReport:
     strongest = scores.others.argmax(axis=1)
     recognised = scores.own > scores.others.max(axis=1)
     # The class that takes most photos, and with none taken the one that scores best on the whole.
     taken = np.bincount(strongest[~recognised], minlength=len(labels))
     nearest = int(taken.argmax()) if taken.any() else int(scores.others.mean(axis=0).argmax())
     separability = float(scores.share.mean())
+    last = slice(len(recognised) - len(photos), None)  # rows before were learned earlier
+    confused = (~recognised & (strongest == nearest))[last]
     return replace(
         report,
         accuracy=float(recognised.mean()),
@@ -125,6 +135,7 @@ def _with_scores(report: LearnReport, scores: HeldOutScores, labels: Labels) -> 
         confusion=float(taken[nearest] / len(recognised)),
         separability=separability,
         verdict="clear" if separability >= CLEAR else "close" if separability >= CLOSE else "confused",
+        confused=tuple(photo for photo, taken_for in zip(photos, confused, strict=True) if taken_for),
     )
 
 
@@ -133,13 +144,15 @@ def _warnings(report: LearnReport) -> list[str]:
     if report.photos == 1:
         said.append(f"one photo tells little about {report.name!r}; five are better")
     if report.confusion:
+        which = f" ({some_of(report.confused, NAMED)})" if report.confused else ""
         said.append(
             f"{100 * report.confusion:.0f} % of the photos look more like {report.nearest!r} than like the others "
-            f"of {report.name!r}; more photos of both may help"
+            f"of {report.name!r}{which}; more photos of both may help"
         )
     for duplicate in report.duplicates:
         what = "the same file as" if duplicate.same_file else "almost identical to"
         other = duplicate.of or f"a photo of {duplicate.label!r}"
-        said.append(f"{duplicate.photo} is {what} {other}; it teaches nothing new")
+        advice = "it teaches nothing new" if duplicate.label == report.name else _MISPLACED
+        said.append(f"{duplicate.photo} is {what} {other}; {advice}")
     said += [f"{photo} is unlike the other photos of {report.name!r}; is it one?" for photo in report.outliers]
     return said

@@ -21,9 +21,12 @@ from fiveshot.recognizer.extraction import SeenPhoto
 from fiveshot.recognizer.history import ClassChange
 from fiveshot.recognizer.insight import LearnReport, inspect_class
 from fiveshot.recognizer.likeness import KnownPhotos
+from fiveshot.recognizer.names import some_of
 from fiveshot.recognizer.rows import insert_class, insert_photos, update_class
 from fiveshot.statistics import ClassStatistics, ClassSummary, summarize
 from fiveshot.statistics.labels import python_labels
+
+NAMED = 5  # known classes that an error names
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,15 +83,30 @@ def checked_features(features: ArrayLike | Tensor, width: int) -> Floats:
     return rows
 
 
+def known_already(known: Sequence[str], *, among: int) -> InputError:
+    """Return the error for classes that are known, among those that were to be learned.
+
+    >>> print(known_already(["owl"], among=1))
+    there is a class 'owl' already; add photos to it with add=True (--add), or choose another name
+    """
+    if among == 1:
+        return InputError(
+            f"there is a class {known[0]!r} already; add photos to it with add=True (--add), "
+            "or choose another name"
+        )
+    listed = some_of([repr(name) for name in known], NAMED)
+    others = "learn only the others with new_only=True (--new-only), or " if len(known) < among else ""
+    return InputError(
+        f"known already: {len(known):,} of {among:,} classes ({listed}); "
+        f"{others}add photos to what is known with add=True (--add)"
+    )
+
+
 def learn_shots(change: Change, shots: Sequence[Shots], *, add: bool) -> list[LearnReport]:
     """Store classes, or more photos of known ones where ``add`` allows it, as one entry of the history."""
     known = [one.name for one in shots if one.name in change.before]
     if known and not add:
-        raise InputError(
-            f"there is a class {known[0]!r} already"
-            + (f", and {len(known) - 1} more of these" if len(known) > 1 else "")
-            + "; add photos to it with add=True (--add), or choose another name"
-        )
+        raise known_already(known, among=len(shots))
     reports = _reports(change, shots)
     for one in shots:
         _store(change, one)

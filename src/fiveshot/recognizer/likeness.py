@@ -65,9 +65,10 @@ def find_duplicates(
         products = unit @ normalize(earlier.features.to(X), dim=1).T  # (n, m)
         for i, photo in enumerate(photos):
             twin = _twin(sha256s[i], earlier.sha256s, products[i])
-            if twin is not None and photo not in repeated:
+            # One in another class is told even so: it is not superfluous but misplaced.
+            if twin is not None and (photo not in repeated or earlier.labels[twin] != name):
                 found.append(Duplicate(photo, earlier.labels[twin], sha256s[i] == earlier.sha256s[twin]))
-    return tuple(found)
+    return tuple(dict.fromkeys(found))
 
 
 def find_outliers(X: Tensor, *, centre: Tensor | None = None) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fiveshot.backbones import DEFAULT
 from fiveshot.backbones.embedded_adapters import adapter_path
-from fiveshot.data import ImageDataset, ImageSplit
+from fiveshot.data import BadImage, ImageDataset, ImageSplit
 from fiveshot.errors import InputError
 from fiveshot.features import FeatureSet, Runner, load_features, load_runner, run_extraction
 from fiveshot.heads import make_head
@@ -35,6 +35,7 @@ from fiveshot.tuning.result import OnProgress
 
 FilePath = str | os.PathLike[str]
 Progress = Callable[[int, int], None]
+OnBad = Callable[[Sequence[BadImage]], None]
 NO_IMAGES = ImageSplit((), np.zeros(0, np.int64))
 
 
@@ -59,6 +60,8 @@ def make_model(
     device: str,
     runtime: str,
     progress: Progress | None,
+    skip_bad: bool = False,
+    on_bad: OnBad | None = None,
 ) -> Runner:
     """Write a new model and return the backbone it works with."""
     check_rate(options.false_rejection)
@@ -74,7 +77,7 @@ def make_model(
             folder = held.enter_context(tempfile.TemporaryDirectory())
             fresh = load_runner(backbone or DEFAULT, weights=weights, device=device, precision="float32")
             adapter = Path(folder) / "adapter.safetensors"
-            tune_adapter(fresh, images.train, adapter, seed=options.seed)
+            tune_adapter(fresh, images.train, adapter, seed=options.seed, skip_bad=skip_bad)
         runner = load_runner(
             backbone or DEFAULT,
             weights=weights,
@@ -88,7 +91,8 @@ def make_model(
         if isinstance(base, FeatureSet):
             learned = learn_base(*features_of(base, runner), head=record, options=options)
         elif images is not None:
-            learned = learn_base(*extracted(images, runner, progress), head=record, options=options)
+            found = extracted(images, runner, progress, skip_bad=skip_bad, on_bad=on_bad)
+            learned = learn_base(*found, head=record, options=options)
         manifest = Manifest(
             backbone_record(runner, weights=weights), learned.head, options=options, rejection=learned.rejection
         )
@@ -125,15 +129,26 @@ def tune_adapter(
     recipe: str = "ours",
     settings: Mapping[str, Any] | None = None,
     progress: OnProgress | None = None,
+    skip_bad: bool = False,
 ) -> TuneResult:
     """Adapt a backbone without adapters to all of these images, and write the adapters to a file."""
     chosen = get_recipe(recipe).replace(**{"seed": seed, **(settings or {})})
-    return tune(fresh.backbone, images, recipe=chosen, out=out, held_out=0.0, progress=progress)
+    return tune(fresh.backbone, images, recipe=chosen, out=out, held_out=0.0, progress=progress, skip_bad=skip_bad)
 
 
-def extracted(images: ImageDataset, runner: Runner, progress: Progress | None) -> tuple[Tensor, list[str]]:
-    """Return the features of all images and their class names."""
-    features = run_extraction(images, runner, dtype="float32", progress=progress).features
+def extracted(
+    images: ImageDataset,
+    runner: Runner,
+    progress: Progress | None,
+    *,
+    skip_bad: bool = False,
+    on_bad: OnBad | None = None,
+) -> tuple[Tensor, list[str]]:
+    """Return the features of all images and their class names; ``on_bad`` gets those left out, if any."""
+    done = run_extraction(images, runner, dtype="float32", progress=progress, skip_bad=skip_bad)
+    if done.bad and on_bad is not None:
+        on_bad(done.bad)
+    features = done.features
     names = [images.class_names[label] for label in features.train_y]
     return torch.from_numpy(np.array(features.train_x, dtype=np.float32)), names
 

@@ -19,6 +19,7 @@ from fiveshot.backbones import Backbone
 from fiveshot.backbones.extra import import_extra
 from fiveshot.backbones.onnx import OPSET
 from fiveshot.backbones.readout import read_features
+from fiveshot.backbones.silence import silent_output
 from fiveshot.errors import FiveshotError, InputError
 from fiveshot.heads import FewShotHead
 from fiveshot.recognizer.threshold import Rejection
@@ -125,7 +126,7 @@ class Recognition(nn.Module):
 
 def _trace(network: nn.Module, images: Tensor, path: Path) -> None:
     try:
-        with warnings.catch_warnings(), torch.inference_mode():
+        with warnings.catch_warnings(), silent_output(), torch.inference_mode():
             warnings.simplefilter("ignore")  # about constants: a head's classes are constants here
             torch.onnx.export(
                 network,

@@ -7,22 +7,32 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 from fiveshot.data import ImageError
 from fiveshot.data.archives import is_archive
-from fiveshot.data.folder import IMAGE_SUFFIXES, is_image
+from fiveshot.data.folder import IMAGE_SUFFIXES, is_image, other_suffixes, unread
 from fiveshot.data.source import FileSource, StoredSource
 from fiveshot.data.tree import SPLITS, open_tree
-from fiveshot.errors import InputError
+from fiveshot.errors import InputError, counted
 from fiveshot.recognizer.names import check_name
+from fiveshot.recognizer.nesting import refuse_nested_classes, refuse_one_class
 from fiveshot.recognizer.photo import MAX_BYTES, THUMBNAIL, BytesSource, Photo, picture_source, thumbnail
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["MAX_BYTES", "THUMBNAIL", "Photo", "class_folders", "gather_photos", "left_out", "thumbnail"]
+__all__ = [
+    "MAX_BYTES",
+    "THUMBNAIL",
+    "Photo",
+    "class_folders",
+    "class_photos",
+    "gather_photos",
+    "left_out",
+    "thumbnail",
+]
 
 PhotoInput: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | IO[bytes] | Image | Photo"
 PhotoInputs: TypeAlias = "PhotoInput | Iterable[PhotoInput]"
@@ -46,6 +56,20 @@ def gather_photos(inputs: PhotoInputs) -> list[Photo]:
     return photos
 
 
+def class_photos(inputs: PhotoInputs) -> list[Photo]:
+    """Return the photos of one class, as ``gather_photos`` does; what looks like several classes is refused.
+
+    A folder (or an archive) is refused that has photos in several folders and none of its own: most likely
+    these are classes. A pattern such as ``photos/*/`` takes them together all the same.
+    """
+    given = _as_list(inputs)
+    photos = gather_photos(given)
+    for one in given:
+        if isinstance(one, str | os.PathLike) and os.path.lexists(one) and _is_tree(Path(one)):
+            refuse_one_class(Path(one), _files(Path(one)))
+    return photos
+
+
 def class_folders(folder: str | os.PathLike[str]) -> dict[str, list[Photo]]:
     """Return the photos of a folder of class folders (or an archive of them) by class name, sorted."""
     where = Path(folder)
@@ -61,13 +85,15 @@ def class_folders(folder: str | os.PathLike[str]) -> dict[str, list[Photo]]:
     if where.is_dir():
         folders |= {path.name for path in where.iterdir() if path.is_dir() and not path.name.startswith(".")}
     if not folders:
-        hint = f"; it holds {loose} photos itself: give them the name of one class" if loose else ""
+        hint = f"; it holds {counted(loose, 'photo')} itself: give them the name of one class" if loose else ""
         raise InputError(f"{where} has no class folders{hint}; expected {where}/<class>/*.jpg")
     empty = sorted(folders - set(classes))
     if empty:
-        raise InputError(f"no photos in {where / empty[0]}; {_suffixes()}: add some, or remove the folder")
+        seen = unread(file for file in found if file.startswith(f"{empty[0]}/"))
+        raise InputError(f"no photos in {where / empty[0]}{seen}; {_suffixes()}: add some, or remove the folder")
     if set(classes) <= set(SPLITS):
         raise InputError(f"{where} is split into {' and '.join(sorted(classes))}; name one, as {where}/train")
+    refuse_nested_classes(where, found)
     return _by_checked_name(where, classes)
 
 
@@ -76,8 +102,7 @@ def left_out(inputs: PhotoInputs) -> Counter[str]:
     others: Counter[str] = Counter()
     for one in _as_list(inputs):
         if isinstance(one, str | os.PathLike) and Path(one).is_dir():
-            names = (PurePosixPath(name) for name in _files(Path(one)) if not is_image(name))
-            others.update(name.suffix.lower() or "no suffix" for name in names)
+            others += other_suffixes(_files(Path(one)))
     return others
 
 
@@ -129,12 +154,17 @@ def _from_path(given: str | os.PathLike[str]) -> Iterator[Photo]:
 
 
 def _below(path: Path) -> list[Photo]:
-    if path.is_dir() or (path.is_file() and is_archive(path)):
-        photos = [_stored(path, file, source) for file, source in _files(path).items() if is_image(file)]
+    if _is_tree(path):
+        files = _files(path)
+        photos = [_stored(path, file, source) for file, source in files.items() if is_image(file)]
         if not photos:
-            raise InputError(f"no photos in {path}; {_suffixes()}")
+            raise InputError(f"no photos in {path}{unread(files)}; {_suffixes()}")
         return photos
     return [_stored(path.parent, path.name, FileSource(path, path.name))]
+
+
+def _is_tree(path: Path) -> bool:
+    return path.is_dir() or (path.is_file() and is_archive(path))
 
 
 def _files(path: Path) -> dict[str, StoredSource]:

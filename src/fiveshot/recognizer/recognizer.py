@@ -30,11 +30,18 @@ from fiveshot.recognizer.history import HistoryEntry, read_history
 from fiveshot.recognizer.importing import import_model
 from fiveshot.recognizer.info import ModelInfo, model_info
 from fiveshot.recognizer.insight import LearnReport
-from fiveshot.recognizer.learning import Shots, checked_features, feature_shots, learn_shots, seen_shots
+from fiveshot.recognizer.learning import (
+    Shots,
+    checked_features,
+    feature_shots,
+    known_already,
+    learn_shots,
+    seen_shots,
+)
 from fiveshot.recognizer.manifest import Options
 from fiveshot.recognizer.merging import MergeReport, merge_classes, other_model
 from fiveshot.recognizer.names import check_name
-from fiveshot.recognizer.photos import Photo, PhotoInputs, class_folders, gather_photos
+from fiveshot.recognizer.photos import Photo, PhotoInputs, class_folders, class_photos, gather_photos
 from fiveshot.recognizer.portable import write_portable
 from fiveshot.recognizer.prediction import Prediction
 from fiveshot.recognizer.rows import read_photos
@@ -42,6 +49,7 @@ from fiveshot.recognizer.snapshot import Snapshot
 from fiveshot.statistics.class_statistics import unknown_class
 
 if TYPE_CHECKING:
+    from fiveshot.recognizer.making import OnBad
     from fiveshot.tuning import TuneResult
     from fiveshot.tuning.result import OnProgress
 
@@ -90,6 +98,8 @@ class Recognizer:
         device: str = "auto",
         runtime: str = "auto",
         progress: Progress | None = None,
+        skip_bad: bool = False,
+        on_bad: OnBad | None = None,
     ) -> Self:
         """Make a model in a new directory and open it.
 
@@ -97,7 +107,8 @@ class Recognizer:
         backbone makes them; of base classes the statistics are kept and no photos. Without a base the first
         classes are learned from a few photos as all later ones. ``adapter`` is a file, the name of an embedded
         adapter, or ``"tune"``: adapt the backbone to the base classes first. ``keep_photos`` stores the photos
-        of classes learned later, which ``tune`` needs.
+        of classes learned later, which ``tune`` needs. Photos of the base that cannot be read are an error; with
+        ``skip_bad`` they are left out, and ``on_bad`` is told which.
 
         >>> import tempfile
         >>> from fiveshot import Recognizer
@@ -119,6 +130,8 @@ class Recognizer:
             device=device,
             runtime=runtime,
             progress=progress,
+            skip_bad=skip_bad,
+            on_bad=on_bad,
         )
         opened = cls.open(path, device=device, runtime=runtime)
         opened._runner = runner
@@ -214,9 +227,13 @@ class Recognizer:
         classes: Mapping[str, PhotoInputs] | FilePath,
         *,
         add: bool = False,
+        new_only: bool = False,
         progress: Progress | None = None,
     ) -> list[LearnReport]:
         """Learn several classes, or a folder of class folders, all of them or none.
+
+        Classes that are known are refused; ``add`` adds photos to them, ``new_only`` passes over them, and the
+        reports are of the others.
 
         >>> import tempfile
         >>> from PIL import Image
@@ -232,9 +249,16 @@ class Recognizer:
             checked = check_name(name)
             if checked in gathered:
                 raise InputError(f"two of the classes are called {checked!r}; give each its own name")
-            gathered[checked] = gather_photos(photos)
+            gathered[checked] = class_photos(photos)
         if not gathered:
             raise InputError("no classes were given; give at least one with its photos")
+        if add and new_only:
+            raise InputError("add=True (--add) and new_only=True (--new-only) contradict each other; choose one")
+        if new_only:
+            known = self.refresh().contents
+            gathered = {name: photos for name, photos in gathered.items() if name not in known}
+            if not gathered:
+                return []
         self._refuse_known(gathered, add)
         runner = self.runner
         options = self.snapshot.manifest.options
@@ -449,7 +473,8 @@ class Recognizer:
         everything = [photo for photos in classes.values() for photo in photos]
         names = [name for name, photos in classes.items() for _ in photos]
         seen = see_photos(self._runner_of(snapshot), everything, progress=progress)
-        return evaluate_features(snapshot, np.stack([photo.feature for photo in seen]), names)
+        X = np.stack([photo.feature for photo in seen])
+        return evaluate_features(snapshot, X, names, photos=[photo.name for photo in seen])
 
     def export(self, file: FilePath, *, photos: bool = False) -> Path:
         """Write the model to one file; kept photos go with it only where ``photos`` asks for them.
@@ -503,10 +528,13 @@ class Recognizer:
         settings: Mapping[str, Any] | None = None,
         tuning: OnProgress | None = None,
         progress: Progress | None = None,
+        skip_bad: bool = False,
+        on_bad: OnBad | None = None,
     ) -> TuneResult:
         """Adapt the backbone to everything learned, make all features anew, and switch to them in one step.
 
-        The photos must have been kept; those of base classes are read from the folder ``base``. ``settings``
+        The photos must have been kept; those of base classes are read from the folder ``base``, with ``skip_bad``
+        and ``on_bad`` as in ``create``. ``settings``
         replaces single values of the recipe. Until the switch the model works on as it was; tuning cannot be
         undone, so export the model first to be able to go back.
 
@@ -538,6 +566,8 @@ class Recognizer:
                 settings=settings,
                 tuning=tuning,
                 progress=progress,
+                skip_bad=skip_bad,
+                on_bad=on_bad,
             )
             with self._runner_lock, self._model.change() as change:
                 switch(change, retuned)
@@ -594,10 +624,7 @@ class Recognizer:
         contents = self.refresh().contents
         taken = [name for name in names if name in contents]
         if taken and not add:
-            raise InputError(
-                f"there is a class {taken[0]!r} already; add photos to it with add=True (--add), "
-                "or choose another name"
-            )
+            raise known_already(taken, among=len(names))
 
     def _checked(self, features: ArrayLike | Tensor) -> Floats:
         return checked_features(features, self.snapshot.contents.width)

@@ -14,7 +14,7 @@ import torch
 
 from fiveshot.backbones import Preprocessing
 from fiveshot.data import ImageSource, ImageSplit
-from fiveshot.errors import InputError
+from fiveshot.errors import InputError, counted
 from fiveshot.features import Runner, load_runner
 from fiveshot.heads import FewShotHead
 from fiveshot.recognizer.backbone import backbone_record
@@ -26,6 +26,7 @@ from fiveshot.recognizer.extraction import see_photos
 from fiveshot.recognizer.making import (
     NO_IMAGES,
     Learned,
+    OnBad,
     Progress,
     base_images,
     extracted,
@@ -62,8 +63,9 @@ def kept_records(connection: sqlite3.Connection, contents: Contents) -> tuple[Cl
     lacking = [record.name for record in records if any(photo.original is None for photo in record.photos)]
     if lacking:
         shown = ", ".join(repr(name) for name in lacking[:5]) + (", ..." if len(lacking) > 5 else "")
+        classes = counted(len(lacking), "class")
         raise InputError(
-            f"tuning needs the photos themselves, and those of {len(lacking)} classes were not kept: {shown}; "
+            f"tuning needs the photos themselves, and those of {classes} were not kept: {shown}; "
             "make a model with keep_photos=True (--keep-photos) and learn them there"
         )
     return records
@@ -82,6 +84,8 @@ def retune(
     settings: Mapping[str, Any] | None,
     tuning: OnProgress | None,
     progress: Progress | None,
+    skip_bad: bool = False,
+    on_bad: OnBad | None = None,
 ) -> Retuned:
     """Tune on all photos and compute all features anew; files are written to ``folder`` alone."""
     backbone, options = contents.manifest.backbone, contents.manifest.options
@@ -103,12 +107,14 @@ def retune(
         recipe=recipe,
         settings=settings,
         progress=tuning,
+        skip_bad=skip_bad,
     )
     runner = load_runner(**loading, adapter=adapter)
     record = head_record(contents.manifest.head.name)
     learned = Learned(NO_CLASSES, record, {})
     if images is not None:
-        learned = learn_base(*extracted(images, runner, progress), head=record, options=options)
+        found = extracted(images, runner, progress, skip_bad=skip_bad, on_bad=on_bad)
+        learned = learn_base(*found, head=record, options=options)
     head = restored_head(learned.head)
     fresh = tuple(_seen_anew(one, runner, head) for one in records)
     return Retuned(result, runner, adapter, fresh, learned, contents.state)

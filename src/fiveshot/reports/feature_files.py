@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from fiveshot.benchmark import PROTOCOLS, Protocol, embedded_source
+from fiveshot.data.registry import dataset_spec
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features import FeatureSet
 from fiveshot.features.npz import REQUIRED
@@ -27,10 +28,10 @@ class MissingFeatures:
     """A dataset without features, the protocols that wait for it, and the commands that get it.
 
     >>> from fiveshot.reports import MissingFeatures
-    >>> for command in MissingFeatures("cars", ("cars/small", "cars/big"), "features").commands:
+    >>> for command in MissingFeatures("aircraft", ("aircraft/big",), "features").commands:
     ...     print(command)
-    fiveshot data fetch cars --root data
-    fiveshot extract --dataset cars --root data --out features/cars.safetensors
+    fiveshot data fetch aircraft --root data
+    fiveshot extract --dataset aircraft --root data --out features/aircraft.safetensors
     """
 
     dataset: str
@@ -39,17 +40,25 @@ class MissingFeatures:
 
     @property
     def commands(self) -> tuple[str, ...]:
-        """What to type, in this order."""
+        """What to type, in this order; what cannot be downloaded must be in its place before."""
         target = shlex.quote(str(Path(self.folder) / f"{self.dataset}.safetensors"))
-        return (
-            f"fiveshot data fetch {self.dataset} --root data",
-            f"fiveshot extract --dataset {self.dataset} --root data --out {target}",
-        )
+        extract = f"fiveshot extract --dataset {self.dataset} --root data --out {target}"
+        return (f"fiveshot data fetch {self.dataset} --root data", extract) if self._fetched else (extract,)
+
+    @property
+    def _fetched(self) -> bool:
+        return bool(dataset_spec(self.dataset).downloads)
 
     def __str__(self) -> str:
         """Say all of it in one line."""
         waiting = f" (for {', '.join(self.protocols)})" if self.protocols else ""
-        return f"features of {self.dataset}{waiting}; get them with: {' && '.join(self.commands)}"
+        way = "get them with"
+        if not self._fetched:
+            way = (
+                f"{dataset_spec(self.dataset).title} cannot be downloaded: put a copy into data/{self.dataset} "
+                f"('fiveshot data fetch {self.dataset}' says from where, and how to lay it out), then"
+            )
+        return f"features of {self.dataset}{waiting}; {way}: {' && '.join(self.commands)}"
 
 
 def find_feature_files(folder: str | os.PathLike[str] | None = None) -> dict[str, str]:

@@ -10,6 +10,8 @@ from typing import Any
 
 from fiveshot.benchmark import Job, Outcome, Protocol, get_protocol, sweep
 from fiveshot.benchmark.paper import ABLATION_PROTOCOL, PREFIX, SUBSTITUTED, resolve_target, target_protocols
+from fiveshot.benchmark.protocol import ShotDraw
+from fiveshot.heads.recipes import Flavour
 from fiveshot.reports.feature_files import MissingFeatures, find_feature_files, missing_features
 from fiveshot.reports.files import make_folder
 from fiveshot.reports.paper_output import write_target
@@ -41,6 +43,8 @@ def make_paper(
     out: str | os.PathLike[str],
     seeds: int = 1,
     workers: int = 1,
+    flavour: Flavour = "paper",
+    shot_draw: ShotDraw = "random",
     parameters: Mapping[str, Any] | None = None,
     protocol: Protocol | None = None,
     on_outcome: Callable[[Outcome], None] | None = None,
@@ -50,7 +54,8 @@ def make_paper(
     Whatever features ``features_dir`` and the package have are used, and what is missing is told. Runs are
     kept below ``out/runs`` and not repeated. ``parameters`` go to the heads that have them. ``protocol`` takes
     the place of ``cars/small`` in tables 5 and 6, figure 2 and the ablations; ``cub200/small`` does where
-    nothing is given and there are no features of cars. ``on_outcome`` is called with each run as it is there.
+    nothing is given and there are no features of cars. ``flavour="published"`` with ``shot_draw="first"`` is the
+    published code's way. ``on_outcome`` is called with each run as it is there.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
@@ -68,7 +73,16 @@ def make_paper(
     targets = resolve_target(target)
     sources = find_feature_files(features_dir)
     plans = {
-        name: plan_target(name, sources, seeds=seeds, parameters=parameters, protocol=protocol) for name in targets
+        name: plan_target(
+            name,
+            sources,
+            seeds=seeds,
+            flavour=flavour,
+            shot_draw=shot_draw,
+            parameters=parameters,
+            protocol=protocol,
+        )
+        for name in targets
     }
     folder = make_folder(Path(out))
     records = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,9 +44,26 @@ def write_target(
         files += save_figure(figure, folder / target)
     else:
         files += save_figure(_figure(target, settings, records), folder / target)
+    tables = [replace(table, notes=(*procedure_notes(settings[0]), *table.notes)) for table in tables]
     for table in tables:
         files += write_table(table, folder / target)
     return files, tables
+
+
+def procedure_notes(setting: Setting) -> tuple[str, ...]:
+    """Say where a table was made in another way than the paper's text with drawn shots.
+
+    >>> from fiveshot.reports.paper_plan import plan_target
+    >>> (setting,) = plan_target("table6", {"cub200": "embedded:cub200"}, seeds=1, flavour="published")
+    >>> procedure_notes(setting)
+    ('Methods as in the published code.',)
+    """
+    notes = []
+    if any(job.flavour == "published" for row in setting.rows for job in row):
+        notes.append("Methods as in the published code.")
+    if setting.protocol.shot_draw == "first":
+        notes.append("The shots are the first images of each new class.")
+    return tuple(notes)
 
 
 def _table(target: str, settings: Sequence[Setting], records: Records) -> Table:

@@ -17,8 +17,10 @@ from fiveshot.benchmark.paper import (
     configurations,
     target_protocols,
 )
+from fiveshot.benchmark.protocol import ShotDraw
 from fiveshot.errors import InputError
 from fiveshot.heads import RECIPES, make_head
+from fiveshot.heads.recipes import Flavour
 from fiveshot.reports.feature_files import features_for
 
 
@@ -40,6 +42,8 @@ def plan_target(
     sources: Mapping[str, str],
     *,
     seeds: int,
+    flavour: Flavour = "paper",
+    shot_draw: ShotDraw = "random",
     parameters: Mapping[str, Any] | None = None,
     protocol: Protocol | None = None,
 ) -> tuple[Setting, ...]:
@@ -55,14 +59,18 @@ def plan_target(
         features = features_for(wanted, sources)
         if features is None:
             continue
+        # A protocol of the caller's own keeps its draw unless another is asked for.
+        drawn = wanted if shot_draw == "random" else wanted.replace(shot_draw=shot_draw)
         if target.startswith(PREFIX):
-            settings.append(_ablation(target.removeprefix(PREFIX), wanted, features, seeds, parameters))
+            settings.append(_ablation(target.removeprefix(PREFIX), drawn, features, seeds, flavour, parameters))
         else:
             rows = tuple(
-                tuple(configuration_jobs(row, wanted, features, seeds=seeds, parameters=parameters))
+                tuple(
+                    configuration_jobs(row, drawn, features, seeds=seeds, flavour=flavour, parameters=parameters)
+                )
                 for row in configurations(target)
             )
-            settings.append(Setting(wanted, features, rows))
+            settings.append(Setting(drawn, features, rows))
     return tuple(settings)
 
 
@@ -81,9 +89,14 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
 
 
 def _ablation(
-    name: str, protocol: Protocol, features: str, seeds: int, parameters: Mapping[str, Any] | None
+    name: str,
+    protocol: Protocol,
+    features: str,
+    seeds: int,
+    flavour: Flavour,
+    parameters: Mapping[str, Any] | None,
 ) -> Setting:
-    entries = ablation_jobs(name, protocol, features, seeds=seeds, parameters=parameters)
+    entries = ablation_jobs(name, protocol, features, seeds=seeds, flavour=flavour, parameters=parameters)
     groups = [list(group) for _, group in groupby(entries, key=lambda entry: (entry.job.method, entry.value))]
     rows = tuple(tuple(entry.job for entry in group) for group in groups)
     return Setting(protocol, features, rows, tuple(group[0].value for group in groups))

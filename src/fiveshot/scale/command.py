@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from fiveshot.backbones import DEFAULT
 from fiveshot.data import BadImage
+from fiveshot.errors import counted
 from fiveshot.features import open_labelled_images
 from fiveshot.scale.backbone_spec import BackboneSpec
 from fiveshot.scale.catalog import Catalog, dataset_catalog, open_catalog
@@ -43,16 +44,20 @@ def extract_on_cluster(
         spec = replace(spec, precision=spec.precision or "float32")
         wanted = Wanted(covariance, None if head == "none" else head)
         found = reduce_images(catalog, out, wanted=wanted, spec=spec, **running)
-        lines.append(f"{out}: statistics of {found.images:,} images, {len(found.pooled):,} classes")
+        lines.append(
+            f"{out}: statistics of {counted(found.images, 'image')}, {counted(len(found.pooled), 'class')}"
+        )
         return lines, found.bad
     if result == "shards":
         done = extract_shards(catalog, out, spec=spec, **running)
-        lines.append(f"{out}: {len(done.shards):,} shards with vectors of {done.images:,} images")
+        lines.append(
+            f"{out}: {counted(len(done.shards), 'shard')} with vectors of {counted(done.images, 'image')}"
+        )
     else:
         features, done = extract_file(catalog, out, spec=spec, **running)
         lines.append(
             f"{out}: {len(features.train_x):,} training and {len(features.test_x):,} test vectors of "
-            f"{features.n_features} {features.train_x.dtype}, {len(features.class_names):,} classes"
+            f"{features.n_features} {features.train_x.dtype}, {counted(len(features.class_names), 'class')}"
         )
     return [*lines, *_pace(done)], done.bad
 
@@ -72,5 +77,5 @@ def _pace(done: ClusterExtraction) -> Iterator[str]:
         yield f"all {done.images:,} images were extracted before; nothing had to be computed"
         return
     rates = ", ".join(f"{stage} {rate:,.0f}" for stage, rate in done.tally.rates().items())
-    yield f"{done.tally.images:,} images in {done.seconds:.1f} s, {done.runtime}"
+    yield f"{counted(done.tally.images, 'image')} in {done.seconds:.1f} s, {done.runtime}"
     yield f"{done.rate:,.1f} images/s end to end; images/s of one worker: {rates}"

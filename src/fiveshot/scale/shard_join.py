@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fiveshot.errors import InputError
+from fiveshot.errors import InputError, counted
 from fiveshot.features.checks import listing
 from fiveshot.features.extraction_job import DTYPES
 from fiveshot.features.feature_set import FeatureSet
@@ -68,7 +68,8 @@ def _check_classes(class_names: tuple[str, ...], train_labels: Streamed) -> None
     (labels,) = train_labels.blocks
     gone = np.setdiff1d(np.arange(len(class_names)), labels)
     if len(gone):
+        names = listing([class_names[i] for i in gone])
         raise InputError(
-            f"{len(gone)} classes have no usable training image: {listing([class_names[i] for i in gone])}; "
+            f"{counted(len(gone), 'class')} without a usable training image: {names}; "
             "repair some of them, or remove the classes"
         )
