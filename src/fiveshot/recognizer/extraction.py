@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -53,11 +54,13 @@ def see_photos(
     streams = forward_streams(runner, workers)
     size = max(1, min(default_batch_size(runner), -(-len(photos) // streams)))
     batches = [photos[start : start + size] for start in range(0, len(photos), size)]
-    look = _Look(runner, thumbnails, originals)
     seen: list[SeenPhoto] = []
     bad: list[BadImage] = []
     with _QUIET, one_thread(), ThreadPoolExecutor(streams) as pool:
-        for good, refused in pool.map(look, batches):
+        # Of a few photos the stream that has fewer makes all thumbnails; of many, they would pile up undone.
+        later = pool if len(batches) <= streams else None
+        for looked, refused in pool.map(_Look(runner, thumbnails, originals, later), batches):
+            good = [photo() for photo in looked]
             seen += good
             bad += refused
             if progress is not None:
@@ -100,13 +103,14 @@ class _Look:
     runner: Runner
     thumbnails: bool
     originals: bool
+    later: Executor | None  # where thumbnails are made, if not at once
 
-    def __call__(self, photos: Sequence[Photo]) -> tuple[list[SeenPhoto], list[BadImage]]:
+    def __call__(self, photos: Sequence[Photo]) -> tuple[list[Callable[[], SeenPhoto]], list[BadImage]]:
         transform = self.runner.preprocessing.pixel_transform()
         kept, pixels = [], []
         bad: list[BadImage] = []
         for photo, held, image in _decoded(photos, bad):
-            kept.append((photo.name, held, thumbnail(image) if self.thumbnails else None))
+            kept.append((photo.name, held, self._thumbnail(image)))
             pixels.append(transform(image))
         if not kept:
             return [], bad
@@ -116,11 +120,22 @@ class _Look:
             raise InputError(
                 f"the features of {kept[0][0]} hold NaN or infinity; the backbone's weights look damaged"
             )
-        seen = [
-            SeenPhoto(name, held.sha256, vector.astype(np.float32), small, held.read() if self.originals else None)
+        seen: list[Callable[[], SeenPhoto]] = [
+            partial(self._seen, name, held, vector.astype(np.float32), small)
             for (name, held, small), vector in zip(kept, vectors, strict=True)
         ]
         return seen, bad
+
+    def _thumbnail(self, image: Image) -> Callable[[], bytes | None]:
+        if not self.thumbnails:
+            return lambda: None
+        if self.later is not None:
+            return self.later.submit(thumbnail, image).result
+        made = thumbnail(image)
+        return lambda: made
+
+    def _seen(self, name: str, held: Photo, vector: Floats, small: Callable[[], bytes | None]) -> SeenPhoto:
+        return SeenPhoto(name, held.sha256, vector, small(), held.read() if self.originals else None)
 
 
 def _decoded(photos: Sequence[Photo], bad: list[BadImage]) -> Iterator[tuple[Photo, Photo, Image]]:
