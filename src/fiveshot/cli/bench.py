@@ -83,12 +83,13 @@ def bench(
     """
     from fiveshot.benchmark.plan import choose_features, choose_protocol, make_jobs
     from fiveshot.cli.progress import follow
-    from fiveshot.cli.tables import print_table
+    from fiveshot.cli.tables import check_format, print_table
     from fiveshot.reports import bench_table
 
     if listing:
         _print_lists()
         return
+    check_format(output)
     if images is not None:
         features = _extracted(images, features, skip_bad)
     source = choose_features(str(features) if features else None, protocol, adapter)

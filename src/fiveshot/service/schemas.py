@@ -82,6 +82,7 @@ class LearnReply(BaseModel):
         accuracy=0.8,
         nearest="snowy owl",
         confusion=0.2,
+        confused=["owl-3.jpg"],
         separability=0.71,
         duplicates=[],
         outliers=[],
@@ -96,6 +97,7 @@ class LearnReply(BaseModel):
     accuracy: Share | None
     nearest: str | None = Field(description="The class most like this one.")
     confusion: Share | None
+    confused: list[str] = Field(default=[], description="Photos taken for the nearest class when left out.")
     separability: float | None
     duplicates: list[DuplicateEntry]
     outliers: list[str]
