@@ -11,8 +11,9 @@ READY  := $(VENV)/.ready
 bench: $(READY)
 	$(BIN)/fiveshot bench cub200/big --seeds 5 --projections 2000 --workers 2
 
+# Three processes on two cores: many tests wait for clusters, browsers and killed processes.
 test: $(READY) browser
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist worksteal
 
 # The site in build/site, warnings as errors; the notebooks are run. Look at it: python -m http.server -d build/site
 docs: $(READY)
