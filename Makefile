@@ -11,13 +11,16 @@ READY  := $(VENV)/.ready
 bench: $(READY)
 	$(BIN)/fiveshot bench cub200/big --seeds 5 --projections 2000 --workers 2
 
-# Three processes on two cores: many tests wait for clusters, browsers and killed processes.
-test: $(READY) browser
-	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist worksteal
+PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --dist worksteal
 
-# The site in build/site, warnings as errors; the notebooks are run. Look at it: python -m http.server -d build/site
+test: $(READY) browser
+	$(PYTEST) -n 2 -m "not pages"
+
+# The site in build/site, warnings as errors; the notebooks are run, and every page is followed command by command.
+# Look at it: python -m http.server -d build/site
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	$(PYTEST) -n 2 -m pages tests/docs
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -25,6 +25,7 @@ PROGRAMS = [block.text for page in all_pages() for block in page.blocks if block
 MENTIONED = [code for page in all_pages() for code in page.mentioned if is_benchmark(code)]
 
 
+@pytest.mark.pages
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_does_what_it_says(
     page: Page, tmp_path: Path, photos: Path, reader: Callable[[Path], Reader]
@@ -33,6 +34,7 @@ def test_a_page_does_what_it_says(
     reader(tmp_path).follow(page)
 
 
+@pytest.mark.pages
 @pytest.mark.parametrize("text", sorted({*map(smaller, MENTIONED)} - {*map(smaller, FENCED)}))
 def test_a_benchmark_that_is_only_mentioned_runs(
     text: str, tmp_path: Path, reader: Callable[[Path], Reader]
