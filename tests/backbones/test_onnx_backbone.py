@@ -109,7 +109,7 @@ def test_onnx_runtime_leaves_no_device_id_and_reports_nothing(tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
     for value, wanted in (("1", []), ("0", ["deviceid"])):  # the second shows that the first can fail
         home = tmp_path / value
-        code = "from fiveshot.backbones.extra import import_extra; import_extra('onnxruntime', extra='onnx')"
+        code = "from fiveshot.extras import import_extra; import_extra('onnxruntime', extra='onnx')"
         told = {} if value == "1" else {"ORT_DISABLE_TELEMETRY": "0"}
         subprocess.run(
             [sys.executable, "-c", code],

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fiveshot.backbones.extra import import_extra
 from fiveshot.errors import InputError
+from fiveshot.extras import import_extra
 
 
 class Adapter(nn.Module):

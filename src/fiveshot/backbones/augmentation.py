@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from fiveshot.backbones.extra import import_extra
+from fiveshot.extras import import_extra
 
 if TYPE_CHECKING:
     import numpy as np

@@ -15,8 +15,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from fiveshot.backbones.extra import import_extra
 from fiveshot.errors import InputError, StorageError
+from fiveshot.extras import import_extra
 
 _PICKLED = (".pth", ".pt", ".bin", ".tar")
 _NESTED = (

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from fiveshot.backbones.checkpoint import read_state
-from fiveshot.backbones.extra import import_extra
 from fiveshot.errors import InputError
+from fiveshot.extras import import_extra
 
 EMBEDDED = "vit_hybrid_small_patch16_224.fiveshot"
 """Name of the backbone that comes with the package, weights included.

@@ -12,8 +12,8 @@ from urllib.request import Request, urlopen
 import torch
 
 from fiveshot.backbones.embedded import EMBEDDED
-from fiveshot.backbones.extra import import_extra
 from fiveshot.errors import StorageError
+from fiveshot.extras import import_extra
 
 PROBE_SECONDS = 5.0
 

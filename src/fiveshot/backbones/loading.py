@@ -12,13 +12,13 @@ from fiveshot.backbones.backbone import Backbone
 from fiveshot.backbones.checkpoint import timm_from_file, without_classifier
 from fiveshot.backbones.embedded import EMBEDDED, EMBEDDED_FILE, load_embedded
 from fiveshot.backbones.embedded_adapters import adapter_path
-from fiveshot.backbones.extra import import_extra
 from fiveshot.backbones.hub import cached_weights, require_hub, unreachable
 from fiveshot.backbones.names import resolve_name
 from fiveshot.backbones.paper import paper_preprocessing
 from fiveshot.backbones.preprocessing import Preprocessing, weights_preprocessing
 from fiveshot.backbones.readout import CLS, Readout
 from fiveshot.errors import InputError
+from fiveshot.extras import import_extra
 
 DEFAULT = EMBEDDED
 """Name of the backbone that is used where none is given: the embedded one, which needs no download.

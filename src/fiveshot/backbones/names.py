@@ -6,8 +6,8 @@ import logging
 from difflib import get_close_matches
 
 from fiveshot.backbones.embedded import EMBEDDED
-from fiveshot.backbones.extra import import_extra
 from fiveshot.errors import InputError
+from fiveshot.extras import import_extra
 
 PAPER_BACKBONE = "vit_base_patch16_224.augreg_in21k_ft_in1k"
 """Exact name of the backbone of the paper's experiments; its weights are fetched from the hub.

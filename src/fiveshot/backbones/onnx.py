@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from fiveshot.backbones.backbone import Backbone, Extractor
-from fiveshot.backbones.extra import import_extra
 from fiveshot.backbones.preprocessing import Preprocessing
 from fiveshot.backbones.readout import Readout, read_features
 from fiveshot.backbones.silence import silent_output
 from fiveshot.errors import StorageError
+from fiveshot.extras import import_extra
 from fiveshot.storage import atomic_path
 
 OPSET = 18

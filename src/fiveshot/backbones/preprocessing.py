@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from fiveshot.backbones.extra import import_extra
 from fiveshot.errors import InputError, unknown_name
+from fiveshot.extras import import_extra
 
 if TYPE_CHECKING:
     from fiveshot.backbones.augmentation import RandomCropFlip

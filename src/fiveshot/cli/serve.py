@@ -35,7 +35,7 @@ def serve(
 
     Example: fiveshot serve birds
     """
-    from fiveshot.backbones.extra import import_extra
+    from fiveshot.extras import import_extra
     from fiveshot.service.settings import MIB, Limits, Settings
 
     for module in ("fastapi", "uvicorn", "python_multipart", "prometheus_client"):

@@ -16,7 +16,7 @@ from fiveshot.recognizer.base_file import read_base
 from fiveshot.recognizer.likeness import KnownPhotos
 from fiveshot.recognizer.manifest import MANIFEST, Manifest
 from fiveshot.recognizer.rows import read_features, read_summaries
-from fiveshot.statistics import NO_CLASSES, ClassStatistics, ClassSummary
+from fiveshot.statistics import ClassStatistics, ClassSummary
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ class Contents:
     def memory(self) -> Memory:
         """What a head works on."""
         new = {one.name: one.summary for one in self.classes.values() if not one.base}
-        return Memory(self.base, _statistics(new))
+        return Memory(self.base, ClassStatistics.of(new))
 
     @cached_property
     def by_name(self) -> dict[str, StoredClass]:
@@ -136,10 +136,3 @@ def _overlaid(file: ClassStatistics, grown: dict[str, ClassSummary]) -> ClassSta
         return file
     summaries = tuple(grown.get(str(label), own) for label, own in zip(file.labels, file.summaries, strict=True))
     return ClassStatistics(file.labels, summaries)
-
-
-def _statistics(summaries: dict[str, ClassSummary]) -> ClassStatistics:
-    if not summaries:
-        return NO_CLASSES
-    labels = sorted(summaries)
-    return ClassStatistics(np.array(labels), tuple(summaries[label] for label in labels))

@@ -23,7 +23,7 @@ from fiveshot.recognizer.insight import LearnReport, inspect_class
 from fiveshot.recognizer.likeness import KnownPhotos
 from fiveshot.recognizer.names import some_of
 from fiveshot.recognizer.rows import insert_class, insert_photos, update_class
-from fiveshot.statistics import ClassStatistics, ClassSummary, summarize
+from fiveshot.statistics import ClassStatistics, summarize
 from fiveshot.statistics.labels import python_labels
 
 NAMED = 5  # known classes that an error names
@@ -160,7 +160,7 @@ def _report(head: FewShotHead, memory: Memory, shots: Shots, earlier: KnownPhoto
 
 def _with(memory: Memory, head: FewShotHead, shots: Sequence[Shots]) -> Memory:
     """Return the memory that has learned these too; what is not of the base is new, even the first class."""
-    session = _statistics({one.name: summarize(head.embed(one.features)) for one in shots})
+    session = ClassStatistics.of({one.name: summarize(head.embed(one.features)) for one in shots})
     of_base = [label for label in python_labels(session.labels) if label in memory.base]
     base = memory.base.merge(session.restrict(of_base)) if of_base else memory.base
     return Memory(base, memory.new.merge(session.drop(of_base)))
@@ -188,8 +188,3 @@ def _left_out(photos: KnownPhotos, first: int, last: int) -> KnownPhotos:
         photos.sha256s[:first] + photos.sha256s[last:],
         torch.cat([photos.features[:first], photos.features[last:]]),
     )
-
-
-def _statistics(summaries: dict[str, ClassSummary]) -> ClassStatistics:
-    labels = sorted(summaries)
-    return ClassStatistics(np.array(labels), tuple(summaries[label] for label in labels))

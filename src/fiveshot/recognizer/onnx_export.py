@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from fiveshot import __version__
 from fiveshot.backbones import Backbone
-from fiveshot.backbones.extra import import_extra
 from fiveshot.backbones.onnx import OPSET
 from fiveshot.backbones.readout import read_features
 from fiveshot.backbones.silence import silent_output
 from fiveshot.errors import FiveshotError, InputError
+from fiveshot.extras import import_extra
 from fiveshot.heads import FewShotHead
 from fiveshot.recognizer.threshold import Rejection
 from fiveshot.recognizer.traced_scores import Outputs, scorer

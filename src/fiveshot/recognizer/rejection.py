@@ -57,7 +57,7 @@ def fit_rejection(
     if held < needed:
         note = f"nothing is rejected: the base leaves {held} photos to hold out, {needed} are needed"
         return Rejection(false_rejection, note=note)
-    base = _statistics({label: one.summary for label, one in classes.items()})
+    base = ClassStatistics.of({label: one.summary for label, one in classes.items()})
     probe = copy(head)  # what a head has learned is immutable and replaced, so the original keeps its own
     many = int(np.median([one.summary.count for one in classes.values()]))
     found = {many: quantile_threshold(_many_shot(probe, base, classes), false_rejection)}
@@ -123,7 +123,7 @@ def _few_shot(
         if not new or len(new) == len(classes):
             continue
         drawn = {label: summarize(probe.embed(_draw(classes[label].kept, shots, rng))) for label in new}
-        probe.adopt(Memory(base.drop(new), _statistics(drawn)))
+        probe.adopt(Memory(base.drop(new), ClassStatistics.of(drawn)))
         held = torch.cat([classes[label].held for label in new])
         familiar.append(probe.familiarity(held))
         is_new.append(np.isin(probe.predict(held), new))
@@ -180,11 +180,6 @@ def _left_out(
         own = photos.features[torch.as_tensor(rows[label])].to(memory.statistics.means)
         summaries[label] = without_fold(probe.embed(own), folds, fold, None)
         held.append(own[torch.as_tensor(folds == fold)])
-    probe.adopt(Memory(memory.base, _statistics(summaries)))
+    probe.adopt(Memory(memory.base, ClassStatistics.of(summaries)))
     familiar: Values = probe.familiarity(torch.cat(held))
     return familiar
-
-
-def _statistics(summaries: Mapping[Label, ClassSummary]) -> ClassStatistics:
-    labels = sorted(summaries)
-    return ClassStatistics(np.array(labels), tuple(summaries[label] for label in labels))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fiveshot.backbones.extra import import_extra
 from fiveshot.errors import InputError
+from fiveshot.extras import import_extra
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
+from fiveshot.extras import import_extra
 from fiveshot.scale.cluster import Resources
 from fiveshot.scale.columns import Batch
-from fiveshot.scale.extra import import_extra
 from fiveshot.scale.merge_tree import MergeTree
 from fiveshot.scale.pipeline import block_bytes, numpy_batch
 from fiveshot.scale.raw_image import TRAIN
@@ -62,7 +62,7 @@ class BlockReducer:
         load: Load = numpy_batch,
         arity: int = 4,
     ) -> None:
-        self._ray = import_extra("ray")
+        self._ray = import_extra("ray", extra="ray")
         self._load, self._reductions, self._splits = load, reductions, splits
         self._group_bytes, self._at_once = group_bytes, at_once
         buckets = sum(reduction.buckets for reduction in reductions.values())

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fiveshot.errors import FiveshotError, InputError
-from fiveshot.scale.extra import import_extra
+from fiveshot.extras import import_extra
 
 # Nothing is sent to anybody, and what Ray's own processes say goes to its logs.
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
@@ -83,7 +83,7 @@ def connected(address: str | None = None) -> Iterator[Resources]:
         # Its ports listen on all interfaces. Ray reads this while it is imported; later would be too late. From
         # release 2.59 on it asks for a token on clusters that it starts in any case.
         os.environ.setdefault("RAY_AUTH_MODE", "token")
-    ray = import_extra("ray")
+    ray = import_extra("ray", extra="ray")
     if ray.is_initialized():
         yield resources()
         return
@@ -130,7 +130,7 @@ def _check_address(address: str | None) -> None:
 
 def resources() -> Resources:
     """Return what the cluster that this process is connected to has in all."""
-    total: dict[str, float] = import_extra("ray").cluster_resources()
+    total: dict[str, float] = import_extra("ray", extra="ray").cluster_resources()
     return Resources(total.get("CPU", 0.0), total.get("GPU", 0.0), total.get("object_store_memory", 0.0))
 
 
@@ -161,7 +161,7 @@ def _ours(error: BaseException | None) -> FiveshotError | None:
 
 def is_cluster_failure(error: Exception) -> bool:
     """Tell whether an error is about lost processes, nodes or objects, and not about the work itself."""
-    exceptions: Any = import_extra("ray.exceptions")
+    exceptions: Any = import_extra("ray.exceptions", extra="ray")
     lost = (
         exceptions.RayActorError,
         exceptions.ObjectLostError,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fiveshot.data import BadImage, bad_images_error
-from fiveshot.errors import FiveshotError, InputError, StorageError
+from fiveshot.errors import FiveshotError, InputError, StorageError, counted
 from fiveshot.features.feature_set import FeatureSet
 from fiveshot.features.work_folder import work_folder
 from fiveshot.scale.backbone_spec import BackboneSpec
@@ -62,8 +62,7 @@ class ClusterExtraction:
     def runtime(self) -> str:
         """What computed the vectors."""
         kind = "GPU" if self.workers.forward_gpus else "CPU"
-        count = self.workers.forward
-        return f"Ray, backbone on {count} {kind} {'worker' if count == 1 else 'workers'}"
+        return f"Ray, backbone on {counted(self.workers.forward, f'{kind} worker')}"
 
 
 def extract_shards(

@@ -11,8 +11,8 @@ import torch
 from fiveshot.benchmark import Job, Outcome, RunRecord, run_job
 from fiveshot.benchmark.record import is_finished
 from fiveshot.benchmark.sweep import estimated_memory
+from fiveshot.extras import import_extra
 from fiveshot.scale.cluster import connected, own_errors
-from fiveshot.scale.extra import import_extra
 
 
 def sweep_on_cluster(
@@ -43,7 +43,7 @@ def sweep_on_cluster(
     if not waiting:
         return
     with connected(address), own_errors():
-        ray = import_extra("ray")
+        ray = import_extra("ray", extra="ray")
         largest = max(node["Resources"].get("memory", 0) for node in ray.nodes() if node["Alive"])
         running = {_started(ray, job, largest): job for job in waiting}
         while running:

@@ -16,8 +16,8 @@ from typing import Any
 from fiveshot.backbones import DEFAULT, Preprocessing, load_backbone
 from fiveshot.data import ImageDataset
 from fiveshot.errors import InputError, StorageError
+from fiveshot.extras import import_extra
 from fiveshot.scale.cluster import connected, own_errors
-from fiveshot.scale.extra import import_extra
 from fiveshot.storage import atomic_path
 from fiveshot.tuning import RECIPES, Execution, Selection, TuneRecipe, TuneResult, tune
 from fiveshot.tuning.distributed import make_accelerator
@@ -99,7 +99,7 @@ def tune_on_cluster(
     with connected(address) as resources, own_errors(), tempfile.TemporaryDirectory() as results:
         on_gpus = resources.gpus > 0
         count = processes or max(1, int(resources.gpus))
-        ray = import_extra("ray")
+        ray = import_extra("ray", extra="ray")
         mailbox = ray.remote(num_cpus=0)(Mailbox).remote()
         with _reporting(ray, mailbox, progress):
             _trainer(task, mailbox, count, on_gpus=on_gpus, results=results).fit()
@@ -137,8 +137,8 @@ class Mailbox:
 def train_here(config: dict[str, Any]) -> None:
     """Train as one of several processes; the first of them delivers the adapters."""
     task, mailbox = config["task"], config["mailbox"]
-    ray = import_extra("ray")
-    rank = import_extra("ray.train").get_context().get_world_rank()
+    ray = import_extra("ray", extra="ray")
+    rank = import_extra("ray.train", extra="ray").get_context().get_world_rank()
     if not config["on_gpus"]:
         os.environ["ACCELERATE_USE_CPU"] = "true"
     accelerator = make_accelerator(cpu=not config["on_gpus"])
@@ -168,10 +168,10 @@ def train_here(config: dict[str, Any]) -> None:
 
 
 def _trainer(task: TuningTask, mailbox: Any, count: int, *, on_gpus: bool, results: str) -> Any:
-    train = import_extra("ray.train")
+    train = import_extra("ray.train", extra="ray")
     restarts = RESTARTS if task.checkpoint_folder is not None else 0
     logging.getLogger("ray.train").setLevel(logging.ERROR)
-    return import_extra("ray.train.torch").TorchTrainer(
+    return import_extra("ray.train.torch", extra="ray").TorchTrainer(
         train_here,
         train_loop_config={"task": task, "mailbox": mailbox, "on_gpus": on_gpus},
         scaling_config=train.ScalingConfig(num_workers=count, use_gpu=on_gpus),

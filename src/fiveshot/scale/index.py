@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot.errors import InputError
-from fiveshot.scale.extra import import_extra
+from fiveshot.extras import import_extra
 
 Floats = NDArray[np.float32]
 INDEX_FROM = 50_000  # classes; below, comparing with all of them is fast enough

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fiveshot.errors import InputError
-from fiveshot.scale.extra import import_extra
+from fiveshot.extras import import_extra
 from fiveshot.scale.places import StoredFile
 from fiveshot.scale.raw_image import RawImage, split_of
 
@@ -28,7 +28,7 @@ class ParquetReader:
 
     def images(self) -> Iterator[RawImage]:
         """Yield the rows as images; damage ends the shard with one bad entry that says where."""
-        parquet, arrow = (import_extra(name) for name in ("pyarrow.parquet", "pyarrow"))
+        parquet, arrow = (import_extra(name, extra="ray") for name in ("pyarrow.parquet", "pyarrow"))
         split, row = split_of(self.file.name), 0
         try:
             with self.file.open() as stream:

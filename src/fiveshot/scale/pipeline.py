@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from fiveshot.extras import import_extra
 from fiveshot.scale.backbone_spec import BackboneFacts, BackboneSpec
 from fiveshot.scale.cluster import Resources, Workers
 from fiveshot.scale.columns import Batch
-from fiveshot.scale.extra import import_extra
 from fiveshot.scale.raw_image import Shard
 from fiveshot.scale.reading import read_shards
 from fiveshot.scale.stages import Decode, Forward
@@ -31,7 +31,7 @@ def vector_dataset(
     batch_size: int | None = None,
 ) -> Any:
     """Return the lazy Ray dataset of the shards' vectors; call it inside ``data_context``."""
-    data = import_extra("ray.data")
+    data = import_extra("ray.data", extra="ray")
     items = [{"shard": pickle.dumps(shard)} for shard in shards]
     readers = min(workers.readers, len(items))
     images = batch_size or (GPU_BATCH if workers.forward_gpus else CPU_BATCH)
@@ -62,7 +62,7 @@ def data_context(resources: Resources) -> Iterator[None]:
     """Set the size of blocks by the memory there is, and keep Ray Data's own bars and notes off the screen."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # its settings warn about themselves
-        DataContext = import_extra("ray.data").DataContext
+        DataContext = import_extra("ray.data", extra="ray").DataContext
         context = DataContext.get_current().copy()
     context.enable_progress_bars = False
     context.target_max_block_size = block_bytes(resources)
@@ -87,7 +87,7 @@ def block_bytes(resources: Resources) -> int:
 
 def numpy_batch(block: Any) -> Batch:
     """Return a block as columns of numpy."""
-    accessor = import_extra("ray.data.block").BlockAccessor.for_block(block)
+    accessor = import_extra("ray.data.block", extra="ray").BlockAccessor.for_block(block)
     columns: Batch = accessor.to_batch_format("numpy")
     return columns
 

@@ -9,7 +9,7 @@ from typing import IO, Any
 
 from fiveshot.data.source import ImageError
 from fiveshot.errors import InputError
-from fiveshot.scale.extra import import_extra
+from fiveshot.extras import import_extra
 
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _MARKS = ("size", "mtime", "created", "LastModified", "last_modified", "ETag", "etag", "md5Hash", "crc")
@@ -28,7 +28,7 @@ class StoredFile:
         """Open the file for reading; ``infer`` unpacks by its name."""
         chosen = compression
         if compression == "infer":
-            chosen = import_extra("fsspec.utils").infer_compression(self.path)
+            chosen = import_extra("fsspec.utils", extra="ray").infer_compression(self.path)
         file: IO[bytes] = self.filesystem.open(self.path, "rb", compression=chosen)
         return file
 
@@ -95,7 +95,7 @@ def expand_ranges(pattern: str) -> list[str]:
 
 
 def _opened(where: str) -> tuple[Any, str]:
-    core = import_extra("fsspec.core")
+    core = import_extra("fsspec.core", extra="ray")
     try:
         filesystem, path = core.url_to_fs(where)
     except (ImportError, ValueError) as error:

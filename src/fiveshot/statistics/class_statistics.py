@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, reduce
+from typing import Any
 
 import numpy as np
 import torch
@@ -82,6 +83,14 @@ class ClassStatistics:
         if label not in self._position:
             raise unknown_class(label, self.labels)
         return self.summaries[self._position[label]]
+
+    @classmethod
+    def of(cls, summaries: Mapping[Any, ClassSummary]) -> ClassStatistics:
+        """Return the summaries of classes, by label; no classes for an empty mapping."""
+        if not summaries:
+            return NO_CLASSES
+        labels = sorted(summaries)
+        return cls(np.array(labels), tuple(summaries[label] for label in labels))
 
     @cached_property
     def _position(self) -> dict[object, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from fiveshot.backbones.extra import import_extra
+from fiveshot.extras import import_extra
 
 
 def started_by_launcher() -> bool:
