@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -105,15 +106,18 @@ def test_without_the_runtime_the_error_names_the_extra(tiny, monkeypatch):
         OnnxBackbone(tiny)
 
 
+def files_left_by_the_import(home: Path, **told: str) -> list[str]:
+    """The names of the files below HOME after the import, in an environment with nothing but what is told.
+
+    The empty environment matters: the runtime keeps quiet by itself where a variable such as CI is set.
+    """
+    code = "from fiveshot.extras import import_extra; import_extra('onnxruntime', extra='onnx')"
+    environment = {"HOME": str(home), "PYTHONPATH": os.pathsep.join(sys.path), **told}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    return sorted(path.name for path in home.rglob("*") if path.is_file())
+
+
 def test_onnx_runtime_leaves_no_device_id_and_reports_nothing(tmp_path):
-    environment = {name: value for name, value in os.environ.items() if name != "ORT_DISABLE_TELEMETRY"}
-    for value, wanted in (("1", []), ("0", ["deviceid"])):  # the second shows that the first can fail
-        home = tmp_path / value
-        code = "from fiveshot.extras import import_extra; import_extra('onnxruntime', extra='onnx')"
-        told = {} if value == "1" else {"ORT_DISABLE_TELEMETRY": "0"}
-        subprocess.run(
-            [sys.executable, "-c", code],
-            env={**environment, **told, "HOME": str(home), "XDG_CACHE_HOME": ""},
-            check=True,
-        )
-        assert [path.name for path in home.rglob("deviceid")] == wanted
+    if "deviceid" not in files_left_by_the_import(tmp_path / "allowed", ORT_DISABLE_TELEMETRY="0"):
+        pytest.skip("this build of ONNX Runtime writes no device id even where it is allowed to")
+    assert files_left_by_the_import(tmp_path / "as shipped") == []
