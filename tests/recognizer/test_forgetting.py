@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from fiveshot.errors import InputError, StorageError
 from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.folder import ModelFolder
 from fiveshot.recognizer.manifest import Options
+from fiveshot.recognizer.schema import DATABASE
 
 NAMES = ("ani", "owl", "rook")
 SECRET = "Nachtigall-№7"
@@ -132,6 +135,23 @@ def test_a_kill_before_the_erasing_is_made_up_for(
     assert remaining(model.path, found), "nothing was erased yet"
     again = reopen(model.path)
     assert remaining(model.path, found) == {}
+    assert again.snapshot.classes == NAMES
+    assert again.check() == []
+
+
+def test_a_failure_after_the_commit_says_that_the_change_is_stored(
+    make: Callable[..., Recognizer], reopen: Callable[..., Recognizer]
+) -> None:
+    model = make(base=(*NAMES, SECRET))
+    with closing(sqlite3.connect(model.path / DATABASE)) as other, other:
+        other.execute("CREATE TRIGGER full BEFORE DELETE ON meta BEGIN SELECT raise(ABORT, 'no room left'); END")
+    with pytest.raises(StorageError, match=r"is stored, but .*no room left.*open the model again") as caught:
+        model.forget(SECRET)
+    assert "as it was before" not in str(caught.value)
+    model.close()
+    with closing(sqlite3.connect(model.path / DATABASE)) as other, other:
+        other.execute("DROP TRIGGER full")
+    again = reopen(model.path)
     assert again.snapshot.classes == NAMES
     assert again.check() == []
 

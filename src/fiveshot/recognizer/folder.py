@@ -94,26 +94,30 @@ class ModelFolder:
     def settle(self) -> None:
         """Let the files follow the database and, after forgetting, leave no free page and no log behind."""
         with self.lock:
-            with self.writing():  # nobody else is between writing a file and naming it in the database
-                pending, text = self.meta("unsettled"), self.meta("manifest") or ""
-                write_manifest_file(self.path, text)
-                for orphan in orphans(self.path, Manifest.from_toml(text)):
-                    orphan.unlink(missing_ok=True)
             try:
-                if pending == "erase":
-                    self.connection.execute("VACUUM")
-                    self.truncate_log()
-                with self.writing():
-                    if self.meta("manifest") == text:
-                        self.set_meta("unsettled", None)
-                        self.set_meta("manifest_before", None)
-                if pending == "erase":
-                    self.truncate_log()
-            except sqlite3.Error as error:
+                self._let_files_follow()
+            except (FiveshotError, OSError, sqlite3.Error) as error:
+                reason = error.__cause__ or error  # a transaction's own message would say that nothing is stored
                 raise StorageError(
-                    f"the change to {self.path} is stored, but old data could not be erased yet ({error}); "
-                    "open the model again to have it done"
+                    f"the change to {self.path} is stored, but what it replaces could not be cleared away yet "
+                    f"({reason}); open the model again to have it done"
                 ) from error
+
+    def _let_files_follow(self) -> None:
+        with self.writing():  # nobody else is between writing a file and naming it in the database
+            pending, text = self.meta("unsettled"), self.meta("manifest") or ""
+            write_manifest_file(self.path, text)
+            for orphan in orphans(self.path, Manifest.from_toml(text)):
+                orphan.unlink(missing_ok=True)
+        if pending == "erase":
+            self.connection.execute("VACUUM")
+            self.truncate_log()
+        with self.writing():
+            if self.meta("manifest") == text:
+                self.set_meta("unsettled", None)
+                self.set_meta("manifest_before", None)
+        if pending == "erase":
+            self.truncate_log()
 
     def discard(self, files: Sequence[Path]) -> None:
         """Delete files of a change that failed; one that the database names after all stays."""
