@@ -6,7 +6,6 @@ python benchmarks/tune_on_base.py --heads ncm teen fecam ulda      # a minute or
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import time
 
 import numpy as np
@@ -15,22 +14,14 @@ from ablation_default import SETS, figures
 from fiveshot.benchmark import get_protocol, run, sessions
 from fiveshot.features import embedded_features
 from fiveshot.heads import FewShotHead, make_head
+from fiveshot.heads.parameters import parameter
 from fiveshot.heads.tune_on_base import tune_on_base
 from fiveshot.heads.tuning_candidates import Candidate
 
 
 def _changes(head: FewShotHead, parameters: Candidate) -> list[str]:
-    """Return what differs from the head as given, single fields of values such as a calibration too."""
-    found: list[str] = []
-    for name, value in parameters.items():
-        before = getattr(head, name)
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            old = dataclasses.asdict(before or type(value)())
-            changed = {key: new for key, new in dataclasses.asdict(value).items() if old[key] != new}
-            found += [f"{key} = {new}" for key, new in changed.items()]
-        elif value != before:
-            found.append(f"{name} = {value}")
-    return found
+    """Return what differs from the head as given."""
+    return [f"{name} = {value}" for name, value in parameters.items() if value != parameter(head, name)]
 
 
 def main() -> None:

@@ -237,6 +237,35 @@ def test_wrong_parameters_are_named(parameters: dict[str, object], message: str)
         UnbiasedLDA(**parameters).fit(*classes(3, 4, seed=0))
 
 
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"shrinkage": -1.0}, r"shrinkage must be None or lie in \[0, 1\], got -1.0"),
+        ({"shrinkage": 5}, "shrinkage .*5"),
+        ({"shrinkage": float("nan")}, "shrinkage .*nan"),
+        ({"shrinkage": "0.3"}, "shrinkage .*'0.3'"),
+        ({"strength": -1.0}, "strength must be positive and finite, got -1.0; the default is 0.25"),
+        ({"strength": 0}, "strength .*0"),
+        ({"strength": float("inf")}, "strength .*inf"),
+        ({"smoothing": 1.1}, r"smoothing must lie in \[0, 1\], got 1.1"),
+        ({"smoothing": None}, "smoothing .*None"),
+        ({"bias": -0.1}, "bias must be finite and not negative, got -0.1"),
+        ({"bias": float("nan")}, "bias .*nan"),
+        ({"posterior": 1}, "posterior must be True or False, got 1"),
+    ],
+)
+def test_a_prior_that_makes_no_sense(values: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Prior(**values)
+
+
+def test_a_singular_covariance_is_said_in_our_words() -> None:
+    X, y = classes(2, 2, seed=0)  # four samples do not span the space
+    with pytest.raises(InputError, match=r"covariance of all classes is singular.*give more shrinkage"):
+        UnbiasedLDA(0, prior=Prior(shrinkage=0.0)).fit(X, y)
+    UnbiasedLDA(0, prior=Prior(shrinkage=0.1)).fit(X, y)
+
+
 @pytest.mark.parametrize("n_random", [0, 20])
 def test_the_exported_module_scores_as_the_head_does(n_random: int) -> None:
     X, y = classes(12, 10, seed=0)

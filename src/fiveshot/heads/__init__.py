@@ -11,7 +11,8 @@ from fiveshot.heads.recipes import DESCRIPTIONS, RECIPES, make_head
 from fiveshot.heads.registry import register_head, unregister_head
 from fiveshot.heads.sampling import Sampling
 from fiveshot.heads.score_table import ScoreTable
-from fiveshot.heads.tune_on_base import Tuned, tune_on_base
+from fiveshot.heads.tune_on_base import Tuned, choose_parameters, tune_on_base
+from fiveshot.heads.tuned_head import TunedHead
 from fiveshot.heads.two_covariance import Prior
 from fiveshot.heads.unbiased_lda import UnbiasedLDA
 
@@ -28,8 +29,10 @@ __all__ = [
     "Sampling",
     "ScoreTable",
     "Tuned",
+    "TunedHead",
     "UnbiasedLDA",
     "check_head",
+    "choose_parameters",
     "derive_models",
     "load_head",
     "make_head",

@@ -31,6 +31,8 @@ class Episode:
     X: Tensor  # (n, d)
     codes: NDArray[np.intp]  # (n,): index of each sample's class in the memory's labels
     new: NDArray[np.bool_]  # (n_classes,): which classes of the memory are played as new
+    base_rows: NDArray[np.intp]  # the samples that the memory's base classes were learned from
+    new_rows: NDArray[np.intp]  # and those of its new ones
 
 
 def play_episodes(X: Tensor, y: Labels, *, shots: int, episodes: int, seed: int) -> Iterator[Episode]:
@@ -54,7 +56,7 @@ def play_episodes(X: Tensor, y: Labels, *, shots: int, episodes: int, seed: int)
             class_statistics(X[_index(old, X)], y[old]), class_statistics(X[_index(drawn, X)], y[drawn])
         )
         codes = np.searchsorted(memory.labels, y[asked])
-        yield Episode(memory, X[_index(asked, X)], codes, np.isin(memory.labels, new))
+        yield Episode(memory, X[_index(asked, X)], codes, np.isin(memory.labels, new), old, drawn)
 
 
 def _index(rows: NDArray[np.intp], like: Tensor) -> Tensor:

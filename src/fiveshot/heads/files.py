@@ -18,6 +18,7 @@ from fiveshot.heads.memory import Memory
 from fiveshot.heads.ncm import NCM
 from fiveshot.heads.ranpac import RanPAC
 from fiveshot.heads.sampling import Sampling
+from fiveshot.heads.tuned_head import TunedHead
 from fiveshot.heads.two_covariance import Prior
 from fiveshot.heads.unbiased_lda import UnbiasedLDA
 from fiveshot.plugins import load_plugins, same_origin
@@ -26,7 +27,9 @@ from fiveshot.statistics.labels import python_labels
 from fiveshot.storage import read_tensors, write_tensors
 
 KIND, VERSION = "head", 1
-HEADS: dict[str, type[FewShotHead]] = {"NCM": NCM, "FeCAM": FeCAM, "RanPAC": RanPAC, "UnbiasedLDA": UnbiasedLDA}
+HEADS: dict[str, type[FewShotHead]] = {
+    kind.__name__: kind for kind in (NCM, FeCAM, RanPAC, UnbiasedLDA, TunedHead)
+}
 VALUES: dict[str, Any] = {"Calibration": Calibration, "Prior": Prior, "Sampling": Sampling}
 
 
@@ -176,6 +179,8 @@ def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = dataclasses.asdict(value).items()
         return {"type": type(value).__name__, **{key: _plain(item) for key, item in fields}}
+    if isinstance(value, FewShotHead):
+        return {"type": type(value).__name__, **plain_parameters(value)}
     if isinstance(value, torch.device):
         return str(value)
     if isinstance(value, np.ndarray | np.generic):
@@ -186,5 +191,6 @@ def _plain(value: Any) -> Any:
 def _revived(value: Any) -> Any:
     if isinstance(value, dict):
         fields = dict(value)
-        return VALUES[fields.pop("type")](**fields)
+        kind = fields.pop("type")
+        return HEADS[kind](**revived_parameters(fields)) if kind in HEADS else VALUES[kind](**fields)
     return tuple(value) if isinstance(value, list) else value

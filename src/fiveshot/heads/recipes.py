@@ -14,8 +14,11 @@ from fiveshot.errors import InputError, unknown_name
 from fiveshot.heads.fecam import FeCAM
 from fiveshot.heads.head import FewShotHead
 from fiveshot.heads.ncm import NCM
+from fiveshot.heads.parameters import parameter_names, with_parameters
 from fiveshot.heads.ranpac import RanPAC
 from fiveshot.heads.sampling import Sampling
+from fiveshot.heads.tuned_head import TunedHead
+from fiveshot.heads.tuning_candidates import is_auto, values_to_try
 from fiveshot.heads.unbiased_lda import UnbiasedLDA
 from fiveshot.plugins import load_plugins, unknown_or_unloaded
 from fiveshot.statistics import Calibration
@@ -113,9 +116,15 @@ def recipe_name(name: str, *, kind: str = "head") -> str:
 def make_head(name: str, flavour: Flavour = "paper", **parameters: Any) -> FewShotHead:
     """Return an unfitted head by the name of its recipe; ``parameters`` replace single values.
 
+    Fields of a calibration, a prior or a sampling are named directly: ``alpha``, ``tau``, ``shrinkage``. The value
+    ``"auto"`` has a parameter chosen by episodes inside the base classes
+    (:class:`~fiveshot.heads.TunedHead`).
+
     >>> from fiveshot.heads import make_head
-    >>> make_head("c-fecam", gamma=10.0).gamma
-    10.0
+    >>> make_head("c-fecam", gamma=10.0).gamma, make_head("c-fecam", alpha=0.75).calibration.alpha
+    (10.0, 0.75)
+    >>> make_head("c-fecam", alpha="auto", bias="auto").auto
+    ('alpha', 'bias')
     >>> make_head("ranpak")
     Traceback (most recent call last):
     fiveshot.errors.InputError: no head 'ranpak'; did you mean 'ranpac'? choose from c-fecam, c-fecam+, ...
@@ -124,9 +133,15 @@ def make_head(name: str, flavour: Flavour = "paper", **parameters: Any) -> FewSh
     if flavour not in RECIPES[name]:
         raise unknown_name("flavour", flavour, get_args(Flavour))
     head = RECIPES[name][flavour]()
-    allowed = head.get_params(deep=False)
-    for parameter in parameters:
-        if parameter not in allowed:
-            raise InputError(f"head {name!r} has no parameter {parameter!r}; it has {', '.join(sorted(allowed))}")
-    configured: FewShotHead = head.set_params(**parameters)
-    return configured
+    allowed = parameter_names(head)
+    for given in parameters:
+        if given not in allowed:
+            raise InputError(f"head {name!r} has no parameter {given!r}; it has {', '.join(allowed)}")
+    auto = tuple(key for key, value in parameters.items() if is_auto(head, key, value))
+    configured = with_parameters(head, {key: value for key, value in parameters.items() if key not in auto})
+    if not auto:
+        return configured
+    for given in auto:
+        values_to_try(configured, given)  # refuses what cannot be chosen
+    shared = {key: parameters[key] for key in ("device", "random_state") if key in parameters}
+    return TunedHead(configured, auto, **shared)

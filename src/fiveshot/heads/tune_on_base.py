@@ -16,8 +16,8 @@ from fiveshot.errors import InputError
 from fiveshot.heads.episodes import LEAST_CLASSES
 from fiveshot.heads.head import FewShotHead
 from fiveshot.heads.inputs import as_features, as_session_labels
-from fiveshot.heads.ranpac import RanPAC
-from fiveshot.heads.tuning_candidates import Candidate, default_candidates
+from fiveshot.heads.parameters import parameter, with_parameters
+from fiveshot.heads.tuning_candidates import Candidate, default_candidates, values_to_try
 from fiveshot.heads.tuning_episodes import candidate_scores, tuning_episodes
 from fiveshot.heads.unbiased_lda import UnbiasedLDA
 from fiveshot.statistics.labels import Labels
@@ -82,15 +82,10 @@ def tune_on_base(
     (3, 3)
     >>> head = tuned.head.fit(X, y)
     """
-    if isinstance(head, RanPAC):
-        raise InputError(
-            "RanPAC cannot be tuned on statistics: it needs the samples, and chooses lambda on the base session "
-            "itself; tune a head that follows from statistics, such as 'c-fecam' or 'default'"
-        )
     if shots < 1 or episodes < 1:
         raise InputError(f"shots and episodes must be at least 1, got {shots} and {episodes}")
     tried: list[Candidate] = [{}, *(default_candidates(head) if candidates is None else candidates)]
-    heads = [_changed(head, candidate) for candidate in tried]
+    heads = [with_parameters(head, candidate) for candidate in tried]
     fitted = clone(head)
     features = as_features(fitted, X, reset=True).to(device=head.device)
     labels = as_session_labels(fitted, y, n_samples=len(features), known=np.empty(0, dtype=np.int64), classes=None)
@@ -101,25 +96,43 @@ def tune_on_base(
         settings = fitted.fit(features, labels).settings()
     played = tuning_episodes(fitted, features, labels, shots=shots, episodes=episodes, seed=seed)
     # (episodes, candidates)
-    table = np.array([candidate_scores(heads, episode, asked, settings) for episode, asked in played])
+    table = np.array([candidate_scores(heads, episode, settings) for episode in played])
     picked = _pick(table)
     scores = tuple(
         CandidateScore(candidate, float(table[:, i].mean()), float(table[:, i].std()))
         for i, candidate in enumerate(tried)
     )
-    return Tuned(_changed(head, tried[picked]), picked, scores, tuple(int(i) for i in table.argmax(axis=1)))
+    return Tuned(with_parameters(head, tried[picked]), picked, scores, tuple(int(i) for i in table.argmax(axis=1)))
 
 
-def _changed(head: FewShotHead, candidate: Candidate) -> FewShotHead:
-    allowed = head.get_params(deep=False)
-    for name in candidate:
-        if name not in allowed:
-            raise InputError(
-                f"{type(head).__name__} has no parameter {name!r}; "
-                f"candidates may change {', '.join(sorted(allowed))}"
-            )
-    changed: FewShotHead = clone(head).set_params(**candidate)
-    return changed
+def choose_parameters(
+    head: FewShotHead,
+    X: ArrayLike | Tensor,
+    y: ArrayLike | Tensor,
+    *,
+    names: Sequence[str],
+    shots: int = 5,
+    episodes: int = 8,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Choose parameters one after the other, each by :func:`tune_on_base` with those before it in force.
+
+    ``alpha``, ``beta`` and ``tau`` of the calibration, ``gamma``, ``bias`` and the default head's ``shrinkage``,
+    ``strength`` and ``smoothing`` can be chosen, where the head has them.
+
+    >>> from fiveshot.data import gaussian_classes
+    >>> from fiveshot.heads import choose_parameters, make_head
+    >>> X, y, _, _ = gaussian_classes(n_classes=12, n_features=8, train_per_class=20, test_per_class=1, seed=0)
+    >>> sorted(choose_parameters(make_head("teen"), X, y, names=["alpha", "bias"], episodes=3))
+    ['alpha', 'bias']
+    """
+    tried = {name: values_to_try(head, name) for name in names}  # refuses all names before anything is played
+    chosen: dict[str, Any] = {}
+    for name, values in tried.items():
+        candidates = [{name: value} for value in values]
+        tuned = tune_on_base(head, X, y, candidates=candidates, shots=shots, episodes=episodes, seed=seed)
+        head, chosen[name] = tuned.head, parameter(tuned.head, name)
+    return chosen
 
 
 def _usable(y: Labels, shots: int) -> int:

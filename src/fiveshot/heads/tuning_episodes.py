@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,17 +18,37 @@ from fiveshot.heads.episodes import Episode, play_episodes
 from fiveshot.heads.fecam import FeCAM
 from fiveshot.heads.head import FewShotHead
 from fiveshot.heads.mean_noise import check_bias
+from fiveshot.heads.ranpac import RanPAC
 from fiveshot.heads.sampling import derived_seed
 from fiveshot.statistics.labels import Labels, python_labels
 
 MOST_CLASSES = 60  # per episode, drawn anew for each: bounds the time
+MOST_PROJECTIONS = 1000  # of RanPAC in an episode: what suits a tenth of its random features suits all of them
 DEPTHS = (1 / 3, 1.0)  # shares of the new classes at which an episode is scored, since sessions come in turn
+
+
+@dataclass(frozen=True, eq=False)
+class TuningEpisode:
+    """An episode over what a head keeps statistics of, and the samples behind it as they are."""
+
+    played: Episode
+    asked: Tensor  # (n, d)
+    X: Tensor  # (N, d): what the rows of the episode count in
+    y: Labels  # (N,)
+
+
+@dataclass(frozen=True, eq=False)
+class Shared:
+    """What candidates have in common on one episode, by the parameters that it follows from."""
+
+    metrics: dict[object, tuple[NDArray[Any], NDArray[Any]]] = field(default_factory=dict)  # scores, inflations
+    ridges: dict[object, RanPAC] = field(default_factory=dict)  # after the base session
 
 
 def tuning_episodes(
     head: FewShotHead, X: Tensor, y: Labels, *, shots: int, episodes: int, seed: int
-) -> Iterator[tuple[Episode, Tensor]]:
-    """Yield episodes over what the head keeps statistics of, and the samples to ask about as they are."""
+) -> Iterator[TuningEpisode]:
+    """Yield seeded episodes, each over classes drawn anew."""
     names, counts = np.unique(y, return_counts=True)
     usable = names[counts >= shots + 2]
     for number in range(episodes):
@@ -37,36 +59,55 @@ def tuning_episodes(
             next(play_episodes(vectors, y[rows], shots=shots, episodes=1, seed=seed + number))
             for vectors in (samples, head.embed(samples))
         )
-        yield embedded, plain.X
+        yield TuningEpisode(embedded, plain.X, samples, y[rows])
 
 
 def candidate_scores(
-    heads: Sequence[FewShotHead], episode: Episode, asked: Tensor, settings: Mapping[str, Any] | None
+    heads: Sequence[FewShotHead], episode: TuningEpisode, settings: Mapping[str, Any] | None
 ) -> list[float]:
     """Return the mean of accuracy and A_HM of each head on one episode, averaged over its depths."""
-    shared: dict[object, tuple[NDArray[Any], NDArray[Any]]] = {}
-    tables = (_class_scores(head, episode, asked, settings, shared) for head in heads)
-    return [float(np.mean([score_at(scores, episode, depth) for depth in DEPTHS])) for scores in tables]
+    shared = Shared()
+    tables = (class_scores(head, episode, settings, shared) for head in heads)
+    return [float(np.mean([score_at(scores, episode.played, depth) for depth in DEPTHS])) for scores in tables]
 
 
-def _class_scores(
-    head: FewShotHead,
-    episode: Episode,
-    asked: Tensor,
-    settings: Mapping[str, Any] | None,
-    shared: dict[object, tuple[NDArray[Any], NDArray[Any]]],
+def class_scores(
+    head: FewShotHead, episode: TuningEpisode, settings: Mapping[str, Any] | None, shared: Shared
 ) -> NDArray[Any]:
-    """Return the scores of a candidate; FeCAM's metrics are made once for all that differ in the bias alone."""
-    if not isinstance(head, FeCAM):
-        return head.adopt(episode.memory, settings).class_scores(asked)
+    """Return the scores of a candidate; what candidates have in common is made once and kept in ``shared``."""
+    if isinstance(head, RanPAC):
+        return _ridge_scores(head, episode, shared)
+    if isinstance(head, FeCAM):
+        return _metric_scores(head, episode, shared)
+    return head.adopt(episode.played.memory, settings).class_scores(episode.asked)
+
+
+def _metric_scores(head: FeCAM, episode: TuningEpisode, shared: Shared) -> NDArray[Any]:
+    """Return FeCAM's scores; the metrics serve all candidates that differ in the bias alone."""
     check_bias(head.bias)
-    key = tuple((name, value) for name, value in sorted(head.get_params(deep=False).items()) if name != "bias")
-    if key not in shared:
-        whole: FeCAM = clone(head).set_params(bias=1.0).adopt(episode.memory)
+    key = _parameters_but(head, "bias")
+    if key not in shared.metrics:
+        whole: FeCAM = clone(head).set_params(bias=1.0).adopt(episode.played.memory)
         metrics = whole.model_.of(python_labels(whole.classes_))
-        shared[key] = whole.class_scores(asked), np.array([metric.inflation for metric in metrics])
-    scores, inflations = shared[key]
+        shared.metrics[key] = whole.class_scores(episode.asked), np.array([metric.inflation for metric in metrics])
+    scores, inflations = shared.metrics[key]
     return scores - (1 - head.bias) * inflations
+
+
+def _ridge_scores(head: RanPAC, episode: TuningEpisode, shared: Shared) -> NDArray[Any]:
+    """Return RanPAC's scores, learned from samples; one base session serves all that differ in the calibration."""
+    fewer = clone(head).set_params(n_projections=min(head.n_projections, MOST_PROJECTIONS))
+    key = _parameters_but(fewer, "calibration")
+    base, new = (torch.as_tensor(rows) for rows in (episode.played.base_rows, episode.played.new_rows))
+    if key not in shared.ridges:
+        shared.ridges[key] = fewer.fit(episode.X[base], episode.y[base])
+    fitted = copy(shared.ridges[key])
+    fitted.calibration = head.calibration
+    return fitted.partial_fit(episode.X[new], episode.y[new]).class_scores(episode.asked)
+
+
+def _parameters_but(head: FewShotHead, name: str) -> object:
+    return tuple((key, value) for key, value in sorted(head.get_params(deep=False).items()) if key != name)
 
 
 def score_at(scores: NDArray[Any], episode: Episode, depth: float) -> float:
