@@ -1,6 +1,6 @@
 """The default head with each of its ingredients off, on the embedded features, as a Markdown table.
 
-python benchmarks/ablation_default.py                     # three seeds: some ten minutes on one core
+python benchmarks/ablation_default.py                     # three seeds: some minutes on one core
 python benchmarks/ablation_default.py --seeds 0 --rows "default" "no posterior means"
 """
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import resource
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ import torch
 from fiveshot.benchmark import get_protocol
 from fiveshot.benchmark.job import open_features
 from fiveshot.benchmark.sessions import sessions
-from fiveshot.heads import FewShotHead, make_head
+from fiveshot.heads import FewShotHead, make_head, save_head
 from fiveshot.metrics import SessionPredictions, expected_calibration_error, run_metrics
 
 NAMES = ("A_HM last", "A_HM mean", "A_last", "A_inc")
@@ -95,25 +96,40 @@ def _measured(
     torch.set_num_threads(threads)
     open_features(source)
     make_head("ncm").fit(torch.randn(20, 8), np.arange(20) % 4)  # what a first call loads is not the head's
-    outcome = play(make_head(name, **own), protocol, source, 0)
-    results.put((outcome.seconds, outcome.megabytes))
+    head = make_head(name, **own)
+    outcome = play(head, protocol, source, 0)
+    results.put((outcome.seconds, outcome.megabytes, _stored(head)))
+
+
+def _stored(head: FewShotHead) -> float:
+    """Return the MiB that the head holds after the last session, as written to a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        save_head(head, Path(folder) / "head.safetensors")
+        return (Path(folder) / "head.safetensors").stat().st_size / 2**20
 
 
 def cost(protocol: str, source: str, threads: int, projections: int) -> str:
-    """Return one line: each head in a process of its own, one after the other."""
+    """Return a line for each head, with the ratios of C-RanPAC's figures to its own.
+
+    Each runs in a process of its own, one after the other; NCM shows what the data themselves take.
+    """
     found = {}
     context = multiprocessing.get_context("spawn")
-    for name, own in heads(projections).items():
+    for name, own in {**heads(projections), "ncm": {}}.items():
         results = context.Queue()
         process = context.Process(target=_measured, args=(name, own, protocol, source, threads, results))
         process.start()
         found[name] = results.get()
         process.join()
-    (fast, small), (slow, large) = found["default"], found["c-ranpac"]
-    return (
-        f"| {protocol} | {fast:.1f} s | {slow:.1f} s | {slow / fast:.0f} | {small:.0f} MiB | {large:.0f} MiB | "
-        f"{large / max(small, 1):.0f} |"
-    )
+    lines = []
+    for name, (seconds, peak, stored) in found.items():
+        slow, large, whole = (
+            f"{theirs / max(mine, 1e-9):.0f}"
+            for theirs, mine in zip(found["c-ranpac"], (seconds, peak, stored), strict=True)
+        )
+        cells = [protocol, name, f"{seconds:.1f} s", slow, f"{peak:.0f} MiB", large, f"{stored:.0f} MiB", whole]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def main() -> None:
@@ -127,8 +143,8 @@ def main() -> None:
     options = parser.parse_args()
     pairs = [text.split("=", 1) for text in options.sets]
     if options.cost:
-        print("| protocol | default | C-RanPAC | time ratio | default | C-RanPAC | memory ratio |")
-        print("|---|---|---|---|---|---|---|")
+        print("| protocol | head | time | ratio | peak above the start | ratio | kept at the end | ratio |")
+        print("|---" * 8 + "|")
     else:
         print(f"| features | {' | '.join(NAMES)} | calibration error, ours / C-RanPAC |")
         print("|---|---|---|---|---|---|")

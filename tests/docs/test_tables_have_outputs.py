@@ -1,0 +1,137 @@
+"""Tables of measured numbers say what the committed outputs of benchmarks say, or are listed with the reason."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from pages import Page, all_pages, parse
+from tables import RESULTS, Table, agrees, missing_cells, missing_rows, tables
+
+PAGES = all_pages()
+MEASURED = [(page, table) for page in PAGES for table in tables(page) if table.is_measured]
+
+
+@dataclass(frozen=True)
+class Exempt:
+    """Tables of a section that are not compared, or not row by row, and why."""
+
+    page: str
+    section: str
+    reason: str
+
+    def covers(self, page: Page, table: Table) -> bool:
+        """Tell whether a table is meant."""
+        return (page.name, table.section) == (self.page, self.section)
+
+
+GATHERED = (
+    Exempt("docs/tuning.md", "What it brings", "a row is made of several methods' lines"),
+    Exempt("docs/tutorials/reproduce.md", "With the package alone", "a row is ours beside the paper's"),
+    Exempt("docs/tutorials/reproduce.md", "Text or code, and which five photographs", "a row is of three outputs"),
+)
+WITHOUT_OUTPUT = (
+    Exempt("docs/tuning.md", "How the recipe was chosen", "a search on photographs and a GPU, output not kept"),
+    Exempt("docs/tuning.md", "The paper's recipe beside it", "features of photographs and a GPU, output not kept"),
+    Exempt("docs/tutorials/reproduce.md", "1. Datasets", "sizes that the datasets' authors state"),
+    Exempt("src/fiveshot/backbones/adapters/ADAPTER_CARD.md", "Embedded adapters", "printed by training on a GPU"),
+    Exempt("src/fiveshot/backbones/weights/MODEL_CARD.md", "Figures", "printed by training on a GPU"),
+)
+
+
+def name(value: Page | Table | Exempt) -> str:
+    if isinstance(value, Table):
+        return str(value.line)
+    return value.name if isinstance(value, Page) else f"{value.page}: {value.section}"
+
+
+@pytest.mark.parametrize(("page", "table"), MEASURED, ids=name)
+def test_a_table_says_what_its_output_says(page: Page, table: Table) -> None:
+    if any(entry.covers(page, table) for entry in WITHOUT_OUTPUT):
+        assert table.outputs == ()
+        return
+    assert table.outputs, f"{page.name}:{table.line}: its section links to no output in benchmarks/results"
+    output = "\n".join(path.read_text(encoding="utf-8") for path in table.outputs)
+    gathered = any(entry.covers(page, table) for entry in GATHERED)
+    assert (missing_cells if gathered else missing_rows)(table, output) == []
+
+
+@pytest.mark.parametrize("entry", [*GATHERED, *WITHOUT_OUTPUT], ids=name)
+def test_no_exemption_outlives_its_table(entry: Exempt) -> None:
+    assert any(entry.covers(page, table) for page, table in MEASURED)
+
+
+@pytest.mark.parametrize("output", sorted(RESULTS.iterdir()), ids=lambda path: path.name)
+def test_every_output_is_shown_on_a_page(output: Path) -> None:
+    assert any(f"benchmarks/results/{output.name}" in page.path.read_text(encoding="utf-8") for page in PAGES)
+
+
+PAGE = """# Birds
+
+| | wings |
+|---|---|
+| wren | 2 |
+
+## Weights
+
+[output](../benchmarks/results/heads.md), in g:
+
+| bird | heaviest | mean |
+|---|---|---|
+| **Wren**, small | **1,250** | 9.4 ± 0.3 |
+| Owl | 500 | 8.8 ± 0.1 |
+"""
+OUTPUT = """| bird | heaviest | lightest | mean |
+|---|---|---|---|
+| owl | 499.7 | 3.1 | 8.8 ± 0.1 |
+| wren | 1250.2 | 3.0 | 9.4 ± 0.3 |
+"""
+
+
+@pytest.fixture
+def weights() -> Table:
+    counted, measured = tables(parse(RESULTS.parents[1] / "docs" / "birds.md", PAGE))
+    assert (counted.is_measured, counted.outputs) == (False, ())
+    assert measured.is_measured
+    assert (measured.section, measured.outputs) == ("Weights", (RESULTS / "heads.md",))
+    return measured
+
+
+def test_columns_may_be_left_out_and_numbers_rounded(weights: Table) -> None:
+    assert missing_rows(weights, OUTPUT) == []
+    assert missing_cells(weights, OUTPUT) == []
+
+
+@pytest.mark.parametrize(
+    ("there", "instead", "missing"),
+    [
+        ("9.4 ± 0.3", "9.4 ± 0.2", "Wren, small | 1,250 | 9.4 ± 0.3"),
+        ("499.7", "499.4", "Owl | 500 | 8.8 ± 0.1"),
+        ("499.7", "1250.2", "Owl | 500 | 8.8 ± 0.1"),
+    ],
+)
+def test_another_number_is_noticed(weights: Table, there: str, instead: str, missing: str) -> None:
+    assert missing_rows(weights, OUTPUT.replace(there, instead)) == [missing]
+    assert missing_cells(weights, OUTPUT.replace(there, instead))[0] in missing
+
+
+def test_rows_that_changed_places_are_noticed(weights: Table) -> None:
+    swapped = OUTPUT.replace("owl", "-").replace("wren", "owl").replace("| - |", "| wren |")
+    assert len(missing_rows(weights, swapped)) == 2
+    assert missing_cells(weights, swapped) == []
+
+
+@pytest.mark.parametrize(
+    ("shown", "measured", "same"),
+    [
+        ("1,031", "1031.2", True),
+        ("0.37", "0.367", True),
+        ("0.37", "0.4", False),
+        ("-1", "1", False),
+        ("+2.9", "2.9", True),
+        ("60.9", "60.8", False),
+    ],
+)
+def test_numbers_are_compared_as_they_are_rounded(shown: str, measured: str, same: bool) -> None:
+    assert agrees(shown, measured) is same
