@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from fiveshot.benchmark import get_protocol
-from fiveshot.benchmark.ablation import ABLATIONS, ablation_jobs, calibrated
+from fiveshot.benchmark.ablation import ABLATIONS, ablation_jobs
 from fiveshot.errors import InputError
 from fiveshot.heads import make_head
 from fiveshot.statistics import Calibration
@@ -68,7 +68,7 @@ def test_values_and_methods_can_be_chosen_and_parameters_given() -> None:
     ("name", "changes", "message"),
     [
         ("gamma", {}, "no ablation 'gamma'"),
-        ("tau", {"methods": ["fecam"]}, "'fecam' is not calibrated; choose from teen, c-fecam, c-ranpac"),
+        ("tau", {"methods": ["fecam"]}, "tau means nothing to 'fecam'; choose from teen, c-fecam, c-ranpac"),
         ("M", {"methods": ["ncm"]}, r"M means nothing to 'ncm'; choose from ranpac, c-ranpac"),
         ("samples", {"methods": ["ranpac"]}, "'ranpac' draws no samples"),
         ("shots", {"values": [2.5]}, "shots must be a whole number of at least 1, not 2.5"),
@@ -80,6 +80,6 @@ def test_what_makes_no_sense_is_refused(name: str, changes: dict, message: str) 
         ablation_jobs(name, CUB, FEATURES, seeds=1, **changes)
 
 
-def test_calibration_can_be_turned_off_by_parts() -> None:
-    assert calibrated("c-fecam", beta=None)["calibration"] == Calibration(alpha=0.9, beta=None)
-    assert calibrated("teen", "published", alpha=1.0)["calibration"].prototypes == "unit"
+def test_the_rest_of_a_calibration_stays_that_of_the_flavour() -> None:
+    (entry,) = ablation_jobs("alpha", CUB, FEATURES, seeds=1, methods=["teen"], values=[1.0], flavour="published")
+    assert entry.job.head().calibration == Calibration(alpha=1.0, beta=1.0, prototypes="unit")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from fiveshot.benchmark import PROTOCOLS, get_protocol, paper_beta_ablation, paper_parts_ablation
+from fiveshot.benchmark.ablation import ablation_jobs
 from fiveshot.benchmark.paper import (
     MAIN_METHODS,
     TARGETS,
@@ -13,7 +14,10 @@ from fiveshot.benchmark.paper import (
     resolve_target,
     target_protocols,
 )
+from fiveshot.benchmark.plan import make_jobs
 from fiveshot.errors import InputError
+from fiveshot.heads import make_head
+from fiveshot.statistics import Calibration
 
 CUB = "embedded:cub200"  # any features do where nothing runs
 
@@ -93,6 +97,36 @@ def test_alpha_is_the_papers_for_the_dataset(protocol: str, alpha: float, method
     jobs = configuration_jobs(Configuration(method), get_protocol(protocol), CUB, seeds=2)
     assert [job.head().calibration.alpha for job in jobs] == [alpha, alpha]
     assert [job.protocol.shot_seed for job in jobs] == [0, 1]
+
+
+CALIBRATED = ("teen", "c-fecam", "c-ranpac", "teen+", "c-fecam+")
+
+
+def test_a_benchmark_has_the_papers_alpha_too() -> None:
+    cifar, cub = get_protocol("cifar100/small"), get_protocol("cub200/small")
+    for flavour in ("paper", "published"):
+        heads = {job.method: job.head() for job in make_jobs(cifar, CUB, methods=(), seeds=1, flavour=flavour)}
+        found = {
+            name: head.calibration.alpha for name, head in heads.items() if getattr(head, "calibration", None)
+        }
+        assert found == dict.fromkeys(CALIBRATED, 0.75)
+        for name in set(heads) - set(CALIBRATED):
+            expected = make_head(name, flavour).set_params(**{"random_state": 0} if "ranpac" in name else {})
+            assert heads[name].get_params() == expected.get_params()
+    assert all(job.head().calibration.alpha == 0.9 for job in make_jobs(cub, CUB, methods=CALIBRATED, seeds=1))
+
+
+def test_an_alpha_that_is_given_stays() -> None:
+    cifar = get_protocol("cifar100/small")
+    for given in ({"calibration": Calibration(alpha=0.9)}, {"alpha": 0.9}):
+        (job,) = make_jobs(cifar, CUB, methods=["c-fecam"], seeds=1, parameters=given)
+        assert job.head().calibration.alpha == 0.9
+    (job,) = make_jobs(cifar, CUB, methods=["c-fecam"], seeds=1, parameters={"alpha": "auto"})
+    assert job.head().auto == ("alpha",)
+    varied = ablation_jobs("alpha", cifar, CUB, seeds=1, methods=["teen"], values=[0.5, 0.9])
+    assert [entry.job.head().calibration.alpha for entry in varied] == [0.5, 0.9]
+    (other,) = ablation_jobs("tau", cifar, CUB, seeds=1, methods=["teen"], values=[8])
+    assert (other.job.head().calibration.alpha, other.job.head().calibration.tau) == (0.75, 8)
 
 
 def test_a_row_that_spells_out_the_recipe_is_the_same_run() -> None:

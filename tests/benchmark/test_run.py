@@ -1,11 +1,27 @@
 from __future__ import annotations
 
+import json
+from dataclasses import asdict, replace
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fiveshot.benchmark import Job, Protocol, RunRecord, run, run_job, sessions
+from fiveshot.benchmark import (
+    Job,
+    Protocol,
+    RunRecord,
+    get_protocol,
+    open_features,
+    run,
+    run_job,
+    sessions,
+    summarize_all,
+    summarize_runs,
+)
+from fiveshot.benchmark.job import features_fingerprint, head_config
+from fiveshot.benchmark.record import is_finished
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features import FeatureSet, embedded_features
 from fiveshot.heads import RECIPES, make_head
@@ -66,6 +82,87 @@ def test_identity_names_everything_that_decides_the_numbers(small_file: Path, tm
     assert Job(PROTOCOL, "fecam", str(copy)).identity == job.identity
 
 
+def write_features(file: Path, features: FeatureSet) -> None:
+    replace(features, train_names=tuple(f"{n:03}.jpg" for n in range(len(features.train_y)))).save(file)
+
+
+def test_a_file_that_is_overwritten_is_another(small_features: FeatureSet, tmp_path: Path) -> None:
+    file = tmp_path / "features.safetensors"
+    job = Job(PROTOCOL, "ncm", str(file))
+    write_features(file, small_features)
+    before = job.identity, run_job(job).config["features"]
+    write_features(file, replace(small_features, train_x=-small_features.train_x))
+    np.testing.assert_array_equal(open_features(str(file)).train_x, -small_features.train_x)
+    assert job.identity != before[0]
+    assert run_job(job).config["features"] != before[1]
+
+
+def test_edited_session_lists_are_other_runs_and_moved_ones_are_not(
+    small_features: FeatureSet, tmp_path: Path
+) -> None:
+    file, lists = tmp_path / "features.safetensors", tmp_path / "lists"
+    write_features(file, small_features)
+    lists.mkdir()
+    for session in (1, 2):
+        rows = np.flatnonzero(np.isin(small_features.train_y, (2 * session, 2 * session + 1)))
+        (lists / f"session_{session}.txt").write_text("\n".join(f"{row:03}.jpg" for row in rows))
+    job = Job(PROTOCOL, "ncm", str(file), sessions=str(lists))
+    record, before = run_job(job), job.identity
+    assert record.session_classes == ((2, 3), (4, 5))
+    moved = lists.rename(tmp_path / "elsewhere")
+    assert Job(PROTOCOL, "ncm", str(file), sessions=str(moved)).identity == before
+    (moved / "session_2.txt").write_text((moved / "session_2.txt").read_text().rpartition("\n")[0])
+    edited = Job(PROTOCOL, "ncm", str(file), sessions=str(moved))
+    assert len({before, edited.identity, Job(PROTOCOL, "ncm", str(file)).identity}) == 3
+    assert run_job(edited).config != record.config
+
+
+def test_without_session_lists_a_run_has_the_name_that_earlier_releases_gave_it(small_file: Path) -> None:
+    """One more entry in what is hashed would run everything again."""
+    job = Job(PROTOCOL, "fecam", str(small_file))
+    described = {
+        "protocol": asdict(PROTOCOL),
+        "sessions": None,
+        "method": "fecam",
+        "flavour": "paper",
+        "head": head_config(job.head()),
+        "features": features_fingerprint(str(small_file)),
+    }
+    assert job.identity == sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def test_a_head_by_name_gives_the_numbers_of_a_job(small_file: Path, small_features: FeatureSet) -> None:
+    protocol = PROTOCOL.replace(shot_seed=5)
+    alone, job = run(protocol, small_features, "ulda"), Job(protocol, "ulda", str(small_file))
+    assert alone.config == job.config()
+    np.testing.assert_array_equal(alone.predictions, run_job(job).predictions)
+    fixed = run(protocol, small_features, make_head("ulda", random_state=2))
+    assert fixed.config["head"]["parameters"]["random_state"] == 2
+
+
+def test_runs_on_two_feature_sets_are_two_summaries(small_features: FeatureSet) -> None:
+    other = replace(small_features, test_x=small_features.test_x[::-1].copy())
+    records = [run(PROTOCOL, features, "ncm") for features in (small_features, other)]
+    assert [summary.seeds for summary in summarize_all(records)] == [(0,), (0,)]
+
+
+def test_what_one_session_cannot_measure_is_none(small_features: FeatureSet) -> None:
+    whole = run(PROTOCOL.replace(base_classes=12), small_features, "ncm")
+    summary = summarize_runs([whole])
+    assert (summary.a_hm, summary.a_hm_mean, summary.a_old) == ((), None, None)
+    assert summary.a_new is not None
+    assert summary.a_new.mean == whole.metrics.a_last
+
+
+def test_a_stopped_rewrite_is_not_finished(small_features: FeatureSet, tmp_path: Path) -> None:
+    run(PROTOCOL, small_features, "ncm").save(tmp_path)
+    (tmp_path / "predictions.npz").unlink()
+    (tmp_path / "predictions.npz").mkdir()  # so that it cannot be written
+    with pytest.raises(StorageError):
+        run(PROTOCOL, small_features, "teen").save(tmp_path)
+    assert not is_finished(tmp_path)
+
+
 def test_a_record_survives_its_folder(small_features: FeatureSet, tmp_path: Path) -> None:
     record = run(PROTOCOL, small_features, "teen")
     record.save(tmp_path / "run")
@@ -106,8 +203,6 @@ def test_the_communitys_session_lists_run_on_the_embedded_features() -> None:
     lists = Path(__file__).parents[3] / "shared" / "data" / "cub200" / "sessions"
     if not lists.is_dir():
         pytest.skip("the official session lists are not beside the checkout")
-    from fiveshot.benchmark import get_protocol
-
     record = run_job(Job(get_protocol("cub200/big"), "ncm", "embedded:cub200", sessions=str(lists)))
     assert [len(classes) for classes in record.session_classes] == [100] + [10] * 10
     assert record.session_classes[0] == tuple(range(100))

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from fiveshot.benchmark import Job, Protocol, RunRecord, summarize_all, sweep
 from fiveshot.benchmark.plan import choose_features, choose_protocol, fitting_protocol, make_jobs
 from fiveshot.errors import InputError, StorageError
+from fiveshot.features import FeatureSet
 
 PROTOCOL = Protocol("small", "gaussian", n_classes=12, base_classes=6, increment=3, shots=3)
 
@@ -94,6 +96,30 @@ def test_runs_kept_from_before_and_fresh_ones_are_one_group(small_file: Path, tm
         ("fecam", 2),
         ("ncm", 2),
     ]
+
+
+def test_a_reused_run_of_another_release_says_so(small_file: Path, tmp_path: Path) -> None:
+    (fresh,) = sweep(jobs_for(small_file, seeds=1)[:1], tmp_path)
+    assert fresh.earlier_release is None
+    (again,) = sweep([fresh.job], tmp_path)
+    assert again.earlier_release is None
+    replace(fresh.record, versions={**fresh.record.versions, "fiveshot": "0.0.9"}).save(
+        tmp_path / fresh.job.folder
+    )
+    (old,) = sweep([fresh.job], tmp_path)
+    assert (old.reused, old.earlier_release) == (True, "0.0.9")
+
+
+def test_a_file_overwritten_between_sweeps_is_run_again(small_features: FeatureSet, tmp_path: Path) -> None:
+    file = tmp_path / "features.safetensors"
+    jobs = make_jobs(PROTOCOL, str(file), methods=["ncm"], seeds=1)
+    found = []
+    for features in (small_features, replace(small_features, train_x=-small_features.train_x)):
+        features.save(file)
+        found += sweep(jobs, tmp_path / "runs")
+    assert [outcome.reused for outcome in found] == [False, False]
+    assert found[0].record.metrics.a_last > found[1].record.metrics.a_last
+    assert len(summarize_all([outcome.record for outcome in found])) == 2
 
 
 def test_own_features_get_a_protocol_that_fits(small_file: Path) -> None:

@@ -104,6 +104,11 @@ def test_both_runtimes_agree_and_say_their_names(birds: ImageDataset, tiny: Back
     assert chosen.runtime == onnx_run.runtime, "installed, so it is chosen by itself"
 
 
+def test_features_say_their_precision(birds: ImageDataset, tiny: Backbone) -> None:
+    assert run_extraction(birds, choose_runner(tiny)).features.provenance.precision == "float32"
+    assert run_extraction(birds, tiny).features.provenance.precision == "unknown", "of a backbone by itself"
+
+
 def test_threads_of_pytorch_are_as_before(birds: ImageDataset, tiny: Backbone) -> None:
     torch.set_num_threads(2)
     try:

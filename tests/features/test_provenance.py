@@ -28,11 +28,12 @@ def test_can_be_used_in_sets():
         ("preprocessing", {"size": [256, 256]}),
         ("adapter", None),
         ("readout", "mean"),
+        ("precision", "bf16"),
     ],
 )
 def test_differences_name_both_values(entry, value):
     other = Provenance.from_dict({**MADE.as_dict(), entry: value, "note": "second try"})
-    assert MADE.differences(other) == (f"{entry} is {value!r}, not {MADE.as_dict()[entry]!r}",)
+    assert MADE.differences(other) == (f"{entry} is {value!r}, not {getattr(MADE, entry)!r}",)
     assert MADE.differences(MADE) == ()
 
 
@@ -53,3 +54,12 @@ def test_refuses_what_cannot_be_stored(changes, message):
 def test_unknown_and_missing_entries_fail():
     with pytest.raises(InputError, match=r"missing entries \['note'\] and unknown entries \['remark'\]"):
         Provenance.from_dict({**{k: v for k, v in MADE.as_dict().items() if k != "note"}, "remark": ""})
+
+
+def test_files_from_before_the_precision_was_noted():
+    assert "precision" not in MADE.as_dict(), "so that they are written, and found in a cache, as they were"
+    assert Provenance.from_dict(MADE.as_dict()).precision == "unknown"
+    exact = Provenance.from_dict({**MADE.as_dict(), "precision": "float32"})
+    assert Provenance.from_dict(exact.as_dict()).precision == "float32"
+    with pytest.raises(InputError, match="precision must be a text"):
+        Provenance.from_dict({**MADE.as_dict(), "precision": 32})

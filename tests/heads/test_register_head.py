@@ -122,8 +122,15 @@ def test_what_is_no_head_is_refused(make: Any, message: str) -> None:
     assert "mine" not in RECIPES
 
 
-def test_parameters_that_files_hold_are_accepted() -> None:
-    register_head("mine", lambda: Mine(calibration=Sampling(3)))
+def test_parameters_that_files_hold_are_accepted_and_come_back(tmp_path: Path) -> None:
+    register_head("mine", lambda: Mine("euclidean", calibration=Sampling(3)))
+    head = make_head("mine").fit([[0.0], [1.0]], [0, 1])
+    save_head(head, tmp_path / "head")
+    again = load_head(tmp_path / "head")
+    assert type(again) is Mine
+    assert again.get_params(deep=False) == head.get_params(deep=False)
+    assert again.calibration == Sampling(3)
+    assert again.predict([[0.1], [0.9]]).tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("name", ["", "my head", "a,b", "a/b", "default", "-x", "ncm.published", "all*"])

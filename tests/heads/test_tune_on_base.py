@@ -47,6 +47,14 @@ def test_candidates_that_change_no_answer_leave_the_head_as_it_was() -> None:
     assert tuned.scores[0].mean == tuned.scores[1].mean
 
 
+def test_the_spread_is_that_of_a_sample_and_unknown_from_one_episode() -> None:
+    X, y = base()
+    two, one = (tune_on_base(NCM("euclidean"), X, y, candidates=[], episodes=n).scores[0] for n in (2, 1))
+    first = one.mean  # the first of the two episodes is the same
+    assert two.spread == pytest.approx(abs(first - two.mean) * 2**0.5)
+    assert one.spread is None
+
+
 def test_a_gain_within_its_standard_error_is_no_gain() -> None:
     noisy = np.array([[0.5, 0.9], [0.5, 0.2], [0.5, 0.5]])
     steady = np.array([[0.5, 0.6], [0.4, 0.5], [0.3, 0.39]])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 import torch
+from PIL import Image
 
 from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.creation import create_model
@@ -22,6 +24,13 @@ def photos(name: str, count: int = 5, *, width: int = WIDTH, seed: int = 0) -> n
     own = [*sha256(name.encode()).digest()[:8]]
     centre = np.random.default_rng(own).normal(size=width) * 4
     return (centre + np.random.default_rng([seed, *own]).normal(size=(count, width))).astype(np.float32)
+
+
+def picture(side: int = 32, kind: str = "JPEG", colour: str = "teal") -> bytes:
+    """Return an encoded picture, which a thumbnail has to be."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (side, side), colour).save(buffer, kind)
+    return buffer.getvalue()
 
 
 def new_model(

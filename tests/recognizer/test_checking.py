@@ -9,10 +9,10 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from models import photos
+from models import photos, picture
 from PIL import Image
 
-from fiveshot.recognizer import Recognizer, check_model
+from fiveshot.recognizer import Recognizer, check_model, checking
 from fiveshot.recognizer.class_record import digest, number_bytes
 from fiveshot.recognizer.manifest import Options
 
@@ -22,7 +22,7 @@ NAMES = ("ani", "owl")
 @pytest.fixture
 def model(make: Callable[..., Recognizer]) -> Recognizer:
     model = make(base=NAMES)
-    model.learn_features("wren", photos("wren"), thumbnails=[b"small"] * 5)
+    model.learn_features("wren", photos("wren"), thumbnails=[picture()] * 5)
     model.learn_features("rook", photos("rook"))
     model.learn_features("owl", photos("owl", 2, seed=1), add=True)
     model.forget("rook", keep_history=True)
@@ -96,7 +96,7 @@ def keeping(make: Callable[..., Recognizer]) -> Recognizer:
         "file", photos("file", 3), sha256s=[sha256(data).hexdigest() for data in files], originals=files
     )
     given = [sha256(bytes([number])).hexdigest() for number in range(3)]
-    model.learn_features("copy", photos("copy", 3), sha256s=given, thumbnails=[b"x"] * 3, originals=files)
+    model.learn_features("copy", photos("copy", 3), sha256s=given, thumbnails=[picture()] * 3, originals=files)
     return model
 
 
@@ -127,7 +127,7 @@ def as_the_first_models(model: Recognizer) -> None:
             row = model.snapshot.contents.by_name[name]
             numbers = connection.execute("SELECT id FROM photos WHERE class_id = ? ORDER BY id", (row.id,))
             for (number,), feature in zip(numbers.fetchall(), photos(name, 3), strict=True):
-                early = digest(number_bytes(feature), b"x" if name == "copy" else None)
+                early = digest(number_bytes(feature), picture() if name == "copy" else None)
                 connection.execute("UPDATE photos SET digest = ? WHERE id = ?", (early, number))
 
 
@@ -146,8 +146,9 @@ def test_kept_photos_of_the_first_models(keeping: Recognizer) -> None:
 def test_leftovers_are_noted_and_cleaned(model: Recognizer) -> None:
     (model.path / "base-0123456789abcdef.safetensors").write_bytes(b"old")
     (model.path / ".model.toml.abc.part").write_bytes(b"half")
+    (model.path / ".tmpsQPTG5").write_bytes(b"half")  # by safetensors
     (model.path / "notes.txt").write_bytes(b"mine")
-    assert [(one.severity, "left behind" in one.text) for one in model.check()] == [("note", True)] * 2
+    assert [(one.severity, one.kind) for one in model.check()] == [("note", "leftover")] * 3
     model.close()
     assert all(one.repaired for one in check_model(model.path, repair=True))
     assert check_model(model.path) == []
@@ -161,6 +162,30 @@ def test_a_lost_manifest_is_written_anew(model: Recognizer) -> None:
     (found,) = check_model(model.path, repair=True)
     assert (found.severity, found.repaired) == ("error", True)
     assert (model.path / "model.toml").read_text() == text
+
+
+def test_repair_claims_nothing_that_it_does_not_do(make: Callable[..., Recognizer]) -> None:
+    model = make()
+    model.learn_features("model.toml left behind", photos("wren"))
+    with behind_its_back(model) as connection:
+        connection.execute("UPDATE classes SET count = 6")
+    (found,) = check_model(model.path, repair=True)
+    assert (found.severity, found.kind, found.repaired) == ("error", "class", False)
+
+
+def test_repair_puts_no_older_manifest_over_a_newer_one(
+    model: Recognizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def renamed_meanwhile(_: sqlite3.Connection) -> Iterator[checking.Finding]:
+        model.rename("ani", "smooth-billed ani")  # writes another base file, and so another manifest
+        yield from ()
+
+    (model.path / "model.toml").write_text("edited")
+    monkeypatch.setattr(checking, "_history", renamed_meanwhile)
+    (found,) = check_model(model.path, repair=True)
+    assert (found.kind, found.repaired) == ("manifest", True)
+    monkeypatch.undo()
+    assert check_model(model.path) == []
 
 
 def test_what_is_no_model_is_said(tmp_path: Path) -> None:

@@ -1,30 +1,34 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
-from contextlib import closing
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from models import files_with, held, photos
+from models import files_with, held, photos, picture
 from numpy.typing import NDArray
 
 from fiveshot.errors import InputError, StorageError
-from fiveshot.recognizer import Recognizer
+from fiveshot.recognizer import Recognizer, check_model
 from fiveshot.recognizer.folder import ModelFolder
 from fiveshot.recognizer.manifest import Options
 from fiveshot.recognizer.schema import DATABASE
 
 NAMES = ("ani", "owl", "rook")
 SECRET = "Nachtigall-№7"
+SMALL = picture(colour="crimson")
+Blocking = Callable[[Path], AbstractContextManager[None]]
 
 
 def traces(name: str, X: NDArray[np.float32], model: Recognizer) -> dict[str, bytes]:
     """Return what a class leaves in files: its name, digests, features, mean and rows of its factor."""
     summary = model.snapshot.memory.statistics[name]
-    found = {"name": name.encode(), "thumbnail": b"the small picture", "original": b"the large picture"}
+    found = {"name": name.encode(), "thumbnail": SMALL, "original": b"the large picture"}
     for row in range(len(X)):
         found[f"feature {row}"] = X[row].tobytes()[:16]
         found[f"digest {row}"] = sha256(X[row].tobytes()).hexdigest().encode()
@@ -36,7 +40,7 @@ def traces(name: str, X: NDArray[np.float32], model: Recognizer) -> dict[str, by
 
 def learn_secret(model: Recognizer, count: int = 6) -> dict[str, bytes]:
     X = photos(SECRET, count)
-    pictures = {"thumbnails": [b"the small picture"] * count, "originals": [b"the large picture"] * count}
+    pictures = {"thumbnails": [SMALL] * count, "originals": [b"the large picture"] * count}
     model.learn_features(SECRET, X, **pictures)
     return traces(SECRET, X, model)
 
@@ -88,6 +92,22 @@ def test_no_byte_of_a_forgotten_base_class_remains(make: Callable[..., Recognize
     assert remaining(model.path, found) == {}
     assert model.snapshot.classes == NAMES
     assert model.check() == []
+
+
+def test_no_byte_of_a_base_class_remains_under_a_former_name(make: Callable[..., Recognizer]) -> None:
+    """What was added and undone is a class of its own in the history, which the base class's renaming misses."""
+    model = make(base=(*NAMES, SECRET))
+    model.learn_features("wren", photos("wren"))
+    model.learn_features(SECRET, photos(SECRET, 3), add=True)
+    model.learn_features(SECRET, photos(SECRET, 3, seed=1), add=True)
+    model.undo()
+    model.undo()
+    model.rename(SECRET, "other")
+    assert files_with(model.path, SECRET.encode())
+    model.forget("other")
+    assert files_with(model.path, SECRET.encode()) == []
+    assert [entry.action for entry in model.history()] == ["forget", "learn", "create"]
+    assert model.undo(past_forget=True).classes == ("wren",), "other classes keep their history"
 
 
 @pytest.mark.parametrize("head", ["c-fecam", "default"])
@@ -145,7 +165,7 @@ def test_a_failure_after_the_commit_says_that_the_change_is_stored(
     model = make(base=(*NAMES, SECRET))
     with closing(sqlite3.connect(model.path / DATABASE)) as other, other:
         other.execute("CREATE TRIGGER full BEFORE DELETE ON meta BEGIN SELECT raise(ABORT, 'no room left'); END")
-    with pytest.raises(StorageError, match=r"is stored, but .*no room left.*open the model again") as caught:
+    with pytest.raises(StorageError, match=r"gone from the model, but .*no room left.*next opened") as caught:
         model.forget(SECRET)
     assert "as it was before" not in str(caught.value)
     model.close()
@@ -156,20 +176,99 @@ def test_a_failure_after_the_commit_says_that_the_change_is_stored(
     assert again.check() == []
 
 
-def test_a_reader_in_the_way_is_named(
-    make: Callable[..., Recognizer], reopen: Callable[..., Recognizer], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = make(timeout=0.1)
-    found = learn_secret(model)
-    reader = reopen(model.path, readonly=True)
+@pytest.fixture
+def in_the_way(reopen: Callable[..., Recognizer], monkeypatch: pytest.MonkeyPatch) -> Blocking:
+    """A reader that looks at one state for long, as another process may."""
     monkeypatch.setattr("fiveshot.recognizer.folder.TIMEOUT", 0.2)
-    with reader._model.folder.reading() as connection:
-        connection.execute("SELECT count(*) FROM classes").fetchone()
-        with pytest.raises(StorageError, match=r"another process.*open the model again"):
+
+    @contextmanager
+    def reading(path: Path) -> Iterator[None]:
+        with reopen(path, readonly=True)._model.folder.reading() as connection:
+            connection.execute("SELECT count(*) FROM classes").fetchone()
+            yield
+
+    return reading
+
+
+def test_a_reader_in_the_way_is_named(
+    make: Callable[..., Recognizer], reopen: Callable[..., Recognizer], in_the_way: Blocking
+) -> None:
+    model = make()
+    found = learn_secret(model)
+    with in_the_way(model.path):
+        with pytest.raises(StorageError) as caught:
             model.forget(SECRET)
+        assert str(caught.value) == (
+            "the class is gone from the model, but traces of what was forgotten or replaced remain in the files "
+            f"of {model.path} (another process is reading); "
+            "they are removed when the model is next opened or changed"
+        )
         assert SECRET not in model.snapshot.classes
     model.close()
     reopen(model.path)
+    assert remaining(model.path, found) == {}
+
+
+def test_an_erase_that_waits_stops_nothing_else(
+    make: Callable[..., Recognizer], reopen: Callable[..., Recognizer], in_the_way: Blocking, caplog: Any
+) -> None:
+    model = make(base=NAMES)
+    found = learn_secret(model)
+    done: list[str] = []
+    model._model.folder.connection.set_trace_callback(done.append)
+    with in_the_way(model.path):
+        with pytest.raises(StorageError, match="another process"):
+            model.forget(SECRET)
+        began = time.monotonic()
+        for number in range(3):
+            model.learn_features(f"kite {number}", photos("kite", seed=number))
+        assert time.monotonic() - began < 2, "a change of something else does not wait for the reader"
+        assert "VACUUM" not in done, "nor does the log that the reader needs grow by the whole database"
+        other = reopen(model.path)
+        other.rename("owl", "tawny")  # has files of its own to clear away
+        assert "another process is reading" in caplog.text
+        assert other.snapshot.classes == ("ani", "kite 0", "kite 1", "kite 2", "rook", "tawny")
+        assert [(one.severity, one.kind) for one in other.check()] == [("note", "erase")]
+        assert remaining(model.path, found)
+    model.learn_features("wren", photos("wren"))
+    assert "VACUUM" in done
+    assert remaining(model.path, found) == {}
+    assert model.check() == []
+
+
+def test_a_pending_erase_is_done_by_repair(make: Callable[..., Recognizer], in_the_way: Blocking) -> None:
+    model = make()
+    found = learn_secret(model)
+    with in_the_way(model.path):
+        with pytest.raises(StorageError, match="another process"):
+            model.forget(SECRET)
+        with pytest.raises(StorageError, match=r"traces .* remain"):
+            check_model(model.path, repair=True)
+    assert [(one.kind, one.repaired) for one in check_model(model.path, repair=True)] == [("erase", True)]
+    assert remaining(model.path, found) == {}
+    assert check_model(model.path) == []
+
+
+def test_the_note_of_another_forgetting_is_kept(
+    make: Callable[..., Recognizer], reopen: Callable[..., Recognizer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that erases may meet another one that forgets and is killed before it has erased."""
+    model = make()
+    found = learn_secret(model)
+    model.learn_features("wren", photos("wren"))
+    other = reopen(model.path)
+    erase = ModelFolder._erase
+
+    def meanwhile(folder: ModelFolder, patience: float) -> None:
+        erase(folder, patience)
+        monkeypatch.setattr(ModelFolder, "settle", lambda self: None)
+        other.forget(SECRET)
+
+    monkeypatch.setattr(ModelFolder, "_erase", meanwhile)
+    model.forget("wren")
+    monkeypatch.undo()
+    assert [one.kind for one in model.check()] == ["erase"]
+    assert reopen(model.path).check() == []
     assert remaining(model.path, found) == {}
 
 

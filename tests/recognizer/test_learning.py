@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from models import WIDTH, files_with, held, photos
+from models import WIDTH, files_with, held, photos, picture
 
 from fiveshot.errors import InputError
 from fiveshot.heads import make_head
@@ -101,9 +102,55 @@ def test_features_that_do_not_fit(make: Callable[..., Recognizer], features: np.
         model.predict_features(features)
 
 
-def test_as_many_digests_as_rows(make: Callable[..., Recognizer]) -> None:
-    with pytest.raises(InputError, match="5 rows of features, but another number"):
-        make().learn_features("wren", photos("wren"), sha256s=["0" * 64])
+@pytest.mark.parametrize("given", ["sha256s", "thumbnails", "originals", "photos"])
+def test_as_many_digests_and_pictures_as_rows(make: Callable[..., Recognizer], given: str) -> None:
+    for values in ([], ["0" * 64]):
+        with pytest.raises(InputError, match="5 rows of features, but another number"):
+            make(f"model {len(values)}").learn_features("wren", photos("wren"), **{given: values})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"sha256s": ["X" * 64]}, "photo 1 has no SHA-256"),
+        ({"sha256s": ["A" * 64]}, "photo 1 has no SHA-256"),
+        ({"sha256s": ["0" * 63]}, "photo 1 has no SHA-256"),
+        ({"sha256s": [7]}, "photo 1 has no SHA-256"),
+        ({"thumbnails": [b""]}, "the thumbnail of photo 1 is"),
+        ({"thumbnails": [b"junk"]}, "the thumbnail of photo 1 is"),
+        ({"thumbnails": [picture(16, "PNG")]}, "the thumbnail of photo 1 is"),
+        ({"thumbnails": [picture(64)[:200]]}, "thumbnail of photo 1: damaged"),
+        ({"thumbnails": [picture(600)]}, "thumbnail of photo 1: too large"),
+        ({"originals": [b""]}, "file of photo 1 is empty"),
+    ],
+)
+def test_what_could_not_be_imported_is_not_learned(
+    make: Callable[..., Recognizer], given: dict[str, list], said: str
+) -> None:
+    model = make(options=Options(keep_photos=True))
+    with pytest.raises(InputError, match=said):
+        model.learn_features("wren", photos("wren", 1), **given)
+    assert model.refresh().classes == ()
+
+
+def test_what_is_learned_can_be_imported(make: Callable[..., Recognizer], tmp_path: Path) -> None:
+    model = make(options=Options(keep_photos=True))
+    pictures = [picture(128), picture(64, "WEBP"), None]
+    model.learn_features(
+        "wren", photos("wren", 3), sha256s=["0a" * 32] * 3, thumbnails=pictures, originals=[b"a", b"b", None]
+    )
+    with Recognizer.import_file(model.export(tmp_path / "file", photos=True), tmp_path / "there") as there:
+        assert there.thumbnails("wren") == pictures[:2]
+
+
+def test_features_of_another_backbone_are_not_learned(make: Callable[..., Recognizer]) -> None:
+    """The backbone may be replaced between the look at the photos and the transaction."""
+    model = make(fingerprint="a" * 64)
+    with pytest.raises(InputError, match="the model was tuned meanwhile"):
+        model.learn_features("wren", photos("wren"), fingerprint="b" * 64)
+    assert model.refresh().classes == ()
+    model.learn_features("wren", photos("wren"), fingerprint="a" * 64)
+    assert model.refresh().classes == ("wren",)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +183,7 @@ def test_an_empty_model_says_what_to_do(make: Callable[..., Recognizer]) -> None
 
 def test_show_lists_what_is_there(make: Callable[..., Recognizer]) -> None:
     model = make(base=NAMES[:2], options=Options(thumbnails=True))
-    model.learn_features("wren", photos("wren"), thumbnails=[b"1", b"2", b"3", b"4", None])
+    model.learn_features("wren", photos("wren"), thumbnails=[*map(picture, range(1, 5)), None])
     model.learn_features("owl", photos("owl", 2, seed=1), add=True)
     shown = model.show()
     assert [(one.name, one.photos, one.base, one.kept) for one in shown.classes] == [
@@ -147,7 +194,7 @@ def test_show_lists_what_is_there(make: Callable[..., Recognizer]) -> None:
     assert (shown.base_classes, shown.new_classes) == (2, 1)
     assert shown.bytes_per_class == (5 + 4 + 1) * WIDTH * 4
     assert shown.as_dict()["classes"][0]["name"] == "ani"
-    assert model.thumbnails("wren") == [b"1", b"2", b"3", b"4"]
+    assert model.thumbnails("wren") == [*map(picture, range(1, 5))]
     assert model.thumbnails("ani") == []
     with pytest.raises(InputError, match="no class 'wrem'; did you mean 'wren'"):
         model.thumbnails("wrem")
@@ -155,10 +202,10 @@ def test_show_lists_what_is_there(make: Callable[..., Recognizer]) -> None:
 
 def test_only_what_the_owner_wants_is_kept(make: Callable[..., Recognizer]) -> None:
     model = make(options=Options(thumbnails=False))
-    model.learn_features("wren", photos("wren"), thumbnails=[b"a small one"] * 5, originals=[b"a large one"] * 5)
+    model.learn_features("wren", photos("wren"), thumbnails=[picture()] * 5, originals=[b"a large one"] * 5)
     assert model.thumbnails("wren") == []
     model.close()
-    assert files_with(model.path, b"a small one") == files_with(model.path, b"a large one") == []
+    assert files_with(model.path, picture()) == files_with(model.path, b"a large one") == []
 
 
 def test_a_snapshot_never_changes(make: Callable[..., Recognizer]) -> None:

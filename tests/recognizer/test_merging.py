@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from models import held, photos
+from models import held, photos, picture
 
 from fiveshot.errors import InputError
 from fiveshot.recognizer import Recognizer
@@ -16,7 +16,7 @@ NAMES = ("ani", "owl")
 def test_merged_equals_learned_here(make: Callable[..., Recognizer]) -> None:
     here, there, both = (make(name, base=NAMES) for name in ("here", "there", "both"))
     here.learn_features("rook", photos("rook"))
-    there.learn_features("wren", photos("wren"), thumbnails=[b"small"] * 5)
+    there.learn_features("wren", photos("wren"), thumbnails=[picture()] * 5)
     there.learn_features("wren", photos("wren", 2, seed=1), add=True)
     there.learn_features("owl", photos("owl", 3, seed=2), add=True)
     both.learn_features("rook", photos("rook"))
@@ -27,7 +27,7 @@ def test_merged_equals_learned_here(make: Callable[..., Recognizer]) -> None:
     assert (report.added, report.same, report.photos) == (("owl", "wren"), (), 10)
     assert held(here)["classes"] == held(both)["classes"]
     assert here.predict_features(photos("wren", 3, seed=7)) == both.predict_features(photos("wren", 3, seed=7))
-    assert here.thumbnails("wren") == [b"small"] * 5
+    assert here.thumbnails("wren") == [picture()] * 5
     assert here.check() == []
 
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-import io
 import json
+import resource
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from models import WIDTH, held, new_model, photos
-from PIL import Image
+from models import WIDTH, held, new_model, photos, picture
 from safetensors import safe_open
 from safetensors.torch import save_file
 
@@ -21,12 +20,6 @@ from fiveshot.recognizer.manifest import Options
 
 NAMES = ("ani", "owl")
 Edit = Callable[[dict[str, torch.Tensor], dict[str, Any]], None]
-
-
-def picture(side: int = 32) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", (side, side), "teal").save(buffer, "JPEG")
-    return buffer.getvalue()
 
 
 @pytest.fixture
@@ -258,6 +251,82 @@ def test_nothing_made_up_is_taken_in(exported: Path, tmp_path: Path, attack: str
     with pytest.raises(StorageError, match="refused to import"):
         Recognizer.import_file(bad, tmp_path / "there")
     assert {path.name for path in tmp_path.iterdir()} == {"origin", "model.fiveshot", "bad"}
+
+
+@pytest.fixture(params=["base", "empty"])
+def tied(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """A model of the default head, which has settings, with classes or after it has forgotten them all."""
+    with new_model(tmp_path / "origin", base=NAMES, head="default") as model:
+        if request.param == "empty":
+            for name in NAMES:
+                model.forget(name)
+        return model.export(tmp_path / "model.fiveshot")
+
+
+def head_settings(**changed: Any) -> Edit:
+    def edit(_: dict[str, torch.Tensor], meta: dict[str, Any]) -> None:
+        lines = meta["manifest"].splitlines()
+        (place,) = [i for i, line in enumerate(lines) if line.startswith("settings = ")]
+        settings = json.loads(json.loads(lines[place].removeprefix("settings = ")))
+        choice = settings["choice"] | changed.pop("choice", {})
+        forged = json.dumps(settings | {"choice": choice} | changed)
+        meta["manifest"] = "\n".join([*lines[:place], f"settings = {json.dumps(forged)}", *lines[place + 1 :]])
+
+    return edit
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "a centre of one number": {"centre": [0.5]},
+    "a centre of 5,000 numbers": {"centre": [0.5] * 5000},
+    "a centre of 5,000 numbers and as many projections as features may have": {
+        "centre": [0.5] * 5000,
+        "n_random": 1 << 14,
+    },
+    "a centre that is no list": {"centre": 0.5},
+    "a centre of texts": {"centre": ["0.5"] * WIDTH},
+    "a centre with NaN": {"centre": [float("nan")] * WIDTH},
+    "a centre with infinity": {"centre": [1e400] * WIDTH},
+    "a centre beyond 32 bits": {"centre": [1e300] * WIDTH},
+    "another number of projections": {"n_random": 999},
+    "a truth value for projections": {"n_random": True},
+    "a negative number of projections": {"n_random": -1},
+    "a seed that is none": {"seed": "0"},
+    "an offset that is a text": {"choice": {"offset": "a"}},
+    "an offset that is NaN": {"choice": {"offset": float("nan")}},
+    "a negative sharpness": {"choice": {"sharpness": -1.0}},
+    "an infinite sharpness": {"choice": {"sharpness": float("inf")}},
+    "a sharpness that no score survives": {"choice": {"sharpness": 1e300}},
+    "a spread that is a list": {"choice": {"offset_spread": []}},
+    "half an episode": {"choice": {"episodes": 0.5}},
+    "an unknown choice": {"choice": {"run": 1}},
+    "an unknown setting": {"run": 1},
+}
+
+
+@pytest.mark.parametrize("attack", SETTINGS)
+def test_no_made_up_settings_are_taken_in(tied: Path, tmp_path: Path, attack: str) -> None:
+    bad = rewritten(tied, tmp_path / "bad", head_settings(**SETTINGS[attack]))
+    with pytest.raises(StorageError, match="refused to import"):
+        Recognizer.import_file(bad, tmp_path / "there")
+    assert {path.name for path in tmp_path.iterdir()} == {"origin", "model.fiveshot", "bad"}
+
+
+def test_untouched_settings_are_taken_in(tied: Path, tmp_path: Path) -> None:
+    same = rewritten(tied, tmp_path / "same", head_settings())
+    with Recognizer.import_file(same, tmp_path / "there") as there:
+        there.learn_features("wren", photos("wren"))
+        assert there.predict_features(photos("wren", 1))[0].candidates[0][0] == "wren"
+
+
+def test_settings_ask_for_no_memory_before_they_are_checked(tmp_path: Path) -> None:
+    """A centre of 300,000 numbers in a file of a megabyte would ask for 1.2 GB of random features."""
+    with new_model(tmp_path / "origin", head="default", base=NAMES) as model:
+        file = model.export(tmp_path / "model.fiveshot")
+    bad = rewritten(file, tmp_path / "bad", head_settings(centre=[0.5] * 300_000, n_random=1000))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(StorageError, match="refused to import"):
+        Recognizer.import_file(bad, tmp_path / "there")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 * 1024  # kilobytes
 
 
 def test_an_untouched_copy_is_taken_in(exported: Path, tmp_path: Path) -> None:

@@ -67,7 +67,9 @@ def test_learn_predict_forget(create: Callable[..., Recognizer], tmp_path: Path)
         reports = model.learn_many({name: draw(tmp_path / "p", name, 5) for name in ("blue", "green")})
         assert [one.name for one in reports] == ["blue", "green"]
         test = [draw(tmp_path / "t", name, 1, seed=1) for name in ("blue", "green", "red")]
-        found = model.predict(test, top=2)
+        seen: list[tuple[int, int]] = []
+        found = model.predict(test, top=2, progress=lambda *now: seen.append(now))
+        assert seen[-1] == (3, 3)
         assert [one.candidates[0][0] for one in found] == ["blue", "green", "red"]
         assert found[0].photo == str(test[0] / "1-0.png")
         model.forget("red")
@@ -304,13 +306,22 @@ def test_a_change_during_tuning_is_not_lost(
 def test_an_adapter_made_for_the_base(
     create: Callable[..., Recognizer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fiveshot.tuning import TuneRecipe
+    from fiveshot.tuning import TuneProgress, TuneRecipe
     from fiveshot.tuning.recipes import RECIPES
 
     monkeypatch.setitem(RECIPES, "ours", TuneRecipe(**SETTINGS))
     for name in ("blue", "green"):
         draw(tmp_path / "base", name, 6)
-    with create(base=tmp_path / "base", adapter="tune") as model:
+    tuned: list[TuneProgress] = []
+    seen: list[tuple[int, int]] = []
+    with create(
+        base=tmp_path / "base",
+        adapter="tune",
+        tuning=tuned.append,
+        progress=lambda *now: seen.append(now),
+    ) as model:
+        assert (tuned[0].phase, tuned[0].total) == ("decode", 12)
+        assert seen[-1] == (12, 12)
         (adapter,) = model.path.glob("adapter-*")
         expected = held(model)["classes"]
         assert model.predict(draw(tmp_path / "t", "blue", 1))[0].candidates[0][0] == "blue"

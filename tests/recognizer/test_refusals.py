@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import resource
 import shutil
 import sqlite3
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from models import new_model, photos
+from models import new_model, photos, picture
 
 from fiveshot.errors import FiveshotError, StorageError
 from fiveshot.recognizer import Recognizer, check_model
@@ -22,7 +23,7 @@ def path(tmp_path: Path) -> Path:
     """A closed model with base classes and learned ones."""
     with new_model(tmp_path / "model", base=NAMES[:2]) as model:
         for number in range(6):
-            model.learn_features(f"c{number}", photos(f"c{number}"), thumbnails=[b"x" * 900] * 5)
+            model.learn_features(f"c{number}", photos(f"c{number}"), thumbnails=[picture(64)] * 5)
         model.forget("c5", keep_history=True)
     return tmp_path / "model"
 
@@ -152,6 +153,49 @@ def no_file_may_grow_beyond(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_new_model_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
+    with no_file_may_grow_beyond(20_000), pytest.raises(StorageError) as caught:
+        new_model(tmp_path / "model")
+    assert str(caught.value).startswith(f"cannot write {tmp_path / 'model' / 'classes.sqlite'}")
+    assert str(caught.value).endswith(
+        "quota or another limit on the size of files is reached, or the disk fails; nothing was left behind"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_reading_needs_no_room_on_the_disk(
+    make: Callable[..., Recognizer], reopen: Callable[..., Recognizer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make(base=NAMES)
+    path = model.path
+    model.close()
+    with no_file_may_grow_beyond(1000):  # not even the index of the log can be made
+        with reopen(path, readonly=True) as again:
+            assert again.snapshot.classes == NAMES
+        with pytest.raises(StorageError, match="a quota or another limit on the size of files is reached"):
+            reopen(path)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 10, 0))
+        with pytest.raises(StorageError, match=r"classes.sqlite: the disk is full; the model is as it was before"):
+            reopen(path)
+
+
+def test_a_new_model_that_the_disk_does_not_confirm_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flush = os.fsync
+
+    def fails_on_the_folder(descriptor: int) -> None:
+        if os.path.samestat(os.fstat(descriptor), tmp_path.stat()):
+            raise OSError(5, "Input/output error")
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fails_on_the_folder)
+    with pytest.raises(StorageError, match="is in place, but the disk did not confirm it"):
+        new_model(tmp_path / "model")
+    assert [file.name for file in tmp_path.iterdir()] == ["model"]
+    assert check_model(tmp_path / "model") == []
 
 
 @pytest.mark.parametrize(

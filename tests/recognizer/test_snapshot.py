@@ -16,7 +16,8 @@ from fiveshot.errors import InputError, StorageError
 from fiveshot.features import FeatureSet, embedded_features
 from fiveshot.heads.files import plain_parameters
 from fiveshot.recognizer import Recognizer
-from fiveshot.recognizer.manifest import HeadRecord
+from fiveshot.recognizer.creation import create_model
+from fiveshot.recognizer.manifest import BackboneRecord, HeadRecord, Manifest
 from fiveshot.recognizer.snapshot import head_record, restored_head
 
 NOBODY = 65534
@@ -62,6 +63,8 @@ def test_top_names_as_many_as_there_are(make: Callable[..., Recognizer]) -> None
     assert one.as_dict()["unknown"] is one.unknown
     with pytest.raises(InputError, match="top=0"):
         model.predict_features(photos("ani", 1), top=0)
+    with pytest.raises(TypeError, match="positional"):
+        model.predict_features(photos("ani", 1), 2)
 
 
 def test_what_is_unlike_every_class_is_unknown(make: Callable[..., Recognizer]) -> None:
@@ -149,3 +152,71 @@ def test_a_base_of_features_and_the_embedded_backbone(tmp_path: Path) -> None:
         assert right > 0.7
         assert np.mean([one.unknown for one in found]) < 0.15
         assert model.show().adapter
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        ({"readout": "mean"}, "their readout is 'mean', not 'cls'"),
+        ({"readout": "cls, last 4 blocks"}, "their readout is 'cls, last 4 blocks', not 'cls'"),
+        ({"precision": "bf16"}, "their precision is 'bf16', not 'float32'.*--precision float32"),
+    ],
+)
+def test_features_read_otherwise_are_not_a_base(tmp_path: Path, made: dict[str, str], said: str) -> None:
+    base = few_classes("cub200-160px-big", 2)
+    base = replace(base, provenance=replace(base.provenance, **made))
+    with pytest.raises(InputError, match=said):
+        Recognizer.create(tmp_path / "model", base=base, adapter="cub200-big", device="cpu", runtime="torch")
+    assert list(tmp_path.iterdir()) == []
+
+
+SETTINGS = {
+    "centre": [0.5] * 12,
+    "n_random": 0,
+    "seed": 0,
+    "choice": {"offset": 0.5, "sharpness": 9.0, "offset_spread": 0.1, "episodes": 6},
+}
+
+
+def with_settings(path: Path, **changed: object) -> Path:
+    """Make a model without classes whose head has these settings, whoever wrote them."""
+    record = replace(head_record("default"), settings={**SETTINGS, **changed})
+    create_model(path, Manifest(BackboneRecord("none", 12, "a" * 64), record))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"choice": {**SETTINGS["choice"], "offset": "a"}}, "offset is 'a'"),
+        ({"choice": {**SETTINGS["choice"], "sharpness": -1.0}}, "sharpness is -1.0"),
+        ({"choice": {**SETTINGS["choice"], "episodes": 1.5}}, "episodes is 1.5"),
+        ({"choice": {"offset": 0.5}}, "choice"),
+        ({"choice": 3}, "choice"),
+        ({"centre": [0.5]}, "features of 12 numbers"),
+        ({"centre": [0.5] * 5000}, "features of 12 numbers"),
+        ({"centre": [0.5] * 100_000}, "centre"),
+        ({"centre": [0.5] * 11 + ["x"]}, "centre"),
+        ({"centre": []}, "centre"),
+        ({"centre": 0.5}, "centre"),
+        ({"n_random": 16_384}, "n_random is 16384.*0 or 1000"),
+        ({"n_random": True}, "n_random is True"),
+        ({"seed": "0"}, "seed is '0'"),
+        ({"more": 1}, "more"),
+    ],
+)
+def test_wrong_settings_of_a_head_are_found_when_the_model_is_opened(
+    tmp_path: Path, changed: dict[str, object], said: str
+) -> None:
+    """Not when the first photo comes, and before anything large is made of them."""
+    path = with_settings(tmp_path / "model", **changed)
+    with pytest.raises(StorageError, match=rf"settings of the 'ulda' head.*{said}.*restore the model from a copy"):
+        Recognizer.open(path)
+
+
+def test_right_settings_of_a_head_are_taken(tmp_path: Path) -> None:
+    """Otherwise the refusals above would show nothing."""
+    with Recognizer.open(with_settings(tmp_path / "model", n_random=1000)) as model:
+        model.learn_features("ani", photos("ani"))
+        assert model.snapshot.head.settings() == SETTINGS | {"n_random": 1000}
+        assert model.predict_features(photos("ani", 1))[0].candidates[0][0] == "ani"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from models import held, new_model, photos
+from models import held, new_model, photos, picture
 
 from fiveshot.errors import InputError
 from fiveshot.recognizer import Recognizer
@@ -19,7 +19,7 @@ NAMES = ("ani", "owl", "rook", "wren")
 
 def test_undo_restores_the_very_bits(make: Callable[..., Recognizer]) -> None:
     model = make(base=NAMES[:2])
-    model.learn_features("wren", photos("wren"), thumbnails=[b"small"] * 5)
+    model.learn_features("wren", photos("wren"), thumbnails=[picture()] * 5)
     before = held(model)
     model.learn_features("wren", photos("wren", 3, seed=1), add=True)
     assert held(model) != before
@@ -101,6 +101,20 @@ def test_forgotten_without_history_stays_forgotten(make: Callable[..., Recognize
         model.undo()
     assert model.snapshot.classes == ("ani",)
     assert model.undo(past_forget=True).classes == ("ani",)
+
+
+def test_undo_of_a_state_that_has_passed_is_refused(
+    make: Callable[..., Recognizer], reopen: Callable[..., Recognizer]
+) -> None:
+    """What somebody else has done since then is not taken back by mistake."""
+    model = make()
+    model.learn_features("ani", photos("ani"))
+    seen = model.snapshot.state
+    reopen(model.path).learn_features("owl", photos("owl"))
+    with pytest.raises(InputError, match=f"changed since state {seen}, it is in state {seen + 1} now; nothing"):
+        model.undo(state=seen)
+    assert model.refresh().classes == ("ani", "owl")
+    assert model.undo(state=seen + 1).classes == ("owl",)
 
 
 def test_one_class_of_many_can_be_forgotten_and_the_rest_undone(make: Callable[..., Recognizer]) -> None:

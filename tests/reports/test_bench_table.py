@@ -2,14 +2,17 @@ from __future__ import annotations
 
 import statistics
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from fiveshot.benchmark import Protocol, RunRecord, get_protocol, summarize_all
+from fiveshot.benchmark import Job, Protocol, RunRecord, get_protocol, run_job, summarize_all
+from fiveshot.benchmark.plan import make_jobs
 from fiveshot.errors import InputError
 from fiveshot.reports import Number, as_rich, bench_table, bench_tables
 from fiveshot.reports.bench_table import PAPER_BLOCK, backbone_notes, described, shown_sessions
+from fiveshot.statistics import Calibration
 
 
 def cell(table, label: str, column: str, block: str = ""):
@@ -32,6 +35,43 @@ def test_every_figure_is_that_of_the_runs(bird_records: list[RunRecord]) -> None
         assert found.value == pytest.approx(statistics.mean(values))
         assert found.std == pytest.approx(statistics.stdev(values))
     assert cell(table, "C-FeCAM", "time (s)").std is None
+
+
+@pytest.mark.parametrize(
+    ("parameters", "note"),
+    [
+        ({}, "Calibrated methods with α = 0.75 on this dataset, as in the paper (0.9 on others)."),
+        (
+            {"calibration": Calibration(alpha=0.9)},
+            "Calibrated methods with α = 0.9 on this dataset, where the paper has 0.75 (0.9 on others).",
+        ),
+    ],
+    ids=["paper", "given"],
+)
+def test_alpha_is_said_where_the_papers_is_unusual(toy_folder: Path, parameters: dict, note: str) -> None:
+    cifar, source = get_protocol("cifar100/small"), str(toy_folder / "cifar100.safetensors")
+    jobs = make_jobs(cifar, source, methods=["ncm", "c-fecam"], seeds=1, parameters=parameters)
+    (table,) = bench_tables([run_job(job) for job in jobs])
+    assert [row.cells[0] for row in table.rows if row.block] == ["NCM", "C-FeCAM"]
+    assert note in table.notes
+
+
+def test_nothing_is_said_of_alpha_without_one_or_elsewhere(
+    toy_folder: Path, paper_records: list[RunRecord]
+) -> None:
+    plain = Job(get_protocol("cifar100/small"), "ncm", str(toy_folder / "cifar100.safetensors"))
+    for records in ([run_job(plain)], paper_records):
+        assert "α" not in " ".join(bench_tables(records)[0].notes)
+
+
+def test_what_was_not_measured_is_an_empty_cell(bird_records: list[RunRecord]) -> None:
+    first = bird_records[0]
+    only = RunRecord(
+        **{**vars_of(first), "session_classes": first.session_classes[:1], "predictions": first.predictions[:1]}
+    )
+    table = bench_table(summarize_all([only]), Protocol("birds", "birds", 6, 6, 2))
+    assert cell(table, "NCM", "mean A_HM") is None
+    assert cell(table, "NCM", "A_last") == Number(only.metrics.a_last)
 
 
 def test_own_features_have_no_figures_of_the_paper(bird_records: list[RunRecord]) -> None:

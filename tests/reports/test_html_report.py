@@ -153,7 +153,15 @@ def test_a_run_of_one_session_has_a_page(bird_records: list[RunRecord]) -> None:
         predictions=first.predictions[:1],
         config={**first.config, "protocol": protocol},
     )
-    Page(report_page([only]))
+    page = report_page([only])
+    Page(page)
+    table, *_ = re.findall(r"<table.*?</table>", page, re.DOTALL)
+    headings, cells = (
+        [re.sub(r"<.*?>", "", cell) for cell in re.findall(rf"<{tag}\b.*?</{tag}>", table, re.DOTALL)]
+        for tag in ("th", "td")
+    )
+    assert headings == ["method", "mean A_HM", "A_last", "A_inc", "ECE", "time (s)", "NCM"]
+    assert cells[:2] == ["", f"{100 * only.metrics.a_last:.1f}"], "no A_HM, rather than one of 0"
 
 
 def test_nothing_is_left_where_nothing_can_be_written(bird_folder: Path, tmp_path: Path) -> None:

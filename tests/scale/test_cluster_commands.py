@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,8 @@ from fiveshot.scale.cluster import connected, resources
 from fiveshot.scale.pipeline import data_context
 from fiveshot.scale.reduction import Tied
 from fiveshot.scale.rows import Tally
-from fiveshot.tuning import TuneProgress, TuneRecipe, tune
+from fiveshot.tuning import EpochRecord, TuneProgress, TuneRecipe, tune
+from fiveshot.tuning.checkpoint import Checkpoint, Checkpoints, write_checkpoint
 
 PROTOCOL = Protocol("toy", "gaussian", n_classes=6, base_classes=4, increment=1)
 
@@ -59,7 +60,8 @@ def test_a_sweep_on_the_cluster_gives_the_same_runs(cluster: Any, features: Path
 
 
 def test_an_error_of_a_job_arrives_as_it_was_raised(cluster: Any, features: Path, tmp_path: Path) -> None:
-    wrong = make_jobs(PROTOCOL, str(features), methods=("ncm",), seeds=1, sessions=str(tmp_path / "none"))
+    (tmp_path / "session_1.txt").write_text("owl/1.jpg")
+    wrong = make_jobs(PROTOCOL, str(features), methods=("ncm",), seeds=1, sessions=str(tmp_path))
     with pytest.raises(InputError, match="these features do not say which image each vector is of"):
         list(sweep_on_cluster(wrong, tmp_path / "ray"))
 
@@ -92,23 +94,68 @@ def test_no_cluster_at_an_address_is_one_sentence(address: str, reason: str) -> 
     assert "ray start --head" in said
 
 
+@dataclass(frozen=True)
+class Doomed:
+    """An image that takes the process with it, once, when a checkpoint newer than the one before is there."""
+
+    image: Any
+    checkpoint: Path
+    before: int
+    died: Path
+
+    @property
+    def name(self) -> str:
+        """Name of the image."""
+        return str(self.image.name)
+
+    def read(self) -> bytes:
+        """Read the image, or die."""
+        if self.checkpoint.stat().st_mtime_ns != self.before and not self.died.exists():
+            self.died.touch()
+            os._exit(1)
+        return bytes(self.image.read())
+
+
 def test_two_processes_tune_what_one_tunes(cluster: Any, spec: BackboneSpec, tmp_path: Path) -> None:
-    """Without dropout, whose masks are each process's own, both ways average the same gradients."""
+    """Without dropout, whose masks are each process's own, both ways average the same gradients.
+
+    The folder of checkpoints has one of another run, and one of the processes is lost after the first epoch.
+    """
+    import ray
+
     pytest.importorskip("accelerate", reason="the extra 'accelerate' is not installed")
+    ray.cloudpickle.register_pickle_by_value(sys.modules[Doomed.__module__])
     dataset = open_images(draw_folder(tmp_path / "birds", per_class=4, seed=2, splits=("train",)), seed=0)
-    recipe = TuneRecipe(optimizer="sgd", lr=0.01, batch_size=4, epochs=1, bottleneck=4, dropout=0.0, seed=1)
+    recipe = TuneRecipe(optimizer="sgd", lr=0.01, batch_size=4, epochs=2, bottleneck=4, dropout=0.0, seed=1)
     alone = load_backbone(spec.backbone, weights=spec.weights)
     expected = tune(alone, dataset, recipe=recipe, held_out=0.25)
+    folder = tmp_path / "checkpoints"
+    stale = Checkpoints(folder).keeping("tuning", {"recipe": "another"})
+    assert stale is not None
+    write_checkpoint(stale.path, Checkpoint((EpochRecord(1),), 1, {}, {}, 0.0), bound_to=stale.bound_to)
+
     news: list[TuneProgress] = []
-    task = TuningTask(dataset, spec.backbone, spec.weights, recipe=recipe, held_out=0.25)
+    died = tmp_path / "died"
+    doomed = Doomed(dataset.train.images[0], stale.path, stale.path.stat().st_mtime_ns, died)
+    train = replace(dataset.train, images=(doomed, *dataset.train.images[1:]))
+    task = TuningTask(
+        replace(dataset, train=train),
+        spec.backbone,
+        spec.weights,
+        recipe=recipe,
+        held_out=0.25,
+        checkpoint_folder=folder,
+    )
     out = tmp_path / "adapter.safetensors"
     found = tune_on_cluster(task, out, processes=2, progress=news.append)
+    assert died.exists()
     assert found.out == out
+    assert [record.epoch for record in found.history] == [1, 2]
     assert found.history[-1].loss == pytest.approx(expected.history[-1].loss, rel=1e-4)
     shared = load_backbone(spec.backbone, weights=spec.weights, adapter=out)
     for name, tensor in adapter_state(alone.model).items():
         assert torch.allclose(adapter_state(shared.model)[name], tensor, atol=2e-4), name
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["adapter.safetensors", "birds"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["adapter.safetensors", "birds", "died"]
 
 
 @pytest.mark.parametrize(

@@ -247,7 +247,7 @@ def test_shards_are_resumed_by_the_command_and_equal_a_single_machine(
         ({"--out": "no/such/folder/x"}, "cannot write no/such/folder/x: the folder no/such/folder does not exist"),
         (
             {"--engine": "local", "--address": "auto"},
-            "--address and --result belong to a cluster; add --engine ray",
+            "--address belongs to a cluster; add --engine ray, or leave it out",
         ),
         ({"--weights": "none.safetensors"}, "no such file: none.safetensors"),
     ],

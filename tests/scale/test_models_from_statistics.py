@@ -173,6 +173,18 @@ def test_statistics_for_no_head_make_no_model(spec: BackboneSpec, tmp_path: Path
         create_from_statistics(tmp_path / "birds", sums_of(bird_rows(4), spec), weights=spec.weights)
 
 
+@pytest.mark.parametrize("head", ["ranpac", "c-ranpac"])
+def test_heads_that_need_samples_are_refused_before_anything_is_computed(
+    head: str, spec: BackboneSpec, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match="RanPAC"):
+        Wanted(head=head).reductions()
+    found = replace(sums_of(bird_rows(4), spec), head=head, sample=None)
+    with pytest.raises(InputError, match="RanPAC"):
+        create_from_statistics(tmp_path / "birds", found, weights=spec.weights, device="cpu")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_without_kept_vectors_nothing_is_rejected(spec: BackboneSpec, tmp_path: Path) -> None:
     found = replace(statistics_of(bird_rows(), spec), sample=None)
     with create_from_statistics(tmp_path / "birds", found, weights=spec.weights, device="cpu") as made:

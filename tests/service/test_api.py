@@ -8,6 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 from live import Live, live
 from PIL import Image
@@ -101,6 +102,65 @@ def test_rename_forget_undo(service: Live) -> None:
     assert after["label"] == before["label"]
     # The statistics are the same to the bit; heads that were derived on other ways differ in the last one.
     assert after["probability"] == pytest.approx(before["probability"], abs=1e-5)
+
+
+def test_undo_takes_back_what_the_client_has_seen(start: Callable[..., Live], fresh_path: Path) -> None:
+    service = start()
+    assert service.learn("red").status_code == 200
+    mine = service.client.delete("/v1/classes/red").json()
+    assert service.learn("green").status_code == 200  # by somebody else
+    said = error(service.client.post("/v1/undo", params={"state": mine["state"]}), 409, "changed")
+    assert f"changed since state {mine['state']}" in said
+    assert service.names() == ["green"]
+    with Recognizer.open(fresh_path, device="cpu") as elsewhere:  # another process, which the service has not seen
+        seen = service.client.get("/v1/model").json()["state"]
+        elsewhere.rename("green", "vert")
+        error(service.client.post("/v1/undo", params={"state": seen}), 409, "changed")
+    undone = service.client.post("/v1/undo", params={"state": seen + 1}).json()
+    assert (undone["action"], undone["classes"], undone["state"]) == ("rename", ["vert"], seen + 2)
+    for bad in ("-1", "x", str(2**70)):
+        error(service.client.post("/v1/undo", params={"state": bad}), 422, "invalid")
+
+
+def test_a_change_says_its_own_state(start: Callable[..., Live]) -> None:
+    """Not that of one which somebody else has made by the time of the answer: undo would take that back."""
+    service = start()
+    service.learn("red")
+    engine = service.app.state.service.engine
+    before, publish = engine.serving.snapshot.state, engine._publish
+
+    def publish_and_go_on() -> None:
+        publish()
+        engine._publish = publish
+        engine.recognizer.rename("rouge", "rot")  # the next change is through before the first is answered
+        publish()
+
+    engine._publish = publish_and_go_on
+    reply = service.client.patch("/v1/classes/red", json={"name": "rouge"}).json()
+    assert (reply["state"], engine.serving.snapshot.state) == (before + 1, before + 2)
+
+
+def test_only_pictures_that_are_there_are_listed(start: Callable[..., Live], fresh_path: Path) -> None:
+    """Photos that came as features have none, and the numbers of the others do not count them."""
+    service = start()
+    service.learn("red", 2)
+    with Recognizer.open(fresh_path, device="cpu") as elsewhere:
+        width = elsewhere.snapshot.contents.width
+        rows = np.random.default_rng(0).normal(size=(3, width))
+        elsewhere.learn_features("red", rows, add=True)
+        elsewhere.learn_features("features", rows)
+    service.learn("red", 1, 9)  # and what another process has changed is taken up
+
+    def listed() -> dict[str, tuple[int, int]]:
+        classes = service.client.get("/v1/classes").json()["classes"]
+        return {entry["name"]: (entry["photos"], entry["thumbnails"]) for entry in classes}
+
+    assert listed() == {"features": (3, 0), "red": (6, 3)}
+    for name, (_, count) in listed().items():
+        found = [service.client.get(f"/v1/classes/{name}/photos/{i}").status_code for i in range(count + 1)]
+        assert found == [200] * count + [404]
+    service.client.delete("/v1/classes/red")
+    assert listed() == {"features": (3, 0)}
 
 
 def test_names_with_any_character(service: Live) -> None:

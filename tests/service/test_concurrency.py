@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +16,13 @@ import torch
 from live import Live, live
 from prometheus_client.parser import text_string_to_metric_families
 
+from fiveshot.errors import StorageError
 from fiveshot.features import Runner
 from fiveshot.recognizer import Recognizer
+from fiveshot.service import Settings, looking
 from fiveshot.service.batcher import Batcher, forward
+from fiveshot.service.engine import Engine
+from fiveshot.service.metrics import Metrics
 
 
 def metric(service: Live, name: str) -> float:
@@ -152,3 +158,66 @@ def test_an_error_of_the_backbone_reaches_those_who_wait(runner: Runner) -> None
     good = batcher.submit(runner, [torch.zeros(3, size, size, dtype=torch.uint8)])
     assert good[0].result().shape == (runner.width,)
     batcher.close()
+
+
+def test_a_backbone_replaced_in_the_last_moment(
+    start: Callable[..., Live], fresh_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process may tune the model between our look at it and the transaction that learns."""
+    service = start()
+    engine = service.app.state.service.engine
+    learn = engine.recognizer.learn_features
+
+    def learn_late(*given: object, **more: object) -> object:
+        with Recognizer.open(fresh_path, device="cpu") as elsewhere, elsewhere._model.change() as change:
+            before = change.before.manifest
+            change.manifest = replace(before, backbone=replace(before.backbone, fingerprint="b" * 64))
+        return learn(*given, **more)
+
+    monkeypatch.setattr(engine.recognizer, "learn_features", learn_late)
+    reply = service.learn("red")
+    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "busy")
+    assert "backbone was replaced" in reply.json()["error"]["message"]
+    with Recognizer.open(fresh_path, device="cpu", readonly=True) as model:
+        assert model.snapshot.classes == ()
+
+
+def backbone_threads() -> int:
+    return sum(thread.name.startswith("backbone-") for thread in threading.enumerate())
+
+
+def test_a_start_that_fails_is_tried_again_with_nothing_left_of_it(
+    fresh_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[int] = []
+    publish = Engine._publish
+
+    def refuse_twice(engine: Engine) -> None:
+        tries.append(backbone_threads())
+        if len(tries) < 3:
+            raise StorageError("the model cannot be read; try again")
+        publish(engine)
+
+    before = backbone_threads(), torch.get_num_threads()
+    monkeypatch.setattr(Engine, "_publish", refuse_twice)
+    with live(fresh_path, refresh=0.1) as service:
+        assert service.client.get("/v1/ready").status_code == 200
+    assert len(tries) >= 3
+    assert len(set(tries)) == 1
+    assert (backbone_threads(), torch.get_num_threads()) == before
+
+
+def test_a_backbone_that_fails_at_the_start_leaves_the_process_as_it_was(
+    fresh_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def out_of_memory(*_: object) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(looking, "forward", out_of_memory)
+    before = backbone_threads(), list(warnings.filters), torch.get_num_threads()
+    with Recognizer.open(fresh_path, device="cpu", runtime="torch") as model:
+        started = looking.Looking(Settings(), Metrics())
+        with pytest.raises(RuntimeError, match="out of memory"):
+            started.start(model.runner)
+        assert (backbone_threads(), list(warnings.filters), torch.get_num_threads()) == before
+        started.close()

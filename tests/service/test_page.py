@@ -146,6 +146,24 @@ def test_from_nothing_to_a_classifier_that_stays(open_page: Callable[..., Watche
         page.locator(f".answers li:first-child .who:text-is('{second}')").wait_for()
 
 
+def test_undo_beside_a_message_takes_back_nothing_else(
+    open_page: Callable[..., Watched], start: Callable[..., Live]
+) -> None:
+    service = start()
+    service.learn("red")
+    page = open_page(service.url).page
+    page.click(".card[data-name=red]")
+    page.click("#forget")
+    page.locator("#toast").get_by_text("Forgot").wait_for()
+    service.learn("green")  # by somebody else
+    page.click("#toast-undo")
+    page.locator("#alert", has_text="The model was changed since").wait_for()
+    assert service.names() == ["green"]
+    page.click("#undo")  # the last change, whoever made it
+    page.locator("#toast", has_text="Took back learning “green”").wait_for()
+    assert service.names() == []
+
+
 def test_by_keyboard_alone(open_page: Callable[..., Watched], start: Callable[..., Live]) -> None:
     service = start()
     service.learn("green")

@@ -96,6 +96,40 @@ def test_the_file_has_the_rights_of_an_ordinary_new_file(tmp_path: Path, mask: i
     assert stat.S_IMODE((tmp_path / "a.txt").stat().st_mode) == 0o666 & ~mask
 
 
+def test_the_umask_is_not_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It belongs to all threads: while one asks for it, another would make files that everybody can write."""
+
+    def touched(mask: int) -> int:
+        raise AssertionError(f"umask({mask})")
+
+    monkeypatch.setattr(os, "umask", touched)
+    with atomic_path(tmp_path / "a.txt") as path:
+        path.write_text("x")
+
+
+def test_a_library_that_replaces_the_file_changes_no_rights(tmp_path: Path) -> None:
+    (tmp_path / "ordinary").touch()
+    with atomic_path(tmp_path / "a.txt") as path:
+        (tmp_path / "own").touch(0o600)
+        (tmp_path / "own").replace(path)
+    assert (tmp_path / "a.txt").stat().st_mode == (tmp_path / "ordinary").stat().st_mode
+
+
+def test_a_file_that_the_disk_does_not_confirm_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flush = os.fsync
+
+    def fails_on_folders(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(5, "Input/output error")
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fails_on_folders)
+    with pytest.raises(StorageError) as caught, atomic_path(tmp_path / "a.txt") as path:
+        path.write_text("x")
+    assert "is in place, but the disk did not confirm it (Input/output error)" in str(caught.value)
+    assert names(tmp_path) == ["a.txt"]
+
+
 def test_a_process_killed_half_way_leaves_the_old_file_readable(tmp_path: Path) -> None:
     target = tmp_path / "a.txt"
     target.write_text("old")

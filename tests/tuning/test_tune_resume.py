@@ -6,15 +6,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
+from torch import Tensor
 
 from fiveshot.backbones import Backbone, adapter_state, load_adapter
 from fiveshot.data import ImageSplit
 from fiveshot.errors import InputError, StorageError
-from fiveshot.storage import read_tensors
+from fiveshot.storage import read_tensors, write_tensors
 from fiveshot.tuning import Execution, FewShotTest, Selection, TuneProgress, TuneRecipe, tune
 
 HERE = Path(__file__).parent
@@ -196,6 +199,57 @@ def test_a_damaged_checkpoint_is_refused(
     path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(StorageError, match="truncated"):
         tune(backbone, split, recipe=quick, out=stopped, resume=True)
+
+
+def test_a_checkpoint_with_something_missing_is_damaged(
+    make_backbone: Callable[[], Backbone], split: ImageSplit, quick: TuneRecipe, stopped: Path
+) -> None:
+    path = stopped.with_name("adapter.safetensors.checkpoints") / "tuning.safetensors"
+    whole = read_tensors(path, kind="tuning checkpoint", version=1)
+    kept = {name: tensor.clone() for name, tensor in whole.tensors.items()}
+    first = next(name for name in kept if name.startswith("state:parameters/"))
+    damages: list[tuple[dict[str, Tensor], dict[str, Any]]] = [
+        (kept, {key: value for key, value in whole.meta.items() if key != "bound_to"}),
+        (kept, {**whole.meta, "bound_to": None}),
+        (kept, {**whole.meta, "history": [{"epoch": 1}]}),
+        (kept, {**whole.meta, "best_epoch": 9}),
+        ({**kept, "stray": kept[first].clone()}, whole.meta),
+        ({name: tensor for name, tensor in kept.items() if name != first}, whole.meta),
+    ]
+    for tensors, meta in damages:
+        write_tensors(path, tensors, kind="tuning checkpoint", version=1, meta=meta)
+        with pytest.raises(StorageError, match=r"tuning\.safetensors is damaged .*start afresh without resume"):
+            tune(make_backbone(), split, recipe=quick, out=stopped, resume=True)
+
+
+@pytest.mark.parametrize("change", [{"metric": "new"}, {"draws": 4}], ids=["metric", "draws"])
+def test_a_checkpoint_scored_by_another_test_is_refused(
+    make_backbone: Callable[[], Backbone],
+    make_split: Callable[..., ImageSplit],
+    quick: TuneRecipe,
+    tmp_path: Path,
+    change: dict[str, Any],
+) -> None:
+    split, test = make_split(6, 6, noise=70), FewShotTest(shots=2, draws=3)
+    options: dict[str, Any] = {
+        "recipe": quick,
+        "execution": Execution(data="device"),
+        "checkpoint_folder": tmp_path,
+    }
+    with pytest.raises(StopError):
+        tune(
+            make_backbone(),
+            split,
+            selection=Selection("few-shot-classes", folds=2, test=test),
+            progress=stop_in(2, "selection-1-1"),
+            **options,
+        )
+    other = Selection("few-shot-classes", folds=2, test=replace(test, **change))
+    (name,) = change
+    with pytest.raises(
+        InputError, match=f"checkpoint of another run: test {name} is .* there and {change[name]} here"
+    ):
+        tune(make_backbone(), split, selection=other, resume=True, **options)
 
 
 def test_without_resume_a_checkpoint_is_ignored(

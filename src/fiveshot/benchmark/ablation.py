@@ -11,10 +11,9 @@ from fiveshot.benchmark.plan import make_jobs
 from fiveshot.benchmark.protocol import Protocol
 from fiveshot.errors import InputError, unknown_name
 from fiveshot.heads import Sampling, make_head
+from fiveshot.heads.parameters import parameter_names
 from fiveshot.heads.recipes import Flavour
-from fiveshot.statistics import Calibration
 
-CALIBRATION = ("tau", "alpha", "beta")
 CALIBRATED = ("teen", "c-fecam", "c-ranpac")
 
 
@@ -88,7 +87,7 @@ def ablation_jobs(
     for method in methods or ablation.methods:
         for value in values or ablation.values:
             varied = protocol.replace(shots=_whole(name, value)) if name == "shots" else protocol
-            changes = varied_parameters(method, flavour, name, value, parameters or {})
+            changes = varied_parameters(method, flavour, name, value)
             jobs = make_jobs(
                 varied,
                 features,
@@ -101,9 +100,7 @@ def ablation_jobs(
     return found
 
 
-def varied_parameters(
-    method: str, flavour: Flavour, name: str, value: float, parameters: Mapping[str, Any]
-) -> dict[str, Any]:
+def varied_parameters(method: str, flavour: Flavour, name: str, value: float) -> dict[str, Any]:
     """Return what a head must be given so that the varied value takes effect; nothing for the protocol's own."""
     if name == "shots":
         return {}
@@ -112,27 +109,14 @@ def varied_parameters(
     elif name == "samples":
         wanted = {"sampling": replace(_sampling(method, flavour), per_class=_whole(name, value))}
     else:
-        wanted = calibrated(method, flavour, parameters.get("calibration"), **{name: value})
-    known = make_head(method, flavour).get_params(deep=False)
+        wanted = {name: value}
+    known = parameter_names(make_head(method, flavour))
     if not set(wanted) <= set(known):
         raise InputError(
             f"{name} means nothing to {method!r}; choose from {', '.join(get_ablation(name).methods)}"
         )
+    make_head(method, flavour, **wanted)  # refuses a value that makes no sense before anything runs
     return wanted
-
-
-def calibrated(
-    method: str, flavour: Flavour = "paper", calibration: Calibration | None = None, **changes: Any
-) -> dict[str, Any]:
-    """Return the calibration of a method (or the one given) with some values changed, as parameters of its head.
-
-    >>> calibrated("c-ranpac", alpha=1.0)["calibration"].beta
-    0.5
-    """
-    own = calibration or make_head(method, flavour).get_params(deep=False).get("calibration")
-    if own is None:
-        raise InputError(f"{method!r} is not calibrated; choose from {', '.join(CALIBRATED)}")
-    return {"calibration": replace(own, **changes)}
 
 
 def _sampling(method: str, flavour: Flavour) -> Sampling:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from fiveshot.benchmark.ablation import ABLATIONS, calibrated
+from fiveshot.benchmark.ablation import ABLATIONS
 from fiveshot.benchmark.job import Job
 from fiveshot.benchmark.paper_figures import paper_beta_ablation, paper_parts_ablation
 from fiveshot.benchmark.plan import make_jobs
@@ -19,7 +19,6 @@ from fiveshot.heads.recipes import Flavour
 MAIN_METHODS = ("ncm", "teen", "fecam", "c-fecam", "ranpac", "c-ranpac")
 ABLATION_PROTOCOL = "cars/small"  # where the paper ablates, and what its figure 2 shows
 SUBSTITUTE_PROTOCOL = "cub200/small"  # the like of it whose features come with the package
-ALPHA = {"cifar100": 0.75}  # 0.9 for all other datasets, as the recipes have it
 PREFIX = "ablation-"
 
 SETTINGS = {
@@ -129,10 +128,8 @@ def configuration_jobs(
     flavour: Flavour = "paper",
     parameters: Mapping[str, Any] | None = None,
 ) -> list[Job]:
-    """Return a row's jobs under a protocol, one per seed, with the alpha the paper has for the dataset."""
-    method, changes = configuration.method, dict(configuration.changes)
-    has_calibration = make_head(method).get_params(deep=False).get("calibration") is not None
-    if has_calibration and protocol.dataset in ALPHA:
-        changes = {"alpha": ALPHA[protocol.dataset], **changes}
-    given = {**(parameters or {}), **(calibrated(method, flavour, **changes) if changes else {})}
-    return make_jobs(protocol, features, methods=[method], seeds=seeds, flavour=flavour, parameters=given)
+    """Return a row's jobs under a protocol, one per seed."""
+    given = {**(parameters or {}), **configuration.changes}
+    return make_jobs(
+        protocol, features, methods=[configuration.method], seeds=seeds, flavour=flavour, parameters=given
+    )

@@ -10,6 +10,7 @@ from fiveshot.benchmark.protocol import PROTOCOLS, Protocol, get_protocol
 from fiveshot.data.registry import dataset_spec
 from fiveshot.errors import InputError
 from fiveshot.heads import RECIPES, make_head
+from fiveshot.heads.parameters import parameter_names
 from fiveshot.heads.recipes import Flavour, recipe_name
 from fiveshot.plugins import load_plugins
 
@@ -86,7 +87,7 @@ def make_jobs(
     parameters: Mapping[str, Any] | None = None,
     sessions: str | None = None,
 ) -> list[Job]:
-    """Return one job per method and seed; a parameter goes to the heads that have it."""
+    """Return one job per method and seed; a parameter of ``make_head`` goes to the heads that have it."""
     if seeds < 1:
         raise InputError(f"seeds must be at least 1, got {seeds}")
     parameters = parameters or {}
@@ -95,7 +96,7 @@ def make_jobs(
     jobs = []
     for method in methods or tuple(RECIPES):
         method = recipe_name(method, kind="method")
-        known = make_head(method, flavour).get_params(deep=False)
+        known = parameter_names(make_head(method, flavour))
         fitting = {key: value for key, value in parameters.items() if key in known}
         jobs += [
             Job(protocol.replace(shot_seed=seed), method, features, flavour, fitting, sessions)

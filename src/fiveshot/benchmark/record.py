@@ -68,9 +68,13 @@ class RunRecord:
         return int(self.config["protocol"]["shot_seed"])
 
     def save(self, folder: Path) -> None:
-        """Write the run into a folder; ``metrics.json`` comes last and marks it as finished."""
+        """Write the run into a folder; ``metrics.json`` comes last and marks it as finished.
+
+        That of an earlier run goes first: what is stopped in between is a mixture, and not finished.
+        """
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            (folder / "metrics.json").unlink(missing_ok=True)
         except OSError as error:
             raise StorageError(f"cannot write runs to {folder}: {error.strerror}; choose another --out") from error
         about = {

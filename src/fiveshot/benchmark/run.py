@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from fiveshot.benchmark.job import Job, head_config, open_features
+from fiveshot.benchmark.job import Job, fingerprint, open_features, run_config
 from fiveshot.benchmark.protocol import Protocol
+from fiveshot.benchmark.protocol_head import protocol_head
 from fiveshot.benchmark.record import UNSEEN, RunRecord
 from fiveshot.benchmark.sessions import Session, listed_sessions, sessions
 from fiveshot.data.sessions import match_names, read_session_lists
 from fiveshot.errors import InputError
 from fiveshot.features import FeatureSet
-from fiveshot.heads import FewShotHead, ScoreTable, make_head
+from fiveshot.heads import FewShotHead, ScoreTable
 from fiveshot.metrics import expected_calibration_error
 
 Progress = Callable[[int, int], None]  # (sessions done, sessions in all)
@@ -29,6 +29,8 @@ def run(
 ) -> RunRecord:
     """Learn the protocol's sessions one after the other and predict all seen classes after each.
 
+    A head given by name is made as a job makes it, and gives the same numbers; any other is run as it is.
+
     >>> from fiveshot.benchmark import Protocol, run
     >>> from fiveshot.features import embedded_features
     >>> birds = embedded_features("cub200").restrict(["001.Black_footed_Albatross", "002.Laysan_Albatross"])
@@ -37,13 +39,8 @@ def run(
     1.0
     """
     name = head if isinstance(head, str) else type(head).__name__
-    head = make_head(head) if isinstance(head, str) else head
-    config = {
-        "protocol": asdict(protocol),
-        "sessions": None,
-        "method": name,
-        "head": head_config(head),
-    }
+    head = protocol_head(head, protocol) if isinstance(head, str) else head
+    config = run_config(protocol, name, head, features=fingerprint(features))
     steps = sessions(protocol, features.train_y, features.test_y, features.class_names)
     return _record(config, features, head, steps, progress)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fiveshot.benchmark.record import RunRecord
 from fiveshot.errors import InputError
-from fiveshot.metrics import Spread, mean_std
+from fiveshot.metrics import RunMetrics, Spread, mean_std
 
 
 @dataclass(frozen=True)
@@ -25,15 +25,16 @@ class Summary:
     method: str
     flavour: str
     seeds: tuple[int, ...]
-    a_hm: tuple[Spread, ...]  # after session 1, 2, ...
-    a_hm_mean: Spread  # averaged over the sessions of a run
+    a_hm: tuple[Spread | None, ...]  # after session 1, 2, ...
+    a_hm_mean: Spread | None  # averaged over the sessions of a run; None without any after session 0
     accuracy: tuple[Spread, ...]  # after session 0, 1, ...
-    a_old: Spread  # after the last session
-    a_new: Spread
+    a_old: Spread | None  # after the last session; None where nothing is old then
+    a_new: Spread | None
     a_last: Spread
     a_inc: Spread
     seconds: Spread
     calibration_error: Spread | None = None  # after the last session
+    alpha: float | None = None  # of the method's calibration, where it has one
 
 
 def summarize_runs(records: Sequence[RunRecord]) -> Summary:
@@ -51,22 +52,22 @@ def summarize_runs(records: Sequence[RunRecord]) -> Summary:
     metrics = [record.metrics for record in records]
     later = range(1, len(metrics[0].sessions))
     first = records[0]
-    errors = [record.calibration_error for record in records if record.calibration_error is not None]
     return Summary(
         method=first.method,
         flavour=str(first.config.get("flavour", "paper")),
         seeds=tuple(record.seed for record in records),
-        a_hm=tuple(mean_std([m.sessions[number].a_hm or 0.0 for m in metrics]) for number in later),
-        a_hm_mean=mean_std([_mean_hm(record) for record in records]),
+        a_hm=tuple(_spread([m.sessions[number].a_hm for m in metrics]) for number in later),
+        a_hm_mean=_spread([_mean_hm(m) for m in metrics]),
         accuracy=tuple(
             mean_std([m.sessions[number].accuracy for m in metrics]) for number in range(len(later) + 1)
         ),
-        a_old=mean_std([m.sessions[-1].a_old or 0.0 for m in metrics]),
-        a_new=mean_std([m.sessions[-1].a_new or 0.0 for m in metrics]),
+        a_old=_spread([m.sessions[-1].a_old for m in metrics]),
+        a_new=_spread([m.sessions[-1].a_new for m in metrics]),
         a_last=mean_std([m.a_last for m in metrics]),
         a_inc=mean_std([m.a_inc for m in metrics]),
         seconds=mean_std([record.seconds for record in records]),
-        calibration_error=mean_std(errors) if len(errors) == len(records) else None,
+        calibration_error=_spread([record.calibration_error for record in records]),
+        alpha=(first.config["head"]["parameters"].get("calibration") or {}).get("alpha"),
     )
 
 
@@ -88,9 +89,16 @@ def summarize_all(records: Sequence[RunRecord]) -> list[Summary]:
     return [summarize_runs(group) for group in groups.values()]
 
 
-def _mean_hm(record: RunRecord) -> float:
-    values = [session.a_hm or 0.0 for session in record.metrics.sessions[1:]]
-    return sum(values) / len(values) if values else 0.0
+def _spread(values: Sequence[float | None]) -> Spread | None:
+    """Return mean and deviation of what every run measured, or None."""
+    measured = [value for value in values if value is not None]
+    return mean_std(measured) if len(measured) == len(values) else None
+
+
+def _mean_hm(metrics: RunMetrics) -> float | None:
+    values = [session.a_hm for session in metrics.sessions[1:]]
+    measured = [value for value in values if value is not None]
+    return sum(measured) / len(values) if values and len(measured) == len(values) else None
 
 
 def _without_seed(record: RunRecord) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from threadpoolctl import threadpool_limits
 
+from fiveshot import __version__
 from fiveshot.benchmark.job import Job, open_features
 from fiveshot.benchmark.record import RunRecord, is_finished
 from fiveshot.benchmark.run import run_job
@@ -41,6 +42,12 @@ class Outcome:
     job: Job
     record: RunRecord
     reused: bool
+
+    @property
+    def earlier_release(self) -> str | None:
+        """The release that made a reused run, if it is another than this one; ``fresh`` runs it again."""
+        release = self.record.versions.get("fiveshot", "unknown")
+        return release if self.reused and release != __version__ else None
 
 
 def sweep(
@@ -135,8 +142,9 @@ def _result(future: Future[RunRecord], job: Job) -> RunRecord:
 
 
 def _run_and_save(job: Job, out: Path) -> RunRecord:
+    folder = out / job.folder  # before it runs: the files it is made from may change meanwhile
     record = run_job(job)
-    record.save(out / job.folder)
+    record.save(folder)
     return record
 
 

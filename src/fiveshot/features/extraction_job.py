@@ -55,7 +55,8 @@ class ExtractionJob:
             weights_hash=identity.get("weights_hash", UNKNOWN),
             preprocessing=identity.get("preprocessing", self.extractor.preprocessing.to_json()),
             adapter=identity.get("adapter_hash"),
-            readout=_in_words(**readout) if readout else UNKNOWN,
+            readout=readout_in_words(**readout) if readout else UNKNOWN,
+            precision=identity.get("precision", UNKNOWN),
         )
 
     @cached_property
@@ -67,7 +68,7 @@ class ExtractionJob:
             for name, split in (("train", data.train), ("test", data.test))
             for position, (image, label) in enumerate(zip(split.images, split.labels, strict=True))
         )
-        # The provenance has no place for what these two decide: the type and the precision of the vectors.
+        # The provenance has no place for the type of the vectors, nor for an extractor without an identity.
         return CacheKey(f"{listing} {self.dtype} {self.extractor.fingerprint}", self.provenance)
 
     def content_key(self, content: str) -> CacheKey:
@@ -80,5 +81,10 @@ def digest(marks: NDArray[np.uint8]) -> str:
     return hashlib.sha256(np.ascontiguousarray(marks).data).hexdigest()
 
 
-def _in_words(tokens: str, last_blocks: int) -> str:
+def readout_in_words(tokens: str, last_blocks: int) -> str:
+    """Return what is read from a network as a provenance says it.
+
+    >>> readout_in_words("cls", 1), readout_in_words("mean", 4)
+    ('cls', 'mean, last 4 blocks')
+    """
     return tokens if last_blocks == 1 else f"{tokens}, last {last_blocks} blocks"

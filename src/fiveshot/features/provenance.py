@@ -18,8 +18,9 @@ class Provenance:
 
     ``weights_hash`` and ``adapter`` are the backbone's own hashes of its weights and of its adapter (None
     without one), ``readout`` what was read from the network (``cls``: the class token after the final norm),
-    ``preprocessing`` whatever describes resizing, cropping and normalisation, as JSON values. What is not
-    known says ``unknown``, or is left out, and is never guessed.
+    ``preprocessing`` whatever describes resizing, cropping and normalisation, as JSON values, ``precision`` that
+    of the forward pass (``float32``, ``tf32``, ``bf16``). What is not known says ``unknown``, or is left out,
+    and is never guessed.
 
     >>> made = Provenance("birds", "vit.ours", weights_hash="ab12", preprocessing={"size": (224, 224)})
     >>> made.preprocessing
@@ -33,10 +34,11 @@ class Provenance:
     adapter: str | None = None
     readout: str = "cls"
     note: str = ""
+    precision: str = UNKNOWN
 
     def __post_init__(self) -> None:
         """Check the texts and bring ``preprocessing`` into the form it has after being stored."""
-        for name in ("dataset", "backbone", "weights_hash", "readout", "note"):
+        for name in ("dataset", "backbone", "weights_hash", "readout", "note", "precision"):
             if not isinstance(getattr(self, name), str):
                 raise InputError(f"provenance: {name} must be a text, not {getattr(self, name)!r}")
         if self.adapter is not None and not isinstance(self.adapter, str):
@@ -60,14 +62,16 @@ class Provenance:
     def from_dict(cls, values: Mapping[str, Any]) -> Provenance:
         """Rebuild a provenance from ``as_dict()``; missing and unknown entries are errors."""
         expected = {entry.name for entry in fields(cls)}
-        if set(values) != expected:
-            missing, extra = sorted(expected - set(values)), sorted(set(values) - expected)
+        if {*values, "precision"} != expected:
+            missing, extra = sorted(expected - {*values, "precision"}), sorted(set(values) - expected)
             raise InputError(f"provenance with missing entries {missing} and unknown entries {extra}")
         return cls(**values)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all entries, ready for JSON."""
+        """Return all entries, ready for JSON; an unknown precision is left out, as in files that knew none."""
         entries = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        if self.precision == UNKNOWN:
+            del entries["precision"]
         return {**entries, "preprocessing": dict(self.preprocessing)}
 
     def differences(self, other: Provenance) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from threading import Lock
+from threading import Lock, Thread
 from typing import Any
 
 import torch
@@ -135,10 +135,44 @@ def choose_runner(backbone: Backbone, *, runtime: str = "auto", precision: str |
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let PyTorch use one thread for each call, in this thread and in those started inside the block."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    """Let PyTorch use one thread for each call, in this thread and in those started inside the block.
+
+    PyTorch's number is that of the thread that sets it, and of all threads that begin later: blocks of several
+    threads may overlap, and the last one puts it back for the process.
+    """
+    own = _ONE_THREAD.enter()
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        _ONE_THREAD.leave(own)
+
+
+class _OneThread:
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._users = 0
+        self._before = 0
+
+    def enter(self) -> int:
+        with self._lock:
+            own = torch.get_num_threads()
+            if self._users == 0:
+                self._before = own
+            self._users += 1
+            torch.set_num_threads(1)
+            return own
+
+    def leave(self, own: int) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0:
+                torch.set_num_threads(self._before)
+            elif own != 1:
+                torch.set_num_threads(own)
+                # That was for this thread. Those that begin inside another's block are still to have one.
+                again = Thread(target=torch.set_num_threads, args=(1,))
+                again.start()
+                again.join()
+
+
+_ONE_THREAD = _OneThread()

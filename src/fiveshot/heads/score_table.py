@@ -42,7 +42,9 @@ class ScoreTable:
     def scores(self) -> Tensor:
         """Return the scores of all samples and all classes known now, (n_samples, n_classes)."""
         tokens = self.head._class_tokens()
-        if self._base is not self.head.memory_.base:  # distances are taken from an origin among the base classes
+        # Distances are taken from an origin, the mean of all classes, so that columns of different sessions differ
+        # in rounding. New classes move it little; another base may move it far, and all columns begin anew.
+        if self._base is not self.head.memory_.base:
             self._base, self._columns = self.head.memory_.base, {}
         kept = {label: self._columns.get(label) for label in tokens}
         stale = [label for label, column in kept.items() if column is None or column[0] is not tokens[label]]

@@ -55,7 +55,9 @@ def tied_covariance(
         share, level = 1.0, max(spread, 1e-12)
     covariance = pooled * ((1 - share) / max(dof, 1))
     covariance.diagonal().add_(share * level)
-    cholesky: Tensor = torch.linalg.cholesky(covariance)
+    cholesky, failed = torch.linalg.cholesky_ex(covariance)
+    if int(failed):
+        raise _singular(int(failed))
     precision = _inverse(cholesky)
 
     def noise(scatter: Tensor, count: int) -> Tensor:
@@ -78,8 +80,12 @@ def _inverse(cholesky: Tensor) -> Tensor:
     potri = lapack.spotri if cholesky.dtype == torch.float32 else lapack.dpotri
     inverse, failed = potri(cholesky.numpy().T, lower=0)
     if failed:
-        raise InputError(f"the covariance of all classes is singular (LAPACK says {failed}); give more shrinkage")
+        raise _singular(failed)
     return torch.from_numpy(inverse.T)
+
+
+def _singular(failed: int) -> InputError:
+    return InputError(f"the covariance of all classes is singular (LAPACK says {failed}); give more shrinkage")
 
 
 def _trace(precision: Tensor, scatter: Tensor) -> Tensor:

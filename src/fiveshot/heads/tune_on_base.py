@@ -29,7 +29,7 @@ class CandidateScore:
 
     parameters: Candidate
     mean: float
-    spread: float  # standard deviation over episodes
+    spread: float | None  # sample standard deviation over episodes; None of a single one
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +99,11 @@ def tune_on_base(
     table = np.array([candidate_scores(heads, episode, settings) for episode in played])
     picked = _pick(table)
     scores = tuple(
-        CandidateScore(candidate, float(table[:, i].mean()), float(table[:, i].std()))
+        CandidateScore(
+            candidate,
+            float(table[:, i].mean()),
+            float(table[:, i].std(ddof=1)) if len(table) > 1 else None,
+        )
         for i, candidate in enumerate(tried)
     )
     return Tuned(with_parameters(head, tried[picked]), picked, scores, tuple(int(i) for i in table.argmax(axis=1)))

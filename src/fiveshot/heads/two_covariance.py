@@ -17,11 +17,13 @@ some signal. ``gaps`` are the differences, and a head adds a share of them.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from fiveshot.errors import InputError
 from fiveshot.heads.tied_covariance import TiedCovariance
 
 MOST_SPECTRUM_CLASSES = (
@@ -42,6 +44,9 @@ class Prior:
     >>> from fiveshot.heads import Prior, UnbiasedLDA
     >>> UnbiasedLDA(prior=Prior(shrinkage=0.3)).prior
     Prior(shrinkage=0.3, strength=0.25, smoothing=0.7, bias=1.0, posterior=True)
+    >>> Prior(smoothing=1.5)
+    Traceback (most recent call last):
+    fiveshot.errors.InputError: smoothing must lie in [0, 1], got 1.5; the default is 0.7
     """
 
     shrinkage: float | None = None
@@ -49,6 +54,20 @@ class Prior:
     smoothing: float = 0.7
     bias: float = 1.0
     posterior: bool = True
+
+    def __post_init__(self) -> None:
+        if self.shrinkage is not None and not _lies(self.shrinkage, 0, 1):
+            raise InputError(
+                f"shrinkage must be None or lie in [0, 1], got {self.shrinkage!r}; the default is None"
+            )
+        if not _lies(self.strength, 0, math.inf) or self.strength in (0, math.inf):
+            raise InputError(f"strength must be positive and finite, got {self.strength!r}; the default is 0.25")
+        if not _lies(self.smoothing, 0, 1):
+            raise InputError(f"smoothing must lie in [0, 1], got {self.smoothing!r}; the default is 0.7")
+        if not _lies(self.bias, 0, math.inf) or self.bias == math.inf:
+            raise InputError(f"bias must be finite and not negative, got {self.bias!r}; 0 is the plain length")
+        if not isinstance(self.posterior, bool):
+            raise InputError(f"posterior must be True or False, got {self.posterior!r}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +106,10 @@ class Spectrum:
         """Mean squared length of a class mean."""
         d, r = self.directions.shape
         return float(self.variances.sum()) + (d - r) * self.rest
+
+
+def _lies(value: object, low: float, high: float) -> bool:
+    return isinstance(value, int | float) and low <= value <= high
 
 
 def space_model(

@@ -16,6 +16,7 @@ from fiveshot.errors import InputError, unknown_name
 from fiveshot.heads.embedding import Embedding, make_embedding
 from fiveshot.heads.episodes import play_episodes
 from fiveshot.heads.head import FewShotHead
+from fiveshot.heads.lda_settings import read_choice, read_settings
 from fiveshot.heads.linear_scorer import LinearScorer
 from fiveshot.heads.memory import Memory
 from fiveshot.heads.offset import Choice, Played, choose
@@ -95,7 +96,10 @@ class UnbiasedLDA(FewShotHead):
         """Return the vectors that statistics are taken of; see ``fiveshot.heads.embedding.Embedding``."""
         if not hasattr(self, "_embedding"):
             self._embedding = make_embedding(X.new_zeros(X.shape[1]), 0, seed=0)
-        return self._embedding(X.to(self._embedding.centre))
+        centre = self._embedding.centre
+        if X.shape[1] != len(centre):  # a centre of one number would fit any
+            raise InputError(f"features of {X.shape[1]} numbers do not fit a centre of {len(centre)}")
+        return self._embedding(X.to(centre))
 
     def settings(self) -> dict[str, Any]:
         """Return the centre and what the episodes chose."""
@@ -153,9 +157,9 @@ class UnbiasedLDA(FewShotHead):
             self._chosen = choose(self._played(self._embedding(X), y))
 
     def _apply_settings(self, settings: Mapping[str, Any]) -> None:
-        centre = torch.tensor(settings["centre"], dtype=torch.float32, device=self.device)
-        self._embedding = make_embedding(centre, int(settings["n_random"]), seed=int(settings["seed"]))
-        self._chosen = Choice(**settings["choice"])
+        kept = read_settings(settings, n_random=self.n_random)
+        self._embedding = make_embedding(kept.centre.to(self.device or "cpu"), kept.n_random, seed=kept.seed)
+        self._chosen = kept.choice
 
     def _width(self, memory: Memory) -> int:
         if not hasattr(self, "_embedding"):
@@ -184,7 +188,7 @@ class UnbiasedLDA(FewShotHead):
 
     def _restore(self, memory: Memory, tensors: dict[str, Tensor], extra: dict[str, Any]) -> None:
         self._embedding = make_embedding(tensors["centre"], int(extra["n_random"]), seed=int(extra["seed"]))
-        self._chosen = Choice(**extra["choice"])
+        self._chosen = read_choice(extra["choice"])
         super()._restore(memory, {}, {})
 
     @property

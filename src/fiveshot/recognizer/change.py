@@ -97,8 +97,16 @@ class LiveModel:
                 folder.discard(written)
                 raise
             self.snapshot = after
-            if folder.unsettled():
-                folder.settle()
+            if change.erases:
+                self._erase()
+            else:
+                folder.settle_in_passing()
+
+    def _erase(self) -> None:
+        try:
+            self.folder.settle()
+        except StorageError as error:
+            raise StorageError(f"the class is gone from the model, but {error}") from error
 
     def _current(self, contents: Contents) -> Snapshot:
         return self.snapshot if contents.state == self.snapshot.state else self.snapshot.next(contents)
@@ -116,9 +124,10 @@ class LiveModel:
         if manifest != before:
             folder.set_meta("manifest", manifest.to_toml())
             folder.set_meta("manifest_before", file_sha256(folder.path / MANIFEST))
-            folder.set_meta("unsettled", "files")
         if change.erases:
             folder.set_meta("unsettled", "erase")
+        elif manifest != before and folder.meta("unsettled") is None:  # an erase that waits clears files away, too
+            folder.set_meta("unsettled", "files")
 
     def _read(self, previous: Contents | None) -> Contents:
         for _ in range(RETRIES):

@@ -6,7 +6,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,7 +31,6 @@ from fiveshot.recognizer.folder import (
     check_folder,
     orphans,
     read_manifest_file,
-    write_manifest_file,
 )
 from fiveshot.recognizer.manifest import MANIFEST, Manifest
 from fiveshot.recognizer.names import check_name
@@ -42,6 +41,8 @@ from fiveshot.recognizer.snapshot import restored_head
 from fiveshot.statistics import ClassStatistics, summarize
 
 Severity = Literal["error", "note"]
+Kind = Literal["database", "manifest", "file", "leftover", "erase", "class", "history"]
+REPAIRABLE: tuple[Kind, ...] = ("manifest", "leftover", "erase")  # they follow from the database
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,12 @@ class Finding:
     >>> from fiveshot import Recognizer
     >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
     ...     _ = (birds.path / "model.toml").write_text("edited by hand")
-    ...     [(found.severity, found.repaired) for found in birds.check(repair=True)]
-    [('error', True)]
+    ...     [(found.severity, found.kind, found.repaired) for found in birds.check(repair=True)]
+    [('error', 'manifest', True)]
     """
 
     severity: Severity
+    kind: Kind  # what is not as it should be
     text: str
     repaired: bool = False
 
@@ -68,8 +70,8 @@ class Finding:
 def check_model(path: str | os.PathLike[str], *, repair: bool = False) -> list[Finding]:
     """Verify everything and return what is wrong; none: the model is sound.
 
-    ``repair`` writes ``model.toml`` anew from the database and removes files that a kill left behind; what is
-    lost in the database itself can only come back from a copy.
+    ``repair`` writes ``model.toml`` anew from the database, removes files that a kill left behind and erases what
+    a forgotten class left; what is lost in the database itself can only come back from a copy.
 
     >>> import tempfile
     >>> from fiveshot import Recognizer
@@ -85,51 +87,52 @@ def check_model(path: str | os.PathLike[str], *, repair: bool = False) -> list[F
     try:
         connection = open_database(path / DATABASE, readonly=True, timeout=TIMEOUT)
     except FiveshotError as error:
-        return [Finding("error", str(error))]
+        return [Finding("error", "database", str(error))]
     with closing(connection):
         try:
             findings = list(_database(connection))
             if findings:
                 return findings
             connection.execute("BEGIN")
-            text = dict(connection.execute("SELECT key, value FROM meta"))["manifest"]
+            notes = dict(connection.execute("SELECT key, value FROM meta"))
+            text = notes["manifest"]
             manifest = Manifest.from_toml(text, where=f"the manifest in {path / DATABASE}")
             findings += _files(path, manifest, text)
             findings += _statistics(connection, path, manifest)
             findings += _history(connection)
+            findings += _erase(notes)
         except (sqlite3.Error, FiveshotError, KeyError, ValueError, TypeError) as error:
-            return [Finding("error", f"{path / DATABASE} cannot be read ({error}); restore the model from a copy")]
-    return _repaired(path, text, manifest, findings) if repair else findings
+            text = f"{path / DATABASE} cannot be read ({error}); restore the model from a copy"
+            return [Finding("error", "database", text)]
+    return _repaired(path, findings) if repair else findings
 
 
 def _database(connection: sqlite3.Connection) -> Iterator[Finding]:
     for (text,) in connection.execute("PRAGMA integrity_check"):
         if text != "ok":
-            yield Finding("error", f"{DATABASE} is damaged: {text}; restore the model from a copy")
+            yield Finding("error", "database", f"{DATABASE} is damaged: {text}; restore the model from a copy")
     for table, row, parent, _ in connection.execute("PRAGMA foreign_key_check"):
-        yield Finding("error", f"{DATABASE}: row {row} of {table} belongs to no row of {parent}")
+        yield Finding("error", "database", f"{DATABASE}: row {row} of {table} belongs to no row of {parent}")
 
 
 def _files(path: Path, manifest: Manifest, text: str) -> Iterator[Finding]:
     try:
         if read_manifest_file(path) != text:
-            yield Finding(
-                "error", f"{MANIFEST} is not the one in force: a change was interrupted, or it was edited"
-            )
+            text = f"{MANIFEST} is not the one in force: a change was interrupted, or it was edited"
+            yield Finding("error", "manifest", text)
     except FiveshotError as error:
-        yield Finding("error", str(error))
+        yield Finding("error", "manifest", str(error))
     adapter = manifest.backbone.adapter
     if adapter and not (path / adapter).is_file():
-        yield Finding("error", f"{adapter} is missing; restore it from a copy")
+        yield Finding("error", "file", f"{adapter} is missing; restore it from a copy")
     elif adapter and file_sha256(path / adapter) != manifest.backbone.adapter_sha256:
-        yield Finding("error", f"{adapter} is damaged (its SHA-256 differs); restore it from a copy")
+        yield Finding("error", "file", f"{adapter} is damaged (its SHA-256 differs); restore it from a copy")
     weights = manifest.backbone.weights
     if weights and not Path(weights).is_file():
-        yield Finding(
-            "note", f"the backbone's weights are no longer at {weights}; open the model with weights=FILE"
-        )
+        text = f"the backbone's weights are no longer at {weights}; open the model with weights=FILE"
+        yield Finding("note", "file", text)
     for file in orphans(path, manifest):
-        yield Finding("note", f"{file.name} belongs to an earlier state and was left behind by a kill")
+        yield Finding("note", "leftover", f"{file.name} belongs to an earlier state and was left behind by a kill")
 
 
 def _statistics(connection: sqlite3.Connection, path: Path, manifest: Manifest) -> Iterator[Finding]:
@@ -138,7 +141,7 @@ def _statistics(connection: sqlite3.Connection, path: Path, manifest: Manifest) 
     try:
         base = read_base(path, manifest.base)
     except FiveshotError as error:
-        yield Finding("error", str(error))
+        yield Finding("error", "file", str(error))
     for number, name, of_base in connection.execute("SELECT id, name, base FROM classes ORDER BY id").fetchall():
         try:
             if check_name(name) != name:
@@ -147,7 +150,7 @@ def _statistics(connection: sqlite3.Connection, path: Path, manifest: Manifest) 
                 raise ValueError("it is marked as part of the base and is not, or the other way round")
             _check_record(read_class(connection, number, manifest.backbone.width), connection, head)
         except (FiveshotError, ValueError, TypeError) as error:
-            yield Finding("error", f"class {name!r}: {error}")
+            yield Finding("error", "class", f"class {name!r}: {error}")
 
 
 def _check_record(record: ClassRecord, connection: sqlite3.Connection, head: FewShotHead) -> None:
@@ -179,15 +182,16 @@ def _history(connection: sqlite3.Connection) -> Iterator[Finding]:
         try:
             unpack(before)
         except FiveshotError as error:
-            yield Finding("error", f"entry {seq} of the history cannot be undone: {error}")
+            yield Finding("error", "history", f"entry {seq} of the history cannot be undone: {error}")
 
 
-def _repaired(path: Path, text: str, manifest: Manifest, findings: list[Finding]) -> list[Finding]:
-    write_manifest_file(path, text)
-    with closing(ModelFolder(path)) as folder:
+def _erase(notes: dict[str, str]) -> Iterator[Finding]:
+    if notes.get("unsettled") == "erase":
+        text = "traces of a forgotten class remain until no process reads an earlier state and the model is opened"
+        yield Finding("note", "erase", text)
+
+
+def _repaired(path: Path, findings: list[Finding]) -> list[Finding]:
+    with closing(ModelFolder(path, repair=True)) as folder:
         folder.settle()
-    left = orphans(path, manifest)
-    return [
-        Finding(one.severity, one.text, repaired=MANIFEST in one.text or ("left behind" in one.text and not left))
-        for one in findings
-    ]
+    return [replace(one, repaired=one.kind in REPAIRABLE) for one in findings]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import secrets
 import shutil
+import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import replace
@@ -18,9 +18,9 @@ from fiveshot.recognizer.folder import write_manifest_file
 from fiveshot.recognizer.history import record
 from fiveshot.recognizer.manifest import Manifest
 from fiveshot.recognizer.rows import insert_class
-from fiveshot.recognizer.schema import DATABASE, create_database
+from fiveshot.recognizer.schema import DATABASE, create_database, storage_error
 from fiveshot.statistics import NO_CLASSES, ClassStatistics
-from fiveshot.storage import atomic_path
+from fiveshot.storage import atomic_path, confirm_place, part_beside
 
 
 def create_model(
@@ -37,22 +37,20 @@ def create_model(
     It is made beside its place and moved there when it is complete.
     """
     target = free_folder(path)
-    work = target.parent / f".{target.name}.{secrets.token_hex(4)}.part"
+    work = part_beside(target)
     try:
         work.mkdir()
         complete = _fill(work, manifest, base, adapter, classes, action)
         work.replace(target)
-        descriptor = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)  # the new name is on the disk, too
-        finally:
-            os.close(descriptor)
+    except StorageError:
+        raise
+    except sqlite3.Error as error:
+        raise storage_error(target / DATABASE, error, afterwards="nothing was left behind") from error
     except OSError as error:
-        if isinstance(error, StorageError):
-            raise
         raise StorageError(f"cannot make {target}: {error.strerror or error}; nothing was left behind") from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
+    confirm_place(target)
     return complete
 
 

@@ -56,7 +56,7 @@ def see_photos(
     batches = [photos[start : start + size] for start in range(0, len(photos), size)]
     seen: list[SeenPhoto] = []
     bad: list[BadImage] = []
-    with _QUIET, one_thread(), ThreadPoolExecutor(streams) as pool:
+    with QUIET, one_thread(), ThreadPoolExecutor(streams) as pool:
         # Of a few photos the stream that has fewer makes all thumbnails; of many, they would pile up undone.
         later = pool if len(batches) <= streams else None
         for looked, refused in pool.map(_Look(runner, thumbnails, originals, later), batches):
@@ -95,7 +95,7 @@ class _Quiet:
                 self._held.close()
 
 
-_QUIET = _Quiet()
+QUIET = _Quiet()
 
 
 @dataclass(frozen=True, eq=False)

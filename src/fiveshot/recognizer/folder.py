@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sqlite3
 import threading
@@ -13,32 +14,41 @@ from pathlib import Path
 
 from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.recognizer.manifest import MANIFEST, Manifest
-from fiveshot.recognizer.schema import DATABASE, open_database, storage_error
+from fiveshot.recognizer.schema import DATABASE, open_database, storage_error, vacuum
 from fiveshot.storage import atomic_path
 
-TIMEOUT = 10.0  # seconds that a second writer waits for the first
-_OURS = re.compile(r"(base|adapter)-[0-9a-f]{16}\.safetensors|\.(base|adapter|model\.toml)[^/]*\.part")
+TIMEOUT = 10.0  # seconds that a second writer waits for the first, and an erase for readers
+PASSING = 0.1  # seconds that a change waits for readers that keep an earlier one from being erased
+_OURS = re.compile(
+    r"(base|adapter)-[0-9a-f]{16}\.safetensors|\.(base|adapter|model\.toml)[^/]*\.part|"
+    r"\.tmp[0-9A-Za-z]{6}"  # safetensors' own, beside the file it writes
+)
+_log = logging.getLogger(__name__)
 
 
 class ModelFolder:
     """An open model directory. The database says what is in force; ``model.toml`` repeats it for people.
 
     A change writes new files first, commits, and only then replaces ``model.toml`` and deletes old files; what
-    a kill in between leaves undone is finished by the next writer.
+    a kill in between leaves undone is finished by the next writer. ``repair`` takes ``model.toml`` as it is.
     """
 
-    def __init__(self, path: Path, *, readonly: bool = False, timeout: float = TIMEOUT) -> None:
+    def __init__(
+        self, path: Path, *, readonly: bool = False, timeout: float = TIMEOUT, repair: bool = False
+    ) -> None:
         self.path = path
         self.readonly = readonly
         self.lock = threading.RLock()
-        check_folder(path)
-        manifest = read_manifest_file(path)
+        if not repair:
+            check_folder(path)
+            manifest = read_manifest_file(path)
         self.connection = open_database(path / DATABASE, readonly=readonly, timeout=timeout)
         try:
-            with self.reading():
-                self._check_manifest(manifest)
-            if not readonly and self.unsettled():
-                self.settle()
+            if not repair:
+                with self.reading():
+                    self._check_manifest(manifest)
+                if not readonly:
+                    self.settle_in_passing()
         except BaseException:
             self.connection.close()
             raise
@@ -91,33 +101,63 @@ class ModelFolder:
         with self.lock:
             return self.meta("unsettled")
 
-    def settle(self) -> None:
-        """Let the files follow the database and, after forgetting, leave no free page and no log behind."""
+    def settle(self, patience: float | None = None) -> None:
+        """Let the files follow the database and, after forgetting, leave no free page and no log behind.
+
+        ``patience`` is how many seconds to wait for readers that need the log; ``TIMEOUT`` unless given.
+        """
         with self.lock:
             try:
-                self._let_files_follow()
+                self._let_files_follow(TIMEOUT if patience is None else patience)
             except (FiveshotError, OSError, sqlite3.Error) as error:
                 reason = error.__cause__ or error  # a transaction's own message would say that nothing is stored
                 raise StorageError(
-                    f"the change to {self.path} is stored, but what it replaces could not be cleared away yet "
-                    f"({reason}); open the model again to have it done"
+                    f"traces of what was forgotten or replaced remain in the files of {self.path} ({reason}); "
+                    "they are removed when the model is next opened or changed"
                 ) from error
 
-    def _let_files_follow(self) -> None:
+    def settle_in_passing(self) -> None:
+        """Finish what an earlier change left undone, if that can be done now; if not, it is noted still."""
+        if self.unsettled():
+            try:
+                self.settle(PASSING)
+            except StorageError as error:
+                _log.warning("%s", error)
+
+    def _let_files_follow(self, patience: float) -> None:
         with self.writing():  # nobody else is between writing a file and naming it in the database
-            pending, text = self.meta("unsettled"), self.meta("manifest") or ""
+            state, pending, text = self.meta("state"), self.meta("unsettled"), self.meta("manifest") or ""
             write_manifest_file(self.path, text)
             for orphan in orphans(self.path, Manifest.from_toml(text)):
                 orphan.unlink(missing_ok=True)
         if pending == "erase":
-            self.connection.execute("VACUUM")
-            self.truncate_log()
+            self._erase(patience)
         with self.writing():
-            if self.meta("manifest") == text:
+            if self.meta("state") == state:  # else another change may have left something since
                 self.set_meta("unsettled", None)
                 self.set_meta("manifest_before", None)
         if pending == "erase":
-            self.truncate_log()
+            with suppress(StorageError):  # the log holds no more than that
+                self._truncate_log(0)
+
+    def _erase(self, patience: float) -> None:
+        self._truncate_log(patience)  # first: a log that a reader needs would only grow by the whole database
+        vacuum(self.connection)
+        self._truncate_log(patience)
+
+    def _truncate_log(self, patience: float) -> None:
+        """Move the log into the database and cut it to zero bytes; wait for readers that are in the way."""
+        deadline = time.monotonic() + patience
+        (usual,) = self.connection.execute("PRAGMA busy_timeout").fetchone()
+        self.connection.execute("PRAGMA busy_timeout = 0")  # the waiting is done here
+        try:
+            while self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+                if time.monotonic() > deadline:
+                    since = f"has been reading for more than {patience:.0f} s" if patience >= 1 else "is reading"
+                    raise StorageError(f"another process {since}")
+                time.sleep(0.01)
+        finally:
+            self.connection.execute(f"PRAGMA busy_timeout = {usual}")
 
     def discard(self, files: Sequence[Path]) -> None:
         """Delete files of a change that failed; one that the database names after all stays."""
@@ -129,20 +169,6 @@ class ModelFolder:
             manifest = Manifest.from_toml(self.meta("manifest") or "")
             for file in set(orphans(self.path, manifest)) & set(files):
                 file.unlink(missing_ok=True)
-
-    def truncate_log(self) -> None:
-        """Move the log into the database and cut it to zero bytes; wait for readers that are in the way."""
-        deadline = time.monotonic() + TIMEOUT
-        while True:
-            busy, _, _ = self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            if not busy:
-                return
-            if time.monotonic() > deadline:
-                raise StorageError(
-                    f"the change to {self.path} is stored, but another process has been reading for more than "
-                    f"{TIMEOUT:.0f} s, so traces remain in the log; open the model again when it is done"
-                )
-            time.sleep(0.01)
 
     def close(self) -> None:
         """Close the database."""

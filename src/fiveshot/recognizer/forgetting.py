@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ def forget_class(change: Change, name: str, *, keep_history: bool) -> None:
     row = change.before.by_name.get(name)
     if keep_history:
         change.require(name)
+        change.done += _held(change, name)
         _remove(change, name)
         change.record("forget")
         return
@@ -28,7 +30,6 @@ def forget_class(change: Change, name: str, *, keep_history: bool) -> None:
     erased = erase(change.connection, name, row.id if row else None)
     if not in_force and not erased:
         change.require(name)
-    change.done.clear()
     change.erases = True
     change.record("forget", undoable=False)
 
@@ -66,17 +67,24 @@ def undo_last(change: Change, *, past_forget: bool) -> HistoryEntry:
     return entry
 
 
-def _remove(change: Change, name: str) -> None:
+def _held(change: Change, name: str) -> Iterator[ClassChange]:
+    """Return what it takes to bring a class back."""
     row = change.before.by_name.get(name)
     if row is not None:
         record = read_class(change.connection, row.id, change.before.width)
-        change.done.append(ClassChange("removed", name, row.id, photos=len(record.photos), before=pack(record)))
-        delete_class(change.connection, row.id)
+        yield ClassChange("removed", name, row.id, photos=len(record.photos), before=pack(record))
     if name in change.base_file:
         summary = change.base_file[name]
-        change.done.append(
-            ClassChange("removed", name, base=True, photos=summary.count, before=pack(ClassRecord(name, summary)))
+        yield ClassChange(
+            "removed", name, base=True, photos=summary.count, before=pack(ClassRecord(name, summary))
         )
+
+
+def _remove(change: Change, name: str) -> None:
+    row = change.before.by_name.get(name)
+    if row is not None:
+        delete_class(change.connection, row.id)
+    if name in change.base_file:
         change.base = change.base_file.drop([name])
 
 

@@ -126,21 +126,22 @@ def last_to_undo(connection: sqlite3.Connection, *, past_forget: bool = False) -
 
 
 def erase(connection: sqlite3.Connection, name: str, class_id: int | None) -> int:
-    """Delete all that the history holds of a class, and of classes of that name that are no more.
+    """Delete all that the history holds of a class, and of classes of its names that are no more.
 
     An entry that touched other classes too keeps those; one that touched no other is deleted. Returns how many
     entries of the class there were.
     """
-    numbers = {class_id} | {
-        number
-        for (number,) in connection.execute(
-            "SELECT class_id FROM changes WHERE name = ? AND class_id NOT IN (SELECT id FROM classes)", (name,)
+    names = _base_names(connection, name)
+    numbers = {class_id} - {None}
+    for text in names:  # what was added to a base class under a former name is a class of its own that is no more
+        query = (
+            "SELECT class_id FROM changes WHERE ? IN (name, old_name) AND class_id NOT IN (SELECT id FROM classes)"
         )
-    }
+        numbers |= {number for (number,) in connection.execute(query, (text,))}
     erased = 0
-    for number in numbers - {None}:
+    for number in numbers:
         erased += connection.execute("DELETE FROM changes WHERE class_id = ?", (number,)).rowcount
-    for text in _base_names(connection, name):
+    for text in names:
         query = "DELETE FROM changes WHERE class_id IS NULL AND ? IN (name, old_name)"
         erased += connection.execute(query, (text,)).rowcount
     connection.execute(

@@ -14,12 +14,11 @@ from fiveshot.recognizer.class_record import ClassRecord, PhotoRecord
 from fiveshot.recognizer.consistency import same_statistics
 from fiveshot.recognizer.manifest import Manifest, Options
 from fiveshot.recognizer.names import check_name
-from fiveshot.recognizer.photo import MAX_BYTES, BytesSource, Photo, check_kept
+from fiveshot.recognizer.photo import MAX_BYTES, BytesSource, Photo, check_digest, check_kept, check_thumbnail
 from fiveshot.recognizer.portable import DIGESTS, PICTURES, pictures
 from fiveshot.recognizer.snapshot import restored_head
 from fiveshot.statistics import ClassStatistics, ClassSummary, summarize
 
-MAX_THUMBNAIL = 1 << 18  # bytes
 _FLOATS = ("means", "factors", "features")
 
 
@@ -87,11 +86,10 @@ def _photos(tensors: dict[str, Tensor], entries: Sequence[Any], options: Options
     own = [row.numpy().tobytes() for row in tensors[DIGESTS]] if DIGESTS in tensors else nothing
     features = tensors["features"].numpy()
     for i, (given, added) in enumerate(entries):
-        if not isinstance(given, str) or len(given) != 64 or set(given) - set("0123456789abcdef"):
-            raise ValueError(f"photo {i} has no SHA-256")
+        check_digest(given, f"photo {i}")
         thumbnail, original = small[i], large[i]
         if thumbnail is not None:
-            _check_thumbnail(thumbnail, i)
+            check_thumbnail(thumbnail, f"photo {i}")
         if original is not None:
             _check_original(original, i, given, own[i])
         yield PhotoRecord(given, features[i].copy(), thumbnail, original, _moment(added))
@@ -103,14 +101,6 @@ def _check_original(data: bytes, number: int, given: str, own: bytes | None) -> 
         check_kept(Photo(BytesSource(data, f"photo {number}")), given)
     elif sha256(data).digest() != own:
         raise ValueError(f"photo {number} is not the one its SHA-256 names")
-
-
-def _check_thumbnail(data: bytes, number: int) -> None:
-    from fiveshot.data import decode
-
-    if len(data) > MAX_THUMBNAIL or not (data[:3] == b"\xff\xd8\xff" or data[8:12] == b"WEBP"):
-        raise ValueError(f"the thumbnail of photo {number} is too large, or neither JPEG nor WebP")
-    decode(BytesSource(data, f"thumbnail {number}"), max_pixels=512 * 512)
 
 
 def _moment(text: Any) -> str:

@@ -25,13 +25,13 @@ from fiveshot.recognizer.creation import create_model
 from fiveshot.recognizer.imported_classes import check_finite, expect, imported_classes
 from fiveshot.recognizer.manifest import HeadRecord, Manifest
 from fiveshot.recognizer.portable import KIND, VERSION
-from fiveshot.recognizer.snapshot import head_record, restored_head
+from fiveshot.recognizer.snapshot import check_width, head_record, restored_head
 from fiveshot.recognizer.threshold import Rejection
-from fiveshot.statistics import NO_CLASSES, ClassStatistics
+from fiveshot.statistics import NO_CLASSES, ClassStatistics, summarize
 from fiveshot.storage import read_tensors
 
 MAX_SIDE = 4096  # of images on the way to a network
-MAX_WIDTH = 1 << 14  # of a feature vector, and of what a head makes of it
+MAX_WIDTH = 1 << 14  # of a feature vector
 _META = {"manifest", "names", "created", "base", "photos"}
 
 
@@ -117,20 +117,22 @@ def _check_head_record(head: HeadRecord) -> None:
     known = head_record(head.name)
     if dict(known.parameters) != dict(head.parameters):
         raise ValueError(f"its {head.name!r} head has parameters that this release does not use")
-    projections = head.settings.get("n_random", 0)
-    if type(projections) is not int or not 0 <= projections <= MAX_WIDTH:
-        raise ValueError(f"its head asks for {projections!r} random features")
 
 
 def _check_head(manifest: Manifest, base: ClassStatistics, classes: Sequence[ClassRecord]) -> None:
-    """Derive the head once: settings that it does not take must not wait for the first photo."""
-    new = {record.name: record.summary for record in classes if not record.base}
-    if not len(base) and not new:
-        return
+    """Derive the head and score once: settings that it does not take must not wait for the first photo."""
     head = restored_head(manifest.head)
-    width = head.embed(torch.zeros(1, manifest.backbone.width)).shape[1]
+    check_width(head, manifest)
+    rows = torch.eye(2, manifest.backbone.width) + 1
+    embedded = head.embed(rows)
+    width = embedded.shape[1]
+    new = {record.name: record.summary for record in classes if not record.base}
+    if not len(base) and not new:  # a class of our own shows whether it can learn its first
+        new = {"": summarize(embedded)}
     if len(base) and base.n_features != width:
         raise ValueError(f"its base has statistics of {base.n_features} numbers, and its head makes {width}")
     labels = sorted(new)
     own = ClassStatistics(np.array(labels), tuple(new[label] for label in labels)) if labels else NO_CLASSES
     head.adopt(Memory(base, own), dict(manifest.head.settings) or None)
+    if not np.isfinite(head.predict_proba(rows)).all() or not np.isfinite(head.familiarity(rows)).all():
+        raise ValueError("its head gives scores that are no numbers")

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,11 +18,12 @@ from fiveshot.heads import FewShotHead
 from fiveshot.heads.memory import Memory
 from fiveshot.recognizer.change import Change
 from fiveshot.recognizer.class_record import ClassRecord, Floats, PhotoRecord, kept_photos, number_bytes, pack
-from fiveshot.recognizer.extraction import SeenPhoto
+from fiveshot.recognizer.extraction import QUIET, SeenPhoto
 from fiveshot.recognizer.history import ClassChange
 from fiveshot.recognizer.insight import LearnReport, inspect_class
 from fiveshot.recognizer.likeness import KnownPhotos
 from fiveshot.recognizer.names import some_of
+from fiveshot.recognizer.photo import MAX_BYTES, check_digest, check_thumbnail
 from fiveshot.recognizer.rows import insert_class, insert_photos, update_class
 from fiveshot.statistics import ClassStatistics, summarize
 from fiveshot.statistics.labels import python_labels
@@ -60,12 +62,30 @@ def feature_shots(
 ) -> Shots:
     """Return rows of features as shots of a class; digests of the rows stand in for those of photos."""
     n = len(rows)
-    digests = sha256s or [hashlib.sha256(number_bytes(row)).hexdigest() for row in rows]
-    columns = (digests, rows, thumbnails or [None] * n, originals or [None] * n)
-    names = tuple(photos or (f"photo {number}" for number in range(1, n + 1)))
-    if any(len(column) != n for column in (*columns, names)):
+    given: list[Any] = [
+        [hashlib.sha256(number_bytes(row)).hexdigest() for row in rows] if sha256s is None else sha256s,
+        rows,
+        [None] * n if thumbnails is None else thumbnails,
+        [None] * n if originals is None else originals,
+        [f"photo {number}" for number in range(1, n + 1)] if photos is None else photos,
+    ]
+    if any(len(column) != n for column in given):
         raise InputError(f"{n} rows of features, but another number of digests, pictures or names")
-    return Shots(name, tuple(PhotoRecord(*values) for values in zip(*columns, strict=True)), names)
+    *columns, names = given
+    records = tuple(PhotoRecord(*values) for values in zip(*columns, strict=True))
+    with QUIET:
+        for record, shown in zip(records, names, strict=True):
+            _check_photo(record, shown)
+    return Shots(name, records, tuple(names))
+
+
+def _check_photo(photo: PhotoRecord, name: str) -> None:
+    """Refuse what could be stored and exported, but not be imported."""
+    check_digest(photo.sha256, name)
+    if photo.thumbnail is not None:
+        check_thumbnail(photo.thumbnail, name)
+    if photo.original is not None and not 1 <= len(photo.original) <= MAX_BYTES:
+        raise InputError(f"the file of {name} is empty, or larger than {MAX_BYTES:,} bytes")
 
 
 def checked_features(features: ArrayLike | Tensor, width: int) -> Floats:

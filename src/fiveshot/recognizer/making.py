@@ -19,6 +19,8 @@ from fiveshot.backbones.embedded_adapters import adapter_path
 from fiveshot.data import BadImage, ImageDataset, ImageSplit
 from fiveshot.errors import InputError
 from fiveshot.features import FeatureSet, Runner, load_features, load_runner, run_extraction
+from fiveshot.features.extraction_job import readout_in_words
+from fiveshot.features.provenance import UNKNOWN
 from fiveshot.heads import make_head
 from fiveshot.heads.memory import Memory
 from fiveshot.recognizer.backbone import backbone_record
@@ -60,6 +62,7 @@ def make_model(
     device: str,
     runtime: str,
     progress: Progress | None,
+    tuning: OnProgress | None = None,
     skip_bad: bool = False,
     on_bad: OnBad | None = None,
 ) -> Runner:
@@ -77,7 +80,7 @@ def make_model(
             folder = held.enter_context(tempfile.TemporaryDirectory())
             fresh = load_runner(backbone or DEFAULT, weights=weights, device=device, precision="float32")
             adapter = Path(folder) / "adapter.safetensors"
-            tune_adapter(fresh, images.train, adapter, seed=options.seed, skip_bad=skip_bad)
+            tune_adapter(fresh, images.train, adapter, seed=options.seed, progress=tuning, skip_bad=skip_bad)
         runner = load_runner(
             backbone or DEFAULT,
             weights=weights,
@@ -158,13 +161,16 @@ def features_of(base: FeatureSet, runner: Runner) -> tuple[Tensor, list[str]]:
     made, own = base.provenance, runner.identity()
     found = {"weights_hash": made.weights_hash, "adapter_hash": made.adapter}
     wanted = {key: own[key] for key in found}
+    found["readout"], wanted["readout"] = made.readout, readout_in_words(**own["readout"])
+    if made.precision != UNKNOWN:  # as in files from before it was noted
+        found["precision"], wanted["precision"] = made.precision, own["precision"]
     for key in own["preprocessing"].keys() & made.preprocessing.keys():
         found[key], wanted[key] = made.preprocessing[key], own["preprocessing"][key]
     for key, value in wanted.items():
         if found[key] != value:
             raise InputError(
                 f"these features are of another backbone: their {key} is {found[key]!r}, not {value!r}; "
-                "extract them with the backbone and the adapter of the model"
+                "extract them with the backbone and the adapter of the model, and with --precision float32"
             )
     names = [check_name(str(base.class_names[label])) for label in base.train_y]
     return torch.from_numpy(np.array(base.train_x, dtype=np.float32)), names

@@ -9,12 +9,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fiveshot.data import MAX_PIXELS, ImageError, ImageSource, decode
+from fiveshot.errors import InputError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 MAX_BYTES = 512 * 1024 * 1024  # of one file: far above any photograph
 THUMBNAIL = 128  # pixels of the longer side
+MAX_THUMBNAIL = 1 << 18  # bytes
+MAX_THUMBNAIL_PIXELS = 512 * 512  # whoever made it
 _QUALITY = 80
 _AS_THEY_ARE = ("L", "RGB", "RGBA", "I", "F", "I;16")  # modes that TIFF keeps and `decode` understands
 
@@ -80,6 +83,19 @@ def thumbnail(image: Image, size: int = THUMBNAIL) -> bytes:
     buffer = io.BytesIO()
     clean.save(buffer, "JPEG", quality=_QUALITY, optimize=True)
     return buffer.getvalue()
+
+
+def check_digest(sha256: object, name: str) -> None:
+    """Refuse what is no SHA-256 as it is written here: 64 digits, small letters."""
+    if not isinstance(sha256, str) or len(sha256) != 64 or set(sha256) - set("0123456789abcdef"):
+        raise InputError(f"{name} has no SHA-256 of 64 hexadecimal digits, but {str(sha256)[:70]!r}")
+
+
+def check_thumbnail(data: bytes, name: str) -> None:
+    """Refuse a small copy that is no small JPEG or WebP."""
+    if len(data) > MAX_THUMBNAIL or not (data[:3] == b"\xff\xd8\xff" or data[8:12] == b"WEBP"):
+        raise InputError(f"the thumbnail of {name} is too large, or neither JPEG nor WebP")
+    decode(BytesSource(data, f"thumbnail of {name}"), max_pixels=MAX_THUMBNAIL_PIXELS)
 
 
 def check_kept(photo: Photo, sha256: str) -> None:

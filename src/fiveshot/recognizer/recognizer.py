@@ -21,6 +21,7 @@ from fiveshot.recognizer.backbone import open_backbone
 from fiveshot.recognizer.change import LiveModel
 from fiveshot.recognizer.checking import Finding, check_model
 from fiveshot.recognizer.class_record import Floats
+from fiveshot.recognizer.conflict import ConflictError
 from fiveshot.recognizer.contents import read_contents
 from fiveshot.recognizer.evaluation import Evaluation, evaluate_features
 from fiveshot.recognizer.extraction import see_photos
@@ -44,7 +45,7 @@ from fiveshot.recognizer.names import check_name
 from fiveshot.recognizer.photos import Photo, PhotoInputs, class_folders, class_photos, gather_photos
 from fiveshot.recognizer.portable import write_portable
 from fiveshot.recognizer.prediction import Prediction
-from fiveshot.recognizer.rows import read_photos
+from fiveshot.recognizer.rows import count_thumbnails, read_photos
 from fiveshot.recognizer.snapshot import Snapshot
 from fiveshot.statistics.class_statistics import unknown_class
 
@@ -97,6 +98,7 @@ class Recognizer:
         false_rejection: float = 0.05,
         device: str = "auto",
         runtime: str = "auto",
+        tuning: OnProgress | None = None,
         progress: Progress | None = None,
         skip_bad: bool = False,
         on_bad: OnBad | None = None,
@@ -108,7 +110,8 @@ class Recognizer:
         classes are learned from a few photos as all later ones. ``adapter`` is a file, the name of an embedded
         adapter, or ``"tune"``: adapt the backbone to the base classes first. ``keep_photos`` stores the photos
         of classes learned later, which ``tune`` needs. Photos of the base that cannot be read are an error; with
-        ``skip_bad`` they are left out, and ``on_bad`` is told which.
+        ``skip_bad`` they are left out, and ``on_bad`` is told which. ``progress`` is told how many photos have
+        been looked at, ``tuning`` where the adapting stands.
 
         >>> import tempfile
         >>> from fiveshot import Recognizer
@@ -129,6 +132,7 @@ class Recognizer:
             options=Options(keep_photos, thumbnails, float(false_rejection), seed),
             device=device,
             runtime=runtime,
+            tuning=tuning,
             progress=progress,
             skip_bad=skip_bad,
             on_bad=on_bad,
@@ -284,9 +288,14 @@ class Recognizer:
         thumbnails: Sequence[bytes | None] | None = None,
         originals: Sequence[bytes | None] | None = None,
         photos: Sequence[str] | None = None,
+        fingerprint: str | None = None,
         add: bool = False,
     ) -> LearnReport:
         """Learn a class from features that this model's backbone has made, (n, d).
+
+        ``fingerprint`` is that of the runner that made them: they are refused if the model has another backbone
+        by now. ``sha256s``, ``thumbnails`` (JPEG or WebP), ``originals`` and ``photos``, their names, are those of
+        the photos, one for each row.
 
         >>> import tempfile
         >>> import numpy as np
@@ -306,10 +315,10 @@ class Recognizer:
             originals=originals,
             photos=photos,
         )
-        (report,) = self._learn([shots], add, None)
+        (report,) = self._learn([shots], add, fingerprint)
         return report
 
-    def predict(self, photos: PhotoInputs, *, top: int = 5) -> list[Prediction]:
+    def predict(self, photos: PhotoInputs, *, top: int = 5, progress: Progress | None = None) -> list[Prediction]:
         """Say what each photo shows.
 
         >>> import tempfile
@@ -322,11 +331,11 @@ class Recognizer:
         'red'
         """
         snapshot = self.refresh()
-        seen = see_photos(self._runner_of(snapshot), gather_photos(photos))
+        seen = see_photos(self._runner_of(snapshot), gather_photos(photos), progress=progress)
         X = np.stack([photo.feature for photo in seen])
         return snapshot.predict_features(X, top, photos=[photo.name for photo in seen])
 
-    def predict_features(self, X: ArrayLike | Tensor, top: int = 5) -> list[Prediction]:
+    def predict_features(self, X: ArrayLike | Tensor, *, top: int = 5) -> list[Prediction]:
         """Say what each row of features shows.
 
         >>> import tempfile
@@ -374,10 +383,12 @@ class Recognizer:
         with self._model.change() as change:
             rename(change, check_name(old), check_name(new))
 
-    def undo(self, *, past_forget: bool = False) -> HistoryEntry:
+    def undo(self, *, past_forget: bool = False, state: int | None = None) -> HistoryEntry:
         """Take back the last change that stands, and return it.
 
-        A class forgotten without history cannot come back; ``past_forget`` undoes the change before that.
+        A class forgotten without history cannot come back; ``past_forget`` undoes the change before that. With
+        ``state``, the number of the state that the caller has seen, nothing is taken back if somebody else has
+        changed the model since.
 
         >>> import tempfile
         >>> import numpy as np
@@ -390,6 +401,11 @@ class Recognizer:
         ('learn', ('owl',), ())
         """
         with self._model.change() as change:
+            if state is not None and change.before.state != state:
+                raise ConflictError(
+                    f"the model was changed since state {state}, it is in state {change.before.state} now; "
+                    "nothing was taken back: look at it again first"
+                )
             return undo_last(change, past_forget=past_forget)
 
     def show(self) -> ModelInfo:
@@ -429,6 +445,22 @@ class Recognizer:
         with self._model.folder.reading() as connection:
             photos = read_photos(connection, row.id, contents.width) if row is not None else ()
         return [photo.thumbnail for photo in photos if photo.thumbnail is not None]
+
+    def count_thumbnails(self, names: Sequence[str]) -> list[int]:
+        """Return how many small copies ``thumbnails`` has of each of these classes, none of those not known.
+
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> from fiveshot import Recognizer
+        >>> with Recognizer.create(tempfile.mkdtemp(), runtime="torch") as colours:
+        ...     _ = colours.learn("red", Image.new("RGB", (640, 320), "red"))
+        ...     colours.count_thumbnails(["red", "blue"])
+        [1, 0]
+        """
+        known = self.refresh().contents.by_name
+        rows = [known.get(name) for name in names]
+        with self._model.folder.reading() as connection:
+            return [count_thumbnails(connection, row.id) if row is not None else 0 for row in rows]
 
     def merge(self, other: FilePath) -> MergeReport:
         """Take over the classes of another model, or of an exported file, that began with the same base.
@@ -616,7 +648,7 @@ class Recognizer:
     def _learn(self, shots: Sequence[Shots], add: bool, made_by: str | None) -> list[LearnReport]:
         with self._model.change() as change:
             if made_by is not None and change.before.manifest.backbone.fingerprint != made_by:
-                raise InputError("the model was tuned meanwhile, so these features do not fit it; learn again")
+                raise ConflictError("the model was tuned meanwhile, so these features do not fit it; learn again")
             return learn_shots(change, shots, add=add)
 
     def _refuse_known(self, names: Mapping[str, Any], add: bool) -> None:

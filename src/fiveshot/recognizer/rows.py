@@ -120,6 +120,14 @@ def read_photos(
     )
 
 
+def count_thumbnails(connection: sqlite3.Connection, class_number: int) -> int:
+    """Return how many photos of a class have a small copy, without reading one."""
+    joined = "photos JOIN images ON photo_id = photos.id"
+    query = f"SELECT COUNT(thumbnail) FROM {joined} WHERE class_id = ?"
+    (count,) = connection.execute(query, (class_number,)).fetchone()
+    return int(count)
+
+
 def read_features(
     connection: sqlite3.Connection, width: int, classes: Iterable[int] | None = None
 ) -> dict[int, tuple[tuple[str, ...], Floats]]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fiveshot.errors import InputError
+from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import import_extra
+from fiveshot.storage import part_beside
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -24,6 +26,8 @@ Draw = Any  # PIL.ImageDraw.ImageDraw
 def draw_samples(folder: str | os.PathLike[str], *, seed: int) -> dict[str, int]:
     """Draw ``learn/<thing>/``, ``test/<thing>/`` and ``strange/`` into a new folder; return how many of each part.
 
+    The folder is there with all pictures, or not at all.
+
     >>> import tempfile
     >>> draw_samples(Path(tempfile.mkdtemp()) / "samples", seed=0)
     {'learn': 25, 'test': 15, 'strange': 3}
@@ -32,12 +36,22 @@ def draw_samples(folder: str | os.PathLike[str], *, seed: int) -> dict[str, int]
     top = Path(folder)
     if top.exists():
         raise InputError(f"{top} exists already; name a new folder")
-    rng = np.random.default_rng(seed)
+    work = part_beside(top)
+    try:
+        _draw_parts(work, np.random.default_rng(seed))
+        work.rename(top)
+    except OSError as error:
+        raise StorageError(f"cannot make {top}: {error.strerror or error}; nothing was left behind") from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return {part: len(list((top / part).rglob("*.jpg"))) for part in ("learn", "test", "strange")}
+
+
+def _draw_parts(top: Path, rng: np.random.Generator) -> None:
     for part, count in (("learn", LEARN), ("test", TEST)):
         for name in THINGS:
             _draw_all(top / part / name, name, count, rng)
     _draw_all(top / "strange", "chessboard", TEST, rng)
-    return {part: len(list((top / part).rglob("*.jpg"))) for part in ("learn", "test", "strange")}
 
 
 def _draw_all(folder: Path, name: str, count: int, rng: np.random.Generator) -> None:

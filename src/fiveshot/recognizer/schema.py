@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sqlite3
 from pathlib import Path
 from urllib.parse import quote
@@ -11,7 +13,9 @@ from fiveshot.errors import StorageError
 DATABASE = "classes.sqlite"
 APPLICATION = 0x35534F54  # "5SOT": tells our databases from anybody's
 SCHEMA_VERSION = 1
-_NOT_WRITTEN = ("SQLITE_IOERR_WRITE", "SQLITE_IOERR_TRUNCATE", "SQLITE_IOERR_SHMSIZE")
+_NO_INDEX = "SQLITE_IOERR_SHMSIZE"  # of the write-ahead log, in a file beside it
+_NOT_WRITTEN = ("SQLITE_IOERR_WRITE", "SQLITE_IOERR_TRUNCATE", _NO_INDEX)
+_NO_TEMPORARY_FILE = "temp_store = MEMORY"  # what is about to be deleted gets into no other file
 PAGE_SIZE = 8192  # the statistics of a five-shot class in 384 dimensions fit one page
 
 SCHEMA = """
@@ -80,13 +84,28 @@ CREATE INDEX changes_class ON changes (class_id);
 def create_database(path: Path) -> sqlite3.Connection:
     """Make an empty database in a folder that nobody else sees yet."""
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
-    connection.execute("PRAGMA journal_mode = WAL")
-    _prepare(connection)
-    connection.execute(f"PRAGMA application_id = {APPLICATION}")
-    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-    connection.executescript(SCHEMA)
+    try:
+        connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
+        connection.execute("PRAGMA journal_mode = WAL")
+        _prepare(connection)
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        connection.executescript(SCHEMA)
+    except BaseException:
+        connection.close()
+        raise
     return connection
+
+
+def vacuum(connection: sqlite3.Connection) -> None:
+    """Write the database anew, without free pages and without what lies unused in others."""
+    # A copy in memory would take as much as the database. SQLite's temporary file has no name, so that a kill
+    # leaves none, and holds what is still in force alone.
+    connection.execute("PRAGMA temp_store = FILE")
+    try:
+        connection.execute("VACUUM")
+    finally:
+        connection.execute(f"PRAGMA {_NO_TEMPORARY_FILE}")
 
 
 def open_database(path: Path, *, readonly: bool, timeout: float) -> sqlite3.Connection:
@@ -126,27 +145,41 @@ def check_version(connection: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def storage_error(path: Path, error: sqlite3.Error) -> StorageError:
-    """Return an error of the database in words that say what to do."""
+def storage_error(
+    path: Path, error: sqlite3.Error, *, afterwards: str = "the model is as it was before"
+) -> StorageError:
+    """Return an error of the database in words that say what to do, and what there is ``afterwards``."""
     text = str(error)
     if "locked" in text or "busy" in text:
         return StorageError(f"another process is writing to {path.parent}; wait until it is done and try again")
+    if "unable to open" in text and not os.access(path.parent, os.W_OK):
+        return StorageError(f"cannot write to {path.parent}: it is read-only, or not yours; {afterwards}")
     if "unable to open" in text:
         return StorageError(f"cannot open {path}: no permission, or a log beside it that cannot be read from here")
-    if getattr(error, "sqlite_errorname", None) in _NOT_WRITTEN:  # a full disk is told apart below
+    if _is_full(path, error):
+        return StorageError(f"cannot write {path}: the disk is full; {afterwards}")
+    if _name(error) in _NOT_WRITTEN:
         return StorageError(
             f"cannot write {path} ({text}): a quota or another limit on the size of files is reached, or the "
-            "disk fails; the model is as it was before"
+            f"disk fails; {afterwards}"
         )
-    if "full" in text:
-        return StorageError(f"cannot write {path}: the disk is full; the model is as it was before")
     if "readonly" in text:
-        return StorageError(
-            f"cannot write {path}: it is read-only, or was opened so; the model is as it was before"
-        )
+        return StorageError(f"cannot write {path}: it is read-only, or was opened so; {afterwards}")
     if isinstance(error, sqlite3.IntegrityError):
-        return StorageError(f"{path} refused the change ({text}); the model is as it was before")
+        return StorageError(f"{path} refused the change ({text}); {afterwards}")
     return StorageError(f"{path} cannot be read ({text}); run: fiveshot check MODEL, or restore it from a copy")
+
+
+def _name(error: sqlite3.Error) -> str:
+    return getattr(error, "sqlite_errorname", None) or ""
+
+
+def _is_full(path: Path, error: sqlite3.Error) -> bool:
+    # SQLite says so of its own files, but not of the index of its log.
+    if _name(error) != _NO_INDEX:
+        return "full" in str(error)
+    folder = next(parent for parent in path.parents if parent.exists())  # that of a model to be may be gone
+    return not shutil.disk_usage(folder).free
 
 
 def _connected(path: Path, readonly: bool, timeout: float) -> sqlite3.Connection:
@@ -168,7 +201,8 @@ def _connected(path: Path, readonly: bool, timeout: float) -> sqlite3.Connection
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         except sqlite3.OperationalError as error:
             connection.close()
-            if mode == modes[-1] or ("unable to open" not in str(error) and "readonly" not in str(error)):
+            unwritable = "unable to open" in str(error) or "readonly" in str(error) or _name(error) == _NO_INDEX
+            if mode == modes[-1] or not unwritable:
                 raise
         else:
             return connection
@@ -180,7 +214,7 @@ def _prepare(connection: sqlite3.Connection) -> None:
         "foreign_keys = ON",
         "synchronous = FULL",  # a commit is on the disk before it is acknowledged
         "secure_delete = ON",  # what is deleted is overwritten with zeros
-        "temp_store = MEMORY",  # no copy of a class in a temporary file
+        _NO_TEMPORARY_FILE,
         "trusted_schema = OFF",
         "cell_size_check = ON",
     ):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -57,6 +58,8 @@ class Snapshot:
     @classmethod
     def of(cls, contents: Contents, start: FewShotHead, *, behind: int = 0) -> Snapshot:
         """Return the snapshot of a state; ``start`` is a head fitted on one so many before, or unfitted."""
+        if contents.manifest.head.settings and not hasattr(start, "memory_"):
+            check_width(start, contents.manifest)
         return cls(contents, {"start": start}, behind)
 
     @property
@@ -179,8 +182,26 @@ def restored_head(record: HeadRecord) -> FewShotHead:
         )
     head = make_head(record.name, **changed)
     if record.settings:
-        head._apply_settings(record.settings)  # so that it embeds as it did, also before it knows a class
+        try:
+            head._apply_settings(record.settings)  # so that it embeds as it did, also before it knows a class
+        except (LookupError, TypeError, ValueError, RuntimeError, OverflowError) as error:
+            raise _wrong_settings(record.name, error) from error
     return head
+
+
+def check_width(head: FewShotHead, manifest: Manifest) -> None:
+    """Refuse a head whose settings are of other features than the backbone's, before the first photo comes."""
+    try:
+        head.embed(torch.zeros(1, manifest.backbone.width))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise _wrong_settings(manifest.head.name, error) from error
+
+
+def _wrong_settings(name: str, error: Exception) -> StorageError:
+    return StorageError(
+        f"the settings of the {name!r} head are damaged or were changed by hand ({error}); "
+        "restore the model from a copy"
+    )
 
 
 def head_record(name: str) -> HeadRecord:

@@ -9,7 +9,7 @@ from fiveshot.benchmark import Protocol, Summary
 from fiveshot.benchmark.ablation import Ablation
 from fiveshot.reports.bench_table import backbone_notes, described, reading_notes
 from fiveshot.reports.method_style import method_label
-from fiveshot.reports.table import Column, Number, Row, Table
+from fiveshot.reports.table import Column, Row, Table, measured
 
 Series = Mapping[str, Sequence[tuple[float, Summary]]]  # by method: each value with what was measured
 
@@ -31,7 +31,7 @@ def ablation_table(
     """
     rows = [
         Row(
-            (f"{value:g}", *map(Number.of, (summary.a_hm_mean, summary.a_last, summary.a_inc))),
+            (f"{value:g}", *map(measured, (summary.a_hm_mean, summary.a_last, summary.a_inc))),
             method_label(method, summary.flavour),
         )
         for method, points in series.items()

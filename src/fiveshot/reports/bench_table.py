@@ -9,10 +9,11 @@ import numpy as np
 
 from fiveshot.backbones.names import PAPER_BACKBONE
 from fiveshot.benchmark import Protocol, RunRecord, Summary, paper_methods, paper_result
+from fiveshot.benchmark.protocol_head import ALPHA
 from fiveshot.errors import InputError
 from fiveshot.features.provenance import UNKNOWN
 from fiveshot.reports.method_style import method_label
-from fiveshot.reports.table import Cell, Column, Number, Row, Table
+from fiveshot.reports.table import Cell, Column, Number, Row, Table, measured
 from fiveshot.reports.variants import experiments
 
 PAPER_BLOCK = "paper, ViT-B/16"
@@ -56,7 +57,11 @@ def bench_table(
         Column("ECE", percent=True, marked=0),
         Column("time (s)"),
     )
-    notes = (*reading_notes(summaries, sessions), *backbone_notes(provenance, paper=any(r.block for r in rows)))
+    notes = (
+        *reading_notes(summaries, sessions),
+        *alpha_notes(summaries, protocol.dataset),
+        *backbone_notes(provenance, paper=any(r.block for r in rows)),
+    )
     return Table(f"{protocol.name}: {described(protocol)}", columns, tuple(rows), notes)
 
 
@@ -122,6 +127,17 @@ def reading_notes(summaries: Sequence[Summary], sessions: Sequence[int]) -> tupl
     return (f"Accuracies in %, {spread}{after}{error}.",)
 
 
+def alpha_notes(summaries: Sequence[Summary], dataset: str) -> tuple[str, ...]:
+    """Say which alpha the calibrated methods had, for a dataset where the paper departs from its usual one."""
+    found = sorted({summary.alpha for summary in summaries if summary.alpha is not None})
+    if dataset not in ALPHA or not found:
+        return ()
+    ours = " or ".join(f"{alpha:g}" for alpha in found)
+    same = found == [ALPHA[dataset]]
+    theirs = "as in the paper" if same else f"where the paper has {ALPHA[dataset]:g}"
+    return (f"Calibrated methods with α = {ours} on this dataset, {theirs} (0.9 on others).",)
+
+
 def backbone_notes(provenance: Mapping[str, Any] | None, *, paper: bool) -> tuple[str, ...]:
     """Say which backbone the features are of and, where the paper's figures are shown, what theirs is."""
     backbone = str((provenance or {}).get("backbone", UNKNOWN))
@@ -153,11 +169,11 @@ def _later_sessions(summaries: Sequence[Summary]) -> int:
 def _own_cells(label: str, summary: Summary, sessions: Sequence[int]) -> tuple[Cell, ...]:
     return (
         label,
-        *(Number.of(summary.a_hm[number - 1]) for number in sessions),
-        Number.of(summary.a_hm_mean) if summary.a_hm else None,
+        *(measured(summary.a_hm[number - 1]) for number in sessions),
+        measured(summary.a_hm_mean),
         Number.of(summary.a_last),
         Number.of(summary.a_inc),
-        Number.of(summary.calibration_error) if summary.calibration_error else None,
+        measured(summary.calibration_error),
         Number(summary.seconds.mean),
     )
 

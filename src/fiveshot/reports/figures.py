@@ -125,9 +125,12 @@ def _bar(ax: Axes, place: float, spread: Spread, style: MethodStyle, *, filled: 
     ax.annotate(f"{height:.0f}", (place, top), (0, 2), textcoords="offset points", ha="center", fontsize=7)
 
 
-def _curve(ax: Axes, x: Sequence[float], spreads: Sequence[Spread], style: MethodStyle, label: str) -> object:
-    mean = 100 * np.array([spread.mean for spread in spreads])
-    std = 100 * np.array([spread.std or 0.0 for spread in spreads])
+def _curve(
+    ax: Axes, x: Sequence[float], spreads: Sequence[Spread | None], style: MethodStyle, label: str
+) -> object:
+    """Draw a line, with a gap where nothing was measured."""
+    mean = 100 * np.array([np.nan if spread is None else spread.mean for spread in spreads])
+    std = 100 * np.array([0.0 if spread is None else spread.std or 0.0 for spread in spreads])
     (line,) = ax.plot(
         x,
         mean,

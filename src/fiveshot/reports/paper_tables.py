@@ -16,9 +16,9 @@ from fiveshot.benchmark import (
 )
 from fiveshot.benchmark.paper import ABLATION_PROTOCOL, SETTINGS, configurations, parts
 from fiveshot.data.registry import dataset_spec
-from fiveshot.reports.bench_table import PAPER_BLOCK, backbone_notes, described
+from fiveshot.reports.bench_table import PAPER_BLOCK, alpha_notes, backbone_notes, described
 from fiveshot.reports.method_style import METHODS
-from fiveshot.reports.table import Cell, Column, Number, Row, Table
+from fiveshot.reports.table import Cell, Column, Number, Row, Table, measured
 
 Summaries = Mapping[str, Sequence[Summary]]  # by protocol
 MEASURES = ("A_HM", "A_last", "A_inc")
@@ -52,6 +52,7 @@ def main_table(target: str, summaries: Summaries, provenances: Mapping[str, Mapp
     counts = sorted({len(summary.seeds) for part in summaries.values() for summary in part})
     notes = [
         f"Accuracies in % ({_seeds(counts)}), A_HM n after session n.",
+        *(note for name, part in summaries.items() for note in alpha_notes(part, PROTOCOLS[name].dataset)),
         *dict.fromkeys(note for p in provenances.values() for note in backbone_notes(p, paper=True)),
     ]
     return Table(f"Table {target[-1]}", tuple(columns), tuple(rows), tuple(notes))
@@ -96,15 +97,15 @@ def parts_table(summaries: Sequence[Summary], protocol: Protocol, provenance: Ma
     return Table("Table 6: what is calibrated", columns, tuple(rows), notes)
 
 
-def last_measures(summary: Summary) -> tuple[Number, Number, Number]:
+def last_measures(summary: Summary) -> tuple[Cell, Cell, Cell]:
     """Return A_HM after the last session, A_last and A_inc."""
-    return Number.of(summary.a_hm[-1]), Number.of(summary.a_last), Number.of(summary.a_inc)
+    return measured(summary.a_hm[-1]), Number.of(summary.a_last), Number.of(summary.a_inc)
 
 
 def _own(method: str, protocol: Protocol, summaries: Summaries) -> list[Cell]:
     for summary in summaries.get(protocol.name, ()):
         if summary.method == method:
-            after = [Number.of(summary.a_hm[number - 1]) for number in protocol.paper_sessions]
+            after = [measured(summary.a_hm[number - 1]) for number in protocol.paper_sessions]
             return [*after, Number.of(summary.a_last), Number.of(summary.a_inc)]
     return [None] * (len(protocol.paper_sessions) + 2)
 

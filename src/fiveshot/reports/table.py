@@ -36,6 +36,15 @@ class Number:
         return cls(spread.mean, spread.std)
 
 
+def measured(spread: Spread | None) -> Number | None:
+    """Return a value over seeds as a cell, which is empty where it was not measured.
+
+    >>> measured(Spread(0.5, 0.1, 3)), measured(None)
+    (Number(value=0.5, std=0.1), None)
+    """
+    return None if spread is None else Number.of(spread)
+
+
 Cell: TypeAlias = Number | str | None
 """What a cell of a table holds: a number, a text, or nothing."""
 

@@ -56,7 +56,7 @@ class Experiment:
     """
 
     protocol: Protocol
-    session_lists: str | None  # the folder of official lists, where those took the protocol's place
+    session_lists: str | None  # which official lists, where those took the protocol's place
     provenance: Mapping[str, Any]
     variants: tuple[Variant, ...]
 

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fiveshot.data import BadImage, bad_images_error
-from fiveshot.errors import FiveshotError, InputError, StorageError, counted
+from fiveshot.errors import StorageError, counted
 from fiveshot.features.feature_set import FeatureSet
 from fiveshot.features.work_folder import work_folder
 from fiveshot.scale.backbone_spec import BackboneSpec
 from fiveshot.scale.catalog import Catalog
-from fiveshot.scale.cluster import Workers, connected, deal_out, is_cluster_failure, own_errors
-from fiveshot.scale.pipeline import data_context, vector_dataset
-from fiveshot.scale.progress import ClusterProgress, OnProgress, silent
+from fiveshot.scale.cluster import Workers, connected, deal_out, own_errors
+from fiveshot.scale.pipeline import data_context
+from fiveshot.scale.progress import OnProgress, silent
 from fiveshot.scale.raw_image import Shard
-from fiveshot.scale.rows import Tally, tally
-from fiveshot.scale.shard_collector import ShardCollector
+from fiveshot.scale.rows import Tally
 from fiveshot.scale.shard_file import ShardFolder
 from fiveshot.scale.shard_join import join_shards
-
-ATTEMPTS = 3  # after a failure of the cluster that Ray could not repair by itself
+from fiveshot.scale.shard_run import ShardRun
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +99,7 @@ def extract_shards(
         facts = chosen.described(dtype, dataset=catalog.name)
         dealt = deal_out(resources, gpus=chosen.device == "cuda", workers=workers)
         store = ShardFolder(place, facts)
-        run = _Run(catalog, store, chosen, dealt, batch_size, progress or silent)
+        run = ShardRun(catalog, store, chosen, dealt, batch_size, progress or silent)
         done = run.until_finished()
     found = list(store.shards(catalog.shards))
     bad = tuple(image for shard in found for image in shard.bad)
@@ -146,55 +143,6 @@ def extract_file(
             lambda: done.folder.shards(done.shards), done.folder.facts, target, runtime=done.runtime
         )
     return features, done
-
-
-@dataclass(eq=False)
-class _Run:
-    catalog: Catalog
-    store: ShardFolder
-    spec: BackboneSpec
-    workers: Workers
-    batch_size: int | None
-    progress: OnProgress
-    done: Tally = field(default_factory=Tally)
-
-    def until_finished(self) -> Tally:
-        """Compute the missing shards, again where the cluster failed; return what was computed."""
-        for attempt in range(ATTEMPTS):
-            missing = self.store.missing(self.catalog.shards)
-            if not missing:
-                return self.done
-            try:
-                self._compute(missing)
-            except Exception as error:
-                if attempt == ATTEMPTS - 1 or isinstance(error, FiveshotError) or not is_cluster_failure(error):
-                    raise
-        if self.store.missing(self.catalog.shards):
-            raise InputError("images changed while they were read; start again once nothing writes to them")
-        return self.done
-
-    def _compute(self, shards: Sequence[Shard]) -> None:
-        collector = ShardCollector({shard.number: shard for shard in shards}, self.store)
-        before = len(self.catalog.shards) - len(shards)
-        images = self._finished_images(shards)
-        dataset = vector_dataset(shards, self.spec, self.store.facts, self.workers, batch_size=self.batch_size)
-        for batch in dataset.iter_batches(batch_size=None, batch_format="numpy"):
-            collector.add(batch)
-            self.done += tally(batch)
-            self.progress(
-                ClusterProgress(
-                    self.done,
-                    images,
-                    self.catalog.n_images,
-                    shards=before + collector.finished,
-                    all_shards=len(self.catalog.shards),
-                )
-            )
-
-    def _finished_images(self, missing: Sequence[Shard]) -> int:
-        numbers = {shard.number for shard in missing}
-        kept = [shard for shard in self.catalog.shards if shard.number not in numbers]
-        return max(0, sum(shard.n_images for shard in self.store.shards(kept)) - self.done.images)
 
 
 def _made(folder: Path) -> Path:

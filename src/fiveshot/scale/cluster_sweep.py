@@ -45,12 +45,13 @@ def sweep_on_cluster(
     with connected(address), own_errors():
         ray = import_extra("ray", extra="ray")
         largest = max(node["Resources"].get("memory", 0) for node in ray.nodes() if node["Alive"])
-        running = {_started(ray, job, largest): job for job in waiting}
+        # Where a run is kept is known before it runs: the files it is made from may change meanwhile.
+        running = {_started(ray, job, largest): (job, out / job.folder) for job in waiting}
         while running:
             (done,), _ = ray.wait(list(running), num_returns=1)
             record = ray.get(done)
-            job = running.pop(done)
-            record.save(out / job.folder)
+            job, folder = running.pop(done)
+            record.save(folder)
             yield Outcome(job, record, reused=False)
 
 

@@ -114,8 +114,14 @@ class Mailbox:
     """Carries news and the result from the training processes to the one that waits for them."""
 
     def __init__(self) -> None:
+        self._starts = 0
         self._news: Any = None
         self._result: Any = None
+
+    def started_before(self) -> bool:
+        """Note that the training starts; return whether it had started before, and was lost."""
+        self._starts += 1
+        return self._starts > 1
 
     def tell(self, news: Any) -> None:
         """Leave the latest news."""
@@ -147,7 +153,6 @@ def train_here(config: dict[str, Any]) -> None:
     )
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "adapter.safetensors"
-        checkpoints = task.checkpoint_folder
         result = tune(
             backbone,
             task.dataset,
@@ -158,13 +163,20 @@ def train_here(config: dict[str, Any]) -> None:
             refit=task.refit,
             execution=task.execution,
             progress=(lambda now: mailbox.tell.remote(now)) if rank == 0 else None,
-            resume=task.resume or (checkpoints is not None and any(Path(checkpoints).glob("*.safetensors"))),
-            checkpoint_folder=checkpoints,
+            resume=task.resume or _started_before(ray, mailbox, rank),
+            checkpoint_folder=task.checkpoint_folder,
             skip_bad=task.skip_bad,
             accelerator=accelerator,
         )
         if rank == 0:
             ray.get(mailbox.deliver.remote((result, place.read_bytes())))
+
+
+def _started_before(ray: Any, mailbox: Any, rank: int) -> bool:
+    """Tell whether Ray Train starts the processes again; what the first of them hears counts for all."""
+    heard = [bool(ray.get(mailbox.started_before.remote())) if rank == 0 else False]
+    import_extra("accelerate.utils", extra="accelerate").broadcast_object_list(heard)
+    return heard[0]
 
 
 def _trainer(task: TuningTask, mailbox: Any, count: int, *, on_gpus: bool, results: str) -> Any:

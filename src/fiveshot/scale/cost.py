@@ -1,4 +1,7 @@
-"""What a cluster run costs: bytes moved, memory and time, from a few measured speeds."""
+"""What a cluster run costs: bytes moved, memory and time, from a few measured speeds.
+
+Nothing in a run depends on it: it plans clusters, as ``benchmarks/scale.py`` and docs/cluster.md do.
+"""
 
 from __future__ import annotations
 

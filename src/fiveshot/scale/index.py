@@ -7,6 +7,9 @@ With one covariance for all classes, a class's score for a whitened vector z is
 with whitened means m_c and additive offsets b_c. One more coordinate, √(2 (b_max − b_c)) for the classes and zero
 for the vectors, makes the offset part of the distance: the best class is the nearest neighbour. Libraries find
 that by looking at a small share of the classes; the scores of what they find are then computed exactly.
+
+Models and heads do not use this: they compare with all classes, which is fast enough up to some 50,000. It is a
+function of vectors, for programs that serve more classes themselves, and what ``benchmarks/scale.py`` measures.
 """
 
 from __future__ import annotations
@@ -22,7 +25,6 @@ from fiveshot.errors import InputError
 from fiveshot.extras import import_extra
 
 Floats = NDArray[np.float32]
-INDEX_FROM = 50_000  # classes; below, comparing with all of them is fast enough
 ROWS_AT_ONCE = 256
 SEARCHED_DIMENSIONS = 64
 TRAINED_ON = 50_000  # classes, drawn at random
@@ -89,6 +91,7 @@ class ClassIndex:
     """Finds near classes through FAISS: rotated to their main directions, cut to the first, and in cells.
 
     What is found is compared exactly in all dimensions, so scores are exact; only the best class may be missed.
+    Models do not use it by themselves.
 
     >>> import numpy as np
     >>> from fiveshot.scale import ClassIndex

@@ -17,6 +17,7 @@ from fiveshot.heads.memory import Memory
 from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.backbone import backbone_record
 from fiveshot.recognizer.creation import create_model, free_folder
+from fiveshot.recognizer.making import require_statistics_head
 from fiveshot.recognizer.manifest import HeadRecord, Manifest, Options
 from fiveshot.recognizer.names import check_name
 from fiveshot.recognizer.rejection import fit_rejection
@@ -65,6 +66,7 @@ def create_from_statistics(
     found = statistics if isinstance(statistics, ClusterStatistics) else ClusterStatistics.load(statistics)
     if not found.head:
         raise InputError("these statistics were made for no head; reduce again with Wanted(head='default')")
+    require_statistics_head(found.head)
     options = Options(keep_photos, thumbnails, check_rate(float(false_rejection)), seed)
     record = replace(head_record(found.head), settings=dict(found.settings))
     free_folder(path)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from fiveshot.errors import InputError
+from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import import_extra
 from fiveshot.scale.places import StoredFile
 from fiveshot.scale.raw_image import RawImage, split_of
@@ -27,7 +27,10 @@ class ParquetReader:
     label: str = "label"
 
     def images(self) -> Iterator[RawImage]:
-        """Yield the rows as images; damage ends the shard with one bad entry that says where."""
+        """Yield the rows as images; damage ends the shard with one bad entry that says where.
+
+        Bytes that do not arrive are no damage, but a ``StorageError``.
+        """
         parquet, arrow = (import_extra(name, extra="ray") for name in ("pyarrow.parquet", "pyarrow"))
         split, row = split_of(self.file.name), 0
         try:
@@ -38,7 +41,9 @@ class ParquetReader:
                     for image, label in zip(batch[self.image], batch[self.label], strict=True):
                         yield self._image(image.as_py(), label.as_py(), split, row)
                         row += 1
-        except (arrow.ArrowException, OSError) as error:
+        except StorageError:
+            raise
+        except (arrow.ArrowException, OSError) as error:  # damaged pages are an OSError too
             reason = f"damaged or truncated after row {row} ({error})"
             yield RawImage(self.file.path, "", split, b"", reason)
 

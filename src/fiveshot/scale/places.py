@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import re
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 
 from fiveshot.data.source import ImageError
 from fiveshot.errors import InputError
 from fiveshot.extras import import_extra
+from fiveshot.scale.persistent_stream import PersistentStream, persistently
 
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _MARKS = ("size", "mtime", "created", "LastModified", "last_modified", "ETag", "etag", "md5Hash", "crc")
@@ -24,13 +25,14 @@ class StoredFile:
     name: str  # relative to the folder that was asked for
     mark: str
 
-    def open(self, compression: str | None = None) -> IO[bytes]:
-        """Open the file for reading; ``infer`` unpacks by its name."""
-        chosen = compression
-        if compression == "infer":
-            chosen = import_extra("fsspec.utils", extra="ray").infer_compression(self.path)
-        file: IO[bytes] = self.filesystem.open(self.path, "rb", compression=chosen)
-        return file
+    def open(self) -> PersistentStream:
+        """Open the file for reading; a connection that breaks is made again."""
+        return PersistentStream(lambda: self.filesystem.open(self.path, "rb"), self.path)
+
+    def read(self) -> bytes:
+        """Return all bytes; a connection that breaks is made again."""
+        data: bytes = persistently(lambda: self.filesystem.cat_file(self.path), self.path)
+        return data
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,12 +43,11 @@ class UrlSource:
     name: str
 
     def read(self) -> bytes:
-        """Return the bytes of the file, or raise ``fiveshot.data.ImageError``."""
+        """Return the bytes of the file, or raise ``fiveshot.data.ImageError`` where there is none."""
         try:
-            data: bytes = self.file.filesystem.cat_file(self.file.path)
-        except Exception as error:  # every driver has errors of its own
+            return self.file.read()
+        except FileNotFoundError as error:
             raise ImageError(self.name, f"cannot read {self.file.path}: {error}") from error
-        return data
 
 
 def is_url(where: str) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from fiveshot.errors import unknown_name
+from fiveshot.recognizer.making import require_statistics_head
 from fiveshot.scale.block_reducer import Reductions
 from fiveshot.scale.reduction import Embedded, PerClass, Ridge, Sample, Tied
 
@@ -37,7 +38,12 @@ class Wanted:
     ridge: Ridge | None = None
 
     def reductions(self, settings: Mapping[str, Any] | None = None) -> Reductions:
-        """Return what the blocks are reduced to, by the names that statistics give them."""
+        """Return what the blocks are reduced to, by the names that statistics give them.
+
+        A head that cannot be derived from statistics is refused.
+        """
+        if self.head is not None:
+            require_statistics_head(self.head)
         if self.covariance not in get_args(Covariance):
             raise unknown_name("covariance", self.covariance, get_args(Covariance))
         name = "classes" if self.covariance == "class" else "tied"

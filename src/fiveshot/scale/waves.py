@@ -12,13 +12,13 @@ from fiveshot.scale.backbone_spec import BackboneFacts, BackboneSpec
 from fiveshot.scale.block_reducer import Reductions, reduce_dataset
 from fiveshot.scale.catalog import Catalog
 from fiveshot.scale.cluster import Resources, Workers, is_cluster_failure
-from fiveshot.scale.cluster_extraction import ATTEMPTS
 from fiveshot.scale.cluster_statistics import ClusterStatistics
 from fiveshot.scale.pilot import chosen_settings, pilot_rows, pilot_shards
 from fiveshot.scale.pipeline import vector_dataset
 from fiveshot.scale.progress import ClusterProgress, OnProgress
 from fiveshot.scale.raw_image import Shard
 from fiveshot.scale.rows import Tally
+from fiveshot.scale.shard_run import ATTEMPTS
 from fiveshot.scale.wanted import Wanted
 
 

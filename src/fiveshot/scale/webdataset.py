@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import tarfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import Any
 
 from fiveshot.data.archives import StrictTarInfo
 from fiveshot.data.folder import is_image
@@ -14,7 +17,7 @@ from fiveshot.data.limits import LIMITS
 from fiveshot.scale.places import StoredFile
 from fiveshot.scale.raw_image import RawImage, split_of
 
-DAMAGE = (tarfile.TarError, EOFError, OSError, ValueError)
+DAMAGE = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,11 +32,14 @@ class TarReader:
     label: str = "cls"
 
     def images(self) -> Iterator[RawImage]:
-        """Yield the samples; damage ends the shard with one bad entry that says where."""
+        """Yield the samples; damage ends the shard with one bad entry that says where.
+
+        Bytes that do not arrive are no damage, but a ``StorageError``.
+        """
         last = "the beginning"
         try:
-            with self.file.open("infer") as stream:
-                for key, members in _samples(stream):
+            with self.file.open() as stream:
+                for key, members in _samples(_unpacked(stream, self.file.path)):
                     last = key
                     yield from self._image(key, members)
         except DAMAGE as error:
@@ -62,11 +68,15 @@ class TarReader:
             return PurePosixPath(key).parent.name
 
 
-def _samples(stream: object) -> Iterator[tuple[str, dict[str, bytes]]]:
+def _unpacked(stream: Any, path: str) -> Any:
+    return gzip.GzipFile(fileobj=stream) if path.endswith((".gz", ".tgz")) else stream
+
+
+def _samples(stream: Any) -> Iterator[tuple[str, dict[str, bytes]]]:
     """Yield key and members by suffix of each sample; its members follow one another."""
     current = ""
     members: dict[str, bytes] = {}
-    with tarfile.open(fileobj=stream, mode="r|", tarinfo=StrictTarInfo) as tar:  # type: ignore[call-overload]
+    with tarfile.open(fileobj=stream, mode="r|", tarinfo=StrictTarInfo) as tar:
         for info in tar:
             if not info.isreg() or PurePosixPath(info.name).name.startswith("."):
                 continue

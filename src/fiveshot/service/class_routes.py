@@ -8,16 +8,18 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 
+from fiveshot.recognizer.conflict import ConflictError
 from fiveshot.service.engine import Learned
 from fiveshot.service.errors import ApiError, not_found
 from fiveshot.service.idempotency import check_key, request_digest
 from fiveshot.service.names import PathName, checked_name
 from fiveshot.service.replies import PHOTOS, replies
 from fiveshot.service.schemas import ChangeReply, ClassPage, LearnReply, Rename
-from fiveshot.service.state import Service, TheService
+from fiveshot.service.state import TheService
 from fiveshot.service.uploads import checked_uploads, read_uploads
 
 MOST_CLASSES = 500  # of a page
+LAST = 2**63 - 1  # state that a database can count to
 FAR = 2**31  # more than any model has classes or a class photos
 
 routes = APIRouter(prefix="/v1", tags=["classes"])
@@ -33,7 +35,8 @@ async def list_classes(
     """List classes by name, a page at a time."""
     snapshot = service.engine.serving.snapshot
     classes, total = service.listings.of(snapshot).page(search, offset, limit)
-    return ClassPage(classes=classes, total=total, offset=offset, state=snapshot.state)
+    shown = await service.pictures.counted(classes)
+    return ClassPage(classes=shown, total=total, offset=offset, state=snapshot.state)
 
 
 @routes.post("/classes/{name}/photos", responses=replies(404, 415), openapi_extra=PHOTOS)
@@ -87,16 +90,16 @@ async def rename(service: TheService, name: PathName, wanted: Rename) -> ChangeR
     """Give a class another name."""
     new = checked_name(wanted.name)
 
-    def change() -> None:
+    def change() -> int:
         contents = service.engine.recognizer.snapshot.contents
         if name not in contents:
             raise not_found(f"there is no class {name!r}")
         if new in contents:
             raise ApiError(409, "name_taken", f"there is a class {new!r} already", "choose another name")
         service.engine.recognizer.rename(name, new)
+        return service.engine.recognizer.snapshot.state
 
-    await service.engine.change(change)
-    return _changed(service, "rename", [new])
+    return ChangeReply(action="rename", classes=[new], state=await service.engine.change(change))
 
 
 @routes.delete("/classes/{name}", responses=replies(404))
@@ -108,43 +111,44 @@ async def forget(
     """Forget a class. It can be undone, unless ``purge`` asks that nothing of it stays on the disk."""
     recognizer = service.engine.recognizer
 
-    def change() -> None:
+    def change() -> int:
         try:  # a class that was forgotten before can still be purged from the history
             recognizer.forget(name, keep_history=not purge)
         except ValueError as error:
             raise not_found(f"there is no class {name!r}") from error
+        return recognizer.snapshot.state
 
-    await service.engine.change(change)
+    state = await service.engine.change(change)
     if purge:
         service.keys.forget(name)
         service.pictures.forget(name)
-    return _changed(service, "forget", [name])
+    return ChangeReply(action="forget", classes=[name], state=state)
 
 
 @routes.post("/undo", responses=replies(409))
 async def undo(
     service: TheService,
     past_forget: Annotated[bool, Query(description="Pass over classes forgotten without trace.")] = False,
+    state: Annotated[
+        int | None,
+        Query(ge=0, le=LAST, description="The state the client has seen: 409 if the model was changed since."),
+    ] = None,
 ) -> ChangeReply:
-    """Take back the last change that stands."""
+    """Take back the last change that stands; whose it is, only ``state`` makes sure."""
     recognizer = service.engine.recognizer
 
-    def change() -> tuple[str, list[str]]:
+    def change() -> ChangeReply:
         try:
-            undone = recognizer.undo(past_forget=past_forget)
+            undone = recognizer.undo(past_forget=past_forget, state=state)
         except ValueError as error:
+            code = "changed" if isinstance(error, ConflictError) else "nothing_to_undo"
             message, _, hint = str(error).partition("; ")
-            raise ApiError(409, "nothing_to_undo", message, hint or "there is nothing to do") from error
-        return undone.action, list(undone.classes)
+            raise ApiError(409, code, message, hint or "there is nothing to do") from error
+        return ChangeReply(action=undone.action, classes=list(undone.classes), state=recognizer.snapshot.state)
 
-    action, names = await service.engine.change(change)
-    return _changed(service, action, names)
+    return await service.engine.change(change)
 
 
 def _reply(learned: Learned) -> LearnReply:
     report = asdict(learned.report)
     return LearnReply(**report, created=learned.created, state=learned.state)
-
-
-def _changed(service: Service, action: str, names: list[str]) -> ChangeReply:
-    return ChangeReply(action=action, classes=names, state=service.engine.serving.snapshot.state)

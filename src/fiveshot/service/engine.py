@@ -12,6 +12,7 @@ from fiveshot.errors import FiveshotError
 from fiveshot.features import Runner
 from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.class_record import Floats
+from fiveshot.recognizer.conflict import ConflictError
 from fiveshot.recognizer.insight import LearnReport
 from fiveshot.recognizer.prediction import Prediction
 from fiveshot.recognizer.snapshot import Snapshot
@@ -138,22 +139,24 @@ class Engine:
 
     def _learn(self, name: str, runner: Runner, photos: Sequence[Prepared], X: Floats, repeated: bool) -> Learned:
         snapshot = self.recognizer.snapshot
-        if snapshot.manifest.backbone.fingerprint != runner.fingerprint:
-            raise _replaced()
         sha256s = [photo.sha256 for photo in photos]
         row = snapshot.contents.by_name.get(name)
         if repeated and row is not None and list(row.sha256s[-len(sha256s) :]) == sha256s:
             report = LearnReport(name, photos=row.total.count, added=0)
             return Learned(report, created=False, state=snapshot.state, replayed=True)
-        report = self.recognizer.learn_features(
-            name,
-            X,
-            sha256s=sha256s,
-            thumbnails=[photo.thumbnail for photo in photos],
-            originals=[photo.copy for photo in photos],
-            photos=[photo.name for photo in photos],
-            add=True,
-        )
+        try:
+            report = self.recognizer.learn_features(
+                name,
+                X,
+                sha256s=sha256s,
+                thumbnails=[photo.thumbnail for photo in photos],
+                originals=[photo.copy for photo in photos],
+                photos=[photo.name for photo in photos],
+                fingerprint=runner.fingerprint,
+                add=True,
+            )
+        except ConflictError as error:
+            raise _replaced() from error
         return Learned(report, created=name not in snapshot.contents, state=self.recognizer.snapshot.state)
 
     async def close(self) -> None:

@@ -30,9 +30,8 @@ class Listing:
 
 
 def list_classes(snapshot: Snapshot) -> Listing:
-    """Return the classes of a snapshot."""
+    """Return the classes of a snapshot; their pictures are counted when they are shown, because they are read."""
     contents = snapshot.contents
-    pictures = contents.manifest.options.thumbnails
     statistics = contents.memory.statistics
     entries = []
     for label, summary in zip(python_labels(statistics.labels), statistics.summaries, strict=True):
@@ -43,7 +42,7 @@ def list_classes(snapshot: Snapshot) -> Listing:
                 name=name,
                 photos=summary.count,
                 base=name in contents.base_file,
-                thumbnails=len(row.sha256s) if row is not None and pictures else 0,
+                thumbnails=0,
                 version=row.changed if row is not None else 0,
             )
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import warnings
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -15,7 +14,9 @@ import torch
 from fiveshot.data import ImageError
 from fiveshot.features import Runner
 from fiveshot.features.batch_stream import default_workers, device_of
+from fiveshot.features.runner import one_thread
 from fiveshot.recognizer.class_record import Floats
+from fiveshot.recognizer.extraction import QUIET
 from fiveshot.recognizer.manifest import Options
 from fiveshot.service.batcher import Batcher, forward
 from fiveshot.service.errors import busy
@@ -37,22 +38,22 @@ class Looking:
         self._held = ExitStack()
 
     def start(self, runner: Runner) -> None:
-        """Make the backbone ready."""
-        # Decoding silences warnings, which is a setting of the whole process; threads that did it in turns
-        # would leave it wrong. So it is silent as long as the service runs.
-        self._held.enter_context(warnings.catch_warnings(action="ignore"))
-        if device_of(runner).type == "cpu":
-            # Several streams of one thread each, and nobody who sets another number for a while.
-            self._held.callback(torch.set_num_threads, torch.get_num_threads())
-            torch.set_num_threads(1)
-        size = runner.preprocessing.size
-        forward(runner, [torch.zeros(3, size, size, dtype=torch.uint8)])
-        self._batcher = Batcher(
-            runner,
-            latency=self._settings.latency,
-            size=self._settings.batch_size,
-            on_batch=self._metrics.batch,
-        )
+        """Make the backbone ready, once: whoever fails afterwards may begin again."""
+        if self._batcher is not None:
+            return
+        with ExitStack() as held:
+            held.enter_context(QUIET)  # as long as the service runs
+            if device_of(runner).type == "cpu":
+                held.enter_context(one_thread())  # several streams of one thread each
+            size = runner.preprocessing.size
+            forward(runner, [torch.zeros(3, size, size, dtype=torch.uint8)])
+            self._batcher = Batcher(
+                runner,
+                latency=self._settings.latency,
+                size=self._settings.batch_size,
+                on_batch=self._metrics.batch,
+            )
+            self._held = held.pop_all()
 
     @contextmanager
     def work_on(self, photos: int) -> Iterator[None]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 
 from fiveshot.service.engine import Engine
 from fiveshot.service.errors import not_found
+from fiveshot.service.schemas import ClassEntry
 
 MOST_BYTES = 32 * 1024 * 1024
 
@@ -17,6 +19,7 @@ class Pictures:
         self._engine = engine
         self._known: OrderedDict[str, tuple[object, list[bytes]]] = OrderedDict()
         self._bytes = 0
+        self._counts: dict[str, tuple[int, int]] = {}  # by class: its version and its pictures
 
     async def one(self, name: str, number: int) -> bytes:
         """Return the small copy of a photo of a class, counted from 0."""
@@ -24,6 +27,24 @@ class Pictures:
         if not 0 <= number < len(pictures):
             raise not_found(f"there is no picture {number} of {name!r}")
         return pictures[number]
+
+    async def counted(self, classes: Sequence[ClassEntry]) -> list[ClassEntry]:
+        """Return classes with the number of their pictures; only what has changed is counted anew."""
+        nothing = (0, 0)  # the version of base classes as they were made, which have no pictures
+        fresh = {
+            entry.name: entry.version
+            for entry in classes
+            if self._counts.get(entry.name, nothing)[0] != entry.version
+        }
+        if fresh:
+            found = await self._engine.read(lambda: self._engine.recognizer.count_thumbnails([*fresh]))
+            known = self._engine.serving.snapshot.contents.by_name
+            counts = {name: kept for name, kept in self._counts.items() if name in known}
+            fresh_counts = zip(fresh.values(), found, strict=True)
+            self._counts = counts | dict(zip(fresh, fresh_counts, strict=True))
+        return [
+            entry.model_copy(update={"thumbnails": self._counts.get(entry.name, nothing)[1]}) for entry in classes
+        ]
 
     async def _of(self, name: str) -> list[bytes]:
         contents = self._engine.serving.snapshot.contents
@@ -49,5 +70,6 @@ class Pictures:
 
     def forget(self, name: str) -> None:
         """Drop what is kept of a class."""
+        self._counts.pop(name, None)
         _, pictures = self._known.pop(name, (None, []))
         self._bytes -= sum(map(len, pictures))

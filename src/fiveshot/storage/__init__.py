@@ -1,6 +1,21 @@
 """Files that are either whole or absent: atomic writes, and tensors with checked metadata."""
 
-from fiveshot.storage.atomic import atomic_path
-from fiveshot.storage.tensorfile import TensorFile, read_tensors, write_tensors
+from __future__ import annotations
 
-__all__ = ["TensorFile", "atomic_path", "read_tensors", "write_tensors"]
+from typing import TYPE_CHECKING, Any
+
+from fiveshot.storage.atomic import atomic_path, confirm_place, part_beside
+
+if TYPE_CHECKING:
+    from fiveshot.storage.tensorfile import TensorFile, read_tensors, write_tensors
+
+__all__ = ["TensorFile", "atomic_path", "confirm_place", "part_beside", "read_tensors", "write_tensors"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is about tensors when it is asked for: it brings torch, and unpacking archives must not."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from fiveshot.storage import tensorfile
+
+    return getattr(tensorfile, name)

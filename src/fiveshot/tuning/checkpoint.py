@@ -5,15 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from fiveshot.errors import InputError, StorageError
+from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.storage import read_tensors, write_tensors
 from fiveshot.tuning.result import EpochRecord
 
@@ -93,18 +93,36 @@ def write_checkpoint(path: Path, checkpoint: Checkpoint, *, bound_to: Mapping[st
 def read_checkpoint(path: Path, *, bound_to: Mapping[str, Any]) -> Checkpoint:
     """Read a checkpoint, refusing one of another run and saying what differs."""
     file = read_tensors(path, kind=KIND, version=VERSION)
-    found, wanted = file.meta["bound_to"], json.loads(json.dumps(dict(bound_to)))
+    with damage_reported(path):
+        found, wanted = dict(file.meta["bound_to"]), json.loads(json.dumps(dict(bound_to)))
     if found != wanted:
         raise InputError(
             f"{path} is a checkpoint of another run: {'; '.join(_differences(found, wanted))}. "
             "Go on with the same values, or start afresh without resume"
         )
-    parts: dict[str, dict[str, Tensor]] = {"state": {}, "best": {}}
-    for name, tensor in file.tensors.items():
-        part, _, rest = name.partition(":")
-        parts[part][rest] = tensor
-    history = tuple(EpochRecord.from_json(record) for record in file.meta["history"])
-    return Checkpoint(history, file.meta["best_epoch"], parts["state"], parts["best"], file.meta["seconds"])
+    with damage_reported(path):
+        parts: dict[str, dict[str, Tensor]] = {"state": {}, "best": {}}
+        for name, tensor in file.tensors.items():
+            part, _, rest = name.partition(":")
+            parts[part][rest] = tensor
+        history = tuple(EpochRecord.from_json(record) for record in file.meta["history"])
+        best, seconds = int(file.meta["best_epoch"]), float(file.meta["seconds"])
+        if best not in {record.epoch for record in history}:
+            raise ValueError(f"nothing about its best epoch, {best}")
+    return Checkpoint(history, best, parts["state"], parts["best"], seconds)
+
+
+@contextmanager
+def damage_reported(path: Path) -> Iterator[None]:
+    """Report what is missing or of another kind in a checkpoint as damage of its file."""
+    try:
+        yield
+    except FiveshotError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        raise StorageError(
+            f"{path} is damaged ({type(error).__name__}: {error}); start afresh without resume"
+        ) from error
 
 
 def data_mark(names: Sequence[str], labels: Sequence[int]) -> str:

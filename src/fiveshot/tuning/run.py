@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from fiveshot.backbones import adapter_state
-from fiveshot.tuning.checkpoint import Checkpoint, Keeping, read_checkpoint, write_checkpoint
+from fiveshot.tuning.checkpoint import Checkpoint, Keeping, damage_reported, read_checkpoint, write_checkpoint
 from fiveshot.tuning.fewshot import FewShotScore, few_shot_score
 from fiveshot.tuning.material import Material
 from fiveshot.tuning.network import make_network
@@ -92,7 +92,8 @@ class TuningRun:
         """
         epochs = self.recipe.epochs if epochs is None else epochs
         if keeping is not None and keeping.resume and keeping.path.is_file():
-            self._restore(read_checkpoint(keeping.path, bound_to=keeping.bound_to))
+            with damage_reported(keeping.path):
+                self._restore(read_checkpoint(keeping.path, bound_to=keeping.bound_to))
         elif self.choose != "last" or epochs == 0:
             self._note(self._measured(EpochRecord(0)))
         for number in range(self.history[-1].epoch if self.history else 0, epochs):

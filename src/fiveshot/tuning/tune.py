@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +157,7 @@ class _Tuning:
             "images": data_mark(self.material.names, labels.tolist()),
             "split": data_mark([str(part.tolist()) for part in rows], []),
             "choice": choice,
+            **({"test": asdict(self.selection.test)} if choice == "few-shot" else {}),
         }
 
     def _attach(self, recipe: TuneRecipe, run: Run) -> None:

@@ -96,7 +96,8 @@ export const predict = (photos) => json("POST", "/v1/predict?top=5", { body: for
 export const classes = (search, offset, limit) =>
   json("GET", `/v1/classes?search=${encodeURIComponent(search)}&offset=${offset}&limit=${limit}`);
 export const model = () => json("GET", "/v1/model");
-export const undo = () => json("POST", "/v1/undo");
+// With the state that was seen, only the change that led to it is taken back.
+export const undo = (state) => json("POST", state === undefined ? "/v1/undo" : `/v1/undo?state=${state}`);
 export const forget = (name, purge) => json("DELETE", path(name) + (purge ? "?purge=true" : ""));
 export const rename = (name, wanted) => json("PATCH", path(name), {
   body: JSON.stringify({ name: wanted }), headers: { "Content-Type": "application/json" },

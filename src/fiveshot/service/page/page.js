@@ -21,15 +21,17 @@ let open = null; // the class of the dialog
 const gallery = new Gallery($("gallery"), { onOpen: showClass, onFound: tellFound, onError: complain });
 
 let alertTimer, toastTimer;
+let toastState; // that the change in the toast has led to
 function complain(error) {
   $("alert").textContent = error.message;
   clearTimeout(alertTimer);
   alertTimer = setTimeout(() => { $("alert").textContent = ""; }, 9000);
 }
 
-function toast(text, { undo = false } = {}) {
+function toast(text, { undo } = {}) {
   $("toast-text").textContent = text;
-  $("toast-undo").hidden = !undo;
+  toastState = undo;
+  $("toast-undo").hidden = undo === undefined;
   $("toast").hidden = false;
   clearTimeout(toastTimer);
   toastTimer = setTimeout(() => { $("toast").hidden = true; }, 12000);
@@ -228,7 +230,7 @@ async function renameClass(event) {
   try {
     const answer = await api.rename(open.name, wanted);
     $("about").close();
-    toast(`“${open.name}” is now called “${answer.classes[0]}”.`, { undo: true });
+    toast(`“${open.name}” is now called “${answer.classes[0]}”.`, { undo: answer.state });
     await changed(answer.classes[0]);
   } catch (error) {
     $("about-error").textContent = error.message;
@@ -241,9 +243,9 @@ async function forgetClass(purge) {
     return;
   }
   try {
-    await api.forget(open.name, purge);
+    const answer = await api.forget(open.name, purge);
     $("about").close();
-    toast(purge ? `“${open.name}” is gone without a trace.` : `Forgot “${open.name}”.`, { undo: !purge });
+    toast(purge ? `“${open.name}” is gone without a trace.` : `Forgot “${open.name}”.`, { undo: purge ? undefined : answer.state });
     await changed();
   } catch (error) {
     $("about-error").textContent = error.message;
@@ -251,13 +253,14 @@ async function forgetClass(purge) {
 }
 
 const DONE = { learn: "learning", add: "adding to", forget: "forgetting", rename: "renaming to", merge: "merging" };
-async function undo() {
+async function undo(state) {
   try {
-    const answer = await api.undo();
+    const answer = await api.undo(state);
     toast(`Took back ${DONE[answer.action] || answer.action} ${answer.classes.map((name) => `“${name}”`).join(", ")}.`);
     await changed();
   } catch (error) {
     complain(error);
+    if (error.code === "changed") await changed();
   }
 }
 
@@ -324,8 +327,8 @@ function wire() {
   $("teach").addEventListener("submit", learn);
   $("clear").addEventListener("click", () => { clearChosen(); document.querySelector("[data-pick=teach]").focus(); });
   $("name").addEventListener("input", noteName);
-  $("undo").addEventListener("click", undo);
-  $("toast-undo").addEventListener("click", undo);
+  $("undo").addEventListener("click", () => undo());
+  $("toast-undo").addEventListener("click", () => undo(toastState));
   $("toast-close").addEventListener("click", () => { $("toast").hidden = true; });
   $("rename").addEventListener("submit", renameClass);
   $("forget").addEventListener("click", () => forgetClass(false));

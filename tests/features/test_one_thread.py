@@ -1,0 +1,77 @@
+"""One thread for each call of PyTorch, while others do the same: the process stays as it was."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from fiveshot.features.runner import one_thread
+
+
+@pytest.fixture(autouse=True)
+def three_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+def of_a_new_thread() -> int:
+    found: list[int] = []
+    thread = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+class Other:
+    """A thread that enters the block and leaves it when it is told to."""
+
+    def __init__(self) -> None:
+        self.inside, self.leave = threading.Event(), threading.Event()
+        self.counts: list[int] = []
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+        self.inside.wait()
+
+    def run(self) -> None:
+        with one_thread():
+            self.counts.append(torch.get_num_threads())
+            self.inside.set()
+            self.leave.wait()
+        self.counts.append(torch.get_num_threads())
+
+    def end(self) -> None:
+        self.leave.set()
+        self.thread.join()
+
+
+def test_threads_that_overlap_leave_the_process_as_it_was() -> None:
+    with one_thread():
+        assert (torch.get_num_threads(), of_a_new_thread()) == (1, 1)
+        other = Other()
+    assert torch.get_num_threads() == 3
+    assert of_a_new_thread() == 1, "the other is still inside"
+    other.end()
+    assert other.counts == [1, 3]
+    assert (torch.get_num_threads(), of_a_new_thread()) == (3, 3)
+
+
+def test_whoever_leaves_first() -> None:
+    other = Other()
+    with one_thread():
+        other.end()
+        assert (torch.get_num_threads(), of_a_new_thread()) == (1, 1)
+        with one_thread():
+            pass
+        assert (torch.get_num_threads(), of_a_new_thread()) == (1, 1)
+    assert (torch.get_num_threads(), of_a_new_thread()) == (3, 3)
+
+
+def test_an_error_inside() -> None:
+    with pytest.raises(KeyError), one_thread():
+        raise KeyError
+    assert (torch.get_num_threads(), of_a_new_thread()) == (3, 3)

@@ -1,0 +1,65 @@
+"""Forgetting in a large model: little memory, and nothing left behind by a kill in the middle."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+
+from models import files_with, photos
+
+from fiveshot.recognizer import Recognizer
+
+SIZES = {"kept": 70_000_000, "avocet": 30_000_000}  # bytes of five kept photos
+
+
+def grown(make: Callable[..., Recognizer]) -> Path:
+    """Return a closed model with two large classes and a small one."""
+    with make() as model:
+        for name in ("kept", "avocet", "bittern"):
+            model.learn_features(name, photos(name))
+    with closing(sqlite3.connect(model.path / "classes.sqlite")) as connection, connection:
+        connection.executemany(
+            "INSERT INTO images (photo_id, original) SELECT photos.id, randomblob(?) "
+            "FROM photos JOIN classes ON classes.id = class_id WHERE name = ?",
+            [(size // 5, name) for name, size in SIZES.items()],
+        )
+    return model.path
+
+
+def writes_below(folder: Path, pid: int) -> bool:
+    """Tell whether a process has a file open there, with a name or without."""
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            if folder in link.readlink().parents:
+                return True
+    return False
+
+
+def test_forgetting_in_a_large_model(make: Callable[..., Recognizer], tmp_path: Path) -> None:
+    path, temporary = grown(make), tmp_path / "temporary"
+    temporary.mkdir()
+    script = Path(__file__).parent / "forget_worker.py"
+    with subprocess.Popen(
+        [sys.executable, str(script), str(path), "avocet", "bittern"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "SQLITE_TMPDIR": str(temporary)},
+    ) as process:
+        before, after = int(process.stdout.readline()), int(process.stdout.readline())
+        assert after - before < 20, "MB: neither all that is kept nor all that is forgotten is held in memory"
+        while not writes_below(temporary, process.pid):  # until all is being written anew
+            assert process.poll() is None, "a temporary file was used"
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+        assert process.stdout.read() == "", "killed before it was done"
+    assert list(temporary.iterdir()) == [], "the temporary file has no name that a kill could leave"
+    with Recognizer.open(path) as model:  # the next writer
+        assert model.snapshot.classes == ("kept",)
+        assert files_with(path, b"avocet") == files_with(path, b"bittern") == []
