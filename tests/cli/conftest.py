@@ -1,11 +1,19 @@
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+import timm
+import torch
+from safetensors.torch import save_file
 
 from fiveshot.cli.app import main
+
+TINY = "test_vit.r160_in1k"
 
 
 @pytest.fixture
@@ -23,3 +31,29 @@ def run(
         return int(ended.value.code or 0), captured.out, captured.err
 
     return fiveshot
+
+
+@pytest.fixture(scope="session")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Weights of timm's tiny test ViT, made up: no hub is needed to load it from here."""
+    generator = torch.Generator().manual_seed(1)
+    state = timm.create_model(TINY).state_dict()
+    noisy = {key: value + 0.1 * torch.randn(value.shape, generator=generator) for key, value in state.items()}
+    path = tmp_path_factory.mktemp("weights") / "tiny.safetensors"
+    save_file(noisy, path)
+    return path
+
+
+@pytest.fixture
+def read_all() -> Callable[[int], bytes]:
+    """Read everything that is written to a terminal, until the other side closes it."""
+
+    def read(terminal: int) -> bytes:
+        shown = b""
+        with contextlib.suppress(OSError):  # how a terminal ends
+            while part := os.read(terminal, 4096):
+                shown += part
+        os.close(terminal)
+        return shown
+
+    return read

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,8 @@ import pytest
 from PIL import Image
 
 from fiveshot.data.gaussian import gaussian_classes
+
+Run = Callable[..., tuple[int, str, str]]
 
 
 def fiveshot(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
@@ -49,6 +52,13 @@ def test_json_holds_the_numbers_that_the_table_shows(features: Path, tmp_path: P
     assert found[0]["config"]["method"] == "ncm"
     shown = fiveshot(*arguments, "--format", "csv").stdout
     assert str(found[0]["metrics"]["a_last"]) in shown
+
+
+def test_a_method_named_twice_or_by_an_alias_runs_once(run: Run, features: Path, tmp_path: Path) -> None:
+    arguments = ("--features", features, "--methods", "ncm,ulda,ncm,default", "--seeds", 1, "--out", tmp_path)
+    status, printed, _ = run("bench", *arguments, "--format", "json")
+    assert status == 0
+    assert [record["config"]["method"] for record in json.loads(printed)] == ["ncm", "ulda"]
 
 
 @pytest.mark.parametrize(

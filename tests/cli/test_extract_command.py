@@ -6,26 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import timm
 import torch
 from PIL import Image
-from safetensors.torch import save_file
 
 from fiveshot.cli.app import main
 from fiveshot.features import FeatureSet
 
 TINY = "test_vit.r160_in1k"
-
-
-@pytest.fixture(scope="module")
-def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Weights of timm's tiny test ViT, made up: no hub is needed to load it from here."""
-    generator = torch.Generator().manual_seed(1)
-    state = timm.create_model(TINY).state_dict()
-    noisy = {key: value + 0.1 * torch.randn(value.shape, generator=generator) for key, value in state.items()}
-    path = tmp_path_factory.mktemp("weights") / "tiny.safetensors"
-    save_file(noisy, path)
-    return path
 
 
 @pytest.fixture
@@ -217,7 +204,9 @@ def test_backbones_are_listed_with_their_costs(fiveshot) -> None:
 def test_backbones_as_json(fiveshot) -> None:
     status, printed, _ = fiveshot("backbones", "--json", TINY)
     assert status == 0
-    (info,) = json.loads(printed)
+    found = json.loads(printed)
+    assert (found["command"], found["model"], found["ok"]) == ("backbones", None, True)
+    (info,) = found["result"]["backbones"]
     assert (info["name"], info["width"], info["input_size"]) == (TINY, 64, 160)
 
 

@@ -49,8 +49,15 @@ def test_the_help_shows_an_example(path: tuple[str, ...], monkeypatch: pytest.Mo
 @pytest.mark.parametrize("path", [(), *COMMANDS], ids=" ".join)
 def test_every_option_and_argument_has_a_help_text(path: tuple[str, ...]) -> None:
     command = COMMANDS[path] if path else ROOT
-    assert command.params or path == ("data", "list")
+    assert command.params
     assert [parameter.name for parameter in command.params if not (parameter.help or "").strip()] == []
+
+
+def test_the_commands_that_answer_programs_are_those_the_documentation_names() -> None:
+    without = {
+        path[0] for path, command in COMMANDS.items() if not any("--json" in p.opts for p in command.params)
+    }
+    assert without == {"serve", "bench", "extract", "paper", "tune"}
 
 
 @pytest.mark.parametrize("path", [(), *COMMANDS], ids=" ".join)

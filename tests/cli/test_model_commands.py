@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import os
@@ -21,6 +20,7 @@ from safetensors.torch import save_file
 
 TINY = "test_vit.r160_in1k"
 COLOURS = {"owl": (200, 40, 40), "wren": (40, 200, 40), "kite": (40, 40, 200)}
+PHONE = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(40)  # how a photo of a phone begins
 Run = Callable[..., tuple[int, str, str]]
 
 
@@ -136,6 +136,20 @@ def test_bad_photos_of_a_base_are_named_and_left_out_on_request(run: Run, materi
     assert "owl/0.png (damaged or truncated" in said
 
 
+def test_what_is_weak_in_a_base_is_noted(run: Run, material: Path, tmp_path: Path) -> None:
+    for name in COLOURS:
+        shutil.copytree(material / "test" / name, tmp_path / "base" / name)
+    (tmp_path / "base" / "kite" / "1.png").unlink()
+    (tmp_path / "base" / "owl" / "2.heic").write_bytes(PHONE)
+    weights = ("--backbone", TINY, "--weights", material / "tiny.safetensors")
+    status, _, said = run("new", tmp_path / "made", "--base", tmp_path / "base", *weights)
+    assert status == 0
+    assert said.splitlines()[:2] == [
+        "note: passed over 1 file that is no photo by name: .heic (1)",
+        "note: 1 base class of one photo, which shows nothing of how a class varies: kite",
+    ]
+
+
 def test_errors_of_retune_come_without_an_empty_line(run: Run, model: Path) -> None:
     status, printed, said = run("retune", "birds")
     assert (status, printed) == (1, "")
@@ -156,7 +170,7 @@ def test_a_folder_of_folders_is_learned_in_one_go(run: Run, answer: Any, model: 
     assert len(answer("history", "fresh")["entries"]) == 2  # one change for all classes
 
 
-def test_one_bar_shows_all_classes(model: Path) -> None:
+def test_one_bar_shows_all_classes(model: Path, read_all: Callable[[int], bytes]) -> None:
     terminal, child = pty.openpty()
     command = [sys.executable, "-m", "fiveshot", "learn", "birds", "photos", "--add"]
     with subprocess.Popen(
@@ -169,15 +183,6 @@ def test_one_bar_shows_all_classes(model: Path) -> None:
     assert run.returncode == 0, shown
     assert b"21/21" in shown
     assert "learned 3 classes from 21 photos" in printed
-
-
-def read_all(terminal: int) -> bytes:
-    shown = b""
-    with contextlib.suppress(OSError):  # how a terminal ends
-        while part := os.read(terminal, 4096):
-            shown += part
-    os.close(terminal)
-    return shown
 
 
 def test_a_known_name_needs_add(run: Run, answer: Any, model: Path) -> None:
@@ -277,12 +282,14 @@ def test_a_name_that_begins_with_a_dash_comes_after_two(run: Run, answer: Any, m
         (("learn", "birds", "new", "void"), "no photos in void"),
         (("learn", "birds", "new", "bad/empty.jpg"), "bad/empty.jpg: the file is empty"),
         (("learn", "birds", "new", "bad/text.jpg"), "bad/text.jpg: not an image"),
-        (("learn", "birds", "new", "bad", "strange"), "3 of 8 photos cannot be used"),
+        (("learn", "birds", "new", "bad", "strange"), "4 of 9 photos cannot be used"),
         (("learn", "birds", "new", "bad/bomb.pgm"), "bad/bomb.pgm: too large"),
         (("learn", "birds", "strange"), "strange has no class folders"),
         (("predict", "birds", "nowhere.jpg"), "no such file or folder: nowhere.jpg"),
         (("predict", "birds", "bad/text.jpg"), "bad/text.jpg: not an image"),
         (("predict", "birds", "strange", "--top", "0"), "top=0"),
+        (("predict", "birds", "strange", "--device", "banana"), "no device 'banana'; choose auto"),
+        (("predict", "birds", "bad/phone.jpg"), "HEIC cannot be read: convert to JPEG"),
         (("predict", "nothing", "strange"), "no such model: nothing"),
         (("predict", "photos", "strange"), "photos is no fiveshot model"),
         (("forget", "birds", "eagle"), "no class 'eagle'"),
@@ -294,6 +301,7 @@ def test_a_name_that_begins_with_a_dash_comes_after_two(run: Run, answer: Any, m
         (("export", "birds", "nowhere/b.fiveshot"), "nowhere"),
         (("export", "birds", "b.bin", "--onnx"), "must end in .onnx"),
         (("export", "birds", "b.onnx", "--onnx", "--photos"), "contradict each other"),
+        (("export", "birds", "-", "--onnx"), "standard output takes one; name a FILE that ends in .onnx"),
         (("new", "birds"), "birds"),
         (("new", "other", "--head", "ranpak"), "did you mean 'ranpac'?"),
         (("new", "other", "--base", "void"), "no class folders"),
@@ -308,6 +316,7 @@ def test_wrong_input_is_one_sentence_and_changes_nothing(
     Path("bad").mkdir()
     Path("bad/empty.jpg").touch()
     Path("bad/text.jpg").write_text("no photo")
+    Path("bad/phone.jpg").write_bytes(PHONE)
     Path("bad/bomb.pgm").write_bytes(b"P5 50000 50000 255\n\x00")
     state = answer("show", model)["state"]
     around = sorted(path.name for path in Path().iterdir())
@@ -399,6 +408,21 @@ def test_a_model_travels(run: Run, answer: Any, model: Path, material: Path) -> 
     assert printed == "birds: 0 classes from there, 0 photos; 4 were the same in both\n"
 
 
+def test_a_model_travels_through_a_pipe(run: Run, answer: Any, model: Path, monkeypatch: Any) -> None:
+    assert run("export", model, "named.fiveshot")[0] == 0
+    pipe = io.TextIOWrapper(io.BytesIO())
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", pipe)
+        assert run("export", model, "-") == (0, "", "")
+        patched.setattr(pipe, "isatty", lambda: True)
+        status, _, said = run("export", model, "-")
+    assert (status, "a terminal cannot take a model" in said) == (1, True)
+    assert pipe.buffer.getvalue() == Path("named.fiveshot").read_bytes()
+    assert not Path("-").exists()
+    status, printed, _ = run("export", model, "-", "--json")
+    assert (status, "both go to standard output" in json.loads(printed)["error"]["message"]) == (1, True)
+
+
 def test_export_to_onnx(answer: Any, model: Path) -> None:
     import onnxruntime
 
@@ -422,48 +446,3 @@ def test_a_backbone_is_adapted_later(run: Run, answer: Any, model: Path, materia
     assert (done["classes"], done["epochs"]) == (3, 1)
     assert answer("show", "kept")["adapter"] is True
     assert answer("predict", "kept", "test/owl/0.png")["predictions"][0]["label"] == "owl"
-
-
-def test_samples_are_drawn(run: Run, tmp_path: Path) -> None:
-    status, printed, _ = run("data", "samples", tmp_path / "samples")
-    assert status == 0
-    assert [line.split(": ")[1] for line in printed.splitlines()] == ["25 pictures", "15 pictures", "3 pictures"]
-    assert run("data", "samples", tmp_path / "samples")[0] == 1
-    run("data", "samples", tmp_path / "same")
-    run("data", "samples", tmp_path / "other", "--seed", "1")
-    first, same, other = (tmp_path / name / "learn/fish/1.jpg" for name in ("samples", "same", "other"))
-    assert first.read_bytes() == same.read_bytes() != other.read_bytes()
-
-
-def test_check_tells_damage_by_its_status(run: Run, answer: Any, model: Path) -> None:
-    assert run("check", model)[:2] == (0, "birds is sound\n")
-    assert answer("check", model) == {"findings": []}
-    database = model / "classes.sqlite"
-    whole = database.read_bytes()
-    database.write_bytes(whole[: len(whole) // 2])
-    status, printed, _ = run("check", model)
-    assert status == 1
-    assert printed.startswith("error: ")
-    status, printed, _ = run("check", model, "--json")
-    found = json.loads(printed)
-    assert (status, found["ok"], found["result"]["findings"][0]["severity"]) == (1, False, "error")
-
-
-def test_file_names_that_are_no_text_are_shown(run: Run, model: Path) -> None:
-    odd = os.fsdecode(b"odd\xff\x1b[31m.png")
-    shutil.copy("test/owl/0.png", odd)
-    status, printed, _ = run("predict", model, odd)
-    assert status == 0
-    assert printed.startswith("odd\\udcff\\x1b[31m.png: owl ")
-    status, printed, _ = run("predict", model, odd, "--json")
-    assert json.loads(printed)["result"]["predictions"][0]["photo"] == odd
-
-
-def test_help_is_light() -> None:
-    code = (
-        "import sys, fiveshot.cli.app\n"
-        "heavy = {'torch', 'numpy', 'PIL', 'timm', 'sqlite3', 'sklearn', 'torchvision'} & set(sys.modules)\n"
-        "sys.exit(f'imported {heavy}' if heavy else 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import functools
 import io
+import os
 import stat
 import tarfile
 import tempfile
@@ -235,3 +236,13 @@ def test_permissions_in_the_archive_are_ignored(tmp_path):
         tar.addfile(info, io.BytesIO(b"x"))
     extract_safely([path], tmp_path / "unpacked")
     assert not (tmp_path / "unpacked/run.jpg").stat().st_mode & 0o4111
+
+
+def test_an_unpacked_folder_has_ordinary_rights_and_the_umask_is_not_touched(pack, tmp_path, monkeypatch):
+    def touched(mask: int) -> int:
+        raise AssertionError(f"umask({mask})")
+
+    (tmp_path / "ordinary").mkdir()
+    monkeypatch.setattr(os, "umask", touched)
+    extract_safely([pack("a.zip", ["1.jpg"])], tmp_path / "unpacked")
+    assert (tmp_path / "unpacked").stat().st_mode == (tmp_path / "ordinary").stat().st_mode

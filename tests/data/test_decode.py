@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import io
 import struct
+import subprocess
+import sys
 import zlib
 from pathlib import Path
 
@@ -9,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fiveshot.data.decode import decode, image_size
+from fiveshot.data.decode import TILE, decode, image_size
 from fiveshot.data.folder import is_image
 from fiveshot.data.source import FileSource, ImageError
 
@@ -83,6 +85,29 @@ def test_floats_and_wide_integers_use_the_whole_range(decoded):
     assert decoded(Image.fromarray(np.full((1, 2), 90_000, np.int32)), "tiff").tolist() == [[[0] * 3] * 2]
 
 
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
+def test_pixels_that_are_no_numbers_are_black_and_change_no_other(decoded, odd):
+    for values, shown in (([0, 0.4, 1], [0, 102, 255]), ([-10, 0, 10], [0, 128, 255])):
+        floats = np.full((TILE + 1, 4), odd, np.float32)  # one tile holds no number at all
+        floats[0, :3] = values
+        grey = decoded(Image.fromarray(floats), "tiff")[..., 0]
+        assert grey[0].tolist() == [*shown, 0]
+        assert not grey[1:].any()
+
+
+def test_an_image_without_a_number_is_refused(decoded):
+    with pytest.raises(ImageError, match=r"image\.tiff: every pixel is NaN or infinite$"):
+        decoded(Image.fromarray(np.array([[np.nan, np.inf, -np.inf]], np.float32)), "tiff")
+
+
+def test_eight_bits_in_wider_integers_are_eight_bits(decoded):
+    grey = np.array([[0, 7, 200]])
+    assert decoded(Image.fromarray(grey.astype(np.int32)), "tiff")[0, :, 0].tolist() == [0, 7, 200]
+    assert decoded(Image.fromarray(np.array([[0, 256, 65535]], np.int32)), "tiff")[0, :, 0].tolist() == [0, 1, 255]
+    for kind in ("png", "tiff", "pgm"):  # where the file says 16 bits, dark is dark
+        assert decoded(Image.fromarray(grey.astype(np.uint16)), kind)[0, :, 0].tolist() == [0, 0, 1]
+
+
 def test_alpha_becomes_white(decoded):
     pixels = np.array([[[255, 0, 0, 255], [255, 0, 0, 0], [0, 0, 0, 128]]], np.uint8)
     shown = decoded(Image.fromarray(pixels), "png")
@@ -128,12 +153,12 @@ def test_an_animation_shows_its_first_frame(decoded, kind):
 
 def png_of_size(width: int, height: int) -> bytes:
     """A PNG whose header promises a size and whose data would be a bomb."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"\0" * 1000))
+
+
+def chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
 @pytest.mark.parametrize(("width", "height"), [(20_000, 20_000), (60_000, 60_000)])
@@ -178,6 +203,11 @@ def test_icons_are_refused_since_they_are_decoded_while_they_are_opened(tmp_path
     assert not is_image("cat/icon.ico")
 
 
+@pytest.mark.parametrize("suffix", [".jpg", ".jpeg", ".jpe", ".jfif"])
+def test_every_name_of_jpeg_is_a_photo(suffix):
+    assert is_image(f"cat/1{suffix}")
+
+
 def test_the_pixel_limit_can_be_set_and_counts_exactly(tmp_path):
     path = tmp_path / "photo.png"
     Image.new("RGB", (10, 10)).save(path)
@@ -219,3 +249,76 @@ def test_what_is_not_an_image_is_refused_with_its_name(tmp_path, content, says):
     path.write_bytes(content)
     with pytest.raises(ImageError, match=f"dog/photo.jpg: .*{says}"):
         decode(FileSource(path, "dog/photo.jpg"))
+
+
+@pytest.mark.parametrize(
+    ("brands", "of_a_phone"),
+    [(b"heic\0\0\0\0mif1heic", True), (b"mif1\0\0\0\0mif1heix", True), (b"mp42\0\0\0\0isommp42", False)],
+)
+def test_the_way_out_of_heic_is_said_whatever_the_file_is_called(tmp_path, brands, of_a_phone):
+    box = b"ftyp" + brands
+    (tmp_path / "piped").write_bytes(struct.pack(">I", len(box) + 4) + box + b"heic" * 9)
+    with pytest.raises(ImageError, match="piped: not an image in a known format") as caught:
+        decode(FileSource(tmp_path / "piped", "piped"))
+    assert ("convert to JPEG" in str(caught.value)) == of_a_phone
+
+
+def png(width: int, height: int, *, bits: int, colour: int, extra: bytes = b"") -> bytes:
+    """Return a black PNG, made row by row: nothing of its size is in memory here."""
+    channels = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}[colour]
+    packer = zlib.compressobj(1)
+    row = bytes(1 + width * channels * bits // 8)
+    data = b"".join([*(packer.compress(row) for _ in range(height)), packer.flush()])
+    header = struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + extra + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+
+
+def test_images_of_many_tiles_are_made_as_one(decoded):
+    rng = np.random.default_rng(3)
+    deep = rng.integers(0, 65536, (70, TILE + 40), dtype=np.uint16)
+    np.testing.assert_array_equal(decoded(Image.fromarray(deep), "png")[..., 1], np.rint(deep / 257))
+    wide = rng.integers(-9, 10, (2 * TILE + 1, 30), dtype=np.int32)
+    wide[-1, -1] = 90  # the range is that of all tiles
+    np.testing.assert_array_equal(decoded(Image.fromarray(wide), "tiff")[..., 2], np.rint((wide + 9) * 255 / 99))
+    clear = rng.integers(0, 256, (TILE + 1, TILE + 1, 4), dtype=np.uint8)
+    share = clear[..., 3:] / 255
+    expected = clear[..., :3] * share + 255 * (1 - share)
+    np.testing.assert_allclose(decoded(Image.fromarray(clear), "png"), expected, atol=1)
+
+
+PEAK = """
+import sys
+from pathlib import Path
+from fiveshot.data.decode import decode
+from fiveshot.data.source import FileSource
+
+def peak():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024
+
+small, large = (FileSource(Path(name), name) for name in sys.argv[1:])
+decode(small)
+before = peak()
+image = decode(large)
+print((peak() - before) / (image.width * image.height))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from Linux's /proc")
+@pytest.mark.parametrize(
+    ("bits", "colour", "extra"),
+    [
+        (16, 0, b""),
+        (8, 2, b""),
+        (8, 3, chunk(b"PLTE", bytes(6)) + chunk(b"tRNS", b"\x80")),
+        (8, 6, b""),
+    ],
+    ids=["16 bits", "RGB", "palette", "RGBA"],
+)
+def test_decoding_takes_a_few_bytes_a_pixel(tmp_path, bits, colour, extra):
+    files = []
+    for width, height in ((64, 48), (4000, 3000)):
+        files.append(tmp_path / f"{width}.png")
+        files[-1].write_bytes(png(width, height, bits=bits, colour=colour, extra=extra))
+    done = subprocess.run([sys.executable, "-c", PEAK, *files], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 10, "of which 4 are the result, and 4 what PIL had decoded"

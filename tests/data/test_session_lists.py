@@ -75,5 +75,5 @@ def test_names_in_both_splits_are_told_apart_by_more_folders_or_refused():
 
 
 def test_many_missing_images_are_counted_and_cut():
-    with pytest.raises(InputError, match=r"9 of 9 .*: a/0.jpg, a/1.jpg, a/2.jpg, a/3.jpg, a/4.jpg, \.\.\.;"):
+    with pytest.raises(InputError, match=r"9 of 9 .*: a/0.jpg, a/1.jpg, a/2.jpg, a/3.jpg, a/4.jpg and 4 more;"):
         match_names([[f"a/{i}.jpg" for i in range(9)]], [])

@@ -1,8 +1,7 @@
-"""What a command about a model answers: sentences for people, or one JSON object of one shape for programs."""
+"""What a command answers: sentences for people, or one JSON object of one shape for programs."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fiveshot.cli.echo import echo, echo_json
 from fiveshot.cli.stopping import Stopped
 from fiveshot.cli.stored import stored_state
+from fiveshot.cli.system_errors import system_errors_told
 from fiveshot.errors import FiveshotError, counted
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ class Answer:
     """Collects what a command found: ``result`` goes to programs, what is said to people."""
 
     command: str
-    model: str
     as_json: bool
     result: dict[str, Any] = field(default_factory=dict)
     failed: bool = False
@@ -40,11 +40,11 @@ class Answer:
     def say(self, text: str) -> None:
         """Print a line for people."""
         if not self.as_json:
-            typer.echo(printable(text))
+            echo(text)
 
     def note(self, text: str) -> None:
         """Print a remark on standard error, where it is in nobody's way."""
-        typer.echo(printable(f"note: {text}"), err=True)
+        echo(f"note: {text}", err=True)
 
     def note_bad(self, bad: Sequence[BadImage]) -> None:
         """Say which photos were left out because they cannot be read."""
@@ -58,24 +58,30 @@ class Answer:
 
 
 @contextmanager
-def answering(command: str, model: Path, *, as_json: bool) -> Iterator[Answer]:
-    """Print the answer when the block ends; errors keep the shape, ``ok`` tells which it is."""
-    answer = Answer(command, str(model), as_json)
-    shape: dict[str, Any] = {"command": command, "model": str(model)}
-    before = stored_state(model)
+def answering(command: str, model: Path | None = None, *, as_json: bool) -> Iterator[Answer]:
+    """Print the answer when the block ends; errors keep the shape, ``ok`` tells which it is.
+
+    A command that is not about a model has ``null`` in its place.
+    """
+    answer = Answer(command, as_json)
+    shape: dict[str, Any] = {"command": command, "model": None if model is None else str(model)}
+    before = None if model is None else stored_state(model)
     try:
-        yield answer
+        with system_errors_told(model):
+            yield answer
     except KeyboardInterrupt:
+        if model is None:
+            raise
         raise Stopped(_outcome(model, before)) from None
     except FiveshotError as error:
         if not as_json:
             raise
         kind = next(base.__name__ for base in type(error).__mro__ if base.__name__ in _KINDS)
         shape |= {"ok": False, "error": {"kind": kind, "message": str(error)}}
-        typer.echo(json.dumps(shape, indent=1))
+        echo_json(shape)
         raise typer.Exit(1) from error
     if as_json:
-        typer.echo(json.dumps({**shape, "ok": not answer.failed, "result": answer.result}, indent=1))
+        echo_json({**shape, "ok": not answer.failed, "result": answer.result})
     if answer.failed:
         raise typer.Exit(1)
 
@@ -88,18 +94,6 @@ def _outcome(model: Path, before: int | None) -> str:
     if stored_state(model) != before:
         return f"see what was done: fiveshot history {model}"
     return f"{model} is as it was" if model.exists() else f"{model} was not made"
-
-
-def printable(text: str) -> str:
-    """Return text that every terminal can take: odd bytes of file names are shown, control codes are not sent.
-
-    >>> printable("a\\x1b[31m\\udcff.jpg")
-    'a\\\\x1b[31m\\\\udcff.jpg'
-    """
-    return "".join(
-        character if character.isprintable() or character in "\n " else ascii(character)[1:-1]
-        for character in text
-    )
 
 
 def percent(share: float | None, digits: int = 1) -> str:

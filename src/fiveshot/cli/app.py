@@ -14,6 +14,7 @@ from fiveshot.cli.backbones import backbones
 from fiveshot.cli.bench import bench
 from fiveshot.cli.classes import forget, history, rename, undo
 from fiveshot.cli.data import data
+from fiveshot.cli.echo import echo, printable
 from fiveshot.cli.evaluate import evaluate
 from fiveshot.cli.extract import extract
 from fiveshot.cli.learn import learn
@@ -26,6 +27,7 @@ from fiveshot.cli.serve import serve
 from fiveshot.cli.ship import export, import_model, merge
 from fiveshot.cli.show import check, show
 from fiveshot.cli.stopping import Stopped
+from fiveshot.cli.system_errors import system_errors_told
 from fiveshot.cli.tune import tune
 from fiveshot.errors import FiveshotError
 from fiveshot.plugins import name_plugins
@@ -74,7 +76,7 @@ app.add_typer(data, name="data", rich_help_panel=STUDIES)
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"fiveshot {__version__}")
+        echo(f"fiveshot {__version__}")
         raise typer.Exit
 
 
@@ -94,19 +96,21 @@ def _options(
 
 
 def _stopped(text: str = "") -> NoReturn:
-    typer.echo(f"stopped; {text}" if text else "stopped", err=True)
+    echo(f"stopped; {text}" if text else "stopped", err=True)
     sys.exit(INTERRUPTED)
 
 
 def main() -> None:
-    """Run the command line; an error made on purpose is one message and exit status 1."""
+    """Run the command line; an error made on purpose, or by the system, is one message and exit status 1."""
     try:
-        # Not standalone, because then an interrupt would end as a bare "Aborted!".
-        sys.exit(app(standalone_mode=False) or 0)
+        with system_errors_told():
+            # Not standalone, because then an interrupt would end as a bare "Aborted!".
+            sys.exit(app(standalone_mode=False) or 0)
     except FiveshotError as error:
-        typer.echo(f"error: {error}", err=True)
+        echo(f"error: {error}", err=True)
         sys.exit(1)
     except USAGE_ERROR as error:
+        error.message = printable(error.message or "")  # type: ignore[attr-defined]  # a pattern may give options
         error.show()  # type: ignore[attr-defined]
         sys.exit(error.exit_code)  # type: ignore[attr-defined]
     except Stopped as stopped:  # by a command that knows what has become of its work

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fiveshot.cli import completion
+from fiveshot.cli.answer import AsJson, answering
 
 if TYPE_CHECKING:
     from fiveshot.backbones import BackboneInfo
@@ -19,9 +19,7 @@ def backbones(
         list[str] | None,
         typer.Argument(help="Any timm names; a short list unless given.", autocompletion=completion.backbones),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print a JSON list with one object for each backbone.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List backbones with their size, cost and whether their weights are on this machine.
 
@@ -29,11 +27,11 @@ def backbones(
     """
     from fiveshot.backbones import list_backbones
 
-    found = list_backbones(names) if names else list_backbones()
-    if as_json:
-        typer.echo(json.dumps([asdict(info) for info in found], indent=1))
-    else:
-        _print(found)
+    with answering("backbones", as_json=as_json) as answer:
+        found = list_backbones(names) if names else list_backbones()
+        answer.result = {"backbones": [asdict(info) for info in found]}
+        if not as_json:
+            _print(found)
 
 
 def _print(found: list[BackboneInfo]) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from fiveshot.cli import completion
+from fiveshot.cli.echo import echo, echo_json
 from fiveshot.cli.stopping import when_stopped
+from fiveshot.cli.unused import CLUSTER, LOCAL, refuse_unused
 
 if TYPE_CHECKING:
     from fiveshot.benchmark import Job, RunRecord
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 @when_stopped("what was finished is kept, and the same command without --fresh goes on from there")
 def bench(
+    ctx: typer.Context,
     protocol: Annotated[
         str | None,
         typer.Argument(
@@ -90,6 +92,7 @@ def bench(
         _print_lists()
         return
     check_format(output)
+    _check_options(ctx, engine=engine, workers=workers, images=images, sessions=sessions)
     if images is not None:
         features = _extracted(images, features, skip_bad)
     source = choose_features(str(features) if features else None, protocol, adapter)
@@ -105,30 +108,59 @@ def bench(
     jobs = make_jobs(
         chosen,
         source,
-        methods=methods.split(",") if methods else (),
+        methods=_distinct(methods) if methods else (),
         seeds=seeds,
         flavour=flavour,
         parameters={k: v for k, v in {"n_projections": projections, "device": device}.items() if v is not None},
         sessions=str(sessions) if sessions else None,
     )
+    if projections is not None and not any("n_projections" in job.parameters for job in jobs):
+        refuse_unused(ctx, "is for RanPAC heads, and none is among the methods; leave it out", "projections")
     if engine == "ray":
         records = _on_cluster(jobs, out, address, fresh)
     else:
         limit = int(memory * 1e9) if memory is not None else None
         records = follow(jobs, out, workers=workers, memory=limit, fresh=fresh)
     if output == "json":
-        typer.echo(json.dumps([_as_json(record) for record in records], indent=1))
+        echo_json([_as_json(record) for record in records])
         return
     from fiveshot.benchmark import summarize_all
 
     print_table(bench_table(summarize_all(records), chosen, records[0].provenance), output)
 
 
+def _distinct(methods: str) -> list[str]:
+    """Return each method once, also where it is named twice or by an alias: runs are counted as seeds."""
+    from fiveshot.heads.recipes import recipe_name
+
+    return list(dict.fromkeys(recipe_name(name, kind="method") for name in methods.split(",")))
+
+
+def _check_options(
+    ctx: typer.Context, *, engine: str, workers: int, images: Path | None, sessions: Path | None
+) -> None:
+    """Refuse options that the others leave without effect."""
+    if engine == "ray":
+        refuse_unused(ctx, LOCAL, "workers", "memory")
+    else:
+        refuse_unused(ctx, CLUSTER, "address")
+    if workers == 1:
+        why = "limits processes that run at the same time; add --workers 2 or more, or leave it out"
+        refuse_unused(ctx, why, "memory")
+    if images is None:
+        refuse_unused(ctx, "is for images; add --images DIR, or leave it out", "skip_bad")
+    else:
+        refuse_unused(ctx, "chooses embedded features; leave it out with --images", "adapter")
+    if sessions is not None:
+        why = "is in the session lists; leave it out with --sessions"
+        refuse_unused(ctx, why, "base", "increment", "shots", "order_seed", "shot_draw")
+
+
 def _on_cluster(jobs: list[Job], out: Path, address: str | None, fresh: bool) -> list[RunRecord]:
     from rich.console import Console
     from rich.progress import track
 
-    from fiveshot.cli.progress import describe
+    from fiveshot.cli.progress import tell
     from fiveshot.scale.cluster_sweep import sweep_on_cluster
 
     console = Console(stderr=True)
@@ -137,7 +169,7 @@ def _on_cluster(jobs: list[Job], out: Path, address: str | None, fresh: bool) ->
     hidden = not console.is_terminal
     for outcome in track(outcomes, "running", total=len(jobs), console=console, transient=True, disable=hidden):
         found[outcome.job.folder] = outcome.record
-        console.print(describe(outcome), highlight=False, soft_wrap=True)
+        tell(console, outcome)
     return [found[job.folder] for job in jobs]
 
 
@@ -164,9 +196,9 @@ def _print_lists() -> None:
     load_plugins()
     for protocol in PROTOCOLS.values():
         sizes = protocol.session_sizes
-        typer.echo(
+        echo(
             f"{protocol.name:16} {protocol.n_classes} classes: {sizes[0]} base, "
             f"then {len(sizes) - 1} sessions of {sizes[1]} with {protocol.shots} images each"
         )
     for name, text in DESCRIPTIONS.items():
-        typer.echo(f"{name:16} {text}")
+        echo(f"{name:16} {text}")

@@ -107,6 +107,7 @@ def history(
 
 def describe(entry: HistoryEntry, shown: int = 5) -> str:
     """Return what a change was, in a few words."""
-    names = ", ".join(entry.classes[:shown]) + (", ..." if len(entry.classes) > shown else "")
+    from fiveshot.data.listing import some_of
+
     photos = f" ({counted(entry.photos, 'photo')})" if entry.photos else ""
-    return f"{entry.action} {names}{photos}".rstrip()
+    return f"{entry.action} {some_of(entry.classes, shown)}{photos}".rstrip()

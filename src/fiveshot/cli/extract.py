@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from fiveshot.cli import completion
+from fiveshot.cli.echo import echo
 from fiveshot.cli.stopping import KEPT, when_stopped
+from fiveshot.cli.unused import CLUSTER, LOCAL, refuse_unused
 from fiveshot.errors import counted
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ SHOWN = 20  # bad images that are listed by name
 
 @when_stopped(KEPT)
 def extract(
+    ctx: typer.Context,
     out: Annotated[Path, typer.Option(help="Feature file to write (.safetensors).")],
     images: Annotated[
         str | None,
@@ -124,6 +127,7 @@ def extract(
 
     Example: fiveshot extract --images photos --out photos.safetensors
     """
+    _check_options(ctx, engine=engine, result=result, layout=layout, dataset=dataset, device=device)
     from fiveshot.backbones.paper import preprocessing_for
 
     loading = {
@@ -139,7 +143,6 @@ def extract(
     if engine == "ray":
         from fiveshot.scale.command import extract_on_cluster
 
-        _refuse_local(cache, measure)
         with cluster_bar() as following:
             lines, bad = extract_on_cluster(
                 out,
@@ -157,20 +160,18 @@ def extract(
                 progress=following,
             )
         for line in lines:
-            typer.echo(line)
+            echo(line)
         _print_bad(bad)
         return
     from fiveshot.backbones import DEFAULT
     from fiveshot.errors import InputError
     from fiveshot.features import FeatureCache, load_runner, open_labelled_images, run_extraction
 
-    if address is not None or result != "file":
-        raise InputError("--address and --result belong to a cluster; add --engine ray")
     if cache is not None and no_cache:
         raise InputError("--cache and --no-cache contradict each other; give one of them")
     opened = open_labelled_images(images, dataset=dataset, root=root, seed=seed, holdout=holdout)
     for note in opened.differences:
-        typer.echo(f"note: {note}", err=True)
+        echo(f"note: {note}", err=True)
     runner = load_runner(backbone or DEFAULT, **loading)  # type: ignore[arg-type]  # each option has its type
     with extraction_bar() as progress:
         done = run_extraction(
@@ -190,23 +191,23 @@ def extract(
 
         bare = bare_rate(runner, batch_size=batch_size, workers=workers)
         share = f"; end to end is {done.rate / bare:.0%} of it" if done.rate else ""
-        typer.echo(f"forward pass alone, measured: {bare:,.1f} images/s ({runner.runtime}){share}")
+        echo(f"forward pass alone, measured: {bare:,.1f} images/s ({runner.runtime}){share}")
 
 
 def _print(done: Extraction, backbone: str) -> None:
     features = done.features
     classes = counted(len(features.class_names), "class")
-    typer.echo(
+    echo(
         f"{done.path}: {len(features.train_x):,} training and {len(features.test_x):,} test vectors of "
         f"{features.n_features} {features.train_x.dtype}, {classes}, {backbone}"
     )
     if done.rate is None or done.forward_rate is None:
-        typer.echo(f"all {done.images:,} images were extracted before; nothing had to be computed")
+        echo(f"all {done.images:,} images were extracted before; nothing had to be computed")
     else:
         before = done.images - done.computed
         already = f" ({before:,} were finished before)" if before else ""
-        typer.echo(f"{counted(done.computed, 'image')} in {done.seconds:.1f} s{already}, {done.runtime}")
-        typer.echo(
+        echo(f"{counted(done.computed, 'image')} in {done.seconds:.1f} s{already}, {done.runtime}")
+        echo(
             f"{done.rate:,.1f} images/s end to end, {done.forward_rate:,.1f} inside the forward pass "
             f"({done.rate / done.forward_rate:.0%})"
         )
@@ -214,20 +215,36 @@ def _print(done: Extraction, backbone: str) -> None:
 
 
 def _print_bad(bad: Sequence[BadImage]) -> None:
+    from fiveshot.data.check import bad_lines
+
     if bad:
-        typer.echo(f"left out {counted(len(bad), 'bad image')}:")
-        for image in bad[:SHOWN]:
-            typer.echo(f"  {image.name}: {image.reason}")
-        if len(bad) > SHOWN:
-            typer.echo(f"  and {len(bad) - SHOWN} more")
+        echo(f"left out {counted(len(bad), 'bad image')}:")
+        for line in bad_lines(bad, SHOWN):
+            echo(line)
 
 
-def _refuse_local(cache: Path | None, measure: bool) -> None:
-    from fiveshot.errors import InputError
-
-    for option, given in (("--cache", cache is not None), ("--measure", measure)):
-        if given:
-            raise InputError(f"{option} is for a single machine; leave it out with --engine ray")
+def _check_options(
+    ctx: typer.Context, *, engine: str, result: str, layout: str, dataset: str | None, device: str
+) -> None:
+    """Refuse options that the others leave without effect."""
+    if engine == "local":
+        of_a_cluster = ("address", "result", "layout", "image_column", "label_column", "covariance", "head")
+        refuse_unused(ctx, CLUSTER, *of_a_cluster)
+        return
+    refuse_unused(ctx, LOCAL, "cache", "no_cache", "measure")
+    if ":" in device:
+        refuse_unused(ctx, "names a GPU of a single machine; choose cuda or cpu with --engine ray", "device")
+    if result != "statistics":
+        why = "belongs to statistics; add --result statistics, or leave it out"
+        refuse_unused(ctx, why, "covariance", "head")
+    elif dataset is None:
+        refuse_unused(ctx, "draws test images, and statistics are of all images; leave it out", "seed", "holdout")
+    if dataset is not None:
+        refuse_unused(ctx, "is for --images; leave it out", "layout", "image_column", "label_column")
+    if layout in ("folders", "webdataset"):
+        refuse_unused(ctx, "is for parquet files; leave it out", "image_column")
+    if layout == "folders":
+        refuse_unused(ctx, "is for parquet files and tars; leave it out", "label_column")
 
 
 @contextmanager

@@ -53,7 +53,7 @@ def learn(
     """
     from fiveshot.cli.extract import extraction_bar
     from fiveshot.cli.photo_arguments import open_to_look, total
-    from fiveshot.recognizer.names import some_of
+    from fiveshot.data.listing import some_of
 
     with answering("learn", model, as_json=as_json) as answer:
         classes = _classes(answer, name, photos)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fiveshot.cli import completion
 from fiveshot.cli.answer import AsJson, Model, answering
 from fiveshot.cli.photo_arguments import Device, Runtime
+from fiveshot.cli.unused import WITHOUT_BASE, refuse_unused
 from fiveshot.errors import counted
+
+if TYPE_CHECKING:
+    from fiveshot.cli.answer import Answer
 
 
 def new(
+    ctx: typer.Context,
     model: Model,
     base: Annotated[
         Path | None, typer.Option(help="A folder of class folders with many photos each; none unless given.")
@@ -65,6 +70,11 @@ def new(
     from fiveshot.recognizer import Recognizer
 
     with answering("new", model, as_json=as_json) as answer, extraction_bar() as progress:
+        if base is None:
+            refuse_unused(ctx, WITHOUT_BASE, "skip_bad")
+            refuse_unused(ctx, "is not kept in a model; give it to 'learn' and 'predict' instead", "runtime")
+        else:
+            _note_base(answer, base)
         made = Recognizer.create(
             model,
             base=base,
@@ -89,3 +99,19 @@ def new(
         answer.say(f"{model}: {known}, {info.backbone}")
         if not info.base_classes:
             answer.say(f"teach it one from five photos: fiveshot learn {model} NAME PHOTOS")
+
+
+def _note_base(answer: Answer, base: Path) -> None:
+    """Say what is passed over in a base, and which of its classes cannot do what a base is for."""
+    from fiveshot.cli.photo_arguments import note_left_out
+    from fiveshot.data.listing import some_of
+    from fiveshot.recognizer.photos import class_folders
+
+    if base.suffix in (".safetensors", ".npz"):
+        return
+    classes = class_folders(base)
+    note_left_out(answer, [str(base)])
+    single = [name for name, photos in classes.items() if len(photos) == 1]
+    if single:
+        found = counted(len(single), "base class")
+        answer.note(f"{found} of one photo, which shows nothing of how a class varies: {some_of(single)}")

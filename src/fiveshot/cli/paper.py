@@ -8,11 +8,14 @@ from typing import Annotated, Literal
 import typer
 
 from fiveshot.cli import completion
+from fiveshot.cli.echo import echo
 from fiveshot.cli.stopping import KEPT, when_stopped
+from fiveshot.cli.unused import refuse_unused
 
 
 @when_stopped(KEPT)
 def paper(
+    ctx: typer.Context,
     target: Annotated[
         str,
         typer.Argument(
@@ -40,6 +43,11 @@ def paper(
 
     Example: fiveshot paper table1 --features-dir features
     """
+    if target == "figure2":
+        why = "changes nothing in figure2, which shows features and no runs; leave it out"
+        refuse_unused(ctx, why, "seeds", "workers", "flavour", "shot_draw", "projections", "device")
+    if target == "ablation-M":
+        refuse_unused(ctx, "is what ablation-M varies; leave it out", "projections")
     from fiveshot.cli.progress import describe
     from fiveshot.cli.tables import print_table
     from fiveshot.reports import make_paper
@@ -53,13 +61,13 @@ def paper(
         flavour=flavour,
         shot_draw=shot_draw,
         parameters={k: v for k, v in {"n_projections": projections, "device": device}.items() if v is not None},
-        on_outcome=lambda outcome: typer.echo(describe(outcome), err=True),
+        on_outcome=lambda outcome: echo(describe(outcome), err=True),
     )
     for table in made.tables:
         print_table(table, "terminal")
     for line in made.missing:
-        typer.echo(f"missing: {line}", err=True)
+        echo(f"missing: {line}", err=True)
     for file in made.files:
-        typer.echo(file)
+        echo(file)
     if not made.files:
         raise typer.Exit(1)

@@ -16,6 +16,7 @@ from rich.progress import (
 )
 
 from fiveshot.benchmark import Job, Outcome, RunRecord, sweep
+from fiveshot.cli.echo import printable
 
 
 def follow(jobs: Sequence[Job], out: Path, *, workers: int, memory: int | None, fresh: bool) -> list[RunRecord]:
@@ -34,8 +35,13 @@ def follow(jobs: Sequence[Job], out: Path, *, workers: int, memory: int | None, 
         for outcome in sweep(jobs, out, workers=workers, memory=memory, fresh=fresh):
             found[outcome.job.folder] = outcome.record
             bar.advance(task)
-            bar.console.print(describe(outcome), highlight=False, soft_wrap=True)
+            tell(bar.console, outcome)
     return [found[job.folder] for job in jobs]
+
+
+def tell(console: Console, outcome: Outcome) -> None:
+    """Print a line about a finished run, above a bar where there is one."""
+    console.print(printable(describe(outcome)), markup=False, highlight=False, soft_wrap=True)
 
 
 def describe(outcome: Outcome) -> str:

@@ -10,10 +10,12 @@ import typer
 from fiveshot.cli import completion
 from fiveshot.cli.answer import AsJson, Model, answering
 from fiveshot.cli.photo_arguments import Device, Weights
+from fiveshot.cli.unused import WITHOUT_BASE, refuse_unused
 from fiveshot.errors import counted
 
 
 def retune(
+    ctx: typer.Context,
     model: Model,
     base: Annotated[Path | None, typer.Option(help="The photos of the base classes, if there are any.")] = None,
     recipe: Annotated[
@@ -44,9 +46,13 @@ def retune(
     from fiveshot.tuning import parse_setting
 
     with answering("retune", model, as_json=as_json) as answer:
+        if base is None:
+            refuse_unused(ctx, WITHOUT_BASE, "skip_bad")
         values = dict(map(parse_setting, settings or []))
         opened = Recognizer.open(model, device=device, weights=weights)
         with opened as recognizer, progress_bar(shown=not as_json) as tuning:
+            if not recognizer.show().base_classes:
+                refuse_unused(ctx, f"is for base classes, and {model} has none; leave it out", "base")
             done = recognizer.tune(
                 base=base,
                 recipe=recipe,

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from fiveshot.cli.answer import Model
+from fiveshot.cli.echo import echo
 from fiveshot.cli.photo_arguments import Device, Runtime, Weights
 
 
@@ -55,7 +56,7 @@ def serve(
     with Recognizer.open(model, device=device, runtime=runtime, weights=weights) as recognizer:
         app = create_app(recognizer, settings)
         with listen(settings) as sock:
-            typer.echo(f"serving {model} at {address(sock)}")
+            echo(f"serving {model} at {address(sock)}")
             if token is not None:
-                typer.echo("the page asks for the token; programs send it as: Authorization: Bearer TOKEN")
+                echo("the page asks for the token; programs send it as: Authorization: Bearer TOKEN")
             make_server(app, settings).run(sockets=[sock])

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fiveshot.cli.answer import AsJson, Model, answering, file_size
+from fiveshot.cli.unused import refuse_unused
 from fiveshot.errors import counted
+
+if TYPE_CHECKING:
+    from fiveshot.recognizer import Recognizer
+
+STANDARD_OUTPUT = "-"
 
 
 def export(
+    ctx: typer.Context,
     model: Model,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.", show_default=False)],
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="The file to write, or - for standard output.", show_default=False),
+    ],
     onnx: Annotated[
         bool, typer.Option("--onnx", help="Backbone and classifier as ONNX, for a runtime without PyTorch.")
     ] = False,
@@ -34,7 +47,14 @@ def export(
     with answering("export", model, as_json=as_json) as answer:
         if onnx and photos:
             raise InputError("--onnx and --photos contradict each other; an ONNX file holds no photos")
+        if str(file) == STANDARD_OUTPUT:
+            _check_output(model, onnx=onnx, as_json=as_json)
         with Recognizer.open(model, readonly=True, device="cpu", runtime="torch") as recognizer:
+            if not recognizer.show().keep_photos:
+                refuse_unused(ctx, f"takes kept photos along, and {model} keeps none; leave it out", "photos")
+            if str(file) == STANDARD_OUTPUT:
+                _print_export(recognizer, photos=photos)
+                return
             written = [file]
             if onnx:
                 from fiveshot.recognizer.onnx_export import export_model
@@ -45,6 +65,30 @@ def export(
         answer.result = {"files": [str(path) for path in written]}
         for path in written:
             answer.say(f"{path}: {file_size(path.stat().st_size)}")
+
+
+def _check_output(model: Path, *, onnx: bool, as_json: bool) -> None:
+    """Refuse standard output where a model cannot go there."""
+    from fiveshot.errors import InputError
+
+    if onnx:
+        raise InputError("--onnx writes two files, and standard output takes one; name a FILE that ends in .onnx")
+    if as_json:
+        raise InputError("--json and - contradict each other: both go to standard output; name a FILE")
+    if sys.stdout.isatty():
+        raise InputError(
+            f"a terminal cannot take a model; name a FILE, or: fiveshot export {model} - > {model.name}.fiveshot"
+        )
+
+
+def _print_export(recognizer: Recognizer, *, photos: bool) -> None:
+    """Write the portable file to standard output, once it is complete."""
+    with tempfile.TemporaryDirectory() as folder:
+        whole = Path(folder) / "model.fiveshot"
+        recognizer.export(whole, photos=photos)
+        with whole.open("rb") as file:
+            shutil.copyfileobj(file, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
 
 
 def import_model(

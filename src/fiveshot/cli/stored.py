@@ -60,5 +60,5 @@ def _rows(model: Path, query: str) -> list[tuple[Any, ...]]:
     try:
         with closing(open_database(model / DATABASE, readonly=True, timeout=PATIENCE)) as connection:
             return connection.execute(query).fetchall()
-    except (FiveshotError, sqlite3.Error):
+    except (FiveshotError, OSError, sqlite3.Error):
         return []

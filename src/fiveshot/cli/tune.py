@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from fiveshot.cli import completion
+from fiveshot.cli.echo import echo
 from fiveshot.cli.stopping import when_stopped
+from fiveshot.cli.unused import CLUSTER, LOCAL, refuse_unused
 from fiveshot.errors import counted
 
 if TYPE_CHECKING:
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 
 @when_stopped("finished epochs are kept, and the same command with --resume goes on from there")
 def tune(
+    ctx: typer.Context,
     images: Annotated[
         str,
         typer.Option(help="A folder or archive of class folders, or a protocol such as cub200/big (with --root)."),
@@ -59,7 +62,7 @@ def tune(
             show_default=False,
         ),
     ] = None,
-    device: Annotated[str | None, typer.Option(help="cpu or cuda; cuda where there is one.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
     workers: Annotated[int | None, typer.Option(help="Processes that decode images.")] = None,
     compiled: Annotated[
         bool | None, typer.Option("--compile/--no-compile", help="Compile the network; for long runs on CUDA.")
@@ -86,6 +89,12 @@ def tune(
 
     On several GPUs: accelerate launch --multi_gpu $(which fiveshot) tune ..., or --engine ray
     """
+    if engine == "ray":
+        refuse_unused(ctx, LOCAL, "device")
+    else:
+        refuse_unused(ctx, CLUSTER, "address", "processes")
+    if selection != "few-shot-classes":
+        refuse_unused(ctx, "belongs to --selection few-shot-classes; add that, or leave it out", "refit")
     import torch
 
     from fiveshot.backbones import DEFAULT, load_backbone
@@ -95,7 +104,12 @@ def tune(
     from fiveshot.tuning import tune as tune_adapters
     from fiveshot.tuning.distributed import make_accelerator, started_by_launcher
 
-    values = get_recipe(recipe).replace(**{"seed": seed, **dict(map(parse_setting, settings or []))})
+    if started_by_launcher() and ":" in device:
+        refuse_unused(ctx, "names one GPU, and the launcher gives every process its own; choose cuda", "device")
+    changes = dict(map(parse_setting, settings or []))
+    if "seed" in changes:
+        refuse_unused(ctx, "and --set seed=... contradict each other; give one of them", "seed")
+    values = get_recipe(recipe).replace(**{"seed": seed, **changes})
     dataset = base_images(images, root, seed=seed)
     preprocessing = preprocessing_for(preprocessing, PROTOCOLS[images].dataset if images in PROTOCOLS else None)
     held_out = default_held_out(recipe, selection) if held_out is None else held_out
@@ -119,9 +133,9 @@ def tune(
         with progress_bar(shown=True) as progress:
             result = tune_on_cluster(task, out, processes=processes, address=address, progress=progress)
         for line in summary(result, dataset):
-            typer.echo(line)
+            echo(line)
         return
-    where = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    where = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     accelerator = make_accelerator(cpu=where == "cpu") if started_by_launcher() else None
     loaded = load_backbone(
         backbone or DEFAULT,
@@ -148,7 +162,7 @@ def tune(
         )
     if main:
         for line in summary(result, dataset):
-            typer.echo(line)
+            echo(line)
 
 
 def default_held_out(recipe: str, selection: str) -> float:

@@ -8,7 +8,15 @@ from fiveshot.data.folder import open_images
 from fiveshot.data.gaussian import gaussian_classes, gaussian_parameters
 from fiveshot.data.registry import dataset_specs, open_dataset, register_dataset, unregister_dataset
 from fiveshot.data.sessions import SessionLists, match_names, read_session_lists
-from fiveshot.data.source import ArchiveSource, ArraySource, FileSource, ImageError, ImageSource, identity
+from fiveshot.data.source import (
+    ArchiveSource,
+    ArraySource,
+    BytesSource,
+    FileSource,
+    ImageError,
+    ImageSource,
+    identity,
+)
 from fiveshot.data.spec import DatasetSpec, Download
 
 __all__ = [
@@ -16,6 +24,7 @@ __all__ = [
     "ArchiveSource",
     "ArraySource",
     "BadImage",
+    "BytesSource",
     "DatasetSpec",
     "Download",
     "Fetched",

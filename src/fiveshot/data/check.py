@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fiveshot.data.dataset import ImageDataset
 from fiveshot.data.decode import MAX_PIXELS, decode
+from fiveshot.data.listing import some_of
 from fiveshot.data.source import ImageError, ImageSource
 from fiveshot.errors import InputError, counted
 
@@ -36,11 +37,20 @@ def bad_images_error(bad: Sequence[BadImage], total: int) -> InputError:
       cat/1.jpg: the file is empty
     repair or remove them, or leave them out with --skip-bad
     """
-    lines = [f"  {image.name}: {image.reason}" for image in bad[:SHOWN]]
-    if len(bad) > SHOWN:
-        lines.append(f"  and {len(bad) - SHOWN} more")
     head = f"{len(bad)} of {counted(total, 'image')} cannot be used:"
-    return InputError("\n".join([head, *lines, "repair or remove them, or leave them out with --skip-bad"]))
+    return InputError(
+        "\n".join([head, *bad_lines(bad), "repair or remove them, or leave them out with --skip-bad"])
+    )
+
+
+def bad_lines(bad: Sequence[BadImage], shown: int = SHOWN) -> list[str]:
+    """Return a line for each of the first bad images, and one that counts the rest.
+
+    >>> bad_lines([BadImage(f"cat/{number}.jpg", "the file is empty") for number in range(3)], shown=1)
+    ['  cat/0.jpg: the file is empty', '  and 2 more']
+    """
+    lines = [f"  {image.name}: {image.reason}" for image in bad[:shown]]
+    return [*lines, f"  and {len(bad) - shown:,} more"] if len(bad) > shown else lines
 
 
 def check_images(
@@ -95,7 +105,7 @@ def check_dataset(
     test = dataset.test.select(good[good >= n_train] - n_train)
     gone = sorted(set(dataset.train.labels.tolist()) - set(train.labels.tolist()))
     if gone:
-        names = ", ".join(dataset.class_names[label] for label in gone[:SHOWN])
+        names = some_of([dataset.class_names[label] for label in gone])
         raise InputError(
             f"{counted(len(gone), 'class')} without a usable training image: {names}; repair some of them"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import warnings
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -24,15 +25,21 @@ True
 # A closed list of what photographs come in. PIL also knows formats that start other programs (EPS runs
 # Ghostscript), and one, ICO, that it decodes while it opens it, before a size could be refused.
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "AVIF", "MPO")
+_SIXTEEN_BITS = ("PNG", "PPM")
 _WITH_ALPHA = ("LA", "La", "PA", "RGBA", "RGBa")
+_ORIENTATION = 274  # the EXIF tag
+TILE = 512  # pixels of a side
+HEIC = "HEIC cannot be read: convert to JPEG, and set the phone's camera to 'most compatible'"
+_HEIC_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx")
 
 
 def decode(source: ImageSource, *, max_pixels: int = MAX_PIXELS) -> Image:
     """Return the image in RGB, or raise ``ImageError`` with its name.
 
-    The EXIF orientation is applied, transparency becomes white, deep greyscale is scaled to 8 bits, and an
-    animation or a multi-page file shows its first frame. The size is checked before any pixel is decoded;
-    beyond ``max_pixels``, PIL's own ``Image.MAX_IMAGE_PIXELS`` holds too.
+    The EXIF orientation is applied, transparency becomes white, deep greyscale is scaled to 8 bits (NaN and
+    infinite pixels are black), and an animation or a multi-page file shows its first frame. The size is checked
+    before any pixel is decoded; beyond ``max_pixels``, PIL's own ``Image.MAX_IMAGE_PIXELS`` holds too. It takes
+    up to 8 bytes a pixel, and what the format's own decoder needs.
 
     >>> import numpy as np
     >>> from fiveshot.data.source import ArraySource
@@ -45,7 +52,10 @@ def decode(source: ImageSource, *, max_pixels: int = MAX_PIXELS) -> Image:
         image = _opened(source, max_pixels)
         try:
             image.load()
-            return _rgb(_upright(image))
+            image = _upright(image)  # under the same name, so that the one before can go
+            return _rgb(image)
+        except InputError as error:  # ours, about pixels that no picture can be made of
+            raise ImageError(source.name, str(error)) from error
         except Exception as error:  # decoders raise whatever comes to hand on damaged data
             raise ImageError(source.name, f"damaged or truncated ({error})") from error
 
@@ -74,7 +84,8 @@ def _opened(source: ImageSource, max_pixels: int) -> Image:
     try:
         image = Image.open(io.BytesIO(data), formats=formats)
     except UnidentifiedImageError as error:
-        raise ImageError(name, f"not an image in a known format ({', '.join(formats)})") from error
+        hint = f"; {HEIC}" if _is_heic(data) else ""
+        raise ImageError(name, f"not an image in a known format ({', '.join(formats)}){hint}") from error
     except Image.DecompressionBombError as error:
         raise ImageError(name, f"too large: {error}") from error
     except Exception as error:
@@ -82,6 +93,13 @@ def _opened(source: ImageSource, max_pixels: int) -> Image:
     if image.width * image.height > max_pixels:
         raise ImageError(name, f"too large: {image.width} x {image.height}, the limit is {max_pixels:,} pixels")
     return image
+
+
+def _is_heic(data: bytes) -> bool:
+    """Tell by the brands in the first box of a file, ISO/IEC 14496-12: ``length ftyp major version brands``."""
+    box = data[: min(int.from_bytes(data[:4], "big"), 256)]
+    brands = (box[start : start + 4] for start in range(8, len(box), 4))
+    return data[4:8] == b"ftyp" and any(brand in _HEIC_BRANDS for brand in brands)
 
 
 @cache
@@ -98,33 +116,69 @@ def _upright(image: Image) -> Image:
     from PIL import ImageOps
 
     try:
+        if image.getexif().get(_ORIENTATION) not in range(2, 9):
+            return image  # exif_transpose would return a copy
         return ImageOps.exif_transpose(image)
     except Exception:  # unreadable EXIF data says nothing about the orientation
         return image
 
 
 def _rgb(image: Image) -> Image:
-    from PIL import Image
-
     if image.mode == "I" or image.mode == "F" or image.mode.startswith("I;16"):
-        return _eight_bits(image).convert("RGB")
+        low, high = _black_and_white(image)
+        return _by_tiles(image, lambda tile: _eight_bits(tile, low, high))
     if image.mode in _WITH_ALPHA or "transparency" in image.info:
-        white = Image.new("RGBA", image.size, "white")
-        return Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
+        return _by_tiles(image, _on_white)
     return image.convert("RGB")
 
 
-def _eight_bits(image: Image) -> Image:
+def _by_tiles(image: Image, made: Callable[[Image], Image]) -> Image:
+    """Return the image in RGB, made of one tile after the other: all copies in between are small."""
+    from PIL import Image
+
+    result = Image.new("RGB", image.size)
+    for box in _boxes(image):
+        result.paste(made(image.crop(box)), box[:2])
+    return result
+
+
+def _boxes(image: Image) -> Iterator[tuple[int, int, int, int]]:
+    for top in range(0, image.height, TILE):
+        for left in range(0, image.width, TILE):
+            yield left, top, min(left + TILE, image.width), min(top + TILE, image.height)
+
+
+def _on_white(image: Image) -> Image:
+    from PIL import Image
+
+    white = Image.new("RGBA", image.size, "white")
+    return Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
+
+
+def _black_and_white(image: Image) -> tuple[float, float]:
+    """Return the values of deep greyscale that are shown as black and as white."""
+    if image.mode.startswith("I;16"):
+        return 0.0, 65535.0
+    tiles = (np.asarray(image.crop(box)) for box in _boxes(image))
+    ends = [(tile.min(), tile.max()) for tile in (tile[np.isfinite(tile)] for tile in tiles) if tile.size]
+    if not ends:
+        raise InputError("every pixel is NaN or infinite")
+    low, high = float(np.min(ends)), float(np.max(ends))
+    # Integers of 32 bits hold what fits: 8 bits, or 16. Where the file has 16, PIL may show it as "I" too.
+    usual = (1.0,) if image.mode == "F" else (65535.0,) if image.format in _SIXTEEN_BITS else (255.0, 65535.0)
+    for white in usual:
+        if low >= 0 and high <= white:
+            return 0.0, white
+    # Otherwise the format says nothing about black and white: the darkest and lightest pixel are.
+    return low, high
+
+
+def _eight_bits(image: Image, low: float, high: float) -> Image:
     """Scale greyscale of 16 or 32 bits, or of floats, to 8 bits."""
     from PIL import Image
 
     values = np.asarray(image, dtype=np.float64)
-    low, high = float(values.min()), float(values.max())
-    if image.mode == "F" and low >= 0 and high <= 1:
-        low, high = 0.0, 1.0
-    elif image.mode != "F" and low >= 0 and high <= 65535:
-        low, high = 0.0, 65535.0
-    # Otherwise the format says nothing about black and white: the darkest and lightest pixel are.
+    values = np.where(np.isfinite(values), values, low)
     scaled = (values - low) * (255 / (high - low)) if high > low else np.zeros_like(values)
     grey = np.rint(scaled).astype(np.uint8)
     if "transparency" in image.info:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tarfile
-import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -17,6 +15,7 @@ from fiveshot.data.chunks import CHUNK, write_all
 from fiveshot.data.compression import decompressed, is_zip
 from fiveshot.data.limits import LIMITS, Limits
 from fiveshot.errors import StorageError
+from fiveshot.storage import part_beside
 
 
 def extract_safely(archives: Sequence[Path], folder: Path, limits: Limits = LIMITS) -> None:
@@ -27,8 +26,9 @@ def extract_safely(archives: Sequence[Path], folder: Path, limits: Limits = LIMI
     """
     if folder.exists():
         raise StorageError(f"{folder} exists already; remove it, or choose another place")
+    temporary = part_beside(folder)
     try:
-        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".part", dir=folder.parent))
+        temporary.mkdir()
     except OSError as error:
         raise StorageError(f"cannot write {folder}: {error.strerror or error}") from error
     try:
@@ -36,7 +36,6 @@ def extract_safely(archives: Sequence[Path], folder: Path, limits: Limits = LIMI
             for name, stream in _streams(archive, limits):
                 with closing(stream):
                     _write(_chunks(stream, archive, name), temporary / name)
-        temporary.chmod(0o777 & ~_umask())
         temporary.rename(folder)
     except OSError as error:
         raise StorageError(
@@ -77,9 +76,3 @@ def _write(chunks: Iterator[bytes], path: Path) -> None:
     with path.open("wb", buffering=0) as file:
         for chunk in chunks:
             write_all(file, chunk)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -10,12 +10,14 @@ import numpy as np
 
 from fiveshot.data.archives import ARCHIVE_SUFFIXES
 from fiveshot.data.dataset import ImageDataset, ImageSplit
+from fiveshot.data.decode import HEIC
 from fiveshot.data.holdout import hold_out
+from fiveshot.data.listing import some_of
 from fiveshot.data.source import StoredSource
 from fiveshot.data.tree import SPLITS, Tree, open_tree
 from fiveshot.errors import InputError, counted
 
-_SUFFIXES = ".jpg .jpeg .jfif .png .webp .gif .bmp .tif .tiff .ppm .pgm .jp2 .avif"
+_SUFFIXES = ".jpg .jpeg .jpe .jfif .png .webp .gif .bmp .tif .tiff .ppm .pgm .jp2 .avif"
 IMAGE_SUFFIXES = frozenset(_SUFFIXES.split())
 _OF_PHONES = frozenset((".heic", ".heif"))
 LAYOUT = "expected train/<class>/*.jpg and test/<class>/*.jpg, or <class>/*.jpg alone (.png, .webp, ... too)"
@@ -64,11 +66,11 @@ def tree_dataset(tree: Tree, *, name: str, seed: int, holdout: float) -> ImageDa
     if untrained:
         raise InputError(
             f"{counted(len(untrained), 'test class')} of {tree.where} without training images: "
-            f"{_some(untrained)}; add images to train/<class>/, or remove their test folders"
+            f"{some_of(untrained)}; add images to train/<class>/, or remove their test folders"
         )
     untested = sorted(set(train) - set(test))
     if untested:
-        notes.append(f"{counted(len(untested), 'class')} without test images: {_some(untested)}")
+        notes.append(f"{counted(len(untested), 'class')} without test images: {some_of(untested)}")
     classes = tuple(sorted(train))
     return ImageDataset(name, classes, _split(train, classes), _split(test, classes), tuple(notes))
 
@@ -101,11 +103,7 @@ def unread(names: Iterable[str]) -> str:
     if not others:
         return ""
     seen = ", ".join(f"{count} {suffix}" for suffix, count in sorted(others.items()))
-    way = (
-        "; HEIC cannot be read: convert these to JPEG, and set the phone's camera to 'most compatible'"
-        if _OF_PHONES & set(others)
-        else ""
-    )
+    way = f"; {HEIC}" if _OF_PHONES & set(others) else ""
     return f" (seen: {seen}{way})"
 
 
@@ -132,7 +130,7 @@ def _left_out(tree: Tree, prefixes: Sequence[str], used: int) -> Iterator[str]:
     images = [name for name in tree.files if is_image(name)]
     if len(images) > used:
         stray = [n for n in images if not any(n.startswith(p) and "/" in n[len(p) :] for p in prefixes)]
-        yield f"ignored {counted(len(stray), 'image')} outside the class folders: {_some(stray)}"
+        yield f"ignored {counted(len(stray), 'image')} outside the class folders: {some_of(stray)}"
     inside = (n for n in tree.files if any(n.startswith(p) and "/" in n[len(p) :] for p in prefixes))
     others = other_suffixes(inside)
     if others:
@@ -145,7 +143,3 @@ def _split(by_class: ByClass, classes: Sequence[str]) -> ImageSplit:
     images = [(image, label) for label, name in enumerate(classes) for image in by_class.get(name, ())]
     labels = np.array([label for _, label in images], dtype=np.int64)
     return ImageSplit(tuple(image for image, _ in images), labels)
-
-
-def _some(names: Sequence[str], shown: int = 5) -> str:
-    return ", ".join(names[:shown]) + (", ..." if len(names) > shown else "")

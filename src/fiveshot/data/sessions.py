@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot.data.folder import is_image
+from fiveshot.data.listing import some_of
 from fiveshot.errors import InputError
 
 _FILE = re.compile(r"^(session|test)_(\d+)\.txt$")
@@ -83,7 +84,7 @@ def match_names(lists: Sequence[Sequence[str]], names: Sequence[str]) -> tuple[N
     if missing:
         raise InputError(
             f"{len(missing)} of {len(entries)} listed images are not in the dataset: "
-            f"{', '.join(missing[:5])}{', ...' if len(missing) > 5 else ''}; get the complete official files"
+            f"{some_of(missing)}; get the complete official files"
         )
     return tuple(
         np.array([_nearest(entry, by_key[_wanted(entry)], names) for entry in session], dtype=np.int64)
@@ -128,7 +129,7 @@ def _nearest(entry: str, positions: Sequence[int], names: Sequence[str]) -> int:
     shared = [_shared_end(_parts(entry), _parts(names[position])) for position in positions]
     if shared.count(max(shared)) > 1:
         raise InputError(
-            f"{entry} matches several images: {', '.join(names[p] for p in positions[:3])}; "
+            f"{entry} matches several images: {some_of([names[p] for p in positions], 3)}; "
             "give the names of one split only"
         )
     return positions[shared.index(max(shared))]

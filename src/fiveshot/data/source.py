@@ -1,4 +1,4 @@
-"""Where an image's bytes come from: a file, a member of an archive, or an array in memory."""
+"""Where an image's bytes come from: a file, a member of an archive, or memory."""
 
 from __future__ import annotations
 
@@ -121,6 +121,23 @@ class ArraySource:
         """Return the image as PPM: a header before the pixels as they are."""
         height, width, _ = self.array.shape
         return f"P6 {width} {height} 255\n".encode() + self.array.tobytes()
+
+
+@dataclass(frozen=True)
+class BytesSource:
+    """An encoded image in memory, ``data``, as an upload or a database gives it.
+
+    >>> from fiveshot.data import BytesSource, decode
+    >>> decode(BytesSource(b"P5 1 1 255 \\x00", "black.pgm")).getpixel((0, 0))
+    (0, 0, 0)
+    """
+
+    data: bytes
+    name: str
+
+    def read(self) -> bytes:
+        """Return the bytes as they were given."""
+        return self.data
 
 
 StoredSource = FileSource | ArchiveSource

@@ -1,0 +1,51 @@
+"""What the system refuses where nobody foresaw it: one sentence. Errors of the program keep their traceback."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fiveshot.errors import FiveshotError, StorageError
+
+
+@contextmanager
+def system_errors_told(model: Path | None = None) -> Iterator[None]:
+    """Turn what the system refuses in this block into a ``StorageError`` that names the file and the reason.
+
+    >>> with system_errors_told():
+    ...     open("no/such/file")
+    Traceback (most recent call last):
+    fiveshot.errors.StorageError: cannot use no/such/file: No such file or directory
+    """
+    try:
+        yield
+    except (FiveshotError, BrokenPipeError):  # the second is no error: the reader has seen enough
+        raise
+    except Exception as error:
+        told = _of_files(error, model) if isinstance(error, OSError) else _of_database(error, model)
+        if told is None:
+            raise
+        raise told from error
+
+
+def _of_files(error: OSError, model: Path | None) -> StorageError:
+    reason = " ".join((error.strerror or str(error) or type(error).__name__).split())
+    if isinstance(error.filename, str | bytes):
+        return StorageError(f"cannot use {os.fsdecode(error.filename)}: {reason}")
+    return StorageError(f"cannot go on{f' with {model}' if model else ''}: {reason}")
+
+
+def _of_database(error: Exception, model: Path | None) -> StorageError | None:
+    sqlite3 = sys.modules.get("sqlite3")  # nothing is an error of a database before it is imported
+    if sqlite3 is None or not isinstance(error, sqlite3.Error):
+        return None
+    if isinstance(error, sqlite3.ProgrammingError | sqlite3.InterfaceError):
+        return None
+    if model is None:
+        return StorageError(f"a database cannot be used: {error}")
+    from fiveshot.recognizer.schema import DATABASE, storage_error
+
+    return storage_error(model / DATABASE, error)
