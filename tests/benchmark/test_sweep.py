@@ -13,6 +13,7 @@ import pytest
 
 from fiveshot.benchmark import Job, Protocol, RunRecord, summarize_all, sweep
 from fiveshot.benchmark.plan import choose_features, choose_protocol, fitting_protocol, make_jobs
+from fiveshot.benchmark.sweep import estimated_memory
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features import FeatureSet
 
@@ -108,6 +109,15 @@ def test_a_reused_run_of_another_release_says_so(small_file: Path, tmp_path: Pat
     )
     (old,) = sweep([fresh.job], tmp_path)
     assert (old.reused, old.earlier_release) == (True, "0.0.9")
+
+
+def test_a_head_that_tunes_itself_needs_the_memory_of_the_one_inside(small_file: Path) -> None:
+    job = jobs_for(small_file, seeds=1)[0]
+    plain, tuned = (
+        estimated_memory(replace(job, method="c-ranpac", parameters={"n_projections": 4000, **more}))
+        for more in ({}, {"alpha": "auto"})
+    )
+    assert plain == tuned > estimated_memory(job)
 
 
 def test_a_file_overwritten_between_sweeps_is_run_again(small_features: FeatureSet, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from fiveshot import __version__
 from fiveshot.data.gaussian import gaussian_classes
 
 Run = Callable[..., tuple[int, str, str]]
@@ -33,6 +34,38 @@ def features(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def test_parameters_of_heads_are_set_and_said(features: Path, tmp_path: Path) -> None:
+    arguments = ("bench", "--features", features, "--methods", "ncm,teen", "--seeds", 1, "--out", tmp_path)
+    plain = fiveshot(*arguments, "--format", "json")
+    found = fiveshot(*arguments, "--set", "alpha=0.5", "--set", "bias=auto", "--format", "json")
+    assert found.returncode == 0, found.stderr
+    ncm, teen = (record["config"]["head"]["parameters"] for record in json.loads(found.stdout))
+    assert (ncm["auto"], teen["auto"]) == (["bias"], ["bias"])
+    assert teen["head"]["calibration"]["alpha"] == 0.5
+    assert [record["config"]["head"]["class"] for record in json.loads(plain.stdout)] == ["NCM", "NCM"]
+    shown = fiveshot(*arguments, "--set", "alpha=0.5", "--set", "bias=auto")
+    assert shown.stderr.count("kept from before") == 2
+    assert "Set for the methods that have it: alpha=0.5, bias=auto." in " ".join(shown.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("alpha=0.5", "none of the methods has a parameter 'alpha'; they have bias, calibration"),
+        ("bias", "--set takes NAME=VALUE, got 'bias'"),
+        ("bias=-1", "bias must be finite and not negative, got -1"),
+        ("metric=auto", "'metric' of NCM cannot be chosen by episodes"),
+    ],
+)
+def test_a_setting_that_makes_no_sense_is_refused(
+    features: Path, tmp_path: Path, setting: str, message: str
+) -> None:
+    found = fiveshot("bench", "--features", features, "--methods", "ncm", "--set", setting, "--out", tmp_path)
+    assert found.returncode == 1
+    assert message in found.stderr
+    assert list(tmp_path.glob("**/metrics.json")) == []
+
+
 def test_any_feature_file_is_a_benchmark(features: Path, tmp_path: Path) -> None:
     arguments = ("bench", "--features", features, "--methods", "ncm,c-fecam", "--seeds", 2, "--out", tmp_path)
     first = fiveshot(*arguments)
@@ -42,6 +75,11 @@ def test_any_feature_file_is_a_benchmark(features: Path, tmp_path: Path) -> None
     assert first.stderr.count(" s)") == 4
     again = fiveshot(*arguments)
     assert again.stderr.count("kept from before") == 4
+    assert "by release" not in again.stderr
+    for file in tmp_path.rglob("run.json"):
+        file.write_text(file.read_text().replace(f'"fiveshot": "{__version__}"', '"fiveshot": "0.0.9"'))
+    old = fiveshot(*arguments)
+    assert old.stderr.count("kept from before by release 0.0.9; --fresh runs it again") == 4
     assert "" not in again.stderr.splitlines()
     assert again.stdout == first.stdout
 
@@ -59,6 +97,16 @@ def test_a_method_named_twice_or_by_an_alias_runs_once(run: Run, features: Path,
     status, printed, _ = run("bench", *arguments, "--format", "json")
     assert status == 0
     assert [record["config"]["method"] for record in json.loads(printed)] == ["ncm", "ulda"]
+
+
+@pytest.mark.parametrize("command", [("bench", "--methods", "ncm"), ("paper", "table1")])
+def test_a_device_that_is_none_is_refused_before_anything_runs(
+    run: Run, command: tuple[str, ...], tmp_path: Path
+) -> None:
+    status, printed, said = run(*command, "--seeds", 1, "--device", "banana", "--out", tmp_path / "out")
+    assert (status, printed) == (1, "")
+    assert said.startswith("error: no device 'banana'; choose auto")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

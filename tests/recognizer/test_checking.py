@@ -5,6 +5,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -14,7 +15,9 @@ from PIL import Image
 
 from fiveshot.recognizer import Recognizer, check_model, checking
 from fiveshot.recognizer.class_record import digest, number_bytes
-from fiveshot.recognizer.manifest import Options
+from fiveshot.recognizer.creation import create_model
+from fiveshot.recognizer.manifest import BackboneRecord, Manifest, Options
+from fiveshot.recognizer.snapshot import head_record
 
 NAMES = ("ani", "owl")
 
@@ -191,3 +194,27 @@ def test_repair_puts_no_older_manifest_over_a_newer_one(
 def test_what_is_no_model_is_said(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="no fiveshot model"):
         check_model(tmp_path)
+
+
+def test_what_was_repaired_asks_for_no_repair(model: Recognizer) -> None:
+    (model.path / "model.toml").write_text("edited by hand")
+    advice = "; restore it from a copy, or run: fiveshot check MODEL --repair"
+    (before,) = model.check()
+    (after,) = model.check(repair=True)
+    assert (before.text, before.repaired) == (after.text + advice, False)
+    assert after.repaired
+    assert "damaged or was changed by hand" in after.text
+    assert model.check() == []
+
+
+def test_a_head_of_another_width_is_found_before_a_class_is_learned(tmp_path: Path) -> None:
+    settings = {
+        "centre": [0.5],
+        "n_random": 0,
+        "seed": 0,
+        "choice": {"offset": 0.5, "sharpness": 9.0, "offset_spread": 0.1, "episodes": 6},
+    }
+    head = replace(head_record("default"), settings=settings)
+    create_model(tmp_path / "model", Manifest(BackboneRecord("none", 12, "a" * 64), head))
+    (found,) = check_model(tmp_path / "model")
+    assert (found.severity, "settings of the 'ulda' head" in found.text) == ("error", True)

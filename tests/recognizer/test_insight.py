@@ -183,6 +183,20 @@ def test_duplicates_of_every_kind_are_named(head: FewShotHead, memory: Memory, w
         assert any(text.startswith(told) for text in seen.warnings)
 
 
+def test_many_duplicates_are_told_in_one_sentence(head: FewShotHead, memory: Memory, world: World) -> None:
+    X = world.at("owl", 5)
+    earlier = KnownPhotos(("bird 9",) * 5, tuple("abcde"), X)
+    seen = report(head, memory, "owl", X, sha256s=list("abcde"), earlier=earlier)
+    (told,) = [text for text in seen.warnings if "same file" in text]
+    many = "5 photos are the same files as photos of 'bird 9' (0.jpg, 1.jpg, 2.jpg and 2 more); "
+    assert told.startswith(f"{many}one of the two classes has them by mistake")
+    assert len(seen.duplicates) == 5  # all of them are in the report
+    again = report(head, memory, "owl", X[[0] * 5], sha256s=["a"] * 5)
+    (told,) = [text for text in again.warnings if "same file" in text]
+    many = "4 photos are the same files as photos of 'owl' (1.jpg, 2.jpg, 3.jpg and 1 more); "
+    assert told == f"{many}they teach nothing new"
+
+
 def test_a_photo_that_is_there_twice_is_still_told_to_be_of_another_class(
     head: FewShotHead, memory: Memory, world: World
 ) -> None:

@@ -186,10 +186,12 @@ def test_show_lists_what_is_there(make: Callable[..., Recognizer]) -> None:
     model.learn_features("wren", photos("wren"), thumbnails=[*map(picture, range(1, 5)), None])
     model.learn_features("owl", photos("owl", 2, seed=1), add=True)
     shown = model.show()
-    assert [(one.name, one.photos, one.base, one.kept) for one in shown.classes] == [
-        ("ani", 30, True, 0),
-        ("owl", 32, True, 2),
-        ("wren", 5, False, 5),
+    assert [
+        (one.name, one.photos, one.base, one.features, one.thumbnails, one.kept_photos) for one in shown.classes
+    ] == [
+        ("ani", 30, True, 0, 0, 0),
+        ("owl", 32, True, 2, 0, 0),
+        ("wren", 5, False, 5, 4, 0),
     ]
     assert (shown.base_classes, shown.new_classes) == (2, 1)
     assert shown.bytes_per_class == (5 + 4 + 1) * WIDTH * 4

@@ -101,5 +101,7 @@ def test_what_is_no_model_is_refused(make: Callable[..., Recognizer], tmp_path: 
         with pytest.raises(OSError, match=r"no fiveshot model|no such model"):
             here.merge(path)
     (tmp_path / "file").write_bytes(b"not a model")
-    with pytest.raises(OSError, match="not a fiveshot recognizer file"):
+    with pytest.raises(
+        OSError, match="file is not an export of fiveshot; give a file that 'fiveshot export' wrote"
+    ):
         here.merge(tmp_path / "file")

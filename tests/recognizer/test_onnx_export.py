@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +14,9 @@ import torch
 from torch import Tensor
 
 from fiveshot.backbones import Backbone, Preprocessing, Readout, load_backbone
-from fiveshot.errors import InputError
+from fiveshot.errors import InputError, StorageError
 from fiveshot.heads import FewShotHead, make_head
+from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.onnx_export import export_onnx
 from fiveshot.recognizer.threshold import Rejection
 
@@ -124,6 +127,50 @@ def test_a_head_that_cannot_be_written_leaves_nothing(backbone: Backbone, images
 def test_another_suffix_is_refused(backbone: Backbone, images: Tensor, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"must end in \.onnx"):
         export_onnx(backbone, trained("ncm", backbone, images), tmp_path / "birds.bin")
+
+
+def test_only_the_files_of_an_earlier_export_are_replaced(
+    backbone: Backbone, images: Tensor, tmp_path: Path
+) -> None:
+    head = trained("ncm", backbone, images)
+    graph, sidecar = tmp_path / "birds.onnx", tmp_path / "birds.json"
+    sidecar.write_text('{"made_with": "love"}')
+    with pytest.raises(StorageError, match=r"birds\.json, which is written beside birds\.onnx, exists already"):
+        export_onnx(backbone, head, graph)
+    assert (sidecar.read_text(), graph.exists()) == ('{"made_with": "love"}', False)
+    export_onnx(backbone, head, graph, overwrite=True)
+    export_onnx(backbone, head, graph)  # every night
+    foreign = onnx.load(graph)
+    del foreign.metadata_props[:]
+    for content in (b"", b"no graph at all", foreign.SerializeToString()):
+        graph.write_bytes(content)
+        with pytest.raises(StorageError, match=r"birds\.onnx exists already and is no earlier export.*--force"):
+            export_onnx(backbone, head, graph)
+        assert graph.read_bytes() == content
+
+
+def test_no_file_of_an_export_lies_in_a_model(
+    backbone: Backbone, images: Tensor, make: Callable[..., Recognizer], tmp_path: Path
+) -> None:
+    head, model = trained("ncm", backbone, images), make()
+    (tmp_path / "birds.json").symlink_to(model.path / "model.toml")
+    for target in (model.path / "birds.onnx", tmp_path / "birds.onnx"):
+        with pytest.raises(InputError, match="lies inside the model"):
+            export_onnx(backbone, head, target, overwrite=True)
+        assert not target.exists()
+    assert model.check() == []
+
+
+def test_both_files_come_or_none(
+    backbone: Backbone, images: Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(StorageError, match=r"birds\.json: No space left on device; nothing was left behind"):
+        export_onnx(backbone, trained("ncm", backbone, images), tmp_path / "birds.onnx")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_embedded_backbone_is_written(tmp_path: Path) -> None:

@@ -14,7 +14,15 @@ from PIL import Image
 from fiveshot.data import ImageError
 from fiveshot.errors import InputError
 from fiveshot.recognizer import photo as photo_module
-from fiveshot.recognizer.photos import Photo, class_folders, class_photos, gather_photos, left_out, thumbnail
+from fiveshot.recognizer.photos import (
+    Photo,
+    class_folders,
+    class_photos,
+    gather_photos,
+    left_out,
+    loose_photos,
+    thumbnail,
+)
 
 RED, BLUE = (255, 0, 0), (0, 0, 255)
 
@@ -257,6 +265,30 @@ def place(*files: str) -> None:
     for file in files:
         Path(file).parent.mkdir(parents=True, exist_ok=True)
         picture().save(file)
+
+
+def test_photos_beside_the_class_folders_are_found(birds: Path) -> None:
+    assert loose_photos("birds") == []
+    place("birds/loose.png", "birds/more.jpg")
+    (birds / "notes.txt").write_text("no photo")
+    assert loose_photos("birds") == ["loose.png", "more.jpg"]
+    assert list(class_folders("birds")) == ["owl", "wren"]
+
+
+def test_folders_of_the_system_are_no_classes(birds: Path) -> None:
+    place("birds/@eaDir/owl/1.png", "birds/owl/@eaDir/1.png/SMALL.jpg", "birds/#recycle/9.png")
+    for name in ("__MACOSX/owl", ".git/objects", ".DS_Store", "Thumbs", "lost+found"):
+        (birds / name).mkdir(parents=True)
+    (birds / "__MACOSX" / "owl" / "._1.png").write_bytes(b"...")
+    (birds / "Thumbs" / "Thumbs.db").write_bytes(b"...")
+    found = class_folders("birds")
+    assert {name: len(photos) for name, photos in found.items()} == {"owl": 3, "wren": 1}
+    assert len(gather_photos("birds/owl")) == 3
+    place("birds/Thumbs/1.png")  # photos of thumbs
+    assert list(class_folders("birds")) == ["Thumbs", "owl", "wren"]
+    (birds / "kite").mkdir()
+    with pytest.raises(InputError, match=r"no photos in birds/kite; .*add some, or remove the folder"):
+        class_folders("birds")
 
 
 def test_a_folder_of_classes_is_not_one_class(birds: Path) -> None:

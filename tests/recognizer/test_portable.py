@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import resource
+import tempfile
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -353,7 +354,7 @@ def test_other_files(exported: Path, tmp_path: Path) -> None:
     origin = tmp_path / "origin"
     for file, said in (
         (next(origin.glob("base-*")), "holds a fiveshot recognizer base, not a recognizer"),
-        (origin / "classes.sqlite", "not a fiveshot recognizer file"),
+        (origin / "classes.sqlite", "classes.sqlite is not an export of fiveshot; give a file that .*"),
         (tmp_path / "nothing", "no such file"),
     ):
         with pytest.raises(StorageError, match=said):
@@ -376,3 +377,12 @@ def test_an_empty_model_travels_too(make: Callable[..., Recognizer], tmp_path: P
     with Recognizer.import_file(file, tmp_path / "there") as there:
         assert there.snapshot.classes == ()
         there.learn_features("wren", photos("wren"))
+
+
+def test_a_full_disk_for_temporary_files_is_told(
+    exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
+    with pytest.raises(StorageError, match=r"cannot import .*fiveshot: No such file or dir.*; nothing was left"):
+        Recognizer.import_file(exported, tmp_path / "there")
+    assert not (tmp_path / "there").exists()

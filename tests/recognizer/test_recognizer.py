@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import warnings
 import zlib
 from collections.abc import Callable
@@ -195,6 +196,27 @@ def test_a_base_and_what_evaluation_says(create: Callable[..., Recognizer], tmp_
     assert len(result.wrong) - len(known) == pytest.approx(4 * (1 - result.unknown_rejection))
     assert all(one.photo.startswith(str(tmp_path / "test" / one.name)) for one in result.wrong)
     assert [one.shown_as is None for one in result.wrong] == sorted(one.shown_as is None for one in result.wrong)
+
+
+def test_evaluation_says_what_it_rests_on(create: Callable[..., Recognizer], tmp_path: Path) -> None:
+    with create() as model:
+        model.learn("blue", draw(tmp_path / "p", "blue", 3))
+        model.learn("red", draw(tmp_path / "p", "red", 3))
+        for name in ("blue", "red", "grey"):
+            draw(tmp_path / "test", name, 2, seed=2)
+        clean = model.evaluate(tmp_path / "test")
+        shutil.copy(tmp_path / "p" / "red" / "0-0.png", tmp_path / "test" / "red" / "another name.png")
+        shutil.copy(tmp_path / "p" / "blue" / "0-1.png", tmp_path / "test" / "grey" / "misplaced.png")
+        (tmp_path / "test" / "blue").rename(tmp_path / "test" / "BLUE")
+        shutil.copytree(tmp_path / "test" / "BLUE", tmp_path / "test" / "reds")
+        result = model.evaluate(tmp_path / "test")
+    assert (clean.learned_photos, [str(one) for one in clean.other_folders]) == (0, ["grey"])
+    assert (result.photos, result.unknown_photos, result.learned_photos) == (3, 7, 2)
+    assert [str(one) for one in result.other_folders] == ["BLUE (like 'blue'?)", "grey", "reds (like 'red'?)"]
+    said = result.as_dict()
+    assert said["other_folders"][0] == {"name": "BLUE", "photos": 2, "like": "blue"}
+    assert said["learned_photos"] == 2
+    assert result.accuracy == sum(one.right for one in result.classes) / 3  # the learned one counts as before
 
 
 def test_new_only_learns_what_is_not_known(create: Callable[..., Recognizer], tmp_path: Path) -> None:

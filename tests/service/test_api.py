@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -190,6 +191,9 @@ def test_thumbnails_are_small_copies_without_metadata(service: Live) -> None:
     tag = reply.headers["etag"]
     again = service.client.get("/v1/classes/secret/photos/0", headers={"If-None-Match": tag})
     assert (again.status_code, again.content) == (304, b"")
+    for known, status in ((f"W/{tag}", 304), (f'"x", {tag}', 304), ("*", 304), ('"x"', 200)):
+        again = service.client.get("/v1/classes/secret/photos/0", headers={"If-None-Match": known})
+        assert (again.status_code, again.headers["etag"]) == (status, tag)
     error(service.client.get("/v1/classes/secret/photos/1"), 404, "not_found")
     error(service.client.get("/v1/classes/nobody/photos/0"), 404, "not_found")
     assert service.client.delete("/v1/classes/secret?purge=true").status_code == 200
@@ -244,12 +248,110 @@ def test_unknown_routes_and_methods(service: Live) -> None:
     error(service.client.put("/v1/classes/red"), 405, "wrong_method")
     reply = service.client.request("PROPFIND", "/v1/classes")
     error(reply, 405, "wrong_method")
-    assert reply.headers["allow"] == "GET"
-    error(
-        service.client.patch("/v1/classes/red", content=b"{", headers={"Content-Type": "application/json"}),
-        422,
-        "invalid",
-    )
+    assert reply.headers["allow"] == "GET, HEAD"
+    for path in ("/v1/classes/red/photos/", "/v1/predict/"):
+        reply = service.client.post(path, files={"photos": ("a.jpg", b"x" * 100_000)})
+        error(reply, 404, "not_found")
+        assert reply.json()["error"]["hint"] == "leave out the slash at the end"
+
+
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        ("/v1/classes/red", "DELETE, PATCH"),
+        ("/v1/classes/red/photos", "POST"),
+        ("/v1/classes/red/photos/0", "GET, HEAD"),
+        ("/v1/openapi.json", "GET, HEAD"),
+        ("/", "GET, HEAD"),
+    ],
+)
+def test_a_wrong_method_is_told_the_right_ones(service: Live, path: str, allowed: str) -> None:
+    for method in ("PUT", "OPTIONS"):
+        reply = service.client.request(method, path)
+        error(reply, 405, "wrong_method")
+        assert reply.headers["allow"] == allowed
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/classes?limit=2", "/v1/classes/red/photos/0", "/v1/health", "/v1/none", "/metrics", "/page.js"]
+)
+def test_head_is_get_without_a_body(service: Live, path: str) -> None:
+    got, head = service.client.get(path), service.client.head(path)
+    assert (head.status_code, head.content) == (got.status_code, b"")
+    same = ("content-type", "etag", "cache-control", *(() if path == "/metrics" else ("content-length",)))
+    assert [head.headers.get(name) for name in same] == [got.headers.get(name) for name in same]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "code", "hint"),
+    [
+        ("POST", "/v1/undo?sate=1", "unknown_parameter", "did you mean 'state'? it takes past_forget, state"),
+        ("DELETE", "/v1/classes/red?purg=true", "unknown_parameter", "did you mean 'purge'? it takes purge"),
+        ("GET", "/v1/classes?query=red", "unknown_parameter", "it takes search, offset, limit"),
+        ("POST", "/v1/classes/red/photos?add=true", "unknown_parameter", "it takes none"),
+        ("PATCH", "/v1/classes/red?name=x", "unknown_parameter", "it takes none"),
+        ("POST", "/v1/predict?k=5", "unknown_parameter", "it takes top"),
+        ("GET", "/v1/classes?limit=1&limit=2", "repeated_parameter", "give it once"),
+    ],
+)
+def test_parameters_are_never_ignored(service: Live, method: str, path: str, code: str, hint: str) -> None:
+    before = service.client.get("/v1/model").json()["state"]
+    body = {"files": parts("red", 1)} if method == "POST" and "undo" not in path else {}
+    reply = service.client.request(method, path, **body, **({"json": {"name": "x"}} if method == "PATCH" else {}))
+    error(reply, 422, code)
+    assert reply.json()["error"]["hint"] == hint
+    assert service.client.get("/v1/model").json()["state"] == before
+
+
+def test_bodies_are_never_ignored(service: Live) -> None:
+    before = service.client.get("/v1/model").json()["state"]
+    for method, path, hint in (
+        ("DELETE", "/v1/classes/red", "of parameters in the address it takes purge"),
+        ("POST", "/v1/undo", "of parameters in the address it takes past_forget, state"),
+    ):
+        reply = service.client.request(method, path, json={"purge": True, "state": before - 1})
+        assert error(reply, 422, "unknown_body") == "this request takes no body"
+        assert reply.json()["error"]["hint"] == hint
+    assert service.client.get("/v1/model").json()["state"] == before
+
+
+@pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded"])
+def test_a_body_that_is_not_said_to_be_json_is_refused(service: Live, kind: str | None) -> None:
+    headers = {} if kind is None else {"Content-Type": kind}
+    reply = service.client.patch("/v1/classes/red", content=b'{"name": "x"}', headers=headers)
+    assert error(reply, 415, "not_json") == f"the body comes as application/json, not as {kind or 'nothing'}"
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"{name: 1}", "the body is no JSON: Expecting property name enclosed in double quotes at character 1"),
+        (b"[]", "the body is no JSON object"),
+        (b"", "the body is empty"),
+        (b"{}", "name: Field required"),
+    ],
+)
+def test_a_bad_json_body_is_told_in_words(service: Live, body: bytes, said: str) -> None:
+    reply = service.client.patch("/v1/classes/red", content=body, headers={"Content-Type": "application/json"})
+    assert error(reply, 422, "invalid") == said
+    assert '{"name": ' in reply.json()["error"]["hint"]
+
+
+def test_a_part_that_is_no_file_is_named(service: Live) -> None:
+    """``curl -F photos=a.jpg``, where ``photos=@a.jpg`` was meant."""
+
+    def send(*pairs: tuple[str, bytes]) -> httpx.Response:
+        return service.client.post("/v1/predict", files=[(key, (None, text)) for key, text in pairs])
+
+    for reply in (
+        send(("photos", b"a.jpg")),
+        send(*[("photos", b"a.jpg")] * 5),
+        send(("photos", b"x" * 2_000_000)),
+    ):
+        assert error(reply, 422, "not_a_file") == "the part 'photos' is text, not a file"
+        assert "photos=@FILE" in reply.json()["error"]["hint"]
+    assert error(send(("top", b"3")), 422, "unknown_part") == "there is a part 'top'"
+    error(send(*[("photos", b"a.jpg")] * 51), 413, "too_large")
 
 
 def test_an_empty_model_says_so(start: Callable[..., Live]) -> None:
@@ -271,7 +373,48 @@ def test_purge_leaves_no_byte(start: Callable[..., Live], fresh_path: Path) -> N
         assert b"secret name" not in data, file
         assert small[200:260] not in data, file
     error(service.client.delete("/v1/classes/secret%20name?purge=true"), 404, "not_found")
-    error(service.client.post("/v1/undo"), 409, "nothing_to_undo")
+
+
+def test_what_came_before_a_purge_can_be_undone(start: Callable[..., Live]) -> None:
+    service = start()
+    service.learn("red")
+    service.learn("other")
+    assert service.client.delete("/v1/classes/red?purge=true").status_code == 200
+    reply = service.client.post("/v1/undo")
+    error(reply, 409, "not_undoable")
+    (way_out,) = re.findall(r"POST (\S+)", reply.json()["error"]["hint"])
+    assert service.client.post(way_out).json()["classes"] == ["other"]
+    error(service.client.post(way_out), 409, "nothing_to_undo")
+
+
+def test_a_purge_that_a_reader_delays_is_not_to_be_sent_again(
+    start: Callable[..., Live], fresh_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fiveshot.recognizer.folder.TIMEOUT", 0.2)
+    service = start()
+    key = {"Idempotency-Key": "k"}
+    service.learn("secret name", **key)
+    service.learn("other")
+    assert service.client.get("/v1/classes/secret%20name/photos/0").status_code == 200
+    with Recognizer.open(fresh_path, readonly=True) as elsewhere, elsewhere._model.folder.reading() as connection:
+        connection.execute("SELECT count(*) FROM classes").fetchone()
+        reply = service.client.delete("/v1/classes/secret%20name?purge=true")
+        assert (reply.status_code, reply.headers.get("retry-after")) == (202, None)
+        answer = reply.json()
+        assert (answer["classes"], answer["state"]) == (
+            ["secret name"],
+            service.client.get("/v1/model").json()["state"],
+        )
+        assert re.match(
+            r"the class is gone .*another process is reading.*next opened or changed", answer["pending"]
+        )
+        assert str(fresh_path) not in answer["pending"]
+        assert service.names() == ["other"]
+        parts_of = service.app.state.service
+        assert not parts_of.keys._known
+        assert "secret name" not in parts_of.pictures._known
+    assert service.client.patch("/v1/classes/other", json={"name": "another"}).json()["pending"] is None
+    assert not [file for file in fresh_path.iterdir() if b"secret name" in file.read_bytes()]
 
 
 def test_keys_make_learning_idempotent(start: Callable[..., Live], fresh_path: Path) -> None:

@@ -142,6 +142,8 @@ def test_bodies_are_limited(start: Callable[..., Live]) -> None:
     head = "POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n"
     assert b"400" in raw(service, head.format("1e3").encode())[:20]
     assert b"413" in raw(service, head.format(10**12).encode() + b"x", then=b"y" * 100)[:20]
+    both = head.format("5\r\nTransfer-Encoding: chunked")
+    assert b"a length and is chunked" in raw(service, both.encode() + b"0\r\n\r\n")
     assert alive(service)
 
 
@@ -257,7 +259,9 @@ def test_connections_are_limited(start: Callable[..., Live]) -> None:
             answers.append(connection.recv(1000))
         except TimeoutError:
             answers.append(b"")
-    assert sum(b"503" in answer and b"too many connections" in answer for answer in answers) >= 3
+    refused = [answer for answer in answers if b"503" in answer and b"too many connections" in answer]
+    assert len(refused) >= 3
+    assert b"\r\nRetry-After: 1\r\n" in refused[0]
     for connection in held:
         connection.close()
     time.sleep(0.1)
@@ -350,7 +354,9 @@ def test_usual_formats_are_taken(start: Callable[..., Live], kind: str) -> None:
     assert reply.status_code == 200
 
 
-def test_an_unexpected_failure_has_the_headers_too(start: Callable[..., Live]) -> None:
+def test_an_unexpected_failure_has_the_headers_too(
+    start: Callable[..., Live], caplog: pytest.LogCaptureFixture
+) -> None:
     service = start()
 
     @service.app.get("/v1/broken")
@@ -361,5 +367,7 @@ def test_an_unexpected_failure_has_the_headers_too(start: Callable[..., Live]) -
     assert code(reply) == (500, "failed")
     assert "path" not in reply.text
     assert_guarded(reply.headers)
+    number = reply.json()["error"]["hint"].split()[1]
+    assert f"request {number} has failed: GET /v1/broken" in caplog.text
     assert 'route="/v1/broken",status="500"' in service.client.get("/metrics").text
     assert alive(service)

@@ -164,6 +164,25 @@ def test_undo_beside_a_message_takes_back_nothing_else(
     assert service.names() == []
 
 
+def test_a_purge_that_has_to_wait_is_not_said_to_be_done(
+    open_page: Callable[..., Watched],
+    start: Callable[..., Live],
+    fresh_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fiveshot.recognizer.folder.TIMEOUT", 0.2)
+    service = start()
+    service.learn("red")
+    page = open_page(service.url).page
+    with Recognizer.open(fresh_path, readonly=True) as elsewhere, elsewhere._model.folder.reading() as connection:
+        connection.execute("SELECT count(*) FROM classes").fetchone()
+        page.locator(".card").click()
+        page.locator("#purge").click()
+        page.locator("#purge").click()
+        page.locator("#toast-text", has_text="another process is reading").wait_for()
+    page.locator(".card").wait_for(state="detached")
+
+
 def test_by_keyboard_alone(open_page: Callable[..., Watched], start: Callable[..., Live]) -> None:
     service = start()
     service.learn("green")

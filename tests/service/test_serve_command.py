@@ -16,6 +16,8 @@ from typer.testing import CliRunner
 from fiveshot.cli.app import app
 from fiveshot.errors import InputError
 from fiveshot.recognizer import Recognizer
+from fiveshot.service import Settings
+from fiveshot.service.server import listen
 
 
 def learn_until_killed(url: str, who: int, acknowledged: list[str]) -> None:
@@ -75,7 +77,9 @@ def test_an_end_is_clean(fresh_path: Path) -> None:
     [
         (["--host", "0.0.0.0"], "a token is needed"),
         (["--token", "short"], "16 or more characters"),
-        (["--host", "192.0.2.1", "--token", "x" * 20], "cannot listen on 192.0.2.1"),
+        (["--host", "192.0.2.1", "--token", "x" * 20], "choose an address of this machine with --host"),
+        (["--host", "nope.invalid", "--token", "x" * 20], "choose an address of this machine with --host"),
+        (["--host", "a..b", "--token", "x" * 20], "choose an address of this machine with --host"),
         (["--rate", "0"], "rate is 0.0 (--rate 0); choose a number above 0"),
         (["--max-photos", "0"], "photos is 0 (--max-photos 0); choose a whole number from 1 on"),
         (["--max-megabytes", "-3"], "body_bytes is -3,145,728 (--max-megabytes -3); choose"),
@@ -86,3 +90,11 @@ def test_what_cannot_be_served_is_said(fresh_path: Path, options: list[str], sai
     result = CliRunner().invoke(app, ["serve", str(fresh_path), *options])
     assert isinstance(result.exception, InputError)
     assert said in str(result.exception)
+
+
+def test_a_port_that_is_taken_is_said(fresh_path: Path) -> None:
+    with listen(Settings(port=0)) as sock:
+        port = str(sock.getsockname()[1])
+        result = CliRunner().invoke(app, ["serve", str(fresh_path), "--port", port])
+    assert f"cannot listen on 127.0.0.1:{port}" in str(result.exception)
+    assert "choose another with --port" in str(result.exception)

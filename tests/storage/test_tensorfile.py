@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 from fiveshot.errors import FiveshotError, StorageError
 from fiveshot.storage import read_tensors, write_tensors
-from fiveshot.storage.tensorfile import HEADER
+from fiveshot.storage.tensorfile import HEADER, begins_as_ours, file_kind
 
 TENSORS = {
     "means": torch.arange(12, dtype=torch.float32).reshape(3, 4),
@@ -120,8 +120,12 @@ def test_damaged_metadata_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"\x00" * 100, b"PK\x03\x04" + b"x" * 500, b"a photo, not tensors" * 9])
 def test_a_foreign_file_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "x").write_bytes(content)
-    with pytest.raises(StorageError, match="is not a fiveshot head file, or it is truncated"):
+    with pytest.raises(
+        StorageError, match=r"x is not a fiveshot head file, or it is truncated; get a fresh copy of it$"
+    ):
         read_tensors(tmp_path / "x", kind="head", version=3)
+    assert file_kind(tmp_path / "x") is None
+    assert begins_as_ours(tmp_path / "x") == (content == b"")  # of which nothing can be said
 
 
 def test_every_truncation_is_refused(tmp_path: Path) -> None:

@@ -88,11 +88,15 @@ def _preprocessing(wanted: Preprocessing | str | None, model: Any, name: str) ->
 
 
 def checked_device(device: str | torch.device) -> torch.device:
-    """Return a device that this machine has, or say which to choose."""
+    """Return a device that this machine has, or say which to choose; ``auto`` is a GPU where there is one."""
+    cuda = torch.cuda.is_available()
+    if device == "auto":
+        return torch.device("cuda" if cuda else "cpu")
     try:
         where = torch.device(device)
     except RuntimeError as error:
-        raise InputError(f"no device {device!r}; choose cpu, cuda or cuda:0") from error
-    if where.type == "cuda" and not torch.cuda.is_available():
-        raise InputError("no CUDA device is available; use device='cpu'")
+        choices = "auto, cpu, cuda or cuda:0" if cuda else "auto or cpu; this machine has no CUDA device"
+        raise InputError(f"no device {device!r}; choose {choices}") from error
+    if where.type == "cuda" and not cuda:
+        raise InputError("no CUDA device is available; choose auto or cpu")
     return where

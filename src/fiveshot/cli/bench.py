@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -54,6 +55,13 @@ def bench(
     projections: Annotated[
         int | None, typer.Option(help="Random features of the RanPAC heads; the paper uses 10000.")
     ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="NAME=VALUE, a parameter of the heads that have it, repeatable; alpha=auto has it chosen.",
+        ),
+    ] = None,
     base: Annotated[int | None, typer.Option(help="Classes in the base session.")] = None,
     increment: Annotated[int | None, typer.Option(help="Classes in each later session.")] = None,
     shots: Annotated[int | None, typer.Option(help="Images of a new class.")] = None,
@@ -84,6 +92,7 @@ def bench(
     Example: fiveshot bench cub200/big --methods ncm,c-fecam --seeds 3
     """
     from fiveshot.benchmark.plan import choose_features, choose_protocol, make_jobs
+    from fiveshot.cli.head_parameters import head_parameters
     from fiveshot.cli.progress import follow
     from fiveshot.cli.tables import check_format, print_table
     from fiveshot.reports import bench_table
@@ -105,17 +114,19 @@ def bench(
         "shot_draw": shot_draw,
     }
     chosen = choose_protocol(protocol, source if features else None, changes)
+    parameters = head_parameters(projections, device, settings or (), here=engine == "local")
     jobs = make_jobs(
         chosen,
         source,
         methods=_distinct(methods) if methods else (),
         seeds=seeds,
         flavour=flavour,
-        parameters={k: v for k, v in {"n_projections": projections, "device": device}.items() if v is not None},
+        parameters=parameters,
         sessions=str(sessions) if sessions else None,
     )
     if projections is not None and not any("n_projections" in job.parameters for job in jobs):
         refuse_unused(ctx, "is for RanPAC heads, and none is among the methods; leave it out", "projections")
+    _refuse_strangers(settings or (), jobs)
     if engine == "ray":
         records = _on_cluster(jobs, out, address, fresh)
     else:
@@ -126,7 +137,8 @@ def bench(
         return
     from fiveshot.benchmark import summarize_all
 
-    print_table(bench_table(summarize_all(records), chosen, records[0].provenance), output)
+    table = bench_table(summarize_all(records), chosen, records[0].provenance, given=settings or ())
+    print_table(table, output)
 
 
 def _distinct(methods: str) -> list[str]:
@@ -134,6 +146,20 @@ def _distinct(methods: str) -> list[str]:
     from fiveshot.heads.recipes import recipe_name
 
     return list(dict.fromkeys(recipe_name(name, kind="method") for name in methods.split(",")))
+
+
+def _refuse_strangers(settings: Sequence[str], jobs: Sequence[Job]) -> None:
+    """Refuse a parameter that none of the methods has."""
+    from fiveshot.errors import InputError
+    from fiveshot.heads.parameters import parameter_names
+    from fiveshot.heads.recipes import make_head
+
+    for name in (text.partition("=")[0] for text in settings):
+        if not any(name in job.parameters for job in jobs):
+            known = sorted(
+                {known for job in jobs for known in parameter_names(make_head(job.method, job.flavour))}
+            )
+            raise InputError(f"none of the methods has a parameter {name!r}; they have {', '.join(known)}")
 
 
 def _check_options(
@@ -168,9 +194,9 @@ def _on_cluster(jobs: list[Job], out: Path, address: str | None, fresh: bool) ->
     outcomes = sweep_on_cluster(jobs, out, address=address, fresh=fresh)
     hidden = not console.is_terminal
     for outcome in track(outcomes, "running", total=len(jobs), console=console, transient=True, disable=hidden):
-        found[outcome.job.folder] = outcome.record
+        found[outcome.job] = outcome.record
         tell(console, outcome)
-    return [found[job.folder] for job in jobs]
+    return [found[job] for job in jobs]
 
 
 def _extracted(images: Path, features: Path | None, skip_bad: bool) -> Path:

@@ -40,17 +40,34 @@ def evaluate(
     Example: fiveshot evaluate birds test-photos
     """
     from fiveshot.cli.extract import extraction_bar
-    from fiveshot.cli.photo_arguments import note_left_out, open_to_look, total
+    from fiveshot.cli.photo_arguments import note_classes_left_out, open_to_look, total
     from fiveshot.recognizer.photos import class_folders
 
     with answering("evaluate", model, as_json=as_json) as answer:
         count = total(class_folders(folder))
-        note_left_out(answer, [str(folder)])
+        note_classes_left_out(answer, folder)
         looking = open_to_look(model, photos=count, device=device, runtime=runtime, weights=weights, readonly=True)
         with looking as recognizer, extraction_bar() as progress:
             measured = recognizer.evaluate(folder, progress=progress)
         answer.result = measured.as_dict()
         _tell(answer, measured)
+        _note(answer, measured)
+
+
+def _note(answer: Answer, measured: Evaluation) -> None:
+    """Say what the figures rest on, where that may not be what was meant."""
+    from fiveshot.data.listing import some_of
+    from fiveshot.errors import counted
+
+    if measured.other_folders:
+        answer.note(f"folders that are no class: {some_of([str(one) for one in measured.other_folders], SHOWN)}")
+    if measured.learned_photos:
+        photos = counted(measured.photos + measured.unknown_photos, "photo")
+        were = "was" if measured.learned_photos == 1 else "were"
+        answer.note(
+            f"{measured.learned_photos:,} of {photos} {were} learned, so the figures promise too much; "
+            "measure on photos that the model has not seen"
+        )
 
 
 def _tell(answer: Answer, measured: Evaluation) -> None:

@@ -261,7 +261,7 @@ def cluster_bar() -> Iterator[OnProgress]:
 
 
 @contextmanager
-def extraction_bar() -> Iterator[Progress]:
+def extraction_bar(*, shown: bool = True) -> Iterator[Progress]:
     """Show the progress of an extraction on standard error."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
@@ -275,7 +275,8 @@ def extraction_bar() -> Iterator[Progress]:
 
     columns = (BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn())
     console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    hidden = not (shown and console.is_terminal)
+    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
 
         def show(done: int, total: int) -> None:
             if not bar.tasks:  # what was finished before must not count as speed

@@ -71,7 +71,7 @@ def learn(
 def _classes(answer: Answer, name: str, photos: list[str] | None) -> dict[str, list[Photo]]:
     from pathlib import Path
 
-    from fiveshot.cli.photo_arguments import note_left_out
+    from fiveshot.cli.photo_arguments import note_classes_left_out, note_left_out
     from fiveshot.errors import InputError
     from fiveshot.recognizer.names import check_name
     from fiveshot.recognizer.photos import class_folders, class_photos
@@ -86,7 +86,7 @@ def _classes(answer: Answer, name: str, photos: list[str] | None) -> dict[str, l
             "give NAME and PHOTOS, or a folder of class folders"
         )
     classes = class_folders(name)
-    note_left_out(answer, [name])
+    note_classes_left_out(answer, Path(name))
     return classes
 
 

@@ -67,9 +67,15 @@ def new(
     Example: fiveshot new birds
     """
     from fiveshot.cli.extract import extraction_bar
+    from fiveshot.cli.tune import progress_bar
     from fiveshot.recognizer import Recognizer
 
-    with answering("new", model, as_json=as_json) as answer, extraction_bar() as progress:
+    tunes = adapter == "tune"  # two bars at a time would write over each other
+    with (
+        answering("new", model, as_json=as_json) as answer,
+        progress_bar(shown=tunes) as tuning,
+        extraction_bar(shown=not tunes) as progress,
+    ):
         if base is None:
             refuse_unused(ctx, WITHOUT_BASE, "skip_bad")
             refuse_unused(ctx, "is not kept in a model; give it to 'learn' and 'predict' instead", "runtime")
@@ -89,6 +95,7 @@ def new(
             device=device,
             runtime="torch" if base is None and runtime == "auto" else runtime,
             progress=progress,
+            tuning=tuning,
             skip_bad=skip_bad,
             on_bad=answer.note_bad,
         )
@@ -103,14 +110,14 @@ def new(
 
 def _note_base(answer: Answer, base: Path) -> None:
     """Say what is passed over in a base, and which of its classes cannot do what a base is for."""
-    from fiveshot.cli.photo_arguments import note_left_out
+    from fiveshot.cli.photo_arguments import note_classes_left_out
     from fiveshot.data.listing import some_of
     from fiveshot.recognizer.photos import class_folders
 
     if base.suffix in (".safetensors", ".npz"):
         return
     classes = class_folders(base)
-    note_left_out(answer, [str(base)])
+    note_classes_left_out(answer, base)
     single = [name for name, photos in classes.items() if len(photos) == 1]
     if single:
         found = counted(len(single), "base class")

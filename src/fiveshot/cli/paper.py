@@ -48,6 +48,7 @@ def paper(
         refuse_unused(ctx, why, "seeds", "workers", "flavour", "shot_draw", "projections", "device")
     if target == "ablation-M":
         refuse_unused(ctx, "is what ablation-M varies; leave it out", "projections")
+    from fiveshot.cli.head_parameters import head_parameters
     from fiveshot.cli.progress import describe
     from fiveshot.cli.tables import print_table
     from fiveshot.reports import make_paper
@@ -60,7 +61,7 @@ def paper(
         workers=workers,
         flavour=flavour,
         shot_draw=shot_draw,
-        parameters={k: v for k, v in {"n_projections": projections, "device": device}.items() if v is not None},
+        parameters=head_parameters(projections, device),
         on_outcome=lambda outcome: echo(describe(outcome), err=True),
     )
     for table in made.tables:

@@ -41,6 +41,21 @@ def gathered(answer: Answer, inputs: Sequence[str]) -> list[Photo]:
     return photos
 
 
+def note_classes_left_out(answer: Answer, folder: Path) -> None:
+    """Say what was passed over in a folder of class folders: photos beside them, and files that are no photos."""
+    from fiveshot.data.listing import some_of
+    from fiveshot.errors import counted
+    from fiveshot.recognizer.photos import loose_photos
+
+    loose = loose_photos(folder)
+    if loose:
+        lie = "lies" if len(loose) == 1 else "lie"
+        answer.note(
+            f"passed over {counted(len(loose), 'photo')} that {lie} beside the class folders: {some_of(loose)}"
+        )
+    note_left_out(answer, [str(folder)])
+
+
 def note_left_out(answer: Answer, inputs: Sequence[str]) -> None:
     """Say which files in folders were passed over: a photo in a format we do not read must not vanish."""
     from fiveshot.errors import counted

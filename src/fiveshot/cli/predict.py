@@ -29,6 +29,7 @@ def predict(
 
     Example: fiveshot predict birds holiday/*.jpg
     """
+    from fiveshot.cli.extract import extraction_bar
     from fiveshot.cli.photo_arguments import gathered, open_to_look
 
     with answering("predict", model, as_json=as_json) as answer:
@@ -36,8 +37,8 @@ def predict(
         looking = open_to_look(
             model, photos=len(found), device=device, runtime=runtime, weights=weights, readonly=True
         )
-        with looking as recognizer:
-            predictions = recognizer.predict(found, top=top)
+        with looking as recognizer, extraction_bar() as progress:
+            predictions = recognizer.predict(found, top=top, progress=progress)
         answer.result = {"predictions": [prediction.as_dict() for prediction in predictions]}
         for prediction in predictions:
             answer.say(describe(prediction))

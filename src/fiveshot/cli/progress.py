@@ -29,14 +29,14 @@ def follow(jobs: Sequence[Job], out: Path, *, workers: int, memory: int | None, 
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    found: dict[str, RunRecord] = {}
+    found: dict[Job, RunRecord] = {}
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("running", total=len(jobs))
         for outcome in sweep(jobs, out, workers=workers, memory=memory, fresh=fresh):
-            found[outcome.job.folder] = outcome.record
+            found[outcome.job] = outcome.record
             bar.advance(task)
             tell(bar.console, outcome)
-    return [found[job.folder] for job in jobs]
+    return [found[job] for job in jobs]
 
 
 def tell(console: Console, outcome: Outcome) -> None:
@@ -50,6 +50,8 @@ def describe(outcome: Outcome) -> str:
     hm = metrics.sessions[-1].a_hm
     shown = "" if hm is None else f"A_HM {100 * hm:5.1f}  "
     origin = "kept from before" if outcome.reused else f"{outcome.record.seconds:.1f} s"
+    if outcome.earlier_release:
+        origin += f" by release {outcome.earlier_release}; --fresh runs it again"
     return (
         f"{job.protocol.name}  {job.method:9} seed {job.protocol.shot_seed}  "
         f"{shown}A_last {100 * metrics.a_last:5.1f}  A_inc {100 * metrics.a_inc:5.1f}  ({origin})"

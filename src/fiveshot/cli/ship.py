@@ -33,6 +33,9 @@ def export(
     photos: Annotated[
         bool, typer.Option("--photos", help="Take kept photos along; otherwise only what was learned goes.")
     ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace any file of that name; an earlier export is replaced without.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Write a model to one portable file for 'fiveshot import', or to ONNX with a JSON file beside it.
@@ -48,6 +51,7 @@ def export(
         if onnx and photos:
             raise InputError("--onnx and --photos contradict each other; an ONNX file holds no photos")
         if str(file) == STANDARD_OUTPUT:
+            refuse_unused(ctx, "is for a file, and standard output is none; leave it out", "force")
             _check_output(model, onnx=onnx, as_json=as_json)
         with Recognizer.open(model, readonly=True, device="cpu", runtime="torch") as recognizer:
             if not recognizer.show().keep_photos:
@@ -59,9 +63,9 @@ def export(
             if onnx:
                 from fiveshot.recognizer.onnx_export import export_model
 
-                written.append(export_model(recognizer, file))
+                written.append(export_model(recognizer, file, overwrite=force))
             else:
-                recognizer.export(file, photos=photos)
+                recognizer.export(file, photos=photos, overwrite=force)
         answer.result = {"files": [str(path) for path in written]}
         for path in written:
             answer.say(f"{path}: {file_size(path.stat().st_size)}")

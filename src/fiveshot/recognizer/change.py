@@ -24,6 +24,10 @@ from fiveshot.statistics.class_statistics import unknown_class
 RETRIES = 3
 
 
+class NotErasedError(StorageError):
+    """A class is forgotten, and its traces still have to be erased from the files: there is nothing to repeat."""
+
+
 @dataclass(eq=False)
 class Change:
     """A change in the making: what was there before, and what is to follow."""
@@ -106,7 +110,7 @@ class LiveModel:
         try:
             self.folder.settle()
         except StorageError as error:
-            raise StorageError(f"the class is gone from the model, but {error}") from error
+            raise NotErasedError(f"the class is gone from the model, but {error}") from error
 
     def _current(self, contents: Contents) -> Snapshot:
         return self.snapshot if contents.state == self.snapshot.state else self.snapshot.next(contents)

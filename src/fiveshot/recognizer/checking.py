@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from fiveshot.data import BytesSource
 from fiveshot.errors import FiveshotError
 from fiveshot.heads import FewShotHead
 from fiveshot.recognizer.base_file import file_sha256, read_base
@@ -32,12 +33,12 @@ from fiveshot.recognizer.folder import (
     orphans,
     read_manifest_file,
 )
-from fiveshot.recognizer.manifest import MANIFEST, Manifest
+from fiveshot.recognizer.manifest import MANIFEST, REPAIR, Manifest
 from fiveshot.recognizer.names import check_name
-from fiveshot.recognizer.photo import BytesSource, Photo, check_kept
+from fiveshot.recognizer.photo import Photo, check_kept
 from fiveshot.recognizer.rows import read_class
 from fiveshot.recognizer.schema import DATABASE, open_database
-from fiveshot.recognizer.snapshot import restored_head
+from fiveshot.recognizer.snapshot import check_width, restored_head
 from fiveshot.statistics import ClassStatistics, summarize
 
 Severity = Literal["error", "note"]
@@ -137,6 +138,7 @@ def _files(path: Path, manifest: Manifest, text: str) -> Iterator[Finding]:
 
 def _statistics(connection: sqlite3.Connection, path: Path, manifest: Manifest) -> Iterator[Finding]:
     head = restored_head(manifest.head)
+    check_width(head, manifest)
     base: ClassStatistics | None = None
     try:
         base = read_base(path, manifest.base)
@@ -194,4 +196,8 @@ def _erase(notes: dict[str, str]) -> Iterator[Finding]:
 def _repaired(path: Path, findings: list[Finding]) -> list[Finding]:
     with closing(ModelFolder(path, repair=True)) as folder:
         folder.settle()
-    return [replace(one, repaired=one.kind in REPAIRABLE) for one in findings]
+    return [
+        # What tells to run the repair is done.
+        replace(one, text=one.text.removesuffix(REPAIR), repaired=True) if one.kind in REPAIRABLE else one
+        for one in findings
+    ]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
 from fiveshot.metrics import expected_calibration_error
+from fiveshot.recognizer.other_folders import OtherFolder, other_folders
 from fiveshot.recognizer.prediction import Prediction
 from fiveshot.recognizer.snapshot import Snapshot
 
@@ -88,6 +89,8 @@ class Evaluation:
     classes: tuple[ClassResult, ...]
     confusions: tuple[Confusion, ...]  # the most frequent first
     wrong: tuple[WrongPhoto, ...] = ()  # those with a wrong name first, then those called unknown
+    other_folders: tuple[OtherFolder, ...] = ()  # that are no class: they test the rejection
+    learned_photos: int = 0  # that the model has learned, by their SHA-256: they prove nothing
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -97,9 +100,18 @@ class Evaluation:
 
 
 def evaluate_features(
-    snapshot: Snapshot, X: NDArray[np.float32], names: Sequence[str], *, photos: Sequence[str] | None = None
+    snapshot: Snapshot,
+    X: NDArray[np.float32],
+    names: Sequence[str],
+    *,
+    photos: Sequence[str] | None = None,
+    sha256s: Sequence[str] = (),
 ) -> Evaluation:
-    """Measure a model on features and the names of their classes; ``photos`` are names to speak of them."""
+    """Measure a model on features and the names of their classes.
+
+    ``photos`` are names to speak of them; ``sha256s`` tell which of them the model has learned. Of base classes
+    no photos are kept, so theirs are not known again.
+    """
     predictions = snapshot.predict_features(X, top=1, photos=photos)
     best = np.array([one.candidates[0][0] for one in predictions])
     rejected = np.array([one.unknown for one in predictions])
@@ -109,6 +121,7 @@ def evaluate_features(
     right = best == true
     accepted = known & ~rejected
     both = known.any() and not known.all()
+    learned = {sha256 for one in snapshot.contents.classes.values() for sha256 in one.sha256s}
     return Evaluation(
         photos=int(known.sum()),
         unknown_photos=int((~known).sum()),
@@ -121,6 +134,8 @@ def evaluate_features(
         classes=tuple(_class_results(true[known], right[known], rejected[known])),
         confusions=tuple(_confusions(true[known & ~right], best[known & ~right])),
         wrong=tuple(_wrong(predictions, names, known)),
+        other_folders=tuple(other_folders(names, snapshot.classes)),
+        learned_photos=sum(sha256 in learned for sha256 in sha256s),
     )
 
 

@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from fiveshot.errors import FiveshotError, InputError, StorageError
-from fiveshot.recognizer.manifest import MANIFEST, Manifest
+from fiveshot.recognizer.manifest import MANIFEST, REPAIR, Manifest
 from fiveshot.recognizer.schema import DATABASE, open_database, storage_error, vacuum
 from fiveshot.storage import atomic_path
 
@@ -181,10 +181,7 @@ class ModelFolder:
             if found == wanted or sha256(found.encode()).hexdigest() == self.meta("manifest_before"):
                 return
             found = read_manifest_file(self.path)  # a writer may just have replaced it
-        raise StorageError(
-            f"{self.path / MANIFEST} is not the one this model was made with; "
-            "restore it from a copy, or run: fiveshot check MODEL --repair"
-        )
+        raise StorageError(f"{self.path / MANIFEST} is not the one this model was made with{REPAIR}")
 
 
 def check_folder(path: Path) -> None:

@@ -16,6 +16,14 @@ from fiveshot.statistics import ClassStatistics, ClassSummary
 from fiveshot.statistics.labels import python_labels
 
 
+class NotUndoableError(InputError):
+    """The last change that stands left no history to undo it with; ``action`` is what it was."""
+
+    def __init__(self, message: str, action: str) -> None:
+        super().__init__(message)
+        self.action = action
+
+
 def forget_class(change: Change, name: str, *, keep_history: bool) -> None:
     """Remove a class from the database and the base file; without history, from every byte of the folder."""
     row = change.before.by_name.get(name)
@@ -56,9 +64,8 @@ def undo_last(change: Change, *, past_forget: bool) -> HistoryEntry:
             "(--past-forget)",
             "tune": "the photos' features were made anew; go back to an exported copy of the model",
         }
-        raise InputError(
-            f"the last change, {action}, cannot be undone: {reason.get(action, 'it left no history')}"
-        )
+        why = reason.get(action, "it left no history")
+        raise NotUndoableError(f"the last change, {action}, cannot be undone: {why}", action)
     entry = read_entry(change.connection, seq)
     for one in reversed(changes_of(change.connection, seq)):
         _revert(change, one)

@@ -10,11 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fiveshot.data import BytesSource
 from fiveshot.recognizer.class_record import ClassRecord, PhotoRecord
 from fiveshot.recognizer.consistency import same_statistics
 from fiveshot.recognizer.manifest import Manifest, Options
 from fiveshot.recognizer.names import check_name
-from fiveshot.recognizer.photo import MAX_BYTES, BytesSource, Photo, check_digest, check_kept, check_thumbnail
+from fiveshot.recognizer.photo import MAX_BYTES, Photo, check_digest, check_kept, check_thumbnail
 from fiveshot.recognizer.portable import DIGESTS, PICTURES, pictures
 from fiveshot.recognizer.snapshot import restored_head
 from fiveshot.statistics import ClassStatistics, ClassSummary, summarize

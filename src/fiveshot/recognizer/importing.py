@@ -29,6 +29,7 @@ from fiveshot.recognizer.snapshot import check_width, head_record, restored_head
 from fiveshot.recognizer.threshold import Rejection
 from fiveshot.statistics import NO_CLASSES, ClassStatistics, summarize
 from fiveshot.storage import read_tensors
+from fiveshot.storage.tensorfile import begins_as_ours
 
 MAX_SIDE = 4096  # of images on the way to a network
 MAX_WIDTH = 1 << 14  # of a feature vector
@@ -38,8 +39,10 @@ _META = {"manifest", "names", "created", "base", "photos"}
 def import_model(file: str | os.PathLike[str], path: str | os.PathLike[str]) -> Manifest:
     """Make a model from an exported file; anything in it that does not fit is refused and nothing is made."""
     source = Path(file)
+    if source.is_file() and not begins_as_ours(source):
+        raise StorageError(f"{source} is not an export of fiveshot; give a file that 'fiveshot export' wrote")
     content = read_tensors(source, kind=KIND, version=VERSION)
-    with tempfile.TemporaryDirectory() as name, _refusing(source):
+    with _refusing(source), tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         manifest = _checked_manifest(content.meta)
         files = _unpacked(content.tensors, manifest, Path(name))
         base = read_base(Path(name), manifest.base)
@@ -67,6 +70,9 @@ def _refusing(source: Path) -> Iterator[None]:
         yield
     except StorageError as error:
         raise StorageError(f"refused to import {source}: {error}") from error
+    except OSError as error:
+        reason = error.strerror or error
+        raise StorageError(f"cannot import {source}: {reason}; nothing was left behind") from error
     except (FiveshotError, LookupError, TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise StorageError(f"refused to import {source}: {error}; get a fresh copy of it") from error
 

@@ -8,13 +8,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fiveshot.recognizer.rows import count_pictures
 from fiveshot.recognizer.snapshot import Snapshot
 from fiveshot.statistics.labels import python_labels
 
 
 @dataclass(frozen=True)
 class ClassInfo:
-    """A class and where its photos are; ``kept`` of them are in the database with their features.
+    """A class, and what is stored of its photos: features, small copies, and the photos themselves.
 
     >>> import tempfile
     >>> import numpy as np
@@ -23,14 +24,16 @@ class ClassInfo:
     >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
     ...     _ = birds.learn_features("owl", owls)
     ...     (owl,) = birds.show().classes
-    >>> owl.name, owl.photos, owl.base, owl.kept
-    ('owl', 5, False, 5)
+    >>> owl.name, owl.photos, owl.base, owl.features, owl.thumbnails, owl.kept_photos
+    ('owl', 5, False, 5, 0, 0)
     """
 
     name: str
     photos: int
     base: bool
-    kept: int = 0
+    features: int = 0  # none of the photos that a base class was made from
+    thumbnails: int = 0
+    kept_photos: int = 0  # with keep_photos
     created: str | None = None  # None: with the base
 
 
@@ -81,13 +84,22 @@ def model_info(path: Path, snapshot: Snapshot, connection: sqlite3.Connection) -
     """Describe a model in the state of the snapshot."""
     contents, manifest = snapshot.contents, snapshot.manifest
     created = dict(connection.execute("SELECT name, created FROM classes"))
+    pictures = count_pictures(connection)
     statistics = contents.memory.statistics
     classes = []
     for label, summary in zip(python_labels(statistics.labels), statistics.summaries, strict=True):
         name, row = str(label), contents.by_name.get(str(label))
-        kept = len(row.sha256s) if row is not None else 0
         is_base = name in contents.base_file
-        classes.append(ClassInfo(name, summary.count, is_base, kept, None if is_base else created.get(name)))
+        classes.append(
+            ClassInfo(
+                name,
+                summary.count,
+                is_base,
+                0 if row is None else len(row.sha256s),
+                *(pictures.get(row.id, (0, 0)) if row is not None else (0, 0)),
+                created=None if is_base else created.get(name),
+            )
+        )
     own = [one for one in contents.classes.values() if not one.base]
     taken = sum(one.summary.mean.nbytes + one.summary.factor.nbytes + one.features.nbytes for one in own)
     return ModelInfo(

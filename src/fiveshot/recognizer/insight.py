@@ -13,19 +13,14 @@ from torch import Tensor
 from fiveshot.heads import FewShotHead
 from fiveshot.heads.memory import Memory
 from fiveshot.recognizer.held_out import HeldOutScores, held_out_scores
+from fiveshot.recognizer.learn_warnings import warnings_of
 from fiveshot.recognizer.likeness import Duplicate, KnownPhotos, find_duplicates, find_outliers
-from fiveshot.recognizer.names import some_of
 from fiveshot.statistics import ClassSummary
 from fiveshot.statistics.labels import Labels
 
 Verdict = Literal["clear", "close", "confused", "unknown"]
 CLEAR, CLOSE = 0.8, 0.5  # separability from which on a class stands apart, and from which on it is still told
-NAMED = 3  # confused photos that a warning names
 CENTRED_FROM = 5  # other classes whose common mean says where the middle of all photos is
-
-_MISPLACED = (
-    "one of the two classes has it by mistake: undo, or forget the wrong one, and learn it without the photo"
-)
 
 
 @dataclass(frozen=True)
@@ -98,7 +93,7 @@ def inspect_class(
     )
     if scores is not None:
         report = _with_scores(report, scores, others.labels, photos)
-    return replace(report, warnings=tuple(_warnings(report)))
+    return replace(report, warnings=tuple(warnings_of(report)))
 
 
 def _without(memory: Memory, name: str) -> Memory:
@@ -137,22 +132,3 @@ def _with_scores(report: LearnReport, scores: HeldOutScores, labels: Labels, pho
         verdict="clear" if separability >= CLEAR else "close" if separability >= CLOSE else "confused",
         confused=tuple(photo for photo, taken_for in zip(photos, confused, strict=True) if taken_for),
     )
-
-
-def _warnings(report: LearnReport) -> list[str]:
-    said = []
-    if report.photos == 1:
-        said.append(f"one photo tells little about {report.name!r}; five are better")
-    if report.confusion:
-        which = f" ({some_of(report.confused, NAMED)})" if report.confused else ""
-        said.append(
-            f"{100 * report.confusion:.0f} % of the photos look more like {report.nearest!r} than like the others "
-            f"of {report.name!r}{which}; more photos of both may help"
-        )
-    for duplicate in report.duplicates:
-        what = "the same file as" if duplicate.same_file else "almost identical to"
-        other = duplicate.of or f"a photo of {duplicate.label!r}"
-        advice = "it teaches nothing new" if duplicate.label == report.name else _MISPLACED
-        said.append(f"{duplicate.photo} is {what} {other}; {advice}")
-    said += [f"{photo} is unlike the other photos of {report.name!r}; is it one?" for photo in report.outliers]
-    return said

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from fiveshot.data.listing import some_of
 from fiveshot.errors import InputError
 from fiveshot.heads import FewShotHead
 from fiveshot.heads.memory import Memory
@@ -22,13 +23,10 @@ from fiveshot.recognizer.extraction import QUIET, SeenPhoto
 from fiveshot.recognizer.history import ClassChange
 from fiveshot.recognizer.insight import LearnReport, inspect_class
 from fiveshot.recognizer.likeness import KnownPhotos
-from fiveshot.recognizer.names import some_of
 from fiveshot.recognizer.photo import MAX_BYTES, check_digest, check_thumbnail
 from fiveshot.recognizer.rows import insert_class, insert_photos, update_class
 from fiveshot.statistics import ClassStatistics, summarize
 from fiveshot.statistics.labels import python_labels
-
-NAMED = 5  # known classes that an error names
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +112,7 @@ def known_already(known: Sequence[str], *, among: int) -> InputError:
             f"there is a class {known[0]!r} already; add photos to it with add=True (--add), "
             "or choose another name"
         )
-    listed = some_of([repr(name) for name in known], NAMED)
+    listed = some_of([repr(name) for name in known])
     others = "learn only the others with new_only=True (--new-only), or " if len(known) < among else ""
     return InputError(
         f"known already: {len(known):,} of {among:,} classes ({listed}); "

@@ -14,6 +14,7 @@ from fiveshot.errors import StorageError
 
 FORMAT = 1  # of the directory; a release reads this one and those before it
 MANIFEST = "model.toml"
+REPAIR = "; restore it from a copy, or run: fiveshot check MODEL --repair"
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,4 @@ def _toml(value: Any) -> str:
 
 
 def _damaged(where: object, reason: str) -> StorageError:
-    return StorageError(
-        f"{where} is damaged or was changed by hand ({reason}); "
-        "restore it from a copy, or run: fiveshot check MODEL --repair"
-    )
+    return StorageError(f"{where} is damaged or was changed by hand ({reason}){REPAIR}")

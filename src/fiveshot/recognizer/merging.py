@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fiveshot.data.listing import some_of
 from fiveshot.errors import InputError
 from fiveshot.recognizer.change import Change
 from fiveshot.recognizer.class_record import ClassRecord, kept_photos
@@ -114,7 +115,7 @@ def _refuse_conflicts(before: Contents, rows: list[StoredClass], path: Path) -> 
             "which was forgotten or renamed here; undo that in one of the two models"
         )
     if taken:
-        shown = ", ".join(repr(name) for name in taken[:5]) + (", ..." if len(taken) > 5 else "")
+        shown = some_of([repr(name) for name in taken])
         raise InputError(
             f"cannot merge {path}: {len(taken)} of its classes have names that are taken here by classes with "
             f"other photos: {shown}; rename them in one of the two models, or forget them in one"

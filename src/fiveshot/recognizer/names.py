@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
 
 from fiveshot.errors import InputError
 
@@ -43,13 +42,3 @@ def check_name(text: str) -> str:
     if all(kind in _INVISIBLE for kind in kinds):
         raise InputError(f"a class name is empty; give 1 to {MAX_LENGTH} visible characters")
     return name
-
-
-def some_of(names: Sequence[str], shown: int) -> str:
-    """Return the first names in one line, and how many more there are.
-
-    >>> some_of(["owl", "wren", "kite"], 2), some_of(["owl", "wren"], 2)
-    ('owl, wren and 1 more', 'owl, wren')
-    """
-    rest = len(names) - shown
-    return ", ".join(names[:shown]) + (f" and {rest:,} more" if rest > 0 else "")

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 from fiveshot.data.folder import is_image
+from fiveshot.data.listing import some_of
 from fiveshot.errors import InputError
-from fiveshot.recognizer.names import some_of
 
 
 def branching(files: Iterable[str]) -> PurePosixPath | None:
@@ -34,7 +34,7 @@ def refuse_one_class(where: Path, files: Iterable[str]) -> None:
     folders = sorted({PurePosixPath(file).parts[depth] for file in files if is_image(file)})
     together = f"'{where / top}/*/'" if where.is_dir() else "it unpacked, all files by a pattern"
     raise InputError(
-        f"{where / top} has no photos of its own, but {len(folders)} folders of them ({some_of(folders, 5)}), "
+        f"{where / top} has no photos of its own, but {len(folders)} folders of them ({some_of(folders)}), "
         f"most likely classes: learn each with learn_many (fiveshot learn MODEL {where / top}); "
         f"for one class of all, give {together}"
     )

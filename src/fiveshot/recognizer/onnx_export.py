@@ -22,6 +22,7 @@ from fiveshot.backbones.silence import silent_output
 from fiveshot.errors import FiveshotError, InputError
 from fiveshot.extras import import_extra
 from fiveshot.heads import FewShotHead
+from fiveshot.recognizer.onnx_target import PROPERTY, onnx_targets
 from fiveshot.recognizer.threshold import Rejection
 from fiveshot.recognizer.traced_scores import Outputs, scorer
 from fiveshot.statistics.labels import python_labels
@@ -35,12 +36,15 @@ TOLERANCE = 1e-3
 _LARGEST = 2 * 1024**3  # bytes: the most one ONNX file can hold
 
 
-def export_model(recognizer: Recognizer, path: str | os.PathLike[str]) -> Path:
+def export_model(recognizer: Recognizer, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
     """Write a model's backbone, classes and thresholds as ONNX; see ``export_onnx``."""
     snapshot = recognizer.refresh()
     if not snapshot.classes:
         raise InputError(f"the model {recognizer.path} knows no class yet; teach it one before it is exported")
-    return export_onnx(recognizer.runner.backbone, snapshot.head, path, rejection=snapshot.rejection)
+    onnx_targets(path, overwrite=overwrite)  # before the backbone is loaded
+    return export_onnx(
+        recognizer.runner.backbone, snapshot.head, path, rejection=snapshot.rejection, overwrite=overwrite
+    )
 
 
 def export_onnx(
@@ -49,17 +53,17 @@ def export_onnx(
     path: str | os.PathLike[str],
     *,
     rejection: Rejection | None = None,
+    overwrite: bool = False,
 ) -> Path:
     """Write ``path`` (.onnx) and beside it a JSON file that says how to use it; return the latter's path.
 
     Input ``images`` is (n, 3, size, size), prepared as the JSON says; outputs are ``scores`` and
     ``probabilities`` (n, classes) and ``familiarity`` (n,). The same JSON text is in the file's own metadata
     under ``fiveshot``. Where ONNX Runtime is installed, the result is compared with PyTorch's before it counts.
+    The files of an earlier export are replaced, any others only with ``overwrite``; both come, or none.
     """
     onnx = import_extra("onnx", extra="onnx")
-    target = Path(path)
-    if target.suffix != ".onnx":
-        raise InputError(f"{target} must end in .onnx; a model for another fiveshot is exported without --onnx")
+    target, sidecar = onnx_targets(path, overwrite=overwrite)
     if sum(tensor.nbytes for tensor in backbone.model.state_dict().values()) > _LARGEST:
         raise InputError(
             f"{backbone.name} is larger than the 2 GB an ONNX file can hold; choose a smaller backbone"
@@ -67,15 +71,13 @@ def export_onnx(
     network = Recognition(backbone, head).eval()
     text = json.dumps(describe(backbone, head, rejection), indent=1, ensure_ascii=False)
     size = backbone.preprocessing.size
-    with atomic_path(target) as temporary:
+    with atomic_path(target) as temporary, atomic_path(sidecar) as beside:
         _trace(network, torch.zeros(2, 3, size, size), temporary)
         model = onnx.load(str(temporary))
-        onnx.helper.set_model_props(model, {"fiveshot": text})
+        onnx.helper.set_model_props(model, {PROPERTY: text})
         onnx.save(model, str(temporary))
         _compare(network, temporary, size)
-    sidecar = target.with_suffix(".json")
-    with atomic_path(sidecar) as temporary:
-        temporary.write_text(text + "\n", encoding="utf-8")
+        beside.write_text(text + "\n", encoding="utf-8")
     return sidecar
 
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fiveshot.data import MAX_PIXELS, ImageError, ImageSource, decode
+from fiveshot.data import BytesSource as BytesSource  # the service takes it from here
 from fiveshot.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,18 +21,6 @@ MAX_THUMBNAIL = 1 << 18  # bytes
 MAX_THUMBNAIL_PIXELS = 512 * 512  # whoever made it
 _QUALITY = 80
 _AS_THEY_ARE = ("L", "RGB", "RGBA", "I", "F", "I;16")  # modes that TIFF keeps and `decode` understands
-
-
-@dataclass(frozen=True)
-class BytesSource:
-    """An encoded image in memory."""
-
-    data: bytes
-    name: str
-
-    def read(self) -> bytes:
-        """Return the bytes as they were given."""
-        return self.data
 
 
 @dataclass(frozen=True, eq=False)

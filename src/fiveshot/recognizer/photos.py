@@ -10,15 +10,16 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
-from fiveshot.data import ImageError
+from fiveshot.data import BytesSource, ImageError
 from fiveshot.data.archives import is_archive
 from fiveshot.data.folder import IMAGE_SUFFIXES, is_image, other_suffixes, unread
 from fiveshot.data.source import FileSource, StoredSource
 from fiveshot.data.tree import SPLITS, open_tree
 from fiveshot.errors import InputError, counted
+from fiveshot.recognizer.arguments import given_path
 from fiveshot.recognizer.names import check_name
 from fiveshot.recognizer.nesting import refuse_nested_classes, refuse_one_class
-from fiveshot.recognizer.photo import MAX_BYTES, THUMBNAIL, BytesSource, Photo, picture_source, thumbnail
+from fiveshot.recognizer.photo import MAX_BYTES, THUMBNAIL, Photo, picture_source, thumbnail
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -31,12 +32,20 @@ __all__ = [
     "class_photos",
     "gather_photos",
     "left_out",
+    "loose_photos",
     "thumbnail",
 ]
 
 PhotoInput: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | IO[bytes] | Image | Photo"
 PhotoInputs: TypeAlias = "PhotoInput | Iterable[PhotoInput]"
 STANDARD_INPUT = "-"
+
+# Made by operating systems and storage devices, in any folder of photos: what they hold was not put there to be
+# learned.
+SYSTEM_FOLDERS = frozenset(
+    ("__MACOSX", "@eaDir", "#recycle", "$RECYCLE.BIN", "System Volume Information", "lost+found")
+)
+_THUMBS = "thumbs"  # with photos it may be a class, without any it is Windows' folder of small copies
 
 
 def gather_photos(inputs: PhotoInputs) -> list[Photo]:
@@ -72,19 +81,16 @@ def class_photos(inputs: PhotoInputs) -> list[Photo]:
 
 def class_folders(folder: str | os.PathLike[str]) -> dict[str, list[Photo]]:
     """Return the photos of a folder of class folders (or an archive of them) by class name, sorted."""
-    where = Path(folder)
+    where = given_path(folder, "folder")
     classes: dict[str, list[Photo]] = {}
-    loose = 0
     found = _files(where)
     for file, source in found.items():
         top, slash, _ = file.partition("/")
-        loose += not slash and is_image(file)
         if slash and is_image(file):
             classes.setdefault(top, []).append(_stored(where, file, source))
-    folders = set(classes) | {file.partition("/")[0] for file in found if "/" in file}
-    if where.is_dir():
-        folders |= {path.name for path in where.iterdir() if path.is_dir() and not path.name.startswith(".")}
+    folders = set(classes) | _folders(where, found)
     if not folders:
+        loose = len(_loose(found))
         hint = f"; it holds {counted(loose, 'photo')} itself: give them the name of one class" if loose else ""
         raise InputError(f"{where} has no class folders{hint}; expected {where}/<class>/*.jpg")
     empty = sorted(folders - set(classes))
@@ -104,6 +110,23 @@ def left_out(inputs: PhotoInputs) -> Counter[str]:
         if isinstance(one, str | os.PathLike) and Path(one).is_dir():
             others += other_suffixes(_files(Path(one)))
     return others
+
+
+def loose_photos(folder: str | os.PathLike[str]) -> list[str]:
+    """Return the names of photos that lie beside the class folders, in none of them: they belong to no class."""
+    return _loose(_files(Path(folder)))
+
+
+def _loose(files: Iterable[str]) -> list[str]:
+    return [file for file in files if "/" not in file and is_image(file)]
+
+
+def _folders(where: Path, files: Iterable[str]) -> set[str]:
+    """Return the names of the folders that somebody has put there."""
+    folders = {file.partition("/")[0] for file in files if "/" in file}
+    if where.is_dir():
+        folders |= {path.name for path in where.iterdir() if path.is_dir() and not path.name.startswith(".")}
+    return {name for name in folders if name not in SYSTEM_FOLDERS and name.casefold() != _THUMBS}
 
 
 def _as_list(inputs: Any) -> list[Any]:
@@ -170,7 +193,8 @@ def _is_tree(path: Path) -> bool:
 def _files(path: Path) -> dict[str, StoredSource]:
     if not path.exists():
         raise InputError(f"no such folder or archive: {path}; check the spelling and the folder you are in")
-    return dict(open_tree(path).files)
+    files = open_tree(path).files
+    return {name: source for name, source in files.items() if SYSTEM_FOLDERS.isdisjoint(name.split("/")[:-1])}
 
 
 def _stored(where: Path, file: str, source: StoredSource) -> Photo:

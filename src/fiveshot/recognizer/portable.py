@@ -19,6 +19,7 @@ from fiveshot.recognizer.class_record import ClassRecord, PhotoRecord
 from fiveshot.recognizer.contents import Contents
 from fiveshot.recognizer.rows import read_class
 from fiveshot.storage import write_tensors
+from fiveshot.storage.tensorfile import file_kind
 
 KIND, VERSION = "recognizer", 2
 WITHOUT_ORIGINALS = 1  # the version of files without kept photos: they have not changed since
@@ -54,6 +55,11 @@ def write_portable(
         "photos": [[photo.sha256, photo.added] for photo in photos],
     }
     write_tensors(path, tensors, kind=KIND, version=VERSION if originals else WITHOUT_ORIGINALS, meta=meta)
+
+
+def is_portable(path: Path) -> bool:
+    """Tell whether a file was written by ``write_portable``, in any version."""
+    return file_kind(path) == KIND
 
 
 def class_tensors(records: list[ClassRecord]) -> dict[str, Tensor]:

@@ -17,6 +17,14 @@ from torch import Tensor
 
 from fiveshot.errors import InputError
 from fiveshot.features import FeatureSet, Runner
+from fiveshot.recognizer.arguments import (
+    device_name,
+    given_path,
+    number,
+    runtime_name,
+    whole_number,
+    yes_or_no,
+)
 from fiveshot.recognizer.backbone import open_backbone
 from fiveshot.recognizer.change import LiveModel
 from fiveshot.recognizer.checking import Finding, check_model
@@ -24,6 +32,7 @@ from fiveshot.recognizer.class_record import Floats
 from fiveshot.recognizer.conflict import ConflictError
 from fiveshot.recognizer.contents import read_contents
 from fiveshot.recognizer.evaluation import Evaluation, evaluate_features
+from fiveshot.recognizer.export_target import check_target
 from fiveshot.recognizer.extraction import see_photos
 from fiveshot.recognizer.folder import TIMEOUT, ModelFolder
 from fiveshot.recognizer.forgetting import forget_class, rename, undo_last
@@ -43,7 +52,7 @@ from fiveshot.recognizer.manifest import Options
 from fiveshot.recognizer.merging import MergeReport, merge_classes, other_model
 from fiveshot.recognizer.names import check_name
 from fiveshot.recognizer.photos import Photo, PhotoInputs, class_folders, class_photos, gather_photos
-from fiveshot.recognizer.portable import write_portable
+from fiveshot.recognizer.portable import is_portable, write_portable
 from fiveshot.recognizer.prediction import Prediction
 from fiveshot.recognizer.rows import count_thumbnails, read_photos
 from fiveshot.recognizer.snapshot import Snapshot
@@ -123,15 +132,20 @@ class Recognizer:
         from fiveshot.recognizer.making import make_model
 
         runner = make_model(
-            path,
+            given_path(path, "path"),
             base=base,
             backbone=backbone,
             weights=weights,
             head=head,
             adapter=adapter,
-            options=Options(keep_photos, thumbnails, float(false_rejection), seed),
-            device=device,
-            runtime=runtime,
+            options=Options(
+                yes_or_no(keep_photos, "keep_photos"),
+                yes_or_no(thumbnails, "thumbnails"),
+                number(false_rejection, "false_rejection"),
+                whole_number(seed, "seed", least=0),
+            ),
+            device=device_name(device),
+            runtime=runtime_name(runtime),
             tuning=tuning,
             progress=progress,
             skip_bad=skip_bad,
@@ -165,7 +179,8 @@ class Recognizer:
         ...     birds.show().state
         1
         """
-        folder = ModelFolder(Path(path), readonly=readonly, timeout=timeout)
+        device, runtime = device_name(device), runtime_name(runtime)
+        folder = ModelFolder(given_path(path, "path"), readonly=readonly, timeout=number(timeout, "timeout"))
         try:
             return cls(LiveModel(folder), device=device, runtime=runtime, weights=weights)
         except BaseException:
@@ -223,7 +238,7 @@ class Recognizer:
         ...     colours.learn("red", photos).photos
         3
         """
-        (report,) = self.learn_many({name: photos}, add=add)
+        (report,) = self.learn_many({check_name(name): photos}, add=add)
         return report
 
     def learn_many(
@@ -330,6 +345,7 @@ class Recognizer:
         ...     colours.predict(Image.new("RGB", (64, 64), "darkred"))[0].label
         'red'
         """
+        top = whole_number(top, "top", least=1)  # before the backbone runs
         snapshot = self.refresh()
         seen = see_photos(self._runner_of(snapshot), gather_photos(photos), progress=progress)
         X = np.stack([photo.feature for photo in seen])
@@ -401,7 +417,7 @@ class Recognizer:
         ('learn', ('owl',), ())
         """
         with self._model.change() as change:
-            if state is not None and change.before.state != state:
+            if state is not None and change.before.state != whole_number(state, "state", least=0):
                 raise ConflictError(
                     f"the model was changed since state {state}, it is in state {change.before.state} now; "
                     "nothing was taken back: look at it again first"
@@ -474,7 +490,7 @@ class Recognizer:
         ...     here.merge(there.path).added, here.snapshot.classes
         (('owl',), ('owl', 'wren'))
         """
-        path = Path(other)
+        path = given_path(other, "other")
         with ExitStack() as held:
             if path.is_file():
                 folder = held.enter_context(tempfile.TemporaryDirectory())
@@ -486,6 +502,8 @@ class Recognizer:
 
     def evaluate(self, folder: FilePath, *, progress: Progress | None = None) -> Evaluation:
         """Measure the model on a folder of class folders; classes it does not know test the rejection.
+
+        The result says which folders those are, and how many of the photos the model has learned.
 
         >>> import tempfile
         >>> from pathlib import Path
@@ -506,10 +524,13 @@ class Recognizer:
         names = [name for name, photos in classes.items() for _ in photos]
         seen = see_photos(self._runner_of(snapshot), everything, progress=progress)
         X = np.stack([photo.feature for photo in seen])
-        return evaluate_features(snapshot, X, names, photos=[photo.name for photo in seen])
+        photos, digests = [photo.name for photo in seen], [photo.sha256 for photo in seen]
+        return evaluate_features(snapshot, X, names, photos=photos, sha256s=digests)
 
-    def export(self, file: FilePath, *, photos: bool = False) -> Path:
+    def export(self, file: FilePath, *, photos: bool = False, overwrite: bool = False) -> Path:
         """Write the model to one file; kept photos go with it only where ``photos`` asks for them.
+
+        An earlier export is replaced, any other file only with ``overwrite``.
 
         >>> import tempfile
         >>> from pathlib import Path
@@ -518,10 +539,12 @@ class Recognizer:
         ...     birds.export(Path(tempfile.mkdtemp()) / "birds.fiveshot").name
         'birds.fiveshot'
         """
+        target = given_path(file, "file")
+        check_target(target, is_portable, overwrite=overwrite)
         with self._model.folder.reading() as connection:
             contents = read_contents(connection, self.path, self.snapshot.contents)
-            write_portable(file, self.path, contents, connection, originals=photos)
-        return Path(file)
+            write_portable(target, self.path, contents, connection, originals=photos)
+        return target
 
     @classmethod
     def import_file(cls, file: FilePath, path: FilePath, **opening: Any) -> Self:
@@ -538,7 +561,7 @@ class Recognizer:
         ...     copy.snapshot.classes
         ('owl',)
         """
-        import_model(file, path)
+        import_model(given_path(file, "file"), given_path(path, "path"))
         return cls.open(path, **opening)
 
     def check(self, *, repair: bool = False) -> list[Finding]:
@@ -620,7 +643,7 @@ class Recognizer:
         ['rename', 'learn', 'create']
         """
         with self._model.folder.reading() as connection:
-            return read_history(connection, limit=limit)
+            return read_history(connection, limit=None if limit is None else whole_number(limit, "limit", least=0))
 
     def close(self) -> None:
         """Close the model; what it has acknowledged is on the disk already.

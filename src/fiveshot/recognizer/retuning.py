@@ -13,7 +13,8 @@ import numpy as np
 import torch
 
 from fiveshot.backbones import Preprocessing
-from fiveshot.data import ImageSource, ImageSplit
+from fiveshot.data import BytesSource, ImageSource, ImageSplit
+from fiveshot.data.listing import some_of
 from fiveshot.errors import InputError, counted
 from fiveshot.features import Runner, load_runner
 from fiveshot.heads import FewShotHead
@@ -34,7 +35,7 @@ from fiveshot.recognizer.making import (
     tune_adapter,
 )
 from fiveshot.recognizer.manifest import BackboneRecord
-from fiveshot.recognizer.photo import BytesSource, Photo
+from fiveshot.recognizer.photo import Photo
 from fiveshot.recognizer.rows import read_class, update_class
 from fiveshot.recognizer.snapshot import head_record, restored_head
 from fiveshot.statistics import NO_CLASSES, summarize
@@ -62,8 +63,7 @@ def kept_records(connection: sqlite3.Connection, contents: Contents) -> tuple[Cl
     records = tuple(read_class(connection, number, contents.width) for number in contents.classes)
     lacking = [record.name for record in records if any(photo.original is None for photo in record.photos)]
     if lacking:
-        shown = ", ".join(repr(name) for name in lacking[:5]) + (", ..." if len(lacking) > 5 else "")
-        classes = counted(len(lacking), "class")
+        shown, classes = some_of([repr(name) for name in lacking]), counted(len(lacking), "class")
         raise InputError(
             f"tuning needs the photos themselves, and those of {classes} were not kept: {shown}; "
             "make a model with keep_photos=True (--keep-photos) and learn them there"

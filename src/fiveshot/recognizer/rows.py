@@ -128,6 +128,13 @@ def count_thumbnails(connection: sqlite3.Connection, class_number: int) -> int:
     return int(count)
 
 
+def count_pictures(connection: sqlite3.Connection) -> dict[int, tuple[int, int]]:
+    """Return by class how many photos have a small copy, and how many were kept themselves."""
+    joined = "images JOIN photos ON photos.id = photo_id"
+    query = f"SELECT class_id, COUNT(thumbnail), COUNT(original) FROM {joined} GROUP BY class_id"
+    return {number: (small, whole) for number, small, whole in connection.execute(query)}
+
+
 def read_features(
     connection: sqlite3.Connection, width: int, classes: Iterable[int] | None = None
 ) -> dict[int, tuple[tuple[str, ...], Floats]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 from collections.abc import Callable
@@ -57,7 +58,9 @@ def _draw_parts(top: Path, rng: np.random.Generator) -> None:
 def _draw_all(folder: Path, name: str, count: int, rng: np.random.Generator) -> None:
     folder.mkdir(parents=True)
     for number in range(1, count + 1):
-        _picture(name, rng).save(folder / f"{number}.jpg", quality=90)
+        encoded = io.BytesIO()  # PIL overlooks that a disk took only a part of what it wrote
+        _picture(name, rng).save(encoded, "JPEG", quality=90)
+        (folder / f"{number}.jpg").write_bytes(encoded.getvalue())
 
 
 def _picture(name: str, rng: np.random.Generator) -> Image:

@@ -20,6 +20,7 @@ from fiveshot.heads import FewShotHead, make_head
 from fiveshot.heads.files import plain_parameters
 from fiveshot.heads.memory import Memory
 from fiveshot.heads.recipes import DEFAULT_HEAD
+from fiveshot.recognizer.arguments import whole_number
 from fiveshot.recognizer.contents import Contents
 from fiveshot.recognizer.manifest import HeadRecord, Manifest
 from fiveshot.recognizer.prediction import Prediction
@@ -133,8 +134,7 @@ class Snapshot:
         self, X: NDArray[Any] | Tensor, top: int = 5, *, photos: Sequence[str] | None = None
     ) -> list[Prediction]:
         """Return what each row of features shows; ``photos`` are the names to report them by."""
-        if top < 1:
-            raise InputError(f"top={top} candidates cannot be named; choose 1 or more")
+        top = whole_number(top, "top", least=1)
         if not len(self.memory.labels):
             raise InputError("the model knows no class yet; teach it one: fiveshot learn MODEL NAME PHOTOS")
         head, labels = self.head, self.classes

@@ -27,11 +27,13 @@ def bench_table(
     *,
     labels: Sequence[str] | None = None,
     paper: bool | None = None,
+    given: Sequence[str] = (),
 ) -> Table:
     """Return method, A_HM after some sessions and on average, A_last, A_inc, calibration error and seconds.
 
     ``provenance`` is that of the runs and says what the features are; ``labels`` name the rows where methods
-    alone do not. The paper's rows stand below unless ``paper`` is false or the protocol was changed.
+    alone do not. The paper's rows stand below unless ``paper`` is false or the protocol was changed. ``given``
+    are parameters of the heads that were set for these runs, to be said in a note.
 
     >>> from fiveshot.benchmark import get_protocol, run, summarize_all
     >>> from fiveshot.features import embedded_features
@@ -60,6 +62,7 @@ def bench_table(
     notes = (
         *reading_notes(summaries, sessions),
         *alpha_notes(summaries, protocol.dataset),
+        *([f"Set for the methods that have it: {', '.join(given)}."] if given else []),
         *backbone_notes(provenance, paper=any(r.block for r in rows)),
     )
     return Table(f"{protocol.name}: {described(protocol)}", columns, tuple(rows), notes)

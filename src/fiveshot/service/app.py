@@ -9,15 +9,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
-from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
 
 from fiveshot import __version__
 from fiveshot.recognizer import Recognizer
 from fiveshot.service import class_routes, predict_routes, status_routes
+from fiveshot.service.answers import answer_errors
 from fiveshot.service.body import BodyLimits
 from fiveshot.service.engine import Engine
 from fiveshot.service.errors import ApiError
@@ -31,8 +28,6 @@ from fiveshot.service.pictures import Pictures
 from fiveshot.service.settings import Settings
 from fiveshot.service.state import Service
 
-HINTS = {404: "GET /v1/openapi.json lists what there is", 405: "see the header Allow, or GET /v1/openapi.json"}
-CODES = {400: "malformed", 404: "not_found", 405: "wrong_method"}
 log = logging.getLogger("fiveshot.service")
 
 
@@ -59,9 +54,10 @@ def create_app(recognizer: Recognizer, settings: Settings | None = None) -> Fast
     app.state.service = Service(
         engine, chosen.limits, IdempotencyKeys(chosen.limits.keys), Pictures(engine), Listings()
     )
-    for routes in (class_routes.routes, predict_routes.routes, status_routes.routes, page_routes()):
+    routers = (class_routes.routes, predict_routes.routes, status_routes.routes, page_routes())
+    for routes in routers:
         app.include_router(routes)
-    _answer_errors(app)
+    answer_errors(app, [route for routes in routers for route in routes.routes])
     return app
 
 
@@ -91,30 +87,3 @@ async def _keep_up(engine: Engine) -> None:
         except Exception:
             log.exception("the model cannot be read")
         await asyncio.sleep(engine.settings.refresh)
-
-
-def _answer_errors(app: FastAPI) -> None:
-    """Give every error the one shape; what nobody expected gets it in ``Outside``."""
-
-    @app.exception_handler(ApiError)
-    async def refused(_: Request, error: ApiError) -> Response:
-        return error.response()
-
-    @app.exception_handler(HTTPException)
-    async def http_error(_: Request, error: HTTPException) -> Response:
-        if isinstance(error.__cause__, ApiError):  # raised while a body was read
-            return error.__cause__.response()
-        status = error.status_code
-        text = "the body cannot be read" if status == 400 else str(error.detail).lower()
-        code, hint = CODES.get(status, "refused"), HINTS.get(status, "see GET /v1/openapi.json")
-        return ApiError(status, code, text, hint, headers=error.headers).response()
-
-    @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> Response:
-        said = [f"{'.'.join(map(str, one['loc'][1:])) or one['loc'][0]}: {one['msg']}" for one in error.errors()]
-        message = "; ".join(said[:5])
-        return ApiError(422, "invalid", message, "see GET /v1/openapi.json").response()
-
-    @app.exception_handler(ClientDisconnect)
-    async def gone(_: Request, __: ClientDisconnect) -> Response:
-        return ApiError(400, "cut_off", "the connection ended within the request", "send it again").response()

@@ -43,6 +43,8 @@ class BodyLimits:
         limits = self._limits
         most = limits.body_bytes if photos else limits.plain_bytes
         length = headers.get("content-length")
+        if length is not None and "transfer-encoding" in headers:  # two servers may read it in two ways
+            raise ApiError(400, "malformed", "the body has a length and is chunked", "send one of the two headers")
         if length is None:
             room = most if "transfer-encoding" in headers else 0
         elif not (length.isascii() and length.isdigit()):
@@ -60,7 +62,7 @@ class BodyLimits:
 
 def takes_photos(scope: Scope) -> bool:
     """Tell whether a request may bring photos."""
-    path: str = scope["path"]
+    path = str(scope["path"]).rstrip("/")  # one slash too many is told as such, not as a size
     return str(scope["method"]) == "POST" and (path == "/v1/predict" or path.endswith("/photos"))
 
 

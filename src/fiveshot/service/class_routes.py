@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from hashlib import sha256
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 
+from fiveshot.recognizer.change import NotErasedError
 from fiveshot.recognizer.conflict import ConflictError
+from fiveshot.recognizer.forgetting import NotUndoableError
 from fiveshot.service.engine import Learned
-from fiveshot.service.errors import ApiError, not_found
+from fiveshot.service.errors import ApiError, library_text, not_found
 from fiveshot.service.idempotency import check_key, request_digest
 from fiveshot.service.names import PathName, checked_name
-from fiveshot.service.replies import PHOTOS, replies
+from fiveshot.service.replies import PENDING, PHOTOS, replies
+from fiveshot.service.request_checks import as_documented, json_body
 from fiveshot.service.schemas import ChangeReply, ClassPage, LearnReply, Rename
 from fiveshot.service.state import TheService
+from fiveshot.service.tagged import tagged
 from fiveshot.service.uploads import checked_uploads, read_uploads
 
 MOST_CLASSES = 500  # of a page
 LAST = 2**63 - 1  # state that a database can count to
 FAR = 2**31  # more than any model has classes or a class photos
 
-routes = APIRouter(prefix="/v1", tags=["classes"])
+routes = APIRouter(prefix="/v1", tags=["classes"], dependencies=[Depends(as_documented)])
 
 
 @routes.get("/classes", responses=replies())
@@ -74,18 +77,14 @@ async def thumbnail(
     service: TheService,
     name: PathName,
     number: Annotated[int, Path(ge=0, le=FAR)],
-    if_none_match: Annotated[str | None, Header(include_in_schema=False)] = None,
+    request: Request,
+    v: Annotated[str, Query(description="Anything: another address for a picture that has changed.")] = "",
 ) -> Response:
     """Return a small copy, 128 pixels, of a photo that a class was learned from."""
-    picture = await service.pictures.one(name, number)
-    tag = f'"{sha256(picture).hexdigest()[:32]}"'
-    headers = {"ETag": tag, "Cache-Control": "private, no-cache"}
-    if if_none_match == tag:
-        return Response(status_code=304, headers=headers)
-    return Response(picture, media_type="image/jpeg", headers=headers)
+    return tagged(request, await service.pictures.one(name, number), "image/jpeg", "private, no-cache")
 
 
-@routes.patch("/classes/{name}", responses=replies(404, 409))
+@routes.patch("/classes/{name}", responses=replies(404, 409, 415), dependencies=[Depends(json_body)])
 async def rename(service: TheService, name: PathName, wanted: Rename) -> ChangeReply:
     """Give a class another name."""
     new = checked_name(wanted.name)
@@ -102,27 +101,33 @@ async def rename(service: TheService, name: PathName, wanted: Rename) -> ChangeR
     return ChangeReply(action="rename", classes=[new], state=await service.engine.change(change))
 
 
-@routes.delete("/classes/{name}", responses=replies(404))
+@routes.delete("/classes/{name}", responses={**replies(404), 202: PENDING})
 async def forget(
     service: TheService,
     name: PathName,
+    response: Response,
     purge: Annotated[bool, Query(description="Leave no trace: it cannot be undone.")] = False,
 ) -> ChangeReply:
     """Forget a class. It can be undone, unless ``purge`` asks that nothing of it stays on the disk."""
     recognizer = service.engine.recognizer
 
-    def change() -> int:
+    def change() -> ChangeReply:
+        pending = None
         try:  # a class that was forgotten before can still be purged from the history
             recognizer.forget(name, keep_history=not purge)
+        except NotErasedError as error:
+            pending = library_text(error, recognizer.path)
         except ValueError as error:
             raise not_found(f"there is no class {name!r}") from error
-        return recognizer.snapshot.state
+        return ChangeReply(action="forget", classes=[name], state=recognizer.snapshot.state, pending=pending)
 
-    state = await service.engine.change(change)
+    reply = await service.engine.change(change)
     if purge:
         service.keys.forget(name)
         service.pictures.forget(name)
-    return ChangeReply(action="forget", classes=[name], state=state)
+    if reply.pending is not None:  # done, but not all of it: nobody should send it again
+        response.status_code = 202
+    return reply
 
 
 @routes.post("/undo", responses=replies(409))
@@ -141,12 +146,21 @@ async def undo(
         try:
             undone = recognizer.undo(past_forget=past_forget, state=state)
         except ValueError as error:
-            code = "changed" if isinstance(error, ConflictError) else "nothing_to_undo"
-            message, _, hint = str(error).partition("; ")
-            raise ApiError(409, code, message, hint or "there is nothing to do") from error
+            raise _not_undone(error) from error
         return ChangeReply(action=undone.action, classes=list(undone.classes), state=recognizer.snapshot.state)
 
     return await service.engine.change(change)
+
+
+def _not_undone(error: ValueError) -> ApiError:
+    message, _, hint = str(error).partition("; ")
+    if isinstance(error, ConflictError):
+        return ApiError(409, "changed", message, hint)
+    if isinstance(error, NotUndoableError):
+        if error.action == "forget":
+            hint = "POST /v1/undo?past_forget=true takes back what came before it"
+        return ApiError(409, "not_undoable", message, hint or "go back to an exported copy of the model")
+    return ApiError(409, "nothing_to_undo", message, hint or "there is nothing to do")
 
 
 def _reply(learned: Learned) -> LearnReply:

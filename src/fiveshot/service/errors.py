@@ -46,14 +46,19 @@ def not_found(what: str) -> ApiError:
 
 
 def from_library(error: FiveshotError, model: Path) -> ApiError:
-    """Return an error of the library as an answer; where the model lies is nobody's business."""
-    text = str(error).replace(str(model), "the model")
+    """Return an error of the library as an answer."""
+    text = library_text(error, model)
     message, _, hint = text.partition("; ")
     if isinstance(error, StorageError):
         return ApiError(503, "storage", message, hint or "look at the server's disk", headers=RETRY)
     if isinstance(error, ImageError) or "cannot be used:" in message:
         return ApiError(422, "bad_photo", text, "send JPEG, PNG or WebP photos that open in a viewer")
     return ApiError(422, "refused", message, hint or "change the request")
+
+
+def library_text(error: FiveshotError, model: Path) -> str:
+    """Return what the library says; where the model lies is nobody's business."""
+    return str(error).replace(str(model), "the model")
 
 
 def wire_text(text: Any) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import time
+from secrets import token_hex
 from urllib.parse import unquote_to_bytes
 
 from starlette.datastructures import MutableHeaders
@@ -35,9 +37,9 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-FAILED = ApiError(500, "failed", "the service has failed", "see the service's log")
 SLASH = "\0"  # stands for a slash within a name while a path is split at the others; no name can hold it
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+log = logging.getLogger("fiveshot.service")
 
 
 class Outside:
@@ -55,6 +57,8 @@ class Outside:
             await self._app(scope, receive, send)
             return
         began, status, answered = time.perf_counter(), 500, False
+        # HEAD is GET whose body the server leaves out.
+        inner = dict(scope) | {"method": "GET"} if scope["method"] == "HEAD" else scope
 
         async def send_with_headers(message: Message) -> None:
             nonlocal status, answered
@@ -68,20 +72,32 @@ class Outside:
 
         try:
             try:
-                scope["path"] = split_path(scope.get("raw_path") or scope["path"].encode())
+                inner["path"] = split_path(scope.get("raw_path") or scope["path"].encode())
             except ApiError as error:
                 await error.response()(scope, receive, send_with_headers)
                 return
-            await self._app(scope, receive, send_with_headers)
+            await self._app(inner, receive, send_with_headers)
         except Exception:
+            number = token_hex(4)
+            log.error("request %s has failed: %s %s", number, scope["method"], route_of(inner))
             if not answered:
-                await FAILED.response()(scope, receive, send_with_headers)
+                await failed(number).response()(scope, receive, send_with_headers)
             raise  # to the log
         finally:
-            route = getattr(scope.get("route"), "path", "none")
+            route = route_of(inner)
             method = scope["method"] if scope["method"] in METHODS else "other"
             self._metrics.requests.labels(method, route, str(status)).inc()
             self._metrics.seconds.labels(route).observe(time.perf_counter() - began)
+
+
+def route_of(scope: Scope) -> str:
+    """Return the route that a request took, which holds no name of a class."""
+    return getattr(scope.get("route"), "path", "none")
+
+
+def failed(number: str) -> ApiError:
+    """Return the answer to a request that met an unexpected error; the log has the rest under its number."""
+    return ApiError(500, "failed", "the service has failed", f"see {number} in the service's log")
 
 
 def split_path(raw: bytes) -> str:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 
 from fiveshot.recognizer.prediction import Prediction
 from fiveshot.service.replies import PHOTOS, replies
+from fiveshot.service.request_checks import as_documented
 from fiveshot.service.schemas import Candidate, PredictionEntry, PredictReply
 from fiveshot.service.state import TheService
 from fiveshot.service.uploads import checked_uploads, read_uploads
 
-routes = APIRouter(prefix="/v1", tags=["recognise"])
+routes = APIRouter(prefix="/v1", tags=["recognise"], dependencies=[Depends(as_documented)])
 
 
 @routes.post("/predict", responses=replies(409, 415), openapi_extra=PHOTOS)

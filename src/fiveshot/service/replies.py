@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fiveshot.service.schemas import ErrorReply
+from fiveshot.service.schemas import ChangeReply, ErrorReply
 from fiveshot.service.uploads import FIELD
 
 REASONS = {
@@ -16,11 +16,15 @@ REASONS = {
     408: "The request took too long to arrive.",
     409: "The state of the model does not allow it.",
     413: "Too many bytes, photos or pixels.",
-    415: "Not multipart/form-data.",
+    415: "The body is of another kind than this request takes.",
     421: "The service is not called so.",
     422: "A value, a name or a photo cannot be used.",
     429: "Too many requests.",
     503: "Too much is in work, or the model is being loaded.",
+}
+PENDING: dict[str, Any] = {
+    "model": ChangeReply,
+    "description": "The class is gone, but its traces cannot be erased yet: see `pending`. Do not send it again.",
 }
 COMMON = (400, 401, 403, 405, 408, 413, 421, 422, 429, 503)
 PHOTOS: dict[str, Any] = {

@@ -159,6 +159,9 @@ class ChangeReply(BaseModel):
     action: str
     classes: list[str]
     state: int
+    pending: str | None = Field(
+        default=None, description="With 202: what is still to be done, and when it will be."
+    )
 
 
 class ModelReply(BaseModel):

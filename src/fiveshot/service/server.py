@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import socket
 from typing import Any
@@ -13,6 +14,7 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fiveshot.errors import InputError
+from fiveshot.service.errors import RETRY
 from fiveshot.service.outside import HEADERS
 from fiveshot.service.settings import Limits, Settings
 
@@ -46,7 +48,8 @@ class GuardedProtocol(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP."""
-        self._end(400, "malformed", "this is no HTTP request", "see RFC 9112")
+        hint = "send one Host and one length, and percent-encode names in the address: %20 for a space"
+        self._end(400, "malformed", "this is no valid HTTP request", hint)
 
     def _watch(self) -> None:
         if self.conn.their_state is not h11.IDLE:
@@ -74,6 +77,8 @@ class GuardedProtocol(H11Protocol):
             "Content-Length": str(len(body)),
             "Connection": "close",
         }
+        if status == 503:
+            headers |= RETRY
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         self.transport.write(f"HTTP/1.1 {status} \r\n{lines}\r\n".encode() + body)
         self.transport.close()
@@ -100,16 +105,20 @@ def make_server(app: FastAPI, settings: Settings, **given: Any) -> uvicorn.Serve
 
 
 def listen(settings: Settings) -> socket.socket:
-    """Open the port; one that is taken is an error that says so."""
+    """Open the port; one that is taken, and a host that is not this machine, are errors that say so."""
     host = settings.host.strip("[]")
     try:
         found = socket.getaddrinfo(host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         return socket.create_server(found[0][4][:2], family=found[0][0], backlog=256)
-    except OSError as error:
-        raise InputError(
-            f"cannot listen on {settings.host}:{settings.port} ({error.strerror or error}); "
-            "choose another with --port, or --port 0 for any that is free"
-        ) from error
+    except (OSError, UnicodeError) as error:  # the latter: a name that no host can have
+        reason = (isinstance(error, OSError) and error.strerror) or error
+        wrong_host = isinstance(error, socket.gaierror | UnicodeError) or error.errno == errno.EADDRNOTAVAIL
+        choice = (
+            "choose an address of this machine with --host, such as 127.0.0.1"
+            if wrong_host
+            else "choose another with --port, or --port 0 for any that is free"
+        )
+        raise InputError(f"cannot listen on {settings.host}:{settings.port} ({reason}); {choice}") from error
 
 
 def address(sock: socket.socket) -> str:

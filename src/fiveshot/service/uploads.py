@@ -15,11 +15,12 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 from torch import Tensor
 
-from fiveshot.data import ImageError, decode
+from fiveshot.data import BytesSource, ImageError, decode
 from fiveshot.data.decode import image_size
 from fiveshot.features import Runner
-from fiveshot.recognizer.photo import BytesSource, thumbnail
+from fiveshot.recognizer.photo import thumbnail
 from fiveshot.service.errors import ApiError, too_large
+from fiveshot.service.request_checks import media_type
 from fiveshot.service.settings import Limits
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Prepared:
 
 async def read_uploads(request: Request, limits: Limits) -> list[Upload]:
     """Return the photos of a multipart request."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    kind = media_type(request)
     if kind != "multipart/form-data":
         raise ApiError(
             415,
@@ -61,12 +62,18 @@ async def read_uploads(request: Request, limits: Limits) -> list[Upload]:
             f"photos come as multipart/form-data, not as {kind or 'nothing'}",
             f"for example: curl -F {FIELD}=@photo.jpg",
         )
-    parser = MultiPartParser(request.headers, request.stream(), max_files=limits.photos, max_fields=0)
+    parser = MultiPartParser(
+        request.headers,
+        request.stream(),
+        max_files=limits.photos,
+        max_fields=limits.photos,  # none is wanted, but the error names it
+        max_part_size=limits.body_bytes,
+    )
     parser.spool_max_size = limits.body_bytes + 1  # in memory alone: no photo of a client touches the disk
     try:
         form = await parser.parse()
     except MultiPartException as error:
-        if "Too many files" in error.message:
+        if "Too many" in error.message:
             hint = "send several requests"
             raise too_large(f"more than {limits.photos} photos in one request", hint) from error
         raise _malformed(error.message) from error
@@ -91,10 +98,12 @@ def checked_uploads(uploads: Sequence[Upload]) -> Sequence[Upload]:
 
 
 async def _upload(key: str, value: UploadFile | str, number: int) -> Upload:
-    if key != FIELD or not isinstance(value, UploadFile):
-        raise ApiError(
-            422, "unknown_part", f"there is a part {key[:50]!r}", f"send photos as parts called {FIELD!r}"
-        )
+    if key != FIELD:
+        hint = f"send photos as parts called {FIELD!r}, and anything else as a parameter of the address"
+        raise ApiError(422, "unknown_part", f"there is a part {key[:50]!r}", hint)
+    if not isinstance(value, UploadFile):
+        hint = f"with curl write {FIELD}=@FILE; programs give the part a file name"
+        raise ApiError(422, "not_a_file", f"the part {FIELD!r} is text, not a file", hint)
     return Upload(shown_name(value.filename, number), await value.read())
 
 

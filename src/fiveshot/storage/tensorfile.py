@@ -16,6 +16,7 @@ from torch import Tensor
 from fiveshot.errors import StorageError
 from fiveshot.storage.atomic import atomic_path
 
+LONGEST_HEADER = 100_000_000  # bytes: the most the format allows
 HEADER = "fiveshot"  # the one metadata entry we write: a JSON object with kind, version and meta
 
 
@@ -88,9 +89,40 @@ def read_tensors(path: str | os.PathLike[str], *, kind: str, version: int) -> Te
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise StorageError(
-            f"{path} is not a fiveshot {kind} file, or it is truncated ({error}); get a fresh copy of it"
+            f"{path} is not a fiveshot {kind} file, or it is truncated; get a fresh copy of it"
         ) from error
     return TensorFile(tensors, meta)
+
+
+def file_kind(path: str | os.PathLike[str]) -> str | None:
+    """Return the kind of a file that ``write_tensors`` wrote, in any version; None for any other file.
+
+    >>> import tempfile, torch
+    >>> from fiveshot.storage.tensorfile import file_kind, write_tensors
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = f"{folder}/means.safetensors"
+    ...     write_tensors(file, {"means": torch.ones(2)}, kind="means", version=1, meta={})
+    ...     file_kind(file), file_kind(__file__)
+    ('means', None)
+    """
+    try:
+        with safe_open(path, framework="pt", device="cpu") as file:
+            kind = json.loads((file.metadata() or {})[HEADER])["kind"]
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError):
+        return None
+    return kind if isinstance(kind, str) else None
+
+
+def begins_as_ours(path: str | os.PathLike[str]) -> bool:
+    """Tell whether a file begins as ``write_tensors`` begins one, so that it may be ours, cut off or damaged.
+
+    >>> begins_as_ours(__file__)
+    False
+    """
+    with Path(path).open("rb") as file:
+        beginning = file.read(9)
+    short = len(beginning) < 9  # it cannot be told
+    return short or (beginning[8:] == b"{" and int.from_bytes(beginning[:8], "little") < LONGEST_HEADER)
 
 
 def _checked_header(path: Path, metadata: dict[str, str] | None, kind: str, version: int) -> dict[str, Any]:

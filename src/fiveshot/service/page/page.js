@@ -245,7 +245,8 @@ async function forgetClass(purge) {
   try {
     const answer = await api.forget(open.name, purge);
     $("about").close();
-    toast(purge ? `“${open.name}” is gone without a trace.` : `Forgot “${open.name}”.`, { undo: purge ? undefined : answer.state });
+    const erased = answer.pending ? `“${open.name}”: ${answer.pending}.` : `“${open.name}” is gone without a trace.`;
+    toast(purge ? erased : `Forgot “${open.name}”.`, { undo: purge ? undefined : answer.state });
     await changed();
   } catch (error) {
     $("about-error").textContent = error.message;

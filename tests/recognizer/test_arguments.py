@@ -1,0 +1,87 @@
+"""Arguments of a wrong type are named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from models import new_model, photos
+
+from fiveshot.errors import InputError
+from fiveshot.recognizer import Recognizer
+
+CALLS: dict[str, tuple[Callable[[Recognizer], Any], str]] = {
+    "a text for a number": (lambda m: m.predict_features(photos("owl"), top="2"), r"top='2' \(str\) is no whole"),
+    "none": (lambda m: m.predict_features(photos("owl"), top=None), "top=None .*from 1 on"),
+    "a half": (lambda m: m.predict_features(photos("owl"), top=1.5), "top=1.5 "),
+    "zero": (lambda m: m.predict_features(photos("owl"), top=0), "top=0 "),
+    "before the backbone": (lambda m: m.predict([b"..."], top="2"), "top='2' "),
+    "a list of names": (lambda m: m.learn(["a"], [b"..."]), r"a class name must be text, got \['a'\]"),
+    "no folder of classes": (lambda m: m.learn_many(5), r"folder=5 \(int\) is no path"),
+    "no folder to measure on": (lambda m: m.evaluate(None), "folder=None "),
+    "no file": (lambda m: m.export(3), "file=3 .*give text or a pathlib.Path"),
+    "bytes for a path": (lambda m: m.merge(b"there"), "other=b'there' "),
+    "a limit": (lambda m: m.history("2"), "limit='2' "),
+    "a state": (lambda m: m.undo(state="2"), "state='2' "),
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with new_model(tmp_path_factory.mktemp("models") / "model") as model:
+        model.learn_features("owl", photos("owl"))
+        yield model
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_wrong_types_are_named(model: Recognizer, call: str) -> None:
+    function, said = CALLS[call]
+    with pytest.raises(InputError, match=said):
+        function(model)
+    assert model.refresh().state == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"false_rejection": "a"}, r"false_rejection='a' \(str\) is no number"),
+        ({"false_rejection": None}, "false_rejection=None "),
+        ({"false_rejection": 2}, "must lie between 0 and 1, got 2"),
+        ({"seed": "a"}, "seed='a' "),
+        ({"seed": -1}, "seed=-1 .*from 0 on"),
+        ({"keep_photos": "no"}, "keep_photos='no' .*neither True nor False"),
+        ({"thumbnails": 1}, "thumbnails=1 "),
+        ({"device": 5}, r"device=5 \(int\) is no device"),
+    ],
+)
+def test_a_new_model_takes_no_wrong_types(tmp_path: Path, given: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        Recognizer.create(tmp_path / "model", **given)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"device": 5}, r"device=5 \(int\) is no device; give 'auto', 'cpu' or 'cuda'"),
+        ({"device": "banana"}, "no device 'banana'; choose auto"),
+        ({"runtime": "onxn"}, "no runtime 'onxn'; did you mean 'onnx'"),
+        ({"runtime": ["onnx"]}, "no runtime"),
+        ({"timeout": "long"}, "timeout='long' "),
+        ({"path": 5}, "path=5 "),
+    ],
+)
+def test_a_model_is_opened_with_what_there_is(model: Recognizer, given: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        Recognizer.open(**{"path": model.path} | given)
+
+
+def test_numbers_of_other_libraries_are_numbers(model: Recognizer) -> None:
+    (found,) = model.predict_features(photos("owl", 1), top=np.int64(3))
+    assert len(found.candidates) == 1
+    with Recognizer.open(model.path, device=torch.device("cpu"), timeout=np.float32(2)) as again:
+        assert again.snapshot.classes == ("owl",)
