@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fiveshot.benchmark import RunRecord
+from fiveshot.benchmark import Job, RunRecord, get_protocol, summarize_all
+from fiveshot.benchmark.run import run_job
 from fiveshot.reports import Variant, experiments
 from fiveshot.reports.markers import marker
 from fiveshot.reports.method_style import METHODS, OTHERS, styles
@@ -43,6 +44,22 @@ def test_an_edited_head_is_another_variant(bird_records: list[RunRecord]) -> Non
     ]
     (found,) = experiments(edited)
     assert [variant.label for variant in found.variants] == ["NCM, source abababab", "NCM, source cdcdcdcd"]
+
+
+def test_a_head_that_tunes_itself_is_shown_as_the_one_inside() -> None:
+    protocols = [get_protocol("cub200/small").replace(shot_seed=seed, base_classes=9) for seed in (0, 1)]
+    jobs = [
+        Job(protocol, "teen", "embedded:cub200", parameters=parameters)
+        for protocol in protocols
+        for parameters in ({}, {"bias": "auto"}, {"alpha": "auto", "bias": "auto"})
+    ]
+    (found,) = experiments([run_job(job) for job in jobs])
+    assert {variant.label: len(variant.records) for variant in found.variants} == {
+        "TEEN, bias 0.0, alpha 0.9": 2,
+        "TEEN, bias auto, alpha 0.9": 2,
+        "TEEN, bias auto, alpha auto": 2,
+    }
+    assert [len(summary.seeds) for summary in summarize_all([run_job(job) for job in jobs])] == [2, 2, 2]
 
 
 def test_base_and_new_accuracy_are_counted_from_predictions(bird_records: list[RunRecord]) -> None:

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fiveshot.data import BadImage, ImageError, ImageSource, decode
+from fiveshot.data import BadImage, BytesSource, ImageError, ImageSource, decode
 from fiveshot.features.image_marks import CONTENT_BYTES, UNREADABLE, content_mark
 
 PixelTransform = Callable[[Any], Tensor]
@@ -34,15 +34,6 @@ class ImageBatch:
     transform_seconds: float
 
 
-@dataclass(frozen=True)
-class _HeldImage:
-    name: str
-    data: bytes
-
-    def read(self) -> bytes:
-        return self.data
-
-
 def read_batch(images: Sequence[ImageSource], start: int, stop: int, transform: PixelTransform) -> ImageBatch:
     """Read each image once, for its mark and its pixels; those that cannot be decoded are listed."""
     marks, kept, pixels, bad = bytearray(), [], [], []
@@ -53,7 +44,7 @@ def read_batch(images: Sequence[ImageSource], start: int, stop: int, transform: 
         try:
             data = source.read()
             mark = content_mark(data)
-            image = decode(_HeldImage(source.name, data))
+            image = decode(BytesSource(data, source.name))
         except ImageError as error:
             bad.append((position, BadImage(error.name, error.reason)))
         else:

@@ -138,10 +138,11 @@ def make_head(name: str, flavour: Flavour = "paper", **parameters: Any) -> FewSh
         if given not in allowed:
             raise InputError(f"head {name!r} has no parameter {given!r}; it has {', '.join(allowed)}")
     auto = tuple(key for key, value in parameters.items() if is_auto(head, key, value))
-    configured = with_parameters(head, {key: value for key, value in parameters.items() if key not in auto})
     if not auto:
-        return configured
+        return with_parameters(head, parameters)
+    shared = {key: parameters[key] for key in ("device", "random_state") if key in parameters}
+    fixed = {key: value for key, value in parameters.items() if key not in (*auto, *shared)}
+    configured = with_parameters(head, fixed)
     for given in auto:
         values_to_try(configured, given)  # refuses what cannot be chosen
-    shared = {key: parameters[key] for key in ("device", "random_state") if key in parameters}
     return TunedHead(configured, auto, **shared)

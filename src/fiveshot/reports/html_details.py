@@ -7,7 +7,7 @@ from typing import Any
 
 from fiveshot.reports.html_table import scrolling
 from fiveshot.reports.markup import Html, element, joined
-from fiveshot.reports.variants import Experiment, Variant, flat
+from fiveshot.reports.variants import Experiment, Variant, flat, shown_head
 
 
 def per_class(experiment: Experiment, number: int) -> Html:
@@ -49,9 +49,8 @@ def configuration(experiment: Experiment) -> Html:
     protocol.pop("shot_seed", None)
     parts = [_fields("Protocol", protocol), _fields("Features", flat(experiment.provenance))]
     for variant in experiment.variants:
-        config = variant.records[0].config
-        parameters = flat({k: v for k, v in config["head"]["parameters"].items() if k != "random_state"})
-        head = {"class": config["head"]["class"], **parameters}
+        kind, parameters = shown_head(variant.records[0])
+        head = {"class": kind, **flat(parameters)}
         seeds = ", ".join(str(record.seed) for record in variant.records)
         seconds = f"{variant.summary.seconds.mean:.2f}"
         parts.append(_fields(variant.label, {**head, "seeds": seeds, "seconds per run": seconds}))

@@ -9,7 +9,7 @@ from fiveshot.benchmark import RunRecord
 from fiveshot.heads import RECIPES, make_head
 from fiveshot.heads.files import plain_parameters
 from fiveshot.reports.method_style import method_label
-from fiveshot.reports.variants import Variant, flat
+from fiveshot.reports.variants import Variant, flat, shown_head
 
 MOST_DRAWN = 8
 
@@ -35,5 +35,5 @@ def _changes(record: RunRecord) -> int:
     if record.method not in RECIPES:
         return 0
     recipe = flat(plain_parameters(make_head(record.method, record.config.get("flavour", "paper"))))
-    own = flat(record.config["head"]["parameters"])
+    own = flat(shown_head(record)[1])
     return sum(own.get(name) != recipe.get(name) for name in {*own, *recipe} - {"random_state"})

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import time
 import warnings
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
 from fiveshot.backbones import Preprocessing
+from fiveshot.data import BytesSource
 from fiveshot.errors import InputError
 from fiveshot.features.batch_stream import device_of
 from fiveshot.features.extraction_job import DTYPES
 from fiveshot.features.image_batches import read_batch
 from fiveshot.scale.backbone_spec import BackboneSpec
 from fiveshot.scale.columns import END, IDENTITY, Batch
-
-
-@dataclass(frozen=True)
-class _HeldImage:
-    name: str
-    data: bytes
-
-    def read(self) -> bytes:
-        return self.data
 
 
 class Decode:
@@ -40,7 +31,7 @@ class Decode:
     def __call__(self, batch: Batch) -> Batch:
         """Decode a batch."""
         whole = np.flatnonzero((batch["split"] != END) & (batch["reason"].astype(str) == ""))
-        images = [_HeldImage(str(batch["name"][i]), batch["data"][i]) for i in whole]
+        images = [BytesSource(batch["data"][i], str(batch["name"][i])) for i in whole]
         decoded = read_batch(images, 0, len(images), self._transform)
         count = len(batch["row"])
         pixels = np.zeros((count, 3, self._size, self._size), np.uint8)
