@@ -31,7 +31,8 @@ from fiveshot.recognizer.creation import create_model
 from fiveshot.recognizer.extraction import see_photos
 from fiveshot.recognizer.making import learn_base
 from fiveshot.recognizer.manifest import Manifest, Options
-from fiveshot.recognizer.photos import gather_photos, thumbnail
+from fiveshot.recognizer.photo import thumbnail
+from fiveshot.recognizer.photo_inputs import gather_photos
 from fiveshot.recognizer.snapshot import head_record, restored_head
 from fiveshot.statistics import summarize
 

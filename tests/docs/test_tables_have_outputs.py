@@ -28,12 +28,12 @@ class Exempt:
 
 GATHERED = (
     Exempt("docs/tuning.md", "What it brings", "a row is made of several methods' lines"),
+    Exempt("docs/tuning.md", "The paper's recipe beside it", "the same"),
     Exempt("docs/tutorials/reproduce.md", "With the package alone", "a row is ours beside the paper's"),
     Exempt("docs/tutorials/reproduce.md", "Text or code, and which five photographs", "a row is of three outputs"),
 )
 WITHOUT_OUTPUT = (
     Exempt("docs/tuning.md", "How the recipe was chosen", "a search on photographs and a GPU, output not kept"),
-    Exempt("docs/tuning.md", "The paper's recipe beside it", "features of photographs and a GPU, output not kept"),
     Exempt("docs/tutorials/reproduce.md", "1. Datasets", "sizes that the datasets' authors state"),
     Exempt("src/fiveshot/backbones/adapters/ADAPTER_CARD.md", "Embedded adapters", "printed by training on a GPU"),
     Exempt("src/fiveshot/backbones/weights/MODEL_CARD.md", "Figures", "printed by training on a GPU"),
