@@ -14,15 +14,9 @@ from PIL import Image
 from fiveshot.data import ImageError
 from fiveshot.errors import InputError
 from fiveshot.recognizer import photo as photo_module
-from fiveshot.recognizer.photos import (
-    Photo,
-    class_folders,
-    class_photos,
-    gather_photos,
-    left_out,
-    loose_photos,
-    thumbnail,
-)
+from fiveshot.recognizer.class_folders import class_folders, loose_photos
+from fiveshot.recognizer.photo import Photo, thumbnail
+from fiveshot.recognizer.photo_inputs import class_photos, gather_photos, left_out
 
 RED, BLUE = (255, 0, 0), (0, 0, 255)
 

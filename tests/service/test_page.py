@@ -54,7 +54,8 @@ def many(tmp_path_factory: pytest.TempPathFactory, tiny_file: Path) -> Iterator[
         small = encoded(picture("x"))
         with model._model.change() as change:
             from fiveshot.recognizer.class_record import PhotoRecord
-            from fiveshot.recognizer.learning import Shots, _store
+            from fiveshot.recognizer.learning import _store
+            from fiveshot.recognizer.shots import Shots
 
             for number in range(1000):
                 row = rng.normal(size=width).astype(np.float32)

@@ -41,7 +41,7 @@ def evaluate(
     """
     from fiveshot.cli.extract import extraction_bar
     from fiveshot.cli.photo_arguments import note_classes_left_out, open_to_look, total
-    from fiveshot.recognizer.photos import class_folders
+    from fiveshot.recognizer.class_folders import class_folders
 
     with answering("evaluate", model, as_json=as_json) as answer:
         count = total(class_folders(folder))

@@ -14,7 +14,7 @@ from fiveshot.errors import counted
 if TYPE_CHECKING:
     from fiveshot.cli.answer import Answer
     from fiveshot.recognizer import LearnReport
-    from fiveshot.recognizer.photos import Photo
+    from fiveshot.recognizer.photo import Photo
 
 LISTED = 20  # classes that are told one by one; of more, those with warnings
 
@@ -73,8 +73,9 @@ def _classes(answer: Answer, name: str, photos: list[str] | None) -> dict[str, l
 
     from fiveshot.cli.photo_arguments import note_classes_left_out, note_left_out
     from fiveshot.errors import InputError
+    from fiveshot.recognizer.class_folders import class_folders
     from fiveshot.recognizer.names import check_name
-    from fiveshot.recognizer.photos import class_folders, class_photos
+    from fiveshot.recognizer.photo_inputs import class_photos
 
     if photos:
         one_class = {check_name(name): class_photos(photos)}

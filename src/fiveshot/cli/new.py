@@ -112,7 +112,7 @@ def _note_base(answer: Answer, base: Path) -> None:
     """Say what is passed over in a base, and which of its classes cannot do what a base is for."""
     from fiveshot.cli.photo_arguments import note_classes_left_out
     from fiveshot.data.listing import some_of
-    from fiveshot.recognizer.photos import class_folders
+    from fiveshot.recognizer.class_folders import class_folders
 
     if base.suffix in (".safetensors", ".npz"):
         return

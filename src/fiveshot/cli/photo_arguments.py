@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from fiveshot.cli.answer import Answer
     from fiveshot.recognizer import Recognizer
-    from fiveshot.recognizer.photos import Photo
+    from fiveshot.recognizer.photo import Photo
 
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")]
 Runtime = Annotated[Literal["auto", "torch", "onnx"], typer.Option(help="What runs the network on a CPU.")]
@@ -34,7 +34,7 @@ def open_to_look(
 
 def gathered(answer: Answer, inputs: Sequence[str]) -> list[Photo]:
     """Return the photos that files, folders, patterns or ``-`` stand for, noting files that are none."""
-    from fiveshot.recognizer.photos import gather_photos
+    from fiveshot.recognizer.photo_inputs import gather_photos
 
     photos = gather_photos(inputs)
     note_left_out(answer, inputs)
@@ -45,7 +45,7 @@ def note_classes_left_out(answer: Answer, folder: Path) -> None:
     """Say what was passed over in a folder of class folders: photos beside them, and files that are no photos."""
     from fiveshot.data.listing import some_of
     from fiveshot.errors import counted
-    from fiveshot.recognizer.photos import loose_photos
+    from fiveshot.recognizer.class_folders import loose_photos
 
     loose = loose_photos(folder)
     if loose:
@@ -59,7 +59,7 @@ def note_classes_left_out(answer: Answer, folder: Path) -> None:
 def note_left_out(answer: Answer, inputs: Sequence[str]) -> None:
     """Say which files in folders were passed over: a photo in a format we do not read must not vanish."""
     from fiveshot.errors import counted
-    from fiveshot.recognizer.photos import left_out
+    from fiveshot.recognizer.photo_inputs import left_out
 
     others = left_out(inputs)
     if others:

@@ -21,7 +21,7 @@ from fiveshot.features import Runner
 from fiveshot.features.batch_stream import default_batch_size, default_workers, device_of, forward_streams
 from fiveshot.features.runner import one_thread
 from fiveshot.recognizer.class_record import Floats
-from fiveshot.recognizer.photos import Photo, thumbnail
+from fiveshot.recognizer.photo import Photo, thumbnail
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from fiveshot.errors import InputError, StorageError
+from fiveshot.recognizer.arguments import whole_number
 from fiveshot.recognizer.change import Change
 from fiveshot.recognizer.class_record import ClassRecord, pack, unpack
+from fiveshot.recognizer.conflict import ConflictError
 from fiveshot.recognizer.history import ClassChange, HistoryEntry, changes_of, erase, last_to_undo, read_entry
 from fiveshot.recognizer.rows import delete_class, insert_class, read_class, rename_class, update_class
 from fiveshot.statistics import ClassStatistics, ClassSummary
@@ -52,8 +54,13 @@ def rename(change: Change, old: str, new: str) -> None:
     change.record("rename")
 
 
-def undo_last(change: Change, *, past_forget: bool) -> HistoryEntry:
-    """Take back the last change that stands, and note that in the history."""
+def undo_last(change: Change, *, past_forget: bool, state: int | None) -> HistoryEntry:
+    """Take back the last change that stands, and note that in the history; with ``state``, only in that state."""
+    if state is not None and change.before.state != whole_number(state, "state", least=0):
+        raise ConflictError(
+            f"the model was changed since state {state}, it is in state {change.before.state} now; "
+            "nothing was taken back: look at it again first"
+        )
     found = last_to_undo(change.connection, past_forget=past_forget)
     if found is None:
         raise InputError("there is nothing to undo: the history holds no change that stands")

@@ -2,109 +2,57 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
-import numpy as np
 import torch
-from numpy.typing import ArrayLike
-from torch import Tensor
 
 from fiveshot.data.listing import some_of
 from fiveshot.errors import InputError
 from fiveshot.heads import FewShotHead
 from fiveshot.heads.memory import Memory
 from fiveshot.recognizer.change import Change
-from fiveshot.recognizer.class_record import ClassRecord, Floats, PhotoRecord, kept_photos, number_bytes, pack
-from fiveshot.recognizer.extraction import QUIET, SeenPhoto
+from fiveshot.recognizer.class_record import ClassRecord, kept_photos, pack
+from fiveshot.recognizer.conflict import ConflictError
+from fiveshot.recognizer.contents import Contents
 from fiveshot.recognizer.history import ClassChange
 from fiveshot.recognizer.insight import LearnReport, inspect_class
 from fiveshot.recognizer.likeness import KnownPhotos
-from fiveshot.recognizer.photo import MAX_BYTES, check_digest, check_thumbnail
 from fiveshot.recognizer.rows import insert_class, insert_photos, update_class
+from fiveshot.recognizer.shots import Shots
 from fiveshot.statistics import ClassStatistics, summarize
-from fiveshot.statistics.labels import python_labels
 
 
-@dataclass(frozen=True, eq=False)
-class Shots:
-    """Photos of one class that are to be learned."""
-
-    name: str  # of the class
-    photos: tuple[PhotoRecord, ...]
-    names: tuple[str, ...]  # of the photos, to speak of them
-
-    @property
-    def features(self) -> Tensor:
-        """Features of the photos, (n, d)."""
-        return torch.from_numpy(np.stack([photo.feature for photo in self.photos]))
+def check_known(contents: Contents, names: Collection[str], *, add: bool) -> list[str]:
+    """Return which of the classes are known; that is refused unless ``add`` allows to add photos to them."""
+    known = [name for name in names if name in contents]
+    if known and not add:
+        raise _known_already(known, among=len(names))
+    return known
 
 
-def seen_shots(name: str, seen: Sequence[SeenPhoto]) -> Shots:
-    """Return photos that the backbone has seen as shots of a class."""
-    records = tuple(PhotoRecord(one.sha256, one.feature, one.thumbnail, one.original) for one in seen)
-    return Shots(name, records, tuple(one.name for one in seen))
+def learn_shots(
+    change: Change, shots: Sequence[Shots], *, add: bool, made_by: str | None = None
+) -> list[LearnReport]:
+    """Store classes, or more photos of known ones where ``add`` allows it, as one entry of the history.
+
+    ``made_by`` is the fingerprint of the runner that made the features, where it is known.
+    """
+    if made_by is not None and change.before.manifest.backbone.fingerprint != made_by:
+        raise ConflictError("the model was tuned meanwhile, so these features do not fit it; learn again")
+    known = check_known(change.before, [one.name for one in shots], add=add)
+    reports = _reports(change, shots)
+    for one in shots:
+        _store(change, one)
+    change.record("add" if len(known) == len(shots) else "learn")
+    return reports
 
 
-def feature_shots(
-    name: str,
-    rows: Floats,
-    *,
-    sha256s: Sequence[str] | None,
-    thumbnails: Sequence[bytes | None] | None,
-    originals: Sequence[bytes | None] | None,
-    photos: Sequence[str] | None,
-) -> Shots:
-    """Return rows of features as shots of a class; digests of the rows stand in for those of photos."""
-    n = len(rows)
-    given: list[Any] = [
-        [hashlib.sha256(number_bytes(row)).hexdigest() for row in rows] if sha256s is None else sha256s,
-        rows,
-        [None] * n if thumbnails is None else thumbnails,
-        [None] * n if originals is None else originals,
-        [f"photo {number}" for number in range(1, n + 1)] if photos is None else photos,
-    ]
-    if any(len(column) != n for column in given):
-        raise InputError(f"{n} rows of features, but another number of digests, pictures or names")
-    *columns, names = given
-    records = tuple(PhotoRecord(*values) for values in zip(*columns, strict=True))
-    with QUIET:
-        for record, shown in zip(records, names, strict=True):
-            _check_photo(record, shown)
-    return Shots(name, records, tuple(names))
-
-
-def _check_photo(photo: PhotoRecord, name: str) -> None:
-    """Refuse what could be stored and exported, but not be imported."""
-    check_digest(photo.sha256, name)
-    if photo.thumbnail is not None:
-        check_thumbnail(photo.thumbnail, name)
-    if photo.original is not None and not 1 <= len(photo.original) <= MAX_BYTES:
-        raise InputError(f"the file of {name} is empty, or larger than {MAX_BYTES:,} bytes")
-
-
-def checked_features(features: ArrayLike | Tensor, width: int) -> Floats:
-    """Return features as finite float32 rows of the model's width."""
-    values = features.detach().cpu().numpy() if isinstance(features, Tensor) else np.asarray(features)
-    if values.ndim != 2 or not len(values) or values.shape[1] != width or values.dtype.kind not in "fiu":
-        raise InputError(
-            f"features of shape {values.shape} do not fit this model; give numbers of shape (n, {width})"
-        )
-    with np.errstate(over="ignore"):
-        rows: Floats = np.ascontiguousarray(values, dtype=np.float32)
-    if not np.isfinite(rows).all():
-        row = int(np.flatnonzero(~np.isfinite(rows).all(axis=1))[0])
-        raise InputError(f"the features of row {row} hold NaN or infinity; leave it out")
-    return rows
-
-
-def known_already(known: Sequence[str], *, among: int) -> InputError:
+def _known_already(known: Sequence[str], *, among: int) -> InputError:
     """Return the error for classes that are known, among those that were to be learned.
 
-    >>> print(known_already(["owl"], among=1))
+    >>> print(_known_already(["owl"], among=1))
     there is a class 'owl' already; add photos to it with add=True (--add), or choose another name
     """
     if among == 1:
@@ -118,18 +66,6 @@ def known_already(known: Sequence[str], *, among: int) -> InputError:
         f"known already: {len(known):,} of {among:,} classes ({listed}); "
         f"{others}add photos to what is known with add=True (--add)"
     )
-
-
-def learn_shots(change: Change, shots: Sequence[Shots], *, add: bool) -> list[LearnReport]:
-    """Store classes, or more photos of known ones where ``add`` allows it, as one entry of the history."""
-    known = [one.name for one in shots if one.name in change.before]
-    if known and not add:
-        raise known_already(known, among=len(shots))
-    reports = _reports(change, shots)
-    for one in shots:
-        _store(change, one)
-    change.record("add" if len(known) == len(shots) else "learn")
-    return reports
 
 
 def _store(change: Change, shots: Shots) -> None:
@@ -179,9 +115,8 @@ def _report(head: FewShotHead, memory: Memory, shots: Shots, earlier: KnownPhoto
 def _with(memory: Memory, head: FewShotHead, shots: Sequence[Shots]) -> Memory:
     """Return the memory that has learned these too; what is not of the base is new, even the first class."""
     session = ClassStatistics.of({one.name: summarize(head.embed(one.features)) for one in shots})
-    of_base = [label for label in python_labels(session.labels) if label in memory.base]
-    base = memory.base.merge(session.restrict(of_base)) if of_base else memory.base
-    return Memory(base, memory.new.merge(session.drop(of_base)))
+    is_first = not len(memory.base) and not len(memory.new)
+    return Memory(new=session) if is_first else memory.learn(session)
 
 
 def _before(together: Memory, memory: Memory, name: str) -> Memory:

@@ -24,10 +24,10 @@ from fiveshot.features.provenance import UNKNOWN
 from fiveshot.heads import make_head
 from fiveshot.heads.memory import Memory
 from fiveshot.recognizer.backbone import backbone_record
+from fiveshot.recognizer.class_folders import class_folders
 from fiveshot.recognizer.creation import create_model, free_folder
 from fiveshot.recognizer.manifest import HeadRecord, Manifest, Options
 from fiveshot.recognizer.names import check_name
-from fiveshot.recognizer.photos import class_folders
 from fiveshot.recognizer.rejection import fit_rejection
 from fiveshot.recognizer.snapshot import head_record
 from fiveshot.recognizer.threshold import check_rate

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
+import tempfile
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from fiveshot.recognizer.class_record import ClassRecord, kept_photos
 from fiveshot.recognizer.contents import Contents, StoredClass, read_contents, same_bits
 from fiveshot.recognizer.folder import ModelFolder
 from fiveshot.recognizer.history import ClassChange
+from fiveshot.recognizer.importing import import_model
 from fiveshot.recognizer.manifest import Manifest
 from fiveshot.recognizer.rows import insert_class, read_class
 
@@ -58,8 +60,14 @@ class OtherModel:
 
 @contextmanager
 def other_model(path: Path) -> Iterator[OtherModel]:
-    """Open another model to read from it; it stays in one state meanwhile."""
-    with closing(ModelFolder(path, readonly=True)) as folder, folder.reading() as connection:
+    """Open another model, or an exported file, to read from it; it stays in one state meanwhile."""
+    with ExitStack() as held:
+        if path.is_file():
+            unpacked = Path(held.enter_context(tempfile.TemporaryDirectory())) / "model"
+            import_model(path, unpacked)
+            path = unpacked
+        folder = held.enter_context(closing(ModelFolder(path, readonly=True)))
+        connection = held.enter_context(folder.reading())
         yield OtherModel(path, read_contents(connection, path, None), connection)
 
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from fiveshot.data import MAX_PIXELS, ImageError, ImageSource, decode
-from fiveshot.data import BytesSource as BytesSource  # the service takes it from here
+from fiveshot.data import MAX_PIXELS, BytesSource, ImageError, ImageSource, decode
 from fiveshot.errors import InputError
 
 if TYPE_CHECKING:

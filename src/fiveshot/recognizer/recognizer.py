@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -15,7 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from fiveshot.errors import InputError
 from fiveshot.features import FeatureSet, Runner
 from fiveshot.recognizer.arguments import (
     device_name,
@@ -28,10 +25,11 @@ from fiveshot.recognizer.arguments import (
 from fiveshot.recognizer.backbone import open_backbone
 from fiveshot.recognizer.change import LiveModel
 from fiveshot.recognizer.checking import Finding, check_model
+from fiveshot.recognizer.class_folders import class_folders
 from fiveshot.recognizer.class_record import Floats
-from fiveshot.recognizer.conflict import ConflictError
 from fiveshot.recognizer.contents import read_contents
-from fiveshot.recognizer.evaluation import Evaluation, evaluate_features
+from fiveshot.recognizer.evaluating import evaluate_photos
+from fiveshot.recognizer.evaluation import Evaluation
 from fiveshot.recognizer.export_target import check_target
 from fiveshot.recognizer.extraction import see_photos
 from fiveshot.recognizer.folder import TIMEOUT, ModelFolder
@@ -40,21 +38,16 @@ from fiveshot.recognizer.history import HistoryEntry, read_history
 from fiveshot.recognizer.importing import import_model
 from fiveshot.recognizer.info import ModelInfo, model_info
 from fiveshot.recognizer.insight import LearnReport
-from fiveshot.recognizer.learning import (
-    Shots,
-    checked_features,
-    feature_shots,
-    known_already,
-    learn_shots,
-    seen_shots,
-)
+from fiveshot.recognizer.learn_photos import learn_photos
+from fiveshot.recognizer.learning import learn_shots
 from fiveshot.recognizer.manifest import Options
 from fiveshot.recognizer.merging import MergeReport, merge_classes, other_model
 from fiveshot.recognizer.names import check_name
-from fiveshot.recognizer.photos import Photo, PhotoInputs, class_folders, class_photos, gather_photos
+from fiveshot.recognizer.photo_inputs import PhotoInputs, gather_photos
 from fiveshot.recognizer.portable import is_portable, write_portable
 from fiveshot.recognizer.prediction import Prediction
 from fiveshot.recognizer.rows import count_thumbnails, read_photos
+from fiveshot.recognizer.shots import checked_features, feature_shots
 from fiveshot.recognizer.snapshot import Snapshot
 from fiveshot.statistics.class_statistics import unknown_class
 
@@ -262,37 +255,7 @@ class Recognizer:
         ...     [(report.name, report.photos) for report in colours.learn_many(photos)]
         [('red', 1), ('blue', 1)]
         """
-        gathered: dict[str, list[Photo]] = {}
-        given = classes if isinstance(classes, Mapping) else class_folders(classes)
-        for name, photos in given.items():
-            checked = check_name(name)
-            if checked in gathered:
-                raise InputError(f"two of the classes are called {checked!r}; give each its own name")
-            gathered[checked] = class_photos(photos)
-        if not gathered:
-            raise InputError("no classes were given; give at least one with its photos")
-        if add and new_only:
-            raise InputError("add=True (--add) and new_only=True (--new-only) contradict each other; choose one")
-        if new_only:
-            known = self.refresh().contents
-            gathered = {name: photos for name, photos in gathered.items() if name not in known}
-            if not gathered:
-                return []
-        self._refuse_known(gathered, add)
-        runner = self.runner
-        options = self.snapshot.manifest.options
-        everything = [photo for photos in gathered.values() for photo in photos]
-        seen = iter(
-            see_photos(
-                runner,
-                everything,
-                thumbnails=options.thumbnails,
-                originals=options.keep_photos,
-                progress=progress,
-            )
-        )
-        shots = [seen_shots(name, [next(seen) for _ in photos]) for name, photos in gathered.items()]
-        return self._learn(shots, add, runner.fingerprint)
+        return learn_photos(self._model, self._runner_of, classes, add=add, new_only=new_only, progress=progress)
 
     def learn_features(
         self,
@@ -330,7 +293,8 @@ class Recognizer:
             originals=originals,
             photos=photos,
         )
-        (report,) = self._learn([shots], add, fingerprint)
+        with self._model.change() as change:
+            (report,) = learn_shots(change, [shots], add=add, made_by=fingerprint)
         return report
 
     def predict(self, photos: PhotoInputs, *, top: int = 5, progress: Progress | None = None) -> list[Prediction]:
@@ -417,12 +381,7 @@ class Recognizer:
         ('learn', ('owl',), ())
         """
         with self._model.change() as change:
-            if state is not None and change.before.state != whole_number(state, "state", least=0):
-                raise ConflictError(
-                    f"the model was changed since state {state}, it is in state {change.before.state} now; "
-                    "nothing was taken back: look at it again first"
-                )
-            return undo_last(change, past_forget=past_forget)
+            return undo_last(change, past_forget=past_forget, state=state)
 
     def show(self) -> ModelInfo:
         """Return what the model holds.
@@ -490,15 +449,8 @@ class Recognizer:
         ...     here.merge(there.path).added, here.snapshot.classes
         (('owl',), ('owl', 'wren'))
         """
-        path = given_path(other, "other")
-        with ExitStack() as held:
-            if path.is_file():
-                folder = held.enter_context(tempfile.TemporaryDirectory())
-                path = Path(folder) / "model"
-                import_model(other, path)
-            source = held.enter_context(other_model(path))
-            with self._model.change() as change:
-                return merge_classes(change, source)
+        with other_model(given_path(other, "other")) as source, self._model.change() as change:
+            return merge_classes(change, source)
 
     def evaluate(self, folder: FilePath, *, progress: Progress | None = None) -> Evaluation:
         """Measure the model on a folder of class folders; classes it does not know test the rejection.
@@ -520,12 +472,7 @@ class Recognizer:
         (1, 1.0, 1)
         """
         snapshot, classes = self.refresh(), class_folders(folder)
-        everything = [photo for photos in classes.values() for photo in photos]
-        names = [name for name, photos in classes.items() for _ in photos]
-        seen = see_photos(self._runner_of(snapshot), everything, progress=progress)
-        X = np.stack([photo.feature for photo in seen])
-        photos, digests = [photo.name for photo in seen], [photo.sha256 for photo in seen]
-        return evaluate_features(snapshot, X, names, photos=photos, sha256s=digests)
+        return evaluate_photos(snapshot, self._runner_of(snapshot), classes, progress=progress)
 
     def export(self, file: FilePath, *, photos: bool = False, overwrite: bool = False) -> Path:
         """Write the model to one file; kept photos go with it only where ``photos`` asks for them.
@@ -603,27 +550,22 @@ class Recognizer:
         ...     result.best_epoch, colours.show().adapter
         (1, True)
         """
-        from fiveshot.recognizer.retuning import kept_records, retune, switch
+        from fiveshot.recognizer.retuning import retuned_model
+        from fiveshot.recognizer.switching import switch
 
-        snapshot = self.refresh()
-        with self._model.folder.reading() as connection:
-            records = kept_records(connection, snapshot.contents)
-        with tempfile.TemporaryDirectory() as folder:
-            retuned = retune(
-                snapshot.contents,
-                records,
-                Path(folder),
-                base=base,
-                weights=self._weights,
-                device=self._device,
-                runtime=self._runtime,
-                recipe=recipe,
-                settings=settings,
-                tuning=tuning,
-                progress=progress,
-                skip_bad=skip_bad,
-                on_bad=on_bad,
-            )
+        with retuned_model(
+            self._model,
+            base=base,
+            weights=self._weights,
+            device=self._device,
+            runtime=self._runtime,
+            recipe=recipe,
+            settings=settings,
+            tuning=tuning,
+            progress=progress,
+            skip_bad=skip_bad,
+            on_bad=on_bad,
+        ) as retuned:
             with self._runner_lock, self._model.change() as change:
                 switch(change, retuned)
             self._runner = retuned.runner
@@ -667,19 +609,6 @@ class Recognizer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _learn(self, shots: Sequence[Shots], add: bool, made_by: str | None) -> list[LearnReport]:
-        with self._model.change() as change:
-            if made_by is not None and change.before.manifest.backbone.fingerprint != made_by:
-                raise ConflictError("the model was tuned meanwhile, so these features do not fit it; learn again")
-            return learn_shots(change, shots, add=add)
-
-    def _refuse_known(self, names: Mapping[str, Any], add: bool) -> None:
-        """Refuse before the backbone runs what would be refused after it."""
-        contents = self.refresh().contents
-        taken = [name for name in names if name in contents]
-        if taken and not add:
-            raise known_already(taken, among=len(names))
 
     def _checked(self, features: ArrayLike | Tensor) -> Floats:
         return checked_features(features, self.snapshot.contents.width)

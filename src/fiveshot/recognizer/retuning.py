@@ -1,11 +1,13 @@
-"""Adapt the backbone to everything learned so far, make all features anew, and switch in one step."""
+"""Adapt the backbone to everything learned so far, and make all features anew."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +15,14 @@ import numpy as np
 import torch
 
 from fiveshot.backbones import Preprocessing
-from fiveshot.data import BytesSource, ImageSource, ImageSplit
+from fiveshot.data import BytesSource, ImageDataset, ImageSource, ImageSplit
 from fiveshot.data.listing import some_of
 from fiveshot.errors import InputError, counted
 from fiveshot.features import Runner, load_runner
 from fiveshot.heads import FewShotHead
-from fiveshot.recognizer.backbone import backbone_record
-from fiveshot.recognizer.change import Change
-from fiveshot.recognizer.class_record import ClassRecord, number_bytes, photo_digest
+from fiveshot.recognizer.change import LiveModel
+from fiveshot.recognizer.class_record import ClassRecord
 from fiveshot.recognizer.contents import Contents
-from fiveshot.recognizer.creation import place_adapter
 from fiveshot.recognizer.extraction import see_photos
 from fiveshot.recognizer.making import (
     NO_IMAGES,
@@ -36,29 +36,61 @@ from fiveshot.recognizer.making import (
 )
 from fiveshot.recognizer.manifest import BackboneRecord
 from fiveshot.recognizer.photo import Photo
-from fiveshot.recognizer.rows import read_class, update_class
+from fiveshot.recognizer.rows import read_class
 from fiveshot.recognizer.snapshot import head_record, restored_head
+from fiveshot.recognizer.switching import Retuned
 from fiveshot.statistics import NO_CLASSES, summarize
 from fiveshot.statistics.labels import python_labels
-from fiveshot.tuning import TuneResult
 from fiveshot.tuning.result import OnProgress
 
 FilePath = str | os.PathLike[str]
 
 
-@dataclass(frozen=True, eq=False)
-class Retuned:
-    """A model after tuning that has not taken its place yet."""
+@contextmanager
+def retuned_model(
+    model: LiveModel,
+    *,
+    base: FilePath | None,
+    weights: FilePath | None,
+    device: str,
+    runtime: str,
+    recipe: str,
+    settings: Mapping[str, Any] | None,
+    tuning: OnProgress | None,
+    progress: Progress | None,
+    skip_bad: bool,
+    on_bad: OnBad | None,
+) -> Iterator[Retuned]:
+    """Tune on all photos and compute all features anew; the adapter's file is there until the block ends."""
+    contents = model.refresh().contents
+    with model.folder.reading() as connection:
+        records = _kept_records(connection, contents)
+    with tempfile.TemporaryDirectory() as folder:
+        images = _base_images(base, contents)
+        adapter = Path(folder) / "adapter.safetensors"
+        loading = _loading(contents.manifest.backbone, weights, device, runtime)
+        result = tune_adapter(
+            load_runner(**loading),
+            _split(records, images.train if images else NO_IMAGES, images.class_names if images else ()),
+            adapter,
+            seed=contents.manifest.options.seed,
+            recipe=recipe,
+            settings=settings,
+            progress=tuning,
+            skip_bad=skip_bad,
+        )
+        runner = load_runner(**loading, adapter=adapter)
+        head = head_record(contents.manifest.head.name)
+        learned = Learned(NO_CLASSES, head, {})
+        if images is not None:
+            found = extracted(images, runner, progress, skip_bad=skip_bad, on_bad=on_bad)
+            learned = learn_base(*found, head=head, options=contents.manifest.options)
+        fitted = restored_head(learned.head)
+        fresh = tuple(_seen_anew(one, runner, fitted) for one in records)
+        yield Retuned(result, runner, adapter, fresh, learned, contents.state)
 
-    result: TuneResult
-    runner: Runner
-    adapter: Path
-    records: tuple[ClassRecord, ...]  # with the new features
-    learned: Learned  # the base session with the new features
-    state: int  # of the model it was made from
 
-
-def kept_records(connection: sqlite3.Connection, contents: Contents) -> tuple[ClassRecord, ...]:
+def _kept_records(connection: sqlite3.Connection, contents: Contents) -> tuple[ClassRecord, ...]:
     """Return the stored classes with their photos; all photos must have been kept."""
     records = tuple(read_class(connection, number, contents.width) for number in contents.classes)
     lacking = [record.name for record in records if any(photo.original is None for photo in record.photos)]
@@ -71,88 +103,22 @@ def kept_records(connection: sqlite3.Connection, contents: Contents) -> tuple[Cl
     return records
 
 
-def retune(
-    contents: Contents,
-    records: Sequence[ClassRecord],
-    folder: Path,
-    *,
-    base: FilePath | None,
-    weights: FilePath | None,
-    device: str,
-    runtime: str,
-    recipe: str,
-    settings: Mapping[str, Any] | None,
-    tuning: OnProgress | None,
-    progress: Progress | None,
-    skip_bad: bool = False,
-    on_bad: OnBad | None = None,
-) -> Retuned:
-    """Tune on all photos and compute all features anew; files are written to ``folder`` alone."""
-    backbone, options = contents.manifest.backbone, contents.manifest.options
-    images = None
-    if len(contents.base_file):
-        images = base_images(_required_base(base, contents))
-        if missing := set(python_labels(contents.base_file.labels)) ^ set(images.class_names):
-            raise InputError(
-                f"{base} does not hold the base classes of this model: {sorted(map(str, missing))[0]!r} is in one "
-                "alone; give the folder the model was made from, with the classes it has now"
-            )
-    adapter = folder / "adapter.safetensors"
-    loading = _loading(backbone, weights, device, runtime)
-    result = tune_adapter(
-        load_runner(**loading),
-        _split(records, images.train if images else NO_IMAGES, images.class_names if images else ()),
-        adapter,
-        seed=options.seed,
-        recipe=recipe,
-        settings=settings,
-        progress=tuning,
-        skip_bad=skip_bad,
-    )
-    runner = load_runner(**loading, adapter=adapter)
-    record = head_record(contents.manifest.head.name)
-    learned = Learned(NO_CLASSES, record, {})
-    if images is not None:
-        found = extracted(images, runner, progress, skip_bad=skip_bad, on_bad=on_bad)
-        learned = learn_base(*found, head=record, options=options)
-    head = restored_head(learned.head)
-    fresh = tuple(_seen_anew(one, runner, head) for one in records)
-    return Retuned(result, runner, adapter, fresh, learned, contents.state)
-
-
-def switch(change: Change, retuned: Retuned) -> None:
-    """Put the tuned model in the place of the one before, all of it in one transaction."""
-    if change.before.state != retuned.state:
-        raise InputError("the model was changed while it was tuned; nothing was switched: tune again")
-    for record in retuned.records:
-        assert record.id is not None
-        update_class(change.connection, record.id, record.summary, state=change.state)
-        change.connection.executemany(
-            "UPDATE photos SET feature = ?, digest = ? WHERE id = ?",
-            [(number_bytes(photo.feature), photo_digest(photo), photo.id) for photo in record.photos],
-        )
-    # What the history could restore are features of the backbone before: nothing may mix with the new ones.
-    change.connection.execute("UPDATE changes SET before = NULL")
-    before = change.before.manifest
-    name, content = place_adapter(change.folder, retuned.adapter)
-    change.written.append(change.folder / name)
-    weights = before.backbone.weights or None
-    backbone = replace(backbone_record(retuned.runner, weights=weights), adapter=name, adapter_sha256=content)
-    change.manifest = replace(
-        before, backbone=backbone, head=retuned.learned.head, rejection=retuned.learned.rejection
-    )
-    if len(change.before.base_file):
-        change.base = retuned.learned.base
-    change.record("tune", undoable=False, detail={"recipe": retuned.result.recipe.to_json()})
-
-
-def _required_base(base: FilePath | None, contents: Contents) -> FilePath:
+def _base_images(base: FilePath | None, contents: Contents) -> ImageDataset | None:
+    """Return the photos of the base classes, where there are any: those classes and no others."""
+    if not len(contents.base_file):
+        return None
     if base is None:
         raise InputError(
             f"the model has {len(contents.base_file)} base classes, whose photos are not in it; "
             "say where they are with base=DIR (--base DIR)"
         )
-    return base
+    images = base_images(base)
+    if missing := set(python_labels(contents.base_file.labels)) ^ set(images.class_names):
+        raise InputError(
+            f"{base} does not hold the base classes of this model: {sorted(map(str, missing))[0]!r} is in one "
+            "alone; give the folder the model was made from, with the classes it has now"
+        )
+    return images
 
 
 def _loading(record: BackboneRecord, weights: FilePath | None, device: str, runtime: str) -> dict[str, Any]:

@@ -58,7 +58,13 @@ def part_beside(target: Path) -> Path:
 
 
 def confirm_place(target: Path) -> None:
-    """Flush the new name of a file or folder to the disk; where that fails, it is in place nevertheless."""
+    """Flush the new name of a file or folder to the disk; where that fails, it is in place nevertheless.
+
+    >>> import tempfile, pathlib
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> _ = (folder / "note.part").write_text("whole")
+    >>> confirm_place((folder / "note.part").rename(folder / "note.txt"))
+    """
     try:
         _flush_to_disk(target.parent)
     except OSError as error:
