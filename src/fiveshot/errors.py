@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from numbers import Integral, Real
+from typing import TypeGuard
 
 
 class FiveshotError(Exception):
@@ -51,6 +53,15 @@ def counted(count: int, noun: str) -> str:
     """
     ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
     return f"{count:,} {noun}{ending}"
+
+
+def is_number(value: object, *, whole: bool = False) -> TypeGuard[float]:
+    """Tell whether a value can be compared and computed with; True and False are no numbers.
+
+    >>> is_number(0.5), is_number("0.5"), is_number(True), is_number(2.0, whole=True)
+    (True, False, False, False)
+    """
+    return isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
 
 
 def unknown_name(kind: str, name: str, choices: Iterable[str]) -> InputError:

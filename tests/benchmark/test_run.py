@@ -146,6 +146,22 @@ def test_runs_on_two_feature_sets_are_two_summaries(small_features: FeatureSet) 
     assert [summary.seeds for summary in summarize_all(records)] == [(0,), (0,)]
 
 
+def test_what_a_head_has_chosen_is_kept(small_features: FeatureSet, tmp_path: Path) -> None:
+    head = make_head("teen", bias="auto", alpha=0.5)
+    record = run(PROTOCOL, small_features, head)
+    assert record.chosen == head.chosen_ != {}
+    record.save(tmp_path / "run")
+    assert RunRecord.load(tmp_path / "run").chosen == record.chosen
+    assert summarize_runs([record]).alpha == 0.5
+
+
+def test_a_head_of_ones_own_may_mean_something_else_by_calibration(small_features: FeatureSet) -> None:
+    record = run(PROTOCOL, small_features, "ncm")
+    parameters = {**record.config["head"]["parameters"], "calibration": True}
+    config = {**record.config, "head": {**record.config["head"], "parameters": parameters}}
+    assert summarize_runs([replace(record, config=config)]).alpha is None
+
+
 def test_what_one_session_cannot_measure_is_none(small_features: FeatureSet) -> None:
     whole = run(PROTOCOL.replace(base_classes=12), small_features, "ncm")
     summary = summarize_runs([whole])

@@ -22,6 +22,8 @@ def run(
 ) -> Callable[..., tuple[int, str, str]]:
     """Run the command line as the console script does; return the status and both outputs."""
     monkeypatch.setenv("COLUMNS", "200")
+    for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "PY_COLORS"):  # rich would take a pipe for a terminal
+        monkeypatch.delenv(name, raising=False)
 
     def fiveshot(*arguments: object) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["fiveshot", *map(str, arguments)])

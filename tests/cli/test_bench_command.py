@@ -34,36 +34,56 @@ def features(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_parameters_of_heads_are_set_and_said(features: Path, tmp_path: Path) -> None:
+def test_parameters_of_heads_are_set_and_said(run: Run, features: Path, tmp_path: Path) -> None:
     arguments = ("bench", "--features", features, "--methods", "ncm,teen", "--seeds", 1, "--out", tmp_path)
-    plain = fiveshot(*arguments, "--format", "json")
-    found = fiveshot(*arguments, "--set", "alpha=0.5", "--set", "bias=auto", "--format", "json")
-    assert found.returncode == 0, found.stderr
-    ncm, teen = (record["config"]["head"]["parameters"] for record in json.loads(found.stdout))
+    plain = run(*arguments, "--format", "json")[1]
+    _, found, _ = run(*arguments, "--set", "alpha=0.5", "--set", "bias=auto", "--format", "json")
+    ncm, teen = (record["config"]["head"]["parameters"] for record in json.loads(found))
     assert (ncm["auto"], teen["auto"]) == (["bias"], ["bias"])
     assert teen["head"]["calibration"]["alpha"] == 0.5
-    assert [record["config"]["head"]["class"] for record in json.loads(plain.stdout)] == ["NCM", "NCM"]
-    shown = fiveshot(*arguments, "--set", "alpha=0.5", "--set", "bias=auto")
-    assert shown.stderr.count("kept from before") == 2
-    assert "Set for the methods that have it: alpha=0.5, bias=auto." in " ".join(shown.stdout.split())
+    assert [record["config"]["head"]["class"] for record in json.loads(plain)] == ["NCM", "NCM"]
+    _, shown, said = run(*arguments, "--set", "alpha=0.5", "--set", "bias=auto")
+    assert said.count("kept from before, chose bias = ") == 2
+    assert "Set for the methods that have it: alpha = 0.5, bias = auto." in " ".join(shown.split())
 
 
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("alpha=0.5", "none of the methods has a parameter 'alpha'; they have bias, calibration"),
+        ("gamma=0.5", "none of the methods has a parameter 'gamma'; they have alpha, beta, bias, calibration"),
         ("bias", "--set takes NAME=VALUE, got 'bias'"),
         ("bias=-1", "bias must be finite and not negative, got -1"),
-        ("metric=auto", "'metric' of NCM cannot be chosen by episodes"),
+        ("bias=abc", "bias must be finite and not negative, got abc"),
+        ("bias=true", "bias must be finite and not negative, got True"),
+        ("metric=auto", "no metric 'auto'"),
+        ("temperature=auto", "'temperature' of NCM cannot be chosen by episodes, so give it a value"),
+        ("temperature=hot", "temperature must be positive, got hot"),
+        ("device=cuda", "--set cannot set 'device'; use --device"),
+        ("calibration=5", "--set cannot set 'calibration'; set its fields: alpha"),
+        ("n_projections=1.5", "n_projections must be at least 1, got 1.5"),
+        ("n_projections=0", "n_projections must be at least 1, got 0"),
+        ("lambdas=5", "lambdas must be positive numbers, got 5"),
+        ("per_class=x", "per_class must be at least 1, got x"),
+        ("alpha=x", "alpha must lie in [0, 1], got x"),
+        ("tau=x", "tau must be a finite number, got x"),
+        ("mass=samples --set mass=balanced", "mass is given twice; give it once"),
+        ("n_projections=9 --projections 8", "n_projections is given twice; give it once"),
     ],
 )
 def test_a_setting_that_makes_no_sense_is_refused(
-    features: Path, tmp_path: Path, setting: str, message: str
+    run: Run, features: Path, tmp_path: Path, setting: str, message: str
 ) -> None:
-    found = fiveshot("bench", "--features", features, "--methods", "ncm", "--set", setting, "--out", tmp_path)
-    assert found.returncode == 1
-    assert message in found.stderr
-    assert list(tmp_path.glob("**/metrics.json")) == []
+    arguments = ("bench", "--features", features, "--methods", "ncm,c-ranpac", "--out", tmp_path)
+    status, printed, said = run(*arguments, "--set", *setting.split())
+    assert (status, printed, list(tmp_path.iterdir())) == (1, "", [])
+    assert message in said
+
+
+def test_an_option_for_other_methods_is_a_note(run: Run, features: Path, tmp_path: Path) -> None:
+    arguments = ("--projections", 9, "--memory", 3, "--seeds", 1)
+    status, _, said = run("bench", "--features", features, "--methods", "ncm", *arguments, "--out", tmp_path)
+    assert status == 0
+    assert "note: --projections is for RanPAC heads, and none is among the methods" in said
 
 
 def test_any_feature_file_is_a_benchmark(features: Path, tmp_path: Path) -> None:

@@ -58,13 +58,11 @@ STATISTICS = "belongs to statistics; add --result statistics, or leave it out"
         (f"{EXTRACT} --engine ray", "--device cuda:1", "names a GPU of a single machine; choose cuda or cpu"),
         ("bench", "--skip-bad", "is for images; add --images DIR, or leave it out"),
         ("bench --images photos", "--adapter tuned", "chooses embedded features; leave it out with --images"),
-        ("bench --methods ncm", "--projections 100", "is for RanPAC heads, and none is among the methods"),
         ("bench --sessions lists", "--shots 3", "is in the session lists; leave it out with --sessions"),
         ("bench --sessions lists", "--base 3", "is in the session lists"),
         ("bench --sessions lists", "--increment 3", "is in the session lists"),
         ("bench --sessions lists", "--order-seed 3", "is in the session lists"),
         ("bench --sessions lists", "--shot-draw first", "is in the session lists"),
-        ("bench --workers 1", "--memory 3", "limits processes that run at the same time; add --workers 2 or more"),
         (TUNE, "--refit", "belongs to --selection few-shot-classes; add that, or leave it out"),
         (f"{TUNE} --selection held-out-images", "--no-refit", "belongs to --selection few-shot-classes"),
         (f"{TUNE} --set seed=3", "--seed 4", "and --set seed=... contradict each other; give one of them"),
@@ -100,8 +98,9 @@ def test_what_a_model_does_not_have(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert run("new", "birds", "--backbone", "test_vit.r160_in1k", "--weights", weights)[0] == 0
-    status, _, said = run("export", "birds", "birds.fiveshot", "--photos")
-    assert (status, said) == (1, "error: --photos takes kept photos along, and birds keeps none; leave it out\n")
+    status, _, said = run("export", "birds", "birds.fiveshot", "--photos")  # a script may ask it of every model
+    assert (status, said) == (0, "note: birds keeps no photos to take along\n")
+    (tmp_path / "birds.fiveshot").unlink()
     status, _, said = run("retune", "birds", "--base", "photos")
     assert (status, said) == (1, "error: --base is for base classes, and birds has none; leave it out\n")
     assert [path.name for path in tmp_path.iterdir()] == ["birds"]

@@ -21,10 +21,14 @@ from fiveshot.heads import (
     choose_parameters,
     load_head,
     make_head,
+    register_head,
     save_head,
     tune_on_base,
+    unregister_head,
 )
 from fiveshot.heads.parameters import parameter, with_parameters
+from fiveshot.heads.recipes import TEXT
+from fiveshot.statistics import Calibration
 
 D = 24
 SMALL = {"n_projections": 64, "per_class": 40}  # of C-RanPAC
@@ -150,6 +154,12 @@ def test_it_keeps_the_contract_of_all_heads() -> None:
     assert len(kept) == 13
 
 
+def test_the_heads_own_seed_and_device_stay_unless_others_are_given() -> None:
+    X, y, *_ = sessions(n_classes=9)
+    inside = TunedHead(RanPAC(64, random_state=5, device="cpu", calibration=TEXT), ["alpha"]).fit(X, y).head_
+    assert (inside.random_state, inside.device) == (5, "cpu")
+
+
 def test_seed_and_device_reach_the_head_inside() -> None:
     head = make_head("c-ranpac", alpha="auto", random_state=7, device="cpu", **SMALL)
     X, y, *_ = sessions(n_classes=9)
@@ -169,18 +179,67 @@ def test_fields_of_values_are_named_directly() -> None:
     ("name", "parameters", "message"),
     [
         ("ncm", {"alpha": "auto"}, "head 'ncm' has no parameter 'alpha'; it has bias, calibration, device"),
-        ("ncm", {"metric": "auto"}, "'metric' of NCM cannot be chosen by episodes; bias can, so give it a value"),
-        (
-            "ranpac",
-            {"lambdas": "auto"},
-            "'lambdas' of RanPAC cannot be chosen by episodes; none of its parameters",
-        ),
-        ("teen", {"beta": "auto", "alpha": 2.0}, r"alpha must lie in \[0, 1\], got 2.0"),
+        ("teen", {"beta": "auto"}, "head 'teen' has no parameter 'beta'"),
+        ("ncm", {"temperature": "auto"}, "'temperature' of NCM cannot be chosen .* what can be chosen: bias"),
+        ("ranpac", {"n_projections": "auto"}, "cannot be chosen by episodes.*what can be chosen: nothing"),
+        ("c-fecam", {"beta": "auto", "calibration": Calibration(beta=None)}, "chosen: alpha, bias, gamma, tau"),
+        ("teen", {"tau": "auto", "alpha": 2.0}, r"alpha must lie in \[0, 1\], got 2.0"),
     ],
 )
 def test_what_cannot_be_chosen_is_refused(name: str, parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         make_head(name, **parameters)
+
+
+def test_ranpac_inside_does_not_follow_from_statistics_either() -> None:
+    X, y, *_ = sessions(n_classes=9)
+    memory = NCM().fit(X, y).memory_
+    with pytest.raises(InputError, match="RanPAC cannot be built from class statistics"):
+        make_head("c-ranpac", alpha="auto", **SMALL).adopt(memory)
+
+
+def test_a_list_of_lambdas_does_not_stop_a_choice() -> None:
+    X, y, *_ = sessions()
+    head = make_head("c-ranpac", alpha="auto", lambdas=[1.0, 10.0], **SMALL).set_params(episodes=2)
+    assert head.fit(X, y).chosen_["alpha"] in (0.5, 0.75, 0.9, 1.0)
+
+
+def test_a_word_that_a_parameter_may_have_is_left_to_the_head() -> None:
+    register_head("with-modes", WithModes)
+    try:
+        assert make_head("with-modes", mode="auto").mode == "auto"
+    finally:
+        unregister_head("with-modes")
+
+
+class WithModes(NCM):
+    """A head of one's own for whose parameter auto is a value."""
+
+    def __init__(self, mode: str = "fast", *, temperature: float = 1.0, device: str | None = None) -> None:
+        super().__init__(temperature=temperature, device=device)
+        self.mode = mode
+
+
+def test_a_file_that_could_not_be_read_again_is_not_written(tmp_path: Path) -> None:
+    class Unknown(NCM):
+        """Nobody has registered it."""
+
+    X, y, *_ = sessions(n_classes=9)
+    head = TunedHead(Unknown(), ["bias"]).fit(X, y)
+    with pytest.raises(InputError, match=r"Unknown of .* is not registered"):
+        save_head(head, tmp_path / "head.safetensors")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_order_of_parameters_does_not_matter() -> None:
+    for given in ({"alpha": 0.5, "calibration": TEXT}, {"calibration": TEXT, "alpha": 0.5}):
+        assert make_head("teen", **given).calibration.alpha == 0.5
+
+
+def test_one_name_must_be_in_a_list_too() -> None:
+    X, y, *_ = sessions(n_classes=9)
+    with pytest.raises(InputError, match=r"auto must be a list of names, got 'alpha'; for example \['alpha'\]"):
+        TunedHead(make_head("teen"), "alpha").fit(X, y)
 
 
 @pytest.mark.parametrize("head", ["teen", None, TunedHead(NCM(), ("bias",))])

@@ -46,6 +46,7 @@ class RunRecord:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=lambda: installed_versions())
     calibration_error: float | None = None  # of the probabilities after the last session
+    chosen: Mapping[str, Any] = field(default_factory=dict)  # by a head that chooses parameters itself
 
     @cached_property
     def metrics(self) -> RunMetrics:
@@ -86,6 +87,7 @@ class RunRecord:
             "provenance": self.provenance,
             "versions": self.versions,
             "calibration_error": self.calibration_error,
+            "chosen": self.chosen,
         }
         with atomic_path(folder / "run.json") as path:
             path.write_text(json.dumps(about, indent=1), encoding="utf-8")
@@ -116,6 +118,7 @@ class RunRecord:
                 about["provenance"],
                 about["versions"],
                 about.get("calibration_error"),  # runs of earlier releases have none
+                about.get("chosen", {}),
             )
         except (OSError, ValueError, KeyError, TypeError, BadZipFile) as error:
             if isinstance(error, StorageError):

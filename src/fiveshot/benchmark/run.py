@@ -18,7 +18,7 @@ from fiveshot.benchmark.sessions import Session, listed_sessions, sessions
 from fiveshot.data.sessions import match_names, read_session_lists
 from fiveshot.errors import InputError
 from fiveshot.features import FeatureSet
-from fiveshot.heads import FewShotHead, ScoreTable
+from fiveshot.heads import FewShotHead, ScoreTable, TunedHead
 from fiveshot.metrics import expected_calibration_error
 
 Progress = Callable[[int, int], None]  # (sessions done, sessions in all)
@@ -99,6 +99,7 @@ def _record(
         seconds=seconds,
         provenance=features.provenance.as_dict(),
         calibration_error=_calibration_error(head, table, features.test_y, steps[-1]) if table else None,
+        chosen=head.chosen_ if isinstance(head, TunedHead) else {},
     )
 
 

@@ -125,8 +125,9 @@ def _require_images(
     for label in classes:
         if len(rows_of[label]) < least:
             raise InputError(
-                f"class {class_names[label]!r} has {len(rows_of[label])} training images of {least} needed; "
-                "add some or leave the class out" + (", or take fewer with --shots" if least > 1 else "")
+                f"class {class_names[label]!r} has {len(rows_of[label])} training images of {least} needed, those "
+                "held out for testing not counted; add some or leave the class out"
+                + (", or take fewer with --shots" if least > 1 else "")
             )
 
 

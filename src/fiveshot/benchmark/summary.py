@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fiveshot.benchmark.record import RunRecord
 from fiveshot.errors import InputError
@@ -67,7 +68,7 @@ def summarize_runs(records: Sequence[RunRecord]) -> Summary:
         a_inc=mean_std([m.a_inc for m in metrics]),
         seconds=mean_std([record.seconds for record in records]),
         calibration_error=_spread([record.calibration_error for record in records]),
-        alpha=(first.config["head"]["parameters"].get("calibration") or {}).get("alpha"),
+        alpha=_alpha(first.config["head"]["parameters"]),
     )
 
 
@@ -107,3 +108,12 @@ def _without_seed(record: RunRecord) -> str:
     head = config["head"]
     config["head"] = {**head, "parameters": {**head["parameters"], "random_state": None}}
     return json.dumps(config, sort_keys=True)  # a run read from its folder has lists where a fresh one has tuples
+
+
+def _alpha(parameters: Mapping[str, Any]) -> float | None:
+    """Return the alpha of a calibration, of a head inside another too; None if it was chosen or there is none."""
+    inside = parameters.get("head")
+    if isinstance(inside, Mapping):
+        return None if "alpha" in parameters.get("auto", ()) else _alpha(inside)
+    calibration = parameters.get("calibration")
+    return calibration.get("alpha") if isinstance(calibration, Mapping) else None

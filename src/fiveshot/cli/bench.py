@@ -92,7 +92,7 @@ def bench(
     Example: fiveshot bench cub200/big --methods ncm,c-fecam --seeds 3
     """
     from fiveshot.benchmark.plan import choose_features, choose_protocol, make_jobs
-    from fiveshot.cli.head_parameters import head_parameters
+    from fiveshot.cli.head_parameters import head_parameters, named_settings
     from fiveshot.cli.progress import follow
     from fiveshot.cli.tables import check_format, print_table
     from fiveshot.reports import bench_table
@@ -101,7 +101,7 @@ def bench(
         _print_lists()
         return
     check_format(output)
-    _check_options(ctx, engine=engine, workers=workers, images=images, sessions=sessions)
+    _check_options(ctx, engine=engine, images=images, sessions=sessions)
     if images is not None:
         features = _extracted(images, features, skip_bad)
     source = choose_features(str(features) if features else None, protocol, adapter)
@@ -125,8 +125,8 @@ def bench(
         sessions=str(sessions) if sessions else None,
     )
     if projections is not None and not any("n_projections" in job.parameters for job in jobs):
-        refuse_unused(ctx, "is for RanPAC heads, and none is among the methods; leave it out", "projections")
-    _refuse_strangers(settings or (), jobs)
+        echo("note: --projections is for RanPAC heads, and none is among the methods", err=True)
+    _check_settings(named_settings(settings or ()), jobs)
     if engine == "ray":
         records = _on_cluster(jobs, out, address, fresh)
     else:
@@ -137,7 +137,8 @@ def bench(
         return
     from fiveshot.benchmark import summarize_all
 
-    table = bench_table(summarize_all(records), chosen, records[0].provenance, given=settings or ())
+    set_here = [f"{name} = {parameters[name]}" for name in named_settings(settings or ())]
+    table = bench_table(summarize_all(records), chosen, records[0].provenance, given=set_here)
     print_table(table, output)
 
 
@@ -148,31 +149,32 @@ def _distinct(methods: str) -> list[str]:
     return list(dict.fromkeys(recipe_name(name, kind="method") for name in methods.split(",")))
 
 
-def _refuse_strangers(settings: Sequence[str], jobs: Sequence[Job]) -> None:
-    """Refuse a parameter that none of the methods has."""
+def _check_settings(names: Sequence[str], jobs: Sequence[Job]) -> None:
+    """Refuse a parameter that none of the methods has, and one whose value a head will not take."""
     from fiveshot.errors import InputError
-    from fiveshot.heads.parameters import parameter_names
+    from fiveshot.heads import TunedHead
+    from fiveshot.heads.parameters import parameter_names, try_parameters
     from fiveshot.heads.recipes import make_head
 
-    for name in (text.partition("=")[0] for text in settings):
+    for name in names:
         if not any(name in job.parameters for job in jobs):
             known = sorted(
                 {known for job in jobs for known in parameter_names(make_head(job.method, job.flavour))}
             )
             raise InputError(f"none of the methods has a parameter {name!r}; they have {', '.join(known)}")
+    for job in {job.method: job for job in jobs if names}.values():
+        head = job.head()
+        head = head.head if isinstance(head, TunedHead) else head
+        if type(head).__module__.startswith("fiveshot."):  # another may need more than a few numbers
+            try_parameters(head)
 
 
-def _check_options(
-    ctx: typer.Context, *, engine: str, workers: int, images: Path | None, sessions: Path | None
-) -> None:
+def _check_options(ctx: typer.Context, *, engine: str, images: Path | None, sessions: Path | None) -> None:
     """Refuse options that the others leave without effect."""
     if engine == "ray":
         refuse_unused(ctx, LOCAL, "workers", "memory")
     else:
         refuse_unused(ctx, CLUSTER, "address")
-    if workers == 1:
-        why = "limits processes that run at the same time; add --workers 2 or more, or leave it out"
-        refuse_unused(ctx, why, "memory")
     if images is None:
         refuse_unused(ctx, "is for images; add --images DIR, or leave it out", "skip_bad")
     else:

@@ -52,6 +52,8 @@ def describe(outcome: Outcome) -> str:
     origin = "kept from before" if outcome.reused else f"{outcome.record.seconds:.1f} s"
     if outcome.earlier_release:
         origin += f" by release {outcome.earlier_release}; --fresh runs it again"
+    for name, value in outcome.record.chosen.items():
+        origin += f", chose {name} = {value}"
     return (
         f"{job.protocol.name}  {job.method:9} seed {job.protocol.shot_seed}  "
         f"{shown}A_last {100 * metrics.a_last:5.1f}  A_inc {100 * metrics.a_inc:5.1f}  ({origin})"

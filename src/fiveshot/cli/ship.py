@@ -54,8 +54,8 @@ def export(
             refuse_unused(ctx, "is for a file, and standard output is none; leave it out", "force")
             _check_output(model, onnx=onnx, as_json=as_json)
         with Recognizer.open(model, readonly=True, device="cpu", runtime="torch") as recognizer:
-            if not recognizer.show().keep_photos:
-                refuse_unused(ctx, f"takes kept photos along, and {model} keeps none; leave it out", "photos")
+            if photos and not recognizer.show().keep_photos:
+                answer.note(f"{model} keeps no photos to take along")
             if str(file) == STANDARD_OUTPUT:
                 _print_export(recognizer, photos=photos)
                 return

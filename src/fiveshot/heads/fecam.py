@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from fiveshot.errors import InputError
+from fiveshot.errors import InputError, is_number
 from fiveshot.heads.head import FewShotHead, unit_rows
 from fiveshot.heads.mahalanobis import Metric, Normalization, make_metric, squared_distances
 from fiveshot.heads.mean_noise import WithinSpread, check_bias, kept_share, unit_noise, within_spread
@@ -57,7 +57,7 @@ class FeCAM(FewShotHead):
     def _derive(
         self, memory: Memory, X: Tensor, y: Labels, previous: ClassModels[Metric] | None
     ) -> ClassModels[Metric]:
-        if not 0 <= self.gamma < math.inf:
+        if not (is_number(self.gamma) and 0 <= self.gamma < math.inf):
             raise InputError(f"gamma must be finite and not negative, got {self.gamma}; the paper's is 100")
 
         check_bias(self.bias)

@@ -33,6 +33,13 @@ HEADS: dict[str, type[FewShotHead]] = {
 VALUES: dict[str, Any] = {"Calibration": Calibration, "Prior": Prior, "Sampling": Sampling}
 
 
+class _UnknownHeadError(KeyError):
+    """A file names a class of heads that is not known here."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 def save_head(head: FewShotHead, path: str | os.PathLike[str]) -> None:
     """Write a fitted head to one file, atomically.
 
@@ -44,13 +51,13 @@ def save_head(head: FewShotHead, path: str | os.PathLike[str]) -> None:
     ...     load_head(f"{folder}/birds.safetensors").classes_.tolist()
     ['owl', 'wren']
     """
-    kind = type(head)
-    known = HEADS.get(kind.__name__)
-    if known is None or not same_origin(known, kind):
-        raise InputError(
-            f"{kind.__name__} of {kind.__module__} is not registered, and a file of it could not be read again; "
-            "call fiveshot.heads.register_head first"
-        )
+    for kind in {type(head), type(head.head if isinstance(head, TunedHead) else head)}:
+        known = HEADS.get(kind.__name__)
+        if known is None or not same_origin(known, kind):
+            raise InputError(
+                f"{kind.__name__} of {kind.__module__} is not registered, and a file of it could not be read "
+                "again; call fiveshot.heads.register_head first"
+            )
     write_head(head, path)
 
 
@@ -112,21 +119,23 @@ def read_head(
     """Read a head of a given class, or of the class that the file names."""
     file = read_tensors(path, kind=KIND, version=VERSION)
     try:
-        return _restored(kind or _named_class(file.meta["head"], path), file.tensors, file.meta, device)
+        return _restored(kind or _named_class(file.meta["head"]), file.tensors, file.meta, device)
+    except _UnknownHeadError as error:
+        raise StorageError(
+            f"{path} does not hold a complete head of a known class: {str(error)!r} is not one; name the file "
+            "that defines it with --plugin or FIVESHOT_PLUGINS, or get a fresh copy of it"
+        ) from error
     except (InputError, StorageError):
         raise
     except (KeyError, IndexError, TypeError, AttributeError, ValueError, RuntimeError) as error:
         raise StorageError(f"{path} does not hold a complete head ({error!r}); get a fresh copy of it") from error
 
 
-def _named_class(name: str, path: str | os.PathLike[str]) -> type[FewShotHead]:
+def _named_class(name: str) -> type[FewShotHead]:
     if name not in HEADS:
         load_plugins()
     if name not in HEADS:
-        raise StorageError(
-            f"{path} does not hold a complete head of a known class: {name!r} is not one; name the file that "
-            "defines it with --plugin or FIVESHOT_PLUGINS, or get a fresh copy of it"
-        )
+        raise _UnknownHeadError(name)
     return HEADS[name]
 
 
@@ -192,5 +201,5 @@ def _revived(value: Any) -> Any:
     if isinstance(value, dict):
         fields = dict(value)
         kind = fields.pop("type")
-        return HEADS[kind](**revived_parameters(fields)) if kind in HEADS else VALUES[kind](**fields)
+        return VALUES[kind](**fields) if kind in VALUES else _named_class(kind)(**revived_parameters(fields))
     return tuple(value) if isinstance(value, list) else value

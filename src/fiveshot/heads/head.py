@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from numpy.typing import ArrayLike, NDArray
@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from fiveshot.errors import InputError
+from fiveshot.errors import InputError, is_number
 from fiveshot.heads.inputs import as_features, as_session_labels
 from fiveshot.heads.memory import Memory, as_label_list
 from fiveshot.statistics import ClassStatistics, class_statistics
@@ -39,6 +39,8 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
     >>> head.partial_fit([[1.0, 1.0]], ["kite"]).predict([[0.8, 0.9], [0.1, 0.9]]).tolist()
     ['kite', 'wren']
     """
+
+    unused_fields: ClassVar[tuple[str, ...]] = ()  # of a calibration or other value, which this head does not read
 
     temperature: float
     device: str | torch.device | None
@@ -262,7 +264,7 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
 
     def _softmax_factor(self) -> float:
         """Return what scores are multiplied by to become the logits of probabilities."""
-        if not 0 < self.temperature < math.inf:
+        if not (is_number(self.temperature) and 0 < self.temperature < math.inf):
             raise InputError(f"temperature must be positive, got {self.temperature}; the default is 1/16")
         return 1 / self.temperature
 

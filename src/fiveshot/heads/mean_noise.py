@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fiveshot.errors import InputError
+from fiveshot.errors import InputError, is_number
 from fiveshot.statistics import Calibration, ClassStatistics, ClassSummary
 from fiveshot.statistics.factor import compress
 
@@ -66,5 +66,5 @@ def unit_noise(rows: Tensor, mean: Tensor) -> Tensor:
 
 def check_bias(bias: float) -> None:
     """Refuse a share of the correction that makes no sense."""
-    if not 0 <= bias < math.inf:
+    if not (is_number(bias) and 0 <= bias < math.inf):
         raise InputError(f"bias must be finite and not negative, got {bias}; 1 removes the expected bias, 0 none")

@@ -42,6 +42,7 @@ class NCM(FewShotHead):
     of a prototype in a cosine: 0 is the paper's, 1 makes classes of few and of many samples alike in expectation.
     """
 
+    unused_fields = ("beta",)  # there are no covariances to scale
     model_: ClassModels[Prototype]
 
     def __init__(

@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from sklearn.base import clone
 
-from fiveshot.errors import InputError
+from fiveshot.errors import InputError, is_number
 from fiveshot.heads.head import FewShotHead
 from fiveshot.heads.two_covariance import Prior
 
@@ -20,7 +21,7 @@ def parameter_names(head: FewShotHead) -> list[str]:
 
     >>> from fiveshot.heads import make_head
     >>> sorted(set(parameter_names(make_head("teen"))) - set(parameter_names(make_head("ncm"))))
-    ['alpha', 'beta', 'prototypes', 'similarity', 'tau']
+    ['alpha', 'prototypes', 'similarity', 'tau']
     """
     return sorted({*head.get_params(deep=False), *_fields(head)})
 
@@ -51,14 +52,28 @@ def with_parameters(head: FewShotHead, values: Mapping[str, Any]) -> FewShotHead
     0.5
     """
     changed: FewShotHead = clone(head)
-    for name, value in values.items():
-        parameter(changed, name)  # refuses a name that it does not have
-        if name in changed.get_params(deep=False):
-            changed.set_params(**{name: value})
-        else:
-            owner = _fields(changed)[name]
-            changed.set_params(**{owner: dataclasses.replace(_value(changed, owner), **{name: value})})
+    own = changed.get_params(deep=False)
+    changed.set_params(**{name: value for name, value in values.items() if name in own})
+    for name in (name for name in values if name not in own):  # fields of what may just have been set
+        parameter(changed, name)  # refuses one that it does not have
+        owner = _fields(changed)[name]
+        changed.set_params(**{owner: dataclasses.replace(_value(changed, owner), **{name: values[name]})})
     return changed
+
+
+def try_parameters(head: FewShotHead) -> None:
+    """Refuse values that the head will not take: a few numbers are learned with them, in place of the real ones.
+
+    >>> from fiveshot.heads import make_head
+    >>> try_parameters(make_head("ncm", bias=-1.0))
+    Traceback (most recent call last):
+    fiveshot.errors.InputError: bias must be finite and not negative, got -1.0; 1 removes the expected bias, 0 none
+    """
+    smaller = {"n_projections": 8, "n_random": 0}
+    own = clone(head).get_params(deep=False)
+    tiny = {name: value for name, value in smaller.items() if is_number(own.get(name)) and own[name] > value}
+    X = np.arange(24.0).reshape(6, 4) % 5
+    with_parameters(head, tiny).fit(X, [0, 0, 0, 1, 1, 1]).partial_fit(X[:2], [2, 2]).predict_proba(X)
 
 
 def _value(head: FewShotHead, name: str) -> Any:
@@ -73,4 +88,4 @@ def _fields(head: FewShotHead) -> dict[str, str]:
         value = _value(head, name)
         if dataclasses.is_dataclass(value):
             found |= {field.name: name for field in dataclasses.fields(value)}
-    return found
+    return {field: name for field, name in found.items() if field not in head.unused_fields}

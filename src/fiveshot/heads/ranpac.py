@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fiveshot.errors import InputError, unknown_name
+from fiveshot.errors import InputError, is_number, unknown_name
 from fiveshot.heads.evidence import Evidence, GramCache, RowBlock, given
 from fiveshot.heads.head import FewShotHead, unit_rows
 from fiveshot.heads.memory import ClassModels, Memory, derive_models
@@ -200,9 +200,10 @@ class RanPAC(FewShotHead):
         return draw_samples(gaussian, count, seed=derived_seed(self._seed, label))
 
     def _check_parameters(self) -> None:
-        if self.n_projections < 1:
+        if not (is_number(self.n_projections, whole=True) and self.n_projections >= 1):
             raise InputError(f"n_projections must be at least 1, got {self.n_projections}; the paper uses 10,000")
-        if not len(self.lambdas) or not all(0 < lam < math.inf for lam in self.lambdas):
+        candidates = list(self.lambdas) if np.iterable(self.lambdas) else []
+        if not candidates or not all(is_number(lam) and 0 < lam < math.inf for lam in candidates):
             raise InputError(f"lambdas must be positive numbers, got {self.lambdas!r}; for example (1.0, 10.0)")
         if not isinstance(self.random_state, int | np.integer):
             raise InputError(f"random_state must be an integer, got {self.random_state!r}; for example 0")

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fiveshot.errors import InputError, unknown_name
+from fiveshot.errors import InputError, is_number, unknown_name
 from fiveshot.statistics import ClassGaussian
 from fiveshot.statistics.labels import Label, Labels
 
@@ -33,7 +33,7 @@ class Sampling:
     classes: Sampled = "new"
 
     def __post_init__(self) -> None:
-        if self.per_class < 1:
+        if not (is_number(self.per_class, whole=True) and self.per_class >= 1):
             raise InputError(f"per_class must be at least 1, got {self.per_class}; the paper draws 800")
         if self.classes not in get_args(Sampled):
             raise unknown_name("choice of sampled classes", self.classes, get_args(Sampled))

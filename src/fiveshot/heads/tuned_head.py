@@ -23,6 +23,7 @@ class TunedHead(FewShotHead):
 
     ``make_head("c-fecam", alpha="auto")`` returns one. The values in ``head`` are where the choice starts, and
     what stays with fewer than ten base classes; :func:`~fiveshot.heads.choose_parameters` says how one is made.
+    ``random_state`` and ``device`` are those of ``head`` unless given.
     After ``fit``, ``chosen_`` holds what was chosen, and ``head_`` the head that has it.
 
     >>> from fiveshot.data import gaussian_classes
@@ -45,7 +46,7 @@ class TunedHead(FewShotHead):
         *,
         shots: int = 5,
         episodes: int = 8,
-        random_state: int = 0,
+        random_state: int | None = None,
         device: str | torch.device | None = None,
     ) -> None:
         self.head = head
@@ -55,10 +56,17 @@ class TunedHead(FewShotHead):
         self.random_state = random_state
         self.device = device
 
+    @property
+    def temperature(self) -> float:  # type: ignore[override]
+        """That of the head."""
+        return self.head.temperature
+
     def adopt(self, memory: Memory, settings: Mapping[str, Any] | None = None) -> Self:
         """Take up statistics; without ``settings`` with the values that the choice would have started from."""
         if not hasattr(self, "head_"):
             self._choose({})
+        if type(self.head_).adopt is not FewShotHead.adopt:
+            self.head_.adopt(memory)  # refuses: it does not follow from statistics
         return super().adopt(memory, settings)
 
     def settings(self) -> dict[str, Any]:
@@ -73,11 +81,17 @@ class TunedHead(FewShotHead):
         """Return how much each sample is like the class it is most like, as the head has it."""
         return self.head_.familiarity(X)
 
+    def _learn(self, X: Tensor, y: Any, classes: ArrayLike | None, memory: Memory, model: Any) -> Self:
+        place = self.device or getattr(self.head, "device", None)
+        return super()._learn(X.to(device=place), y, classes, memory, model)
+
     def _begin(self, X: Tensor, y: Labels) -> None:
-        seed = int(self.random_state)
+        if isinstance(self.auto, str):
+            raise InputError(f"auto must be a list of names, got {self.auto!r}; for example [{self.auto!r}]")
         start = self._placed_head({})
+        seed = start.get_params(deep=False).get("random_state", self.random_state or 0)
         chosen = choose_parameters(
-            start, X, y, names=self.auto, shots=self.shots, episodes=self.episodes, seed=seed
+            start, X, y, names=self.auto, shots=self.shots, episodes=self.episodes, seed=int(seed)
         )
         self._choose(chosen)
         self.head_._begin(X, y)
@@ -126,4 +140,5 @@ class TunedHead(FewShotHead):
             raise InputError(f"head must be a head to choose parameters for, got {self.head!r}; for example NCM()")
         shared = {"device": self.device, "random_state": self.random_state}
         known = parameter_names(self.head)
-        return with_parameters(self.head, {**{k: v for k, v in shared.items() if k in known}, **chosen})
+        given = {name: value for name, value in shared.items() if name in known and value is not None}
+        return with_parameters(self.head, {**given, **chosen})

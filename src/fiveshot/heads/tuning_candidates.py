@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fiveshot.errors import InputError
+from fiveshot.errors import InputError, is_number
 from fiveshot.heads.fecam import FeCAM
 from fiveshot.heads.head import FewShotHead
 from fiveshot.heads.ncm import NCM
@@ -39,23 +39,27 @@ def values_to_try(head: FewShotHead, name: str) -> list[float]:
     own = parameter(head, name)
     if name in VALUES:
         return [value for value in VALUES[name] if value != own]
-    if name in FACTORS and own is not None:
+    if _is_choosable(head, name):
         return [factor * own for factor in FACTORS[name]]
-    choosable = [known for known in parameter_names(head) if known in VALUES or known in FACTORS]
+    choosable = [known for known in parameter_names(head) if _is_choosable(head, known)]
     raise InputError(
-        f"{name!r} of {type(head).__name__} cannot be chosen by episodes; "
-        f"{' and '.join(choosable) or 'none of its parameters'} can, so give it a value"
+        f"{name!r} of {type(head).__name__} cannot be chosen by episodes, so give it a value; "
+        f"what can be chosen: {', '.join(choosable) or 'nothing'}"
     )
 
 
+def _is_choosable(head: FewShotHead, name: str) -> bool:
+    return name in VALUES or (name in FACTORS and parameter(head, name) is not None)
+
+
 def is_auto(head: FewShotHead, name: str, value: object) -> bool:
-    """Tell whether a value asks for a choice by episodes; a head that knows ``"auto"`` itself is left to it.
+    """Tell whether a value asks for a choice by episodes; where a word can be a value, ``"auto"`` is one.
 
     >>> from fiveshot.heads import UnbiasedLDA
     >>> is_auto(NCM(), "bias", "auto"), is_auto(UnbiasedLDA(), "offset", "auto"), is_auto(NCM(), "bias", 0.5)
     (True, False, False)
     """
-    return isinstance(value, str) and value == "auto" and parameter(head, name) != "auto"
+    return isinstance(value, str) and value == "auto" and (name in VALUES or is_number(parameter(head, name)))
 
 
 def default_candidates(head: FewShotHead) -> list[Candidate]:

@@ -18,13 +18,13 @@ from fiveshot.heads.episodes import Episode, play_episodes
 from fiveshot.heads.fecam import FeCAM
 from fiveshot.heads.head import FewShotHead
 from fiveshot.heads.mean_noise import check_bias
+from fiveshot.heads.offset import DEPTHS
 from fiveshot.heads.ranpac import RanPAC
 from fiveshot.heads.sampling import derived_seed
 from fiveshot.statistics.labels import Labels, python_labels
 
 MOST_CLASSES = 60  # per episode, drawn anew for each: bounds the time
 MOST_PROJECTIONS = 1000  # of RanPAC in an episode: what suits a tenth of its random features suits all of them
-DEPTHS = (1 / 3, 1.0)  # shares of the new classes at which an episode is scored, since sessions come in turn
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +41,8 @@ class TuningEpisode:
 class Shared:
     """What candidates have in common on one episode, by the parameters that it follows from."""
 
-    metrics: dict[object, tuple[NDArray[Any], NDArray[Any]]] = field(default_factory=dict)  # scores, inflations
-    ridges: dict[object, RanPAC] = field(default_factory=dict)  # after the base session
+    metrics: dict[str, tuple[NDArray[Any], NDArray[Any]]] = field(default_factory=dict)  # scores, inflations
+    ridges: dict[str, RanPAC] = field(default_factory=dict)  # after the base session
 
 
 def tuning_episodes(
@@ -106,8 +106,9 @@ def _ridge_scores(head: RanPAC, episode: TuningEpisode, shared: Shared) -> NDArr
     return fitted.partial_fit(episode.X[new], episode.y[new]).class_scores(episode.asked)
 
 
-def _parameters_but(head: FewShotHead, name: str) -> object:
-    return tuple((key, value) for key, value in sorted(head.get_params(deep=False).items()) if key != name)
+def _parameters_but(head: FewShotHead, name: str) -> str:
+    """Return the other parameters as a key; a list is one too, which could not be a key itself."""
+    return repr(sorted((key, value) for key, value in head.get_params(deep=False).items() if key != name))
 
 
 def score_at(scores: NDArray[Any], episode: Episode, depth: float) -> float:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fiveshot.errors import InputError
+from fiveshot.errors import InputError, is_number
 from fiveshot.heads.tied_covariance import TiedCovariance
 
 MOST_SPECTRUM_CLASSES = (
@@ -109,7 +109,7 @@ class Spectrum:
 
 
 def _lies(value: object, low: float, high: float) -> bool:
-    return isinstance(value, int | float) and low <= value <= high
+    return is_number(value) and low <= value <= high
 
 
 def space_model(

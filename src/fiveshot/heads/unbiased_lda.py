@@ -12,7 +12,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from fiveshot.errors import InputError, unknown_name
+from fiveshot.errors import InputError, is_number, unknown_name
 from fiveshot.heads.embedding import Embedding, make_embedding
 from fiveshot.heads.episodes import play_episodes
 from fiveshot.heads.head import FewShotHead
@@ -237,13 +237,15 @@ class UnbiasedLDA(FewShotHead):
         return found
 
     def _check_parameters(self) -> None:
+        if not is_number(self.n_random, whole=True):
+            raise InputError(f"n_random must be an integer, got {self.n_random!r}; 0 uses none")
         if self.n_random < 0:
             raise InputError(f"n_random must not be negative, got {self.n_random}; 0 uses none")
-        if not 0 <= self.random_weight <= 1:
+        if not (is_number(self.random_weight) and 0 <= self.random_weight <= 1):
             raise InputError(f"random_weight must lie in [0, 1], got {self.random_weight}")
         for name in ("offset", "sharpness"):
             value = getattr(self, name)
-            if value != "auto" and not (isinstance(value, int | float) and value >= 0):
+            if value != "auto" and not (is_number(value) and value >= 0):
                 raise InputError(f"{name} must be 'auto' or a number of at least 0, got {value!r}")
         if self.pooled not in get_args(Pooled):
             raise unknown_name("choice of pooled classes", self.pooled, get_args(Pooled))

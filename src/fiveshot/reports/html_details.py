@@ -51,9 +51,10 @@ def configuration(experiment: Experiment) -> Html:
     for variant in experiment.variants:
         kind, parameters = shown_head(variant.records[0])
         head = {"class": kind, **flat(parameters)}
+        chosen = {f"{name}, chosen": _chosen(variant, name) for name in variant.records[0].chosen}
         seeds = ", ".join(str(record.seed) for record in variant.records)
         seconds = f"{variant.summary.seconds.mean:.2f}"
-        parts.append(_fields(variant.label, {**head, "seeds": seeds, "seconds per run": seconds}))
+        parts.append(_fields(variant.label, {**head, **chosen, "seeds": seeds, "seconds per run": seconds}))
     versions = {key: value for v in experiment.variants for r in v.records for key, value in r.versions.items()}
     return joined(element("h3", "Configuration"), *parts, _fields("Versions", versions))
 
@@ -85,3 +86,8 @@ def _fields(title: str, values: Mapping[str, Any]) -> Html:
     ]
     table = element("table", element("tbody", *rows))
     return element("details", element("summary", title), scrolling(table, title))
+
+
+def _chosen(variant: Variant, name: str) -> str:
+    """Return what each run chose for a parameter."""
+    return ", ".join(f"{record.chosen.get(name)} (seed {record.seed})" for record in variant.records)

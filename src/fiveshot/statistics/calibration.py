@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from fiveshot.errors import InputError, unknown_name
+from fiveshot.errors import InputError, is_number, unknown_name
 from fiveshot.statistics.class_statistics import ClassStatistics, ClassSummary
 
 Similarity = Literal["cosine", "dot"]
@@ -47,13 +47,13 @@ class Calibration:
     prototypes: Prototypes = "raw"
 
     def __post_init__(self) -> None:
-        if not 0 <= self.alpha <= 1:
+        if not (is_number(self.alpha) and 0 <= self.alpha <= 1):
             raise InputError(f"alpha must lie in [0, 1], got {self.alpha}; the paper uses 0.9")
+        if self.beta is not None and not (is_number(self.beta) and math.isfinite(self.beta)):
+            raise InputError(f"beta must be a finite number, got {self.beta}; None leaves covariances alone")
         if self.beta is not None and self.beta < 0:
             raise InputError(f"beta must not be negative, got {self.beta}; None leaves covariances alone")
-        if self.beta is not None and not math.isfinite(self.beta):
-            raise InputError(f"beta must be a finite number, got {self.beta}; None leaves covariances alone")
-        if not math.isfinite(self.tau):
+        if not (is_number(self.tau) and math.isfinite(self.tau)):
             raise InputError(f"tau must be a finite number, got {self.tau}; the paper uses 16")
         if self.similarity not in get_args(Similarity):
             raise unknown_name("similarity", self.similarity, get_args(Similarity))
