@@ -30,7 +30,8 @@ def of_a_new_thread() -> int:
 class Other:
     """A thread that enters the block and leaves it when it is told to."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: int | None = None) -> None:
+        self.own = own  # its number of threads, where it is not that of the process
         self.inside, self.leave = threading.Event(), threading.Event()
         self.counts: list[int] = []
         self.thread = threading.Thread(target=self.run)
@@ -38,6 +39,8 @@ class Other:
         self.inside.wait()
 
     def run(self) -> None:
+        if self.own is not None:
+            torch.set_num_threads(self.own)
         with one_thread():
             self.counts.append(torch.get_num_threads())
             self.inside.set()
@@ -68,6 +71,14 @@ def test_whoever_leaves_first() -> None:
         with one_thread():
             pass
         assert (torch.get_num_threads(), of_a_new_thread()) == (1, 1)
+    assert (torch.get_num_threads(), of_a_new_thread()) == (3, 3)
+
+
+def test_the_last_to_leave_has_its_own_number_again() -> None:
+    with one_thread():
+        other = Other(own=2)
+    other.end()
+    assert other.counts == [1, 2]
     assert (torch.get_num_threads(), of_a_new_thread()) == (3, 3)
 
 

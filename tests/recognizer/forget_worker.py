@@ -1,9 +1,11 @@
-"""A process that forgets two classes and says what memory it took: run by test_large_forgetting.py."""
+"""A process that forgets two classes and is killed within the second: run by test_large_forgetting.py."""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -18,16 +20,31 @@ def peak() -> int:
     return int(status.partition("VmHWM:")[2].split()[0]) // 1000
 
 
+def kill_when_written_anew(model: Recognizer, temporary: Path) -> None:
+    """Let this process be killed as soon as the database uses a temporary file there, with a name or without."""
+
+    def look() -> int:
+        for link in Path("/proc/self/fd").iterdir():
+            with suppress(FileNotFoundError):
+                if temporary in link.readlink().parents:
+                    os.kill(os.getpid(), signal.SIGKILL)
+        return 0
+
+    model._model.folder.connection.set_progress_handler(look, 50)
+
+
 def main() -> None:
-    """Forget the classes named after the path, and print the memory before and the peak of each."""
+    """Forget the classes named after the path, print the memory before and the peak of the first."""
     torch.set_num_threads(1)
-    path, *names = sys.argv[1:]
+    path, first, second = sys.argv[1:]
     with Recognizer.open(path) as model:
         peak()
         os.write(1, b"%d\n" % peak())
-        for name in names:
-            model.forget(name)
-            os.write(1, b"%d\n" % peak())
+        model.forget(first)
+        os.write(1, b"%d\n" % peak())
+        kill_when_written_anew(model, Path(os.environ["SQLITE_TMPDIR"]))
+        model.forget(second)
+        os.write(1, b"no temporary file was used\n")
 
 
 if __name__ == "__main__":

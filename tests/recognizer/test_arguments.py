@@ -13,6 +13,7 @@ from models import new_model, photos
 
 from fiveshot.errors import InputError
 from fiveshot.recognizer import Recognizer
+from fiveshot.recognizer.arguments import yes_or_no
 
 CALLS: dict[str, tuple[Callable[[Recognizer], Any], str]] = {
     "a text for a number": (lambda m: m.predict_features(photos("owl"), top="2"), r"top='2' \(str\) is no whole"),
@@ -85,3 +86,5 @@ def test_numbers_of_other_libraries_are_numbers(model: Recognizer) -> None:
     assert len(found.candidates) == 1
     with Recognizer.open(model.path, device=torch.device("cpu"), timeout=np.float32(2)) as again:
         assert again.snapshot.classes == ("owl",)
+    assert yes_or_no(np.True_, "keep_photos") is True
+    assert yes_or_no(np.False_, "keep_photos") is False

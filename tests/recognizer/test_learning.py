@@ -116,6 +116,13 @@ def test_as_many_digests_and_pictures_as_rows(make: Callable[..., Recognizer], g
         ({"sha256s": ["A" * 64]}, "photo 1 has no SHA-256"),
         ({"sha256s": ["0" * 63]}, "photo 1 has no SHA-256"),
         ({"sha256s": [7]}, "photo 1 has no SHA-256"),
+        ({"sha256s": 7}, r"sha256s=7 \(int\) is no list"),
+        ({"thumbnails": [5]}, r"the thumbnail of photo 1 is no bytes, but 5 \(int\)"),
+        ({"thumbnails": ["text"]}, r"the thumbnail of photo 1 is no bytes, but 'text' \(str\)"),
+        ({"originals": [5]}, "the file of photo 1 is no bytes"),
+        ({"originals": [Path("wren.jpg")]}, "the file of photo 1 is no bytes"),
+        ({"thumbnails": b"x"}, "the thumbnail of photo 1 is no bytes"),
+        ({"photos": [5]}, r"the name of photo 1 is no text, but 5 \(int\)"),
         ({"thumbnails": [b""]}, "the thumbnail of photo 1 is"),
         ({"thumbnails": [b"junk"]}, "the thumbnail of photo 1 is"),
         ({"thumbnails": [picture(16, "PNG")]}, "the thumbnail of photo 1 is"),
@@ -131,6 +138,22 @@ def test_what_could_not_be_imported_is_not_learned(
     with pytest.raises(InputError, match=said):
         model.learn_features("wren", photos("wren", 1), **given)
     assert model.refresh().classes == ()
+
+
+def test_what_comes_one_by_one_is_taken(make: Callable[..., Recognizer]) -> None:
+    model = make(options=Options(keep_photos=True))
+    digests = ["0a" * 32, "0b" * 32]
+    model.learn_features(
+        "wren",
+        photos("wren", 2),
+        sha256s=iter(digests),
+        thumbnails=iter([bytearray(picture()), memoryview(picture())]),
+        originals=(data for data in (b"a", bytearray(b"b"))),
+        photos=map(str, range(2)),
+    )
+    assert model.thumbnails("wren") == [picture()] * 2
+    assert list(model.refresh().contents.by_name["wren"].sha256s) == digests
+    assert model.check() == []
 
 
 def test_what_is_learned_can_be_imported(make: Callable[..., Recognizer], tmp_path: Path) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -171,6 +172,26 @@ def test_both_files_come_or_none(
     with pytest.raises(StorageError, match=r"birds\.json: No space left on device; nothing was left behind"):
         export_onnx(backbone, trained("ncm", backbone, images), tmp_path / "birds.onnx")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_neither_file_of_an_earlier_export_is_replaced_alone(
+    backbone: Backbone, images: Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = trained("ncm", backbone, images)
+    export_onnx(backbone, head, tmp_path / "birds.onnx")
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    flush = os.fsync
+
+    def full_for_graphs(descriptor: int) -> None:
+        if os.fstat(descriptor).st_size > 100_000:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full_for_graphs)
+    head.partial_fit(backbone.features(images[:2]), ["rook"] * 2)
+    with pytest.raises(StorageError, match="No space left on device; nothing was left behind"):
+        export_onnx(backbone, head, tmp_path / "birds.onnx")
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
 def test_the_embedded_backbone_is_written(tmp_path: Path) -> None:

@@ -1,19 +1,20 @@
 from __future__ import annotations
 
 import os
-import resource
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
-from models import new_model, photos, picture
+from models import new_model, no_file_may_grow_beyond, photos, picture
 
 from fiveshot.errors import FiveshotError, StorageError
-from fiveshot.recognizer import Recognizer, check_model
+from fiveshot.recognizer import Recognizer, check_model, checking
+from fiveshot.recognizer.checking import Finding
+from fiveshot.recognizer.schema import DATABASE, open_database
 
 NAMES = ("ani", "owl", "rook")
 
@@ -144,17 +145,6 @@ def test_a_change_that_fails_leaves_no_file(
     assert model.snapshot.classes == NAMES
 
 
-@contextmanager
-def no_file_may_grow_beyond(size: int) -> Iterator[None]:
-    """A limit on the size of files, as a quota is: writing fails, and not because the disk is full."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 def test_a_new_model_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     with no_file_may_grow_beyond(20_000), pytest.raises(StorageError) as caught:
         new_model(tmp_path / "model")
@@ -179,6 +169,64 @@ def test_reading_needs_no_room_on_the_disk(
         monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 10, 0))
         with pytest.raises(StorageError, match=r"classes.sqlite: the disk is full; the model is as it was before"):
             reopen(path)
+
+
+def test_a_reader_without_room_sees_what_comes_later(
+    make: Callable[..., Recognizer], reopen: Callable[..., Recognizer]
+) -> None:
+    """It reads without locks, and so must notice by itself that the database is another one."""
+    model = make(base=NAMES)
+    model.learn_features("x", photos("x"))
+    model.close()
+    with no_file_may_grow_beyond(1000):
+        reader = reopen(model.path, readonly=True)
+    with reopen(model.path) as writer:
+        for number in range(20):
+            writer.learn_features(f"c{number}", photos(f"c{number}"), thumbnails=[picture()] * 5)
+        assert reader.refresh().classes == writer.snapshot.classes, "from the log"
+        writer.forget("x")
+        assert reader.refresh().classes == writer.snapshot.classes
+        assert len(reader.history()) == 22
+        assert reader.check() == []
+    assert reader.refresh().classes == writer.snapshot.classes
+
+
+def test_what_changes_under_a_reader_without_room_is_not_taken_for_damage(
+    make: Callable[..., Recognizer], reopen: Callable[..., Recognizer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make(base=NAMES)
+    model.close()
+
+    def change(*_: object) -> Iterator[Finding]:
+        with reopen(model.path) as writer:
+            writer.learn_features("x", photos("x"), add=True)
+        yield Finding("error", "database", "torn")
+
+    with no_file_may_grow_beyond(1000):
+        reader = reopen(model.path, readonly=True)
+    with pytest.raises(StorageError, match="was changed while it was read"), reader._model.folder.reading():
+        list(change())
+    assert reader.refresh().classes == (*NAMES, "x")
+    reader.close()
+    with no_file_may_grow_beyond(1000):
+        frozen = open_database(model.path / DATABASE, readonly=True, timeout=1)
+    monkeypatch.setattr(checking, "open_database", lambda *_, **__: frozen)
+    monkeypatch.setattr(checking, "_database", change)
+    with pytest.raises(StorageError, match="was changed while it was read"):
+        check_model(model.path)
+
+
+def test_a_closed_reader_without_room_stays_closed(
+    make: Callable[..., Recognizer], reopen: Callable[..., Recognizer]
+) -> None:
+    model = make(base=NAMES)
+    model.close()
+    with no_file_may_grow_beyond(1000):
+        reader = reopen(model.path, readonly=True)
+    reader.close()
+    reopen(model.path).learn_features("x", photos("x"))
+    with pytest.raises(FiveshotError, match="is closed; open it again"):
+        reader.refresh()
 
 
 def test_a_new_model_that_the_disk_does_not_confirm_is_there(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -141,6 +142,43 @@ def test_a_change_says_its_own_state(start: Callable[..., Live]) -> None:
     assert (reply["state"], engine.serving.snapshot.state) == (before + 1, before + 2)
 
 
+def test_a_reader_does_not_move_the_state_of_a_change(
+    start: Callable[..., Live], fresh_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lists and pictures are read meanwhile, after another process has made a change of its own."""
+    service = start(refresh=1000)
+    service.learn("red")
+    service.learn("green")
+    recognizer = service.app.state.service.engine.recognizer
+    before = recognizer.snapshot.state
+    with Recognizer.open(fresh_path, device="cpu") as elsewhere:
+
+        def then_theirs(done: Callable[..., object]) -> Callable[..., object]:
+            def change(*given: object, **more: object) -> object:
+                result = done(*given, **more)
+                service_sees.append(elsewhere.refresh().state)
+                elsewhere.learn_features("theirs", rows, add=True)
+                for path in ("", "/green/photos/0", "/theirs/photos/0"):
+                    assert service.client.get(f"/v1/classes{path}").status_code in (200, 404)
+                return result
+
+            return change
+
+        service_sees: list[int] = []
+        rows = np.random.default_rng(0).normal(size=(1, elsewhere.snapshot.contents.width))
+        for verb in ("rename", "forget", "undo", "learn_features"):
+            monkeypatch.setattr(recognizer, verb, then_theirs(getattr(recognizer, verb)))
+        replies = [
+            service.client.patch("/v1/classes/red", json={"name": "rouge"}),
+            service.client.delete("/v1/classes/rouge"),
+            service.client.post("/v1/undo", params={"past_forget": True}),
+            service.learn("blue"),
+        ]
+    assert [reply.json()["state"] for reply in replies] == service_sees
+    assert service_sees == [before + 1, before + 3, before + 5, before + 7]
+    error(service.client.post("/v1/undo", params={"state": replies[-1].json()["state"]}), 409, "changed")
+
+
 def test_only_pictures_that_are_there_are_listed(start: Callable[..., Live], fresh_path: Path) -> None:
     """Photos that came as features have none, and the numbers of the others do not count them."""
     service = start()
@@ -162,6 +200,24 @@ def test_only_pictures_that_are_there_are_listed(start: Callable[..., Live], fre
         assert found == [200] * count + [404]
     service.client.delete("/v1/classes/red")
     assert listed() == {"features": (3, 0)}
+
+
+def test_pictures_of_a_base_class_come_and_go(tmp_path: Path, tiny_file: Path) -> None:
+    for name in ("ani", "owl"):
+        (tmp_path / "base" / name).mkdir(parents=True)
+        for number in range(3):
+            (tmp_path / "base" / name / f"{number}.jpg").write_bytes(photo(name, number))
+    with live(tiny_model(tmp_path / "model", tiny_file, base=tmp_path / "base")) as service:
+
+        def listed() -> list[tuple[int, int]]:
+            classes = service.client.get("/v1/classes").json()["classes"]
+            return [(entry["photos"], entry["thumbnails"]) for entry in classes]
+
+        assert listed() == [(3, 0), (3, 0)]
+        service.learn("owl", 2, 7)
+        assert listed() == [(3, 0), (5, 2)]
+        assert service.client.post("/v1/undo").json()["action"] == "add"
+        assert listed() == [(3, 0), (3, 0)]
 
 
 def test_names_with_any_character(service: Live) -> None:
@@ -343,12 +399,12 @@ def test_a_part_that_is_no_file_is_named(service: Live) -> None:
     def send(*pairs: tuple[str, bytes]) -> httpx.Response:
         return service.client.post("/v1/predict", files=[(key, (None, text)) for key, text in pairs])
 
-    for reply in (
-        send(("photos", b"a.jpg")),
-        send(*[("photos", b"a.jpg")] * 5),
-        send(("photos", b"x" * 2_000_000)),
+    for reply, part in (
+        (send(("photos", b"a.jpg")), "the part 'photos'"),
+        (send(*[("photos", b"a.jpg")] * 5), "the part 'photos'"),
+        (send(("photos", b"x" * 2_000_000)), "a part"),
     ):
-        assert error(reply, 422, "not_a_file") == "the part 'photos' is text, not a file"
+        assert error(reply, 422, "not_a_file") == f"{part} is text, not a file"
         assert "photos=@FILE" in reply.json()["error"]["hint"]
     assert error(send(("top", b"3")), 422, "unknown_part") == "there is a part 'top'"
     error(send(*[("photos", b"a.jpg")] * 51), 413, "too_large")
@@ -415,6 +471,58 @@ def test_a_purge_that_a_reader_delays_is_not_to_be_sent_again(
         assert "secret name" not in parts_of.pictures._known
     assert service.client.patch("/v1/classes/other", json={"name": "another"}).json()["pending"] is None
     assert not [file for file in fresh_path.iterdir() if b"secret name" in file.read_bytes()]
+
+
+def test_a_delayed_purge_is_made_up_for_by_an_idle_service(
+    start: Callable[..., Live], fresh_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fiveshot.recognizer.folder.TIMEOUT", 0.2)
+    monkeypatch.setattr("fiveshot.service.app.SETTLE", 0.1)
+    settle, delayed, erased = Recognizer.settle, threading.Event(), threading.Event()
+
+    def settled(model: Recognizer) -> bool:
+        late = delayed.is_set()
+        done = settle(model)
+        if late and done:
+            erased.set()
+        return done
+
+    monkeypatch.setattr(Recognizer, "settle", settled)
+    service = start(refresh=0.05)
+    service.learn("secret name")
+    with Recognizer.open(fresh_path, readonly=True) as elsewhere, elsewhere._model.folder.reading() as connection:
+        connection.execute("SELECT count(*) FROM classes").fetchone()
+        reply = service.client.delete("/v1/classes/secret%20name?purge=true")
+        assert reply.status_code == 202
+        delayed.set()
+    assert erased.wait(30)
+    assert not [file for file in fresh_path.iterdir() if b"secret name" in file.read_bytes()]
+    assert service.client.get("/v1/model").json()["state"] == reply.json()["state"]
+
+
+def test_a_purge_is_not_made_up_for_all_the_time(
+    start: Callable[..., Live], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    often = threading.Event()
+    settle, refresh = Recognizer.settle, Recognizer.refresh
+
+    def settled(model: Recognizer) -> bool:
+        calls.append("settle")
+        return settle(model)
+
+    def refreshed(model: Recognizer) -> object:
+        calls.append("refresh")
+        if calls.count("refresh") >= 8:
+            often.set()
+        return refresh(model)
+
+    monkeypatch.setattr(Recognizer, "settle", settled)
+    monkeypatch.setattr(Recognizer, "refresh", refreshed)
+    monkeypatch.setattr("fiveshot.service.app.SETTLE", 1000.0)
+    start(refresh=0.02)
+    assert often.wait(30)
+    assert "settle" not in calls
 
 
 def test_keys_make_learning_idempotent(start: Callable[..., Live], fresh_path: Path) -> None:

@@ -50,6 +50,52 @@ def test_learning_does_not_block_prediction(start: Callable[..., Live]) -> None:
     assert service.predict("green").json()["predictions"][0]["candidates"][0]["label"] == "green"
 
 
+def test_nothing_that_is_read_waits_for_a_writer(start: Callable[..., Live]) -> None:
+    """A purge holds the model for as long as other processes read."""
+    service = start()
+    service.learn("red")
+    folder = service.app.state.service.engine.recognizer._model.folder
+    with folder.writing():
+        for path in ("/v1/classes", "/v1/classes/red/photos/0", "/v1/model"):
+            assert service.client.get(path, timeout=5).status_code == 200, path
+        assert service.predict("red").status_code == 200
+        (entry,) = service.client.get("/v1/classes").json()["classes"]
+        assert entry["thumbnails"] == 3
+
+
+@pytest.mark.parametrize("failure", [StorageError("the adapter cannot be read; look"), RuntimeError("no memory")])
+def test_what_is_stored_is_answered_as_such(
+    start: Callable[..., Live],
+    failure: Exception,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A client that is told to send it again would teach the same photos twice."""
+    service = start(refresh=0.05)
+    publish, fails = Engine._publish, threading.Event()
+    fails.set()
+
+    def refuse(engine: Engine) -> None:
+        if fails.is_set():
+            raise failure
+        publish(engine)
+
+    monkeypatch.setattr(Engine, "_publish", refuse)
+    reply = service.learn("red")
+    assert (reply.status_code, reply.json()["photos"]) == (200, 3)
+    assert service.client.patch("/v1/classes/red", json={"name": "rouge"}).status_code == 200
+    refused = service.client.patch("/v1/classes/nobody", json={"name": "x"})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (404, "not_found")
+    assert service.names() == []
+    assert str(failure) in caplog.text
+    fails.clear()
+    for _ in range(400):
+        if service.names():
+            break
+        time.sleep(0.02)
+    assert service.names() == ["rouge"]
+
+
 def test_clients_share_forward_passes(start: Callable[..., Live]) -> None:
     service = start(latency=0.05)
     service.learn("red")

@@ -15,6 +15,7 @@ import httpx
 import pytest
 from live import Live
 from PIL import Image
+from starlette import formparsers
 from tiny import encoded, parts, photo
 
 from fiveshot.service import Limits
@@ -199,6 +200,41 @@ def test_a_large_photo_waits_for_the_one_before_and_small_ones_do_not(start: Cal
             time.sleep(0.5)
             assert not waiting.done()
         assert waiting.result(30).status_code == 200
+
+
+def test_the_codec_of_text_is_not_the_clients_choice(start: Callable[..., Live]) -> None:
+    """Some take the square of the text's length, in the thread that answers everybody."""
+    service = start()
+    slow = b"a" * 6000 + b"-" + b"ba" * 6000
+    for charset in ("punycode", '"idna"', "utf-8; charset=punycode", "x" * 99):
+        kind = {"Content-Type": f"multipart/form-data; boundary=XX; charset={charset}"}
+        for head, text in ((b'name="photos-"', slow), (b'name="photos"; filename="a-ba"', photo("red"))):
+            body = b"--XX\r\nContent-Disposition: form-data; " + head + b"\r\n\r\n" + text + b"\r\n--XX--\r\n"
+            for path in ("/v1/predict", "/v1/classes/red/photos"):
+                reply = service.client.post(path, content=body, headers=kind)
+                assert code(reply) == (400, "malformed"), charset
+                assert "its charset is" in reply.json()["error"]["message"]
+    assert service.names() == []
+    request = httpx.Request("POST", service.url + "/v1/classes/red/photos", files=parts("red", 1))
+    for charset in ("utf-8", '"UTF-8"', "utf8"):
+        kind = {"Content-Type": f"{request.headers['content-type']}; charset={charset}"}
+        reply = service.client.post("/v1/classes/red/photos", content=request.read(), headers=kind)
+        assert reply.status_code == 200
+
+
+def test_text_is_not_collected(start: Callable[..., Live], monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[int] = []
+    decode = formparsers._user_safe_decode
+
+    def note(text: bytes, codec: str) -> str:
+        decoded.append(len(text))
+        return decode(text, codec)
+
+    monkeypatch.setattr(formparsers, "_user_safe_decode", note)
+    service = start()
+    long = [("photos", (None, b"x" * 300_000))]
+    assert code(service.client.post("/v1/predict", files=long)) == (422, "not_a_file")
+    assert max(decoded) < 5000
 
 
 def test_icons_are_refused(start: Callable[..., Live]) -> None:

@@ -4,12 +4,13 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from fiveshot.errors import FiveshotError, StorageError
-from fiveshot.storage import atomic_path
+from fiveshot.storage import atomic_path, atomic_paths
 
 
 def names(folder: Path) -> list[str]:
@@ -128,6 +129,63 @@ def test_a_file_that_the_disk_does_not_confirm_is_there(tmp_path: Path, monkeypa
         path.write_text("x")
     assert "is in place, but the disk did not confirm it (Input/output error)" in str(caught.value)
     assert names(tmp_path) == ["a.txt"]
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, fails: Callable[[os.stat_result], bool]) -> None:
+    """Let the disk confirm nothing for which ``fails`` holds."""
+    flush = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        if fails(os.fstat(descriptor)):
+            raise OSError(28, "No space left on device")
+        flush(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+
+
+def write_both(folder: Path) -> None:
+    with atomic_paths(folder / "a", folder / "b") as (first, second):
+        first.write_text("new")
+        second.write_text("newer")
+
+
+@pytest.mark.parametrize("size", [3, 5])
+def test_of_several_files_none_is_replaced_when_one_is_not_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    for name in "ab":
+        (tmp_path / name).write_text("old")
+    failing(monkeypatch, lambda found: found.st_size == size)
+    with pytest.raises(StorageError, match=r"cannot write .*/a and .*/b: No space left on .*; nothing was left"):
+        write_both(tmp_path)
+    assert names(tmp_path) == ["a", "b"]
+    assert [(tmp_path / name).read_text() for name in "ab"] == ["old", "old"]
+
+
+def test_several_files_are_in_place_when_the_folder_is_not_confirmed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing(monkeypatch, lambda found: stat.S_ISDIR(found.st_mode))
+    with pytest.raises(StorageError, match="is in place"):
+        write_both(tmp_path)
+    assert names(tmp_path) == ["a", "b"]
+
+
+def test_several_files_of_which_one_cannot_take_its_place(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    with pytest.raises(StorageError) as caught:
+        write_both(tmp_path)
+    assert str(caught.value).endswith(f"Is a directory; {tmp_path / 'a'} was replaced already")
+    assert names(tmp_path) == ["a", "b"]
+
+
+def test_several_files_of_which_one_cannot_be_begun(tmp_path: Path) -> None:
+    with (
+        pytest.raises(StorageError, match="File name too long"),
+        atomic_paths(tmp_path / "a", tmp_path / ("b" * 255)),
+    ):
+        raise AssertionError("the block must not run")
+    assert names(tmp_path) == []
 
 
 def test_a_process_killed_half_way_leaves_the_old_file_readable(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,7 @@ TENSORS = {
     "factors": torch.empty(0, 4, dtype=torch.float64),
     "half": torch.tensor([0.5, float("inf")], dtype=torch.float16),
 }
+NOBODY = 65534
 META = {"labels": ["ara", "Ω-owl"], "nested": {"tau": 16.0, "beta": None}}
 
 # Writes 4 MB over an existing file, then to a new one, and may write 100 kB per file: a full disk ends it so.
@@ -77,6 +80,20 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "absent", tmp_path):
         with pytest.raises(StorageError, match=f"no such file: {path}"):
             read_tensors(path, kind="head", version=3)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user is needed, and only root can become one")
+def test_a_file_that_may_not_be_read_is_there() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        path = write(Path(folder) / "x")
+        path.chmod(0o600)
+        os.seteuid(NOBODY)
+        try:
+            with pytest.raises(StorageError, match=rf"cannot read {path}: Permission denied"):
+                read_tensors(path, kind="head", version=3)
+        finally:
+            os.seteuid(0)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,10 @@ from pathlib import Path
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features.feature_set import FeatureSet
 from fiveshot.features.provenance import Provenance
+from fiveshot.storage.tensorfile import FRESH_COPY
 
 CACHE_VARIABLE = "FIVESHOT_CACHE"
+UNDECIDING = ("note", "precision")  # entries of a provenance that are not in the name of a cached file
 CACHED_FILE = re.compile(r"[0-9a-f]{64}\.safetensors")
 
 
@@ -37,7 +39,8 @@ def default_cache_folder() -> Path:
 class CacheKey:
     """What decides the values of extracted features: the images and how they are turned into vectors.
 
-    ``images`` is their ``dataset_fingerprint``; of the ``provenance`` everything but the note counts.
+    ``images`` is their ``dataset_fingerprint``, with the extractor's own; of the ``provenance`` everything counts
+    but the note and the precision, which the extractor's fingerprint holds and earlier caches did not note.
 
     >>> key = CacheKey("51ab", Provenance("birds", "vit", "ab12"))
     >>> key.digest == CacheKey("51ab", Provenance("birds", "vit", "ab12", note="monday")).digest
@@ -53,7 +56,8 @@ class CacheKey:
     def digest(self) -> str:
         """The SHA-256 that names the file."""
         parts = {**self.provenance.as_dict(), "images": self.images}
-        del parts["note"]
+        for name in UNDECIDING:
+            parts.pop(name, None)
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
@@ -89,8 +93,9 @@ class FeatureCache:
         try:
             found = FeatureSet.load(path)
         except StorageError as error:
+            reason = str(error).removesuffix(FRESH_COPY)  # there is none: they are extracted again
             raise StorageError(
-                f"the cached features cannot be used: {error}; delete {path} to extract them again"
+                f"the cached features cannot be used: {reason}; delete {path} to extract them again"
             ) from error
         wrong = key.provenance.differences(found.provenance)
         if wrong:

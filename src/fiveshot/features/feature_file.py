@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fiveshot.errors import InputError, StorageError
 from fiveshot.storage import read_tensors, write_tensors
+from fiveshot.storage.tensorfile import FRESH_COPY
 
 KIND, VERSION = "features", 1
 ARRAYS = ("train_x", "train_y", "test_x", "test_y")
@@ -59,7 +60,7 @@ def damaged(path: str | os.PathLike[str]) -> Iterator[None]:
         yield
     except (InputError, KeyError, TypeError, UnicodeDecodeError) as error:
         raise StorageError(
-            f"{path} is a fiveshot feature file with damaged contents ({error}); get a fresh copy of it"
+            f"{path} is a fiveshot feature file with damaged contents ({error}){FRESH_COPY}"
         ) from error
 
 

@@ -77,11 +77,14 @@ class Provenance:
     def differences(self, other: Provenance) -> tuple[str, ...]:
         """Name the entries, the note aside, in which two provenances differ, with both values.
 
+        A precision that one of them does not know is no difference: earlier releases did not note it.
+
         >>> ours = Provenance("birds", "vit", "ab12")
         >>> ours.differences(Provenance("birds", "cnn", "ab12", note="tried once more"))
         ("backbone is 'cnn', not 'vit'",)
         """
-        names = [entry.name for entry in fields(self) if entry.name != "note"]
+        ignored = {"note", "precision"} if UNKNOWN in (self.precision, other.precision) else {"note"}
+        names = [entry.name for entry in fields(self) if entry.name not in ignored]
         return tuple(
             f"{name} is {getattr(other, name)!r}, not {getattr(self, name)!r}"
             for name in names

@@ -138,7 +138,7 @@ def one_thread() -> Iterator[None]:
     """Let PyTorch use one thread for each call, in this thread and in those started inside the block.
 
     PyTorch's number is that of the thread that sets it, and of all threads that begin later: blocks of several
-    threads may overlap, and the last one puts it back for the process.
+    threads may overlap, each thread has its own number back, and the last one puts back that of the process.
     """
     own = _ONE_THREAD.enter()
     try:
@@ -151,26 +151,26 @@ class _OneThread:
     def __init__(self) -> None:
         self._lock = Lock()
         self._users = 0
-        self._before = 0
+        self._before = 0  # the number of the first, and of threads that begin when all have left
 
-    def enter(self) -> int:
+    def enter(self) -> int | None:
+        """Return the number of this thread, or None for one that has its single thread from another's block."""
         with self._lock:
             own = torch.get_num_threads()
-            if self._users == 0:
+            inside = self._users > 0
+            if not inside:
                 self._before = own
             self._users += 1
             torch.set_num_threads(1)
-            return own
+            return None if inside and own == 1 else own
 
-    def leave(self, own: int) -> None:
+    def leave(self, own: int | None) -> None:
         with self._lock:
             self._users -= 1
-            if self._users == 0:
-                torch.set_num_threads(self._before)
-            elif own != 1:
-                torch.set_num_threads(own)
-                # That was for this thread. Those that begin inside another's block are still to have one.
-                again = Thread(target=torch.set_num_threads, args=(1,))
+            later = 1 if self._users else self._before
+            torch.set_num_threads(later if own is None else own)
+            if own not in (None, later):  # that was for this thread: those that begin later are to have theirs
+                again = Thread(target=torch.set_num_threads, args=(later,))
                 again.start()
                 again.join()
 

@@ -6,8 +6,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fiveshot.recognizer.change import NotErasedError
     from fiveshot.recognizer.checking import Finding, check_model
+    from fiveshot.recognizer.conflict import ConflictError
     from fiveshot.recognizer.evaluation import Evaluation
+    from fiveshot.recognizer.forgetting import NotUndoableError
     from fiveshot.recognizer.history import HistoryEntry
     from fiveshot.recognizer.info import ClassInfo, ModelInfo
     from fiveshot.recognizer.insight import LearnReport
@@ -19,12 +22,15 @@ if TYPE_CHECKING:
 # Read when they are used: `fiveshot --help` must not wait for torch.
 _PLACES = {
     "ClassInfo": "info",
+    "ConflictError": "conflict",
     "Evaluation": "evaluation",
     "Finding": "checking",
     "HistoryEntry": "history",
     "LearnReport": "insight",
     "MergeReport": "merging",
     "ModelInfo": "info",
+    "NotErasedError": "change",
+    "NotUndoableError": "forgetting",
     "Prediction": "prediction",
     "Recognizer": "recognizer",
     "Snapshot": "snapshot",
@@ -33,12 +39,15 @@ _PLACES = {
 
 __all__ = [
     "ClassInfo",
+    "ConflictError",
     "Evaluation",
     "Finding",
     "HistoryEntry",
     "LearnReport",
     "MergeReport",
     "ModelInfo",
+    "NotErasedError",
+    "NotUndoableError",
     "Prediction",
     "Recognizer",
     "Snapshot",

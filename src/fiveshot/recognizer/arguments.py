@@ -7,6 +7,7 @@ from operator import index
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from fiveshot.backbones.loading import checked_device
@@ -66,9 +67,21 @@ def yes_or_no(value: Any, name: str) -> bool:
     >>> yes_or_no(True, "keep_photos")
     True
     """
-    if not isinstance(value, bool):
+    if not isinstance(value, bool | np.bool_):
         raise InputError(f"{_shown(name, value)} is neither True nor False; give one of the two")
-    return value
+    return bool(value)
+
+
+def listed(value: Any, name: str) -> list[Any]:
+    """Return what may come one by one as a list, or say that it is none.
+
+    >>> listed(iter("ab"), "photos")
+    ['a', 'b']
+    """
+    try:
+        return list(value)
+    except TypeError:
+        raise InputError(f"{_shown(name, value)} is no list; give one entry for each row") from None
 
 
 def device_name(value: Any) -> str:

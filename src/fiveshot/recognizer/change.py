@@ -25,7 +25,18 @@ RETRIES = 3
 
 
 class NotErasedError(StorageError):
-    """A class is forgotten, and its traces still have to be erased from the files: there is nothing to repeat."""
+    """A class is forgotten, and its traces still have to be erased from the files: there is nothing to repeat.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from fiveshot.recognizer import NotErasedError, Recognizer
+    >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+    ...     _ = birds.learn_features("owl", np.random.default_rng(0).normal(size=(5, 384)))
+    ...     try:
+    ...         birds.forget("owl")
+    ...     except NotErasedError:  # another process reads the model, say: the next change erases them
+    ...         print("forgotten, and not erased yet")
+    """
 
 
 @dataclass(eq=False)

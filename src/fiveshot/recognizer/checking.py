@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from fiveshot.data import BytesSource
-from fiveshot.errors import FiveshotError
+from fiveshot.errors import FiveshotError, StorageError
 from fiveshot.heads import FewShotHead
 from fiveshot.recognizer.base_file import file_sha256, read_base
 from fiveshot.recognizer.class_record import (
@@ -33,6 +33,7 @@ from fiveshot.recognizer.folder import (
     orphans,
     read_manifest_file,
 )
+from fiveshot.recognizer.frozen import changed_meanwhile, is_outdated
 from fiveshot.recognizer.manifest import MANIFEST, REPAIR, Manifest
 from fiveshot.recognizer.names import check_name
 from fiveshot.recognizer.photo import Photo, check_kept
@@ -90,22 +91,31 @@ def check_model(path: str | os.PathLike[str], *, repair: bool = False) -> list[F
     except FiveshotError as error:
         return [Finding("error", "database", str(error))]
     with closing(connection):
-        try:
-            findings = list(_database(connection))
-            if findings:
-                return findings
-            connection.execute("BEGIN")
-            notes = dict(connection.execute("SELECT key, value FROM meta"))
-            text = notes["manifest"]
-            manifest = Manifest.from_toml(text, where=f"the manifest in {path / DATABASE}")
-            findings += _files(path, manifest, text)
-            findings += _statistics(connection, path, manifest)
-            findings += _history(connection)
-            findings += _erase(notes)
-        except (sqlite3.Error, FiveshotError, KeyError, ValueError, TypeError) as error:
-            text = f"{path / DATABASE} cannot be read ({error}); restore the model from a copy"
-            return [Finding("error", "database", text)]
-    return _repaired(path, findings) if repair else findings
+        findings = _findings(connection, path)
+        if is_outdated(connection):
+            raise changed_meanwhile(path / DATABASE)
+    if not repair or any(one.kind == "database" for one in findings):
+        return findings
+    return _repaired(path, findings)
+
+
+def _findings(connection: sqlite3.Connection, path: Path) -> list[Finding]:
+    try:
+        findings = list(_database(connection))
+        if findings:
+            return findings
+        connection.execute("BEGIN")
+        notes = dict(connection.execute("SELECT key, value FROM meta"))
+        text = notes["manifest"]
+        manifest = Manifest.from_toml(text, where=f"the manifest in {path / DATABASE}")
+        findings += _files(path, manifest, text)
+        findings += _statistics(connection, path, manifest)
+        findings += _history(connection)
+        findings += _erase(notes)
+    except (sqlite3.Error, FiveshotError, KeyError, ValueError, TypeError) as error:
+        text = f"{path / DATABASE} cannot be read ({error}); restore the model from a copy"
+        return [Finding("error", "database", text)]
+    return findings
 
 
 def _database(connection: sqlite3.Connection) -> Iterator[Finding]:
@@ -194,10 +204,15 @@ def _erase(notes: dict[str, str]) -> Iterator[Finding]:
 
 
 def _repaired(path: Path, findings: list[Finding]) -> list[Finding]:
-    with closing(ModelFolder(path, repair=True)) as folder:
-        folder.settle()
+    left, why = [one for one in findings if one.kind not in REPAIRABLE], ""
+    try:
+        with closing(ModelFolder(path, repair=True)) as folder:
+            folder.settle()
+    except StorageError as error:  # of what is done before the erase, some may be done
+        left, why = check_model(path), f"; not repaired: {error}"
+    done = [one for one in findings if one.kind in REPAIRABLE and one not in left]
     return [
         # What tells to run the repair is done.
-        replace(one, text=one.text.removesuffix(REPAIR), repaired=True) if one.kind in REPAIRABLE else one
-        for one in findings
+        *(replace(one, text=one.text.removesuffix(REPAIR), repaired=True) for one in done),
+        *(replace(one, text=one.text + why) if one.kind in REPAIRABLE else one for one in left),
     ]

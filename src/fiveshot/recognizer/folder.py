@@ -13,17 +13,23 @@ from hashlib import sha256
 from pathlib import Path
 
 from fiveshot.errors import FiveshotError, InputError, StorageError
+from fiveshot.recognizer.frozen import changed_meanwhile, is_outdated
 from fiveshot.recognizer.manifest import MANIFEST, REPAIR, Manifest
 from fiveshot.recognizer.schema import DATABASE, open_database, storage_error, vacuum
 from fiveshot.storage import atomic_path
 
 TIMEOUT = 10.0  # seconds that a second writer waits for the first, and an erase for readers
 PASSING = 0.1  # seconds that a change waits for readers that keep an earlier one from being erased
+PAUSE = 300.0  # seconds after which a change tries again what failed for want of more than patience
 _OURS = re.compile(
     r"(base|adapter)-[0-9a-f]{16}\.safetensors|\.(base|adapter|model\.toml)[^/]*\.part|"
     r"\.tmp[0-9A-Za-z]{6}"  # safetensors' own, beside the file it writes
 )
 _log = logging.getLogger(__name__)
+
+
+class _InTheWayError(StorageError):
+    """A reader needs the log that is to be erased: a matter of time."""
 
 
 class ModelFolder:
@@ -39,10 +45,12 @@ class ModelFolder:
         self.path = path
         self.readonly = readonly
         self.lock = threading.RLock()
+        self._timeout, self._is_closed = timeout, False
+        self._paused_until = 0.0  # when to finish in passing what failed before
         if not repair:
             check_folder(path)
             manifest = read_manifest_file(path)
-        self.connection = open_database(path / DATABASE, readonly=readonly, timeout=timeout)
+        self.connection = self._opened()
         try:
             if not repair:
                 with self.reading():
@@ -53,11 +61,28 @@ class ModelFolder:
             self.connection.close()
             raise
 
+    def _opened(self) -> sqlite3.Connection:
+        return open_database(self.path / DATABASE, readonly=self.readonly, timeout=self._timeout)
+
+    def _is_outdated(self) -> bool:
+        return not self._is_closed and is_outdated(self.connection)
+
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """Give a view of one state: what is committed meanwhile is not seen."""
-        with self._transaction("BEGIN") as connection:
-            yield connection
+        with self.lock:
+            if self._is_outdated():
+                outdated, self.connection = self.connection, self._opened()
+                outdated.close()
+            try:
+                with self._transaction("BEGIN") as connection:
+                    yield connection
+            except Exception as error:
+                if self._is_outdated():
+                    raise changed_meanwhile(self.path / DATABASE) from error
+                raise
+            if self._is_outdated():
+                raise changed_meanwhile(self.path / DATABASE)
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
@@ -109,16 +134,27 @@ class ModelFolder:
         with self.lock:
             try:
                 self._let_files_follow(TIMEOUT if patience is None else patience)
+            except _InTheWayError as error:
+                raise self._traces_remain(error, "opened or changed") from error
             except (FiveshotError, OSError, sqlite3.Error) as error:
+                self._paused_until = time.monotonic() + PAUSE
                 reason = error.__cause__ or error  # a transaction's own message would say that nothing is stored
-                raise StorageError(
-                    f"traces of what was forgotten or replaced remain in the files of {self.path} ({reason}); "
-                    "they are removed when the model is next opened or changed"
-                ) from error
+                when = f"opened, or changed more than {PAUSE / 60:.0f} minutes from now"
+                raise self._traces_remain(reason, when) from error
+            self._paused_until = 0.0
+
+    def _traces_remain(self, reason: BaseException, when: str) -> StorageError:
+        return StorageError(
+            f"traces of what was forgotten or replaced remain in the files of {self.path} ({reason}); "
+            f"they are removed when the model is next {when}"
+        )
 
     def settle_in_passing(self) -> None:
-        """Finish what an earlier change left undone, if that can be done now; if not, it is noted still."""
-        if self.unsettled():
+        """Finish what an earlier change left undone, if that can be done now; if not, it is noted still.
+
+        What failed for another reason than a reader is left alone for a while: each try may write all anew.
+        """
+        if self.unsettled() and time.monotonic() >= self._paused_until:
             try:
                 self.settle(PASSING)
             except StorageError as error:
@@ -141,23 +177,28 @@ class ModelFolder:
                 self._truncate_log(0)
 
     def _erase(self, patience: float) -> None:
-        self._truncate_log(patience)  # first: a log that a reader needs would only grow by the whole database
-        vacuum(self.connection)
-        self._truncate_log(patience)
+        # First: a log that a reader needs would only grow by the whole database.
+        left = self._truncate_log(patience)
+        vacuum(self.connection, self.path / DATABASE)
+        self._truncate_log(left)
 
-    def _truncate_log(self, patience: float) -> None:
-        """Move the log into the database and cut it to zero bytes; wait for readers that are in the way."""
-        deadline = time.monotonic() + patience
+    def _truncate_log(self, patience: float) -> float:
+        """Move the log into the database and cut it to zero bytes; return what is left of the patience.
+
+        Readers that are in the way are waited for.
+        """
+        began = time.monotonic()
         (usual,) = self.connection.execute("PRAGMA busy_timeout").fetchone()
         self.connection.execute("PRAGMA busy_timeout = 0")  # the waiting is done here
         try:
             while self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
-                if time.monotonic() > deadline:
+                if time.monotonic() - began > patience:
                     since = f"has been reading for more than {patience:.0f} s" if patience >= 1 else "is reading"
-                    raise StorageError(f"another process {since}")
+                    raise _InTheWayError(f"another process {since}")
                 time.sleep(0.01)
         finally:
             self.connection.execute(f"PRAGMA busy_timeout = {usual}")
+        return max(0.0, patience - (time.monotonic() - began))
 
     def discard(self, files: Sequence[Path]) -> None:
         """Delete files of a change that failed; one that the database names after all stays."""
@@ -173,6 +214,7 @@ class ModelFolder:
     def close(self) -> None:
         """Close the database."""
         with self.lock:
+            self._is_closed = True
             self.connection.close()
 
     def _check_manifest(self, found: str) -> None:

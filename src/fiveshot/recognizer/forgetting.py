@@ -19,7 +19,20 @@ from fiveshot.statistics.labels import python_labels
 
 
 class NotUndoableError(InputError):
-    """The last change that stands left no history to undo it with; ``action`` is what it was."""
+    """The last change that stands left no history to undo it with; ``action`` is what it was.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from fiveshot.recognizer import NotUndoableError, Recognizer
+    >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+    ...     _ = birds.learn_features("owl", np.random.default_rng(0).normal(size=(5, 384)))
+    ...     birds.forget("owl")
+    ...     try:
+    ...         birds.undo()
+    ...     except NotUndoableError as error:
+    ...         print(error.action)
+    forget
+    """
 
     def __init__(self, message: str, action: str) -> None:
         super().__init__(message)
@@ -28,18 +41,15 @@ class NotUndoableError(InputError):
 
 def forget_class(change: Change, name: str, *, keep_history: bool) -> None:
     """Remove a class from the database and the base file; without history, from every byte of the folder."""
-    row = change.before.by_name.get(name)
     if keep_history:
         change.require(name)
         change.done += _held(change, name)
         _remove(change, name)
         change.record("forget")
         return
-    in_force = name in change.before
-    _remove(change, name)
-    erased = erase(change.connection, name, row.id if row else None)
-    if not in_force and not erased:
+    if not erase(change.connection, name, map(str, change.before.base_file.labels)):
         change.require(name)
+    _remove(change, name)
     change.erases = True
     change.record("forget", undoable=False)
 

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from fiveshot.recognizer.lineage import read_lineages
+
 Kind = Literal["added", "grown", "removed", "renamed"]
 
 _ENTRY = "SELECT seq, at, action, undoable, undone_by, detail FROM history"
@@ -125,25 +127,18 @@ def last_to_undo(connection: sqlite3.Connection, *, past_forget: bool = False) -
     return None if row is None else (row[0], row[1], bool(row[2]))
 
 
-def erase(connection: sqlite3.Connection, name: str, class_id: int | None) -> int:
-    """Delete all that the history holds of a class, and of classes of its names that are no more.
+def erase(connection: sqlite3.Connection, name: str, base: Iterable[str]) -> bool:
+    """Delete all that the history holds of the class of this name, and of those that bore it when they ended.
 
-    An entry that touched other classes too keeps those; one that touched no other is deleted. Returns how many
-    entries of the class there were.
+    Where there is none, of those that ever bore it and are no more. ``base`` are the names in the base file.
+    An entry that touched other classes too keeps those; one that touched no other is deleted. Returns whether
+    there was such a class.
     """
-    names = _base_names(connection, name)
-    numbers = {class_id} - {None}
-    for text in names:  # what was added to a base class under a former name is a class of its own that is no more
-        query = (
-            "SELECT class_id FROM changes WHERE ? IN (name, old_name) AND class_id NOT IN (SELECT id FROM classes)"
-        )
-        numbers |= {number for (number,) in connection.execute(query, (text,))}
-    erased = 0
-    for number in numbers:
-        erased += connection.execute("DELETE FROM changes WHERE class_id = ?", (number,)).rowcount
-    for text in names:
-        query = "DELETE FROM changes WHERE class_id IS NULL AND ? IN (name, old_name)"
-        erased += connection.execute(query, (text,)).rowcount
+    lineages = read_lineages(connection, base)
+    found = [one for one in lineages if one.name == name]
+    found = found or [one for one in lineages if name in one.names and not one.in_force]
+    rows = [(number,) for one in found for number in one.changes]
+    connection.executemany("DELETE FROM changes WHERE id = ?", rows)
     connection.execute(
         "DELETE FROM history WHERE action IN ('learn', 'add', 'rename', 'merge', 'forget') AND undoable = 1 "
         "AND seq NOT IN (SELECT seq FROM changes)"
@@ -152,13 +147,4 @@ def erase(connection: sqlite3.Connection, name: str, class_id: int | None) -> in
         "DELETE FROM history WHERE action = 'undo' "
         "AND seq NOT IN (SELECT undone_by FROM history WHERE undone_by IS NOT NULL)"
     )
-    return erased
-
-
-def _base_names(connection: sqlite3.Connection, name: str) -> set[str]:
-    """Return all names that a base class has had; those of a class that shared one of them are among them."""
-    rows = connection.execute("SELECT name, old_name FROM changes WHERE class_id IS NULL").fetchall()
-    names = {name}
-    while more := {text for row in rows if names & set(row) for text in row if text is not None} - names:
-        names |= more
-    return names
+    return bool(found)

@@ -39,22 +39,16 @@ _META = {"manifest", "names", "created", "base", "photos"}
 def import_model(file: str | os.PathLike[str], path: str | os.PathLike[str]) -> Manifest:
     """Make a model from an exported file; anything in it that does not fit is refused and nothing is made."""
     source = Path(file)
-    if source.is_file() and not begins_as_ours(source):
-        raise StorageError(f"{source} is not an export of fiveshot; give a file that 'fiveshot export' wrote")
-    content = read_tensors(source, kind=KIND, version=VERSION)
-    with _refusing(source), tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
-        manifest = _checked_manifest(content.meta)
-        files = _unpacked(content.tensors, manifest, Path(name))
-        base = read_base(Path(name), manifest.base)
-        classes = list(
-            imported_classes(
-                content.tensors,
-                content.meta,
-                manifest=manifest,
-                base=base,
-            )
-        )
-        _check_head(manifest, base, classes)
+    with _telling(source), tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        if source.is_file() and not begins_as_ours(source):
+            raise StorageError(f"{source} is not an export of fiveshot; give a file that 'fiveshot export' wrote")
+        content = read_tensors(source, kind=KIND, version=VERSION)
+        with _refusing(source):
+            manifest = _checked_manifest(content.meta)
+            files = _unpacked(content.tensors, manifest, Path(name))
+            base = read_base(Path(name), manifest.base)
+            classes = list(imported_classes(content.tensors, content.meta, manifest=manifest, base=base))
+            _check_head(manifest, base, classes)
         manifest = replace(
             manifest, backbone=replace(manifest.backbone, weights="", adapter="", adapter_sha256="")
         )
@@ -64,15 +58,24 @@ def import_model(file: str | os.PathLike[str], path: str | os.PathLike[str]) -> 
 
 
 @contextmanager
+def _telling(source: Path) -> Iterator[None]:
+    """Say of an error of the system what it was in the way of; what the model's place is to blame for says so."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        reason = error.strerror or error
+        raise StorageError(f"cannot import {source}: {reason}; nothing was left behind") from error
+
+
+@contextmanager
 def _refusing(source: Path) -> Iterator[None]:
     """Turn whatever a made-up file runs into, into one refusal."""
     try:
         yield
     except StorageError as error:
         raise StorageError(f"refused to import {source}: {error}") from error
-    except OSError as error:
-        reason = error.strerror or error
-        raise StorageError(f"cannot import {source}: {reason}; nothing was left behind") from error
     except (FiveshotError, LookupError, TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise StorageError(f"refused to import {source}: {error}; get a fresh copy of it") from error
 

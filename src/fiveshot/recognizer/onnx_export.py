@@ -26,7 +26,7 @@ from fiveshot.recognizer.onnx_target import PROPERTY, onnx_targets
 from fiveshot.recognizer.threshold import Rejection
 from fiveshot.recognizer.traced_scores import Outputs, scorer
 from fiveshot.statistics.labels import python_labels
-from fiveshot.storage import atomic_path
+from fiveshot.storage import atomic_paths
 
 if TYPE_CHECKING:
     from fiveshot.recognizer.recognizer import Recognizer
@@ -60,7 +60,8 @@ def export_onnx(
     Input ``images`` is (n, 3, size, size), prepared as the JSON says; outputs are ``scores`` and
     ``probabilities`` (n, classes) and ``familiarity`` (n,). The same JSON text is in the file's own metadata
     under ``fiveshot``. Where ONNX Runtime is installed, the result is compared with PyTorch's before it counts.
-    The files of an earlier export are replaced, any others only with ``overwrite``; both come, or none.
+    The files of an earlier export are replaced, any others only with ``overwrite``. Both are on the disk before
+    the first takes its place: only a kill in the moment between can leave one without the other.
     """
     onnx = import_extra("onnx", extra="onnx")
     target, sidecar = onnx_targets(path, overwrite=overwrite)
@@ -71,7 +72,7 @@ def export_onnx(
     network = Recognition(backbone, head).eval()
     text = json.dumps(describe(backbone, head, rejection), indent=1, ensure_ascii=False)
     size = backbone.preprocessing.size
-    with atomic_path(target) as temporary, atomic_path(sidecar) as beside:
+    with atomic_paths(target, sidecar) as (temporary, beside):
         _trace(network, torch.zeros(2, 3, size, size), temporary)
         model = onnx.load(str(temporary))
         onnx.helper.set_model_props(model, {PROPERTY: text})

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 ALIKE = 0.8  # likeness of two names from which on one may be meant by the other
-COMPARED = 100  # folders that are compared with all classes: of more, only other capitals are found out
+COMPARED = 100_000  # pairs of a folder and a class, about a second: of more, only other capitals are found out
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,11 @@ def other_folders(names: Sequence[str], classes: Sequence[str]) -> list[OtherFol
     known = set(classes)
     counts = Counter(name for name in names if name not in known)
     by_folded = {name.casefold(): name for name in reversed(classes)}
+    compared = COMPARED // max(1, len(by_folded))  # folders, each with all classes
     found = []
     for number, (name, photos) in enumerate(sorted(counts.items())):
         like = by_folded.get(name.casefold())
-        if like is None and number < COMPARED:
+        if like is None and number < compared:
             like = next((by_folded[one] for one in get_close_matches(name.casefold(), by_folded, 1, ALIKE)), None)
         found.append(OtherFolder(name, photos, like))
     return found

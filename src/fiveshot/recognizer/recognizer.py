@@ -46,7 +46,7 @@ from fiveshot.recognizer.names import check_name
 from fiveshot.recognizer.photo_inputs import PhotoInputs, gather_photos
 from fiveshot.recognizer.portable import is_portable, write_portable
 from fiveshot.recognizer.prediction import Prediction
-from fiveshot.recognizer.rows import count_thumbnails, read_photos
+from fiveshot.recognizer.rows import read_photos
 from fiveshot.recognizer.shots import checked_features, feature_shots
 from fiveshot.recognizer.snapshot import Snapshot
 from fiveshot.statistics.class_statistics import unknown_class
@@ -421,22 +421,6 @@ class Recognizer:
             photos = read_photos(connection, row.id, contents.width) if row is not None else ()
         return [photo.thumbnail for photo in photos if photo.thumbnail is not None]
 
-    def count_thumbnails(self, names: Sequence[str]) -> list[int]:
-        """Return how many small copies ``thumbnails`` has of each of these classes, none of those not known.
-
-        >>> import tempfile
-        >>> from PIL import Image
-        >>> from fiveshot import Recognizer
-        >>> with Recognizer.create(tempfile.mkdtemp(), runtime="torch") as colours:
-        ...     _ = colours.learn("red", Image.new("RGB", (640, 320), "red"))
-        ...     colours.count_thumbnails(["red", "blue"])
-        [1, 0]
-        """
-        known = self.refresh().contents.by_name
-        rows = [known.get(name) for name in names]
-        with self._model.folder.reading() as connection:
-            return [count_thumbnails(connection, row.id) if row is not None else 0 for row in rows]
-
     def merge(self, other: FilePath) -> MergeReport:
         """Take over the classes of another model, or of an exported file, that began with the same base.
 
@@ -521,6 +505,26 @@ class Recognizer:
         []
         """
         return check_model(self.path, repair=repair)
+
+    def settle(self) -> bool:
+        """Erase what forgetting had to leave in the files, if nobody reads any more; tell whether nothing is left.
+
+        Every ``open`` to write and every change does so by itself; a process that waits for work may ask now and
+        then.
+
+        >>> import tempfile
+        >>> from fiveshot import Recognizer
+        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+        ...     birds.settle()
+        True
+        """
+        folder = self._model.folder
+        with folder.reading():  # a model that is closed or damaged is refused in words
+            pending = folder.unsettled()
+        if pending is not None:
+            folder.settle_in_passing()
+            pending = folder.unsettled()
+        return pending is None
 
     def tune(
         self,

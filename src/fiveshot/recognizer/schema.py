@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from fiveshot.errors import StorageError
+from fiveshot.recognizer.frozen import FrozenConnection, look_of
 
 DATABASE = "classes.sqlite"
 APPLICATION = 0x35534F54  # "5SOT": tells our databases from anybody's
@@ -97,15 +98,28 @@ def create_database(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def vacuum(connection: sqlite3.Connection) -> None:
+def vacuum(connection: sqlite3.Connection, path: Path) -> None:
     """Write the database anew, without free pages and without what lies unused in others."""
-    # A copy in memory would take as much as the database. SQLite's temporary file has no name, so that a kill
-    # leaves none, and holds what is still in force alone.
+    # A copy in memory would take as much as the database. SQLite's temporary file loses its name before
+    # anything is written, so that a kill leaves none of it, and holds what is still in force alone.
     connection.execute("PRAGMA temp_store = FILE")
     try:
         connection.execute("VACUUM")
+    except sqlite3.Error as error:
+        if not _is_full(path, error) and _name(error) not in _NOT_WRITTEN:
+            raise
+        raise StorageError(
+            f"no room to write it anew ({error}): that takes {path.stat().st_size / 1e6:,.0f} MB in {path.parent} "
+            f"and as much in {_temporary_folder()}, or where SQLITE_TMPDIR says when the program starts"
+        ) from None
     finally:
         connection.execute(f"PRAGMA {_NO_TEMPORARY_FILE}")
+
+
+def _temporary_folder() -> str:
+    """Return where SQLite puts its temporary files."""
+    named = (os.environ.get("SQLITE_TMPDIR"), os.environ.get("TMPDIR"), "/var/tmp", "/usr/tmp", "/tmp")
+    return next((one for one in named if one and os.access(one, os.W_OK | os.X_OK)), ".")
 
 
 def open_database(path: Path, *, readonly: bool, timeout: float) -> sqlite3.Connection:
@@ -185,8 +199,8 @@ def _is_full(path: Path, error: sqlite3.Error) -> bool:
 def _connected(path: Path, readonly: bool, timeout: float) -> sqlite3.Connection:
     # A reader of a write-ahead log needs the log's index beside it; only where none can be written, and no
     # log holds changes that would be overlooked, is the database taken as one that nobody changes.
-    log = path.with_name(f"{path.name}-wal")
-    settled = not log.is_file() or not log.stat().st_size
+    look = look_of(path)
+    settled = not look[-1]
     modes = ["mode=rw", "mode=ro", *(["mode=ro&immutable=1"] * settled)] if readonly else ["mode=rw"]
     for mode in modes:
         connection = sqlite3.connect(
@@ -196,7 +210,10 @@ def _connected(path: Path, readonly: bool, timeout: float) -> sqlite3.Connection
             isolation_level=None,
             check_same_thread=False,
             cached_statements=256,
+            factory=FrozenConnection if "immutable" in mode else sqlite3.Connection,
         )
+        if isinstance(connection, FrozenConnection):
+            connection.path, connection.look = path, look
         try:
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         except sqlite3.OperationalError as error:

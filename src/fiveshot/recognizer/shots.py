@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from fiveshot.errors import InputError
+from fiveshot.recognizer.arguments import listed
 from fiveshot.recognizer.class_record import Floats, PhotoRecord, number_bytes
 from fiveshot.recognizer.extraction import QUIET, SeenPhoto
 from fiveshot.recognizer.photo import MAX_BYTES, check_digest, check_thumbnail
@@ -49,17 +50,26 @@ def feature_shots(
 ) -> Shots:
     """Return rows of features as shots of a class; digests of the rows stand in for those of photos."""
     n = len(rows)
-    given: list[Any] = [
-        [hashlib.sha256(number_bytes(row)).hexdigest() for row in rows] if sha256s is None else sha256s,
-        rows,
-        [None] * n if thumbnails is None else thumbnails,
-        [None] * n if originals is None else originals,
-        [f"photo {number}" for number in range(1, n + 1)] if photos is None else photos,
-    ]
-    if any(len(column) != n for column in given):
+    numbered = [f"photo {number}" for number in range(1, n + 1)]
+    names = numbered if photos is None else listed(photos, "photos")
+    digests = (
+        [hashlib.sha256(number_bytes(row)).hexdigest() for row in rows]
+        if sha256s is None
+        else listed(sha256s, "sha256s")
+    )
+    small = [None] * n if thumbnails is None else listed(thumbnails, "thumbnails")
+    large = [None] * n if originals is None else listed(originals, "originals")
+    if any(len(column) != n for column in (names, digests, small, large)):
         raise InputError(f"{n} rows of features, but another number of digests, pictures or names")
-    *columns, names = given
-    records = tuple(PhotoRecord(*values) for values in zip(*columns, strict=True))
+    for number, shown in zip(numbered, names, strict=True):
+        if not isinstance(shown, str):
+            raise InputError(f"the name of {number} is no text, but {_what(shown)}")
+    records = tuple(
+        PhotoRecord(
+            digest, row, _picture(thumbnail, f"thumbnail of {shown}"), _picture(original, f"file of {shown}")
+        )
+        for shown, digest, row, thumbnail, original in zip(names, digests, rows, small, large, strict=True)
+    )
     with QUIET:
         for record, shown in zip(records, names, strict=True):
             _check_photo(record, shown)
@@ -79,6 +89,16 @@ def checked_features(features: ArrayLike | Tensor, width: int) -> Floats:
         row = int(np.flatnonzero(~np.isfinite(rows).all(axis=1))[0])
         raise InputError(f"the features of row {row} hold NaN or infinity; leave it out")
     return rows
+
+
+def _picture(data: Any, shown: str) -> bytes | None:
+    if data is not None and not isinstance(data, bytes | bytearray | memoryview):
+        raise InputError(f"the {shown} is no bytes, but {_what(data)}; give the content of a file")
+    return None if data is None else bytes(data)
+
+
+def _what(value: object) -> str:
+    return f"{value!r:.80} ({type(value).__name__})"
 
 
 def _check_photo(photo: PhotoRecord, name: str) -> None:

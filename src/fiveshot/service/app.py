@@ -28,6 +28,7 @@ from fiveshot.service.pictures import Pictures
 from fiveshot.service.settings import Settings
 from fiveshot.service.state import Service
 
+SETTLE = 30.0  # seconds between tries to erase what a purge had to leave
 log = logging.getLogger("fiveshot.service")
 
 
@@ -76,12 +77,17 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 async def _keep_up(engine: Engine) -> None:
     """Load the model while the service answers already, then follow what other processes change."""
+    now = asyncio.get_running_loop().time
+    due = now() + SETTLE  # whoever opened the model has just tried
     while True:
         try:
             if engine.ready:
                 await engine.refresh()
             else:
                 await engine.start()
+            if now() >= due:
+                due = now() + SETTLE
+                await engine.settle()
         except ApiError as error:
             log.warning("%s: %s", error.message, error.hint)
         except Exception:

@@ -38,7 +38,7 @@ async def list_classes(
     """List classes by name, a page at a time."""
     snapshot = service.engine.serving.snapshot
     classes, total = service.listings.of(snapshot).page(search, offset, limit)
-    shown = await service.pictures.counted(classes)
+    shown = await service.pictures.counted(snapshot, classes)
     return ClassPage(classes=shown, total=total, offset=offset, state=snapshot.state)
 
 

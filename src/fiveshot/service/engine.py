@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,6 +15,7 @@ from fiveshot.features import Runner
 from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.class_record import Floats
 from fiveshot.recognizer.conflict import ConflictError
+from fiveshot.recognizer.folder import ModelFolder
 from fiveshot.recognizer.insight import LearnReport
 from fiveshot.recognizer.prediction import Prediction
 from fiveshot.recognizer.snapshot import Snapshot
@@ -23,6 +26,7 @@ from fiveshot.service.settings import Settings
 from fiveshot.service.uploads import Prepared, Upload
 
 Result = TypeVar("Result")
+log = logging.getLogger("fiveshot.service")
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,12 +52,15 @@ class Engine:
 
     Decoding, the backbone, scoring and changes have threads of their own. A change is committed, its head is
     derived, and then what is served is replaced in one assignment: no prediction ever waits for a change.
+    The recogniser itself belongs to the thread of changes, so that its state after a change is that change's.
+    Others look into the database through a connection of their own, which waits for no writer.
     """
 
     def __init__(self, recognizer: Recognizer, settings: Settings, metrics: Metrics) -> None:
         self.recognizer, self.settings, self.metrics = recognizer, settings, metrics
         self._looking = Looking(settings, metrics)
         self._serving: Serving | None = None
+        self._view: ModelFolder | None = None
         self._closing = False
         self._scorer = ThreadPoolExecutor(1, thread_name_prefix="score")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="write")
@@ -75,6 +82,8 @@ class Engine:
         """Load the backbone and derive the head."""
 
         def load() -> None:
+            if self._view is None:
+                self._view = ModelFolder(self.recognizer.path, readonly=True)
             self._looking.start(self.recognizer.runner)
             self._publish()
 
@@ -92,23 +101,45 @@ class Engine:
 
     async def refresh(self) -> None:
         """Take up what other processes have changed."""
-        await self.change(lambda: None)
+
+        def run() -> None:
+            self.recognizer.refresh()
+            self._publish()
+
+        await self._in(self._writer, run)
+
+    async def settle(self) -> None:
+        """Erase what a purge had to leave in the files, if nobody is in its way any more."""
+        await self._in(self._writer, self.recognizer.settle)
 
     async def change(self, change: Callable[[], Result]) -> Result:
-        """Run a change after those before it; when this returns it is on the disk, and answers know it."""
+        """Run a change after those before it; when this returns it is on the disk, and answers know it.
+
+        Where answers cannot be made of it yet, that is no failure of the change: whoever was told so would send
+        it again. It is logged, and the next ``refresh`` tries once more.
+        """
 
         def run() -> Result:
             self.recognizer.refresh()
             try:
                 return change()
             finally:
-                self._publish()
+                try:
+                    self._publish()
+                except Exception:
+                    log.exception("answers cannot be made of the model's last state yet")
 
         return await self._in(self._writer, run)
 
-    async def read(self, look: Callable[[], Result]) -> Result:
-        """Look something up in the model's database."""
-        return await self._in(self._reader, look)
+    async def read(self, look: Callable[[sqlite3.Connection], Result]) -> Result:
+        """Look something up in the model's database, in the state that is committed by now."""
+
+        def run() -> Result:
+            assert self._view is not None  # there since the model was loaded
+            with self._view.reading() as connection:
+                return look(connection)
+
+        return await self._in(self._reader, run)
 
     async def predict(self, uploads: Sequence[Upload], top: int) -> tuple[list[Prediction], int]:
         """Say what photos show, and in which state of the model."""
@@ -169,6 +200,8 @@ class Engine:
             pool.shutdown()
         self._looking.close()
         self._scorer.shutdown()
+        if self._view is not None:
+            self._view.close()
         self.recognizer.close()
 
     async def _in(self, pool: Executor, work: Callable[[], Result]) -> Result:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 
+from fiveshot.recognizer.rows import count_thumbnails, read_photos
+from fiveshot.recognizer.snapshot import Snapshot
 from fiveshot.service.engine import Engine
 from fiveshot.service.errors import not_found
 from fiveshot.service.schemas import ClassEntry
 
 MOST_BYTES = 32 * 1024 * 1024
+NONE = (0, 0)  # version and pictures of a class that was not counted
 
 
 class Pictures:
@@ -28,23 +31,21 @@ class Pictures:
             raise not_found(f"there is no picture {number} of {name!r}")
         return pictures[number]
 
-    async def counted(self, classes: Sequence[ClassEntry]) -> list[ClassEntry]:
-        """Return classes with the number of their pictures; only what has changed is counted anew."""
-        nothing = (0, 0)  # the version of base classes as they were made, which have no pictures
-        fresh = {
-            entry.name: entry.version
-            for entry in classes
-            if self._counts.get(entry.name, nothing)[0] != entry.version
-        }
+    async def counted(self, snapshot: Snapshot, classes: Sequence[ClassEntry]) -> list[ClassEntry]:
+        """Return classes of a snapshot with the number of their pictures; what has changed is counted anew."""
+        stored = {
+            entry.name: entry.version for entry in classes if entry.version
+        }  # 0: a base class as it was made
+        fresh = {name: version for name, version in stored.items() if self._counts.get(name, NONE)[0] != version}
         if fresh:
-            found = await self._engine.read(lambda: self._engine.recognizer.count_thumbnails([*fresh]))
-            known = self._engine.serving.snapshot.contents.by_name
+            known = snapshot.contents.by_name
+            rows = [known[name].id for name in fresh]
+            found = await self._engine.read(lambda database: [count_thumbnails(database, row) for row in rows])
             counts = {name: kept for name, kept in self._counts.items() if name in known}
             fresh_counts = zip(fresh.values(), found, strict=True)
             self._counts = counts | dict(zip(fresh, fresh_counts, strict=True))
-        return [
-            entry.model_copy(update={"thumbnails": self._counts.get(entry.name, nothing)[1]}) for entry in classes
-        ]
+        pictures = {name: self._counts.get(name, NONE)[1] for name in stored}
+        return [entry.model_copy(update={"thumbnails": pictures.get(entry.name, 0)}) for entry in classes]
 
     async def _of(self, name: str) -> list[bytes]:
         contents = self._engine.serving.snapshot.contents
@@ -57,7 +58,8 @@ class Pictures:
         if version == (row.id, row.changed):
             self._known.move_to_end(name)
             return pictures
-        pictures = await self._engine.read(lambda: self._engine.recognizer.thumbnails(name))
+        photos = await self._engine.read(lambda database: read_photos(database, row.id, contents.width))
+        pictures = [photo.thumbnail for photo in photos if photo.thumbnail is not None]
         self._keep(name, (row.id, row.changed), pictures)
         return pictures
 

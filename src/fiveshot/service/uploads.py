@@ -10,6 +10,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from python_multipart.multipart import parse_options_header
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 FIELD = "photos"
 LONGEST_NAME = 100  # characters of a file name, which is only shown
 LARGE = 12_000_000  # pixels from which on photos are decoded one at a time
+TEXT = 4096  # bytes that are looked at of a part that is no file
 _QUALITY = 95
 _one_large = threading.Lock()
 
@@ -67,15 +69,18 @@ async def read_uploads(request: Request, limits: Limits) -> list[Upload]:
         request.stream(),
         max_files=limits.photos,
         max_fields=limits.photos,  # none is wanted, but the error names it
-        max_part_size=limits.body_bytes,
+        max_part_size=TEXT,
     )
     parser.spool_max_size = limits.body_bytes + 1  # in memory alone: no photo of a client touches the disk
     try:
+        _check_charset(request)
         form = await parser.parse()
     except MultiPartException as error:
         if "Too many" in error.message:
             hint = "send several requests"
             raise too_large(f"more than {limits.photos} photos in one request", hint) from error
+        if error.message.startswith("Part exceeded"):
+            raise _not_a_file("a part") from error
         raise _malformed(error.message) from error
     except (KeyError, ValueError, AttributeError) as error:  # what the parser makes of missing headers
         raise _malformed("it has no boundary or no end") from error
@@ -83,6 +88,13 @@ async def read_uploads(request: Request, limits: Limits) -> list[Upload]:
         return [await _upload(key, value, number) for number, (key, value) in enumerate(form.multi_items(), 1)]
     finally:
         await form.close()
+
+
+def _check_charset(request: Request) -> None:
+    """Refuse any codec but the usual one: names and text are decoded with it, and some take very long."""
+    charset = parse_options_header(request.headers["content-type"])[1].get(b"charset", b"utf-8")
+    if charset.lower() not in (b"utf-8", b"utf8"):
+        raise _malformed(f"its charset is {charset[:30].decode('latin-1')!r}, not 'utf-8'")
 
 
 def checked_uploads(uploads: Sequence[Upload]) -> Sequence[Upload]:
@@ -102,9 +114,13 @@ async def _upload(key: str, value: UploadFile | str, number: int) -> Upload:
         hint = f"send photos as parts called {FIELD!r}, and anything else as a parameter of the address"
         raise ApiError(422, "unknown_part", f"there is a part {key[:50]!r}", hint)
     if not isinstance(value, UploadFile):
-        hint = f"with curl write {FIELD}=@FILE; programs give the part a file name"
-        raise ApiError(422, "not_a_file", f"the part {FIELD!r} is text, not a file", hint)
+        raise _not_a_file(f"the part {FIELD!r}")
     return Upload(shown_name(value.filename, number), await value.read())
+
+
+def _not_a_file(part: str) -> ApiError:
+    hint = f"with curl write {FIELD}=@FILE; programs give the part a file name"
+    return ApiError(422, "not_a_file", f"{part} is text, not a file", hint)
 
 
 def shown_name(given: str | None, number: int) -> str:

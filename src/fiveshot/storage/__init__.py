@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fiveshot.storage.atomic import atomic_path, confirm_place, part_beside
+from fiveshot.storage.atomic import atomic_path, atomic_paths, confirm_place, part_beside
 
 if TYPE_CHECKING:
     from fiveshot.storage.tensorfile import TensorFile, read_tensors, write_tensors
 
-__all__ = ["TensorFile", "atomic_path", "confirm_place", "part_beside", "read_tensors", "write_tensors"]
+__all__ = [
+    "TensorFile",
+    "atomic_path",
+    "atomic_paths",
+    "confirm_place",
+    "part_beside",
+    "read_tensors",
+    "write_tensors",
+]
 
 
 def __getattr__(name: str) -> Any:

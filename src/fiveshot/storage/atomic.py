@@ -26,26 +26,51 @@ def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
     >>> [file.name for file in folder.iterdir()]
     ['note.txt']
     """
-    target = Path(target)
-    if not target.parent.is_dir():
-        raise StorageError(f"cannot write {target}: the folder {target.parent} does not exist; create it first")
-    temporary = part_beside(target)
-    try:
-        mode = _create(temporary)
-    except OSError as error:
-        raise StorageError(f"cannot write {target}: {error.strerror or error}") from error
-    try:
+    with atomic_paths(target) as (temporary,):
         yield temporary
-        _flush_to_disk(temporary)
-        temporary.chmod(mode)  # some libraries put a file of their own in its place
-        temporary.replace(target)
+
+
+@contextmanager
+def atomic_paths(*targets: str | os.PathLike[str]) -> Iterator[tuple[Path, ...]]:
+    """Yield a temporary path beside each target; when the block ends well, they take their places in turn.
+
+    All of them are on the disk before the first takes its place, so that a full disk leaves every target as it
+    was. Only a kill or a failing disk in the moment between can leave some targets new and others old.
+
+    >>> import tempfile, pathlib
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> with atomic_paths(folder / "graph.onnx", folder / "graph.json") as (graph, text):
+    ...     _ = graph.write_bytes(b"..."), text.write_text("{}")
+    >>> sorted(file.name for file in folder.iterdir())
+    ['graph.json', 'graph.onnx']
+    """
+    places = [Path(target) for target in targets]
+    for place in places:
+        if not place.parent.is_dir():
+            raise StorageError(f"cannot write {place}: the folder {place.parent} does not exist; create it first")
+    modes: dict[Path, int] = {}  # of the temporary files that were made
+    placed: list[Path] = []
+    try:
+        for place in places:
+            temporary = part_beside(place)
+            modes[temporary] = _create(temporary)
+        yield tuple(modes)
+        for temporary, mode in modes.items():
+            _flush_to_disk(temporary)
+            temporary.chmod(mode)  # some libraries put a file of their own in its place
+        for temporary, place in zip(modes, places, strict=True):
+            temporary.replace(place)
+            placed.append(place)
     except StorageError:
         raise
     except OSError as error:
-        raise StorageError(f"cannot write {target}: {error.strerror or error}; nothing was left behind") from error
+        left = f"{_listed(placed)} was replaced already" if placed else "nothing was left behind"
+        raise StorageError(f"cannot write {_listed(places)}: {error.strerror or error}; {left}") from error
     finally:
-        temporary.unlink(missing_ok=True)
-    confirm_place(target)
+        for temporary in modes:
+            temporary.unlink(missing_ok=True)
+    for place in places:
+        confirm_place(place)
 
 
 def part_beside(target: Path) -> Path:
@@ -72,6 +97,10 @@ def confirm_place(target: Path) -> None:
             f"{target} is in place, but the disk did not confirm it ({error.strerror or error}), "
             "so a power failure may undo it; look after the disk"
         ) from error
+
+
+def _listed(paths: list[Path]) -> str:
+    return " and ".join(str(path) for path in paths)
 
 
 def _create(path: Path) -> int:

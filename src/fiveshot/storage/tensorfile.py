@@ -17,6 +17,7 @@ from fiveshot.errors import StorageError
 from fiveshot.storage.atomic import atomic_path
 
 LONGEST_HEADER = 100_000_000  # bytes: the most the format allows
+FRESH_COPY = "; get a fresh copy of it"  # the way out for whoever has no other: it ends a message
 HEADER = "fiveshot"  # the one metadata entry we write: a JSON object with kind, version and meta
 
 
@@ -81,16 +82,19 @@ def read_tensors(path: str | os.PathLike[str], *, kind: str, version: int) -> Te
     /.../means.safetensors has format version 3, this release reads up to 2; upgrade with: pip install ...
     """
     path = Path(path)
-    if not path.is_file():
-        raise StorageError(f"no such file: {path}")
     try:
+        if not path.is_file():
+            raise StorageError(f"no such file: {path}")
+        path.open("rb").close()  # safe_open calls every file that it cannot open a missing one
         with safe_open(path, framework="pt", device="cpu") as file:
             meta = _checked_header(path, file.metadata(), kind, version)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
-        raise StorageError(
-            f"{path} is not a fiveshot {kind} file, or it is truncated; get a fresh copy of it"
-        ) from error
+        raise StorageError(f"{path} is not a fiveshot {kind} file, or it is truncated{FRESH_COPY}") from error
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error.strerror or error}") from error
     return TensorFile(tensors, meta)
 
 
@@ -141,5 +145,5 @@ def _checked_header(path: Path, metadata: dict[str, str] | None, kind: str, vers
             "upgrade with: pip install --upgrade fiveshot"
         )
     if not isinstance(meta, dict):
-        raise StorageError(f"{path} has damaged metadata; get a fresh copy of it")
+        raise StorageError(f"{path} has damaged metadata{FRESH_COPY}")
     return meta
