@@ -124,7 +124,10 @@ def test_the_draw_is_the_same_on_every_machine_and_release():
 
 def test_class_with_fewer_images_than_shots_is_named():
     protocol = Protocol("p", "d", n_classes=2, base_classes=1, increment=1, order_seed=None)
-    with pytest.raises(InputError, match=r"class 'rook' has 3 training images of 5 needed, those held out for testing not counted; .*--shots"):
+    with pytest.raises(
+        InputError,
+        match=r"class 'rook' has 3 training images of 5 needed, those held out for testing not counted; .*--shots",
+    ):
         sessions(protocol, [0, 1, 1, 1], [0, 1], ("ani", "rook"))
     assert len(sessions(protocol.replace(shots=3), [0, 1, 1, 1], [0, 1], ("ani", "rook"))) == 2
 
