@@ -86,29 +86,29 @@ def test_an_option_for_other_methods_is_a_note(run: Run, features: Path, tmp_pat
     assert "note: --projections is for RanPAC heads, and none is among the methods" in said
 
 
-def test_any_feature_file_is_a_benchmark(features: Path, tmp_path: Path) -> None:
+def test_any_feature_file_is_a_benchmark(run: Run, features: Path, tmp_path: Path) -> None:
     arguments = ("bench", "--features", features, "--methods", "ncm,c-fecam", "--seeds", 2, "--out", tmp_path)
-    first = fiveshot(*arguments)
+    first = fiveshot(*arguments)  # as a process of its own once
     assert first.returncode == 0, first.stderr
     assert "NCM" in first.stdout
     assert "C-FeCAM" in first.stdout
     assert first.stderr.count(" s)") == 4
-    again = fiveshot(*arguments)
-    assert again.stderr.count("kept from before") == 4
-    assert "by release" not in again.stderr
+    status, again, said = run(*arguments, "--format", "json")
+    assert (status, len(json.loads(again))) == (0, 4)
+    assert said.count("kept from before") == 4
+    assert "by release" not in said
+    assert "" not in said.splitlines()
     for file in tmp_path.rglob("run.json"):
         file.write_text(file.read_text().replace(f'"fiveshot": "{__version__}"', '"fiveshot": "0.0.9"'))
-    old = fiveshot(*arguments)
-    assert old.stderr.count("kept from before by release 0.0.9; --fresh runs it again") == 4
-    assert "" not in again.stderr.splitlines()
-    assert again.stdout == first.stdout
+    _, _, old = run(*arguments)
+    assert old.count("kept from before by release 0.0.9; --fresh runs it again") == 4
 
 
-def test_json_holds_the_numbers_that_the_table_shows(features: Path, tmp_path: Path) -> None:
+def test_json_holds_the_numbers_that_the_table_shows(run: Run, features: Path, tmp_path: Path) -> None:
     arguments = ("bench", "--features", features, "--methods", "ncm", "--seeds", 1, "--out", tmp_path)
-    found = json.loads(fiveshot(*arguments, "--format", "json").stdout)
+    found = json.loads(run(*arguments, "--format", "json")[1])
     assert found[0]["config"]["method"] == "ncm"
-    shown = fiveshot(*arguments, "--format", "csv").stdout
+    shown = run(*arguments, "--format", "csv")[1]
     assert str(found[0]["metrics"]["a_last"]) in shown
 
 
@@ -146,36 +146,41 @@ def test_a_device_that_is_none_is_refused_before_anything_runs(
     ],
 )
 def test_bad_requests_are_one_sentence_and_status_one(
-    arguments: tuple[str, ...], message: str, tmp_path: Path
+    run: Run, arguments: tuple[str, ...], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    result = fiveshot(*arguments, cwd=tmp_path)
-    assert result.returncode == 1
-    assert message in result.stderr
-    assert "Traceback" not in result.stderr
-    assert "" not in result.stderr.splitlines()
+    monkeypatch.chdir(tmp_path)
+    status, printed, said = run(*arguments)
+    assert (status, printed) == (1, "")
+    assert message in said
+    assert "" not in said.splitlines()
 
 
-def test_a_table_without_any_features_is_told_and_fails(tmp_path: Path) -> None:
-    result = fiveshot("paper", "table2", cwd=tmp_path)
-    assert (result.returncode, result.stdout) == (1, "")
-    assert result.stderr.startswith(
-        "missing: features of cars (for cars/small, cars/big); Stanford Cars cannot be"
-    )
-    assert "data fetch cars --root" not in result.stderr
+def test_a_table_without_any_features_is_told_and_fails(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    status, printed, said = run("paper", "table2")
+    assert (status, printed) == (1, "")
+    assert said.startswith("missing: features of cars (for cars/small, cars/big); Stanford Cars cannot be")
+    assert "data fetch cars --root" not in said
 
 
-def test_too_many_shots_and_a_folder_that_cannot_be_written(features: Path, tmp_path: Path) -> None:
-    result = fiveshot("bench", "--features", features, "--shots", 8, "--methods", "ncm", cwd=tmp_path)
-    assert result.returncode == 1
-    assert "has 7 training images of 8 needed" in result.stderr
+def test_too_many_shots_and_a_folder_that_cannot_be_written(
+    run: Run, features: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    status, _, said = run("bench", "--features", features, "--shots", 8, "--methods", "ncm")
+    assert status == 1
+    assert "has 7 training images of 8 needed" in said
     (tmp_path / "file").write_text("not a folder")
-    result = fiveshot("bench", "--features", features, "--methods", "ncm", "--out", tmp_path / "file")
-    assert result.returncode == 1
-    assert "choose another --out" in result.stderr
-    assert "Traceback" not in result.stderr
+    status, _, said = run("bench", "--features", features, "--methods", "ncm", "--out", tmp_path / "file")
+    assert status == 1
+    assert "choose another --out" in said
 
 
-def test_own_photographs_are_a_benchmark_without_writing_code(tmp_path: Path) -> None:
+def test_own_photographs_are_a_benchmark_without_writing_code(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = np.random.default_rng(0)
     for name, colour in (
         ("red", (200, 30, 30)),
@@ -188,18 +193,19 @@ def test_own_photographs_are_a_benchmark_without_writing_code(tmp_path: Path) ->
         for number in range(4):
             pixels = np.clip(np.array(colour) + rng.normal(0, 25, (48, 64, 3)), 0, 255).astype(np.uint8)
             Image.fromarray(pixels).save(folder / f"{number}.jpg")
-    environment = {"FIVESHOT_CACHE": str(tmp_path / "cache"), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    monkeypatch.setenv("FIVESHOT_CACHE", str(tmp_path / "cache"))
     arguments = ("bench", "--images", tmp_path / "photos", "--methods", "ncm", "--shots", 2, "--seeds", 1)
-    result = fiveshot(*arguments, "--out", tmp_path / "runs", env=environment)
-    assert result.returncode == 0, result.stderr
-    assert "NCM" in result.stdout
+    arguments = (*arguments, "--out", tmp_path / "runs")
+    status, printed, said = run(*arguments)
+    assert status == 0, said
+    assert "NCM" in printed
     (tmp_path / "photos" / "red" / "0.jpg").write_bytes(b"no photograph")
-    refused = fiveshot(*arguments, "--out", tmp_path / "runs", env=environment)
-    assert refused.returncode == 1
-    assert "red/0.jpg" in refused.stderr
-    assert "--skip-bad" in refused.stderr
-    skipped = fiveshot(*arguments, "--skip-bad", "--out", tmp_path / "runs", env=environment)
-    assert skipped.returncode == 0, skipped.stderr
+    status, _, said = run(*arguments)
+    assert status == 1
+    assert "red/0.jpg" in said
+    assert "--skip-bad" in said
+    status, _, said = run(*arguments, "--skip-bad")
+    assert status == 0, said
 
 
 def hear_interrupts() -> None:
