@@ -1,7 +1,12 @@
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import torch
 from hypothesis import settings
+
+sys.path.append(str(Path(__file__).parent))  # for what tests of several folders share
 
 # Small matrices are slower on several threads, and the same run everywhere is worth more than fresh examples.
 torch.set_num_threads(1)

@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import json
-import resource
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from file_limits import no_file_may_grow_beyond
 
 from fiveshot.data import dataset_specs
 from fiveshot.data.gaussian import gaussian_classes
 
 Run = Callable[..., tuple[int, str, str]]
-
-
-@contextmanager
-def no_file_may_grow_beyond(size: int) -> Iterator[None]:
-    """A limit on the size of files: writing fails in the middle, as it does on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_samples_are_drawn(run: Run, tmp_path: Path) -> None:

@@ -1,17 +1,15 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
+from file_limits import no_file_may_grow_beyond
 
 from fiveshot.backbones import Backbone, load_backbone
 from fiveshot.data import open_images
@@ -175,17 +173,6 @@ def test_another_batch_size_goes_on_too(photographs: Path, tiny: Backbone, tmp_p
     np.testing.assert_allclose(report.features.test_x, whole.test_x, atol=2e-3)
 
 
-@contextmanager
-def files_limited_to(size: int) -> Iterator[None]:
-    """Let the system refuse to write beyond a size, as it does when a disk is full."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 @pytest.mark.parametrize(("limit", "finished"), [(2600, 15), (100, 0)], ids=["for the result", "for a part"])
 def test_a_full_disk_leaves_no_half_file(
     photographs: Path, tiny: Backbone, tmp_path: Path, limit: int, finished: int
@@ -194,7 +181,10 @@ def test_a_full_disk_leaves_no_half_file(
     out.parent.mkdir()
     birds = open_images(photographs, seed=0)
     options = {"out": out, "batch_size": 1, "dtype": "float32"}
-    with files_limited_to(limit), pytest.raises(StorageError, match=r"cannot write .*; nothing was left behind"):
+    with (
+        no_file_may_grow_beyond(limit),
+        pytest.raises(StorageError, match=r"cannot write .*; nothing was left behind"),
+    ):
         run_extraction(birds, tiny, **options, part_seconds=0)
     assert not out.exists()
     left = [path.name for path in out.parent.rglob("*") if path.is_file() and path.name != "lock"]

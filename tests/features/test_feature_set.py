@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import resource
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from file_limits import no_file_may_grow_beyond
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -213,12 +213,7 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path):
     path = tmp_path / "f.safetensors"
     small = make_set()
     small.save(path)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (16_384, hard))
-    try:
-        with pytest.raises(StorageError, match="nothing was left behind"):
-            make_set(d=5_000).save(path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with no_file_may_grow_beyond(16_384), pytest.raises(StorageError, match="nothing was left behind"):
+        make_set(d=5_000).save(path)
     assert [file.name for file in tmp_path.iterdir()] == ["f.safetensors"]
     assert_same(FeatureSet.load(path), small)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import io
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
@@ -79,14 +76,3 @@ def held(model: Recognizer) -> dict[str, object]:
 def files_with(folder: Path, needle: bytes) -> list[str]:
     """Return the files of a folder that hold these bytes anywhere."""
     return [file.name for file in sorted(folder.iterdir()) if needle in file.read_bytes()]
-
-
-@contextmanager
-def no_file_may_grow_beyond(size: int) -> Iterator[None]:
-    """A limit on the size of files, as a quota is: writing fails, and not because the disk is full."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from models import files_with, held, no_file_may_grow_beyond, photos, picture
+from file_limits import no_file_may_grow_beyond
+from models import files_with, held, photos, picture
 from numpy.typing import NDArray
 
 from fiveshot.errors import InputError, StorageError

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from models import new_model, no_file_may_grow_beyond, photos, picture
+from file_limits import no_file_may_grow_beyond
+from models import new_model, photos, picture
 
 from fiveshot.errors import FiveshotError, StorageError
 from fiveshot.recognizer import Recognizer, check_model, checking

@@ -17,10 +17,11 @@ from fiveshot.benchmark.protocol_head import protocol_head
 from fiveshot.data.sessions import read_session_lists
 from fiveshot.errors import InputError
 from fiveshot.features import FeatureSet, embedded_features, embedded_packs, load_features
-from fiveshot.heads import RECIPES, FewShotHead, TunedHead
+from fiveshot.heads import RECIPES, FewShotHead
 from fiveshot.heads.files import plain_parameters
 from fiveshot.heads.recipes import Flavour
 from fiveshot.heads.registry import source_digest
+from fiveshot.heads.tuned_head import plain_head
 from fiveshot.plugins import load_plugin, plugin_files
 
 EMBEDDED = "embedded:"
@@ -105,7 +106,7 @@ def run_config(
 def head_config(head: FewShotHead) -> dict[str, Any]:
     """Return what decides a head's numbers; for a class from outside this package also a digest of its file."""
     config = {"class": type(head).__name__, "parameters": plain_parameters(head)}
-    source = source_digest(type(head.head if isinstance(head, TunedHead) else head))
+    source = source_digest(type(plain_head(head)))
     return config if source is None else {**config, "source": source}
 
 

@@ -30,9 +30,7 @@ def protocol_head(
     given = dict(parameters or {})
     if method in WITH_ALPHA and protocol.dataset in ALPHA and not {"alpha", "calibration"} & set(given):
         given["alpha"] = ALPHA[protocol.dataset]
-    if "random_state" in make_head(method, flavour).get_params(deep=False):
-        given.setdefault("random_state", protocol.shot_seed)
     head = make_head(method, flavour, **given)
     if "random_state" in head.get_params(deep=False) and "random_state" not in given:
-        head.set_params(random_state=protocol.shot_seed)  # of one that chooses parameters, where its own has none
+        head.set_params(random_state=protocol.shot_seed)
     return head

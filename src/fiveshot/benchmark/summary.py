@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from fiveshot.benchmark.record import RunRecord
-from fiveshot.errors import InputError
+from fiveshot.benchmark.shown_head import shown_head
+from fiveshot.errors import InputError, is_number
 from fiveshot.metrics import RunMetrics, Spread, mean_std
 
 
@@ -68,7 +68,7 @@ def summarize_runs(records: Sequence[RunRecord]) -> Summary:
         a_inc=mean_std([m.a_inc for m in metrics]),
         seconds=mean_std([record.seconds for record in records]),
         calibration_error=_spread([record.calibration_error for record in records]),
-        alpha=_alpha(first.config["head"]["parameters"]),
+        alpha=_alpha(first),
     )
 
 
@@ -110,10 +110,8 @@ def _without_seed(record: RunRecord) -> str:
     return json.dumps(config, sort_keys=True)  # a run read from its folder has lists where a fresh one has tuples
 
 
-def _alpha(parameters: Mapping[str, Any]) -> float | None:
-    """Return the alpha of a calibration, of a head inside another too; None if it was chosen or there is none."""
-    inside = parameters.get("head")
-    if isinstance(inside, Mapping):
-        return None if "alpha" in parameters.get("auto", ()) else _alpha(inside)
-    calibration = parameters.get("calibration")
-    return calibration.get("alpha") if isinstance(calibration, Mapping) else None
+def _alpha(record: RunRecord) -> float | None:
+    """Return the alpha of the head's calibration; None where it was chosen, or there is none."""
+    calibration = shown_head(record)[1].get("calibration")  # of a head of one's own it may be anything
+    alpha = calibration.get("alpha") if isinstance(calibration, Mapping) else None
+    return alpha if is_number(alpha) else None

@@ -19,8 +19,9 @@ from fiveshot.benchmark.job import Job, open_features
 from fiveshot.benchmark.record import RunRecord, is_finished
 from fiveshot.benchmark.run import run_job
 from fiveshot.errors import FiveshotError, InputError
-from fiveshot.heads import FeCAM, RanPAC, TunedHead
+from fiveshot.heads import FeCAM, RanPAC
 from fiveshot.heads.ridge import ROWS_AT_ONCE
+from fiveshot.heads.tuned_head import plain_head
 
 PROCESS_BYTES = 900 * 2**20  # the interpreter with torch, and features
 
@@ -150,8 +151,7 @@ def _run_and_save(job: Job, out: Path) -> RunRecord:
 
 def estimated_memory(job: Job) -> int:
     """Return the bytes a job is expected to need at its peak."""
-    head = job.head()
-    head = head.head if isinstance(head, TunedHead) else head
+    head = plain_head(job.head())
     features = open_features(job.features)
     d, n_classes = features.n_features, len(features.class_names)
     need = PROCESS_BYTES + 4 * (features.train_x.size + features.test_x.size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -92,7 +92,7 @@ def bench(
     Example: fiveshot bench cub200/big --methods ncm,c-fecam --seeds 3
     """
     from fiveshot.benchmark.plan import choose_features, choose_protocol, make_jobs
-    from fiveshot.cli.head_parameters import head_parameters, named_settings
+    from fiveshot.cli.head_parameters import head_parameters, parse_settings
     from fiveshot.cli.progress import follow
     from fiveshot.cli.tables import check_format, print_table
     from fiveshot.reports import bench_table
@@ -114,19 +114,19 @@ def bench(
         "shot_draw": shot_draw,
     }
     chosen = choose_protocol(protocol, source if features else None, changes)
-    parameters = head_parameters(projections, device, settings or (), here=engine == "local")
+    given = parse_settings(settings or ())
     jobs = make_jobs(
         chosen,
         source,
         methods=_distinct(methods) if methods else (),
         seeds=seeds,
         flavour=flavour,
-        parameters=parameters,
+        parameters=head_parameters(projections, device, given, here=engine == "local"),
         sessions=str(sessions) if sessions else None,
     )
     if projections is not None and not any("n_projections" in job.parameters for job in jobs):
         echo("note: --projections is for RanPAC heads, and none is among the methods", err=True)
-    _check_settings(named_settings(settings or ()), jobs)
+    _check_settings(given, jobs)
     if engine == "ray":
         records = _on_cluster(jobs, out, address, fresh)
     else:
@@ -137,8 +137,7 @@ def bench(
         return
     from fiveshot.benchmark import summarize_all
 
-    set_here = [f"{name} = {parameters[name]}" for name in named_settings(settings or ())]
-    table = bench_table(summarize_all(records), chosen, records[0].provenance, given=set_here)
+    table = bench_table(summarize_all(records), chosen, records[0].provenance, given=given)
     print_table(table, output)
 
 
@@ -149,12 +148,12 @@ def _distinct(methods: str) -> list[str]:
     return list(dict.fromkeys(recipe_name(name, kind="method") for name in methods.split(",")))
 
 
-def _check_settings(names: Sequence[str], jobs: Sequence[Job]) -> None:
+def _check_settings(names: Collection[str], jobs: Sequence[Job]) -> None:
     """Refuse a parameter that none of the methods has, and one whose value a head will not take."""
     from fiveshot.errors import InputError
-    from fiveshot.heads import TunedHead
     from fiveshot.heads.parameters import parameter_names, try_parameters
     from fiveshot.heads.recipes import make_head
+    from fiveshot.heads.tuned_head import plain_head
 
     for name in names:
         if not any(name in job.parameters for job in jobs):
@@ -163,8 +162,7 @@ def _check_settings(names: Sequence[str], jobs: Sequence[Job]) -> None:
             )
             raise InputError(f"none of the methods has a parameter {name!r}; they have {', '.join(known)}")
     for job in {job.method: job for job in jobs if names}.values():
-        head = job.head()
-        head = head.head if isinstance(head, TunedHead) else head
+        head = plain_head(job.head())
         if type(head).__module__.startswith("fiveshot."):  # another may need more than a few numbers
             try_parameters(head)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fiveshot.errors import InputError
@@ -16,38 +16,44 @@ WHOLE = {
 }
 
 
-def head_parameters(
-    projections: int | None, device: str | None, settings: Iterable[str] = (), *, here: bool = True
-) -> dict[str, Any]:
-    """Return those that were given, by the names that heads have for them.
+def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
+    """Read what --set was given, of the form NAME=VALUE.
 
-    A device must be there, unless heads compute on other machines and not ``here``. ``settings`` are of the
-    form NAME=VALUE.
-
-    >>> head_parameters(None, "cpu"), head_parameters(500, None, ["alpha=auto", "gamma=10"])
-    ({'device': 'cpu'}, {'alpha': 'auto', 'gamma': 10, 'n_projections': 500})
+    >>> parse_settings(["alpha=auto", "gamma=10"])
+    {'alpha': 'auto', 'gamma': 10}
     """
-    from fiveshot.backbones.loading import checked_device
-
     given: dict[str, Any] = {}
     for name, value in map(_named_value, settings):
-        if name in given or (name == "n_projections" and projections is not None):
-            raise InputError(f"{name} is given twice; give it once")
+        if name in given:
+            raise _twice(name)
         given[name] = value
-    if projections is not None:
-        given["n_projections"] = projections
-    if device is not None:
-        given["device"] = str(checked_device(device)) if here else device
     return given
 
 
-def named_settings(settings: Iterable[str]) -> list[str]:
-    """Return the names alone.
+def head_parameters(
+    projections: int | None, device: str | None, given: Mapping[str, Any] | None = None, *, here: bool = True
+) -> dict[str, Any]:
+    """Return those that were given, by the names that heads have for them.
 
-    >>> named_settings(["alpha=auto", "gamma=10"])
-    ['alpha', 'gamma']
+    A device must be there, unless heads compute on other machines and not ``here``.
+
+    >>> head_parameters(None, "cpu"), head_parameters(500, None, {"alpha": "auto"})
+    ({'device': 'cpu'}, {'alpha': 'auto', 'n_projections': 500})
     """
-    return [_named_value(text)[0] for text in settings]
+    from fiveshot.backbones.loading import checked_device
+
+    parameters = dict(given or {})
+    if projections is not None:
+        if "n_projections" in parameters:
+            raise _twice("n_projections")
+        parameters["n_projections"] = projections
+    if device is not None:
+        parameters["device"] = str(checked_device(device)) if here else device
+    return parameters
+
+
+def _twice(name: str) -> InputError:
+    return InputError(f"{name} is given twice; give it once")
 
 
 def _named_value(text: str) -> tuple[str, Any]:

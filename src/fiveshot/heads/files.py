@@ -18,7 +18,7 @@ from fiveshot.heads.memory import Memory
 from fiveshot.heads.ncm import NCM
 from fiveshot.heads.ranpac import RanPAC
 from fiveshot.heads.sampling import Sampling
-from fiveshot.heads.tuned_head import TunedHead
+from fiveshot.heads.tuned_head import TunedHead, plain_head
 from fiveshot.heads.two_covariance import Prior
 from fiveshot.heads.unbiased_lda import UnbiasedLDA
 from fiveshot.plugins import load_plugins, same_origin
@@ -51,7 +51,7 @@ def save_head(head: FewShotHead, path: str | os.PathLike[str]) -> None:
     ...     load_head(f"{folder}/birds.safetensors").classes_.tolist()
     ['owl', 'wren']
     """
-    for kind in {type(head), type(head.head if isinstance(head, TunedHead) else head)}:
+    for kind in {type(head), type(plain_head(head))}:
         known = HEADS.get(kind.__name__)
         if known is None or not same_origin(known, kind):
             raise InputError(

@@ -142,3 +142,13 @@ class TunedHead(FewShotHead):
         known = parameter_names(self.head)
         given = {name: value for name, value in shared.items() if name in known and value is not None}
         return with_parameters(self.head, {**given, **chosen})
+
+
+def plain_head(head: FewShotHead) -> FewShotHead:
+    """Return the head inside one that tunes itself, and any other as it is.
+
+    >>> from fiveshot.heads import make_head
+    >>> type(plain_head(make_head("teen", alpha="auto"))).__name__, type(plain_head(make_head("fecam"))).__name__
+    ('NCM', 'FeCAM')
+    """
+    return head.head if isinstance(head, TunedHead) else head

@@ -27,7 +27,7 @@ def bench_table(
     *,
     labels: Sequence[str] | None = None,
     paper: bool | None = None,
-    given: Sequence[str] = (),
+    given: Mapping[str, Any] | None = None,
 ) -> Table:
     """Return method, A_HM after some sessions and on average, A_last, A_inc, calibration error and seconds.
 
@@ -62,7 +62,7 @@ def bench_table(
     notes = (
         *reading_notes(summaries, sessions),
         *alpha_notes(summaries, protocol.dataset),
-        *([f"Set for the methods that have it: {', '.join(given)}."] if given else []),
+        *setting_notes(given or {}),
         *backbone_notes(provenance, paper=any(r.block for r in rows)),
     )
     return Table(f"{protocol.name}: {described(protocol)}", columns, tuple(rows), notes)
@@ -128,6 +128,16 @@ def reading_notes(summaries: Sequence[Summary], sessions: Sequence[int]) -> tupl
     after = f", A_HM n after session n (mean A_HM: over all {len(summaries[0].a_hm)})" if sessions else ""
     error = "; ECE: calibration error of the probabilities at the end" if summaries[0].calibration_error else ""
     return (f"Accuracies in %, {spread}{after}{error}.",)
+
+
+def setting_notes(given: Mapping[str, Any]) -> tuple[str, ...]:
+    """Say which parameters were set.
+
+    >>> setting_notes({"alpha": "auto"}), setting_notes({})
+    (('Set for the methods that have it: alpha = auto.',), ())
+    """
+    shown = ", ".join(f"{name} = {value}" for name, value in given.items())
+    return (f"Set for the methods that have it: {shown}.",) if given else ()
 
 
 def alpha_notes(summaries: Sequence[Summary], dataset: str) -> tuple[str, ...]:

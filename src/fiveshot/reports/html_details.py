@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fiveshot.benchmark.shown_head import shown_head
 from fiveshot.reports.html_table import scrolling
 from fiveshot.reports.markup import Html, element, joined
-from fiveshot.reports.variants import Experiment, Variant, flat, shown_head
+from fiveshot.reports.variants import Experiment, Variant, flat
 
 
 def per_class(experiment: Experiment, number: int) -> Html:

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fiveshot.benchmark import RunRecord
+from fiveshot.benchmark.shown_head import shown_head
 from fiveshot.heads import RECIPES, make_head
 from fiveshot.heads.files import plain_parameters
 from fiveshot.reports.method_style import method_label
-from fiveshot.reports.variants import Variant, flat, shown_head
+from fiveshot.reports.variants import Variant, flat
 
 MOST_DRAWN = 8
 

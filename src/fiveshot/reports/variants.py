@@ -8,12 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from fiveshot.benchmark import Protocol, RunRecord, Summary, summarize_runs
-from fiveshot.heads import TunedHead
+from fiveshot.benchmark.shown_head import shown_head
 from fiveshot.metrics import Spread, mean_std
 from fiveshot.reports.method_style import METHODS, method_label
-
-SEEDS = ("random_state",)  # parameters that follow the seed of the shots
-PLAYED = {"shots": 5, "episodes": 8}  # of heads that tune themselves, unless said otherwise
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,25 +127,6 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _setting(record: RunRecord) -> dict[str, Any]:
     sources = {key: record.config.get(key) for key in ("sessions", "features")}
     return {**sources, "provenance": record.provenance, "classes": record.class_names}
-
-
-def shown_head(record: RunRecord) -> tuple[str, dict[str, Any]]:
-    """Return class and parameters of a run's head; of one that tunes itself those inside, ``auto`` among them."""
-    head = record.config["head"]
-    kind, parameters = head["class"], dict(head["parameters"])
-    if kind == TunedHead.__name__:
-        inside = dict(parameters["head"])
-        played = {key: parameters[key] for key in ("shots", "episodes")}
-        kind = inside.pop("type")
-        parameters = {**_with_auto(inside, parameters["auto"]), **({} if played == PLAYED else played)}
-    return kind, {key: value for key, value in parameters.items() if key not in SEEDS}
-
-
-def _with_auto(parameters: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    return {
-        key: "auto" if key in names else _with_auto(value, names) if isinstance(value, Mapping) else value
-        for key, value in parameters.items()
-    }
 
 
 def _identity(record: RunRecord) -> dict[str, Any]:
