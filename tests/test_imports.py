@@ -11,6 +11,7 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "fiveshot"
 ORDER = (
     "errors",
+    "progress",
     "extras",
     "plugins",
     "storage",

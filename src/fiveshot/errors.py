@@ -1,23 +1,45 @@
-"""The errors a user can cause: each names the value, what is allowed, and the way out."""
+"""The errors a user can cause: what is wrong, the way out, and a code that programs can read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 from numbers import Integral, Real
-from typing import TypeGuard
+from typing import Any, ClassVar, TypeGuard
 
 
 class FiveshotError(Exception):
     """Base of all errors raised on purpose; the command line prints them without a traceback.
 
-    >>> from fiveshot.features import load_features
-    >>> try:
-    ...     load_features("nowhere.npz")
-    ... except FiveshotError as error:
-    ...     print(error)
-    no such file: nowhere.npz
+    Parameters
+    ----------
+    message : str
+        What is wrong, with the value that was given.
+    hint : str, optional
+        The way out: what to do, or to type, instead.
+    code : str, optional
+        A short word for programs. Each kind of error has its own default.
+
+    Examples
+    --------
+    >>> error = FiveshotError("no such file: owl.jpg", hint="check the name", code="no_file")
+    >>> str(error), error.message, error.hint, error.code
+    ('no such file: owl.jpg; check the name', 'no such file: owl.jpg', 'check the name', 'no_file')
     """
+
+    default_code: ClassVar[str] = "error"
+
+    def __init__(self, message: str = "", *, hint: str = "", code: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.code = code or self.default_code
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.hint}" if self.hint else self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuilt, (type(self), self.message, dict(self.__dict__))
 
 
 class InputError(FiveshotError, ValueError):
@@ -30,6 +52,8 @@ class InputError(FiveshotError, ValueError):
     ...     print(error)
     no token readout 'clas'; did you mean 'cls'? choose from cls, cls+mean, mean
     """
+
+    default_code = "bad_input"
 
 
 class StorageError(FiveshotError, OSError):
@@ -44,6 +68,8 @@ class StorageError(FiveshotError, OSError):
     cannot write no/such/folder/note.txt: the folder no/such/folder does not exist; create it first
     """
 
+    default_code = "storage"
+
 
 def counted(count: int, noun: str) -> str:
     """Return a number with its noun, as messages need it.
@@ -56,7 +82,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def is_number(value: object, *, whole: bool = False) -> TypeGuard[float]:
-    """Tell whether a value can be compared and computed with; True and False are no numbers.
+    """Tell whether a value can be compared and computed with; True and False are not numbers.
 
     >>> is_number(0.5), is_number("0.5"), is_number(True), is_number(2.0, whole=True)
     (True, False, False, False)
@@ -72,5 +98,15 @@ def unknown_name(kind: str, name: str, choices: Iterable[str]) -> InputError:
     """
     known = sorted(choices)
     near = get_close_matches(str(name).lower(), known, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]!r}?" if near else ";"
-    return InputError(f"no {kind} {name!r}{hint} choose from {', '.join(known)}")
+    suggestion = f"did you mean {near[0]!r}? " if near else ""
+    return InputError(
+        f"no {kind} {name!r}", hint=f"{suggestion}choose from {', '.join(known)}", code="unknown_name"
+    )
+
+
+def _rebuilt(kind: type[FiveshotError], message: str, state: dict[str, Any]) -> FiveshotError:
+    """Make an error again that was pickled: a process or a cluster hands it on with its hint and code."""
+    error = kind.__new__(kind, message)
+    error.args = (message,)
+    error.__dict__.update(state)
+    return error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import torch
@@ -19,6 +18,7 @@ from fiveshot.backbones.preprocessing import Preprocessing, weights_preprocessin
 from fiveshot.backbones.readout import CLS, Readout
 from fiveshot.errors import InputError
 from fiveshot.extras import import_extra
+from fiveshot.storage import FilePath
 
 DEFAULT = EMBEDDED
 """Name of the backbone that is used where none is given: the embedded one, which needs no download.
@@ -27,8 +27,6 @@ DEFAULT = EMBEDDED
 >>> DEFAULT == EMBEDDED
 True
 """
-
-FilePath = str | os.PathLike[str]
 
 
 def load_backbone(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,7 @@ from fiveshot.errors import InputError
 from fiveshot.features import FeatureSet
 from fiveshot.heads import FewShotHead, ScoreTable, TunedHead
 from fiveshot.metrics import expected_calibration_error
-
-Progress = Callable[[int, int], None]  # (sessions done, sessions in all)
+from fiveshot.progress import Progress
 
 
 def run(

@@ -18,7 +18,7 @@ from fiveshot.errors import counted
 if TYPE_CHECKING:
     from fiveshot.data import BadImage
     from fiveshot.features.extraction_report import Extraction
-    from fiveshot.features.extraction_run import Progress
+    from fiveshot.progress import Progress
     from fiveshot.scale.progress import OnProgress
 
 SHOWN = 20  # bad images that are listed by name

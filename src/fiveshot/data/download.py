@@ -18,7 +18,7 @@ from fiveshot.data.chunks import write_all
 from fiveshot.data.spec import Download, is_published
 from fiveshot.errors import InputError, StorageError
 
-Progress = Callable[[int, int | None], None]  # bytes so far, bytes in all where the server tells
+BytesProgress = Callable[[int, int | None], None]  # bytes so far, bytes in all where the server tells
 PIECE = 1 << 17  # small, so that an interrupted download has kept almost all that had arrived
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+)")
 
@@ -37,7 +37,7 @@ class Patience:
 
 
 def download(
-    item: Download, folder: Path, *, progress: Progress | None = None, patience: Patience | None = None
+    item: Download, folder: Path, *, progress: BytesProgress | None = None, patience: Patience | None = None
 ) -> Path:
     """Download into ``folder`` and return the file; it bears its name only once it is whole and checked.
 
@@ -62,7 +62,7 @@ def download(
     )
 
 
-def _complete(item: Download, part: Path, progress: Progress, patience: Patience) -> None:
+def _complete(item: Download, part: Path, progress: BytesProgress, patience: Patience) -> None:
     failures, furthest = 0, _size(part)
     while True:
         try:
@@ -86,7 +86,7 @@ def _complete(item: Download, part: Path, progress: Progress, patience: Patience
         time.sleep(patience.pause * 2 ** max(0, failures - 1))
 
 
-def _continue(item: Download, part: Path, progress: Progress, timeout: float) -> None:
+def _continue(item: Download, part: Path, progress: BytesProgress, timeout: float) -> None:
     """Ask for what is missing and append it; raise when the connection ends early."""
     done, validator = _resumable(item, part)
     headers = {"User-Agent": "fiveshot", "Accept-Encoding": "identity"}
@@ -115,7 +115,7 @@ def _continue(item: Download, part: Path, progress: Progress, timeout: float) ->
 
 
 def _receive(
-    response: http.client.HTTPResponse, part: Path, start: int, total: int | None, progress: Progress
+    response: http.client.HTTPResponse, part: Path, start: int, total: int | None, progress: BytesProgress
 ) -> None:
     with _writing(part):
         free = shutil.disk_usage(part.parent).free

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fiveshot.data.dataset import ImageDataset
-from fiveshot.data.download import DownloadError, Patience, Progress, download
+from fiveshot.data.download import BytesProgress, DownloadError, Patience, download
 from fiveshot.data.extract import extract_safely
 from fiveshot.data.registry import dataset_spec, open_spec
 from fiveshot.data.spec import DatasetSpec
@@ -33,7 +33,9 @@ class Fetched:
     dataset: ImageDataset
 
 
-def fetch(name: str, root: Path, *, progress: Progress | None = None, patience: Patience | None = None) -> Fetched:
+def fetch(
+    name: str, root: Path, *, progress: BytesProgress | None = None, patience: Patience | None = None
+) -> Fetched:
     """Download the dataset ``name`` into ``root/<name>``; one that is there already is only opened.
 
     The archives go again once they are unpacked. What was interrupted is continued by the next call.
@@ -53,7 +55,7 @@ def fetch(name: str, root: Path, *, progress: Progress | None = None, patience: 
 
 
 def fetch_spec(
-    spec: DatasetSpec, root: Path, *, progress: Progress | None = None, patience: Patience | None = None
+    spec: DatasetSpec, root: Path, *, progress: BytesProgress | None = None, patience: Patience | None = None
 ) -> Fetched:
     """Do what ``fetch`` does for a dataset that has a specification, but no place in this package."""
     if not spec.downloads:
@@ -66,7 +68,7 @@ def fetch_spec(
 
 
 def _download_and_unpack(
-    spec: DatasetSpec, folder: Path, progress: Progress | None, patience: Patience | None
+    spec: DatasetSpec, folder: Path, progress: BytesProgress | None, patience: Patience | None
 ) -> None:
     root = folder.parent
     try:

@@ -22,12 +22,9 @@ class ImageError(InputError):
     """
 
     def __init__(self, name: str, reason: str) -> None:
-        super().__init__(name, reason)  # both as args, so that it survives the way back from a worker process
+        super().__init__(f"cannot use image {name}: {reason}", code="bad_image")
         self.name = name
         self.reason = reason
-
-    def __str__(self) -> str:
-        return f"cannot use image {self.name}: {self.reason}"
 
 
 class ImageSource(Protocol):

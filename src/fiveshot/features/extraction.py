@@ -20,11 +20,12 @@ from fiveshot.features.cache import FeatureCache
 from fiveshot.features.extraction_index import find_extraction, remember
 from fiveshot.features.extraction_job import ExtractionJob
 from fiveshot.features.extraction_report import Extraction
-from fiveshot.features.extraction_run import Pace, Progress, compute_parts
+from fiveshot.features.extraction_run import Pace, compute_parts
 from fiveshot.features.feature_assembly import FeatureAssembly
 from fiveshot.features.feature_set import FeatureSet
 from fiveshot.features.partial_features import PartialFeatures
 from fiveshot.features.work_folder import work_folder
+from fiveshot.progress import Progress
 from fiveshot.storage import atomic_path
 
 PARTS = "partial"  # folder of the cache where finished parts are kept until all are

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -12,8 +11,7 @@ from fiveshot.features.batch_stream import BatchStream, Range, Stages
 from fiveshot.features.extraction_job import DTYPES, ExtractionJob
 from fiveshot.features.part_writer import PartWriter
 from fiveshot.features.partial_features import PartialFeatures, gaps
-
-Progress = Callable[[int, int], None]  # images done, images in all
+from fiveshot.progress import Progress
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import torch
@@ -12,10 +11,9 @@ from fiveshot.data import ImageDataset, open_dataset, open_images
 from fiveshot.errors import InputError
 from fiveshot.features.cache import FeatureCache
 from fiveshot.features.extraction import run_extraction
-from fiveshot.features.extraction_run import Progress
 from fiveshot.features.runner import Runner, choose_runner
-
-FilePath = str | os.PathLike[str]
+from fiveshot.progress import Progress
+from fiveshot.storage import FilePath
 
 
 def open_labelled_images(

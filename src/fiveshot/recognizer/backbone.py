@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,8 +10,7 @@ from fiveshot.errors import InputError, StorageError
 from fiveshot.features import Runner, load_runner
 from fiveshot.recognizer.base_file import file_sha256
 from fiveshot.recognizer.manifest import BackboneRecord
-
-FilePath = str | os.PathLike[str]
+from fiveshot.storage import FilePath
 
 
 def backbone_record(runner: Runner, *, weights: FilePath | None = None) -> BackboneRecord:

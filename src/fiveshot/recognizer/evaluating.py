@@ -11,8 +11,9 @@ from sklearn.metrics import roc_auc_score
 
 from fiveshot.features import Runner
 from fiveshot.metrics import expected_calibration_error
+from fiveshot.progress import Progress
 from fiveshot.recognizer.evaluation import ClassResult, Confusion, Evaluation, WrongPhoto
-from fiveshot.recognizer.extraction import Progress, see_photos
+from fiveshot.recognizer.extraction import see_photos
 from fiveshot.recognizer.other_folders import other_folders
 from fiveshot.recognizer.photo import Photo
 from fiveshot.recognizer.prediction import Prediction

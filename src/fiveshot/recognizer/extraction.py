@@ -20,13 +20,12 @@ from fiveshot.errors import InputError
 from fiveshot.features import Runner
 from fiveshot.features.batch_stream import default_batch_size, default_workers, device_of, forward_streams
 from fiveshot.features.runner import one_thread
+from fiveshot.progress import Progress
 from fiveshot.recognizer.class_record import Floats
 from fiveshot.recognizer.photo import Photo, thumbnail
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-
-Progress = Callable[[int, int], None]  # photos done, photos in all
 
 
 @dataclass(frozen=True, eq=False)

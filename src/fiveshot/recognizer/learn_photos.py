@@ -8,9 +8,10 @@ from itertools import islice
 
 from fiveshot.errors import InputError
 from fiveshot.features import Runner
+from fiveshot.progress import Progress
 from fiveshot.recognizer.change import LiveModel
 from fiveshot.recognizer.class_folders import class_folders
-from fiveshot.recognizer.extraction import Progress, see_photos
+from fiveshot.recognizer.extraction import see_photos
 from fiveshot.recognizer.insight import LearnReport
 from fiveshot.recognizer.learning import check_known, learn_shots
 from fiveshot.recognizer.manifest import Options

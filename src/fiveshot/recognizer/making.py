@@ -23,6 +23,7 @@ from fiveshot.features.extraction_job import readout_in_words
 from fiveshot.features.provenance import UNKNOWN
 from fiveshot.heads import make_head
 from fiveshot.heads.memory import Memory
+from fiveshot.progress import Progress
 from fiveshot.recognizer.backbone import backbone_record
 from fiveshot.recognizer.class_folders import class_folders
 from fiveshot.recognizer.creation import create_model, free_folder
@@ -32,11 +33,10 @@ from fiveshot.recognizer.rejection import fit_rejection
 from fiveshot.recognizer.snapshot import head_record
 from fiveshot.recognizer.threshold import check_rate
 from fiveshot.statistics import NO_CLASSES, ClassStatistics, class_statistics
+from fiveshot.storage import FilePath
 from fiveshot.tuning import TuneResult, get_recipe, tune
 from fiveshot.tuning.result import OnProgress
 
-FilePath = str | os.PathLike[str]
-Progress = Callable[[int, int], None]
 OnBad = Callable[[Sequence[BadImage]], None]
 NO_IMAGES = ImageSplit((), np.zeros(0, np.int64))
 

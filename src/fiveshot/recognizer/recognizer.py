@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -14,6 +13,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from fiveshot.features import FeatureSet, Runner
+from fiveshot.progress import Progress
 from fiveshot.recognizer.arguments import (
     device_name,
     given_path,
@@ -50,14 +50,12 @@ from fiveshot.recognizer.rows import read_photos
 from fiveshot.recognizer.shots import checked_features, feature_shots
 from fiveshot.recognizer.snapshot import Snapshot
 from fiveshot.statistics.class_statistics import unknown_class
+from fiveshot.storage import FilePath
 
 if TYPE_CHECKING:
     from fiveshot.recognizer.making import OnBad
     from fiveshot.tuning import TuneResult
     from fiveshot.tuning.result import OnProgress
-
-FilePath = str | os.PathLike[str]
-Progress = Callable[[int, int], None]
 
 
 class Recognizer:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from fiveshot.data.listing import some_of
 from fiveshot.errors import InputError, counted
 from fiveshot.features import Runner, load_runner
 from fiveshot.heads import FewShotHead
+from fiveshot.progress import Progress
 from fiveshot.recognizer.change import LiveModel
 from fiveshot.recognizer.class_record import ClassRecord
 from fiveshot.recognizer.contents import Contents
@@ -28,7 +28,6 @@ from fiveshot.recognizer.making import (
     NO_IMAGES,
     Learned,
     OnBad,
-    Progress,
     base_images,
     extracted,
     learn_base,
@@ -41,9 +40,8 @@ from fiveshot.recognizer.snapshot import head_record, restored_head
 from fiveshot.recognizer.switching import Retuned
 from fiveshot.statistics import NO_CLASSES, summarize
 from fiveshot.statistics.labels import python_labels
+from fiveshot.storage import FilePath
 from fiveshot.tuning.result import OnProgress
-
-FilePath = str | os.PathLike[str]
 
 
 @contextmanager

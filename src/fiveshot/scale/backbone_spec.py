@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -14,8 +13,7 @@ from fiveshot.data import ImageDataset, ImageSplit
 from fiveshot.errors import InputError
 from fiveshot.features import Provenance, Runner, load_runner
 from fiveshot.features.extraction_job import ExtractionJob
-
-FilePath = str | os.PathLike[str]
+from fiveshot.storage import FilePath
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,12 @@ from fiveshot.data import ImageDataset
 from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import import_extra
 from fiveshot.scale.cluster import connected, own_errors
-from fiveshot.storage import atomic_path
+from fiveshot.storage import FilePath, atomic_path
 from fiveshot.tuning import RECIPES, Execution, Selection, TuneRecipe, TuneResult, tune
 from fiveshot.tuning.distributed import make_accelerator
 from fiveshot.tuning.result import OnProgress
 from fiveshot.tuning.selection import SelectionKind
 
-FilePath = str | os.PathLike[str]
 RESTARTS = 2  # of all processes together, when one is lost and there are checkpoints to go on from
 POLL_SECONDS = 0.5
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
 import numpy as np
@@ -27,8 +26,7 @@ from fiveshot.scale.class_sample import ClassSample
 from fiveshot.scale.cluster_statistics import ClusterStatistics
 from fiveshot.statistics import ClassStatistics
 from fiveshot.statistics.labels import python_labels
-
-FilePath = str | os.PathLike[str]
+from fiveshot.storage import FilePath
 
 
 def create_from_statistics(

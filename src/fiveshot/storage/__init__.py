@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 from fiveshot.storage.atomic import atomic_path, atomic_paths, confirm_place, part_beside
@@ -9,7 +10,11 @@ from fiveshot.storage.atomic import atomic_path, atomic_paths, confirm_place, pa
 if TYPE_CHECKING:
     from fiveshot.storage.tensorfile import TensorFile, read_tensors, write_tensors
 
+FilePath = str | os.PathLike[str]
+"""A path as people give it: a text, or anything that stands for one."""
+
 __all__ = [
+    "FilePath",
     "TensorFile",
     "atomic_path",
     "atomic_paths",
