@@ -15,7 +15,7 @@ from fiveshot.errors import InputError
 PRIVATE = {"onnxruntime": {"ORT_DISABLE_TELEMETRY": "1"}}
 
 
-def import_extra(module: str, *, extra: str = "images") -> Any:
+def import_extra(module: str, *, extra: str = "torch") -> Any:
     """Return the imported module; where it is missing, the error says which extra brings it.
 
     >>> from fiveshot.extras import import_extra

@@ -99,7 +99,7 @@ def test_an_error_that_is_shown_is_expected() -> None:
         ("python -m pytest tests/nothing", ["no such tests: tests/nothing"]),
         ("make test", []),
         ("make tests", ["no target tests"]),
-        ("pip install fiveshot[images,serves]", ["no extra serves"]),
+        ("pip install fiveshot[torch,serves]", ["no extra serves"]),
         ("no-such-program", ["there is no program no-such-program"]),
     ],
 )

@@ -22,7 +22,7 @@ def read_aircraft(path: Path) -> ImageDataset | None:
     try:
         from torchvision.datasets import FGVCAircraft
     except ImportError as error:
-        raise InputError("FGVC-Aircraft needs torchvision: pip install 'fiveshot[images]'") from error
+        raise InputError("FGVC-Aircraft needs torchvision: pip install 'fiveshot[torch]'") from error
 
     def split(name: str) -> tuple[ImageSplit, tuple[str, ...]]:
         try:

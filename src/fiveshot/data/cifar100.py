@@ -39,7 +39,7 @@ def _official(parent: Path) -> ImageDataset:
     try:
         from torchvision.datasets import CIFAR100
     except ImportError as error:
-        raise InputError("CIFAR-100 needs torchvision: pip install 'fiveshot[images]'") from error
+        raise InputError("CIFAR-100 needs torchvision: pip install 'fiveshot[torch]'") from error
     try:
         # torchvision compares the MD5 sums before it unpickles anything.
         train, test = (CIFAR100(parent, train=is_train) for is_train in (True, False))

@@ -107,7 +107,7 @@ def _formats() -> tuple[str, ...]:
     try:
         from PIL import Image
     except ImportError as error:
-        raise InputError("decoding images needs Pillow: pip install 'fiveshot[images]'") from error
+        raise InputError("decoding images needs Pillow: pip install fiveshot") from error
     Image.init()
     return tuple(name for name in FORMATS if name in Image.OPEN)
 
