@@ -3,13 +3,14 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from file_limits import no_file_may_grow_beyond
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features import FeatureSet, Provenance
@@ -43,14 +44,8 @@ def test_file_gives_back_everything_as_stored(tmp_path, dtype):
     features = make_set(dtype)
     features.save(tmp_path / "f.safetensors")
     assert_same(FeatureSet.load(tmp_path / "f.safetensors"), features)
-    assert (
-        read_tensors(tmp_path / "f.safetensors", kind="features", version=1).tensors["train_x"].dtype
-        == {
-            np.float16: torch.float16,
-            np.float32: torch.float32,
-            np.float64: torch.float64,
-        }[dtype]
-    )
+    stored = read_tensors(tmp_path / "f.safetensors", kind="features", version=1).tensors["train_x"]
+    assert stored.dtype == dtype
     assert [file.name for file in tmp_path.iterdir()] == ["f.safetensors"]
 
 
@@ -182,8 +177,8 @@ def test_nan_is_found_beyond_the_first_block():
         FeatureSet(x, y, x[:1], y[:1], ("a",), MADE)
 
 
-def _tensors(features: FeatureSet) -> dict[str, torch.Tensor]:
-    return {n: torch.from_numpy(getattr(features, n).copy()) for n in ("train_x", "train_y", "test_x", "test_y")}
+def _tensors(features: FeatureSet) -> dict[str, NDArray[Any]]:
+    return {n: getattr(features, n).copy() for n in ("train_x", "train_y", "test_x", "test_y")}
 
 
 @pytest.mark.parametrize(
@@ -193,8 +188,8 @@ def _tensors(features: FeatureSet) -> dict[str, torch.Tensor]:
         (lambda tensors, meta: meta.pop("class_names"), "class_names"),
         (lambda tensors, meta: meta["provenance"].pop("readout"), r"missing entries \['readout'\]"),
         (lambda tensors, meta: tensors.update(train_y=tensors["train_y"] + 9), "train_y holds the label"),
-        (lambda tensors, meta: tensors.update(train_x=tensors["train_x"].bfloat16()), "BFloat16"),
-        (lambda tensors, meta: tensors.update(extra=torch.zeros(1)), r"unknown tensors \['extra'\]"),
+        (lambda tensors, meta: tensors.update(train_x=tensors["train_x"].astype(int)), "train_x"),
+        (lambda tensors, meta: tensors.update(extra=np.zeros(1)), r"unknown tensors \['extra'\]"),
     ],
 )
 def test_file_with_our_header_and_wrong_contents_is_refused(tmp_path, spoil, reason):

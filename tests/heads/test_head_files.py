@@ -139,7 +139,7 @@ def damage(path: Path, **changes: Any) -> None:
     """Rewrite a head file with other metadata, tensors left out, or another kind or version."""
     file = read_tensors(path, kind="head", version=1)
     tensors = {
-        name: tensor.clone() for name, tensor in file.tensors.items() if name not in changes.get("without", ())
+        name: tensor.copy() for name, tensor in file.tensors.items() if name not in changes.get("without", ())
     }
     meta = file.meta | changes.get("meta", {})
     write_tensors(path, tensors, kind=changes.get("kind", "head"), version=changes.get("version", 1), meta=meta)

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from toys import toy_features
 
 from fiveshot.benchmark import get_protocol
@@ -52,7 +51,7 @@ def test_two_files_of_one_dataset_are_not_guessed_between(tmp_path: Path) -> Non
 
 
 def test_other_files_are_passed_over_but_a_damaged_one_is_told(tmp_path: Path) -> None:
-    write_tensors(tmp_path / "head.safetensors", {"w": torch.zeros(1)}, kind="head", version=1, meta={})
+    write_tensors(tmp_path / "head.safetensors", {"w": np.zeros(1)}, kind="head", version=1, meta={})
     np.savez(tmp_path / "cifar100-images.npz", train_images=np.zeros(3))
     (tmp_path / "notes.npz").write_bytes(b"not a zip")
     assert find_feature_files(tmp_path) == {"cub200": "embedded:cub200"}

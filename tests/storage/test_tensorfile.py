@@ -1,38 +1,45 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
-import torch
-from safetensors.torch import save_file
+from safetensors import safe_open
+from safetensors.numpy import save_file
 
-from fiveshot.errors import FiveshotError, StorageError
-from fiveshot.storage import read_tensors, write_tensors
-from fiveshot.storage.tensorfile import HEADER, begins_as_ours, file_kind
+from fiveshot.errors import FiveshotError, InputError, StorageError
+from fiveshot.storage import Blocks, begins_as_ours, file_kind, read_tensors, write_tensors
+from fiveshot.storage.tensorfile import HEADER
 
 TENSORS = {
-    "means": torch.arange(12, dtype=torch.float32).reshape(3, 4),
-    "counts": torch.tensor([5, 1, 30]),
-    "factors": torch.empty(0, 4, dtype=torch.float64),
-    "half": torch.tensor([0.5, float("inf")], dtype=torch.float16),
+    "means": np.arange(12, dtype=np.float32).reshape(3, 4),
+    "counts": np.array([5, 1, 30]),
+    "factors": np.empty((0, 4)),
+    "half": np.array([0.5, np.inf], np.float16),
+    "scalar": np.array(2.5),
+    "mask": np.array([True, False, True]),
+    "bytes": np.arange(3, dtype=np.uint8),
+    "seeds": np.array([2**64 - 1], np.uint64),
 }
 NOBODY = 65534
 META = {"labels": ["ara", "Ω-owl"], "nested": {"tau": 16.0, "beta": None}}
 
 # Writes 4 MB over an existing file, then to a new one, and may write 100 kB per file: a full disk ends it so.
 FULL_DISK = """
-import resource, sys, torch
+import resource, sys
+import numpy as np
 from fiveshot.errors import StorageError
 from fiveshot.storage import write_tensors
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 for path in sys.argv[1:]:
     try:
-        write_tensors(path, {"x": torch.zeros(1_000_000)}, kind="head", version=1, meta={})
+        write_tensors(path, {"x": np.zeros(1_000_000)}, kind="head", version=1, meta={})
     except StorageError as error:
         print("refused:", error)
 """
@@ -50,16 +57,97 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     assert file.tensors.keys() == TENSORS.keys()
     for name, tensor in TENSORS.items():
         assert file.tensors[name].dtype == tensor.dtype
-        assert torch.equal(file.tensors[name], tensor)
+        assert file.tensors[name].shape == tensor.shape
+        np.testing.assert_array_equal(file.tensors[name], tensor)
 
 
-def test_views_strides_and_gradients_are_written_as_values(tmp_path: Path) -> None:
-    whole = torch.arange(24.0).reshape(4, 6)
-    odd = {"t": whole.T, "rows": whole[1:3], "column": whole[:, 2], "leaf": torch.ones(3, requires_grad=True)}
+def test_the_library_reads_what_was_written(tmp_path: Path) -> None:
+    with safe_open(write(tmp_path / "x"), framework="numpy") as file:
+        assert json.loads(file.metadata()[HEADER]) == {"kind": "head", "version": 3, "meta": META}
+        for name, tensor in TENSORS.items():
+            np.testing.assert_array_equal(file.get_tensor(name), tensor)
+
+
+def test_a_file_of_the_library_is_read(tmp_path: Path) -> None:
+    header = json.dumps({"kind": "head", "version": 3, "meta": META})
+    save_file(TENSORS, tmp_path / "x", metadata={HEADER: header, "a": "b"})
+    file = read_tensors(tmp_path / "x", kind="head", version=3)
+    for name, tensor in TENSORS.items():
+        np.testing.assert_array_equal(file.tensors[name], tensor)
+
+
+def test_views_strides_and_byte_orders_are_written_as_values(tmp_path: Path) -> None:
+    whole = np.arange(24.0).reshape(4, 6)
+    odd = {"t": whole.T, "rows": whole[1:3], "column": whole[:, 2], "big": whole.astype(">f4"), "same": whole}
     write_tensors(tmp_path / "x", odd, kind="k", version=1, meta={})
     read = read_tensors(tmp_path / "x", kind="k", version=1).tensors
-    assert all(torch.equal(read[name], value) for name, value in odd.items())
-    assert not read["leaf"].requires_grad
+    for name, value in odd.items():
+        np.testing.assert_array_equal(read[name], value)
+
+
+def test_tensors_of_torch_are_written_as_values(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    odd = {"t": torch.ones(2, 3).T, "leaf": torch.ones(3, requires_grad=True), "step": torch.tensor(4.0)}
+    write_tensors(tmp_path / "x", odd, kind="k", version=1, meta={})
+    read = read_tensors(tmp_path / "x", kind="k", version=1).tensors
+    for name, value in odd.items():
+        assert torch.equal(torch.from_numpy(read[name]), value.detach())
+
+
+def test_blocks_are_written_one_by_one(tmp_path: Path) -> None:
+    whole = np.arange(12.0).reshape(4, 3)
+    blocks = Blocks(np.dtype(np.float32), (4, 3), (whole[i : i + 1] for i in range(4)))
+    write_tensors(tmp_path / "x", {"rows": blocks, "y": whole}, kind="k", version=1, meta={})
+    read = read_tensors(tmp_path / "x", kind="k", version=1).tensors["rows"]
+    assert read.dtype == np.float32
+    np.testing.assert_array_equal(read, whole)
+
+
+def test_blocks_that_do_not_fill_their_shape_keep_the_old_file(tmp_path: Path) -> None:
+    old = write(tmp_path / "x").read_bytes()
+    blocks = Blocks(np.dtype(np.float32), (4, 3), (np.zeros((1, 3)) for _ in range(3)))
+    with pytest.raises(StorageError, match=r"rows does not have the \(4, 3\) values expected"):
+        write_tensors(tmp_path / "x", {"rows": blocks}, kind="k", version=1, meta={})
+    assert (tmp_path / "x").read_bytes() == old
+
+
+def test_arrays_are_mapped_and_changing_them_leaves_the_file_as_it_is(tmp_path: Path) -> None:
+    path = write(tmp_path / "x")
+    old = path.read_bytes()
+    means = read_tensors(path, kind="head", version=3).tensors["means"]
+    base = means
+    while base.base is not None and isinstance(base.base, np.ndarray):
+        base = base.base
+    assert isinstance(base.base, mmap.mmap)
+    means[:] = 7
+    assert path.read_bytes() == old
+
+
+@pytest.mark.parametrize("shift", range(8))
+def test_arrays_at_odd_offsets_are_read(tmp_path: Path, shift: int) -> None:
+    """Other programs need not pad the header, as long as it is valid JSON."""
+    whole = write(tmp_path / "x").read_bytes()
+    length = int.from_bytes(whole[:8], "little")
+    header = whole[8 : 8 + length] + b" " * shift
+    (tmp_path / "x").write_bytes(len(header).to_bytes(8, "little") + header + whole[8 + length :])
+    file = read_tensors(tmp_path / "x", kind="head", version=3)
+    for name, tensor in TENSORS.items():
+        assert file.tensors[name].flags.aligned
+        np.testing.assert_array_equal(file.tensors[name], tensor)
+
+
+def test_element_types_that_numpy_lacks_are_refused(tmp_path: Path) -> None:
+    whole = write(tmp_path / "x").read_bytes()
+    (tmp_path / "x").write_bytes(whole.replace(b'"dtype":"F16"', b'"dtype":"BF16"', 1).replace(b"}  ", b"} ", 1))
+    with pytest.raises(StorageError, match="half has elements of type BF16"):
+        read_tensors(tmp_path / "x", kind="head", version=3)
+    with pytest.raises(InputError, match="complex"):
+        write_tensors(tmp_path / "x", {"x": np.zeros(1, complex)}, kind="k", version=1, meta={})
+
+
+def test_neither_reading_nor_writing_imports_torch() -> None:
+    code = "import sys, fiveshot.storage; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_an_older_version_is_read(tmp_path: Path) -> None:
@@ -122,7 +210,7 @@ def test_a_foreign_safetensors_file_is_refused(tmp_path: Path, metadata: dict[st
     ],
 )
 def test_a_header_made_to_exhaust_the_reader_is_refused(tmp_path: Path, text: str) -> None:
-    save_file({"x": torch.zeros(1)}, tmp_path / "x", metadata={HEADER: text})
+    save_file({"x": np.zeros(1)}, tmp_path / "x", metadata={HEADER: text})
     with pytest.raises(StorageError, match="not a fiveshot head"):
         read_tensors(tmp_path / "x", kind="head", version=1)
 
@@ -189,5 +277,5 @@ def test_writing_over_the_file_it_was_read_from_keeps_the_values(tmp_path: Path)
     again = read_tensors(path, kind="head", version=3)
     assert again.meta == {"second": True}
     for name, tensor in TENSORS.items():
-        assert torch.equal(file.tensors[name], tensor)
-        assert torch.equal(again.tensors[name], tensor)
+        np.testing.assert_array_equal(file.tensors[name], tensor)
+        np.testing.assert_array_equal(again.tensors[name], tensor)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
 
 from fiveshot.backbones import Backbone, adapter_state, load_adapter
 from fiveshot.data import ImageSplit
@@ -206,14 +206,14 @@ def test_a_checkpoint_with_something_missing_is_damaged(
 ) -> None:
     path = stopped.with_name("adapter.safetensors.checkpoints") / "tuning.safetensors"
     whole = read_tensors(path, kind="tuning checkpoint", version=1)
-    kept = {name: tensor.clone() for name, tensor in whole.tensors.items()}
+    kept = {name: tensor.copy() for name, tensor in whole.tensors.items()}
     first = next(name for name in kept if name.startswith("state:parameters/"))
-    damages: list[tuple[dict[str, Tensor], dict[str, Any]]] = [
+    damages: list[tuple[dict[str, NDArray[Any]], dict[str, Any]]] = [
         (kept, {key: value for key, value in whole.meta.items() if key != "bound_to"}),
         (kept, {**whole.meta, "bound_to": None}),
         (kept, {**whole.meta, "history": [{"epoch": 1}]}),
         (kept, {**whole.meta, "best_epoch": 9}),
-        ({**kept, "stray": kept[first].clone()}, whole.meta),
+        ({**kept, "stray": kept[first].copy()}, whole.meta),
         ({name: tensor for name, tensor in kept.items() if name != first}, whole.meta),
     ]
     for tensors, meta in damages:

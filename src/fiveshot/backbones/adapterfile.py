@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+
 from fiveshot.backbones.adaptformer import adapter_state, adapters, attach_adapters
 from fiveshot.backbones.backbone import Backbone
 from fiveshot.errors import InputError, StorageError
@@ -74,7 +76,8 @@ def load_adapter(path: str | os.PathLike[str], backbone: Backbone) -> dict[str, 
     if found != _expected_shapes(backbone.model, shape["bottleneck"]):
         raise StorageError(f"{path} does not hold the adapters that its metadata describes; get a fresh copy")
     attach_adapters(backbone.model, **shape, seed=0)
-    backbone.model.load_state_dict(file.tensors, strict=False)
+    tensors = {name: torch.from_numpy(array) for name, array in file.tensors.items()}
+    backbone.model.load_state_dict(tensors, strict=False)
     backbone.model.requires_grad_(False).eval()
     return file.meta
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features.feature_set import FeatureSet
 from fiveshot.features.provenance import Provenance
-from fiveshot.storage.tensorfile import FRESH_COPY
 
 CACHE_VARIABLE = "FIVESHOT_CACHE"
 UNDECIDING = ("note", "precision")  # entries of a provenance that are not in the name of a cached file
@@ -93,9 +92,8 @@ class FeatureCache:
         try:
             found = FeatureSet.load(path)
         except StorageError as error:
-            reason = str(error).removesuffix(FRESH_COPY)  # there is none: they are extracted again
             raise StorageError(
-                f"the cached features cannot be used: {reason}; delete {path} to extract them again"
+                f"the cached features cannot be used: {error.message}", hint=f"delete {path} to extract them again"
             ) from error
         wrong = key.provenance.differences(found.provenance)
         if wrong:

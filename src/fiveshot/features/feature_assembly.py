@@ -12,8 +12,9 @@ from fiveshot.data import BadImage
 from fiveshot.errors import InputError, counted
 from fiveshot.features.checks import listing
 from fiveshot.features.extraction_job import DTYPES, ExtractionJob, digest
+from fiveshot.features.feature_file import write_feature_file
 from fiveshot.features.partial_features import PartialFeatures
-from fiveshot.features.streamed_file import Streamed, write_feature_file
+from fiveshot.storage import Blocks
 
 
 class FeatureAssembly:
@@ -43,9 +44,9 @@ class FeatureAssembly:
             path,
             {
                 "train_x": self._vectors(len(train), 0, n_train),
-                "train_y": Streamed.whole(data.train.labels[train]),
+                "train_y": data.train.labels[train],
                 "test_x": self._vectors(len(test), n_train, len(images)),
-                "test_y": Streamed.whole(data.test.labels[test]),
+                "test_y": data.test.labels[test],
             },
             {
                 "train_names": tuple(images[position].name for position in train),
@@ -57,13 +58,13 @@ class FeatureAssembly:
             ),
         )
 
-    def _vectors(self, rows: int, first: int, last: int) -> Streamed:
+    def _vectors(self, rows: int, first: int, last: int) -> Blocks:
         blocks = (
             part.vectors[(part.kept >= first) & (part.kept < last)]
             for part in self._store.parts()
             if part.start < last and part.stop > first
         )
-        return Streamed(np.dtype(DTYPES[self._job.dtype]), (rows, self._job.extractor.width), blocks)
+        return Blocks(np.dtype(DTYPES[self._job.dtype]), (rows, self._job.extractor.width), blocks)
 
     def _check_classes(self, trained: NDArray[np.int64]) -> None:
         gone = np.setdiff1d(self._job.dataset.train.labels, trained)

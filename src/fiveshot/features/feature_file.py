@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fiveshot.errors import InputError, StorageError
-from fiveshot.storage import read_tensors, write_tensors
-from fiveshot.storage.tensorfile import FRESH_COPY
+from fiveshot.features.provenance import Provenance
+from fiveshot.storage import Blocks, FilePath, read_tensors, write_tensors
 
 KIND, VERSION = "features", 1
 ARRAYS = ("train_x", "train_y", "test_x", "test_y")
@@ -21,46 +19,49 @@ NAMES = ("train_names", "test_names")
 
 
 def write(
-    path: str | os.PathLike[str],
-    arrays: Mapping[str, NDArray[Any]],
+    path: FilePath,
+    arrays: Mapping[str, NDArray[Any] | Blocks],
     names: Mapping[str, tuple[str, ...] | None],
     meta: Mapping[str, Any],
 ) -> None:
     """Write arrays as they are and image names as UTF-8 bytes (a file's header has a limited size)."""
-    # safetensors refuses tensors that share memory, PyTorch warns about arrays that cannot be written to.
-    tensors: dict[str, torch.Tensor] = {}
-    taken: set[int] = set()
-    for name, array in arrays.items():
-        own = array.copy() if array.ctypes.data in taken else np.require(array, requirements=["C", "W"])
-        taken.add(own.ctypes.data)
-        tensors[name] = torch.from_numpy(own)
-    for name, texts in names.items():
-        if texts is not None:
-            tensors[name] = torch.from_numpy(_encoded(texts))
-    write_tensors(path, tensors, kind=KIND, version=VERSION, meta=meta)
+    encoded = {name: _encoded(texts) for name, texts in names.items() if texts is not None}
+    write_tensors(path, {**arrays, **encoded}, kind=KIND, version=VERSION, meta=meta)
 
 
 def read(
-    path: str | os.PathLike[str],
+    path: FilePath,
 ) -> tuple[dict[str, NDArray[Any]], dict[str, tuple[str, ...]], dict[str, Any]]:
     """Return arrays (mapped, not read), image names and metadata."""
     file = read_tensors(path, kind=KIND, version=VERSION)
     unknown = set(file.tensors) - {*ARRAYS, *NAMES}
     if unknown:
         raise InputError(f"unknown tensors {sorted(unknown)}")
-    arrays = {name: file.tensors[name].numpy() for name in ARRAYS}
-    names = {name: _decoded(file.tensors[name].numpy()) for name in NAMES if name in file.tensors}
+    arrays = {name: file.tensors[name] for name in ARRAYS}
+    names = {name: _decoded(file.tensors[name]) for name in NAMES if name in file.tensors}
     return arrays, names, file.meta
 
 
+def write_feature_file(
+    path: FilePath,
+    arrays: Mapping[str, NDArray[Any] | Blocks],
+    names: Mapping[str, tuple[str, ...]],
+    *,
+    class_names: tuple[str, ...],
+    provenance: Provenance,
+) -> None:
+    """Write what ``FeatureSet.save`` would write; the caller has checked the vectors."""
+    write(path, arrays, names, {"class_names": list(class_names), "provenance": provenance.as_dict()})
+
+
 @contextmanager
-def damaged(path: str | os.PathLike[str]) -> Iterator[None]:
+def damaged(path: FilePath) -> Iterator[None]:
     """Turn whatever a file with the right header and wrong contents causes into one clear error."""
     try:
         yield
     except (InputError, KeyError, TypeError, UnicodeDecodeError) as error:
         raise StorageError(
-            f"{path} is a fiveshot feature file with damaged contents ({error}){FRESH_COPY}"
+            f"{path} is a fiveshot feature file with damaged contents ({error})", hint="get a fresh copy of it"
         ) from error
 
 

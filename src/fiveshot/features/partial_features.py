@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fiveshot.data import BadImage, ImageSource
@@ -54,10 +53,10 @@ class PartialFeatures:
         write_tensors(
             self._file(part.start, part.stop),
             {
-                "quick": torch.from_numpy(part.quick.copy()),
-                "content": torch.from_numpy(part.content.copy()),
-                "kept": torch.from_numpy(part.kept),
-                "vectors": torch.from_numpy(part.vectors),
+                "quick": part.quick,
+                "content": part.content,
+                "kept": part.kept,
+                "vectors": part.vectors,
             },
             kind=KIND,
             version=VERSION,
@@ -69,7 +68,7 @@ class PartialFeatures:
         path = self._file(start, stop)
         file = read_tensors(path, kind=KIND, version=VERSION)
         try:
-            arrays = {name: file.tensors[name].numpy() for name in ("quick", "content", "kept", "vectors")}
+            arrays = {name: file.tensors[name] for name in ("quick", "content", "kept", "vectors")}
             bad = tuple((int(position), BadImage(name, reason)) for position, name, reason in file.meta["bad"])
         except (KeyError, TypeError, ValueError) as error:
             raise StorageError(f"{path} is damaged ({error})") from error

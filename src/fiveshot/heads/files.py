@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fiveshot import __version__
@@ -140,7 +141,10 @@ def _named_class(name: str) -> type[FewShotHead]:
 
 
 def _restored(
-    kind: type[FewShotHead], tensors: dict[str, Tensor], meta: dict[str, Any], device: str | torch.device | None
+    kind: type[FewShotHead],
+    arrays: dict[str, NDArray[Any]],
+    meta: dict[str, Any],
+    device: str | torch.device | None,
 ) -> FewShotHead:
     head = kind(**revived_parameters(meta["parameters"]))
     if device is not None:
@@ -151,7 +155,7 @@ def _restored(
             f"the head was saved with device={str(place)!r}, which this machine does not have; "
             'load it with load_head(path, device="cpu")'
         )
-    tensors = {name: tensor.to(place) for name, tensor in tensors.items()}
+    tensors = {name: torch.from_numpy(array).to(place) for name, array in arrays.items()}
     parts = {part: _statistics(part, tensors, meta["labels"][part]) for part in ("base", "new")}
     memory = Memory(**parts)
     head.n_features_in_ = int(meta["features"]["count"])

@@ -49,7 +49,8 @@ def read_base(folder: Path, record: BaseRecord) -> ClassStatistics:
         raise StorageError(f"{path} is damaged or was exchanged (its SHA-256 differs); restore it from a copy")
     file = read_tensors(path, kind=KIND, version=VERSION)
     try:
-        statistics = checked_statistics(file.tensors, file.meta["labels"])
+        tensors = {name: torch.from_numpy(array) for name, array in file.tensors.items()}
+        statistics = checked_statistics(tensors, file.meta["labels"])
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise StorageError(
             f"{path} does not hold the base classes' statistics ({error}); get a fresh copy"

@@ -28,8 +28,7 @@ from fiveshot.recognizer.portable import KIND, VERSION
 from fiveshot.recognizer.snapshot import check_width, head_record, restored_head
 from fiveshot.recognizer.threshold import Rejection
 from fiveshot.statistics import NO_CLASSES, ClassStatistics, summarize
-from fiveshot.storage import read_tensors
-from fiveshot.storage.tensorfile import begins_as_ours
+from fiveshot.storage import begins_as_ours, read_tensors
 
 MAX_SIDE = 4096  # of images on the way to a network
 MAX_WIDTH = 1 << 14  # of a feature vector
@@ -44,10 +43,11 @@ def import_model(file: str | os.PathLike[str], path: str | os.PathLike[str]) -> 
             raise StorageError(f"{source} is not an export of fiveshot; give a file that 'fiveshot export' wrote")
         content = read_tensors(source, kind=KIND, version=VERSION)
         with _refusing(source):
+            tensors = {name: torch.from_numpy(array) for name, array in content.tensors.items()}
             manifest = _checked_manifest(content.meta)
-            files = _unpacked(content.tensors, manifest, Path(name))
+            files = _unpacked(tensors, manifest, Path(name))
             base = read_base(Path(name), manifest.base)
-            classes = list(imported_classes(content.tensors, content.meta, manifest=manifest, base=base))
+            classes = list(imported_classes(tensors, content.meta, manifest=manifest, base=base))
             _check_head(manifest, base, classes)
         manifest = replace(
             manifest, backbone=replace(manifest.backbone, weights="", adapter="", adapter_sha256="")
@@ -118,7 +118,8 @@ def _unpacked(tensors: dict[str, Tensor], manifest: Manifest, folder: Path) -> d
         if file_sha256(files[key]) != content:
             raise ValueError(f"its {key} file is damaged")
     if "adapter" in files:
-        check_finite(read_tensors(files["adapter"], kind=ADAPTER_KIND, version=ADAPTER_VERSION).tensors)
+        adapter = read_tensors(files["adapter"], kind=ADAPTER_KIND, version=ADAPTER_VERSION)
+        check_finite({name: torch.from_numpy(array) for name, array in adapter.tensors.items()})
     return files
 
 

@@ -18,8 +18,7 @@ from fiveshot.errors import StorageError
 from fiveshot.recognizer.class_record import ClassRecord, PhotoRecord
 from fiveshot.recognizer.contents import Contents
 from fiveshot.recognizer.rows import read_class
-from fiveshot.storage import write_tensors
-from fiveshot.storage.tensorfile import file_kind
+from fiveshot.storage import file_kind, write_tensors
 
 KIND, VERSION = "recognizer", 2
 WITHOUT_ORIGINALS = 1  # the version of files without kept photos: they have not changed since

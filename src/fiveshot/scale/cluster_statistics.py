@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fiveshot.data import BadImage
@@ -114,17 +113,12 @@ class ClusterStatistics:
             raise StorageError(f"{path} is damaged ({error}); get a fresh copy of it") from error
 
 
-def _stored(array: NDArray[Any]) -> tuple[torch.Tensor, str]:
-    """Return an array as a tensor of a type that files have, and the type to give back."""
+def _stored(array: NDArray[Any]) -> tuple[NDArray[Any], str]:
+    """Return an array of a type that files have, and the type to give back."""
     if array.dtype.kind == "U":
-        return torch.from_numpy(encode_texts(array.tolist())), "text"
-    kind = array.dtype.name
-    plain = array.view(np.int64) if kind == "uint64" else array
-    return torch.from_numpy(np.require(plain, requirements=["C", "W"])), kind
+        return encode_texts(array.tolist()), "text"
+    return array, array.dtype.name
 
 
-def _restored(tensor: torch.Tensor, kind: str) -> NDArray[Any]:
-    array: NDArray[Any] = tensor.numpy()
-    if kind == "text":
-        return np.array(decode_texts(array), dtype=np.str_)
-    return array.view(np.uint64) if kind == "uint64" else array
+def _restored(array: NDArray[Any], kind: str) -> NDArray[Any]:
+    return np.array(decode_texts(array), dtype=np.str_) if kind == "text" else array

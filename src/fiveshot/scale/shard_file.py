@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fiveshot.data import BadImage
@@ -69,11 +68,11 @@ class ShardFolder:
         write_tensors(
             self.path(shard),
             {
-                "vectors": torch.from_numpy(images["vectors"][good]),
-                "rows": torch.from_numpy(images["row"][good]),
-                "splits": torch.from_numpy(images["split"][good]),
-                "codes": torch.from_numpy(codes[good].astype(np.int64)),
-                "names": torch.from_numpy(encode_texts(images["name"][good].tolist())),
+                "vectors": images["vectors"][good],
+                "rows": images["row"][good],
+                "splits": images["split"][good],
+                "codes": codes[good].astype(np.int64),
+                "names": encode_texts(images["name"][good].tolist()),
             },
             kind=KIND,
             version=VERSION,
@@ -117,11 +116,11 @@ def read_shard_file(path: str | os.PathLike[str]) -> FeatureShard:
     """Map the file of one shard."""
     file = _read(path)
     try:
-        arrays = {name: file.tensors[name].numpy() for name in ("vectors", "rows", "splits", "codes")}
+        arrays = {name: file.tensors[name] for name in ("vectors", "rows", "splits", "codes")}
         return FeatureShard(
             **arrays,
             class_names=tuple(file.meta["class_names"]),
-            names=decode_texts(file.tensors["names"].numpy()),
+            names=decode_texts(file.tensors["names"]),
             bad=tuple(BadImage(name, reason) for name, reason in file.meta["bad"]),
         )
     except (KeyError, TypeError, ValueError) as error:

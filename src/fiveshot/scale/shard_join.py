@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from fiveshot.errors import InputError, counted
 from fiveshot.features.checks import listing
 from fiveshot.features.extraction_job import DTYPES
+from fiveshot.features.feature_file import write_feature_file
 from fiveshot.features.feature_set import FeatureSet
-from fiveshot.features.streamed_file import Streamed, write_feature_file
 from fiveshot.scale.backbone_spec import BackboneFacts
 from fiveshot.scale.raw_image import TEST, TRAIN
 from fiveshot.scale.shard_file import FeatureShard
+from fiveshot.storage import Blocks
 
 Shards = Callable[[], Iterable[FeatureShard]]  # the same ones at every call
 SPLITS = {"train": TRAIN, "test": TEST}
@@ -30,16 +31,17 @@ def join_shards(shards: Shards, facts: BackboneFacts, out: str | os.PathLike[str
     """
     class_names = _class_names(shards())
     number = {name: label for label, name in enumerate(class_names)}
-    arrays: dict[str, Streamed] = {}
+    arrays: dict[str, NDArray[Any] | Blocks] = {}
     names: dict[str, tuple[str, ...]] = {}
     for split, code in SPLITS.items():
         labels = [_labels(shard, number)[shard.splits == code] for shard in shards()]
         joined = np.concatenate([*labels, np.zeros(0, np.int64)])
         shape = (len(joined), facts.width)
-        arrays[f"{split}_x"] = Streamed(np.dtype(DTYPES[facts.dtype]), shape, _vectors(shards, code))
-        arrays[f"{split}_y"] = Streamed.whole(joined)
+        arrays[f"{split}_x"] = Blocks(np.dtype(DTYPES[facts.dtype]), shape, _vectors(shards, code))
+        arrays[f"{split}_y"] = joined
+        if code == TRAIN:
+            _check_classes(class_names, joined)
         names[f"{split}_names"] = tuple(_names(shards(), code))
-    _check_classes(class_names, arrays["train_y"])
     provenance = replace(facts.provenance, note=f"{facts.dtype} vectors; {runtime}")
     write_feature_file(out, arrays, names, class_names=class_names, provenance=provenance)
     return FeatureSet.load(out)
@@ -64,9 +66,8 @@ def _names(shards: Iterable[FeatureShard], code: int) -> Iterator[str]:
         yield from (name for name, split in zip(shard.names, shard.splits.tolist(), strict=True) if split == code)
 
 
-def _check_classes(class_names: tuple[str, ...], train_labels: Streamed) -> None:
-    (labels,) = train_labels.blocks
-    gone = np.setdiff1d(np.arange(len(class_names)), labels)
+def _check_classes(class_names: tuple[str, ...], trained: NDArray[np.int64]) -> None:
+    gone = np.setdiff1d(np.arange(len(class_names)), trained)
     if len(gone):
         names = listing([class_names[i] for i in gone])
         raise InputError(

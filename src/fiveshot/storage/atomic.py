@@ -11,14 +11,34 @@ from pathlib import Path
 
 from fiveshot.errors import StorageError
 
+FilePath = str | os.PathLike[str]
+"""A path as people give it: a string, or an object that stands for a path."""
+
 
 @contextmanager
-def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
+def atomic_path(target: FilePath) -> Iterator[Path]:
     """Yield a temporary path beside ``target`` that takes its place when the block ends well.
 
     When the block fails, whatever the reason (a full disk, a kill signal turned into an exception), the
     temporary file is removed and ``target`` stays as it was.
 
+    Parameters
+    ----------
+    target : str or path
+        The file to write. Its folder must exist.
+
+    Yields
+    ------
+    Path
+        An empty file to write to.
+
+    Raises
+    ------
+    StorageError
+        When the file cannot be written.
+
+    Examples
+    --------
     >>> import tempfile, pathlib
     >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> with atomic_path(folder / "note.txt") as path:
@@ -31,12 +51,29 @@ def atomic_path(target: str | os.PathLike[str]) -> Iterator[Path]:
 
 
 @contextmanager
-def atomic_paths(*targets: str | os.PathLike[str]) -> Iterator[tuple[Path, ...]]:
+def atomic_paths(*targets: FilePath) -> Iterator[tuple[Path, ...]]:
     """Yield a temporary path beside each target; when the block ends well, they take their places in turn.
 
     All of them are on the disk before the first takes its place, so that a full disk leaves every target as it
     was. Only a kill or a failing disk in the moment between can leave some targets new and others old.
 
+    Parameters
+    ----------
+    *targets : str or path
+        The files to write. Their folders must exist.
+
+    Yields
+    ------
+    tuple of Path
+        One empty file for each target.
+
+    Raises
+    ------
+    StorageError
+        When a file cannot be written.
+
+    Examples
+    --------
     >>> import tempfile, pathlib
     >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> with atomic_paths(folder / "graph.onnx", folder / "graph.json") as (graph, text):
@@ -47,7 +84,8 @@ def atomic_paths(*targets: str | os.PathLike[str]) -> Iterator[tuple[Path, ...]]
     places = [Path(target) for target in targets]
     for place in places:
         if not place.parent.is_dir():
-            raise StorageError(f"cannot write {place}: the folder {place.parent} does not exist; create it first")
+            message = f"cannot write {place}: the folder {place.parent} does not exist"
+            raise StorageError(message, hint="create it first")
     modes: dict[Path, int] = {}  # of the temporary files that were made
     placed: list[Path] = []
     try:
@@ -76,6 +114,18 @@ def atomic_paths(*targets: str | os.PathLike[str]) -> Iterator[tuple[Path, ...]]
 def part_beside(target: Path) -> Path:
     """Return a hidden name in the same folder that nobody else uses, for what becomes ``target`` when complete.
 
+    Parameters
+    ----------
+    target : Path
+        The file or folder to be.
+
+    Returns
+    -------
+    Path
+        A name of which nothing exists yet.
+
+    Examples
+    --------
     >>> part_beside(Path("birds/model.toml"))
     PosixPath('birds/.model.toml....part')
     """
@@ -83,8 +133,20 @@ def part_beside(target: Path) -> Path:
 
 
 def confirm_place(target: Path) -> None:
-    """Flush the new name of a file or folder to the disk; where that fails, it is in place nevertheless.
+    """Flush the new name of a file or folder to the disk.
 
+    Parameters
+    ----------
+    target : Path
+        A file or folder that has just got its name.
+
+    Raises
+    ------
+    StorageError
+        When the disk does not confirm the name. The file is in place all the same.
+
+    Examples
+    --------
     >>> import tempfile, pathlib
     >>> folder = pathlib.Path(tempfile.mkdtemp())
     >>> _ = (folder / "note.part").write_text("whole")

@@ -1,80 +1,177 @@
-"""Tensors with a kind, a format version and JSON metadata in one safetensors file: no pickle, ever."""
+"""Arrays with a kind, a format version and JSON metadata in one safetensors file: no pickle, ever."""
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor
 
-from fiveshot.errors import StorageError
-from fiveshot.storage.atomic import atomic_path
+from fiveshot.errors import InputError, StorageError
+from fiveshot.storage.atomic import FilePath, atomic_path
 
 LONGEST_HEADER = 100_000_000  # bytes: the most the format allows
-FRESH_COPY = "; get a fresh copy of it"  # the way out for whoever has no other: it ends a message
+FRESH_COPY = "get a fresh copy of it"
 HEADER = "fiveshot"  # the one metadata entry we write: a JSON object with kind, version and meta
+
+# As safetensors names the element types. NumPy has no bfloat16: nothing of ours is written in it.
+DTYPES: dict[str, np.dtype[Any]] = {
+    "F64": np.dtype("<f8"),
+    "I64": np.dtype("<i8"),
+    "U64": np.dtype("<u8"),
+    "F32": np.dtype("<f4"),
+    "I32": np.dtype("<i4"),
+    "U32": np.dtype("<u4"),
+    "F16": np.dtype("<f2"),
+    "I16": np.dtype("<i2"),
+    "U16": np.dtype("<u2"),
+    "I8": np.dtype("i1"),
+    "U8": np.dtype("u1"),
+    "BOOL": np.dtype("?"),
+}
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 @dataclass(frozen=True)
 class TensorFile:
-    """What a file holds: named tensors and the metadata they were written with.
+    """What a file holds: named arrays and the metadata they were written with.
 
-    >>> import torch
-    >>> file = TensorFile({"means": torch.zeros(2, 3)}, meta={"shots": 5})
+    Parameters
+    ----------
+    tensors : dict of str to ndarray
+        The arrays by name, mapped into memory. Changing one never changes the file.
+    meta : dict
+        The metadata: JSON values.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> file = TensorFile({"means": np.zeros((2, 3))}, meta={"shots": 5})
     >>> file.tensors["means"].shape, file.meta["shots"]
-    (torch.Size([2, 3]), 5)
+    ((2, 3), 5)
     """
 
-    tensors: dict[str, Tensor]
+    tensors: dict[str, NDArray[Any]]
     meta: dict[str, Any]
 
 
-def write_tensors(
-    path: str | os.PathLike[str],
-    tensors: Mapping[str, Tensor],
-    *,
-    kind: str,
-    version: int,
-    meta: Mapping[str, Any],
-) -> None:
-    """Write tensors and metadata atomically; an existing file is replaced only by a complete new one.
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """An array whose rows come in blocks, so that they need never be in memory together.
 
-    ``kind`` and ``version`` say what the file is, for ``read_tensors`` to check; ``meta`` holds JSON values.
+    Parameters
+    ----------
+    dtype : numpy.dtype
+        Type of the elements; the blocks are converted to it.
+    shape : tuple of int
+        Shape of all blocks together.
+    blocks : iterable of ndarray
+        The blocks in order. They are asked for one at a time, while the file is written.
 
-    >>> import tempfile, torch
-    >>> from fiveshot.storage import read_tensors, write_tensors
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = f"{folder}/means.safetensors"
-    ...     write_tensors(file, {"means": torch.ones(2)}, kind="means", version=1, meta={"shots": 5})
-    ...     read_tensors(file, kind="means", version=1)
-    TensorFile(tensors={'means': tensor([1., 1.])}, meta={'shots': 5})
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = (np.full((1, 3), row) for row in range(2))
+    >>> Blocks(np.dtype("f4"), (2, 3), rows).nbytes
+    24
     """
-    header = json.dumps({"kind": kind, "version": version, "meta": dict(meta)}, allow_nan=False)
-    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    with atomic_path(path) as temporary:
-        try:
-            save_file(contiguous, temporary, metadata={HEADER: header})
-        except SafetensorError as error:  # how the library reports an input/output error
-            raise StorageError(f"cannot write {path}: {error}; nothing was left behind") from error
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    blocks: Iterable[NDArray[Any]]
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all blocks together."""
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
-def read_tensors(path: str | os.PathLike[str], *, kind: str, version: int) -> TensorFile:
-    """Read a file written by ``write_tensors``, mapped into memory, after checking what it is.
+def write_tensors(
+    path: FilePath, tensors: Mapping[str, Any], *, kind: str, version: int, meta: Mapping[str, Any]
+) -> None:
+    """Write arrays and metadata atomically; an existing file is replaced only by a complete new one.
 
-    ``version`` is the newest version the caller understands. A missing, truncated or foreign file, one of
-    another ``kind``, and one of a newer version are refused with a ``StorageError`` that says which.
+    Parameters
+    ----------
+    path : str or path
+        The file to write.
+    tensors : mapping of str to array or Blocks
+        Arrays of NumPy or of another library (they are converted), or :class:`Blocks`.
+    kind : str
+        What the file is, for :func:`read_tensors` to check.
+    version : int
+        Version of the format of this kind.
+    meta : mapping
+        JSON values to keep with the arrays.
 
-    >>> import tempfile, torch
+    Raises
+    ------
+    StorageError
+        When the file cannot be written. The old file stays then, and nothing else is left behind.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
     >>> from fiveshot.storage import read_tensors, write_tensors
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = f"{folder}/means.safetensors"
-    ...     write_tensors(file, {"means": torch.ones(2)}, kind="means", version=3, meta={})
+    ...     write_tensors(file, {"means": np.ones(2)}, kind="means", version=1, meta={"shots": 5})
+    ...     read_tensors(file, kind="means", version=1)
+    TensorFile(tensors={'means': array([1., 1.])}, meta={'shots': 5})
+    """
+    about = json.dumps({"kind": kind, "version": version, "meta": dict(meta)}, allow_nan=False)
+    arrays = {name: _as_blocks(tensor) for name, tensor in tensors.items()}
+    # The widest elements come first: each array then begins at a multiple of its element size.
+    arrays = dict(sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0])))
+    with atomic_path(path) as temporary, temporary.open("wb") as file:
+        header = _header(arrays, about)
+        file.write(len(header).to_bytes(8, "little"))
+        file.write(header)
+        for name, array in arrays.items():
+            if _write_blocks(file, array) != array.nbytes:
+                raise StorageError(f"cannot write {path}: {name} does not have the {array.shape} values expected")
+
+
+def read_tensors(path: FilePath, *, kind: str, version: int) -> TensorFile:
+    """Read a file written by :func:`write_tensors`, after checking what it is.
+
+    The arrays are mapped into memory: their numbers are read from the disk when they are looked at.
+
+    Parameters
+    ----------
+    path : str or path
+        The file to read.
+    kind : str
+        What the file must be.
+    version : int
+        The newest version of the format that the caller understands.
+
+    Returns
+    -------
+    TensorFile
+        The arrays and the metadata.
+
+    Raises
+    ------
+    StorageError
+        When the file is missing, truncated, written by another program, of another kind or of a newer version.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from fiveshot.storage import read_tensors, write_tensors
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = f"{folder}/means.safetensors"
+    ...     write_tensors(file, {"means": np.ones(2)}, kind="means", version=3, meta={})
     ...     try:
     ...         read_tensors(file, kind="means", version=2)
     ...     except OSError as error:
@@ -82,44 +179,64 @@ def read_tensors(path: str | os.PathLike[str], *, kind: str, version: int) -> Te
     /.../means.safetensors has format version 3, this release reads up to 2; upgrade with: pip install ...
     """
     path = Path(path)
-    try:
+    with _refusals(path, kind):
         if not path.is_file():
             raise StorageError(f"no such file: {path}")
         path.open("rb").close()  # safe_open calls every file that it cannot open a missing one
-        with safe_open(path, framework="pt", device="cpu") as file:
-            meta = _checked_header(path, file.metadata(), kind, version)
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
-        raise StorageError(f"{path} is not a fiveshot {kind} file, or it is truncated{FRESH_COPY}") from error
-    except StorageError:
-        raise
-    except OSError as error:
-        raise StorageError(f"cannot read {path}: {error.strerror or error}") from error
-    return TensorFile(tensors, meta)
+        with safe_open(path, framework="numpy") as file:
+            meta = _checked_meta(path, file.metadata(), kind, version)
+            slices = {name: file.get_slice(name) for name in file.offset_keys()}
+            layout = {name: (part.get_dtype(), tuple(part.get_shape())) for name, part in slices.items()}
+        return TensorFile(_mapped(path, layout), meta)
 
 
-def file_kind(path: str | os.PathLike[str]) -> str | None:
-    """Return the kind of a file that ``write_tensors`` wrote, in any version; None for any other file.
+def file_kind(path: FilePath) -> str | None:
+    """Return the kind of a file that :func:`write_tensors` wrote, in any version; None for any other file.
 
-    >>> import tempfile, torch
-    >>> from fiveshot.storage.tensorfile import file_kind, write_tensors
+    Parameters
+    ----------
+    path : str or path
+        The file to look at.
+
+    Returns
+    -------
+    str or None
+        Its kind.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from fiveshot.storage import file_kind, write_tensors
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     file = f"{folder}/means.safetensors"
-    ...     write_tensors(file, {"means": torch.ones(2)}, kind="means", version=1, meta={})
+    ...     write_tensors(file, {"means": np.ones(2)}, kind="means", version=1, meta={})
     ...     file_kind(file), file_kind(__file__)
     ('means', None)
     """
     try:
-        with safe_open(path, framework="pt", device="cpu") as file:
+        with safe_open(path, framework="numpy") as file:
             kind = json.loads((file.metadata() or {})[HEADER])["kind"]
     except (SafetensorError, OSError, KeyError, TypeError, ValueError, RecursionError):
         return None
     return kind if isinstance(kind, str) else None
 
 
-def begins_as_ours(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a file begins as ``write_tensors`` begins one, so that it may be ours, cut off or damaged.
+def begins_as_ours(path: FilePath) -> bool:
+    """Tell whether a file begins as :func:`write_tensors` begins one: it may be ours, cut off or damaged.
 
+    Parameters
+    ----------
+    path : str or path
+        The file to look at.
+
+    Returns
+    -------
+    bool
+        False when another program wrote the file for certain.
+
+    Examples
+    --------
     >>> begins_as_ours(__file__)
     False
     """
@@ -129,7 +246,77 @@ def begins_as_ours(path: str | os.PathLike[str]) -> bool:
     return short or (beginning[8:] == b"{" and int.from_bytes(beginning[:8], "little") < LONGEST_HEADER)
 
 
-def _checked_header(path: Path, metadata: dict[str, str] | None, kind: str, version: int) -> dict[str, Any]:
+def _as_blocks(tensor: Any) -> Blocks:
+    """Return an array of any library as one block."""
+    if isinstance(tensor, Blocks):
+        return tensor
+    if hasattr(tensor, "detach"):  # PyTorch converts neither what has a gradient nor what lies on a GPU
+        tensor = tensor.detach().cpu()
+    array = np.asarray(tensor)
+    if array.dtype.newbyteorder("<") not in _NAMES:
+        raise InputError(
+            f"arrays of type {array.dtype} cannot be stored", hint=f"choose from {', '.join(map(str, _NAMES))}"
+        )
+    return Blocks(array.dtype.newbyteorder("<"), array.shape, (array,))
+
+
+def _header(arrays: Mapping[str, Blocks], about: str) -> bytes:
+    header: dict[str, Any] = {"__metadata__": {HEADER: about}}
+    start = 0
+    for name, array in arrays.items():
+        offsets = [start, start + array.nbytes]
+        header[name] = {"dtype": _NAMES[array.dtype], "shape": list(array.shape), "data_offsets": offsets}
+        start += array.nbytes
+    text = json.dumps(header, separators=(",", ":")).encode()
+    return text + b" " * (-len(text) % 8)
+
+
+def _write_blocks(file: BinaryIO, array: Blocks) -> int:
+    written = 0
+    for block in array.blocks:
+        if block.size:  # an empty one has no bytes to point at
+            written += file.write(np.ascontiguousarray(block, array.dtype).data.cast("B"))
+    return written
+
+
+def _mapped(path: Path, layout: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[str, NDArray[Any]]:
+    """Map the arrays of a file, given in the order in which they lie in it.
+
+    safetensors checks files and gives copies. The format allows no gaps between arrays, so where each one lies
+    follows from the order, the types and the shapes that it checked.
+    """
+    # Copy on write: whatever a caller does to an array, the file stays as it is.
+    content: NDArray[np.uint8] = np.memmap(path, np.uint8, mode="c").view(np.ndarray)
+    start = 8 + int.from_bytes(content[:8].tobytes(), "little")
+    arrays = {}
+    for name, (kind, shape) in layout.items():
+        if kind not in DTYPES:
+            raise ValueError(f"{name} has elements of type {kind}")
+        stop = start + math.prod(shape) * DTYPES[kind].itemsize
+        array = content[start:stop].view(DTYPES[kind]).reshape(shape)
+        arrays[name] = np.require(array, requirements="A")  # other programs may write without alignment
+        start = stop
+    return arrays
+
+
+@contextmanager
+def _refusals(path: Path, kind: str) -> Iterator[None]:
+    """Turn what can go wrong in reading a file into a ``StorageError``."""
+    try:
+        yield
+    except SafetensorError as error:
+        message = f"{path} is not a fiveshot {kind} file, or it is truncated"
+        raise StorageError(message, hint=FRESH_COPY) from error
+    except StorageError:
+        raise
+    except ValueError as error:
+        raise StorageError(f"{path} cannot be read: {error}", hint=FRESH_COPY) from error
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _checked_meta(path: Path, metadata: dict[str, str] | None, kind: str, version: int) -> dict[str, Any]:
+    """Return the metadata of a file that has the right kind and a known version."""
     try:
         header = json.loads((metadata or {})[HEADER])
         found, found_version, meta = header["kind"], header["version"], header["meta"]
@@ -141,9 +328,9 @@ def _checked_header(path: Path, metadata: dict[str, str] | None, kind: str, vers
         raise StorageError(f"{path} holds a fiveshot {found}, not a {kind}")
     if not isinstance(found_version, int) or found_version > version:
         raise StorageError(
-            f"{path} has format version {found_version}, this release reads up to {version}; "
-            "upgrade with: pip install --upgrade fiveshot"
+            f"{path} has format version {found_version}, this release reads up to {version}",
+            hint="upgrade with: pip install --upgrade fiveshot",
         )
     if not isinstance(meta, dict):
-        raise StorageError(f"{path} has damaged metadata{FRESH_COPY}")
+        raise StorageError(f"{path} has damaged metadata", hint=FRESH_COPY)
     return meta

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fiveshot.errors import FiveshotError, InputError, StorageError
@@ -102,9 +103,9 @@ def read_checkpoint(path: Path, *, bound_to: Mapping[str, Any]) -> Checkpoint:
         )
     with damage_reported(path):
         parts: dict[str, dict[str, Tensor]] = {"state": {}, "best": {}}
-        for name, tensor in file.tensors.items():
+        for name, array in file.tensors.items():
             part, _, rest = name.partition(":")
-            parts[part][rest] = tensor
+            parts[part][rest] = torch.from_numpy(array)
         history = tuple(EpochRecord.from_json(record) for record in file.meta["history"])
         best, seconds = int(file.meta["best_epoch"]), float(file.meta["seconds"])
         if best not in {record.epoch for record in history}:
