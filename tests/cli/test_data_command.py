@@ -38,7 +38,7 @@ def test_samples_in_a_place_that_takes_none_are_refused(run: Run, tmp_path: Path
     status, printed, _ = run("data", "samples", tmp_path / "file" / "samples", "--json")
     found = json.loads(printed)
     assert (status, found["command"], found["ok"]) == (1, "data samples", False)
-    assert found["error"]["kind"] == "StorageError"
+    assert found["error"]["code"] == "storage"
     assert f"cannot make {tmp_path / 'file' / 'samples'}: " in found["error"]["message"]
 
 

@@ -329,9 +329,13 @@ def test_wrong_input_is_one_sentence_and_changes_nothing(
     found = json.loads(printed)
     assert status == 1
     assert list(found) == ["command", "model", "ok", "error"]
-    assert (found["command"], found["ok"], sorted(found["error"])) == (arguments[0], False, ["kind", "message"])
-    assert message in found["error"]["message"]
-    assert found["error"]["kind"] in ("InputError", "StorageError")
+    assert (found["command"], found["ok"], list(found["error"])) == (
+        arguments[0],
+        False,
+        ["code", "message", "hint"],
+    )
+    assert message in "; ".join(filter(None, (found["error"]["message"], found["error"]["hint"])))
+    assert found["error"]["code"]
     assert answer("show", model)["state"] == state
     assert sorted(path.name for path in Path().iterdir()) == around
 

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import pytest
 
-from fiveshot.cli.answer import answering
+from fiveshot.cli.output import answering
 from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.creation import create_model
 from fiveshot.recognizer.manifest import BackboneRecord, Manifest
@@ -56,7 +56,7 @@ def test_a_stray_error_of_the_system_is_one_sentence(
     status, printed, said = run("show", birds, "--json")
     found = json.loads(printed)
     assert (status, said, found["ok"]) == (1, "", False)
-    assert found["error"]["kind"] == "StorageError"
+    assert found["error"]["code"] == "storage"
     assert message in found["error"]["message"]
 
 

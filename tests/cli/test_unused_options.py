@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.main import get_command
 
-from fiveshot.cli.unused import refuse_unused
+from fiveshot.cli.options import refuse_unused
 from fiveshot.errors import InputError
 
 Run = Callable[..., tuple[int, str, str]]

@@ -1,83 +1,178 @@
-"""The ``fiveshot`` command: its sub-commands, and errors as sentences instead of tracebacks."""
+"""The ``fiveshot`` command: where each sub-command is, and how a run ends.
+
+A sub-command is imported when it is called or shown, so that none waits for the others.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
+from typer.main import get_command
 
 from fiveshot import __version__
-from fiveshot.cli.backbones import backbones
-from fiveshot.cli.bench import bench
-from fiveshot.cli.classes import forget, history, rename, undo
-from fiveshot.cli.data import data
-from fiveshot.cli.echo import echo, printable
-from fiveshot.cli.evaluate import evaluate
-from fiveshot.cli.extract import extract
-from fiveshot.cli.learn import learn
-from fiveshot.cli.new import new
-from fiveshot.cli.paper import paper
-from fiveshot.cli.predict import predict
-from fiveshot.cli.report import report
-from fiveshot.cli.retune import retune
-from fiveshot.cli.serve import serve
-from fiveshot.cli.ship import export, import_model, merge
-from fiveshot.cli.show import check, show
-from fiveshot.cli.stopping import Stopped
-from fiveshot.cli.system_errors import system_errors_told
-from fiveshot.cli.tune import tune
+from fiveshot.cli.failures import Stopped, system_errors_told
+from fiveshot.cli.output import echo, echo_error, printable
 from fiveshot.errors import FiveshotError
-from fiveshot.plugins import name_plugins
 
-app = typer.Typer(
-    name="fiveshot",
-    help="Teach an image classifier new classes from five photos each, without forgetting and without retraining.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+MODELS, STUDIES = "Models", "Features and benchmarks"  # headings of the list of commands
+
+# The module of each command, in the order in which they are listed.
+PLACES = {
+    MODELS: {
+        "new": "models",
+        "learn": "classes",
+        "predict": "photos",
+        "show": "models",
+        "forget": "classes",
+        "rename": "classes",
+        "undo": "classes",
+        "history": "classes",
+        "evaluate": "photos",
+        "merge": "shipping",
+        "export": "shipping",
+        "import": "shipping",
+        "check": "models",
+        "retune": "models",
+        "serve": "serve",
+    },
+    STUDIES: {
+        "backbones": "data",
+        "bench": "bench",
+        "extract": "extract",
+        "paper": "paper",
+        "report": "report",
+        "tune": "tune",
+        "data": "data",
+    },
+}
+COMMANDS = {name: (module, panel) for panel, places in PLACES.items() for name, module in places.items()}
+FUNCTIONS = {"import": "import_model"}  # a Python function cannot be called import
+
+# What people type who know other programs.
+OTHER_WORDS = {
+    "add": "learn",
+    "teach": "learn",
+    "train": "learn",
+    "ask": "predict",
+    "classify": "predict",
+    "recognise": "predict",
+    "recognize": "predict",
+    "delete": "forget",
+    "remove": "forget",
+    "rm": "forget",
+    "unlearn": "forget",
+    "info": "show",
+    "list": "show",
+    "ls": "show",
+    "create": "new",
+    "init": "new",
+    "mv": "rename",
+    "log": "history",
+    "test": "evaluate",
+    "benchmark": "bench",
+}
+
 # What wrong options raise. Releases of Typer differ in where its class lives, not in its name.
 USAGE_ERROR: type[Exception] = next(
     base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException"
 )
 
 INTERRUPTED = 130  # the exit status of a program that was stopped by Ctrl-C
+SETTINGS: dict[str, Any] = {
+    "pretty_exceptions_enable": False,
+    "rich_markup_mode": "rich",
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
 
-MODELS, STUDIES = "Models", "Features and benchmarks"  # headings of the list of commands
-ABOUT_MODELS: tuple[Callable[..., None], ...] = (
-    new,
-    learn,
-    predict,
-    show,
-    forget,
-    rename,
-    undo,
-    history,
-    evaluate,
-    merge,
-    export,
-    import_model,
-    check,
-    retune,
-    serve,
+
+class Commands(Mapping[str, Any]):
+    """The commands by name, each imported and built when it is asked for; all take the group's ``--plugin``."""
+
+    def __init__(self, group: TyperGroup) -> None:
+        self._group = group
+        self._built: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._built:
+            self._built[name] = self._build(name)
+        return self._built[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+    def _build(self, name: str) -> Any:
+        module, panel = COMMANDS[name]
+        found = getattr(import_module(f"fiveshot.cli.commands.{module}"), FUNCTIONS.get(name, name))
+        if not isinstance(found, typer.Typer):
+            one = typer.Typer(add_completion=False, **SETTINGS)
+            one.command(name, rich_help_panel=panel)(found)
+            found = one
+        command = get_command(found)
+        command.name = name
+        command.rich_help_panel = panel  # type: ignore[attr-defined]
+        plugin = [parameter for parameter in self._group.params if parameter.name == "plugin"]
+        for part in (command, *getattr(command, "commands", {}).values()):
+            part.params.extend(plugin)
+        return command
+
+
+class Group(TyperGroup):
+    """The list of commands; a word that is not one of them is answered with the nearest."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = Commands(self)  # type: ignore[assignment]  # a table that is read and never written
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command that was typed."""
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            near = nearest_command(name)
+            suggestion = f"Did you mean '{near}'?" if near else "See 'fiveshot --help'."
+            ctx.fail(f"No such command {name!r}. {suggestion}")
+        return super().resolve_command(ctx, args)
+
+
+def nearest_command(word: str) -> str | None:
+    """Return the command that was probably meant, by its meaning or by its spelling.
+
+    >>> nearest_command("teach"), nearest_command("lern"), nearest_command("xyzzy")
+    ('learn', 'learn', None)
+    """
+    near = get_close_matches(word.lower(), [*COMMANDS, *OTHER_WORDS], n=1, cutoff=0.7)
+    return OTHER_WORDS.get(near[0], near[0]) if near else None
+
+
+app = typer.Typer(
+    name="fiveshot",
+    help="Teach an image classifier new classes from five photos each, without forgetting and without retraining.",
+    no_args_is_help=True,
+    cls=Group,
+    **SETTINGS,
 )
-ABOUT_STUDIES: tuple[Callable[..., None], ...] = (backbones, bench, extract, paper, report, tune)
-
-for command in ABOUT_MODELS:  # a Python function cannot be called import
-    app.command("import" if command is import_model else None, rich_help_panel=MODELS)(command)
-for command in ABOUT_STUDIES:
-    app.command(rich_help_panel=STUDIES)(command)
-app.add_typer(data, name="data", rich_help_panel=STUDIES)
 
 
 def _print_version(wanted: bool) -> None:
     if wanted:
         echo(f"fiveshot {__version__}")
         raise typer.Exit
+
+
+def _name_plugins(ctx: typer.Context, files: list[Path] | None) -> None:
+    if files and not ctx.resilient_parsing:
+        from fiveshot.plugins import name_plugins
+
+        name_plugins(files)
 
 
 @app.callback()
@@ -88,11 +183,14 @@ def _options(
     ] = False,
     plugin: Annotated[
         list[Path] | None,
-        typer.Option(help="A Python file with heads or datasets of your own; may be given more than once."),
+        typer.Option(
+            callback=_name_plugins,
+            expose_value=False,
+            help="A Python file with heads or datasets of your own; may be given more than once.",
+        ),
     ] = None,
 ) -> None:
     """Read the options common to all commands."""
-    name_plugins(plugin or ())
 
 
 def _stopped(text: str = "") -> NoReturn:
@@ -107,7 +205,7 @@ def main() -> None:
             # Not standalone, because then an interrupt would end as a bare "Aborted!".
             sys.exit(app(standalone_mode=False) or 0)
     except FiveshotError as error:
-        echo(f"error: {error}", err=True)
+        echo_error(error)
         sys.exit(1)
     except USAGE_ERROR as error:
         error.message = printable(error.message or "")  # type: ignore[attr-defined]  # a pattern may give options

@@ -1,60 +1,174 @@
-"""Progress of a sweep on the terminal: one bar, and each result as it comes."""
+"""What long work shows on a terminal: a line that says what is going on, then a bar. A pipe gets neither.
+
+Nothing is drawn with rich, nor is it imported, before work has lasted half a second.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+    from rich.progress import ProgressColumn
 
-from fiveshot.benchmark import Job, Outcome, RunRecord, sweep
-from fiveshot.cli.echo import printable
+    from fiveshot.progress import Progress
+    from fiveshot.scale.progress import OnProgress
+    from fiveshot.tuning import TuneProgress
 
+PATIENCE = 0.5  # seconds before a bar is drawn
+ERASE = "\r\x1b[2K"  # to the beginning of the line, which is emptied
 
-def follow(jobs: Sequence[Job], out: Path, *, workers: int, memory: int | None, fresh: bool) -> list[RunRecord]:
-    """Run a sweep under a progress bar on standard error; return the records in the order of the jobs."""
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    found: dict[Job, RunRecord] = {}
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("running", total=len(jobs))
-        for outcome in sweep(jobs, out, workers=workers, memory=memory, fresh=fresh):
-            found[outcome.job] = outcome.record
-            bar.advance(task)
-            tell(bar.console, outcome)
-    return [found[job] for job in jobs]
+MakeColumns = Callable[[], Sequence["ProgressColumn"]]
 
 
-def tell(console: Console, outcome: Outcome) -> None:
-    """Print a line about a finished run, above a bar where there is one."""
-    console.print(printable(describe(outcome)), markup=False, highlight=False, soft_wrap=True)
+class Bar:
+    """A line of text while work begins, and a bar once it has lasted a while; both vanish at the end."""
+
+    def __init__(self, text: str, columns: MakeColumns, *, shown: bool = True) -> None:
+        self._text, self._columns = text, columns
+        self._shown = shown and sys.stderr.isatty()
+        self._begun = time.monotonic()
+        self._drawn: RichProgress | None = None
+
+    def __enter__(self) -> Bar:
+        self._write(f"{self._text} ...")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._drawn is None:
+            self._write(ERASE)
+        else:
+            self._drawn.stop()
+
+    def update(self, done: float, total: float | None, **fields: Any) -> None:
+        """Show how far the work is; ``fields`` are what the columns show besides."""
+        if not self._shown:
+            return
+        if self._drawn is None:
+            if time.monotonic() - self._begun < PATIENCE:
+                return
+            self._drawn = self._start()
+            # What was finished before the first call must not count as speed.
+            self._drawn.add_task(self._text, total=total, completed=done, **fields)  # type: ignore[arg-type]
+        self._drawn.update(self._drawn.task_ids[0], completed=done, total=total, **fields)
+
+    def say(self, text: str) -> None:
+        """Print a line on standard error, above the bar; the caller has made it printable."""
+        if self._drawn is not None:
+            self._drawn.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            return
+        self._write(ERASE)
+        sys.stderr.write(f"{text}\n")
+        self._write(f"{self._text} ...")
+
+    def _start(self) -> RichProgress:
+        from rich.console import Console
+        from rich.progress import Progress
+
+        self._write(ERASE)
+        drawn = Progress(*self._columns(), console=Console(stderr=True), transient=True)
+        drawn.start()
+        return drawn
+
+    def _write(self, text: str) -> None:
+        if self._shown:
+            sys.stderr.write(text)
+            sys.stderr.flush()
 
 
-def describe(outcome: Outcome) -> str:
-    """Return one line about a finished run."""
-    metrics, job = outcome.record.metrics, outcome.job
-    hm = metrics.sessions[-1].a_hm
-    shown = "" if hm is None else f"A_HM {100 * hm:5.1f}  "
-    origin = "kept from before" if outcome.reused else f"{outcome.record.seconds:.1f} s"
-    if outcome.earlier_release:
-        origin += f" by release {outcome.earlier_release}; --fresh runs it again"
-    for name, value in outcome.record.chosen.items():
-        origin += f", chose {name} = {value}"
+def status(text: str, *, shown: bool = True) -> Bar:
+    """Say what is going on where no steps can be counted, until the block ends."""
+    return Bar(text, tuple, shown=shown)
+
+
+@contextmanager
+def image_bar(text: str = "looking at images", *, shown: bool = True) -> Iterator[Progress]:
+    """Show how many images are done, and how many a second."""
+
+    def columns() -> Sequence[ProgressColumn]:
+        from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TimeRemainingColumn
+        from rich.text import Text
+
+        class Rate(ProgressColumn):
+            """Images per second."""
+
+            def render(self, task: Task) -> Text:
+                return Text(f"{task.speed:,.1f} images/s" if task.speed else "")
+
+        return BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn()
+
+    with Bar(text, columns, shown=shown) as bar:
+        yield bar.update
+
+
+@contextmanager
+def download_bar(name: str) -> Iterator[Progress]:
+    """Show how much of a file has come, and how fast."""
+
+    def columns() -> Sequence[ProgressColumn]:
+        from rich.progress import BarColumn, DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
+
+        return BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
+
+    with Bar(f"fetching {name}", columns) as bar:
+        yield bar.update
+
+
+@contextmanager
+def cluster_bar() -> Iterator[OnProgress]:
+    """Show the progress of an extraction on a cluster, and what its stages manage."""
+
+    def columns() -> Sequence[ProgressColumn]:
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+
+        return BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[stages]}"), TimeRemainingColumn()
+
+    with Bar("starting the cluster", columns) as bar:
+        yield lambda now: bar.update(now.done, now.total, stages=now.stages())
+
+
+@contextmanager
+def tuning_bar(*, shown: bool) -> Iterator[Callable[[TuneProgress], None]]:
+    """Show decoding and training: loss, accuracy, images per second, time left."""
+
+    def columns() -> Sequence[ProgressColumn]:
+        from rich.progress import BarColumn, TaskProgressColumn, TextColumn
+
+        phase, text = TextColumn("{task.fields[phase]}"), TextColumn("{task.fields[text]}")
+        return phase, BarColumn(), TaskProgressColumn(), text
+
+    with Bar("reading the photos", columns, shown=shown) as bar:
+
+        def show(now: TuneProgress) -> None:
+            total, done = now.total, now.done
+            if now.epochs:
+                done, total = (now.epoch - 1) * now.total + now.done, now.epochs * now.total
+            bar.update(done, total, phase=now.phase, text=_figures(now))
+
+        yield show
+
+
+def run_bar(text: str = "running") -> Bar:
+    """Show how many runs of a benchmark are done, and for how long."""
+
+    def columns() -> Sequence[ProgressColumn]:
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+        described = TextColumn("{task.description}")
+        return described, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()
+
+    return Bar(text, columns)
+
+
+def _figures(now: TuneProgress) -> str:
+    if now.loss is None or now.accuracy is None:
+        return f"{now.done}/{now.total} images"
+    minutes, seconds = divmod(round(now.seconds_left or 0), 60)
     return (
-        f"{job.protocol.name}  {job.method:9} seed {job.protocol.shot_seed}  "
-        f"{shown}A_last {100 * metrics.a_last:5.1f}  A_inc {100 * metrics.a_inc:5.1f}  ({origin})"
+        f"epoch {now.epoch}/{now.epochs}  loss {now.loss:.3f}  accuracy {100 * now.accuracy:.1f} %  "
+        f"{now.images_per_second:.0f} images/s  {minutes}:{seconds:02d} left"
     )

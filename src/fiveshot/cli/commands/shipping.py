@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fiveshot.cli.answer import AsJson, Model, answering, file_size
-from fiveshot.cli.unused import refuse_unused
-from fiveshot.errors import counted
+from fiveshot.cli.options import AsJson, Model, refuse_unused
+from fiveshot.cli.output import answering, file_size
+from fiveshot.errors import InputError, counted
 
 if TYPE_CHECKING:
     from fiveshot.recognizer import Recognizer
@@ -44,12 +44,13 @@ def export(
 
     Example: fiveshot export birds birds.onnx --onnx
     """
-    from fiveshot.errors import InputError
     from fiveshot.recognizer import Recognizer
 
     with answering("export", model, as_json=as_json) as answer:
         if onnx and photos:
-            raise InputError("--onnx and --photos contradict each other; an ONNX file holds no photos")
+            raise InputError(
+                "--onnx and --photos contradict each other", hint="an ONNX file holds no photos; give one of them"
+            )
         if str(file) == STANDARD_OUTPUT:
             refuse_unused(ctx, "is for a file, and standard output is none; leave it out", "force")
             _check_output(model, onnx=onnx, as_json=as_json)
@@ -73,15 +74,16 @@ def export(
 
 def _check_output(model: Path, *, onnx: bool, as_json: bool) -> None:
     """Refuse standard output where a model cannot go there."""
-    from fiveshot.errors import InputError
-
     if onnx:
-        raise InputError("--onnx writes two files, and standard output takes one; name a FILE that ends in .onnx")
+        raise InputError(
+            "--onnx writes two files, and standard output takes one", hint="name a FILE that ends in .onnx"
+        )
     if as_json:
-        raise InputError("--json and - contradict each other: both go to standard output; name a FILE")
+        raise InputError("--json and - contradict each other: both go to standard output", hint="name a FILE")
     if sys.stdout.isatty():
         raise InputError(
-            f"a terminal cannot take a model; name a FILE, or: fiveshot export {model} - > {model.name}.fiveshot"
+            "a terminal cannot take a model",
+            hint=f"name a FILE, or: fiveshot export {model} - > {model.name}.fiveshot",
         )
 
 

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fiveshot.cli import completion
-from fiveshot.cli.echo import echo
-from fiveshot.cli.stopping import when_stopped
-from fiveshot.cli.unused import CLUSTER, LOCAL, refuse_unused
-from fiveshot.errors import counted
+from fiveshot.cli.failures import when_stopped
+from fiveshot.cli.options import (
+    CLUSTER,
+    LOCAL,
+    Address,
+    Backbone,
+    Device,
+    LocalWeights,
+    Recipe,
+    RecipeValues,
+    Seed,
+    refuse_unused,
+)
+from fiveshot.cli.output import echo
+from fiveshot.cli.progress import tuning_bar
+from fiveshot.errors import InputError, counted
 
 if TYPE_CHECKING:
     from fiveshot.data import ImageDataset
-    from fiveshot.tuning import TuneProgress, TuneResult
+    from fiveshot.tuning import TuneResult
 
 
 @when_stopped("finished epochs are kept, and the same command with --resume goes on from there")
@@ -28,22 +38,11 @@ def tune(
         typer.Option(help="A folder or archive of class folders, or a protocol such as cub200/big (with --root)."),
     ],
     out: Annotated[Path, typer.Option(help="The adapter file to write, such as adapter.safetensors.")],
-    recipe: Annotated[
-        str,
-        typer.Option(
-            help="'ours', or 'paper' for the paper's own values.", autocompletion=completion.tuning_recipes
-        ),
-    ] = "ours",
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Replace a value of the recipe: key=value, any number of times."),
-    ] = None,
+    recipe: Recipe = "ours",
+    settings: RecipeValues = None,
     root: Annotated[Path | None, typer.Option(help="Where the protocol's dataset lies.")] = None,
-    backbone: Annotated[
-        str | None,
-        typer.Option(help="A timm model; the embedded one unless given.", autocompletion=completion.backbones),
-    ] = None,
-    weights: Annotated[Path | None, typer.Option(help="Its weights in a local file.")] = None,
+    backbone: Backbone = None,
+    weights: LocalWeights = None,
     preprocessing: Annotated[
         str | None,
         typer.Option(
@@ -62,12 +61,12 @@ def tune(
             show_default=False,
         ),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    device: Device = "auto",
     workers: Annotated[int | None, typer.Option(help="Processes that decode images.")] = None,
     compiled: Annotated[
         bool | None, typer.Option("--compile/--no-compile", help="Compile the network; for long runs on CUDA.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of everything random.")] = 0,
+    seed: Seed = 0,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave unreadable images out.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where a stopped run was.")] = False,
     checkpoints: Annotated[
@@ -76,9 +75,7 @@ def tune(
     engine: Annotated[
         Literal["local", "ray"], typer.Option(help="This process, or several of a Ray cluster.")
     ] = "local",
-    address: Annotated[
-        str | None, typer.Option(help="Of the Ray cluster, or 'auto'; one is started here unless given.")
-    ] = None,
+    address: Address = None,
     processes: Annotated[
         int | None, typer.Option(help="Training processes on the cluster; one for each GPU unless given.")
     ] = None,
@@ -130,7 +127,7 @@ def tune(
             checkpoint_folder=checkpoints,
             skip_bad=skip_bad,
         )
-        with progress_bar(shown=True) as progress:
+        with tuning_bar(shown=True) as progress:
             result = tune_on_cluster(task, out, processes=processes, address=address, progress=progress)
         for line in summary(result, dataset):
             echo(line)
@@ -144,7 +141,7 @@ def tune(
         device=accelerator.device if accelerator else where,
     )
     main = accelerator is None or accelerator.is_main_process
-    with progress_bar(shown=main) as progress:
+    with tuning_bar(shown=main) as progress:
         result = tune_adapters(
             loaded,
             dataset,
@@ -178,17 +175,17 @@ def base_images(images: str, root: Path | None, *, seed: int) -> ImageDataset:
     """Return the images of a folder, or of a protocol's base classes."""
     from fiveshot.benchmark import PROTOCOLS, get_protocol
     from fiveshot.data import open_dataset, open_images, restrict
-    from fiveshot.errors import InputError, unknown_name
+    from fiveshot.errors import unknown_name
 
     if images not in PROTOCOLS:
         if not Path(images).exists():
             error = unknown_name("folder or protocol", images, PROTOCOLS)
-            raise InputError(f"{error}; or name a folder that exists")
+            raise InputError(error.message, hint=f"{error.hint}; or name a folder that exists", code=error.code)
         if root is not None:
-            raise InputError(f"--root belongs to a protocol, and {images} is a folder; leave it out")
+            raise InputError(f"--root belongs to a protocol, and {images} is a folder", hint="leave it out")
         return open_images(Path(images), seed=seed)
     if root is None:
-        raise InputError(f"{images} is a protocol; say where its images lie with --root DIR")
+        raise InputError(f"{images} is a protocol", hint="say where its images lie with --root DIR")
     protocol = get_protocol(images)
     return restrict(open_dataset(protocol.dataset, root, seed=seed), protocol.session_classes[0])
 
@@ -213,39 +210,3 @@ def summary(result: TuneResult, dataset: ImageDataset) -> Iterator[str]:
         yield f"base classes played as new ones, 5 shots each: {100 * new:.1f} %"
     for difference in dataset.differences:
         yield f"note: {difference}"
-
-
-@contextmanager
-def progress_bar(*, shown: bool) -> Iterator[Callable[[TuneProgress], None]]:
-    """Show decoding and training on standard error: loss, accuracy, images per second, time left."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[text]}"),
-    )
-    console = Console(stderr=True)
-    hidden = not (shown and console.is_terminal)
-    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
-        task = bar.add_task("starting", total=None, text="")
-
-        def show(now: TuneProgress) -> None:
-            total, done = now.total, now.done
-            if now.epochs:
-                done, total = (now.epoch - 1) * now.total + now.done, now.epochs * now.total
-            bar.update(task, description=now.phase, total=total, completed=done, text=_figures(now))
-
-        yield show
-
-
-def _figures(now: Any) -> str:
-    if now.loss is None:
-        return f"{now.done}/{now.total} images"
-    minutes, seconds = divmod(round(now.seconds_left), 60)
-    return (
-        f"epoch {now.epoch}/{now.epochs}  loss {now.loss:.3f}  accuracy {100 * now.accuracy:.1f} %  "
-        f"{now.images_per_second:.0f} images/s  {minutes}:{seconds:02d} left"
-    )

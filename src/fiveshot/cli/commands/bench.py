@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from fiveshot.cli import completion
-from fiveshot.cli.echo import echo, echo_json
-from fiveshot.cli.stopping import when_stopped
-from fiveshot.cli.unused import CLUSTER, LOCAL, refuse_unused
+from fiveshot.cli.failures import when_stopped
+from fiveshot.cli.options import (
+    CLUSTER,
+    LOCAL,
+    Address,
+    Flavour,
+    HeadDevice,
+    Projections,
+    head_parameters,
+    parse_settings,
+    refuse_unused,
+)
+from fiveshot.cli.output import check_format, echo, echo_json, print_table, printable
+from fiveshot.cli.progress import image_bar, run_bar
 
 if TYPE_CHECKING:
-    from fiveshot.benchmark import Job, RunRecord
+    from fiveshot.benchmark import Job, Outcome, RunRecord
 
 
 @when_stopped("what was finished is kept, and the same command without --fresh goes on from there")
@@ -33,7 +44,7 @@ def bench(
             help="Methods separated by commas; all of them unless given.", autocompletion=completion.methods
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(help="Number of seeds; the shots are drawn anew with each.")] = 5,
+    seeds: Annotated[int, typer.Option(help="Number of seeds; each draws other shots.")] = 5,
     features: Annotated[
         Path | None, typer.Option(help="A feature file (.safetensors or .npz) instead of the embedded one.")
     ] = None,
@@ -48,13 +59,8 @@ def bench(
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="With --images: leave out images that cannot be read.")
     ] = False,
-    flavour: Annotated[
-        Literal["paper", "published"],
-        typer.Option(help="'paper' follows the paper's text, 'published' its published code."),
-    ] = "paper",
-    projections: Annotated[
-        int | None, typer.Option(help="Random features of the RanPAC heads; the paper uses 10000.")
-    ] = None,
+    flavour: Flavour = "paper",
+    projections: Projections = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -76,25 +82,21 @@ def bench(
     memory: Annotated[
         float | None, typer.Option(help="GB that all processes may need together; 80 % of what is free.")
     ] = None,
-    device: Annotated[str | None, typer.Option(help="Where heads compute, for example cuda.")] = None,
+    device: HeadDevice = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Run again what is finished.")] = False,
     output: Annotated[str, typer.Option("--format", help="terminal, markdown, latex, csv or json.")] = "terminal",
     engine: Annotated[
         Literal["local", "ray"], typer.Option(help="Processes of this machine, or tasks of a Ray cluster.")
     ] = "local",
-    address: Annotated[
-        str | None, typer.Option(help="Of the Ray cluster, or 'auto'; one is started here unless given.")
-    ] = None,
+    address: Address = None,
     listing: Annotated[bool, typer.Option("--list", help="List protocols and methods, and leave.")] = False,
 ) -> None:
     """Run few-shot class-incremental methods through a protocol and print their accuracies.
 
     Example: fiveshot bench cub200/big --methods ncm,c-fecam --seeds 3
     """
+    from fiveshot.benchmark import sweep
     from fiveshot.benchmark.plan import choose_features, choose_protocol, make_jobs
-    from fiveshot.cli.head_parameters import head_parameters, parse_settings
-    from fiveshot.cli.progress import follow
-    from fiveshot.cli.tables import check_format, print_table
     from fiveshot.reports import bench_table
 
     if listing:
@@ -128,10 +130,12 @@ def bench(
         echo("note: --projections is for RanPAC heads, and none is among the methods", err=True)
     _check_settings(given, jobs)
     if engine == "ray":
-        records = _on_cluster(jobs, out, address, fresh)
+        from fiveshot.scale.cluster_sweep import sweep_on_cluster
+
+        records = _followed(sweep_on_cluster(jobs, out, address=address, fresh=fresh), jobs)
     else:
         limit = int(memory * 1e9) if memory is not None else None
-        records = follow(jobs, out, workers=workers, memory=limit, fresh=fresh)
+        records = _followed(sweep(jobs, out, workers=workers, memory=limit, fresh=fresh), jobs)
     if output == "json":
         echo_json([_as_json(record) for record in records])
         return
@@ -182,31 +186,40 @@ def _check_options(ctx: typer.Context, *, engine: str, images: Path | None, sess
         refuse_unused(ctx, why, "base", "increment", "shots", "order_seed", "shot_draw")
 
 
-def _on_cluster(jobs: list[Job], out: Path, address: str | None, fresh: bool) -> list[RunRecord]:
-    from rich.console import Console
-    from rich.progress import track
-
-    from fiveshot.cli.progress import tell
-    from fiveshot.scale.cluster_sweep import sweep_on_cluster
-
-    console = Console(stderr=True)
-    found = {}
-    outcomes = sweep_on_cluster(jobs, out, address=address, fresh=fresh)
-    hidden = not console.is_terminal
-    for outcome in track(outcomes, "running", total=len(jobs), console=console, transient=True, disable=hidden):
-        found[outcome.job] = outcome.record
-        tell(console, outcome)
+def _followed(outcomes: Iterable[Outcome], jobs: Sequence[Job]) -> list[RunRecord]:
+    """Show each run as it ends; return the records in the order of the jobs."""
+    found: dict[Job, RunRecord] = {}
+    with run_bar() as bar:
+        for done, outcome in enumerate(outcomes, start=1):
+            found[outcome.job] = outcome.record
+            bar.update(done, len(jobs))
+            bar.say(printable(describe(outcome)))
     return [found[job] for job in jobs]
 
 
+def describe(outcome: Outcome) -> str:
+    """Return one line about a finished run."""
+    metrics, job = outcome.record.metrics, outcome.job
+    hm = metrics.sessions[-1].a_hm
+    shown = "" if hm is None else f"A_HM {100 * hm:5.1f}  "
+    origin = "kept from before" if outcome.reused else f"{outcome.record.seconds:.1f} s"
+    if outcome.earlier_release:
+        origin += f" by release {outcome.earlier_release}; --fresh runs it again"
+    for name, value in outcome.record.chosen.items():
+        origin += f", chose {name} = {value}"
+    return (
+        f"{job.protocol.name}  {job.method:9} seed {job.protocol.shot_seed}  "
+        f"{shown}A_last {100 * metrics.a_last:5.1f}  A_inc {100 * metrics.a_inc:5.1f}  ({origin})"
+    )
+
+
 def _extracted(images: Path, features: Path | None, skip_bad: bool) -> Path:
-    from fiveshot.cli.extract import extraction_bar
     from fiveshot.errors import InputError
     from fiveshot.features import extracted_features
 
     if features is not None:
         raise InputError("--images and --features contradict each other; give one of them")
-    with extraction_bar() as progress:
+    with image_bar("extracting") as progress:
         return extracted_features(images, seed=0, skip_bad=skip_bad, progress=progress)
 
 

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fiveshot.cli.answer import AsJson, answering
+from fiveshot.cli.options import AsJson
+from fiveshot.cli.output import answering
 
 
 def report(

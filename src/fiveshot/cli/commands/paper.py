@@ -8,9 +8,9 @@ from typing import Annotated, Literal
 import typer
 
 from fiveshot.cli import completion
-from fiveshot.cli.echo import echo
-from fiveshot.cli.stopping import KEPT, when_stopped
-from fiveshot.cli.unused import refuse_unused
+from fiveshot.cli.failures import KEPT, when_stopped
+from fiveshot.cli.options import Flavour, HeadDevice, Projections, head_parameters, refuse_unused
+from fiveshot.cli.output import echo, print_table
 
 
 @when_stopped(KEPT)
@@ -29,15 +29,12 @@ def paper(
     out: Annotated[Path, typer.Option(help="Where tables, figures and runs are written.")] = Path("paper"),
     seeds: Annotated[int, typer.Option(help="Number of seeds.")] = 1,
     workers: Annotated[int, typer.Option(help="Processes that run at the same time.")] = 1,
-    flavour: Annotated[
-        Literal["paper", "published"],
-        typer.Option(help="'paper' follows the paper's text, 'published' its published code."),
-    ] = "paper",
+    flavour: Flavour = "paper",
     shot_draw: Annotated[
         Literal["random", "first"], typer.Option(help="'random', or 'first' as the published code does.")
     ] = "random",
-    projections: Annotated[int | None, typer.Option(help="Random features of the RanPAC heads.")] = None,
-    device: Annotated[str | None, typer.Option(help="Where heads compute, for example cuda.")] = None,
+    projections: Projections = None,
+    device: HeadDevice = None,
 ) -> None:
     """Regenerate a table or figure of the paper; says which features are missing, and fails where all are.
 
@@ -48,9 +45,7 @@ def paper(
         refuse_unused(ctx, why, "seeds", "workers", "flavour", "shot_draw", "projections", "device")
     if target == "ablation-M":
         refuse_unused(ctx, "is what ablation-M varies; leave it out", "projections")
-    from fiveshot.cli.head_parameters import head_parameters
-    from fiveshot.cli.progress import describe
-    from fiveshot.cli.tables import print_table
+    from fiveshot.cli.commands.bench import describe
     from fiveshot.reports import make_paper
 
     made = make_paper(

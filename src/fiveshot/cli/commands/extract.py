@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from fiveshot.cli import completion
-from fiveshot.cli.echo import echo
-from fiveshot.cli.stopping import KEPT, when_stopped
-from fiveshot.cli.unused import CLUSTER, LOCAL, refuse_unused
-from fiveshot.errors import counted
+from fiveshot.cli.failures import KEPT, when_stopped
+from fiveshot.cli.options import CLUSTER, LOCAL, Address, Backbone, Device, LocalWeights, Runtime, refuse_unused
+from fiveshot.cli.output import echo
+from fiveshot.cli.progress import cluster_bar, image_bar
+from fiveshot.errors import InputError, counted
 
 if TYPE_CHECKING:
     from fiveshot.data import BadImage
     from fiveshot.features.extraction_report import Extraction
-    from fiveshot.progress import Progress
-    from fiveshot.scale.progress import OnProgress
 
 SHOWN = 20  # bad images that are listed by name
 
@@ -43,14 +41,8 @@ def extract(
         ),
     ] = None,
     root: Annotated[Path | None, typer.Option(help="Folder that the dataset is in.")] = None,
-    backbone: Annotated[
-        str | None,
-        typer.Option(
-            help="Any timm name; the embedded ViT unless given. See 'fiveshot backbones'.",
-            autocompletion=completion.backbones,
-        ),
-    ] = None,
-    weights: Annotated[Path | None, typer.Option(help="Local weights: .safetensors, .pth or .npz.")] = None,
+    backbone: Backbone = None,
+    weights: LocalWeights = None,
     adapter: Annotated[
         Path | None,
         typer.Option(
@@ -69,10 +61,8 @@ def extract(
         Literal["cls", "mean", "cls+mean"], typer.Option(help="Tokens that make up the vector.")
     ] = "cls",
     last_blocks: Annotated[int, typer.Option(help="Class tokens of so many last blocks, side by side.")] = 1,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
-    runtime: Annotated[
-        Literal["auto", "torch", "onnx"], typer.Option(help="What runs the forward pass on a CPU.")
-    ] = "auto",
+    device: Device = "auto",
+    runtime: Runtime = "auto",
     precision: Annotated[
         Literal["auto", "float32", "tf32", "bf16"], typer.Option(help="On CUDA; bf16 unless given.")
     ] = "auto",
@@ -95,9 +85,7 @@ def extract(
         Literal["local", "ray"],
         typer.Option(help="This process, or a Ray cluster: pip install 'fiveshot\\[ray]'."),
     ] = "local",
-    address: Annotated[
-        str | None, typer.Option(help="Of the Ray cluster, or 'auto'; one is started here unless given.")
-    ] = None,
+    address: Address = None,
     result: Annotated[
         Literal["file", "shards", "statistics"],
         typer.Option(help="With --engine ray: one feature file, a folder of shards, or class statistics alone."),
@@ -164,16 +152,15 @@ def extract(
         _print_bad(bad)
         return
     from fiveshot.backbones import DEFAULT
-    from fiveshot.errors import InputError
     from fiveshot.features import FeatureCache, load_runner, open_labelled_images, run_extraction
 
     if cache is not None and no_cache:
-        raise InputError("--cache and --no-cache contradict each other; give one of them")
+        raise InputError("--cache and --no-cache contradict each other", hint="give one of them")
     opened = open_labelled_images(images, dataset=dataset, root=root, seed=seed, holdout=holdout)
     for note in opened.differences:
         echo(f"note: {note}", err=True)
     runner = load_runner(backbone or DEFAULT, **loading)  # type: ignore[arg-type]  # each option has its type
-    with extraction_bar() as progress:
+    with image_bar("extracting") as progress:
         done = run_extraction(
             opened,
             runner,
@@ -245,42 +232,3 @@ def _check_options(
         refuse_unused(ctx, "is for parquet files; leave it out", "image_column")
     if layout == "folders":
         refuse_unused(ctx, "is for parquet files and tars; leave it out", "label_column")
-
-
-@contextmanager
-def cluster_bar() -> Iterator[OnProgress]:
-    """Show the progress of a cluster run on standard error, and what its stages manage."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[stages]}"), TimeRemainingColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("extracting", total=None, stages="starting")
-        yield lambda now: bar.update(task, completed=now.done, total=now.total, stages=now.stages())
-
-
-@contextmanager
-def extraction_bar(*, shown: bool = True) -> Iterator[Progress]:
-    """Show the progress of an extraction on standard error."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
-    from rich.text import Text
-
-    class Rate(ProgressColumn):
-        """Images per second."""
-
-        def render(self, task: Task) -> Text:
-            return Text(f"{task.speed:,.1f} images/s" if task.speed else "")
-
-    columns = (BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn())
-    console = Console(stderr=True)
-    hidden = not (shown and console.is_terminal)
-    with Progress(*columns, console=console, transient=True, disable=hidden) as bar:
-
-        def show(done: int, total: int) -> None:
-            if not bar.tasks:  # what was finished before must not count as speed
-                bar.add_task("extracting", total=total, completed=done)
-            bar.update(bar.tasks[0].id, completed=done)
-
-        yield show

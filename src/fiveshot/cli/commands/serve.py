@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from fiveshot.cli.answer import Model
-from fiveshot.cli.echo import echo
-from fiveshot.cli.photo_arguments import Device, Runtime, Weights
+from fiveshot.cli.options import Device, Model, Runtime, Weights
+from fiveshot.cli.output import echo
 
 
 def serve(

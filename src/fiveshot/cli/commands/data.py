@@ -1,17 +1,23 @@
-"""``fiveshot data``: datasets and where they come from."""
+"""``fiveshot data`` and ``backbones``: datasets and networks, what there is and where it comes from."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fiveshot.cli import completion
-from fiveshot.cli.answer import AsJson, answering
-from fiveshot.cli.stopping import KEPT, when_stopped
+from fiveshot.cli.failures import KEPT, when_stopped
+from fiveshot.cli.options import AsJson
+from fiveshot.cli.output import answering, print_rich
+from fiveshot.cli.progress import download_bar
 
-data = typer.Typer(help="Datasets: what there is, and getting one.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from fiveshot.backbones import BackboneInfo
+
+data = typer.Typer(help="Datasets: what there is, and getting one.", no_args_is_help=True, add_completion=False)
 
 
 @data.command("list")
@@ -58,17 +64,11 @@ def fetch_dataset(
 
     Example: fiveshot data fetch cub200 --root data
     """
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
-
     from fiveshot.data import fetch
 
-    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    console = Console(stderr=True)
     with answering("data fetch", as_json=as_json) as answer:
-        with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-            task = bar.add_task(name, total=None)
-            fetched = fetch(name, root, progress=lambda done, total: bar.update(task, completed=done, total=total))
+        with download_bar(name) as progress:
+            fetched = fetch(name, root, progress=progress)
         found = fetched.dataset
         answer.result = {
             "folder": str(fetched.folder),
@@ -98,3 +98,44 @@ def draw_samples(
         answer.result = {"folder": str(folder), "pictures": drawn}
         for part, count in drawn.items():
             answer.say(f"{folder / part}: {count} pictures")
+
+
+def backbones(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(help="Any timm names; a short list unless given.", autocompletion=completion.backbones),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List backbones with their size, cost and whether their weights are on this machine.
+
+    Example: fiveshot backbones vit_base_patch16_224.augreg_in21k_ft_in1k
+    """
+    from fiveshot.backbones import list_backbones
+
+    with answering("backbones", as_json=as_json) as answer:
+        found = list_backbones(names) if names else list_backbones()
+        answer.result = {"backbones": [asdict(info) for info in found]}
+        if not as_json:
+            _print_backbones(found)
+
+
+def _print_backbones(found: list[BackboneInfo]) -> None:
+    from rich.table import Table
+
+    table = Table("backbone", box=None, pad_edge=False)
+    for heading in ("parameters", "GMACs/image", "vector", "input"):
+        table.add_column(heading, justify="right")
+    table.add_column("weights")
+    table.add_column("")
+    for info in found:
+        table.add_row(
+            info.name,
+            f"{info.parameters / 1e6:.1f} M",
+            f"{info.gmacs:.1f}",
+            f"{info.width:,}",
+            f"{info.input_size} px",
+            "here" if info.local else "to download",
+            info.note,
+        )
+    print_rich(table)

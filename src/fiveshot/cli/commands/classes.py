@@ -1,0 +1,210 @@
+"""``fiveshot learn``, ``forget``, ``rename``, ``undo`` and ``history``: classes come and go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fiveshot.cli import completion
+from fiveshot.cli.commands.photos import note_classes_left_out, note_left_out, open_to_look, total
+from fiveshot.cli.options import AsJson, Device, Model, Runtime, Weights
+from fiveshot.cli.output import Answer, answering, percent
+from fiveshot.cli.progress import image_bar
+from fiveshot.errors import InputError, counted
+
+if TYPE_CHECKING:
+    from fiveshot.recognizer import HistoryEntry, LearnReport
+    from fiveshot.recognizer.photo import Photo
+
+LISTED = 20  # classes that are told one by one; of more, those with warnings
+
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="The name of the class.",
+        show_default=False,
+        autocompletion=completion.classes,
+    ),
+]
+
+
+def learn(
+    model: Model,
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME|FOLDER",
+            help="The name of the class; or, alone, a folder of class folders to learn all of them.",
+            show_default=False,
+            autocompletion=completion.classes_to_add_to,
+        ),
+    ],
+    photos: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PHOTOS]...", help="Files, folders, patterns, or - for standard input."),
+    ] = None,
+    add: Annotated[bool, typer.Option("--add", help="Add the photos to a class that is known already.")] = False,
+    new_only: Annotated[
+        bool, typer.Option("--new-only", help="Of a folder, learn only the classes not known yet.")
+    ] = False,
+    device: Device = "auto",
+    runtime: Runtime = "auto",
+    weights: Weights = None,
+    as_json: AsJson = False,
+) -> None:
+    """Learn a class from about five photos, or every class of a folder of folders: all of them or none.
+
+    A name that begins with a dash comes after --.
+
+    Example: fiveshot learn birds owl photos/owl
+
+    Example: fiveshot learn birds photos
+    """
+    from fiveshot.data.listing import some_of
+
+    with answering("learn", model, as_json=as_json) as answer:
+        classes = _classes(answer, name, photos)
+        count = total(classes)
+        looking = open_to_look(model, photos=count, device=device, runtime=runtime, weights=weights)
+        with looking as recognizer, image_bar(f"looking at {counted(count, 'photo')}") as progress:
+            reports = recognizer.learn_many(classes, add=add, new_only=new_only, progress=progress)
+        learned = {report.name for report in reports}
+        passed_over = [known for known in classes if known not in learned]
+        answer.result = {"classes": [report.as_dict() for report in reports], "passed_over": passed_over}
+        _tell(answer, reports)
+        if passed_over:
+            answer.say(f"passed over, known already: {some_of(passed_over, LISTED)}")
+
+
+def _classes(answer: Answer, name: str, photos: list[str] | None) -> dict[str, list[Photo]]:
+    from fiveshot.recognizer.class_folders import class_folders
+    from fiveshot.recognizer.names import check_name
+    from fiveshot.recognizer.photo_inputs import class_photos
+
+    if photos:
+        one_class = {check_name(name): class_photos(photos)}
+        note_left_out(answer, photos)
+        return one_class
+    if not Path(name).exists():
+        raise InputError(
+            f"no photos of {name!r} were given, and there is no folder of that name",
+            hint="give NAME and PHOTOS, or a folder of class folders",
+        )
+    classes = class_folders(name)
+    note_classes_left_out(answer, Path(name))
+    return classes
+
+
+def _tell(answer: Answer, reports: list[LearnReport]) -> None:
+    for report in reports:
+        if len(reports) <= LISTED or report.warnings:
+            answer.say(describe_report(report))
+            for warning in report.warnings:
+                answer.say(f"  look again: {warning}")
+    if len(reports) > 1:
+        photos = sum(report.added for report in reports)
+        answer.say(f"learned {counted(len(reports), 'class')} from {counted(photos, 'photo')}")
+
+
+def describe_report(report: LearnReport) -> str:
+    """Return one line about a class that was learned."""
+    added = "" if report.added == report.photos else f" more, {report.photos} in all"
+    learned = f"{report.name}: {counted(report.added, 'photo')}{added}"
+    if report.separability is None:
+        return learned
+    return (
+        f"{learned}; {report.verdict} (separability {report.separability:.2f}, "
+        f"{percent(report.accuracy, 0)} recognised when left out, nearest class {report.nearest})"
+    )
+
+
+def forget(
+    model: Model,
+    name: Name,
+    keep_history: Annotated[
+        bool, typer.Option("--keep-history", help="Keep it in the history, so that undo brings it back.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Forget a class for good: no byte of it stays in the model, unless its history is kept.
+
+    Example: fiveshot forget birds owl
+    """
+    from fiveshot.recognizer import Recognizer
+
+    with answering("forget", model, as_json=as_json) as answer, Recognizer.open(model) as recognizer:
+        recognizer.forget(name, keep_history=keep_history)
+        answer.result = {"name": name, "keep_history": keep_history}
+        answer.say(f"forgot {name}" + (f"; bring it back with: fiveshot undo {model}" if keep_history else ""))
+
+
+def rename(
+    model: Model,
+    old: Annotated[
+        str,
+        typer.Argument(metavar="OLD", help="Its name now.", show_default=False, autocompletion=completion.classes),
+    ],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="Its name from now on.", show_default=False)],
+    as_json: AsJson = False,
+) -> None:
+    """Give a class another name.
+
+    Example: fiveshot rename birds owl "barn owl"
+    """
+    from fiveshot.recognizer import Recognizer
+
+    with answering("rename", model, as_json=as_json) as answer, Recognizer.open(model) as recognizer:
+        recognizer.rename(old, new)
+        answer.result = {"old": old, "new": new}
+        answer.say(f"{old} is now {new}")
+
+
+def undo(
+    model: Model,
+    past_forget: Annotated[
+        bool,
+        typer.Option("--past-forget", help="Pass over a class forgotten for good, which cannot come back."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take back the last change.
+
+    Example: fiveshot undo birds
+    """
+    from fiveshot.recognizer import Recognizer
+
+    with answering("undo", model, as_json=as_json) as answer, Recognizer.open(model) as recognizer:
+        entry = recognizer.undo(past_forget=past_forget)
+        answer.result = {"undone": entry.as_dict()}
+        answer.say(f"took back: {describe_change(entry)}")
+
+
+def history(
+    model: Model,
+    limit: Annotated[int | None, typer.Option(help="So many of the latest changes.", min=1)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the changes of a model, the latest first.
+
+    Example: fiveshot history birds --limit 5
+    """
+    from fiveshot.recognizer import Recognizer
+
+    opened = answering("history", model, as_json=as_json)
+    with opened as answer, Recognizer.open(model, readonly=True) as recognizer:
+        entries = recognizer.history(limit)
+        answer.result = {"entries": [entry.as_dict() for entry in entries]}
+        for entry in entries:
+            undone = " (taken back)" if entry.undone_by is not None else ""
+            answer.say(f"{entry.seq:5} {entry.at} {describe_change(entry)}{undone}")
+
+
+def describe_change(entry: HistoryEntry, shown: int = 5) -> str:
+    """Return what a change was, in a few words."""
+    from fiveshot.data.listing import some_of
+
+    photos = f" ({counted(entry.photos, 'photo')})" if entry.photos else ""
+    return f"{entry.action} {some_of(entry.classes, shown)}{photos}".rstrip()

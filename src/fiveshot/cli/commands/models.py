@@ -1,0 +1,220 @@
+"""``fiveshot new``, ``show``, ``check`` and ``retune``: a model is made, looked at, verified and adapted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fiveshot.cli import completion
+from fiveshot.cli.commands.photos import note_classes_left_out
+from fiveshot.cli.options import (
+    WITHOUT_BASE,
+    AsJson,
+    Backbone,
+    Device,
+    LocalWeights,
+    Model,
+    Recipe,
+    RecipeValues,
+    Runtime,
+    Seed,
+    Weights,
+    refuse_unused,
+)
+from fiveshot.cli.output import Answer, answering, file_size, percent
+from fiveshot.cli.progress import image_bar, tuning_bar
+from fiveshot.errors import counted
+
+if TYPE_CHECKING:
+    from fiveshot.recognizer.info import ModelInfo
+
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out photos of the base that cannot be read.")]
+
+
+def new(
+    ctx: typer.Context,
+    model: Model,
+    base: Annotated[
+        Path | None, typer.Option(help="A folder of class folders with many photos each; none unless given.")
+    ] = None,
+    backbone: Backbone = None,
+    weights: LocalWeights = None,
+    head: Annotated[
+        str,
+        typer.Option(
+            help="The classifier; 'fiveshot bench --list' describes those there are.",
+            autocompletion=completion.heads,
+        ),
+    ] = "default",
+    adapter: Annotated[
+        str | None,
+        typer.Option(
+            help="'tune': adapt the backbone to the base; or a file of 'fiveshot tune', or cub200-big.",
+            autocompletion=completion.adapters_or_tune,
+        ),
+    ] = None,
+    seed: Seed = 0,
+    keep_photos: Annotated[
+        bool, typer.Option("--keep-photos", help="Keep the photos themselves, which adapting later needs.")
+    ] = False,
+    thumbnails: Annotated[
+        bool, typer.Option("--thumbnails/--no-thumbnails", help="Keep small copies without metadata.")
+    ] = True,
+    false_rejection: Annotated[
+        float, typer.Option(help="Share of photos of known classes that may be called unknown.")
+    ] = 0.05,
+    skip_bad: SkipBad = False,
+    device: Device = "auto",
+    runtime: Runtime = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Make a model: with no base at all, or from a folder of base classes.
+
+    Example: fiveshot new birds
+    """
+    from fiveshot.recognizer import Recognizer
+
+    tunes = adapter == "tune"  # two bars at a time would write over each other
+    with (
+        answering("new", model, as_json=as_json) as answer,
+        tuning_bar(shown=tunes) as tuning,
+        image_bar(f"making {model}", shown=not tunes) as progress,
+    ):
+        if base is None:
+            refuse_unused(ctx, WITHOUT_BASE, "skip_bad")
+            refuse_unused(ctx, "is not kept in a model; give it to 'learn' and 'predict' instead", "runtime")
+        else:
+            _note_base(answer, base)
+        made = Recognizer.create(
+            model,
+            base=base,
+            backbone=backbone,
+            weights=weights,
+            head=head,
+            adapter=adapter,
+            seed=seed,
+            keep_photos=keep_photos,
+            thumbnails=thumbnails,
+            false_rejection=false_rejection,
+            device=device,
+            runtime="torch" if base is None and runtime == "auto" else runtime,
+            progress=progress,
+            tuning=tuning,
+            skip_bad=skip_bad,
+            on_bad=answer.note_bad,
+        )
+        with made:
+            info = made.show()
+        answer.result = info.as_dict()
+        known = counted(info.base_classes, "base class") if info.base_classes else "no classes yet"
+        answer.say(f"{model}: {known}, {info.backbone}")
+        if not info.base_classes:
+            answer.say(f"teach it one from five photos: fiveshot learn {model} NAME PHOTOS")
+
+
+def _note_base(answer: Answer, base: Path) -> None:
+    """Say what is passed over in a base, and which of its classes cannot do what a base is for."""
+    from fiveshot.data.listing import some_of
+    from fiveshot.recognizer.class_folders import class_folders
+
+    if base.suffix in (".safetensors", ".npz"):
+        return
+    classes = class_folders(base)
+    note_classes_left_out(answer, base)
+    single = [name for name, photos in classes.items() if len(photos) == 1]
+    if single:
+        found = counted(len(single), "base class")
+        answer.note(f"{found} of one photo, which shows nothing of how a class varies: {some_of(single)}")
+
+
+def show(model: Model, as_json: AsJson = False) -> None:
+    """Show the classes of a model, how it was made and what it takes.
+
+    Example: fiveshot show birds
+    """
+    from fiveshot.recognizer import Recognizer
+
+    opened = answering("show", model, as_json=as_json)
+    with opened as answer, Recognizer.open(model, readonly=True) as recognizer:
+        info = recognizer.show()
+        answer.result = info.as_dict()
+        _tell_model(answer, info)
+
+
+def check(
+    model: Model,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Write model.toml again and remove what an interruption left behind.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Verify every file and number of a model; the exit status is 1 where something is wrong.
+
+    Example: fiveshot check birds
+    """
+    from fiveshot.recognizer.checking import check_model
+
+    with answering("check", model, as_json=as_json) as answer:
+        findings = check_model(model, repair=repair)
+        answer.result = {"findings": [finding.as_dict() for finding in findings]}
+        for finding in findings:
+            answer.say(f"{finding.severity}: {finding.text}" + ("; repaired" if finding.repaired else ""))
+        if not findings:
+            answer.say(f"{model} is sound")
+        if any(finding.severity == "error" and not finding.repaired for finding in findings):
+            answer.fail()
+
+
+def _tell_model(answer: Answer, info: ModelInfo) -> None:
+    adapted = " with an adapter" if info.adapter else ""
+    answer.say(f"{info.path}: {info.backbone}{adapted}, head {info.head}, {file_size(info.bytes_on_disk)}")
+    kept = "kept" if info.keep_photos else "not kept"
+    answer.say(f"photos are {kept}, thumbnails are {'kept' if info.thumbnails else 'not kept'}")
+    answer.say(f"unknown photos, {percent(info.false_rejection, 0)} false rejections: {info.rejection}")
+    answer.say(f"{counted(info.base_classes, 'base class')}, {info.new_classes:,} learned since")
+    for one in info.classes:
+        answer.say(f"{one.photos:7,}  {one.name}" + ("  (base)" if one.base else ""))
+
+
+def retune(
+    ctx: typer.Context,
+    model: Model,
+    base: Annotated[Path | None, typer.Option(help="The photos of the base classes, if there are any.")] = None,
+    recipe: Recipe = "ours",
+    settings: RecipeValues = None,
+    skip_bad: SkipBad = False,
+    device: Device = "auto",
+    weights: Weights = None,
+    as_json: AsJson = False,
+) -> None:
+    """Adapt the backbone to all kept photos and switch over in one step; export the model first to go back.
+
+    It needs a model that keeps its photos: fiveshot new MODEL --keep-photos
+
+    Example: fiveshot retune birds
+    """
+    from fiveshot.recognizer import Recognizer
+    from fiveshot.tuning import parse_setting
+
+    with answering("retune", model, as_json=as_json) as answer:
+        if base is None:
+            refuse_unused(ctx, WITHOUT_BASE, "skip_bad")
+        values = dict(map(parse_setting, settings or []))
+        opened = Recognizer.open(model, device=device, weights=weights)
+        with opened as recognizer, tuning_bar(shown=not as_json) as tuning:
+            if not recognizer.show().base_classes:
+                refuse_unused(ctx, f"is for base classes, and {model} has none; leave it out", "base")
+            done = recognizer.tune(
+                base=base,
+                recipe=recipe,
+                settings=values,
+                tuning=tuning,
+                skip_bad=skip_bad,
+                on_bad=answer.note_bad,
+            )
+            classes = len(recognizer.snapshot.classes)
+        answer.result = {"classes": classes, "epochs": done.best_epoch, "seconds": done.seconds}
+        adapted = f"{counted(classes, 'class')} in {counted(done.best_epoch, 'epoch')}"
+        answer.say(f"{model}: adapted to {adapted}, {done.seconds:.0f} s")

@@ -1,0 +1,135 @@
+"""Options and arguments that several commands share, and what is refused of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from fiveshot.cli import completion
+from fiveshot.errors import InputError
+
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The directory of the model.", show_default=False)]
+AsJson = Annotated[
+    bool,
+    typer.Option("--json", help="Print one JSON object: command, model, ok (true or false), and result or error."),
+]
+
+Backbone = Annotated[
+    str | None,
+    typer.Option(
+        help="Any timm name; the embedded ViT unless given. See 'fiveshot backbones'.",
+        autocompletion=completion.backbones,
+    ),
+]
+LocalWeights = Annotated[Path | None, typer.Option(help="Local weights: .safetensors, .pth or .npz.")]
+Weights = Annotated[
+    Path | None, typer.Option(help="Where the backbone's own weights are now, if the model was made from a file.")
+]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")]
+Runtime = Annotated[Literal["auto", "torch", "onnx"], typer.Option(help="What runs the network on a CPU.")]
+HeadDevice = Annotated[str | None, typer.Option(help="Where heads compute, for example cuda.")]
+Projections = Annotated[
+    int | None, typer.Option(help="Random features of the RanPAC heads; the paper uses 10000.")
+]
+
+Recipe = Annotated[
+    str,
+    typer.Option(help="'ours', or 'paper' for the paper's own values.", autocompletion=completion.tuning_recipes),
+]
+RecipeValues = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Replace a value of the recipe: key=value, any number of times."),
+]
+Seed = Annotated[int, typer.Option(help="Of everything random.")]
+Address = Annotated[
+    str | None, typer.Option(help="Of the Ray cluster, or 'auto'; one is started here unless given.")
+]
+Flavour = Annotated[
+    Literal["paper", "published"],
+    typer.Option(help="'paper' follows the paper's text, 'published' its published code."),
+]
+
+LOCAL = "is for a single machine; leave it out with --engine ray"
+CLUSTER = "belongs to a cluster; add --engine ray, or leave it out"
+WITHOUT_BASE = "is for the photos of a base; add --base DIR, or leave it out"
+
+# Parameters of heads that are objects, and what to set instead.
+WHOLE = {
+    "device": "use --device",
+    "calibration": "set its fields: alpha, beta, tau, similarity or prototypes",
+    "prior": "set its fields: shrinkage, strength, smoothing, bias or posterior",
+    "sampling": "set its fields: per_class or classes",
+}
+
+
+def refuse_unused(ctx: typer.Context, why: str, *options: str) -> None:
+    """Refuse the first of these options that was typed: it would change nothing.
+
+    ``why`` goes on after its name, and says the way out. Options are named as the command's arguments are. One
+    that a default or the environment gives is let pass.
+    """
+    known = {parameter.name: parameter for parameter in ctx.command.params}
+    for name in options:
+        parameter = known[name]
+        source = ctx.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            raise InputError(
+                f"{'/'.join([*parameter.opts, *parameter.secondary_opts])} {why}", code="unused_option"
+            )
+
+
+def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
+    """Read what --set was given for heads, of the form NAME=VALUE.
+
+    >>> parse_settings(["alpha=auto", "gamma=10"])
+    {'alpha': 'auto', 'gamma': 10}
+    """
+    given: dict[str, Any] = {}
+    for name, value in map(_named_value, settings):
+        if name in given:
+            raise _twice(name)
+        given[name] = value
+    return given
+
+
+def head_parameters(
+    projections: int | None, device: str | None, given: Mapping[str, Any] | None = None, *, here: bool = True
+) -> dict[str, Any]:
+    """Return the parameters that were given, by the names that heads have for them.
+
+    A device must be there, unless heads compute on other machines and not ``here``.
+
+    >>> head_parameters(None, "cpu"), head_parameters(500, None, {"alpha": "auto"})
+    ({'device': 'cpu'}, {'alpha': 'auto', 'n_projections': 500})
+    """
+    parameters = dict(given or {})
+    if projections is not None:
+        if "n_projections" in parameters:
+            raise _twice("n_projections")
+        parameters["n_projections"] = projections
+    if device is not None:
+        from fiveshot.backbones.loading import checked_device
+
+        parameters["device"] = str(checked_device(device)) if here else device
+    return parameters
+
+
+def _twice(name: str) -> InputError:
+    return InputError(f"{name} is given twice", hint="give it once")
+
+
+def _named_value(text: str) -> tuple[str, Any]:
+    name, equals, value = (part.strip() for part in text.partition("="))
+    if not (name and equals and value):
+        example = "for example --set alpha=0.75 or --set alpha=auto"
+        raise InputError(f"--set takes NAME=VALUE, got {text!r}", hint=example)
+    if name in WHOLE:
+        raise InputError(f"--set cannot set {name!r}", hint=WHOLE[name])
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value  # a word, such as auto or cosine

@@ -1,0 +1,190 @@
+"""What a command says: lines and tables for people, one JSON object of one shape for programs.
+
+Names of files and classes come from anywhere, and must not command a terminal. What people read is made readable,
+in a pipe too: it ends in a pager, a log or another terminal. Programs get names as they are with ``--json``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from fiveshot.cli.failures import Stopped, system_errors_told
+from fiveshot.cli.stored import stored_state
+from fiveshot.errors import FiveshotError, counted
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from fiveshot.data import BadImage
+    from fiveshot.reports import Table
+
+SHOWN = 5  # photos that a note names
+TEXT_FORMATS = ("markdown", "latex", "csv")
+FORMATS = ("terminal", "json", *TEXT_FORMATS)
+PIPE_WIDTH = 200  # a pipe has no width of its own, and a table cut off at 80 columns helps nobody
+
+
+def echo(text: object, *, err: bool = False) -> None:
+    """Print a line on standard output, or on standard error."""
+    typer.echo(printable(str(text)), err=err)
+
+
+def echo_json(value: object) -> None:
+    """Print a value for programs, who get every name exactly; JSON in ASCII commands no terminal."""
+    typer.echo(json.dumps(value, indent=1).replace("\x7f", "\\u007f"))  # the one control code it lets through
+
+
+def echo_error(error: FiveshotError) -> None:
+    """Print what is wrong, and the way out, on standard error."""
+    echo(f"error: {error}", err=True)
+
+
+def printable(text: str) -> str:
+    """Return text that every terminal can take: odd bytes of file names are shown, control codes are not sent.
+
+    >>> printable("a\\x1b[31m\\udcff.jpg")
+    'a\\\\x1b[31m\\\\udcff.jpg'
+    """
+    return "".join(
+        character if character.isprintable() or character in "\n " else ascii(character)[1:-1]
+        for character in text
+    )
+
+
+def percent(share: float | None, digits: int = 1) -> str:
+    """Return a share as people read it.
+
+    >>> percent(0.934), percent(None), percent(0.05, 0)
+    ('93.4 %', '-', '5 %')
+    """
+    return "-" if share is None else f"{100 * share:.{digits}f} %"
+
+
+def file_size(size: int) -> str:
+    """Return a number of bytes as people read it.
+
+    >>> file_size(1_234), file_size(62_120_000)
+    ('1.2 kB', '62.1 MB')
+    """
+    return f"{size / 1e3:.1f} kB" if size < 1e6 else f"{size / 1e6:.1f} MB"
+
+
+@dataclass
+class Answer:
+    """Collects what a command found: ``result`` goes to programs, what is said to people."""
+
+    command: str
+    as_json: bool
+    result: dict[str, Any] = field(default_factory=dict)
+    failed: bool = False
+
+    def say(self, text: str) -> None:
+        """Print a line for people."""
+        if not self.as_json:
+            echo(text)
+
+    def note(self, text: str) -> None:
+        """Print a remark on standard error, apart from the answer itself."""
+        echo(f"note: {text}", err=True)
+
+    def note_bad(self, bad: Sequence[BadImage]) -> None:
+        """Say which photos were left out because they cannot be read."""
+        named = "; ".join(f"{photo.name} ({photo.reason})" for photo in bad[:SHOWN])
+        more = f"; and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
+        self.note(f"left out {counted(len(bad), 'photo')}: {named}{more}")
+
+    def fail(self) -> None:
+        """End with status 1, although there is a result."""
+        self.failed = True
+
+
+@contextmanager
+def answering(command: str, model: Path | None = None, *, as_json: bool) -> Iterator[Answer]:
+    """Print the answer when the block ends; an error has the same shape, and ``ok`` says which it is.
+
+    A command that is not about a model has ``null`` in its place.
+    """
+    answer = Answer(command, as_json)
+    shape: dict[str, Any] = {"command": command, "model": None if model is None else str(model)}
+    before = None if model is None else stored_state(model)
+    try:
+        with system_errors_told(model):
+            yield answer
+    except KeyboardInterrupt:
+        if model is None:
+            raise
+        raise Stopped(_outcome(model, before)) from None
+    except FiveshotError as error:
+        if not as_json:
+            raise
+        told = {"code": error.code, "message": error.message, "hint": error.hint}
+        echo_json({**shape, "ok": False, "error": told})
+        raise typer.Exit(1) from error
+    if as_json:
+        echo_json({**shape, "ok": not answer.failed, "result": answer.result})
+    if answer.failed:
+        raise typer.Exit(1)
+
+
+def _outcome(model: Path, before: int | None) -> str:
+    """Say what has become of a model that was in this state: a change is there as a whole, or not at all."""
+    if stored_state(model) != before:
+        return f"see what was done: fiveshot history {model}"
+    return f"{model} is as it was" if model.exists() else f"{model} was not made"
+
+
+def print_rich(drawn: RenderableType) -> None:
+    """Draw a table on standard output."""
+    from rich.console import Console
+
+    console = Console()
+    Console(width=None if console.is_terminal else PIPE_WIDTH).print(drawn)
+
+
+def check_format(output: str) -> str:
+    """Return a format of tables if there is such a one, before anything is computed for it."""
+    if output not in FORMATS:
+        from fiveshot.errors import unknown_name
+
+        raise unknown_name("format", output, FORMATS)
+    return output
+
+
+def print_table(table: Table, output: str) -> None:
+    """Print a table of results on standard output, in one of the formats."""
+    from fiveshot import reports
+
+    if check_format(output) == "terminal":
+        print_rich(reports.as_rich(_readable(table)))
+    else:
+        written = {"markdown": reports.as_markdown, "latex": reports.as_latex, "csv": reports.as_csv}
+        echo(written[output](table))
+
+
+def _readable(table: Table) -> Table:
+    """Return the table with names that cannot command the terminal, before room is made for them."""
+    from dataclasses import replace
+
+    from fiveshot.reports import Row
+
+    def safe(row: Row) -> Row:
+        cells = tuple(printable(cell) if isinstance(cell, str) else cell for cell in row.cells)
+        return Row(cells, printable(row.block))
+
+    columns = (
+        replace(column, name=printable(column.name), group=printable(column.group)) for column in table.columns
+    )
+    return replace(
+        table,
+        title=printable(table.title),
+        columns=tuple(columns),
+        rows=tuple(map(safe, table.rows)),
+        notes=tuple(map(printable, table.notes)),
+    )
