@@ -149,8 +149,12 @@ def nearest_command(word: str) -> str | None:
     >>> nearest_command("teach"), nearest_command("lern"), nearest_command("xyzzy")
     ('learn', 'learn', None)
     """
-    near = get_close_matches(word.lower(), [*COMMANDS, *OTHER_WORDS], n=1, cutoff=0.7)
-    return OTHER_WORDS.get(near[0], near[0]) if near else None
+    word = word.lower()
+    begun = [name for name in COMMANDS if name.startswith(word)]
+    for near in ([word] if word in OTHER_WORDS else [], begun, get_close_matches(word, [*COMMANDS, *OTHER_WORDS])):
+        if near:
+            return OTHER_WORDS.get(near[0], near[0])
+    return None
 
 
 app = typer.Typer(

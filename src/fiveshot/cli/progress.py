@@ -106,7 +106,7 @@ def image_bar(text: str = "looking at images", *, shown: bool = True) -> Iterato
 
 
 @contextmanager
-def download_bar(name: str) -> Iterator[Progress]:
+def download_bar(name: str) -> Iterator[Callable[[int, int | None], None]]:
     """Show how much of a file has come, and how fast."""
 
     def columns() -> Sequence[ProgressColumn]:
