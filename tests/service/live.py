@@ -15,9 +15,8 @@ import httpx
 from tiny import parts
 
 from fiveshot.recognizer import Recognizer
-from fiveshot.service import Limits, Settings
-from fiveshot.service.app import create_app
-from fiveshot.service.server import address, listen, make_server
+from fiveshot.service import RequestLimits, Settings, create_app
+from fiveshot.service.http.server import address, listen, make_server
 
 
 @dataclass(frozen=True)
@@ -43,9 +42,9 @@ class Live:
 
 
 @contextmanager
-def live(path: Path, *, limits: Limits | None = None, ready: bool = True, **given: Any) -> Iterator[Live]:
+def live(path: Path, *, limits: RequestLimits | None = None, ready: bool = True, **given: Any) -> Iterator[Live]:
     """Serve a model on a free port of this machine."""
-    settings = Settings(**({"port": 0, "latency": 0.002, "limits": limits or Limits(rate=10_000)} | given))
+    settings = Settings(**({"port": 0, "latency": 0.002, "limits": limits or RequestLimits(rate=10_000)} | given))
     app = create_app(Recognizer.open(path, device="cpu", runtime="torch"), settings)
     with listen(settings) as sock:
         server = make_server(app, settings)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import io
 import re
+import sqlite3
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
 
@@ -18,7 +21,7 @@ from tiny import encoded, parts, photo, picture, tiny_model
 
 from fiveshot.errors import InputError
 from fiveshot.recognizer import Recognizer
-from fiveshot.service import Limits, Settings
+from fiveshot.service import RequestLimits, Settings
 
 
 @pytest.fixture(scope="module")
@@ -32,13 +35,13 @@ def service(model_path: Path) -> Iterator[Live]:
 
 def error(reply: httpx.Response, status: int, code: str) -> str:
     assert reply.status_code == status, reply.text
-    (shape,) = reply.json().items()
-    assert shape[0] == "error"
-    assert set(shape[1]) == {"code", "message", "hint"}
-    assert shape[1]["code"] == code
-    assert shape[1]["message"]
-    assert shape[1]["hint"]
-    return shape[1]["message"]
+    shape = reply.json()
+    assert set(shape) - {"details"} == {"code", "message", "hint"}
+    assert all(set(one) == {"name", "code", "message"} for one in shape.get("details", ()))
+    assert shape["code"] == code
+    assert shape["message"]
+    assert shape["hint"]
+    return shape["message"]
 
 
 def test_learn_predict_add(service: Live) -> None:
@@ -166,7 +169,7 @@ def test_a_reader_does_not_move_the_state_of_a_change(
 
         service_sees: list[int] = []
         rows = np.random.default_rng(0).normal(size=(1, elsewhere.snapshot.contents.width))
-        for verb in ("rename", "forget", "undo", "learn_features"):
+        for verb in ("rename", "forget", "undo", "learn_seen"):
             monkeypatch.setattr(recognizer, verb, then_theirs(getattr(recognizer, verb)))
         replies = [
             service.client.patch("/v1/classes/red", json={"name": "rouge"}),
@@ -272,6 +275,35 @@ def test_what_is_no_photo_is_refused(service: Live, files: list, status: int, co
     assert service.client.get("/v1/model").json()["state"] == before
 
 
+def test_photos_that_cannot_be_used_are_listed(service: Live) -> None:
+    files = [*parts("red", 1), ("photos", ("a.jpg", b"", "image/jpeg")), ("photos", ("b.jpg", b"x", "image/jpeg"))]
+    reply = service.client.post("/v1/predict", files=files)
+    error(reply, 422, "bad_photo")
+    found = [(one["name"], one["code"]) for one in reply.json()["details"]]
+    assert found == [("a.jpg", "bad_image"), ("b.jpg", "bad_image")]
+    reply = service.client.get("/v1/classes?limit=0&offset=-1")
+    error(reply, 422, "invalid")
+    assert {one["name"] for one in reply.json()["details"]} == {"limit", "offset"}
+
+
+def test_a_picture_is_read_alone(tmp_path: Path, tiny_file: Path) -> None:
+    """Neither the other pictures of the class nor the photos that are kept are read along."""
+    path = tiny_model(tmp_path / "kept", tiny_file, keep_photos=True)
+    with live(path) as service:
+        service.learn("red", 3)
+        with closing(sqlite3.connect(path / "classes.sqlite")) as database, database:
+            database.execute("UPDATE images SET original = zeroblob(50000000)")
+            database.execute("UPDATE images SET thumbnail = zeroblob(50000000) WHERE photo_id <> 2")
+        tracemalloc.start()
+        try:
+            found = [service.client.get(f"/v1/classes/red/photos/{number}") for number in (1, 2)]
+            assert tracemalloc.get_traced_memory()[1] < 20_000_000
+        finally:
+            tracemalloc.stop()
+    assert (found[0].status_code, found[0].headers["content-type"]) == (200, "image/jpeg")
+    error(found[1], 404, "not_found")  # no small copy is that large
+
+
 def test_one_bad_photo_among_good_ones_changes_nothing(service: Live) -> None:
     files = [*parts("new", 2), ("photos", ("broken.jpg", b"x", "image/jpeg"))]
     assert "broken.jpg" in error(service.client.post("/v1/classes/new/photos", files=files), 422, "bad_photo")
@@ -286,7 +318,7 @@ def test_only_multipart_is_taken(service: Live) -> None:
     for body in (b"", b"nonsense", b"--x\r\nContent-Disposition: nothing\r\n\r\nx\r\n--x--\r\n", b"--x\r\n\r\n"):
         reply = service.client.post("/v1/predict", content=body, headers=kind)
         assert reply.status_code in (400, 422), body
-        assert reply.json()["error"]["hint"]
+        assert reply.json()["hint"]
     for broken in (
         "multipart/form-data",
         "multipart/form-data; boundary=",
@@ -308,7 +340,7 @@ def test_unknown_routes_and_methods(service: Live) -> None:
     for path in ("/v1/classes/red/photos/", "/v1/predict/"):
         reply = service.client.post(path, files={"photos": ("a.jpg", b"x" * 100_000)})
         error(reply, 404, "not_found")
-        assert reply.json()["error"]["hint"] == "leave out the slash at the end"
+        assert reply.json()["hint"] == "leave out the slash at the end"
 
 
 @pytest.mark.parametrize(
@@ -355,7 +387,7 @@ def test_parameters_are_never_ignored(service: Live, method: str, path: str, cod
     body = {"files": parts("red", 1)} if method == "POST" and "undo" not in path else {}
     reply = service.client.request(method, path, **body, **({"json": {"name": "x"}} if method == "PATCH" else {}))
     error(reply, 422, code)
-    assert reply.json()["error"]["hint"] == hint
+    assert reply.json()["hint"] == hint
     assert service.client.get("/v1/model").json()["state"] == before
 
 
@@ -367,7 +399,7 @@ def test_bodies_are_never_ignored(service: Live) -> None:
     ):
         reply = service.client.request(method, path, json={"purge": True, "state": before - 1})
         assert error(reply, 422, "unknown_body") == "this request takes no body"
-        assert reply.json()["error"]["hint"] == hint
+        assert reply.json()["hint"] == hint
     assert service.client.get("/v1/model").json()["state"] == before
 
 
@@ -381,8 +413,8 @@ def test_a_body_that_is_not_said_to_be_json_is_refused(service: Live, kind: str 
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (b"{name: 1}", "the body is no JSON: Expecting property name enclosed in double quotes at character 1"),
-        (b"[]", "the body is no JSON object"),
+        (b"{name: 1}", "the body is not JSON: Expecting property name enclosed in double quotes at character 1"),
+        (b"[]", "the body is not a JSON object"),
         (b"", "the body is empty"),
         (b"{}", "name: Field required"),
     ],
@@ -390,7 +422,7 @@ def test_a_body_that_is_not_said_to_be_json_is_refused(service: Live, kind: str 
 def test_a_bad_json_body_is_told_in_words(service: Live, body: bytes, said: str) -> None:
     reply = service.client.patch("/v1/classes/red", content=body, headers={"Content-Type": "application/json"})
     assert error(reply, 422, "invalid") == said
-    assert '{"name": ' in reply.json()["error"]["hint"]
+    assert '{"name": ' in reply.json()["hint"]
 
 
 def test_a_part_that_is_no_file_is_named(service: Live) -> None:
@@ -405,7 +437,7 @@ def test_a_part_that_is_no_file_is_named(service: Live) -> None:
         (send(("photos", b"x" * 2_000_000)), "a part"),
     ):
         assert error(reply, 422, "not_a_file") == f"{part} is text, not a file"
-        assert "photos=@FILE" in reply.json()["error"]["hint"]
+        assert "photos=@FILE" in reply.json()["hint"]
     assert error(send(("top", b"3")), 422, "unknown_part") == "there is a part 'top'"
     error(send(*[("photos", b"a.jpg")] * 51), 413, "too_large")
 
@@ -438,7 +470,7 @@ def test_what_came_before_a_purge_can_be_undone(start: Callable[..., Live]) -> N
     assert service.client.delete("/v1/classes/red?purge=true").status_code == 200
     reply = service.client.post("/v1/undo")
     error(reply, 409, "not_undoable")
-    (way_out,) = re.findall(r"POST (\S+)", reply.json()["error"]["hint"])
+    (way_out,) = re.findall(r"POST (\S+)", reply.json()["hint"])
     assert service.client.post(way_out).json()["classes"] == ["other"]
     error(service.client.post(way_out), 409, "nothing_to_undo")
 
@@ -468,7 +500,7 @@ def test_a_purge_that_a_reader_delays_is_not_to_be_sent_again(
         assert service.names() == ["other"]
         parts_of = service.app.state.service
         assert not parts_of.keys._known
-        assert "secret name" not in parts_of.pictures._known
+        assert not [name for name, _ in parts_of.thumbnails._known if name == "secret name"]
     assert service.client.patch("/v1/classes/other", json={"name": "another"}).json()["pending"] is None
     assert not [file for file in fresh_path.iterdir() if b"secret name" in file.read_bytes()]
 
@@ -622,7 +654,11 @@ def test_status_metrics_and_document(service: Live) -> None:
         "/v1/ready",
         "/v1/undo",
     }
-    assert document["components"]["schemas"]["LearnReply"]["example"]["name"] == "barn owl"
+    answer = document["paths"]["/v1/classes/{name}/photos"]["post"]["responses"]["200"]["content"][
+        "application/json"
+    ]
+    assert answer["example"]["name"] == "barn owl"
+    assert set(answer["example"]) == set(document["components"]["schemas"]["LearnReply"]["properties"])
 
 
 def test_settings_that_would_be_unsafe_are_refused() -> None:
@@ -642,20 +678,20 @@ def test_settings_that_would_be_unsafe_are_refused() -> None:
             Settings(**given)
 
 
-@pytest.mark.parametrize("name", [one.name for one in fields(Limits)])
+@pytest.mark.parametrize("name", [one.name for one in fields(RequestLimits)])
 def test_limits_that_make_no_sense_are_refused(name: str) -> None:
     for value in (0, -1, "many", None, float("nan"), float("inf"), *([0.5] if one_is_least(name) else [])):
         with pytest.raises(InputError, match=rf"^{name} is .*; choose"):
-            Limits(**{name: value})
+            RequestLimits(**{name: value})
 
 
 def one_is_least(name: str) -> bool:
-    return isinstance(getattr(Limits(), name), int)
+    return isinstance(getattr(RequestLimits(), name), int)
 
 
 def test_limits_that_could_not_be_kept_are_refused() -> None:
     with pytest.raises(InputError, match=r"^pixels is 200,000,000 \(--max-megapixels 200\); choose 1 to 178,956"):
-        Limits(pixels=200_000_000)
+        RequestLimits(pixels=200_000_000)
     with pytest.raises(InputError, match=r"^held_bytes is 9,.*; choose 10 .*or more"):
-        Limits(body_bytes=10, held_bytes=9)
-    assert Limits(rate=0.1, header_seconds=1, body_bytes=9, held_bytes=9).photos == 50
+        RequestLimits(body_bytes=10, held_bytes=9)
+    assert RequestLimits(rate=0.1, header_seconds=1, body_bytes=9, held_bytes=9).photos == 50

@@ -19,10 +19,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from fiveshot.errors import StorageError
 from fiveshot.features import Runner
 from fiveshot.recognizer import Recognizer
-from fiveshot.service import Settings, looking
-from fiveshot.service.batcher import Batcher, forward
-from fiveshot.service.engine import Engine
-from fiveshot.service.metrics import Metrics
+from fiveshot.service import Settings
+from fiveshot.service.engine import photos
+from fiveshot.service.engine.batcher import Batcher, forward
+from fiveshot.service.engine.engine import Engine
+from fiveshot.service.engine.metrics import Metrics
 
 
 def metric(service: Live, name: str) -> float:
@@ -85,7 +86,7 @@ def test_what_is_stored_is_answered_as_such(
     assert (reply.status_code, reply.json()["photos"]) == (200, 3)
     assert service.client.patch("/v1/classes/red", json={"name": "rouge"}).status_code == 200
     refused = service.client.patch("/v1/classes/nobody", json={"name": "x"})
-    assert (refused.status_code, refused.json()["error"]["code"]) == (404, "not_found")
+    assert (refused.status_code, refused.json()["code"]) == (404, "not_found")
     assert service.names() == []
     assert str(failure) in caplog.text
     fails.clear()
@@ -212,7 +213,7 @@ def test_a_backbone_replaced_in_the_last_moment(
     """Another process may tune the model between our look at it and the transaction that learns."""
     service = start()
     engine = service.app.state.service.engine
-    learn = engine.recognizer.learn_features
+    learn = engine.recognizer.learn_seen
 
     def learn_late(*given: object, **more: object) -> object:
         with Recognizer.open(fresh_path, device="cpu") as elsewhere, elsewhere._model.change() as change:
@@ -220,10 +221,10 @@ def test_a_backbone_replaced_in_the_last_moment(
             change.manifest = replace(before, backbone=replace(before.backbone, fingerprint="b" * 64))
         return learn(*given, **more)
 
-    monkeypatch.setattr(engine.recognizer, "learn_features", learn_late)
+    monkeypatch.setattr(engine.recognizer, "learn_seen", learn_late)
     reply = service.learn("red")
-    assert (reply.status_code, reply.json()["error"]["code"]) == (503, "busy")
-    assert "backbone was replaced" in reply.json()["error"]["message"]
+    assert (reply.status_code, reply.json()["code"]) == (503, "busy")
+    assert "backbone was replaced" in reply.json()["message"]
     with Recognizer.open(fresh_path, device="cpu", readonly=True) as model:
         assert model.snapshot.classes == ()
 
@@ -259,10 +260,10 @@ def test_a_backbone_that_fails_at_the_start_leaves_the_process_as_it_was(
     def out_of_memory(*_: object) -> None:
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(looking, "forward", out_of_memory)
+    monkeypatch.setattr(photos, "forward", out_of_memory)
     before = backbone_threads(), list(warnings.filters), torch.get_num_threads()
     with Recognizer.open(fresh_path, device="cpu", runtime="torch") as model:
-        started = looking.Looking(Settings(), Metrics())
+        started = photos.PhotoPipeline(Settings(), Metrics())
         with pytest.raises(RuntimeError, match="out of memory"):
             started.start(model.runner)
         assert (backbone_threads(), list(warnings.filters), torch.get_num_threads()) == before

@@ -18,13 +18,13 @@ from PIL import Image
 from starlette import formparsers
 from tiny import encoded, parts, photo
 
-from fiveshot.service import Limits
+from fiveshot.service import RequestLimits
 
 TOKEN = "a-token-of-some-length"
 
 
 def code(reply: httpx.Response) -> tuple[int, str]:
-    return reply.status_code, reply.json()["error"]["code"]
+    return reply.status_code, reply.json()["code"]
 
 
 def raw(service: Live, data: bytes, *, wait: float = 10, then: bytes = b"") -> bytes:
@@ -69,7 +69,7 @@ def test_every_answer_has_the_headers(start: Callable[..., Live]) -> None:
 
 
 def test_answers_before_there_is_a_request_have_the_headers_too(start: Callable[..., Live]) -> None:
-    service = start(limits=Limits(header_seconds=0.3, connections=3, rate=10_000))
+    service = start(limits=RequestLimits(header_seconds=0.3, connections=3, rate=10_000))
     with ExitStack() as held:
         waiting = [
             held.enter_context(socket.create_connection(("127.0.0.1", service.port), timeout=10)) for _ in range(4)
@@ -79,7 +79,7 @@ def test_answers_before_there_is_a_request_have_the_headers_too(start: Callable[
     for answer in answers:
         head, _, body = answer.partition(b"\r\n\r\n")
         assert_guarded(httpx.Headers([tuple(line.split(b": ", 1)) for line in head.split(b"\r\n")[1:]]))
-        assert json.loads(body)["error"]["code"]
+        assert json.loads(body)["code"]
     assert {int(answer.split()[1]) for answer in answers} == {503, 408, 400}
 
 
@@ -124,7 +124,7 @@ def test_a_name_that_points_here_is_not_ours(start: Callable[..., Live]) -> None
 
 
 def test_bodies_are_limited(start: Callable[..., Live]) -> None:
-    service = start(limits=Limits(body_bytes=100_000, rate=10_000))
+    service = start(limits=RequestLimits(body_bytes=100_000, rate=10_000))
     large = {"photos": ("a.jpg", b"x" * 3_000_000, "image/jpeg")}
     assert code(service.client.post("/v1/predict", files=large)) == (413, "too_large")
 
@@ -175,7 +175,7 @@ def test_decompression_bombs_are_refused_unopened(start: Callable[..., Live]) ->
     service.learn("red")
     reply = service.client.post("/v1/predict", files={"photos": ("b.png", png(8000, 7000), "image/png")})
     assert code(reply) == (413, "too_large")
-    assert "50,000,000 pixels" in reply.json()["error"]["message"]
+    assert "50,000,000 pixels" in reply.json()["message"]
 
 
 def test_large_photos_are_decoded_one_at_a_time(start: Callable[..., Live]) -> None:
@@ -188,7 +188,7 @@ def test_large_photos_are_decoded_one_at_a_time(start: Callable[..., Live]) -> N
 
 
 def test_a_large_photo_waits_for_the_one_before_and_small_ones_do_not(start: Callable[..., Live]) -> None:
-    from fiveshot.service.uploads import _one_large
+    from fiveshot.service.engine.photos import _one_large
 
     service = start()
     service.learn("red")
@@ -213,7 +213,7 @@ def test_the_codec_of_text_is_not_the_clients_choice(start: Callable[..., Live])
             for path in ("/v1/predict", "/v1/classes/red/photos"):
                 reply = service.client.post(path, content=body, headers=kind)
                 assert code(reply) == (400, "malformed"), charset
-                assert "its charset is" in reply.json()["error"]["message"]
+                assert "its charset is" in reply.json()["message"]
     assert service.names() == []
     request = httpx.Request("POST", service.url + "/v1/classes/red/photos", files=parts("red", 1))
     for charset in ("utf-8", '"UTF-8"', "utf8"):
@@ -243,11 +243,11 @@ def test_icons_are_refused(start: Callable[..., Live]) -> None:
     icon = encoded(Image.new("RGB", (256, 256), "red"), "ICO")
     reply = service.client.post("/v1/classes/red/photos", files={"photos": ("x.ico", icon)})
     assert code(reply) == (422, "bad_photo")
-    assert "JPEG, PNG, WEBP" in reply.json()["error"]["message"]
+    assert "JPEG, PNG, WEBP" in reply.json()["message"]
 
 
 def test_rates_are_limited(start: Callable[..., Live]) -> None:
-    service = start(limits=Limits(rate=2))
+    service = start(limits=RequestLimits(rate=2))
     replies = [service.client.get("/v1/classes") for _ in range(8)]
     refused = [reply for reply in replies if reply.status_code == 429]
     assert 3 <= len(refused) <= 4
@@ -257,21 +257,21 @@ def test_rates_are_limited(start: Callable[..., Live]) -> None:
 
 
 def test_work_is_limited(start: Callable[..., Live]) -> None:
-    service = start(limits=Limits(pending=2, rate=10_000))
+    service = start(limits=RequestLimits(pending=2, rate=10_000))
     service.learn("red")
     with ThreadPoolExecutor(12) as pool:
         replies = list(pool.map(lambda _: service.predict("red"), range(60)))
     statuses = {reply.status_code for reply in replies}
     assert statuses == {200, 503}
     refused = next(reply for reply in replies if reply.status_code == 503)
-    assert refused.json()["error"]["code"] == "busy"
+    assert refused.json()["code"] == "busy"
     assert refused.headers["retry-after"]
     assert service.predict("red").status_code == 200
 
 
 def test_memory_for_bodies_is_limited(start: Callable[..., Live]) -> None:
     """Requests that announce much and send nothing take all the room; others are told to come later."""
-    service = start(limits=Limits(body_bytes=1_000_000, held_bytes=2_500_000, pause_seconds=1, rate=10_000))
+    service = start(limits=RequestLimits(body_bytes=1_000_000, held_bytes=2_500_000, pause_seconds=1, rate=10_000))
     head = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=x\r\n"
     held = [socket.create_connection(("127.0.0.1", service.port), timeout=10) for _ in range(2)]
     for connection in held:
@@ -286,7 +286,7 @@ def test_memory_for_bodies_is_limited(start: Callable[..., Live]) -> None:
 
 
 def test_connections_are_limited(start: Callable[..., Live]) -> None:
-    service = start(limits=Limits(connections=5, rate=10_000))
+    service = start(limits=RequestLimits(connections=5, rate=10_000))
     held = [socket.create_connection(("127.0.0.1", service.port), timeout=10) for _ in range(8)]
     answers = []
     for connection in held:
@@ -305,7 +305,7 @@ def test_connections_are_limited(start: Callable[..., Live]) -> None:
 
 
 def test_slow_clients_are_hung_up_on(start: Callable[..., Live]) -> None:
-    service = start(limits=Limits(header_seconds=0.4, pause_seconds=0.4, body_seconds=1, rate=10_000))
+    service = start(limits=RequestLimits(header_seconds=0.4, pause_seconds=0.4, body_seconds=1, rate=10_000))
     began = time.monotonic()
     assert b"408" in raw(service, b"GET /v1/health HTTP/1.1\r\nHost: loc")
     assert b"408" in raw(service, b"")
@@ -403,7 +403,7 @@ def test_an_unexpected_failure_has_the_headers_too(
     assert code(reply) == (500, "failed")
     assert "path" not in reply.text
     assert_guarded(reply.headers)
-    number = reply.json()["error"]["hint"].split()[1]
+    number = reply.json()["hint"].split()[1]
     assert f"request {number} has failed: GET /v1/broken" in caplog.text
     assert 'route="/v1/broken",status="500"' in service.client.get("/metrics").text
     assert alive(service)

@@ -87,11 +87,12 @@ def _opened(source: ImageSource, max_pixels: int) -> Image:
         hint = f"; {HEIC}" if _is_heic(data) else ""
         raise ImageError(name, f"not an image in a known format ({', '.join(formats)}){hint}") from error
     except Image.DecompressionBombError as error:
-        raise ImageError(name, f"too large: {error}") from error
+        raise ImageError(name, f"too large: {error}", code="image_too_large") from error
     except Exception as error:
         raise ImageError(name, f"damaged or truncated ({error})") from error
     if image.width * image.height > max_pixels:
-        raise ImageError(name, f"too large: {image.width} x {image.height}, the limit is {max_pixels:,} pixels")
+        reason = f"too large: {image.width} x {image.height}, the limit is {max_pixels:,} pixels"
+        raise ImageError(name, reason, code="image_too_large")
     return image
 
 

@@ -15,14 +15,14 @@ from fiveshot.errors import InputError
 
 
 class ImageError(InputError):
-    """One image that cannot be used: its ``name`` and the ``reason``.
+    """One image that cannot be used: its ``name`` and the ``reason``; ``code`` tells one that is too large.
 
     >>> print(ImageError("cat/1.jpg", "the file is empty"))
     cannot use image cat/1.jpg: the file is empty
     """
 
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(f"cannot use image {name}: {reason}", code="bad_image")
+    def __init__(self, name: str, reason: str, *, code: str = "bad_image") -> None:
+        super().__init__(f"cannot use image {name}: {reason}", code=code)
         self.name = name
         self.reason = reason
 

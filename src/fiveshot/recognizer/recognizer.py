@@ -31,7 +31,7 @@ from fiveshot.recognizer.contents import read_contents
 from fiveshot.recognizer.evaluating import evaluate_photos
 from fiveshot.recognizer.evaluation import Evaluation
 from fiveshot.recognizer.export_target import check_target
-from fiveshot.recognizer.extraction import see_photos
+from fiveshot.recognizer.extraction import SeenPhoto, see_photos
 from fiveshot.recognizer.folder import TIMEOUT, ModelFolder
 from fiveshot.recognizer.forgetting import forget_class, rename, undo_last
 from fiveshot.recognizer.history import HistoryEntry, read_history
@@ -47,7 +47,7 @@ from fiveshot.recognizer.photo_inputs import PhotoInputs, gather_photos
 from fiveshot.recognizer.portable import is_portable, write_portable
 from fiveshot.recognizer.prediction import Prediction
 from fiveshot.recognizer.rows import read_photos
-from fiveshot.recognizer.shots import checked_features, feature_shots
+from fiveshot.recognizer.shots import checked_features, feature_shots, seen_shots
 from fiveshot.recognizer.snapshot import Snapshot
 from fiveshot.statistics.class_statistics import unknown_class
 from fiveshot.storage import FilePath
@@ -291,6 +291,50 @@ class Recognizer:
             originals=originals,
             photos=photos,
         )
+        with self._model.change() as change:
+            (report,) = learn_shots(change, [shots], add=add, made_by=fingerprint)
+        return report
+
+    def learn_seen(
+        self, name: str, photos: Sequence[SeenPhoto], *, fingerprint: str, add: bool = False
+    ) -> LearnReport:
+        """Learn a class from photos that this model's backbone has seen already, as the service does.
+
+        Parameters
+        ----------
+        name : str
+            Name of the class.
+        photos : sequence of SeenPhoto
+            The photos with their features and what is kept of them.
+        fingerprint : str
+            Fingerprint of the backbone that made the features.
+        add : bool
+            Whether photos may be added to a class that is known.
+
+        Returns
+        -------
+        LearnReport
+            What was seen while the class was learned.
+
+        Raises
+        ------
+        ConflictError
+            If the model has another backbone by now.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from fiveshot import Recognizer
+        >>> from fiveshot.recognizer.extraction import SeenPhoto
+        >>> rows = np.random.default_rng(0).normal(size=(5, 384)).astype(np.float32)
+        >>> owls = [SeenPhoto(f"{i}.jpg", 64 * str(i), row, None, None) for i, row in enumerate(rows)]
+        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+        ...     backbone = birds.snapshot.manifest.backbone
+        ...     birds.learn_seen("owl", owls, fingerprint=backbone.fingerprint).photos
+        5
+        """
+        shots = seen_shots(check_name(name), photos)
         with self._model.change() as change:
             (report,) = learn_shots(change, [shots], add=add, made_by=fingerprint)
         return report

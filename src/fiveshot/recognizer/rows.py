@@ -18,6 +18,7 @@ from fiveshot.recognizer.class_record import (
     stored_summary,
     summary_digest,
 )
+from fiveshot.recognizer.photo import MAX_THUMBNAIL
 from fiveshot.statistics import ClassSummary
 
 _CLASS = "SELECT id, name, base, count, created, mean, factor, digest FROM classes"
@@ -118,6 +119,17 @@ def read_photos(
         PhotoRecord(sha256, _vector(feature, width), thumbnail, original, added, number)
         for number, sha256, added, feature, thumbnail, original in rows
     )
+
+
+def read_thumbnail(connection: sqlite3.Connection, class_number: int, number: int) -> bytes | None:
+    """Return one small copy of a class, counted from 0, without reading the other ones or any kept photo."""
+    row = connection.execute(
+        "SELECT CASE WHEN length(thumbnail) <= ? THEN thumbnail END "
+        "FROM photos JOIN images ON photo_id = photos.id "
+        "WHERE class_id = ? AND thumbnail IS NOT NULL ORDER BY photos.id LIMIT 1 OFFSET ?",
+        (MAX_THUMBNAIL, class_number, number),
+    ).fetchone()
+    return None if row is None else row[0]
 
 
 def count_thumbnails(connection: sqlite3.Connection, class_number: int) -> int:

@@ -1,7 +1,24 @@
-"""A recogniser over HTTP: an API, and a page to teach it by dropping photos into a browser."""
+"""A recognizer over HTTP: an API, and a page to teach it by dropping photos into a browser."""
 
 from __future__ import annotations
 
-from fiveshot.service.settings import Limits, Settings
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Limits", "Settings"]
+from fiveshot.extras import import_extra
+from fiveshot.service.settings import RequestLimits, Settings
+
+if TYPE_CHECKING:
+    from fiveshot.service.app import create_app
+
+__all__ = ["RequestLimits", "Settings", "create_app"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the application when it is asked for: settings can be checked without the web framework."""
+    if name != "create_app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    for library in ("fastapi", "python_multipart", "prometheus_client"):
+        import_extra(library, extra="serve")
+    from fiveshot.service.app import create_app
+
+    return create_app

@@ -1,4 +1,4 @@
-"""The application: routes over one recogniser, inside the layers that guard them."""
+"""The application: routes over one recognizer, inside the layers that guard them."""
 
 from __future__ import annotations
 
@@ -13,27 +13,47 @@ from starlette.middleware import Middleware
 
 from fiveshot import __version__
 from fiveshot.recognizer import Recognizer
-from fiveshot.service import class_routes, predict_routes, status_routes
-from fiveshot.service.answers import answer_errors
-from fiveshot.service.body import BodyLimits
-from fiveshot.service.engine import Engine
-from fiveshot.service.errors import ApiError
-from fiveshot.service.gate import Gate
-from fiveshot.service.idempotency import IdempotencyKeys
-from fiveshot.service.listing import Listings
-from fiveshot.service.metrics import Metrics
-from fiveshot.service.outside import Outside
-from fiveshot.service.page_routes import page_routes
-from fiveshot.service.pictures import Pictures
+from fiveshot.service.api.requests import IdempotencyKeys
+from fiveshot.service.api.routes import Service, page_routes, photo_routes, status_routes
+from fiveshot.service.engine.engine import Engine
+from fiveshot.service.engine.listing import Listings, Thumbnails
+from fiveshot.service.engine.metrics import Metrics
+from fiveshot.service.http.errors import ApiError, answer_errors
+from fiveshot.service.http.gate import Gate, Outermost
+from fiveshot.service.http.limits import BodyLimits
 from fiveshot.service.settings import Settings
-from fiveshot.service.state import Service
 
 SETTLE = 30.0  # seconds between tries to erase what a purge had to leave
 log = logging.getLogger("fiveshot.service")
 
 
 def create_app(recognizer: Recognizer, settings: Settings | None = None) -> FastAPI:
-    """Return the application; it closes the recogniser when it ends."""
+    """Return the application that serves a model; it closes the recognizer when it ends.
+
+    Any ASGI server can run it. ``fiveshot serve`` adds limits on connections that an application cannot set.
+
+    Parameters
+    ----------
+    recognizer : Recognizer
+        The model, opened to write.
+    settings : Settings, optional
+        Who may ask, and for how much.
+
+    Returns
+    -------
+    fastapi.FastAPI
+        The application. It loads the backbone in its lifespan.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from fiveshot import Recognizer
+    >>> from fiveshot.service import Settings, create_app
+    >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+    ...     app = create_app(birds, Settings(token="a-token-of-some-length"))
+    >>> app.title
+    'fiveshot'
+    """
     chosen = settings or Settings()
     metrics = Metrics()
     engine = Engine(recognizer, chosen, metrics)
@@ -47,15 +67,15 @@ def create_app(recognizer: Recognizer, settings: Settings | None = None) -> Fast
         redirect_slashes=False,
         lifespan=_lifespan,
         middleware=[
-            Middleware(Outside, metrics=metrics),
+            Middleware(Outermost, metrics=metrics),
             Middleware(Gate, settings=chosen),
             Middleware(BodyLimits, limits=chosen.limits),
         ],
     )
     app.state.service = Service(
-        engine, chosen.limits, IdempotencyKeys(chosen.limits.keys), Pictures(engine), Listings()
+        engine, chosen.limits, IdempotencyKeys(chosen.limits.keys), Thumbnails(engine), Listings()
     )
-    routers = (class_routes.routes, predict_routes.routes, status_routes.routes, page_routes())
+    routers = (photo_routes, status_routes, page_routes())
     for routes in routers:
         app.include_router(routes)
     answer_errors(app, [route for routes in routers for route in routes.routes])
@@ -78,13 +98,10 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 async def _keep_up(engine: Engine) -> None:
     """Load the model while the service answers already, then follow what other processes change."""
     now = asyncio.get_running_loop().time
-    due = now() + SETTLE  # whoever opened the model has just tried
+    due = now() + SETTLE  # opening the model has just tried
     while True:
         try:
-            if engine.ready:
-                await engine.refresh()
-            else:
-                await engine.start()
+            await engine.keep_up()
             if now() >= due:
                 due = now() + SETTLE
                 await engine.settle()

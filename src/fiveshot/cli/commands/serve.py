@@ -36,21 +36,22 @@ def serve(
     Example: fiveshot serve birds
     """
     from fiveshot.extras import import_extra
-    from fiveshot.service.settings import MIB, Limits, Settings
+    from fiveshot.service import RequestLimits, Settings
+    from fiveshot.service.settings import MIB
 
     for module in ("fastapi", "uvicorn", "python_multipart", "prometheus_client"):
         import_extra(module, extra="serve")
-    limits = Limits(
+    limits = RequestLimits(
         photos=max_photos,
         body_bytes=max_megabytes * MIB,
-        held_bytes=max(Limits().held_bytes, 4 * max_megabytes * MIB),
+        held_bytes=max(RequestLimits().held_bytes, 4 * max_megabytes * MIB),
         pixels=max_megapixels * 1_000_000,
         rate=rate,
     )
     settings = Settings(host=host, port=port, token=token, latency=latency / 1000, limits=limits)
     from fiveshot.recognizer import Recognizer
-    from fiveshot.service.app import create_app
-    from fiveshot.service.server import address, listen, make_server
+    from fiveshot.service import create_app
+    from fiveshot.service.http.server import address, listen, make_server
 
     with Recognizer.open(model, device=device, runtime=runtime, weights=weights) as recognizer:
         app = create_app(recognizer, settings)

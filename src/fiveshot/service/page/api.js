@@ -30,7 +30,7 @@ export const path = (name) => `/v1/classes/${encodeURIComponent(name)}`;
 
 function failure(status, text) {
   try {
-    const { code, message, hint } = JSON.parse(text).error;
+    const { code, message, hint } = JSON.parse(text);
     return new Failure(code, message, hint);
   } catch {
     return new Failure("failed", `The service answered with status ${status}`, "Look at its log");

@@ -14,25 +14,25 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fiveshot.errors import InputError
-from fiveshot.service.errors import RETRY
-from fiveshot.service.outside import HEADERS
-from fiveshot.service.settings import Limits, Settings
+from fiveshot.service.http.errors import ApiError, busy
+from fiveshot.service.http.gate import HEADERS
+from fiveshot.service.settings import RequestLimits, Settings
 
 HEADER_BYTES = 32 * 1024
 KEEP_ALIVE = 20  # seconds that an idle connection stays open
 
 
 class GuardedProtocol(H11Protocol):
-    """HTTP/1.1 that does not wait for ever for headers, and takes a limited number of connections."""
+    """HTTP/1.1 that does not wait forever for headers, and takes a limited number of connections."""
 
-    limits = Limits()
+    limits = RequestLimits()
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a connection, or say that there are too many."""
         super().connection_made(transport)
         if len(self.connections) > self.limits.connections:
-            self._end(503, "busy", "there are too many connections", "try again in a moment")
+            self._end(busy("there are too many connections"))
         else:
             self._watch()
 
@@ -47,9 +47,9 @@ class GuardedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP."""
+        """Answer what is not HTTP."""
         hint = "send one Host and one length, and percent-encode names in the address: %20 for a space"
-        self._end(400, "malformed", "this is no valid HTTP request", hint)
+        self._end(ApiError(400, "malformed", "this is not a valid HTTP request", hint))
 
     def _watch(self) -> None:
         if self.conn.their_state is not h11.IDLE:
@@ -63,24 +63,23 @@ class GuardedProtocol(H11Protocol):
             self._deadline = None
 
     def _too_slow(self) -> None:
-        self._end(408, "too_slow", "the request took too long to arrive", "send it again")
+        self._end(ApiError(408, "too_slow", "the request took too long to arrive", "send it again"))
 
-    def _end(self, status: int, code: str, message: str, hint: str) -> None:
+    def _end(self, error: ApiError) -> None:
         """Answer outside of the application, and hang up."""
         self._stop_watching()
         if self.transport.is_closing():
             return
-        body = json.dumps({"error": {"code": code, "message": message, "hint": hint}}).encode()
+        body = json.dumps(error.as_dict()).encode()
         headers = HEADERS | {
             "Cache-Control": "no-store",
             "Content-Type": "application/json",
             "Content-Length": str(len(body)),
             "Connection": "close",
+            **error.headers,
         }
-        if status == 503:
-            headers |= RETRY
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        self.transport.write(f"HTTP/1.1 {status} \r\n{lines}\r\n".encode() + body)
+        self.transport.write(f"HTTP/1.1 {error.status} \r\n{lines}\r\n".encode() + body)
         self.transport.close()
 
 
@@ -105,7 +104,7 @@ def make_server(app: FastAPI, settings: Settings, **given: Any) -> uvicorn.Serve
 
 
 def listen(settings: Settings) -> socket.socket:
-    """Open the port; one that is taken, and a host that is not this machine, are errors that say so."""
+    """Open the port; a port that is taken and a host that is not this machine are errors."""
     host = settings.host.strip("[]")
     try:
         found = socket.getaddrinfo(host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -113,12 +112,12 @@ def listen(settings: Settings) -> socket.socket:
     except (OSError, UnicodeError) as error:  # the latter: a name that no host can have
         reason = (isinstance(error, OSError) and error.strerror) or error
         wrong_host = isinstance(error, socket.gaierror | UnicodeError) or error.errno == errno.EADDRNOTAVAIL
-        choice = (
+        hint = (
             "choose an address of this machine with --host, such as 127.0.0.1"
             if wrong_host
             else "choose another with --port, or --port 0 for any that is free"
         )
-        raise InputError(f"cannot listen on {settings.host}:{settings.port} ({reason}); {choice}") from error
+        raise InputError(f"cannot listen on {settings.host}:{settings.port} ({reason})", hint=hint) from error
 
 
 def address(sock: socket.socket) -> str:

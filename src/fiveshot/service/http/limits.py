@@ -7,15 +7,14 @@ import asyncio
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fiveshot.service.errors import ApiError, busy, too_large
-from fiveshot.service.refusal import refuse
-from fiveshot.service.settings import MIB, Limits
+from fiveshot.service.http.errors import ApiError, busy, refuse, too_large
+from fiveshot.service.settings import MIB, RequestLimits
 
 
 class BodyLimits:
     """Reserves room for a body before it is read; a request that does not say how long it is needs the most."""
 
-    def __init__(self, app: ASGIApp, limits: Limits) -> None:
+    def __init__(self, app: ASGIApp, limits: RequestLimits) -> None:
         self._app, self._limits = app, limits
         self._held = 0  # bytes
         self._waiting = 0  # requests
@@ -73,7 +72,7 @@ def _size(count: int) -> str:
 class _Watched:
     """Gives the pieces of a body as they come, within the limits."""
 
-    def __init__(self, receive: Receive, room: int, limits: Limits) -> None:
+    def __init__(self, receive: Receive, room: int, limits: RequestLimits) -> None:
         self._receive, self._room, self._limits = receive, room, limits
         self._seen = 0
         self._complete = False

@@ -1,0 +1,264 @@
+"""What a request brings: parameters, class names, photos and idempotency keys, all of them checked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from hashlib import sha256
+from math import inf
+from typing import Annotated, Any
+
+from fastapi import Depends, Path, Request, Response
+from fastapi.routing import APIRoute
+from python_multipart.multipart import parse_options_header
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+
+from fiveshot.errors import InputError
+from fiveshot.recognizer.names import check_name
+from fiveshot.service.api.schemas import FIELD
+from fiveshot.service.engine.engine import LearnReply
+from fiveshot.service.engine.photos import Upload
+from fiveshot.service.http.errors import ApiError, busy, too_large
+from fiveshot.service.http.gate import SLASH
+from fiveshot.service.settings import RequestLimits
+
+LONGEST_FILE_NAME = 100  # characters; it is only shown
+LONGEST_TEXT = 4096  # bytes of a part that is not a file
+LONGEST_KEY = 200
+
+
+class StrictRoute(APIRoute):
+    """A route that ignores nothing.
+
+    It refuses parameters that it does not know or that come twice, a body where it takes none, and a JSON body
+    that does not say so. A misspelled ``state``, or a ``purge`` in a body, would otherwise go unnoticed.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return what answers a request."""
+        answer = super().get_route_handler()
+        known = [parameter.alias for parameter in self.dependant.query_params]
+        takes_json = self.body_field is not None
+        takes_body = takes_json or "requestBody" in (self.openapi_extra or {})
+
+        async def strict(request: Request) -> Response:
+            _check_parameters(request, known, takes_body=takes_body)
+            if takes_json:
+                _check_json(request)
+            return await answer(request)
+
+        return strict
+
+
+def _check_parameters(request: Request, known: Sequence[str], *, takes_body: bool) -> None:
+    allowed = f"it takes {', '.join(known)}" if known else "it takes none"
+    has_body = request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
+    if has_body and not takes_body:
+        hint = f"of parameters in the address {allowed}"
+        raise ApiError(422, "unknown_body", "this request takes no body", hint)
+    given = [name for name, _ in request.query_params.multi_items()]
+    for name in given:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}? {allowed}" if near else allowed
+            raise ApiError(422, "unknown_parameter", f"this request takes no parameter {name[:50]!r}", hint)
+        if given.count(name) > 1:
+            raise ApiError(422, "repeated_parameter", f"the parameter {name!r} is there twice", "give it once")
+
+
+def _check_json(request: Request) -> None:
+    kind = media_type(request)
+    if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+        raise ApiError(
+            415,
+            "not_json",
+            f"the body comes as application/json, not as {kind or 'nothing'}",
+            "send the header: Content-Type: application/json",
+        )
+
+
+def media_type(request: Request) -> str:
+    """Return the kind of a request's body, or nothing where it is not said."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def checked_name(text: str) -> str:
+    """Return a class name in normal form; a name that cannot be used is refused.
+
+    >>> checked_name(" owl ")
+    'owl'
+    """
+    try:
+        name = check_name(text)
+    except InputError as error:
+        raise ApiError(422, "bad_name", error.message, error.hint or "choose another name") from error
+    if name in (".", ".."):  # browsers take these out of a path, also when they are encoded
+        raise ApiError(422, "bad_name", f"a class called {name!r} has no address here", "choose another name")
+    return name
+
+
+async def _path_name(
+    name: Annotated[str, Path(description="Name of the class, percent-encoded.", examples=["barn owl"])],
+) -> str:
+    return checked_name(name.replace(SLASH, "/"))
+
+
+PathName = Annotated[str, Depends(_path_name)]
+
+
+class _PhotoParser(MultiPartParser):
+    """Reads a body with photos in memory alone: no photo of a client touches the disk."""
+
+    def __init__(self, request: Request, limits: RequestLimits) -> None:
+        super().__init__(request.headers, request.stream(), max_files=inf, max_fields=inf)
+        self.spool_max_size = limits.body_bytes + 1
+        self._parts, self._most = 0, limits.photos
+
+    def on_part_begin(self) -> None:
+        self._parts += 1
+        if self._parts > self._most:
+            raise too_large(f"more than {self._most} photos in one request", "send several requests")
+        super().on_part_begin()
+
+    def on_part_data(self, data: bytes, start: int, end: int) -> None:
+        part = self._current_part
+        if part.file is None and len(part.data) + end - start > LONGEST_TEXT:
+            raise _not_a_file("a part")
+        super().on_part_data(data, start, end)
+
+
+async def read_uploads(request: Request, limits: RequestLimits) -> list[Upload]:
+    """Return the photos of a multipart request, at least one."""
+    kind = media_type(request)
+    if kind != "multipart/form-data":
+        raise ApiError(
+            415,
+            "not_multipart",
+            f"photos come as multipart/form-data, not as {kind or 'nothing'}",
+            f"for example: curl -F {FIELD}=@photo.jpg",
+        )
+    _check_charset(request)
+    try:
+        form = await _PhotoParser(request, limits).parse()
+    except MultiPartException as error:
+        raise _malformed(error.message) from error
+    except (KeyError, ValueError, AttributeError) as error:  # what the parser makes of missing headers
+        raise _malformed("it has no boundary or no end") from error
+    try:
+        uploads = [await _upload(key, value, n) for n, (key, value) in enumerate(form.multi_items(), 1)]
+    finally:
+        await form.close()
+    if not uploads:
+        hint = f"send them as parts called {FIELD!r}, with a file name"
+        raise ApiError(422, "no_photos", "the request holds no photos", hint)
+    return uploads
+
+
+def _check_charset(request: Request) -> None:
+    """Refuse any codec but the usual one: names and text are decoded with it, and some take very long."""
+    charset = parse_options_header(request.headers["content-type"])[1].get(b"charset", b"utf-8")
+    if charset.lower() not in (b"utf-8", b"utf8"):
+        raise _malformed(f"its charset is {charset[:30].decode('latin-1')!r}, not 'utf-8'")
+
+
+async def _upload(key: str, value: UploadFile | str, number: int) -> Upload:
+    if key != FIELD:
+        hint = f"send photos as parts called {FIELD!r}, and anything else as a parameter of the address"
+        raise ApiError(422, "unknown_part", f"there is a part {key[:50]!r}", hint)
+    if not isinstance(value, UploadFile):
+        raise _not_a_file(f"the part {FIELD!r}")
+    return Upload(shown_name(value.filename, number), await value.read())
+
+
+def _not_a_file(part: str) -> ApiError:
+    hint = f"with curl write {FIELD}=@FILE; programs give the part a file name"
+    return ApiError(422, "not_a_file", f"{part} is text, not a file", hint)
+
+
+def _malformed(reason: str) -> ApiError:
+    return ApiError(400, "malformed", f"the multipart body cannot be read: {reason}", "send it as a browser does")
+
+
+def shown_name(given: str | None, number: int) -> str:
+    """Return what a photo is called in answers: its file name without folders, or its number.
+
+    >>> shown_name("C:\\\\fakepath\\\\owl.jpg", 1), shown_name("../../etc/passwd", 2), shown_name("\\x1b", 3)
+    ('owl.jpg', 'passwd', 'photo 3')
+    """
+    last = (given or "").replace("\\", "/").rpartition("/")[2]
+    name = "".join(character for character in last if character.isprintable()).strip()
+    return name[:LONGEST_FILE_NAME] or f"photo {number}"
+
+
+@dataclass(frozen=True, eq=False)
+class _Answered:
+    digest: str
+    name: str
+    reply: asyncio.Future[LearnReply]
+
+
+class IdempotencyKeys:
+    """Answers by key, so that a request that is sent twice is done once. Failed requests can be tried again.
+
+    Keys live in memory. After a restart the model itself tells a request that was done: the class ends with
+    the very photos that the request brings.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._known: OrderedDict[str, _Answered] = OrderedDict()
+
+    async def once(
+        self,
+        key: str,
+        name: str,
+        uploads: Sequence[Upload],
+        learn: Callable[[], Awaitable[tuple[LearnReply, bool]]],
+    ) -> tuple[LearnReply, bool]:
+        """Return the answer to a request, and whether it had been done before."""
+        digest = _request_digest(name, uploads)
+        known = self._known.get(key)
+        if known is not None:
+            if known.digest != digest:
+                hint = "use a new key for each"
+                raise ApiError(422, "key_reused", "this idempotency key came with another request", hint)
+            return await asyncio.shield(known.reply), True
+        answer: asyncio.Future[LearnReply] = asyncio.get_running_loop().create_future()
+        self._known[key] = _Answered(digest, name, answer)
+        while len(self._known) > self._most:
+            self._known.popitem(last=False)
+        try:
+            reply, replayed = await learn()
+        except BaseException as error:
+            self._known.pop(key, None)
+            interrupted = busy("the first request with this key was interrupted")
+            answer.set_exception(error if isinstance(error, Exception) else interrupted)
+            answer.exception()  # looked at: nobody else may be waiting
+            raise
+        answer.set_result(reply)
+        return reply, replayed
+
+    def forget(self, name: str) -> None:
+        """Forget the answers about a class."""
+        for key in [key for key, known in self._known.items() if known.name == name]:
+            del self._known[key]
+
+
+def check_key(key: str | None) -> str | None:
+    """Return the key of a request; a key that is too long is refused."""
+    if key is not None and not 1 <= len(key) <= LONGEST_KEY:
+        hint = f"use 1 to {LONGEST_KEY}"
+        raise ApiError(422, "bad_key", f"the idempotency key has {len(key)} characters", hint)
+    return key
+
+
+def _request_digest(name: str, uploads: Sequence[Upload]) -> str:
+    """Return what tells two requests apart: the class and the photos, in order."""
+    digest = sha256(name.encode("utf-8", "backslashreplace"))
+    for upload in uploads:
+        digest.update(sha256(upload.data).digest())
+    return digest.hexdigest()

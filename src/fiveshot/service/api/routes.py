@@ -1,0 +1,265 @@
+"""The routes: recognize, learn, list, rename, forget, undo; the state of the service; the page."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib.resources import files
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from fiveshot.service.api.requests import (
+    IdempotencyKeys,
+    PathName,
+    StrictRoute,
+    check_key,
+    checked_name,
+    read_uploads,
+)
+from fiveshot.service.api.schemas import (
+    CHANGED,
+    LEARNED,
+    PENDING,
+    PHOTOS,
+    ClassPage,
+    ModelReply,
+    PredictionEntry,
+    PredictReply,
+    Rename,
+    StatusReply,
+    error_replies,
+    example_reply,
+)
+from fiveshot.service.engine.engine import ChangeReply, Engine, LearnReply
+from fiveshot.service.engine.listing import Listings, Thumbnails
+from fiveshot.service.settings import RequestLimits
+
+MOST_CLASSES = 500  # of a page
+LAST = 2**63 - 1  # state that a database can count to
+FAR = 2**31  # more than any model has classes or a class photos
+# Read once, so that no path of a client is ever looked up on the disk.
+PAGE_FILES = {
+    "/": ("index.html", "text/html; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "/gallery.js": ("gallery.js", "text/javascript; charset=utf-8"),
+    "/api.js": ("api.js", "text/javascript; charset=utf-8"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Service:
+    """The parts of a running service, which its routes share."""
+
+    engine: Engine
+    limits: RequestLimits
+    keys: IdempotencyKeys
+    thumbnails: Thumbnails
+    listings: Listings
+
+
+async def _service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+TheService = Annotated[Service, Depends(_service)]
+photo_routes = APIRouter(prefix="/v1", route_class=StrictRoute)
+status_routes = APIRouter(tags=["service"])
+
+
+@photo_routes.post("/predict", tags=["recognize"], responses=error_replies(409, 415), openapi_extra=PHOTOS)
+async def predict(
+    service: TheService,
+    request: Request,
+    top: Annotated[int, Query(ge=1, le=100, description="Candidates for each photo.")] = 5,
+) -> PredictReply:
+    """Say what photos show, or that they show nothing known."""
+    uploads = await read_uploads(request, service.limits)
+    found, state = await service.engine.predict(uploads, top)
+    return PredictReply(predictions=[PredictionEntry.of(one) for one in found], state=state)
+
+
+@photo_routes.get("/classes", tags=["classes"], responses=error_replies())
+async def list_classes(
+    service: TheService,
+    search: Annotated[str, Query(max_length=200, description="Text that the name holds.")] = "",
+    offset: Annotated[int, Query(ge=0, le=FAR)] = 0,
+    limit: Annotated[int, Query(ge=1, le=MOST_CLASSES)] = 100,
+) -> ClassPage:
+    """List classes by name, a page at a time."""
+    snapshot = service.engine.serving.snapshot
+    classes, total = service.listings.of(snapshot).page(search, offset, limit)
+    shown = await service.thumbnails.counted(snapshot, classes)
+    return ClassPage(classes=shown, total=total, offset=offset, state=snapshot.state)
+
+
+@photo_routes.post(
+    "/classes/{name}/photos",
+    tags=["classes"],
+    responses=error_replies(404, 415) | example_reply(LEARNED),
+    openapi_extra=PHOTOS,
+)
+async def learn(
+    service: TheService,
+    name: PathName,
+    request: Request,
+    response: Response,
+    idempotency_key: Annotated[
+        str | None,
+        Header(description="Any text, new for each request: sent again, the request is not done again."),
+    ] = None,
+) -> LearnReply:
+    """Learn a class from about five photos, or add photos to it. With the reply it is on the disk."""
+    key = check_key(idempotency_key)
+    uploads = await read_uploads(request, service.limits)
+    if key is None:
+        reply, _ = await service.engine.learn(name, uploads)
+        return reply
+    reply, replayed = await service.keys.once(
+        key, name, uploads, lambda: service.engine.learn(name, uploads, repeated=True)
+    )
+    if replayed:
+        response.headers["Idempotency-Replayed"] = "true"
+    return reply
+
+
+@photo_routes.get(
+    "/classes/{name}/photos/{number}",
+    tags=["classes"],
+    response_class=Response,
+    responses={**error_replies(404), 200: {"content": {"image/jpeg": {}}, "description": "A small copy."}},
+)
+async def thumbnail(
+    service: TheService,
+    name: PathName,
+    number: Annotated[int, Path(ge=0, le=FAR)],
+    request: Request,
+    v: Annotated[str, Query(description="Anything: another address for a picture that has changed.")] = "",
+) -> Response:
+    """Return a small copy, 128 pixels, of a photo that a class was learned from."""
+    picture = await service.thumbnails.one(name, number)
+    return cacheable(request, picture, "image/jpeg", "private, no-cache")
+
+
+@photo_routes.patch(
+    "/classes/{name}", tags=["classes"], responses=error_replies(404, 409, 415) | example_reply(CHANGED)
+)
+async def rename(service: TheService, name: PathName, wanted: Rename) -> ChangeReply:
+    """Give a class another name."""
+    return await service.engine.rename(name, checked_name(wanted.name))
+
+
+@photo_routes.delete(
+    "/classes/{name}", tags=["classes"], responses=error_replies(404) | example_reply(CHANGED) | {202: PENDING}
+)
+async def forget(
+    service: TheService,
+    name: PathName,
+    response: Response,
+    purge: Annotated[bool, Query(description="Leave no trace: it cannot be undone.")] = False,
+) -> ChangeReply:
+    """Forget a class. It can be undone, unless ``purge`` asks that nothing of it stays on the disk."""
+    reply = await service.engine.forget(name, purge=purge)
+    if purge:
+        service.keys.forget(name)
+        service.thumbnails.forget(name)
+    if reply.pending is not None:  # done, but not all of it: nobody should send it again
+        response.status_code = 202
+    return reply
+
+
+@photo_routes.post("/undo", tags=["classes"], responses=error_replies(409) | example_reply(CHANGED))
+async def undo(
+    service: TheService,
+    past_forget: Annotated[bool, Query(description="Pass over classes forgotten without trace.")] = False,
+    state: Annotated[
+        int | None,
+        Query(ge=0, le=LAST, description="The state the client has seen: 409 if the model was changed since."),
+    ] = None,
+) -> ChangeReply:
+    """Take back the last change that stands. Only with ``state`` is it sure whose change that is."""
+    return await service.engine.undo(past_forget=past_forget, state=state)
+
+
+@status_routes.get("/v1/health", responses=error_replies())
+async def health() -> StatusReply:
+    """Tell that the process answers."""
+    return StatusReply(status="ok")
+
+
+@status_routes.get("/v1/ready", responses=error_replies())
+async def ready(service: TheService) -> StatusReply:
+    """Tell whether photos are taken: 503 while the model is loaded, and when the service is about to end."""
+    service.engine.serving  # noqa: B018  # raises what is to be answered
+    return StatusReply(status="ready")
+
+
+@status_routes.get("/v1/model", responses=error_replies())
+async def model(service: TheService) -> ModelReply:
+    """Describe the model and the limits of the service."""
+    snapshot = service.engine.serving.snapshot
+    limits = service.limits
+    options = snapshot.manifest.options
+    return ModelReply(
+        classes=len(snapshot.memory.labels),
+        base_classes=len(snapshot.contents.base.labels),
+        backbone=snapshot.manifest.backbone.name,
+        rejection=snapshot.rejection.note,
+        thumbnails=options.thumbnails,
+        keep_photos=options.keep_photos,
+        limits={"body_bytes": limits.body_bytes, "photos": limits.photos, "pixels": limits.pixels},
+        state=snapshot.state,
+    )
+
+
+@status_routes.get(
+    "/metrics",
+    response_class=Response,
+    responses={
+        **error_replies(),
+        200: {"content": {"text/plain": {}}, "description": "Prometheus's text format."},
+    },
+)
+async def metrics(service: TheService) -> Response:
+    """Count requests, photos and forward passes."""
+    return Response(service.engine.metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+def page_routes() -> APIRouter:
+    """Return the routes of the page's files."""
+    routes = APIRouter()
+    folder = files("fiveshot.service") / "page"
+    for path, (name, kind) in PAGE_FILES.items():
+        answer = _page_file((folder / name).read_bytes(), kind)
+        routes.add_api_route(path, answer, include_in_schema=False, response_model=None)
+    return routes
+
+
+def _page_file(data: bytes, kind: str) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        return cacheable(request, data, kind, "no-cache")
+
+    return answer
+
+
+def cacheable(request: Request, data: bytes, kind: str, control: str) -> Response:
+    """Return data with its tag, or 304 to a client that has it."""
+    tag = f'"{sha256(data).hexdigest()[:32]}"'
+    headers = {"ETag": tag, "Cache-Control": control, "Content-Type": kind}
+    if names_tag(request.headers.get("if-none-match", ""), tag):
+        return Response(status_code=304, headers=headers)
+    return Response(data, headers=headers)
+
+
+def names_tag(header: str, tag: str) -> bool:
+    """Tell whether ``If-None-Match`` names a tag; a proxy that compresses makes it a weak one.
+
+    >>> names_tag('"a", W/"b"', '"b"'), names_tag("*", '"b"'), names_tag('"a"', '"b"')
+    (True, True, False)
+    """
+    return any(one.strip().removeprefix("W/") in ("*", tag) for one in header.split(","))

@@ -1,0 +1,283 @@
+"""The recognizer behind the service: predictions on a snapshot, changes one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from fiveshot.errors import FiveshotError, InputError
+from fiveshot.features import Runner
+from fiveshot.recognizer import Recognizer
+from fiveshot.recognizer.change import NotErasedError
+from fiveshot.recognizer.conflict import ConflictError
+from fiveshot.recognizer.extraction import SeenPhoto
+from fiveshot.recognizer.folder import ModelFolder
+from fiveshot.recognizer.forgetting import NotUndoableError
+from fiveshot.recognizer.insight import LearnReport
+from fiveshot.recognizer.prediction import Prediction
+from fiveshot.recognizer.snapshot import Snapshot
+from fiveshot.service.engine.metrics import Metrics
+from fiveshot.service.engine.photos import PhotoPipeline, Upload
+from fiveshot.service.http.errors import ApiError, busy, from_library, not_found, without_path
+from fiveshot.service.settings import Settings
+
+Result = TypeVar("Result")
+log = logging.getLogger("fiveshot.service")
+
+
+@dataclass(frozen=True, eq=False)
+class Serving:
+    """What answers are made of: a snapshot whose head is ready, and the backbone that fits it."""
+
+    snapshot: Snapshot
+    runner: Runner
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnReply(LearnReport):
+    """What was seen while a class was learned; it is on the disk.
+
+    ``created`` is False where photos were added to a class that was known, ``state`` is that of the model now.
+    """
+
+    created: bool
+    state: int
+
+
+@dataclass(frozen=True)
+class ChangeReply:
+    """A change that is on the disk; ``pending`` says what is still to be done (with 202)."""
+
+    action: str
+    classes: tuple[str, ...]
+    state: int
+    pending: str | None = None
+
+
+class Engine:
+    """Everything that works on photos and classes.
+
+    Decoding, the backbone, scoring and changes have threads of their own. A change is committed, its head is
+    derived, and then what is served is replaced in one assignment: no prediction ever waits for a change.
+    The recognizer itself belongs to the thread of changes, so that its state after a change is that change's.
+    Others look into the database through a connection of their own, which waits for no writer.
+    """
+
+    def __init__(self, recognizer: Recognizer, settings: Settings, metrics: Metrics) -> None:
+        self.recognizer, self.settings, self.metrics = recognizer, settings, metrics
+        self._photos = PhotoPipeline(settings, metrics)
+        self._serving: Serving | None = None
+        self._view: ModelFolder | None = None
+        self._closing = False
+        self._scorer = ThreadPoolExecutor(1, thread_name_prefix="score")
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="write")
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="read")
+
+    @property
+    def serving(self) -> Serving:
+        """What answers are made of now."""
+        if self._serving is None or self._closing:
+            raise busy("the model is being loaded" if self._serving is None else "the service is about to end")
+        return self._serving
+
+    async def start(self) -> None:
+        """Load the backbone and derive the head."""
+
+        def load() -> None:
+            if self._view is None:
+                self._view = ModelFolder(self.recognizer.path, readonly=True)
+            self._photos.start(self.recognizer.runner)
+            self._publish()
+
+        await self._in(self._writer, load)
+
+    def _publish(self) -> None:
+        """Let answers be made of the state in force, once its head is ready."""
+        snapshot = self.recognizer.snapshot
+        if self._serving is None or snapshot is not self._serving.snapshot:
+            runner = self.recognizer.runner
+            snapshot.head, snapshot.rejection  # noqa: B018  # derived here, not when somebody waits for it
+            self._serving = Serving(snapshot, runner)
+        self.metrics.state.set(snapshot.state)
+        self.metrics.classes.set(len(snapshot.memory.labels))
+
+    async def keep_up(self) -> None:
+        """Load the model if that is still to be done; else take up what other processes have changed."""
+
+        def refresh() -> None:
+            self.recognizer.refresh()
+            self._publish()
+
+        if self._serving is None:
+            await self.start()
+        else:
+            await self._in(self._writer, refresh)
+
+    async def settle(self) -> None:
+        """Erase what a purge had to leave in the files, if nobody is in its way any more."""
+        await self._in(self._writer, self.recognizer.settle)
+
+    async def predict(self, uploads: Sequence[Upload], top: int) -> tuple[list[Prediction], int]:
+        """Say what photos show, and in which state of the model."""
+        runner = self.serving.runner
+        if not len(self.serving.snapshot.memory.labels):
+            raise ApiError(409, "no_classes", "the model knows no class yet", "teach it one first")
+        with self._photos.work_on(len(uploads)):
+            seen = await self._photos.seen(runner, uploads)
+            serving = self.serving
+            if serving.runner is not runner:
+                raise _replaced()
+            X = np.stack([photo.feature for photo in seen])
+            names = [photo.name for photo in seen]
+            found = await self._in(self._scorer, lambda: serving.snapshot.predict_features(X, top, photos=names))
+        self.metrics.photos.labels("predict").inc(len(names))
+        return found, serving.snapshot.state
+
+    async def learn(
+        self, name: str, uploads: Sequence[Upload], *, repeated: bool = False
+    ) -> tuple[LearnReply, bool]:
+        """Learn a class, or add photos to it; tell also whether that had been done before.
+
+        ``repeated`` asks not to learn the very same photos again.
+        """
+        serving = self.serving
+        with self._photos.work_on(len(uploads)):
+            seen = await self._photos.seen(serving.runner, uploads, serving.snapshot.manifest.options)
+            reply, replayed = await self._change(lambda: self._learn(name, serving.runner, seen, repeated))
+        self.metrics.photos.labels("learn").inc(reply.added)
+        return reply, replayed
+
+    def _learn(
+        self, name: str, runner: Runner, photos: Sequence[SeenPhoto], repeated: bool
+    ) -> tuple[LearnReply, bool]:
+        snapshot = self.recognizer.snapshot
+        row = snapshot.contents.by_name.get(name)
+        last = [] if row is None else list(row.sha256s[-len(photos) :])
+        if row is not None and repeated and last == [photo.sha256 for photo in photos]:
+            return LearnReply(name, row.total.count, 0, created=False, state=snapshot.state), True
+        try:
+            report = self.recognizer.learn_seen(name, photos, fingerprint=runner.fingerprint, add=True)
+        except ConflictError as error:
+            raise _replaced() from error
+        created = name not in snapshot.contents
+        return _learn_reply(report, created=created, state=self.recognizer.snapshot.state), False
+
+    async def rename(self, old: str, new: str) -> ChangeReply:
+        """Give a class another name."""
+
+        def change() -> ChangeReply:
+            contents = self.recognizer.snapshot.contents
+            if old not in contents:
+                raise not_found(f"there is no class {old!r}")
+            if new in contents:
+                raise ApiError(409, "name_taken", f"there is a class {new!r} already", "choose another name")
+            self.recognizer.rename(old, new)
+            return ChangeReply("rename", (new,), self.recognizer.snapshot.state)
+
+        return await self._change(change)
+
+    async def forget(self, name: str, *, purge: bool) -> ChangeReply:
+        """Forget a class; ``purge`` leaves nothing of it on the disk, also if it was forgotten before."""
+
+        def change() -> ChangeReply:
+            pending = None
+            try:
+                self.recognizer.forget(name, keep_history=not purge)
+            except NotErasedError as error:
+                pending = without_path(str(error), self.recognizer.path)
+            except InputError as error:
+                raise not_found(f"there is no class {name!r}") from error
+            return ChangeReply("forget", (name,), self.recognizer.snapshot.state, pending)
+
+        return await self._change(change)
+
+    async def undo(self, *, past_forget: bool, state: int | None) -> ChangeReply:
+        """Take back the last change that stands; with ``state``, only in that state."""
+
+        def change() -> ChangeReply:
+            try:
+                undone = self.recognizer.undo(past_forget=past_forget, state=state)
+            except InputError as error:
+                raise _not_undone(error) from error
+            return ChangeReply(undone.action, tuple(undone.classes), self.recognizer.snapshot.state)
+
+        return await self._change(change)
+
+    async def _change(self, change: Callable[[], Result]) -> Result:
+        """Run a change after those before it; when this returns it is on the disk, and answers know it.
+
+        If the new state cannot be answered with yet, the change has not failed: a client that was told so would
+        send it again. The log says it, and the next ``keep_up`` tries once more.
+        """
+
+        def run() -> Result:
+            self.recognizer.refresh()
+            try:
+                return change()
+            finally:
+                try:
+                    self._publish()
+                except Exception:
+                    log.exception("answers cannot be made of the model's last state yet")
+
+        return await self._in(self._writer, run)
+
+    async def read(self, look: Callable[[sqlite3.Connection], Result]) -> Result:
+        """Look something up in the model's database, in the state that is committed by now."""
+
+        def run() -> Result:
+            assert self._view is not None  # there since the model was loaded
+            with self._view.reading() as connection:
+                return look(connection)
+
+        return await self._in(self._reader, run)
+
+    async def close(self) -> None:
+        """Finish what has begun, then close the model."""
+        self._closing = True
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        for pool in (self._writer, self._reader):
+            pool.shutdown()
+        self._photos.close()
+        self._scorer.shutdown()
+        if self._view is not None:
+            self._view.close()
+        self.recognizer.close()
+
+    async def _in(self, pool: Executor, work: Callable[[], Result]) -> Result:
+        """Run work in a thread; an error of the library becomes an answer."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(pool, work)
+        except ApiError:
+            raise
+        except FiveshotError as error:
+            raise from_library(error, self.recognizer.path) from error
+
+
+def _learn_reply(report: LearnReport, *, created: bool, state: int) -> LearnReply:
+    return LearnReply(**vars(report), created=created, state=state)
+
+
+def _replaced() -> ApiError:
+    return busy("the model's backbone was replaced meanwhile")
+
+
+def _not_undone(error: InputError) -> ApiError:
+    """Return the answer to an undo that was not possible."""
+    if isinstance(error, ConflictError):
+        return ApiError(409, "changed", error.message, error.hint or "look at the model again")
+    if isinstance(error, NotUndoableError):
+        hint = error.hint or "go back to an exported copy of the model"
+        if error.action == "forget":
+            hint = "POST /v1/undo?past_forget=true takes back what came before it"
+        return ApiError(409, "not_undoable", error.message, hint)
+    return ApiError(409, "nothing_to_undo", error.message, error.hint or "there is nothing to do")

@@ -1,0 +1,176 @@
+"""From photos in requests to features: decoding and the backbone, shared by all requests."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fiveshot.data import BytesSource, ImageError, decode
+from fiveshot.data.decode import image_size
+from fiveshot.features import Runner
+from fiveshot.features.batch_stream import default_workers, device_of
+from fiveshot.features.runner import one_thread
+from fiveshot.recognizer.extraction import QUIET, SeenPhoto
+from fiveshot.recognizer.manifest import Options
+from fiveshot.recognizer.photo import thumbnail
+from fiveshot.service.engine.batcher import Batcher, forward
+from fiveshot.service.engine.metrics import Metrics
+from fiveshot.service.http.errors import PHOTO_HINT, ApiError, busy, too_large
+from fiveshot.service.settings import Settings
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+NOTHING_KEPT = Options(keep_photos=False, thumbnails=False)
+LARGE = 12_000_000  # pixels from which on photos are decoded one at a time
+COPY_QUALITY = 95
+_one_large = threading.Lock()
+
+
+@dataclass(frozen=True, eq=False)
+class Upload:
+    """A photo in a request."""
+
+    name: str
+    data: bytes
+
+
+@dataclass(frozen=True, eq=False)
+class DecodedPhoto:
+    """A photo ready for the backbone, with what is kept of it: copies without any metadata."""
+
+    name: str
+    sha256: str  # of the file as it came, not of the copy: it tells the same file learned twice
+    pixels: Tensor  # (3, size, size), uint8
+    thumbnail: bytes | None = None
+    copy: bytes | None = None
+
+
+class PhotoPipeline:
+    """Takes on photos up to a limit, decodes them, and lets them share forward passes."""
+
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+        self._settings, self._metrics = settings, metrics
+        self._pending = 0
+        self._batcher: Batcher | None = None
+        self._decoders = ThreadPoolExecutor(default_workers(), thread_name_prefix="decode")
+        self._held = ExitStack()
+
+    def start(self, runner: Runner) -> None:
+        """Make the backbone ready, once; after a failure it can be called again."""
+        if self._batcher is not None:
+            return
+        with ExitStack() as held:
+            held.enter_context(QUIET)  # as long as the service runs
+            if device_of(runner).type == "cpu":
+                held.enter_context(one_thread())  # several streams of one thread each
+            size = runner.preprocessing.size
+            forward(runner, [torch.zeros(3, size, size, dtype=torch.uint8)])
+            self._batcher = Batcher(
+                runner,
+                latency=self._settings.latency,
+                size=self._settings.batch_size,
+                on_batch=self._metrics.batch,
+            )
+            self._held = held.pop_all()
+
+    @contextmanager
+    def work_on(self, photos: int) -> Iterator[None]:
+        """Take on so many photos, unless that is too much."""
+        if self._pending + photos > max(self._settings.limits.pending, photos):
+            raise busy(f"{self._pending} photos are in work already")
+        self._pending += photos
+        self._metrics.pending.set(self._pending)
+        try:
+            yield
+        finally:
+            self._pending -= photos
+            self._metrics.pending.set(self._pending)
+
+    async def seen(
+        self, runner: Runner, uploads: Sequence[Upload], keep: Options = NOTHING_KEPT
+    ) -> list[SeenPhoto]:
+        """Decode photos and pass them through the backbone; one error names all that cannot be used."""
+        assert self._batcher is not None  # there since the model was loaded
+        photos = await self._decoded(runner, uploads, keep)
+        waiting = self._batcher.submit(runner, [photo.pixels for photo in photos])
+        vectors = await asyncio.gather(*map(asyncio.wrap_future, waiting))
+        for photo, vector in zip(photos, vectors, strict=True):
+            if not np.isfinite(vector).all():
+                message = f"the features of {photo.name} hold NaN or infinity"
+                raise ApiError(422, "refused", message, "the backbone's weights look damaged")
+        return [
+            SeenPhoto(photo.name, photo.sha256, vector, photo.thumbnail, photo.copy)
+            for photo, vector in zip(photos, vectors, strict=True)
+        ]
+
+    async def _decoded(self, runner: Runner, uploads: Sequence[Upload], keep: Options) -> list[DecodedPhoto]:
+        loop = asyncio.get_running_loop()
+        one = partial(_decoded_or_error, runner, keep, self._settings.limits.pixels)
+        done = await asyncio.gather(*(loop.run_in_executor(self._decoders, one, upload) for upload in uploads))
+        refused = [result for result in done if isinstance(result, ImageError)]
+        if refused:
+            raise bad_photos(refused, len(uploads))
+        return [result for result in done if isinstance(result, DecodedPhoto)]
+
+    def close(self) -> None:
+        """Finish what has begun."""
+        self._decoders.shutdown()
+        if self._batcher is not None:
+            self._batcher.close()
+        self._held.close()
+
+
+def _decoded_or_error(runner: Runner, keep: Options, pixels: int, upload: Upload) -> DecodedPhoto | ImageError:
+    try:
+        return decode_upload(runner, upload, pixels=pixels, keep=keep)
+    except ImageError as error:
+        return error
+
+
+def decode_upload(runner: Runner, upload: Upload, *, pixels: int, keep: Options) -> DecodedPhoto:
+    """Decode a photo, and make of it what the backbone and the model need."""
+    source = BytesSource(upload.data, upload.name)
+    width, height = image_size(source, max_pixels=pixels)
+    # One large photo at a time, so that memory stays bounded however many are sent.
+    with _one_large if width * height > LARGE else nullcontext():
+        image = decode(source, max_pixels=pixels)
+        cropped = runner.preprocessing.pixel_transform()(image)
+        small = thumbnail(image) if keep.thumbnails else None
+        copy = clean_copy(image) if keep.keep_photos else None
+    return DecodedPhoto(upload.name, hashlib.sha256(upload.data).hexdigest(), cropped, small, copy)
+
+
+def clean_copy(image: Image) -> bytes:
+    """Return the picture as a JPEG of high quality, upright, with none of the original's metadata."""
+    from PIL import Image
+
+    bare = Image.frombytes("RGB", image.size, image.tobytes())
+    buffer = io.BytesIO()
+    bare.save(buffer, "JPEG", quality=COPY_QUALITY, subsampling=0)
+    return buffer.getvalue()
+
+
+def bad_photos(errors: Sequence[ImageError], total: int) -> ApiError:
+    """Return the one error for all photos that cannot be used."""
+    message = "; ".join(f"{error.name}: {error.reason}" for error in errors[:10])
+    if total > 1:
+        message = f"{len(errors)} of {total} photos cannot be used, so nothing was done: {message}"
+    if any(error.code == "image_too_large" for error in errors):
+        found = too_large(message, "make the photo smaller")
+    else:
+        found = ApiError(422, "bad_photo", message, PHOTO_HINT)
+    found.details = tuple({"name": one.name, "code": one.code, "message": one.reason} for one in errors)
+    return found

@@ -1,0 +1,203 @@
+"""Errors as answers of one shape: ``{"code", "message", "hint"}``, with ``details`` where several are wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Match, Route
+from starlette.types import Receive, Scope, Send
+
+from fiveshot.data import ImageError
+from fiveshot.errors import FiveshotError, StorageError
+
+RETRY = {"Retry-After": "1"}
+DOCUMENT = "see GET /v1/openapi.json"
+RENAMING = 'send an object, for example {"name": "tawny owl"}'
+PHOTO_HINT = "send photos that open in a viewer: JPEG, PNG, WebP and the like"
+DRAIN_SECONDS = 5.0  # for a body that nobody wants
+DRAIN_BYTES = 256 * 1024 * 1024
+MOST_DETAILS = 10
+Detail = Mapping[str, str]  # "name", "code" and "message" of one thing that is wrong
+
+
+class ApiError(FiveshotError):
+    """An error with its HTTP status, its headers, and details where several things are wrong."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        hint: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        details: Sequence[Detail] = (),
+    ) -> None:
+        super().__init__(message, hint=hint, code=code)
+        self.status = status
+        self.headers = dict(headers or {})
+        self.details = tuple(details)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the one shape that every error has."""
+        body: dict[str, Any] = {
+            "code": self.code,
+            "message": wire_text(self.message),
+            "hint": wire_text(self.hint),
+        }
+        if self.details:
+            body["details"] = [
+                {key: wire_text(text) for key, text in one.items()} for one in self.details[:MOST_DETAILS]
+            ]
+        return body
+
+    def response(self) -> JSONResponse:
+        """Return the error as it goes over the wire."""
+        return JSONResponse(self.as_dict(), self.status, headers=self.headers)
+
+
+def busy(message: str) -> ApiError:
+    """Return the error for work that would be taken on later."""
+    return ApiError(503, "busy", message, "try again in a moment", headers=RETRY)
+
+
+def too_large(message: str, hint: str) -> ApiError:
+    """Return the error for a request that is too large."""
+    return ApiError(413, "too_large", message, hint)
+
+
+def not_found(message: str) -> ApiError:
+    """Return the error for something that is not there."""
+    return ApiError(404, "not_found", message, "GET /v1/classes lists what is there")
+
+
+def from_library(error: FiveshotError, model: Path) -> ApiError:
+    """Return an error of the library as an answer."""
+    message, hint = without_path(error.message, model), without_path(error.hint, model)
+    if isinstance(error, StorageError):
+        return ApiError(503, "storage", message, hint or "look at the server's disk", headers=RETRY)
+    if isinstance(error, ImageError):
+        return ApiError(422, "bad_photo", message, hint or PHOTO_HINT)
+    return ApiError(422, "refused", message, hint or "change the request")
+
+
+def without_path(text: str, model: Path) -> str:
+    """Return text that does not tell clients where the model lies."""
+    return text.replace(str(model), "the model")
+
+
+def wire_text(text: Any) -> str:
+    """Return text that can be sent as UTF-8, whatever a client has put into it.
+
+    >>> wire_text("a\\ud800")
+    'a\\\\ud800'
+    """
+    return str(text).encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+async def refuse(error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
+    """Send an error before the body was read, and end the connection.
+
+    A client that is still sending would see a broken connection instead of the answer. So its body is read for a
+    moment and thrown away. A client that waits for permission to send does not get it.
+    """
+    if Headers(scope=scope).get("expect", "").lower() != "100-continue":
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_SECONDS):
+                await _throw_away(receive)
+    error.headers.setdefault("Connection", "close")
+    await error.response()(scope, receive, send)
+
+
+async def _throw_away(receive: Receive) -> None:
+    """Read a body to its end, or as much of it as is bearable."""
+    seen = 0
+    while seen <= DRAIN_BYTES:
+        message = await receive()
+        seen += len(message.get("body", b""))
+        if message["type"] != "http.request" or not message.get("more_body", False):
+            return
+
+
+def answer_errors(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
+    """Give every error of an application with these routes the one shape."""
+
+    @app.exception_handler(ApiError)
+    async def refused(_: Request, error: ApiError) -> Response:
+        return error.response()
+
+    @app.exception_handler(HTTPException)
+    async def http_error(request: Request, error: HTTPException) -> Response:
+        if isinstance(error.__cause__, ApiError):  # raised while a body was read
+            return error.__cause__.response()
+        return _plain_error(request, routes, error).response()
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_: Request, error: RequestValidationError) -> Response:
+        return _invalid(error.errors()).response()
+
+    @app.exception_handler(ClientDisconnect)
+    async def gone(_: Request, __: ClientDisconnect) -> Response:
+        return ApiError(400, "cut_off", "the connection ended within the request", "send it again").response()
+
+
+def _plain_error(request: Request, routes: Sequence[BaseRoute], error: HTTPException) -> ApiError:
+    """Return the answer to an error of the framework."""
+    if error.status_code == 404:
+        slash = request.scope["path"].endswith("/")
+        hint = "leave out the slash at the end" if slash else "GET /v1/openapi.json lists what there is"
+        return ApiError(404, "not_found", "there is nothing at this address", hint)
+    if error.status_code == 405:
+        headers = {"Allow": ", ".join(_allowed(request, routes, error))}
+        hint = "see the header Allow, or GET /v1/openapi.json"
+        return ApiError(405, "wrong_method", "method not allowed", hint, headers=headers)
+    if error.status_code == 400:
+        return ApiError(400, "malformed", "the body cannot be read", DOCUMENT)
+    text = str(error.detail).lower()
+    return ApiError(error.status_code, "refused", text, DOCUMENT, headers=error.headers)
+
+
+def _allowed(request: Request, routes: Sequence[BaseRoute], error: HTTPException) -> list[str]:
+    """Return all methods that an address takes."""
+    allowed = set((error.headers or {}).get("Allow", "").split(", "))  # of one route; there may be others
+    for route in routes:
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
+            allowed |= route.methods or set()
+    if "GET" in allowed:
+        allowed.add("HEAD")
+    return sorted(allowed - {""})
+
+
+def _invalid(found: Sequence[Mapping[str, Any]]) -> ApiError:
+    """Return the answer to values that do not pass validation."""
+    details = [
+        {"name": ".".join(map(str, one["loc"][1:])), "code": one["type"], "message": what_is_wrong(one)}
+        for one in found
+    ]
+    message = "; ".join(one["message"] for one in details[:5])
+    hint = RENAMING if any(one["loc"][0] == "body" for one in found) else DOCUMENT
+    return ApiError(422, "invalid", message, hint, details=details)
+
+
+def what_is_wrong(error: Mapping[str, Any]) -> str:
+    """Return what validation says about one value, in words for the client.
+
+    >>> what_is_wrong({"type": "missing", "loc": ("body", "name"), "msg": "Field required"})
+    'name: Field required'
+    """
+    place = error["loc"]
+    if error["type"] == "json_invalid":
+        return f"the body is not JSON: {error['ctx']['error']} at character {place[1]}"
+    if place == ("body",):
+        return "the body is empty" if error["type"] == "missing" else "the body is not a JSON object"
+    return f"{'.'.join(map(str, place[1:])) or place[0]}: {error['msg']}"

@@ -1,0 +1,217 @@
+"""What stands before every route: headers and counters for each answer, and the check of who may ask."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import time
+from collections import OrderedDict
+from hashlib import sha256
+from secrets import token_hex
+from urllib.parse import unquote_to_bytes
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fiveshot.service.engine.metrics import Metrics
+from fiveshot.service.http.errors import ApiError, refuse
+from fiveshot.service.settings import Settings, is_loopback
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' blob:",
+        "media-src 'self' blob:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(self), geolocation=(), microphone=()",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+SLASH = "\0"  # stands for a slash within a name while a path is split at the others; no name can hold it
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+SAFE = ("GET", "HEAD", "OPTIONS")
+OPEN = ("/v1/health", "/v1/ready", "/v1/openapi.json")  # for anybody: they tell nothing about the classes
+CLIENTS = 10_000  # whose rates are remembered
+log = logging.getLogger("fiveshot.service")
+
+
+class Outermost:
+    """Wraps everything else, so that no answer leaves without headers and without being counted.
+
+    ``GuardedProtocol`` answers before there is a request; those answers have the same headers and are not counted.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status, answered = time.perf_counter(), 500, False
+        # HEAD is GET whose body the server leaves out.
+        inner = dict(scope) | {"method": "GET"} if scope["method"] == "HEAD" else scope
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal status, answered
+            if message["type"] == "http.response.start":
+                status, answered = message["status"], True
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        try:
+            try:
+                inner["path"] = split_path(scope.get("raw_path") or scope["path"].encode())
+            except ApiError as error:
+                await error.response()(scope, receive, send_with_headers)
+                return
+            await self._app(inner, receive, send_with_headers)
+        except Exception:
+            number = token_hex(4)
+            log.error("request %s has failed: %s %s", number, scope["method"], route_of(inner))
+            if not answered:
+                await failed(number).response()(scope, receive, send_with_headers)
+            raise  # to the log
+        finally:
+            route = route_of(inner)
+            method = scope["method"] if scope["method"] in METHODS else "other"
+            self._metrics.requests.labels(method, route, str(status)).inc()
+            self._metrics.seconds.labels(route).observe(time.perf_counter() - began)
+
+
+def route_of(scope: Scope) -> str:
+    """Return the route that a request took, which holds no name of a class."""
+    return getattr(scope.get("route"), "path", "none")
+
+
+def failed(number: str) -> ApiError:
+    """Return the answer to a request that met an unexpected error; the log has the rest under its number."""
+    return ApiError(500, "failed", "the service has failed", f"see {number} in the service's log")
+
+
+def split_path(raw: bytes) -> str:
+    """Return a path whose parts are decoded one by one, so that ``%2F`` belongs to a name.
+
+    >>> split_path(b"/v1/classes/a%2Fb/photos")
+    '/v1/classes/a\\x00b/photos'
+    """
+    try:
+        parts = [unquote_to_bytes(part).decode("utf-8") for part in raw.partition(b"?")[0].split(b"/")]
+    except UnicodeDecodeError as error:
+        raise ApiError(
+            400, "bad_path", "the path is not UTF-8", "encode names as encodeURIComponent does"
+        ) from error
+    if any(SLASH in part for part in parts):
+        raise ApiError(400, "bad_path", "the path holds a zero byte", "leave it out")
+    return "/".join(part.replace("/", SLASH) for part in parts)
+
+
+class Gate:
+    """Refuses a request before any of its body is read into memory."""
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self._app, self._settings = app, settings
+        self._rate = Rate(settings.limits.rate)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request in, or answer why not."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            self._check(scope)
+        except ApiError as error:
+            await refuse(error, scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _check(self, scope: Scope) -> None:
+        headers = Headers(scope=scope)
+        self._check_host(headers)
+        if scope["method"] not in SAFE:
+            check_origin(headers)
+        path = scope["path"]
+        if path in OPEN:
+            return
+        client = scope.get("client")
+        self._rate.check(client[0] if client else "")
+        if self._settings.token is not None and (path.startswith("/v1/") or path == "/metrics"):
+            check_token(headers, self._settings.token)
+
+    def _check_host(self, headers: Headers) -> None:
+        """A page that lets its own name point here must not get in: without a token only we are called so."""
+        host = headers.get("host", "").lower()
+        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+        if self._settings.token is None and not is_loopback(name):
+            raise ApiError(421, "wrong_host", f"this is not {host[:100]!r}", "use http://127.0.0.1 or localhost")
+
+
+def check_origin(headers: Headers) -> None:
+    """Refuse changes that a page of another site asks for (CSRF)."""
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    same = origin is None or origin.partition("://")[2] == headers.get("host")
+    if not same or site not in (None, "same-origin", "none"):
+        raise ApiError(
+            403,
+            "foreign_page",
+            "a page of another site asked for this",
+            "use the service's own page, or no browser",
+        )
+
+
+def check_token(headers: Headers, token: str) -> None:
+    """Refuse a request without the token; how far a wrong one is right cannot be told from the time it takes."""
+    kind, _, given = headers.get("authorization", "").partition(" ")
+    equal = hmac.compare_digest(sha256(given.strip().encode()).digest(), sha256(token.encode()).digest())
+    if kind.lower() != "bearer" or not equal:
+        raise ApiError(
+            401,
+            "no_token" if not given else "wrong_token",
+            "this service wants a token" if not given else "this is not the token",
+            "send the header: Authorization: Bearer TOKEN",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+
+
+class Rate:
+    """A bucket for each client: it fills at a constant rate, and every request takes one out."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate, self._most = rate, max(1.0, 2 * rate)
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # what is in it, and since when
+
+    def check(self, client: str) -> None:
+        """Count a request of a client, or refuse it."""
+        now = time.monotonic()
+        left, since = self._buckets.pop(client, (self._most, now))
+        left = min(self._most, left + (now - since) * self._rate)
+        self._buckets[client] = (max(left - 1, 0), now)
+        while len(self._buckets) > CLIENTS:
+            self._buckets.popitem(last=False)
+        if left < 1:
+            wait = max(1, round((1 - left) / self._rate))
+            raise ApiError(
+                429,
+                "too_often",
+                f"more than {self._rate:g} requests a second",
+                f"wait {wait} s",
+                headers={"Retry-After": str(wait)},
+            )
