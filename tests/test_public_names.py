@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import fiveshot
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "fiveshot"
 EXAMPLE = ">>> "
@@ -83,6 +88,38 @@ def test_every_method_of_the_recogniser_shows_its_use() -> None:
     assert methods > {"create", "learn", "predict", "forget"}
     assert [name for name in methods if not has_example(getattr(Recognizer, name))] == []
     assert [name for name, member in public.items() if not member.__doc__] == []
+
+
+def test_the_public_face_is_imported_when_it_is_used() -> None:
+    code = "import sys, fiveshot\nprint({'numpy', 'typer', 'fiveshot.errors'} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout == "set()\n"
+    assert set(dir(fiveshot)) == set(fiveshot.__all__)
+    for name in fiveshot.__all__:
+        assert getattr(fiveshot, name)
+    with pytest.raises(AttributeError, match="no attribute 'teach'"):
+        fiveshot.teach  # noqa: B018
+
+
+def test_the_public_face_is_what_the_first_page_names() -> None:
+    page = (SOURCE.parents[1] / "docs" / "index.md").read_text(encoding="utf-8")
+    table = page.partition("## The public face")[2].partition("```")[0]
+    first = [line.split(" | ")[0] for line in table.splitlines() if line.startswith("|")]
+    named = {name for cell in first for name in re.findall(r"`(\w+)`", cell)}
+    assert named == {name for name in fiveshot.__all__ if name != "__version__"}
+
+
+def test_the_public_face_is_typed() -> None:
+    """What type checkers read under TYPE_CHECKING is what is there when a program runs."""
+    tree = ast.parse((SOURCE / "__init__.py").read_text(encoding="utf-8"))
+    guarded = next(node for node in tree.body if isinstance(node, ast.If))
+    imported = {
+        (alias.name, node.module)
+        for node in guarded.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert imported == set(fiveshot._PLACES.items())
 
 
 def test_the_packages_are_really_looked_at() -> None:

@@ -27,10 +27,11 @@ def exported(source: Path) -> list[str]:
 
 
 def module_page(package: str, source: Path) -> str:
-    """Return the page of a package: what it holds, then every name that it exports."""
-    names = "".join(f"        - {name}\n" for name in exported(source))
+    """Return the page of a package: what it holds, then every name that it exports; of the whole one for ""."""
+    names = "".join(f"        - {name}\n" for name in exported(source) if not name.startswith("_"))
     options = f"    options:\n      members:\n{names}" if names else ""
-    return f"# fiveshot.{package}\n\n::: fiveshot.{package}\n{options}"
+    whole = f"fiveshot.{package}" if package else "fiveshot"
+    return f"# {whole}\n\n::: {whole}\n{options}"
 
 
 def command_page() -> str:
@@ -43,6 +44,7 @@ def command_page() -> str:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that the navigation names."""
     files.append(File.generated(config, "reference/cli.md", content=command_page()))
+    files.append(File.generated(config, "reference/fiveshot.md", content=module_page("", SOURCE / "__init__.py")))
     modules = {source.parent.name: source for source in SOURCE.glob("*/__init__.py")}
     modules |= {source.stem: source for source in SOURCE.glob("[a-z]*.py")}
     del modules["cli"]  # commands, of which the first page tells

@@ -90,18 +90,22 @@ def is_number(value: object, *, whole: bool = False) -> TypeGuard[float]:
     return isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
 
 
-def unknown_name(kind: str, name: str, choices: Iterable[str]) -> InputError:
+def unknown_name(kind: str, name: str, choices: Iterable[str], *, elsewhere: str = "") -> InputError:
     """Return the error for a ``name`` that is not among the ``choices`` of a ``kind``, suggesting the nearest.
+
+    ``elsewhere`` says where else there may be one of that name; it is said only where no choice is near.
 
     >>> print(unknown_name("head", "ranpak", ["ncm", "ranpac"]))
     no head 'ranpak'; did you mean 'ranpac'? choose from ncm, ranpac
     """
     known = sorted(choices)
     near = get_close_matches(str(name).lower(), known, n=1, cutoff=0.5)
-    suggestion = f"did you mean {near[0]!r}? " if near else ""
-    return InputError(
-        f"no {kind} {name!r}", hint=f"{suggestion}choose from {', '.join(known)}", code="unknown_name"
-    )
+    hint = f"choose from {', '.join(known)}"
+    if near:
+        hint = f"did you mean {near[0]!r}? {hint}"
+    elif elsewhere:
+        hint = f"{hint}, {elsewhere}"
+    return InputError(f"no {kind} {name!r}", hint=hint, code="unknown_name")
 
 
 def _rebuilt(kind: type[FiveshotError], message: str, state: dict[str, Any]) -> FiveshotError:

@@ -7,21 +7,19 @@ Nothing is run unless it was asked for: by ``fiveshot --plugin FILE``, by the en
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
 import os
 import sys
 import threading
 from collections.abc import Iterable
 from functools import partial
-from importlib.machinery import SourceFileLoader
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from traceback import extract_tb
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from fiveshot.errors import InputError, unknown_name
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 VARIABLE = "FIVESHOT_PLUGINS"  # files, separated as in PATH
 GROUP = "fiveshot.plugins"  # entry points that name a module
@@ -31,17 +29,26 @@ _imported: set[EntryPoint] = set()
 _lock = threading.RLock()  # re-entrant: a plugin may itself look a name up
 
 
-class _UncachedLoader(SourceFileLoader):
-    """Compiles the file every time: bytecode is told apart by whole seconds, too coarse for a file under work."""
+def load_plugin(path: str | os.PathLike[str]) -> ModuleType:
+    """Run one Python file, which registers what it brings; each file is run once in a process.
 
-    def path_stats(self, path: Any) -> NoReturn:
-        """Raise what a file without a date would."""
-        raise OSError(f"no bytecode is kept of {path}")
+    Parameters
+    ----------
+    path : str or PathLike
+        The file; its name ends in ``.py``.
 
+    Returns
+    -------
+    ModuleType
+        The module that the file makes.
 
-def load_plugin(path: str | os.PathLike[str], *, again: bool = False) -> ModuleType:
-    """Import one Python file, which registers what it brings; a second time does nothing, unless ``again``.
+    Raises
+    ------
+    InputError
+        If there is no such file, or if it raises an error; the message says which, and in which line.
 
+    Examples
+    --------
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "mine.py"
     >>> _ = file.write_text("ANSWER = 42")
@@ -50,23 +57,31 @@ def load_plugin(path: str | os.PathLike[str], *, again: bool = False) -> ModuleT
     """
     file = _plugin_file(path)
     with _lock:
-        if file in _loaded and not again:
-            return _loaded[file]
-        before = _loaded.get(file)
-        try:
-            return _run(file)
-        except Exception as error:
-            _restore(file, before)
-            raise InputError(f"the plugin {file} cannot be used: {_said(error, file)}") from error
+        if file not in _loaded:
+            try:
+                _run(file)
+            except Exception as error:
+                sys.modules.pop(_loaded.pop(file).__name__, None)
+                raise _unusable(f"the plugin {file}", error, file=file) from error
+        return _loaded[file]
 
 
 def load_plugins() -> None:
-    """Import all plugins that the environment names and those of installed packages, each once per process.
+    """Load all plugins that the environment names and those of installed packages, each once in a process.
 
     Names that are not known are looked up after this, so that it need not be called by hand.
 
+    Raises
+    ------
+    InputError
+        If a plugin cannot be used.
+
+    Examples
+    --------
     >>> load_plugins()
     """
+    from importlib.metadata import entry_points
+
     with _lock:
         for file in _named_files():
             load_plugin(file)
@@ -78,6 +93,13 @@ def load_plugins() -> None:
 def plugin_files() -> tuple[str, ...]:
     """Return the plugin files that are loaded or named in the environment, for a process elsewhere to load.
 
+    Returns
+    -------
+    tuple of str
+        Absolute paths.
+
+    Examples
+    --------
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "mine.py"
     >>> _ = file.write_text("ANSWER = 42")
@@ -91,6 +113,18 @@ def plugin_files() -> tuple[str, ...]:
 def name_plugins(paths: Iterable[str | os.PathLike[str]]) -> None:
     """Add files to the environment variable, so that this process and those it starts find them.
 
+    Parameters
+    ----------
+    paths : iterable of str or PathLike
+        Python files; none of them is run yet.
+
+    Raises
+    ------
+    InputError
+        If there is no such file.
+
+    Examples
+    --------
     >>> name_plugins(["my_head.txt"])
     Traceback (most recent call last):
     fiveshot.errors.InputError: no such plugin: .../my_head.txt; give the path of a Python file
@@ -98,7 +132,9 @@ def name_plugins(paths: Iterable[str | os.PathLike[str]]) -> None:
     files = [str(_plugin_file(path)) for path in paths]
     for file in files:
         if os.pathsep in file:
-            raise InputError(f"the path of a plugin cannot contain {os.pathsep!r}: {file}; move it elsewhere")
+            raise InputError(
+                f"the path of a plugin cannot contain {os.pathsep!r}: {file}", hint="move it elsewhere"
+            )
     if files:
         os.environ[VARIABLE] = os.pathsep.join(dict.fromkeys([*map(str, _named_files()), *files]))
 
@@ -106,18 +142,47 @@ def name_plugins(paths: Iterable[str | os.PathLike[str]]) -> None:
 def unknown_or_unloaded(kind: str, name: str, choices: Iterable[str]) -> InputError:
     """Return the error for an unknown name; where it resembles no known one, it may be one of a plugin.
 
+    Parameters
+    ----------
+    kind : str
+        What the name is of, such as ``"head"``.
+    name : str
+        The name that is not known.
+    choices : iterable of str
+        The names that are.
+
+    Returns
+    -------
+    InputError
+        The error to raise, with the code ``unknown_name``.
+
+    Examples
+    --------
     >>> print(unknown_or_unloaded("head", "mine", ["ncm", "ranpac"]))
     no head 'mine'; choose from ncm, ranpac, or name the file that brings it with --plugin or FIVESHOT_PLUGINS
     """
-    error = unknown_name(kind, name, choices)
-    if "did you mean" in str(error):
-        return error
-    return InputError(f"{error}, or name the file that brings it with --plugin or {VARIABLE}")
+    elsewhere = f"or name the file that brings it with --plugin or {VARIABLE}"
+    return unknown_name(kind, name, choices, elsewhere=elsewhere)
 
 
 def same_origin(one: Any, other: Any) -> bool:
-    """Tell whether two functions or classes come from one module or one file, as those of a reloaded one do.
+    """Tell whether two functions or classes come from one module or one file.
 
+    A file may be imported under two names, and a cell of a notebook may be run twice: what it registers replaces
+    what it registered before.
+
+    Parameters
+    ----------
+    one, other : function or class
+        The two; of a ``functools.partial`` its function counts.
+
+    Returns
+    -------
+    bool
+        True if they have one origin.
+
+    Examples
+    --------
     >>> same_origin(load_plugin, load_plugins), same_origin(load_plugin, Path)
     (True, False)
     """
@@ -129,8 +194,20 @@ def same_origin(one: Any, other: Any) -> bool:
 
 
 def defining_file(thing: Any) -> Path | None:
-    """Return the file in which a function or a class is defined; None for what was typed into an interpreter.
+    """Return the file in which a function or a class is defined.
 
+    Parameters
+    ----------
+    thing : function or class
+        What to look up.
+
+    Returns
+    -------
+    Path or None
+        The file; None for what was typed into an interpreter.
+
+    Examples
+    --------
     >>> defining_file(load_plugin).name
     'plugins.py'
     """
@@ -149,30 +226,21 @@ def _named_files() -> list[Path]:
 def _plugin_file(path: str | os.PathLike[str]) -> Path:
     file = Path(path).resolve()
     if not file.is_file():
-        raise InputError(f"no such plugin: {file}; give the path of a Python file")
+        raise InputError(f"no such plugin: {file}", hint="give the path of a Python file", code="no_plugin")
     if file.suffix != ".py":
-        raise InputError(f"the plugin {file} is not a Python file; its name must end in .py")
+        raise InputError(f"the plugin {file} is not a Python file", hint="its name must end in .py")
     return file
 
 
-def _run(file: Path) -> ModuleType:
+def _run(file: Path) -> None:
+    """Run a file as a module; compiled here, because bytecode beside it would outlive an edit within a second."""
+    from hashlib import sha256
+
     # The same file has the same name in every process, and no other module has it.
-    name = f"fiveshot_plugin_{file.stem}_{hashlib.sha256(os.fsencode(file)).hexdigest()[:8]}"
-    loader = _UncachedLoader(name, str(file))
-    spec = importlib.util.spec_from_file_location(name, file, loader=loader)
-    assert spec is not None, "a location with a loader always has a specification"
-    module = importlib.util.module_from_spec(spec)
-    _loaded[file] = sys.modules[name] = module
-    loader.exec_module(module)
-    return module
-
-
-def _restore(file: Path, before: ModuleType | None) -> None:
-    failed = _loaded.pop(file, None)
-    if failed is not None:
-        sys.modules.pop(failed.__name__, None)
-    if before is not None:
-        _loaded[file] = sys.modules[before.__name__] = before
+    module = ModuleType(f"fiveshot_plugin_{file.stem}_{sha256(os.fsencode(file)).hexdigest()[:8]}")
+    module.__file__ = str(file)
+    _loaded[file] = sys.modules[module.__name__] = module
+    exec(compile(file.read_bytes(), str(file), "exec"), vars(module))
 
 
 def _import_entry(entry: EntryPoint) -> None:
@@ -182,16 +250,17 @@ def _import_entry(entry: EntryPoint) -> None:
     except Exception as error:
         _imported.discard(entry)
         package = entry.dist.name if entry.dist else "an installed package"
-        raise InputError(
-            f"the plugin {entry.value} of {package} cannot be used: {_said(error)}; repair or uninstall it"
-        ) from error
+        raise _unusable(f"the plugin {entry.value} of {package}", error, hint="repair or uninstall it") from error
 
 
-def _said(error: Exception, file: Path | None = None) -> str:
-    """Say what went wrong, and in which line of the file."""
+def _unusable(plugin: str, error: Exception, *, file: Path | None = None, hint: str = "") -> InputError:
+    """Return the error for a plugin that failed: what went wrong, and in which line of the file."""
+    from traceback import extract_tb
+
     lines = [frame.lineno for frame in extract_tb(error.__traceback__) if file and frame.filename == str(file)]
     what = str(error)
     if isinstance(error, SyntaxError) and file and error.filename == str(file):
         lines, what = [error.lineno], error.msg
     where = f"line {lines[-1]}: " if lines else ""
-    return f"{where}{what}" if isinstance(error, InputError) else f"{where}{type(error).__name__}: {what}"
+    kind = "" if isinstance(error, InputError) else f"{type(error).__name__}: "
+    return InputError(f"{plugin} cannot be used: {where}{kind}{what}", hint=hint, code="bad_plugin")

@@ -65,6 +65,10 @@ def test_the_reference_names_what_a_package_exports() -> None:
     made = hook("reference_pages").module_page("heads", ROOT / "src" / "fiveshot" / "heads" / "__init__.py")
     assert "::: fiveshot.heads" in made
     assert "- make_head\n" in made
+    face = hook("reference_pages").module_page("", ROOT / "src" / "fiveshot" / "__init__.py")
+    assert "::: fiveshot\n" in face
+    assert "- Recognizer\n" in face
+    assert "__version__" not in face
 
 
 @pytest.mark.parametrize(
