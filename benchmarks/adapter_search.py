@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from fiveshot.backbones import Backbone, adapter_state, load_backbone, save_adapter
+from fiveshot.backbones import Backbone, load_backbone, save_adapter
 from fiveshot.benchmark import get_protocol
 from fiveshot.data import ImageDataset, ImageSplit, decode, open_dataset, open_images
 from fiveshot.tuning import (
@@ -41,8 +41,8 @@ from fiveshot.tuning import (
     get_recipe,
     open_material,
 )
-from fiveshot.tuning.network import plain_blocks, restore_blocks
-from fiveshot.tuning.split import class_folds, fold_without, hold_out_rows
+from fiveshot.tuning.few_shot import class_folds, fold_without, hold_out_rows
+from fiveshot.tuning.training.network import plain_blocks, restore_blocks
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,7 @@ def whitened(base: torch.Tensor, labels: np.ndarray, *others: torch.Tensor) -> t
 
 
 def fold_scores(run: TuningRun, labels: np.ndarray, fold: Fold, *, draws: int, seed: int) -> dict[str, float]:
-    with run.trainer.measuring():
-        base, new, held = (run.trainer.features(rows) for rows in (fold.train, fold.new, fold.held_out))
+    base, new, held = (run.trainer.features(rows) for rows in (fold.train, fold.new, fold.held_out))
     scores = {}
     for kind, (b, n, h) in {
         "ncm": (base, new, held),
@@ -254,10 +253,7 @@ def save(
     backbone = material.backbone
     stem = f"{start.replace('/', '-')}-{variant.name.replace(' ', '_').replace('/', '-')}"
     with fresh_blocks(backbone):
-        run = trained(material, Fold.of(rows, rows[:0]), variant)
-        with run.trainer.measuring():
-            state = {name: tensor.clone() for name, tensor in adapter_state(backbone.model).items()}
-        backbone.model.load_state_dict(state, strict=False)
+        trained(material, Fold.of(rows, rows[:0]), variant)
         backbone.model.requires_grad_(False).eval()
         meta = {"recipe": variant.recipe.to_json(), "start": start, "epochs": variant.epochs, "held_out": 0.0}
         save_adapter(args.save / f"{stem}.safetensors", backbone, meta=meta)

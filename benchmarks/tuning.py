@@ -32,13 +32,10 @@ from torchvision import transforms
 
 from fiveshot.backbones import Backbone, Preprocessing, attach_adapters
 from fiveshot.data import ImageSplit
-from fiveshot.tuning import RECIPES, Execution, open_material
-from fiveshot.tuning.augment import Batch
-from fiveshot.tuning.classifier import CosineClassifier
-from fiveshot.tuning.execution import arithmetic, autocast
-from fiveshot.tuning.network import make_network
-from fiveshot.tuning.objective import tuning_loss
-from fiveshot.tuning.trainer import Trainer
+from fiveshot.tuning import TUNE_RECIPES, Execution, open_material
+from fiveshot.tuning.training.execution import arithmetic, autocast
+from fiveshot.tuning.training.network import Batch, CosineClassifier, make_network, tuning_loss
+from fiveshot.tuning.training.trainer import Trainer
 
 CLASSES = 100
 PHOTOGRAPH = (500, 375)  # width and height of a typical photograph of the benchmarks
@@ -122,7 +119,7 @@ class PlainImages(Dataset[tuple[Tensor, int]]):
 
 def plain_rate(split: ImageSplit, args: argparse.Namespace, device: torch.device) -> dict[str, float]:
     """Return images per second of the plain loop, as it runs and without waiting for images."""
-    recipe = RECIPES["paper"]
+    recipe = TUNE_RECIPES["paper"]
     backbone = random_backbone(args.model, device)
     for block in backbone.model.blocks:  # type: ignore[union-attr]
         block.attn = SeparateAttention(block.attn).to(device)
@@ -170,7 +167,7 @@ def our_rate(split: ImageSplit, args: argparse.Namespace, device: torch.device, 
     began = time.perf_counter()
     material = open_material(backbone, split, execution)
     decoding = time.perf_counter() - began
-    recipe = RECIPES["ours"].replace(batch_size=batch)
+    recipe = TUNE_RECIPES["ours"].replace(batch_size=batch)
     rows = np.arange(len(split) - len(split) % batch)
     network = make_network(backbone, CLASSES, recipe)
     trainer = Trainer(
@@ -180,7 +177,6 @@ def our_rate(split: ImageSplit, args: argparse.Namespace, device: torch.device, 
         split.labels[rows],
         recipe=recipe,
         execution=execution,
-        preprocessing=backbone.preprocessing,
     )
     began = time.perf_counter()
     trainer.epoch(0)
@@ -241,13 +237,12 @@ def breakdown(trainer: Trainer, args: argparse.Namespace, batch: int) -> dict[st
 
 def counted_operations(trainer: Trainer, batch: int) -> float:
     """Return the floating-point operations of one step, forward and backward, as PyTorch counts them."""
-    side = trainer.preprocessing.size
-    images = torch.randn(batch, 3, side, side, device=trainer.device)
+    images = torch.randn_like(next(trainer.batches(0))[0].images)
     labels = torch.zeros(batch, dtype=torch.long, device=trainer.device)
     step = getattr(trainer.step, "step", trainer.step)
     eager = replace(trainer.execution, compile=False)
     with FlopCounterMode(display=False) as counter, arithmetic(eager, trainer.device):
-        step._step(step.forward, Batch.plain(images, labels))
+        step._step(step.forward, Batch(images, labels))
     return float(counter.get_total_flops())
 
 

@@ -170,14 +170,14 @@ def test_what_is_offered_is_what_there_is() -> None:
     from fiveshot.benchmark import PROTOCOLS
     from fiveshot.benchmark.paper import FURTHER_TARGETS, TARGETS
     from fiveshot.data.registry import package_specs
-    from fiveshot.tuning import RECIPES as TUNING
+    from fiveshot.tuning import TUNE_RECIPES
 
     assert completion.protocols() == list(PROTOCOLS)
     assert completion.backbones() == list(CURATED)
     assert completion.adapters() == list(embedded_adapters())
     assert completion.datasets() == sorted(package_specs())
     assert completion.paper_targets() == [*TARGETS, "all", *FURTHER_TARGETS]
-    assert completion.tuning_recipes() == list(TUNING)
+    assert completion.tuning_recipes() == list(TUNE_RECIPES)
 
 
 def test_the_heads_that_are_offered_are_those_that_can_be_had() -> None:

@@ -328,10 +328,9 @@ def test_a_change_during_tuning_is_not_lost(
 def test_an_adapter_made_for_the_base(
     create: Callable[..., Recognizer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fiveshot.tuning import TuneProgress, TuneRecipe
-    from fiveshot.tuning.recipes import RECIPES
+    from fiveshot.tuning import TUNE_RECIPES, TuneProgress, TuneRecipe
 
-    monkeypatch.setitem(RECIPES, "ours", TuneRecipe(**SETTINGS))
+    monkeypatch.setitem(TUNE_RECIPES, "ours", TuneRecipe(**SETTINGS))
     for name in ("blue", "green"):
         draw(tmp_path / "base", name, 6)
     tuned: list[TuneProgress] = []

@@ -9,10 +9,9 @@ from torchvision.transforms import v2
 from fiveshot.backbones import Preprocessing
 from fiveshot.backbones.augmentation import random_crop_box
 from fiveshot.data import ArraySource
-from fiveshot.tuning.pixels import Decoding, decode_all
-from fiveshot.tuning.plan import random_crop_boxes
-from fiveshot.tuning.pooled import PooledViews
-from fiveshot.tuning.resample import crop_axis, resample
+from fiveshot.tuning.images.pixels import Decoding, decode_all
+from fiveshot.tuning.images.resample import crop_axis, resample
+from fiveshot.tuning.images.views import PooledViews, random_crop_boxes
 
 CPU = torch.device("cpu")
 

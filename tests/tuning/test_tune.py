@@ -12,9 +12,9 @@ from fiveshot.backbones import Backbone, adapter_state, adapters, load_adapter
 from fiveshot.data import ArraySource, ImageDataset, ImageSplit
 from fiveshot.errors import InputError, StorageError
 from fiveshot.tuning import Execution, TuneProgress, TuneRecipe, tune
-from fiveshot.tuning.network import make_network
-from fiveshot.tuning.selection import SelectionKind
-from fiveshot.tuning.split import hold_out_rows
+from fiveshot.tuning.few_shot import hold_out_rows
+from fiveshot.tuning.first_task import SelectionKind
+from fiveshot.tuning.training.network import make_network
 
 ON_DEVICE = Execution(data="device")
 # Python from 3.12 on warns of forks in programs with threads, which is what torch's loader does.
@@ -140,22 +140,10 @@ def test_the_frozen_parts_stay_in_eval_mode(backbone: Backbone, quick: TuneRecip
     assert any(name.endswith("adapter.dropout") for name in training)
 
 
-def test_the_moving_average_is_what_is_kept(
-    make_backbone: Callable[[], Backbone], split: ImageSplit, quick: TuneRecipe
-) -> None:
-    """With a single step the average's first decay of 1/10 leaves 9/10 of the way."""
-    one_step = quick.replace(epochs=1, batch_size=64)
-    plain, averaged = make_backbone(), make_backbone()
-    tune(plain, split, recipe=one_step)
-    tune(averaged, split, recipe=one_step.replace(ema=0.999))
-    for a, b in zip(adapters(plain.model), adapters(averaged.model), strict=True):
-        assert torch.allclose(0.9 * a.up.weight, b.up.weight, atol=1e-7)
-
-
 def test_progress_is_told(
     backbone: Backbone, split: ImageSplit, quick: TuneRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fiveshot.tuning.trainer._REPORT_SECONDS", -1.0)
+    monkeypatch.setattr("fiveshot.tuning.training.trainer._REPORT_SECONDS", -1.0)
     told: list[TuneProgress] = []
     tune(backbone, split, recipe=quick.replace(epochs=2), progress=told.append, held_out=0.25)
     assert [now.done for now in told if now.phase == "decode"] == [32]
@@ -170,14 +158,9 @@ def test_progress_is_told(
 def test_everything_at_once_runs(backbone: Backbone, split: ImageSplit, quick: TuneRecipe) -> None:
     recipe = quick.replace(
         epochs=4,
-        mixing="cutmix",
-        rotation_classes=4,
-        colour_jitter=0.3,
-        margin=0.1,
         label_smoothing=0.1,
         warmup=0.2,
         grad_clip=1.0,
-        ema=0.5,
         head_lr=2.0,
         head_scale_learnable=True,
         crop_scale=(0.5, 1.0),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import runpy
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -166,3 +167,21 @@ def test_the_adapter_search_runs_on_a_cpu(
     load_adapter(
         tmp_path / "kept" / "cub200-small-quick_lr=0.001.safetensors", load_backbone(TINY, weights=weights)
     )
+
+
+WITHOUT_TORCH = """
+import sys
+sys.modules["torch"] = None  # importing it fails, as where it is not installed
+from fiveshot.tuning import TUNE_RECIPES, TuneResult, parse_setting
+assert "ours" in TUNE_RECIPES and parse_setting("epochs=2") == ("epochs", 2)
+from fiveshot.cli.app import main
+sys.argv = ["fiveshot", "tune", "--images", "nowhere", "--out", "nowhere/adapter.safetensors"]
+main()
+"""
+
+
+def test_without_torch_the_command_says_what_to_install() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, check=False)
+    assert "pip install 'fiveshot[torch]'" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 1

@@ -13,7 +13,7 @@ import torch
 from fiveshot.backbones import Backbone, adapter_state, load_adapter
 from fiveshot.data import ImageSplit
 from fiveshot.tuning import TuneRecipe, tune
-from fiveshot.tuning.distributed import make_accelerator
+from fiveshot.tuning.training.execution import make_accelerator
 
 pytest.importorskip("accelerate", reason="the extra 'accelerate' is not installed")
 
@@ -25,7 +25,7 @@ import torch
 torch.set_num_threads(1)
 from conftest import coloured_split, tiny_backbone
 from fiveshot.tuning import TuneRecipe, tune
-from fiveshot.tuning.distributed import make_accelerator, started_by_launcher
+from fiveshot.tuning.training.execution import make_accelerator, started_by_launcher
 assert started_by_launcher()
 accelerator = make_accelerator(cpu=True)
 assert accelerator.num_processes == int(sys.argv[3])
@@ -85,7 +85,7 @@ def test_two_processes_train_what_one_trains(
 def test_one_process_with_accelerate_is_the_same_to_the_bit(
     make_backbone: Callable[[], Backbone], split: ImageSplit
 ) -> None:
-    recipe = TuneRecipe(lr=1e-3, batch_size=5, epochs=1, bottleneck=8, mixing="mixup", seed=1)
+    recipe = TuneRecipe(lr=1e-3, batch_size=5, epochs=1, bottleneck=8, label_smoothing=0.1, seed=1)
     alone, accelerated = make_backbone(), make_backbone()
     tune(alone, split, recipe=recipe, held_out=0.1)
     tune(accelerated, split, recipe=recipe, held_out=0.1, accelerator=make_accelerator(cpu=True))

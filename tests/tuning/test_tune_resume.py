@@ -37,13 +37,13 @@ def stop_in(epoch: int, phase: str = "tuning") -> Callable[[TuneProgress], None]
 
 @pytest.fixture(autouse=True)
 def every_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fiveshot.tuning.trainer._REPORT_SECONDS", -1.0)
+    monkeypatch.setattr("fiveshot.tuning.training.trainer._REPORT_SECONDS", -1.0)
 
 
 RECIPES = {
     "adamw": {},
     "sgd": {"optimizer": "sgd", "lr": 0.05, "head_scale_learnable": True, "schedule": "cosine-per-epoch"},
-    "ema": {"ema": 0.9, "mixing": "mixup", "colour_jitter": 0.2},
+    "clipped": {"grad_clip": 0.5, "warmup": 0.3, "label_smoothing": 0.1},
 }
 
 
@@ -115,7 +115,7 @@ import sys, time
 sys.path.insert(0, sys.argv[1])
 import torch
 torch.set_num_threads(1)
-import fiveshot.tuning.trainer as trainer
+import fiveshot.tuning.training.trainer as trainer
 from pathlib import Path
 from conftest import coloured_split, tiny_backbone
 from fiveshot.tuning import TuneRecipe, tune

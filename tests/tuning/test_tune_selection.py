@@ -23,8 +23,8 @@ from fiveshot.tuning import (
     open_material,
     tune,
 )
-from fiveshot.tuning.selection import mean_scores, select
-from fiveshot.tuning.split import hold_out_rows
+from fiveshot.tuning.few_shot import hold_out_rows
+from fiveshot.tuning.first_task import mean_scores, select
 
 DEVICE = Execution(data="device")
 FEW = FewShotTest(shots=3, draws=4)
@@ -135,15 +135,6 @@ def test_held_out_images_choose_the_epoch_whose_adapters_are_kept(
     accuracies = {r.epoch: r.held_out_accuracy for r in result.history if r.epoch}
     assert result.best_epoch == max(accuracies, key=lambda epoch: accuracies[epoch])
     assert result.best.held_out_accuracy == max(accuracies.values())
-
-
-def test_early_stopping_leaves_after_waiting(
-    backbone: Backbone, make_split: Callable[..., ImageSplit], quick: TuneRecipe
-) -> None:
-    easy = make_split(4, 8, noise=5)
-    recipe = quick.replace(epochs=12, early_stopping=True, patience=2)
-    result = tune(backbone, easy, recipe=recipe, selection="held-out-images", held_out=0.25, execution=DEVICE)
-    assert result.history[-1].epoch == result.best_epoch + 2 < 12
 
 
 def test_the_better_of_two_recipes_is_chosen(

@@ -18,11 +18,10 @@ pytestmark = [
 ]
 
 EVERYTHING = {
-    "mixing": "cutmix",
-    "rotation_classes": 4,
-    "colour_jitter": 0.3,
-    "margin": 0.1,
-    "ema": 0.5,
+    "label_smoothing": 0.1,
+    "head_lr": 2.0,
+    "head_scale_learnable": True,
+    "warmup": 0.2,
     "grad_clip": 1.0,
 }
 
@@ -88,7 +87,7 @@ def test_a_stopped_run_goes_on_to_the_same_adapters_on_cuda(
     monkeypatch: pytest.MonkeyPatch,
     graph: bool,
 ) -> None:
-    monkeypatch.setattr("fiveshot.tuning.trainer._REPORT_SECONDS", -1.0)
+    monkeypatch.setattr("fiveshot.tuning.training.trainer._REPORT_SECONDS", -1.0)
     split = make_split(4, 20)
     recipe = TuneRecipe(lr=5e-3, batch_size=8, epochs=4, bottleneck=8)
     options = {"recipe": recipe, "device": "cuda", "execution": Execution(workers=0, cuda_graph=graph)}

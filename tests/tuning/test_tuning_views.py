@@ -10,11 +10,8 @@ import torch
 from fiveshot.backbones import Backbone
 from fiveshot.data import ImageSplit
 from fiveshot.tuning import Execution, TuneRecipe, open_material
-from fiveshot.tuning.execution import COMPILE_FROM_IMAGES, place
-from fiveshot.tuning.loaded import LoadedViews
-from fiveshot.tuning.plan import plan_epoch
-from fiveshot.tuning.pooled import PooledViews
-from fiveshot.tuning.views import Views, share_of
+from fiveshot.tuning.images.views import LoadedViews, PooledViews, Views, plan_epoch, share_of
+from fiveshot.tuning.training.execution import COMPILE_FROM_IMAGES, place
 
 CPU = torch.device("cpu")
 

@@ -149,4 +149,6 @@ def paper_targets() -> list[str]:
 
 def tuning_recipes() -> list[str]:
     """Offer the recipes for tuning."""
-    return table_keys("tuning.recipes", "RECIPES")
+    from fiveshot.tuning import TUNE_RECIPES
+
+    return list(TUNE_RECIPES)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -34,8 +34,10 @@ from fiveshot.recognizer.snapshot import head_record
 from fiveshot.recognizer.threshold import check_rate
 from fiveshot.statistics import NO_CLASSES, ClassStatistics, class_statistics
 from fiveshot.storage import FilePath
-from fiveshot.tuning import TuneResult, get_recipe, tune
-from fiveshot.tuning.result import OnProgress
+
+if TYPE_CHECKING:
+    from fiveshot.tuning import TuneResult
+    from fiveshot.tuning.results import OnProgress
 
 OnBad = Callable[[Sequence[BadImage]], None]
 NO_IMAGES = ImageSplit((), np.zeros(0, np.int64))
@@ -135,6 +137,8 @@ def tune_adapter(
     skip_bad: bool = False,
 ) -> TuneResult:
     """Adapt a backbone without adapters to all of these images, and write the adapters to a file."""
+    from fiveshot.tuning import get_recipe, tune
+
     chosen = get_recipe(recipe).replace(**{"seed": seed, **(settings or {})})
     return tune(fresh.backbone, images, recipe=chosen, out=out, held_out=0.0, progress=progress, skip_bad=skip_bad)
 

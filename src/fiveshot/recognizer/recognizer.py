@@ -55,7 +55,7 @@ from fiveshot.storage import FilePath
 if TYPE_CHECKING:
     from fiveshot.recognizer.making import OnBad
     from fiveshot.tuning import TuneResult
-    from fiveshot.tuning.result import OnProgress
+    from fiveshot.tuning.results import OnProgress
 
 
 class Recognizer:

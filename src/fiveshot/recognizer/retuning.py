@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -41,7 +41,9 @@ from fiveshot.recognizer.switching import Retuned
 from fiveshot.statistics import NO_CLASSES, summarize
 from fiveshot.statistics.labels import python_labels
 from fiveshot.storage import FilePath
-from fiveshot.tuning.result import OnProgress
+
+if TYPE_CHECKING:
+    from fiveshot.tuning.results import OnProgress
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fiveshot.errors import InputError
 from fiveshot.features import Runner
@@ -13,7 +14,9 @@ from fiveshot.recognizer.class_record import ClassRecord, number_bytes, photo_di
 from fiveshot.recognizer.creation import place_adapter
 from fiveshot.recognizer.making import Learned
 from fiveshot.recognizer.rows import update_class
-from fiveshot.tuning import TuneResult
+
+if TYPE_CHECKING:
+    from fiveshot.tuning import TuneResult
 
 
 @dataclass(frozen=True, eq=False)

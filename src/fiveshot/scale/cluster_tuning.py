@@ -19,10 +19,10 @@ from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import import_extra
 from fiveshot.scale.cluster import connected, own_errors
 from fiveshot.storage import FilePath, atomic_path
-from fiveshot.tuning import RECIPES, Execution, Selection, TuneRecipe, TuneResult, tune
-from fiveshot.tuning.distributed import make_accelerator
-from fiveshot.tuning.result import OnProgress
-from fiveshot.tuning.selection import SelectionKind
+from fiveshot.tuning import TUNE_RECIPES, Execution, Selection, TuneRecipe, TuneResult, tune
+from fiveshot.tuning.first_task import SelectionKind
+from fiveshot.tuning.results import OnProgress
+from fiveshot.tuning.training.execution import make_accelerator
 
 RESTARTS = 2  # of all processes together, when one is lost and there are checkpoints to go on from
 POLL_SECONDS = 0.5
@@ -37,11 +37,11 @@ class TuningTask:
     >>> import numpy as np
     >>> from fiveshot.data import ArraySource, ImageDataset, ImageSplit
     >>> from fiveshot.scale import TuningTask
-    >>> from fiveshot.tuning import RECIPES
+    >>> from fiveshot.tuning import TUNE_RECIPES
     >>> greys = [ArraySource(np.full((32, 32, 3), 60 * n, np.uint8), str(n)) for n in range(4)]
     >>> split = ImageSplit(tuple(greys), np.array([0, 0, 1, 1]))
     >>> dataset = ImageDataset("greys", ("dark", "light"), split, split.select([]))
-    >>> task = TuningTask(dataset, recipe=RECIPES["ours"].replace(epochs=5), held_out=0.5)
+    >>> task = TuningTask(dataset, recipe=TUNE_RECIPES["ours"].replace(epochs=5), held_out=0.5)
     >>> len(task.dataset.train), task.recipe.epochs, task.selection
     (4, 5, 'none')
     """
@@ -50,7 +50,7 @@ class TuningTask:
     backbone: str = DEFAULT
     weights: FilePath | None = None
     preprocessing: Preprocessing | str | None = None
-    recipe: TuneRecipe = RECIPES["ours"]
+    recipe: TuneRecipe = TUNE_RECIPES["ours"]
     held_out: float = 0.1
     selection: Selection | SelectionKind = "none"
     refit: bool = True

@@ -1,19 +1,24 @@
-"""First-task tuning: AdaptFormer adapters trained on the base classes, the backbone frozen."""
+"""First-task tuning: AdaptFormer adapters trained on the base classes, the backbone frozen.
 
-from fiveshot.tuning.execution import Execution
-from fiveshot.tuning.fewshot import FewShotScore, FewShotTest, few_shot_score
-from fiveshot.tuning.material import Material, open_material
-from fiveshot.tuning.recipe import TuneRecipe
-from fiveshot.tuning.recipes import RECIPES, get_recipe
-from fiveshot.tuning.result import EpochRecord, TuneProgress, TuneResult
-from fiveshot.tuning.run import Run, TuningRun
-from fiveshot.tuning.selection import Selection
-from fiveshot.tuning.settings import parse_setting
-from fiveshot.tuning.split import Fold
-from fiveshot.tuning.tune import tune
+Recipes and results can be read without PyTorch. What trains is imported when it is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fiveshot.tuning.recipes import TUNE_RECIPES, TuneRecipe, get_recipe, parse_setting
+from fiveshot.tuning.results import EpochRecord, FewShotScore, TuneProgress, TuneResult
+
+if TYPE_CHECKING:
+    from fiveshot.tuning.few_shot import FewShotTest, Fold, few_shot_score
+    from fiveshot.tuning.first_task import Selection, tune
+    from fiveshot.tuning.images.material import Material, open_material
+    from fiveshot.tuning.training.execution import Execution
+    from fiveshot.tuning.training.run import Run, TuningRun
 
 __all__ = [
-    "RECIPES",
+    "TUNE_RECIPES",
     "EpochRecord",
     "Execution",
     "FewShotScore",
@@ -32,3 +37,24 @@ __all__ = [
     "parse_setting",
     "tune",
 ]
+
+_NEED_TORCH = {
+    "few_shot": ("FewShotTest", "Fold", "few_shot_score"),
+    "first_task": ("Selection", "tune"),
+    "images.material": ("Material", "open_material"),
+    "training.execution": ("Execution",),
+    "training.run": ("Run", "TuningRun"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs PyTorch when it is asked for."""
+    from importlib import import_module
+
+    from fiveshot.extras import import_extra
+
+    for module, names in _NEED_TORCH.items():
+        if name in names:
+            import_extra("torch")
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

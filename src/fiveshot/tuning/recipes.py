@@ -1,11 +1,159 @@
-"""The two named recipes. Their values are written down here and nowhere else."""
+"""How adapters are tuned: every value in one frozen place, two named recipes, and values as people type them."""
 
 from __future__ import annotations
 
-from fiveshot.errors import unknown_name
-from fiveshot.tuning.recipe import TuneRecipe
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, get_args, get_type_hints
 
-RECIPES: dict[str, TuneRecipe] = {
+from fiveshot.errors import InputError, is_number, unknown_name
+
+Optimizer = Literal["sgd", "adamw"]
+Schedule = Literal["cosine", "cosine-per-epoch", "constant"]
+
+
+def _whole(value: float) -> bool:
+    return isinstance(value, int)
+
+
+_RANGES: dict[str, tuple[Any, str]] = {
+    "lr": (lambda v: 0 < v < math.inf, "a number above 0"),
+    "momentum": (lambda v: 0 <= v < 1, "from 0 to below 1"),
+    "weight_decay": (lambda v: 0 <= v < math.inf, "0 or more"),
+    "batch_size": (lambda v: _whole(v) and v >= 1, "a whole number of 1 or more"),
+    "epochs": (lambda v: _whole(v) and v >= 1, "a whole number of 1 or more"),
+    "warmup": (lambda v: 0 <= v < 1, "from 0 to below 1"),
+    "grad_clip": (lambda v: 0 <= v < math.inf, "0 (off) or more"),
+    "bottleneck": (lambda v: _whole(v) and v >= 1, "a whole number of 1 or more"),
+    "scale": (lambda v: 0 < v < math.inf, "a number above 0"),
+    "dropout": (lambda v: 0 <= v < 1, "from 0 to below 1"),
+    "head_scale": (lambda v: 0 < v < math.inf, "a number above 0"),
+    "head_lr": (lambda v: 0 <= v < math.inf, "0 or more"),
+    "label_smoothing": (lambda v: 0 <= v < 1, "from 0 to below 1"),
+    "flip": (lambda v: 0 <= v <= 1, "from 0 to 1"),
+    "seed": (lambda v: _whole(v) and 0 <= v < 2**63, "a whole number of 0 or more"),
+}
+
+
+def _checked_range(name: str, value: Any) -> tuple[float, float]:
+    most = 1.0 if name == "crop_scale" else math.inf
+    try:
+        low, high = (float(bound) for bound in value)
+    except (TypeError, ValueError):
+        raise InputError(f"{name}={value!r} cannot be used", hint="give two numbers") from None
+    if not 0 < low <= high <= most:
+        given = json.dumps([low, high])
+        raise InputError(f"{name}={given} cannot be used", hint=f"it must rise from above 0 to {most:g}")
+    return low, high
+
+
+@dataclass(frozen=True)
+class TuneRecipe:
+    """All values of a tuning run.
+
+    Parameters
+    ----------
+    optimizer : {"adamw", "sgd"}
+        What changes the weights.
+    lr : float
+        Learning rate at the start, or after the warm-up.
+    momentum : float
+        Of SGD; AdamW keeps its own.
+    weight_decay : float
+        Pull of every trained weight towards 0.
+    batch_size : int
+        Images in a step, over all processes together.
+    epochs : int
+        How often each image is shown.
+    schedule : {"cosine", "cosine-per-epoch", "constant"}
+        How the rate falls; cosines reach 0 at the end of the last epoch.
+    warmup : float
+        Share of all steps in which the rate rises from 0.
+    grad_clip : float
+        Largest norm of the gradient; 0 allows any.
+    bottleneck, scale, dropout : int, float, float
+        Of the adapters: hidden units, factor of their output, and share of inputs left out in training.
+    head_scale : float
+        What cosines are multiplied with before the softmax.
+    head_scale_learnable : bool
+        Whether that factor is trained too.
+    head_lr : float
+        Learning rate of the temporary classifier, in multiples of ``lr``.
+    label_smoothing : float
+        Share of the target that is spread over all classes.
+    crop_scale : pair of float, optional
+        Range of a random crop's share of the area; the preprocessing's own unless given.
+    crop_ratio : pair of float
+        Range of a random crop's width to height.
+    flip : float
+        Probability of mirroring an image left and right.
+    seed : int
+        Of everything random.
+
+    Examples
+    --------
+    >>> from fiveshot.tuning import TuneRecipe
+    >>> TuneRecipe(lr=0.01).replace(epochs=2).epochs
+    2
+    """
+
+    optimizer: Optimizer = "adamw"
+    lr: float = 5e-3
+    momentum: float = 0.9
+    weight_decay: float = 0.01
+    batch_size: int = 64
+    epochs: int = 20
+    schedule: Schedule = "cosine"
+    warmup: float = 0.0
+    grad_clip: float = 0.0
+    bottleneck: int = 64
+    scale: float = 0.1
+    dropout: float = 0.1
+    head_scale: float = 16.0
+    head_scale_learnable: bool = False
+    head_lr: float = 1.0
+    label_smoothing: float = 0.0
+    crop_scale: tuple[float, float] | None = None
+    crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    flip: float = 0.5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot be trained with."""
+        for name, choices in (("optimizer", Optimizer), ("schedule", Schedule)):
+            if getattr(self, name) not in get_args(choices):
+                raise unknown_name(name, getattr(self, name), get_args(choices))
+        for name, (allowed, words) in _RANGES.items():
+            value = getattr(self, name)
+            if not is_number(value) or not allowed(value):
+                raise InputError(f"{name}={value!r} cannot be used", hint=f"it must be {words}")
+        for name in ("crop_scale", "crop_ratio"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, _checked_range(name, value))
+
+    def replace(self, **changes: Any) -> TuneRecipe:
+        """Return the recipe with some values changed; an unknown name fails and names the nearest one."""
+        known = {field.name for field in fields(self)}
+        for name in changes:
+            if name not in known:
+                raise unknown_name("recipe value", name, known)
+        return dataclasses.replace(self, **changes)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> TuneRecipe:
+        """Read what ``to_json`` wrote; unknown keys fail."""
+        return cls().replace(**values)
+
+
+TUNE_RECIPES: dict[str, TuneRecipe] = {
     "paper": TuneRecipe(
         optimizer="sgd",
         lr=0.01,
@@ -32,6 +180,23 @@ RECIPES: dict[str, TuneRecipe] = {
 def get_recipe(name: str) -> TuneRecipe:
     """Return a recipe by its name.
 
+    Parameters
+    ----------
+    name : str
+        ``ours`` or ``paper``.
+
+    Returns
+    -------
+    TuneRecipe
+        Its values.
+
+    Raises
+    ------
+    InputError
+        When there is no such recipe; the nearest name is suggested.
+
+    Examples
+    --------
     >>> from fiveshot.tuning import get_recipe
     >>> get_recipe("ours").optimizer
     'adamw'
@@ -39,6 +204,57 @@ def get_recipe(name: str) -> TuneRecipe:
     Traceback (most recent call last):
     fiveshot.errors.InputError: no recipe 'papr'; did you mean 'paper'? choose from ours, paper
     """
-    if name not in RECIPES:
-        raise unknown_name("recipe", name, RECIPES)
-    return RECIPES[name]
+    if name not in TUNE_RECIPES:
+        raise unknown_name("recipe", name, TUNE_RECIPES)
+    return TUNE_RECIPES[name]
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """Read one ``key=value`` of the command line into the type that the recipe has for it.
+
+    Parameters
+    ----------
+    text : str
+        A setting such as ``epochs=10``.
+
+    Returns
+    -------
+    tuple of str and value
+        What :meth:`TuneRecipe.replace` takes.
+
+    Raises
+    ------
+    InputError
+        When the recipe has no such value, or the text cannot be read as one.
+
+    Examples
+    --------
+    >>> from fiveshot.tuning import parse_setting
+    >>> parse_setting("lr=1e-3"), parse_setting("crop_scale=0.2,1"), parse_setting("flip=0")
+    (('lr', 0.001), ('crop_scale', (0.2, 1.0)), ('flip', 0.0))
+    """
+    key, equals, value = text.partition("=")
+    key = key.strip().replace("-", "_")
+    kinds = get_type_hints(TuneRecipe)
+    if not equals:
+        raise InputError(f"{text!r} is not a setting", hint="write key=value, such as epochs=10")
+    if key not in kinds:
+        raise unknown_name("recipe value", key, kinds)
+    return key, _parsed(key, value.strip(), kinds[key])
+
+
+_WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+
+
+def _parsed(key: str, value: str, kind: Any) -> Any:
+    try:
+        if kind is bool:
+            return _WORDS[value.lower()]
+        if kind in (int, float):
+            return kind(value)
+        if key.startswith("crop_"):
+            return None if value.lower() == "none" else tuple(float(part) for part in value.split(","))
+    except (KeyError, ValueError):
+        wanted = "two numbers such as 0.2,1" if key.startswith("crop_") else f"a value of type {kind.__name__}"
+        raise InputError(f"{key}={value!r} cannot be read", hint=f"give {wanted}") from None
+    return value

@@ -24,6 +24,7 @@ from fiveshot.cli.options import (
 from fiveshot.cli.output import echo
 from fiveshot.cli.progress import tuning_bar
 from fiveshot.errors import InputError, counted
+from fiveshot.extras import import_extra
 
 if TYPE_CHECKING:
     from fiveshot.data import ImageDataset
@@ -86,20 +87,19 @@ def tune(
 
     On several GPUs: accelerate launch --multi_gpu $(which fiveshot) tune ..., or --engine ray
     """
+    torch = import_extra("torch")
     if engine == "ray":
         refuse_unused(ctx, LOCAL, "device")
     else:
         refuse_unused(ctx, CLUSTER, "address", "processes")
     if selection != "few-shot-classes":
         refuse_unused(ctx, "belongs to --selection few-shot-classes; add that, or leave it out", "refit")
-    import torch
-
     from fiveshot.backbones import DEFAULT, load_backbone
     from fiveshot.backbones.paper import preprocessing_for
     from fiveshot.benchmark import PROTOCOLS
     from fiveshot.tuning import Execution, get_recipe, parse_setting
     from fiveshot.tuning import tune as tune_adapters
-    from fiveshot.tuning.distributed import make_accelerator, started_by_launcher
+    from fiveshot.tuning.training.execution import make_accelerator, started_by_launcher
 
     if started_by_launcher() and ":" in device:
         refuse_unused(ctx, "names one GPU, and the launcher gives every process its own; choose cuda", "device")

@@ -12,22 +12,39 @@ from numpy.typing import NDArray
 from fiveshot.backbones import Backbone
 from fiveshot.data import ImageSplit, bad_images_error
 from fiveshot.errors import InputError
-from fiveshot.tuning.execution import Execution
-from fiveshot.tuning.fewshot import FewShotTest
-from fiveshot.tuning.loaded import LoadedViews
-from fiveshot.tuning.pixels import Decoding, decode_all
-from fiveshot.tuning.pooled import PooledViews
-from fiveshot.tuning.resample import FILTERS
-from fiveshot.tuning.result import OnProgress, TuneProgress
-from fiveshot.tuning.views import Views
+from fiveshot.tuning.few_shot import FewShotTest
+from fiveshot.tuning.images.pixels import Decoding, decode_all
+from fiveshot.tuning.images.resample import FILTERS
+from fiveshot.tuning.images.views import LoadedViews, PooledViews, Views
+from fiveshot.tuning.results import OnProgress, TuneProgress
+from fiveshot.tuning.training.execution import Execution
 
 Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """What all runs of a tuning share: the backbone, the images and their labels, and how to compute.
+    """What all runs of a tuning share.
 
+    Parameters
+    ----------
+    backbone : Backbone
+        The network to adapt.
+    views : Views
+        Where the images come from.
+    names : tuple of str
+        Names of the images.
+    labels : ndarray of shape (n_images,)
+        Classes of the images.
+    execution : Execution
+        How to compute, with every automatic choice made.
+    few_shot : FewShotTest
+        How classes are played as new ones.
+    accelerator : accelerate.Accelerator, optional
+        Shares the work among several processes.
+
+    Examples
+    --------
     >>> import numpy as np, timm
     >>> from fiveshot.backbones import Backbone, Preprocessing
     >>> from fiveshot.data import ArraySource, ImageSplit
@@ -46,7 +63,7 @@ class Material:
     views: Views
     names: tuple[str, ...]
     labels: Integers  # (n_images,)
-    execution: Execution  # resolved
+    execution: Execution
     few_shot: FewShotTest = field(default_factory=FewShotTest)
     accelerator: Any = None
 
@@ -68,9 +85,35 @@ def open_material(
 ) -> Material:
     """Decode every image once, and keep all of them on the device where that is asked for and they fit.
 
-    ``execution`` has its automatic choices made (``Execution.resolved``). A bad image is an error; with
-    ``skip_bad`` it is left out.
+    Parameters
+    ----------
+    backbone : Backbone
+        The network to adapt.
+    split : ImageSplit
+        The base images.
+    execution : Execution
+        How to compute, with its automatic choices made (``Execution.resolved``).
+    few_shot : FewShotTest, optional
+        How classes are played as new ones.
+    skip_bad : bool
+        Whether to leave unreadable images out.
+    accelerator : accelerate.Accelerator, optional
+        Shares the work among several processes.
+    progress : callable, optional
+        Told how far the decoding is.
 
+    Returns
+    -------
+    Material
+        What runs are made from.
+
+    Raises
+    ------
+    InputError
+        When an image cannot be read, or when there are too few classes, or classes with a single image.
+
+    Examples
+    --------
     >>> import numpy as np, timm
     >>> from fiveshot.backbones import Backbone, Preprocessing
     >>> from fiveshot.data import ArraySource, ImageSplit
@@ -126,6 +169,6 @@ def check_classes(split: ImageSplit) -> None:
     if counts.min() < 2:
         lonely = split.images[int(np.flatnonzero(split.labels == classes[counts.argmin()])[0])]
         raise InputError(
-            f"{(counts < 2).sum()} of {len(classes)} classes have a single image, such as {lonely.name}; "
-            "every class needs at least 2: one to train on and one to hold out"
+            f"{(counts < 2).sum()} of {len(classes)} classes have a single image, such as {lonely.name}",
+            hint="every class needs at least 2: one to train on and one to hold out",
         )

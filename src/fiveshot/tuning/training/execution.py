@@ -1,19 +1,21 @@
-"""How a run is computed: number formats, compilation, where images are transformed. It decides speed, not aims."""
+"""How a run is computed: devices, number formats, random numbers, processes. It decides speed, not aims."""
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
+import numpy as np
 import torch
 
 from fiveshot.backbones import Backbone
 from fiveshot.backbones.loading import checked_device
 from fiveshot.errors import InputError, unknown_name
+from fiveshot.extras import import_extra
 
 Precision = Literal["auto", "float32", "tf32", "bf16"]
 Data = Literal["auto", "device", "workers"]
@@ -23,12 +25,31 @@ COMPILE_FROM_IMAGES = 400_000
 
 @dataclass(frozen=True)
 class Execution:
-    """How to compute. ``auto`` means bf16 on CUDA and float32 elsewhere, and images on the device if they fit.
+    """How to compute.
 
-    ``data="device"`` decodes all images once, keeps them on the device and crops them there;
-    ``data="workers"`` transforms every view on the CPU. ``cuda_graph`` (on CUDA unless refused) replays the
-    recorded training step, several times faster for small networks. ``compile=None`` compiles long runs on CUDA.
+    Parameters
+    ----------
+    precision : {"auto", "float32", "tf32", "bf16"}
+        Number format; ``auto`` is bf16 on CUDA and float32 elsewhere.
+    compile : bool, optional
+        Whether to compile the network; long runs on CUDA are compiled unless given.
+    cuda_graph : bool, optional
+        Whether to replay the recorded training step, several times faster for small networks; on CUDA unless
+        refused.
+    deterministic : bool
+        Whether CUDA computes the same bits every time, at a small price; CPUs do anyway.
+    data : {"auto", "device", "workers"}
+        ``device`` decodes all images once, keeps them on the device and crops them there; ``workers`` makes every
+        view on the CPU; ``auto`` keeps them on a CUDA device if they fit.
+    workers : int, optional
+        Processes that decode. Unless given, one per core and at most 16; on a CPU device 0.
+    device_budget : int, optional
+        Bytes of images kept on the device; half of its free memory unless given.
+    short_side : float
+        How large decoded images are kept on the device, in multiples of the crop's side; 0 keeps them as they are.
 
+    Examples
+    --------
     >>> import torch
     >>> from fiveshot.tuning import Execution
     >>> on_cpu = Execution(workers=2).resolved(torch.device("cpu"), images=1000)
@@ -39,11 +60,11 @@ class Execution:
     precision: Precision = "auto"
     compile: bool | None = None
     cuda_graph: bool | None = None
-    deterministic: bool = True  # on CUDA, at a small price; CPUs are anyway
+    deterministic: bool = True
     data: Data = "auto"
-    workers: int | None = None  # processes that decode; None: one per core, at most 16; on a CPU device 0
-    device_budget: int | None = None  # bytes of images kept on the device; None: half of its free memory
-    short_side: float = 1.15  # of the crop's side: how large decoded images are kept on the device; 0: as they are
+    workers: int | None = None
+    device_budget: int | None = None
+    short_side: float = 1.15
 
     def __post_init__(self) -> None:
         """Refuse unknown names."""
@@ -58,7 +79,7 @@ class Execution:
         cuda = device.type == "cuda"
         precision = ("bf16" if cuda else "float32") if self.precision == "auto" else self.precision
         if not cuda and precision != "float32":  # bf16 arithmetic crashes some CPUs outright
-            raise InputError(f"precision {precision!r} is for CUDA devices; on {device.type} use float32")
+            raise InputError(f"precision {precision!r} is for CUDA devices", hint=f"on {device.type} use float32")
         workers = min(os.cpu_count() or 1, 16) if cuda else 0
         return replace(
             self,
@@ -113,3 +134,38 @@ def place(backbone: Backbone, device: str | torch.device | None) -> torch.device
     if where != backbone.device:
         backbone.model.to(where)
     return backbone.device
+
+
+@contextmanager
+def own_randomness(seeds: Sequence[int], device: torch.device) -> Iterator[None]:
+    """Let dropout draw from the seeds while the block runs, and put the global generators back afterwards.
+
+    >>> cpu = torch.device("cpu")
+    >>> def draw():
+    ...     with own_randomness((1, 2), cpu):
+    ...         return torch.rand(())
+    >>> draw() == draw()
+    tensor(True)
+    """
+    seed = int(np.random.SeedSequence(list(seeds)).generate_state(1)[0])
+    cuda = device.type == "cuda"
+    with torch.random.fork_rng(devices=[device] if cuda else []):
+        torch.default_generator.manual_seed(seed)
+        if cuda:
+            torch.cuda.manual_seed(seed)
+        yield
+
+
+def started_by_launcher() -> bool:
+    """Tell whether ``accelerate launch`` or ``torchrun`` started this process as one of several."""
+    return int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def make_accelerator(*, cpu: bool = False) -> Any:
+    """Return an accelerator for ``tune``, which does number formats itself."""
+    accelerate = import_extra("accelerate", extra="accelerate")
+    # The frozen parts hold the only buffers, and those are the same everywhere.
+    sharing = import_extra("accelerate.utils", extra="accelerate").DistributedDataParallelKwargs(
+        broadcast_buffers=False
+    )
+    return accelerate.Accelerator(cpu=cpu, mixed_precision="no", kwargs_handlers=[sharing])

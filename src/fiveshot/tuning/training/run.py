@@ -11,14 +11,19 @@ import numpy as np
 from torch import Tensor
 
 from fiveshot.backbones import adapter_state
-from fiveshot.tuning.checkpoint import Checkpoint, Keeping, damage_reported, read_checkpoint, write_checkpoint
-from fiveshot.tuning.fewshot import FewShotScore, few_shot_score
-from fiveshot.tuning.material import Material
-from fiveshot.tuning.network import make_network
-from fiveshot.tuning.recipe import TuneRecipe
-from fiveshot.tuning.result import EpochRecord, OnProgress, TuneProgress
-from fiveshot.tuning.split import Fold
-from fiveshot.tuning.trainer import OnStep, Trainer
+from fiveshot.tuning.few_shot import Fold, few_shot_score
+from fiveshot.tuning.images.material import Material
+from fiveshot.tuning.recipes import TuneRecipe
+from fiveshot.tuning.results import EpochRecord, FewShotScore, OnProgress, TuneProgress
+from fiveshot.tuning.training.checkpoint import (
+    Checkpoint,
+    Keeping,
+    damage_reported,
+    read_checkpoint,
+    write_checkpoint,
+)
+from fiveshot.tuning.training.network import make_network
+from fiveshot.tuning.training.trainer import OnStep, Trainer
 
 Choice = Literal["last", "held-out", "few-shot"]
 
@@ -27,6 +32,19 @@ Choice = Literal["last", "held-out", "few-shot"]
 class Run:
     """A finished run: its figures, and the adapters of the chosen epoch.
 
+    Parameters
+    ----------
+    history : tuple of EpochRecord
+        Its epochs.
+    best_epoch : int
+        The epoch whose adapters are kept.
+    adapters : mapping of str to Tensor
+        These adapters.
+    seconds : float
+        How long it took.
+
+    Examples
+    --------
     >>> from fiveshot.tuning import EpochRecord, Run
     >>> run = Run((EpochRecord(1, loss=0.7), EpochRecord(2, loss=0.4)), best_epoch=2, adapters={}, seconds=9.5)
     >>> run.history[-1].loss
@@ -42,8 +60,19 @@ class Run:
 class TuningRun:
     """Fresh adapters in the backbone, trained on the rows of a fold.
 
-    ``choose`` says which epoch's adapters are kept: the last, or the best by held-out images or few-shot classes.
+    Parameters
+    ----------
+    material : Material
+        The backbone and the images.
+    fold : Fold
+        Which rows train.
+    recipe : TuneRecipe
+        How to train.
+    choose : {"last", "held-out", "few-shot"}
+        Which epoch's adapters are kept: the last, or the best by held-out images or few-shot classes.
 
+    Examples
+    --------
     >>> import numpy as np, timm
     >>> from fiveshot.backbones import Backbone, Preprocessing
     >>> from fiveshot.data import ArraySource, ImageSplit
@@ -69,7 +98,6 @@ class TuningRun:
             labels.astype(np.int64),
             recipe=recipe,
             execution=material.execution,
-            preprocessing=material.backbone.preprocessing,
             accelerator=material.accelerator,
         )
         self.history: list[EpochRecord] = []
@@ -97,8 +125,6 @@ class TuningRun:
         elif self.choose != "last" or epochs == 0:
             self._note(self._measured(EpochRecord(0)))
         for number in range(self.history[-1].epoch if self.history else 0, epochs):
-            if self._given_up():
-                break
             started = time.perf_counter()
             stats = self.trainer.epoch(number, on_step=_reporter(phase, number, epochs, progress))
             record = EpochRecord(number + 1, stats.loss, stats.accuracy, images_per_second=stats.rate)
@@ -118,27 +144,19 @@ class TuningRun:
         if self.best and (score is None or score <= self.best_score):
             return
         self.best_epoch, self.best_score = record.epoch, -np.inf if score is None else score
-        with self.trainer.measuring():
-            state = adapter_state(self.material.backbone.model)
-            self.best = {name: tensor.detach().clone() for name, tensor in state.items()}
-
-    def _given_up(self) -> bool:
-        waited = self.history[-1].epoch - self.best_epoch if self.history else 0
-        return self.recipe.early_stopping and self.choose != "last" and waited >= self.recipe.patience
+        state = adapter_state(self.material.backbone.model)
+        self.best = {name: tensor.detach().clone() for name, tensor in state.items()}
 
     def _measured(self, record: EpochRecord) -> EpochRecord:
         """Return the record with the accuracies on images that were not trained on."""
         fold, labels = self.fold, self.material.labels
-        with self.trainer.measuring():
-            held = self.trainer.features(fold.held_out)
-            classifier = self.trainer.network.classifier
-            accuracy = None
-            if record.epoch and len(held):
-                # Where quarter turns are classes too, every first one is the upright image.
-                cosines = classifier.cosines(held)[:, :: self.recipe.rotation_classes]
-                truth = np.searchsorted(self.classes, labels[fold.held_out])
-                accuracy = float(np.mean(cosines.argmax(dim=1).cpu().numpy() == truth))
-            score = self._few_shot(held) if len(fold.new) else None
+        held = self.trainer.features(fold.held_out)
+        accuracy = None
+        if record.epoch and len(held):
+            cosines = self.trainer.network.classifier.cosines(held)
+            truth = np.searchsorted(self.classes, labels[fold.held_out])
+            accuracy = float(np.mean(cosines.argmax(dim=1).cpu().numpy() == truth))
+        score = self._few_shot(held) if len(fold.new) else None
         return replace(record, held_out_accuracy=accuracy, few_shot=score)
 
     def _few_shot(self, held: Tensor) -> FewShotScore:

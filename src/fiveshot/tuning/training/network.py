@@ -1,16 +1,61 @@
-"""Backbone, adapters and temporary classifier as one trainable network."""
+"""Backbone, adapters and temporary classifier as one trainable network, and what is minimized."""
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
 
 from fiveshot.backbones import Backbone, Readout, adapters, attach_adapters
 from fiveshot.backbones.readout import read_features
-from fiveshot.tuning.classifier import CosineClassifier
-from fiveshot.tuning.recipe import TuneRecipe
+from fiveshot.tuning.recipes import TuneRecipe
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Images and their classes."""
+
+    images: Tensor  # (n, 3, side, side), normalized
+    labels: Tensor  # (n,)
+    weight: float = 1.0  # of this part of a batch, where several processes have parts of unequal size
+
+    def __len__(self) -> int:
+        """Return the number of images."""
+        return len(self.images)
+
+
+def tuning_loss(cosines: Tensor, scale: Tensor, batch: Batch, recipe: TuneRecipe) -> Tensor:
+    """Return the mean cross-entropy of a batch of cosines (n, n_classes), scaled and with smoothed labels."""
+    return F.cross_entropy(scale * cosines, batch.labels, label_smoothing=recipe.label_smoothing)
+
+
+class CosineClassifier(nn.Module):
+    """scale · cos(feature, weight of the class), with a scale that is learnt or fixed."""
+
+    def __init__(
+        self, width: int, n_classes: int, *, scale: float, learnable: bool, generator: torch.Generator
+    ) -> None:
+        """Draw the weights uniformly between ±1/√width from the generator."""
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(n_classes, width))
+        nn.init.uniform_(self.weight, -1 / math.sqrt(width), 1 / math.sqrt(width), generator=generator)
+        if learnable:
+            self.scale: Tensor = nn.Parameter(torch.tensor(scale))
+        else:
+            self.register_buffer("scale", torch.tensor(scale))
+
+    def cosines(self, features: Tensor) -> Tensor:
+        """Return the cosines (n, n_classes) in float32."""
+        with torch.autocast(features.device.type, enabled=False):
+            return F.linear(F.normalize(features.float()), F.normalize(self.weight))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the logits (n, n_classes)."""
+        return self.scale * self.cosines(features)
 
 
 class TuningNetwork(nn.Module):
@@ -48,7 +93,7 @@ def make_network(backbone: Backbone, n_classes: int, recipe: TuneRecipe) -> Tuni
     attach_adapters(model, recipe.bottleneck, recipe.scale, recipe.dropout, seed=recipe.seed)
     classifier = CosineClassifier(
         backbone.width,
-        n_classes * recipe.rotation_classes,
+        n_classes,
         scale=recipe.head_scale,
         learnable=recipe.head_scale_learnable,
         generator=torch.Generator().manual_seed(recipe.seed + 1),

@@ -55,10 +55,10 @@ class Axis:
         places = torch.arange(size, device=self.start.device, dtype=torch.float32) + 0.5  # (size,)
         if reverse is not None:
             places = torch.where(reverse[:, None], size - places, places)
-        centres = self.start[:, None] + places * self.step[:, None]  # (n, size)
+        centers = self.start[:, None] + places * self.step[:, None]  # (n, size)
         pixels = self.origin[:, None] + torch.arange(self.extent, device=self.start.device) + 0.5  # (n, extent)
         stretch = self.step.clamp_min(1)[:, None, None]
-        weights = kernel((pixels[:, None, :] - centres[:, :, None]) / stretch)
+        weights = kernel((pixels[:, None, :] - centers[:, :, None]) / stretch)
         seen = (pixels > self.low[:, None]) & (pixels < self.high[:, None])
         weights = weights * seen[:, None, :]
         return weights / weights.sum(dim=2, keepdim=True)
@@ -70,7 +70,7 @@ def crop_axis(start: Tensor, length: Tensor, *, size: int, extent: int) -> Axis:
     return Axis(start, length / size, start, start + length, start, extent)
 
 
-def centre_axis(length: Tensor, resized: Tensor, *, size: int, interpolation: str, extent: int) -> Axis:
+def center_axis(length: Tensor, resized: Tensor, *, size: int, interpolation: str, extent: int) -> Axis:
     """Return the axis of an image of ``length`` resized as a whole and cropped in the middle then."""
     step = length.float() / resized.float()
     # torchvision's CenterCrop rounds half to even, so does torch.
@@ -80,8 +80,8 @@ def centre_axis(length: Tensor, resized: Tensor, *, size: int, interpolation: st
     return Axis(start, step, torch.zeros_like(step), length.float(), origin, extent)
 
 
-def centre_extent(length: int, resized: int, *, size: int, interpolation: str) -> int:
-    """Return how many pixels of an axis a centre crop of ``size`` looks at, at most."""
+def center_extent(length: int, resized: int, *, size: int, interpolation: str) -> int:
+    """Return how many pixels of an axis a center crop of ``size`` looks at, at most."""
     step = length / resized
     radius = FILTERS[interpolation][1] * max(step, 1.0)
     return min(length, math.ceil(size * step + 2 * radius) + 2)

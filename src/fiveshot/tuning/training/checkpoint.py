@@ -16,7 +16,7 @@ from torch import Tensor
 
 from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.storage import read_tensors, write_tensors
-from fiveshot.tuning.result import EpochRecord
+from fiveshot.tuning.results import EpochRecord
 
 KIND = "tuning checkpoint"
 VERSION = 1
@@ -42,7 +42,7 @@ class Checkpoints:
     def beside(cls, folder: str | os.PathLike[str] | None, out: Path | None, *, resume: bool) -> Checkpoints:
         """Return those in ``folder``, or else in a folder beside the result."""
         if folder is None and out is None and resume:
-            raise InputError("resume needs checkpoints to go on from; name out or checkpoint_folder")
+            raise InputError("resume needs checkpoints to go on from", hint="name out or checkpoint_folder")
         if folder is None and out is not None:
             folder = out.with_name(f"{out.name}.checkpoints")
         return cls(Path(folder) if folder is not None else None, resume)

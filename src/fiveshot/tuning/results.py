@@ -7,14 +7,28 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fiveshot.tuning.fewshot import FewShotScore
-from fiveshot.tuning.recipe import TuneRecipe
+from fiveshot.tuning.recipes import TuneRecipe
 
 
 @dataclass(frozen=True)
 class TuneProgress:
-    """Where a run stands; ``phase`` is ``decode``, ``selection-1-2`` (first recipe, second fold) or ``tuning``.
+    """Where a run stands.
 
+    Parameters
+    ----------
+    phase : str
+        ``decode``, ``selection-1-2`` (first recipe, second fold) or ``tuning``.
+    epoch, epochs : int
+        The epoch, from 1, and how many there are; 0 while decoding.
+    done, total : int
+        Images of this epoch.
+    loss, accuracy : float, optional
+        On the training views, so far in this epoch.
+    images_per_second, seconds_left : float, optional
+        How fast it goes.
+
+    Examples
+    --------
     >>> from fiveshot.tuning import TuneProgress
     >>> now = TuneProgress("tuning", epoch=2, epochs=40, done=128, total=512)
     >>> f"{now.phase}, epoch {now.epoch} of {now.epochs}: {now.done / now.total:.0%}"
@@ -22,12 +36,12 @@ class TuneProgress:
     """
 
     phase: str
-    epoch: int  # from 1; 0 while decoding
+    epoch: int
     epochs: int
-    done: int  # images of this epoch
+    done: int
     total: int
     loss: float | None = None
-    accuracy: float | None = None  # on the training views
+    accuracy: float | None = None
     images_per_second: float | None = None
     seconds_left: float | None = None
 
@@ -36,9 +50,54 @@ OnProgress = Callable[[TuneProgress], None]
 
 
 @dataclass(frozen=True)
-class EpochRecord:
-    """Figures of one epoch; epoch 0 is the untrained adapter, which changes nothing.
+class FewShotScore:
+    """Accuracies over all classes, from 0 to 1, when some base classes are played as new ones.
 
+    Parameters
+    ----------
+    new : float
+        Of the classes played as new.
+    old : float or None
+        Of the others; None where no image of them was held out.
+    harmonic : float
+        Their harmonic mean; ``new`` where ``old`` is None.
+
+    Examples
+    --------
+    >>> from fiveshot.tuning import FewShotScore
+    >>> FewShotScore(new=0.5, old=1.0, harmonic=2 / 3).of("new")
+    0.5
+    """
+
+    new: float
+    old: float | None
+    harmonic: float
+
+    def of(self, metric: str) -> float:
+        """Return the value that is selected by."""
+        value: float = getattr(self, metric)
+        return value
+
+
+@dataclass(frozen=True)
+class EpochRecord:
+    """Figures of one epoch.
+
+    Parameters
+    ----------
+    epoch : int
+        Its number; 0 is the untrained adapter, which changes nothing.
+    loss, train_accuracy : float, optional
+        On the training views.
+    held_out_accuracy : float, optional
+        On images that were not trained on.
+    few_shot : FewShotScore, optional
+        With the classes that were left out of training played as new ones.
+    images_per_second : float, optional
+        How fast it went.
+
+    Examples
+    --------
     >>> from fiveshot.tuning import EpochRecord
     >>> record = EpochRecord(3, loss=0.7, held_out_accuracy=0.9)
     >>> record.score("held-out", "harmonic"), record.score("few-shot", "harmonic")
@@ -73,12 +132,25 @@ class EpochRecord:
 
 @dataclass(frozen=True)
 class TuneResult:
-    """A finished run; the adapters are in the backbone, frozen, and in ``out`` where one was given.
+    """A finished tuning; the adapters are in the backbone, frozen, and in ``out`` where one was given.
 
-    ``history`` is that of the run whose adapters are kept, ``selection`` those of the runs it was chosen by
-    (one tuple for each fold of each recipe). ``best_epoch`` is the number of epochs of the kept adapters,
-    ``seconds`` the time of this call.
+    Parameters
+    ----------
+    recipe : TuneRecipe
+        The recipe that was trained with, or chosen.
+    history : tuple of EpochRecord
+        Epochs of the run whose adapters are kept.
+    best_epoch : int
+        Number of epochs of the kept adapters.
+    images_per_second, seconds : float
+        How fast it went, and the time of the whole call.
+    out : Path, optional
+        The adapter file.
+    selection : tuple of tuple of EpochRecord
+        Epochs of the runs it was chosen by, one tuple for each fold of each recipe.
 
+    Examples
+    --------
     >>> from fiveshot.tuning import EpochRecord, TuneResult, get_recipe
     >>> history = EpochRecord(1, held_out_accuracy=0.9), EpochRecord(2, held_out_accuracy=0.8)
     >>> result = TuneResult(get_recipe("ours"), history, best_epoch=1, images_per_second=100.0, seconds=60.0)

@@ -1,0 +1,233 @@
+"""Some base classes played as new ones: which images train, which are left out, and what few shots then achieve.
+
+This is how tuning is measured without a single image of a new class.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from fiveshot.errors import InputError, unknown_name
+from fiveshot.tuning.results import FewShotScore
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """Rows of one run.
+
+    Parameters
+    ----------
+    train : ndarray of int64
+        Rows to train on.
+    held_out : ndarray of int64
+        Rows of the same classes that are not trained on.
+    new : ndarray of int64
+        Rows of the classes that are played as new ones.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fiveshot.tuning import Fold
+    >>> fold = Fold.of(train=np.array([0, 1, 3]), held_out=np.array([2]))
+    >>> len(fold.train), len(fold.held_out), len(fold.new)
+    (3, 1, 0)
+    """
+
+    train: Integers
+    held_out: Integers
+    new: Integers
+
+    @classmethod
+    def of(cls, train: Integers, held_out: Integers) -> Fold:
+        """Return a fold that leaves no class out."""
+        return cls(train, held_out, np.empty(0, dtype=np.int64))
+
+
+def hold_out_rows(labels: Integers, *, share: float, seed: int) -> tuple[Integers, Integers]:
+    """Split the rows of every class into those that train and a share that is held out, at least one of each.
+
+    >>> train, held = hold_out_rows(np.array([0, 0, 0, 0, 1, 1]), share=0.25, seed=0)
+    >>> len(train), len(held)
+    (4, 2)
+    """
+    if not 0 <= share < 1:
+        raise InputError(f"held_out={share} must be 0 (nothing) or a share below 1, such as 0.1")
+    if share == 0:
+        return np.arange(len(labels)), np.empty(0, dtype=np.int64)
+    held = []
+    for label in np.unique(labels):
+        own = np.flatnonzero(labels == label)
+        count = min(max(1, round(share * len(own))), len(own) - 1)
+        held.append(np.random.default_rng([seed, int(label)]).permutation(own)[:count])
+    held_out = np.sort(np.concatenate(held))
+    return np.setdiff1d(np.arange(len(labels)), held_out), held_out
+
+
+def class_folds(
+    labels: Integers, *, share: float, folds: int, least_images: int, seed: int
+) -> list[Integers]:  # of labels
+    """Return, fold by fold, the classes left out of training: different ones as long as there are any.
+
+    Only classes with at least ``least_images`` images are left out, and at least two others remain.
+
+    >>> labels = np.arange(8).repeat(6)
+    >>> [fold.tolist() for fold in class_folds(labels, share=0.25, folds=2, least_images=6, seed=0)]
+    [[1, 3], [6, 7]]
+    """
+    classes, counts = np.unique(labels, return_counts=True)
+    able = classes[counts >= least_images]
+    count = min(max(1, round(share * len(classes))), len(classes) - 2)
+    if count < 1 or len(able) < count:
+        raise InputError(
+            f"{len(classes)} base classes, {len(able)} of them with {least_images} images or more, are too few to "
+            "play some as new ones",
+            hint="use selection='held-out-images' or 'none', or fewer shots",
+        )
+    order = np.random.default_rng([seed, 1]).permutation(able)
+    return [np.sort(np.take(order, range(i * count, (i + 1) * count), mode="wrap")) for i in range(folds)]
+
+
+def fold_without(labels: Integers, fold: Fold, new_classes: Integers) -> Fold:
+    """Return the rows of a run whose training leaves ``new_classes`` out."""
+    is_new = np.isin(labels, new_classes)
+    return Fold(fold.train[~is_new[fold.train]], fold.held_out[~is_new[fold.held_out]], np.flatnonzero(is_new))
+
+
+@dataclass(frozen=True)
+class FewShotTest:
+    """How classes are played as new ones, and which accuracy counts.
+
+    Parameters
+    ----------
+    shots : int
+        Images that a new class is known from.
+    draws : int
+        How often the shots are drawn; the score is the mean over the draws.
+    metric : {"harmonic", "new"}
+        What counts: the accuracy on new classes, or its harmonic mean with that on the others.
+
+    Examples
+    --------
+    >>> from fiveshot.tuning import FewShotTest, Selection
+    >>> Selection("few-shot-classes", test=FewShotTest(shots=1, metric="new")).test
+    FewShotTest(shots=1, draws=20, metric='new')
+    """
+
+    shots: int = 5
+    draws: int = 20
+    metric: Literal["new", "harmonic"] = "harmonic"
+
+    def __post_init__(self) -> None:
+        """Refuse tests of nothing."""
+        if self.shots < 1 or self.draws < 1:
+            raise InputError(f"a test needs shots ≥ 1 and draws ≥ 1, not {self.shots} and {self.draws}")
+        if self.metric not in ("new", "harmonic"):
+            raise unknown_name("metric", self.metric, ("new", "harmonic"))
+
+
+def draw_episodes(labels: Integers, *, shots: int, draws: int, rng: np.random.Generator) -> Integers:
+    """Return the positions (draws, n_classes, shots) of the shots, classes in the order of their labels."""
+    classes = np.unique(labels)
+    members = [np.flatnonzero(labels == label) for label in classes]
+    for label, own in zip(classes, members, strict=True):
+        if len(own) <= shots:
+            raise InputError(
+                f"class {label} has {len(own)} images, and playing it as a new one takes {shots} shots and at "
+                "least one image to test on",
+                hint="use fewer shots or another selection",
+            )
+    return np.array([[rng.permutation(own)[:shots] for own in members] for _ in range(draws)], dtype=np.int64)
+
+
+def few_shot_score(
+    base: Tensor,
+    base_labels: Integers,
+    new: Tensor,
+    new_labels: Integers,
+    held_out: Tensor,
+    held_out_labels: Integers,
+    *,
+    shots: int = 5,
+    draws: int = 20,
+    rivals: bool = True,
+    rng: np.random.Generator,
+) -> FewShotScore:
+    """Score features by nearest mean over all classes, the new ones known from a few shots each.
+
+    Features are centered by the base mean and brought to unit length; the score is the cosine.
+
+    Parameters
+    ----------
+    base, base_labels : Tensor of shape (n, d), ndarray of shape (n,)
+        Features that the base classes' means come from.
+    new, new_labels : Tensor, ndarray
+        Features of the new classes. Each draw takes some as shots and tests on the rest.
+    held_out, held_out_labels : Tensor, ndarray
+        Features that the base classes are tested on.
+    shots, draws : int
+        As in :class:`FewShotTest`.
+    rivals : bool
+        Whether base classes compete for an image of a new class.
+    rng : numpy.random.Generator
+        Draws the shots.
+
+    Returns
+    -------
+    FewShotScore
+        Accuracies, averaged over the draws.
+
+    Raises
+    ------
+    InputError
+        When a new class has no image left to test on.
+
+    Examples
+    --------
+    >>> import numpy as np, torch
+    >>> from fiveshot.tuning import few_shot_score
+    >>> base, base_labels = torch.eye(3)[[0, 0, 1, 1]], np.array([0, 0, 1, 1])
+    >>> new, new_labels = torch.eye(3)[[2, 2, 2]], np.array([2, 2, 2])
+    >>> held_out, held_out_labels = torch.eye(3)[[0, 2]], np.array([0, 1])  # the second looks like class 2
+    >>> rng = np.random.default_rng(0)
+    >>> few_shot_score(base, base_labels, new, new_labels, held_out, held_out_labels, shots=1, rng=rng)
+    FewShotScore(new=1.0, old=0.5, harmonic=0.66...)
+    """
+    episodes = torch.from_numpy(draw_episodes(new_labels, shots=shots, draws=draws, rng=rng)).to(new.device)
+    origin = base.mean(dim=0)
+    base, new, held_out = (normalize(x - origin) for x in (base, new, held_out))
+    means = normalize(_class_means(base, base_labels))  # (n_base, d)
+    prototypes = normalize(new[episodes].mean(dim=2), dim=2)  # (draws, n_new, d)
+
+    own = torch.from_numpy(np.unique(new_labels, return_inverse=True)[1]).to(new.device)
+    cosines = new @ prototypes.transpose(1, 2)  # (draws, n, n_new)
+    best, predicted = cosines.max(dim=2)
+    right = predicted == own
+    if rivals:
+        right &= best > (new @ means.T).max(dim=1).values
+    tested = torch.ones_like(right).scatter_(1, episodes.flatten(1), False)
+    accuracy_new = float((right & tested).sum() / tested.sum())
+    if not len(held_out):
+        return FewShotScore(accuracy_new, None, accuracy_new)
+
+    truth = torch.from_numpy(np.searchsorted(np.unique(base_labels), held_out_labels)).to(new.device)
+    best, predicted = (held_out @ means.T).max(dim=1)
+    others = (held_out @ prototypes.transpose(1, 2)).max(dim=2).values  # (draws, n)
+    accuracy_old = float(((predicted == truth) & (best >= others)).float().mean())
+    total = accuracy_new + accuracy_old
+    return FewShotScore(accuracy_new, accuracy_old, 2 * accuracy_new * accuracy_old / total if total else 0.0)
+
+
+def _class_means(features: Tensor, labels: Integers) -> Tensor:
+    index = torch.from_numpy(np.unique(labels, return_inverse=True)[1]).to(features.device)
+    # A matrix product is deterministic on a GPU, unlike index_add_.
+    members = torch.nn.functional.one_hot(index).to(features.dtype)  # (n, n_classes)
+    return members.T @ features / members.sum(dim=0)[:, None]

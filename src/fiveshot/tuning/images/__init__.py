@@ -1,0 +1,1 @@
+"""The base images of a tuning: decoded once, random views to train on, fixed ones to measure with."""

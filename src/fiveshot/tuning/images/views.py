@@ -1,0 +1,279 @@
+"""What a run sees of its images: random views to train on, fixed ones to measure with.
+
+What an epoch does is drawn before it starts, from the seed and the epoch's number. A run that is resumed therefore
+draws what the uninterrupted one would have drawn, with no generator state to restore, and a GPU never waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from fiveshot.backbones import Preprocessing
+from fiveshot.data import ImageSource, decode
+from fiveshot.tuning.images.pixels import PixelPool
+from fiveshot.tuning.images.resample import center_axis, center_extent, crop_axis, resample
+from fiveshot.tuning.recipes import TuneRecipe
+
+Rows = NDArray[np.int64]
+ORDER, CROPS = 0, 1  # purposes of an epoch's generators
+_TRIES = 10
+
+
+@dataclass(frozen=True, eq=False)
+class EpochPlan:
+    """The order in which the images of one epoch are shown."""
+
+    epoch: int
+    order: Rows  # (n,), positions among the training images
+    batch_size: int
+
+    @property
+    def batches(self) -> list[slice]:
+        """Positions in the order that make up each batch; the last may be smaller."""
+        n = len(self.order)
+        return [slice(start, min(start + self.batch_size, n)) for start in range(0, n, self.batch_size)]
+
+
+def epoch_rng(seed: int, epoch: int, purpose: int) -> np.random.Generator:
+    """Return the generator of one epoch for one purpose; they are independent of each other."""
+    return np.random.default_rng([seed, epoch, purpose])
+
+
+def plan_epoch(recipe: TuneRecipe, n_images: int, *, epoch: int, processes: int = 1) -> EpochPlan:
+    """Draw the plan of an epoch; a last batch with fewer images than processes is left out.
+
+    >>> plan = plan_epoch(TuneRecipe(batch_size=4), 10, epoch=3)
+    >>> sorted(plan.order.tolist()) == list(range(10)), [len(plan.order[b]) for b in plan.batches]
+    (True, [4, 4, 2])
+    """
+    order = epoch_rng(recipe.seed, epoch, ORDER).permutation(n_images)
+    tail = n_images % recipe.batch_size
+    kept = n_images - (tail if tail < processes else 0)
+    return EpochPlan(epoch, order[:kept], recipe.batch_size)
+
+
+class Views(Protocol):
+    """Where a run's images come from; ``rows`` are positions among all of them."""
+
+    def train(
+        self, rows: Rows, plan: EpochPlan, recipe: TuneRecipe, *, part: tuple[int, int] = (0, 1)
+    ) -> Iterator[Tensor]:
+        """Yield the batches of an epoch, each (n, 3, size, size) and normalized, on the device.
+
+        ``part`` says which of how many processes asks: each gets its share of every batch.
+        """
+
+    def measure(self, rows: Rows, *, batch_size: int) -> Iterator[Tensor]:
+        """Yield the rows as they are seen when features are extracted: no randomness, in order."""
+
+
+def share_of(batch: slice, part: tuple[int, int]) -> slice:
+    """Return the contiguous part of a batch that one of several processes works on.
+
+    >>> [share_of(slice(10, 15), (rank, 2)) for rank in range(2)]
+    [slice(10, 13, None), slice(13, 15, None)]
+    """
+    rank, world = part
+    n = batch.stop - batch.start
+    bounds = [batch.start + (n * r + world - 1) // world for r in (rank, rank + 1)]
+    return slice(*bounds)
+
+
+class LoadedViews:
+    """Images decoded and transformed one by one, in this process or in workers, with the CPU's transforms."""
+
+    def __init__(
+        self,
+        sources: Sequence[ImageSource],
+        preprocessing: Preprocessing,
+        device: torch.device,
+        *,
+        workers: int = 0,
+    ) -> None:
+        self.sources, self.preprocessing, self.device, self.workers = sources, preprocessing, device, workers
+        self._crops: tuple[Any, _Batches, Any] | None = None  # a transform and its loader, whose workers live on
+
+    def train(
+        self, rows: Rows, plan: EpochPlan, recipe: TuneRecipe, *, part: tuple[int, int] = (0, 1)
+    ) -> Iterator[Tensor]:
+        """Yield what the preprocessing's own training transform makes."""
+        shown = rows[plan.order]
+        transform = self.preprocessing.train_transform(
+            scale=recipe.crop_scale, ratio=recipe.crop_ratio, flip=recipe.flip
+        )
+        if self._crops is None or self._crops[0] != transform:
+            batches = _Batches()
+            loader = self._loader(_RandomViews(self.sources, transform), batches, stay=self.workers > 0)
+            self._crops = transform, batches, loader
+        _, batches, loader = self._crops
+        batches.content = [
+            [(recipe.seed, plan.epoch, int(row)) for row in shown[share_of(batch, part)]] for batch in plan.batches
+        ]
+        yield from self._moved(loader)
+
+    def measure(self, rows: Rows, *, batch_size: int) -> Iterator[Tensor]:
+        """Yield what the preprocessing's own transform makes."""
+        content = [rows[start : start + batch_size].tolist() for start in range(0, len(rows), batch_size)]
+        dataset = _FixedViews(self.sources, self.preprocessing.transform())
+        yield from self._moved(self._loader(dataset, _Batches(content), stay=False))
+
+    def _loader(self, dataset: Dataset[Tensor], batches: _Batches, *, stay: bool) -> Any:
+        return DataLoader(
+            dataset,
+            batch_sampler=batches,
+            num_workers=self.workers,
+            persistent_workers=stay,
+            pin_memory=self.device.type == "cuda",
+            generator=torch.Generator(),  # or else it draws from the global one
+        )
+
+    def _moved(self, loader: Any) -> Iterator[Tensor]:
+        for images in loader:
+            yield images.to(self.device, non_blocking=self.device.type == "cuda")
+
+
+class PooledViews:
+    """Crops and flips made on the device from decoded images that lie there."""
+
+    def __init__(self, pool: PixelPool, preprocessing: Preprocessing, device: torch.device) -> None:
+        self.preprocessing, self.device = preprocessing, device
+        self.pool = pool.to(device)
+        self._offsets = torch.from_numpy(pool.offsets).to(device)
+        self._heights = torch.from_numpy(pool.heights).to(device)
+        self._widths = torch.from_numpy(pool.widths).to(device)
+        self._mean, self._std = (
+            255 * torch.tensor(v, device=device).view(3, 1, 1) for v in (preprocessing.mean, preprocessing.std)
+        )
+
+    def train(
+        self, rows: Rows, plan: EpochPlan, recipe: TuneRecipe, *, part: tuple[int, int] = (0, 1)
+    ) -> Iterator[Tensor]:
+        """Yield random resized crops, flipped by chance."""
+        shown = rows[plan.order]
+        rng = epoch_rng(recipe.seed, plan.epoch, CROPS)
+        scale = recipe.crop_scale or self.preprocessing.train_scale
+        heights, widths = self.pool.heights[shown], self.pool.widths[shown]
+        boxes = random_crop_boxes(heights, widths, scale=scale, ratio=recipe.crop_ratio, rng=rng)
+        flips = rng.random(len(shown)) < recipe.flip
+        on_device = [torch.from_numpy(a).to(self.device) for a in (shown, boxes, flips)]
+        for batch in plan.batches:
+            own = share_of(batch, part)
+            extent = boxes[own, 2:].max(axis=0)
+            yield self.crop(*(a[own] for a in on_device), extent=(int(extent[0]), int(extent[1])))
+
+    def crop(self, rows: Tensor, boxes: Tensor, flips: Tensor, *, extent: tuple[int, int]) -> Tensor:
+        """Return the boxes (n, 4) of the images ``rows``, resized to the network's input and normalized."""
+        wanted = self.preprocessing
+        mode = wanted.train_interpolation or wanted.interpolation
+        tall = crop_axis(boxes[:, 0], boxes[:, 2], size=wanted.size, extent=extent[0])
+        wide = crop_axis(boxes[:, 1], boxes[:, 3], size=wanted.size, extent=extent[1])
+        windows = self._windows(rows, tall.origin, wide.origin, extent)
+        vertical, horizontal = tall.weights(wanted.size, mode), wide.weights(wanted.size, mode, reverse=flips)
+        return self._normalized(resample(windows, vertical, horizontal))
+
+    def measure(self, rows: Rows, *, batch_size: int) -> Iterator[Tensor]:
+        """Yield center crops."""
+        wanted, mode = self.preprocessing, self.preprocessing.interpolation
+        heights, widths = self.pool.heights[rows], self.pool.widths[rows]
+        resized = [_resized(heights, heights, widths, wanted), _resized(widths, heights, widths, wanted)]
+        on_device = torch.from_numpy(rows).to(self.device)
+        for start in range(0, len(rows), batch_size):
+            own = slice(start, start + batch_size)
+            axes = []
+            for lengths, targets in zip((heights[own], widths[own]), resized, strict=True):
+                pairs = zip(lengths.tolist(), targets[own].tolist(), strict=True)
+                extent = max(center_extent(a, b, size=wanted.size, interpolation=mode) for a, b in pairs)
+                length, target = (torch.from_numpy(a).to(self.device) for a in (lengths, targets[own]))
+                axes.append(center_axis(length, target, size=wanted.size, interpolation=mode, extent=extent))
+            windows = self._windows(
+                on_device[own], axes[0].origin, axes[1].origin, (axes[0].extent, axes[1].extent)
+            )
+            matrices = [axis.weights(wanted.size, mode) for axis in axes]
+            yield self._normalized(resample(windows, *matrices))
+
+    def _windows(self, rows: Tensor, top: Tensor, left: Tensor, extent: tuple[int, int]) -> Tensor:
+        heights, widths = self._heights[rows], self._widths[rows]
+        y = top.long()[:, None] + torch.arange(extent[0], device=self.device)
+        x = left.long()[:, None] + torch.arange(extent[1], device=self.device)
+        y, x = torch.minimum(y, heights[:, None] - 1), torch.minimum(x, widths[:, None] - 1)
+        line = self._offsets[rows][:, None] + y * widths[:, None]  # (n, tall)
+        return self.pool.pixels[line[:, :, None] + x[:, None, :]]  # (n, tall, wide, 3)
+
+    def _normalized(self, images: Tensor) -> Tensor:
+        return images.sub_(self._mean).div_(self._std)
+
+
+def _resized(lengths: Rows, heights: Rows, widths: Rows, preprocessing: Preprocessing) -> Rows:
+    """Return the length of an axis after the short side was resized, rounded down as torchvision does."""
+    if preprocessing.squash == preprocessing.resize:
+        return lengths
+    short = np.minimum(heights, widths)
+    return (preprocessing.resize * lengths / short).astype(np.int64)
+
+
+def random_crop_boxes(
+    heights: Rows,
+    widths: Rows,
+    *,
+    scale: tuple[float, float],
+    ratio: tuple[float, float],
+    rng: np.random.Generator,
+) -> Rows:  # (n, 4): top, left, height, width
+    """Draw a random resized crop for every image, distributed as ``fiveshot.backbones`` draws a single one."""
+    n = len(heights)
+    areas = heights * widths * rng.uniform(*scale, size=(_TRIES, n))
+    aspects = np.exp(rng.uniform(np.log(ratio[0]), np.log(ratio[1]), size=(_TRIES, n)))
+    tall, wide = np.rint(np.sqrt(areas / aspects)), np.rint(np.sqrt(areas * aspects))
+    fits = (tall > 0) & (tall <= heights) & (wide > 0) & (wide <= widths)
+    first = fits.argmax(axis=0), np.arange(n)
+    # Where no try fits: the largest centered box with allowed proportions.
+    aspect = np.clip(widths / heights, *ratio)
+    lost = ~fits.any(axis=0)
+    tall = np.where(lost, np.minimum(heights, np.rint(widths / aspect)), tall[first]).astype(np.int64)
+    wide = np.where(lost, np.minimum(widths, np.rint(heights * aspect)), wide[first]).astype(np.int64)
+    places = rng.random((2, n))
+    top = np.where(lost, (heights - tall) // 2, np.floor(places[0] * (heights - tall + 1)))
+    left = np.where(lost, (widths - wide) // 2, np.floor(places[1] * (widths - wide + 1)))
+    return np.stack([top, left, tall, wide], axis=1).astype(np.int64)
+
+
+@dataclass
+class _Batches:
+    """A sampler whose batches are exchanged from epoch to epoch."""
+
+    content: list[list[Any]] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        return iter(self.content)
+
+    def __len__(self) -> int:
+        return len(self.content)
+
+
+class _RandomViews(Dataset[Tensor]):
+    def __init__(self, sources: Sequence[ImageSource], transform: Any) -> None:
+        self.sources, self.transform = sources, transform
+
+    def __getitem__(self, key: tuple[int, int, int]) -> Tensor:
+        # A generator of the image's own: the view does not depend on which worker makes it, or after what.
+        seed, epoch, row = key
+        rng = np.random.default_rng([seed, epoch, CROPS, row])
+        view: Tensor = self.transform(decode(self.sources[row]), rng=rng)
+        return view
+
+
+class _FixedViews(Dataset[Tensor]):
+    def __init__(self, sources: Sequence[ImageSource], transform: Any) -> None:
+        self.sources, self.transform = sources, transform
+
+    def __getitem__(self, row: int) -> Tensor:
+        view: Tensor = self.transform(decode(self.sources[row]))
+        return view

@@ -1,0 +1,338 @@
+"""Steps and epochs: the optimizer, one step of training, and what an epoch needs to go on after a kill."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from fiveshot.errors import InputError
+from fiveshot.tuning.images.views import Views, plan_epoch, share_of
+from fiveshot.tuning.recipes import TuneRecipe
+from fiveshot.tuning.training.execution import Execution, arithmetic, autocast, own_randomness
+from fiveshot.tuning.training.network import Batch, TuningNetwork, tuning_loss
+
+_log = logging.getLogger(__name__)
+Integers = NDArray[np.int64]
+OnStep = Callable[[int, int, float, float], None]  # images done, images in all, loss, accuracy
+_REPORT_SECONDS = 0.5  # reading numbers off a GPU makes it wait, so not after every step
+_WARM_UP = 3  # eager steps before recording, in which libraries make their choices
+
+
+def trained_parameters(network: TuningNetwork) -> dict[str, nn.Parameter]:
+    """Return what is trained, by name: the adapters and the temporary classifier."""
+    return {name: p for name, p in network.named_parameters() if p.requires_grad}
+
+
+def make_optimizer(
+    network: TuningNetwork, recipe: TuneRecipe, *, capturable: bool = False
+) -> torch.optim.Optimizer:
+    """Return the recipe's optimizer: one group for the adapters, one for the classifier."""
+    named = trained_parameters(network)
+    head = [p for name, p in named.items() if name.startswith("classifier.")]
+    body = [p for name, p in named.items() if not name.startswith("classifier.")]
+    on_gpu = next(iter(named.values())).is_cuda
+    groups: list[dict[str, Any]] = [{"params": body, "factor": 1.0}, {"params": head, "factor": recipe.head_lr}]
+    for group in groups:
+        rate = recipe.lr * group["factor"]
+        # Inside a CUDA graph the rate must be read from memory to change from step to step.
+        group["lr"] = torch.tensor(rate, device=named["classifier.weight"].device) if capturable else rate
+    if recipe.optimizer == "sgd":
+        return torch.optim.SGD(
+            groups, momentum=recipe.momentum, weight_decay=recipe.weight_decay, fused=on_gpu or None
+        )
+    return torch.optim.AdamW(groups, weight_decay=recipe.weight_decay, fused=on_gpu or None, capturable=capturable)
+
+
+def learning_rate(recipe: TuneRecipe, step: int, *, steps_per_epoch: int) -> float:
+    """Return the learning rate of a step, counted from 0 over all epochs.
+
+    >>> paper = TuneRecipe(lr=1.0, epochs=4, schedule="cosine-per-epoch")
+    >>> [round(learning_rate(paper, step, steps_per_epoch=2), 3) for step in range(8)]
+    [1.0, 1.0, 0.854, 0.854, 0.5, 0.5, 0.146, 0.146]
+    """
+    total = recipe.epochs * steps_per_epoch
+    rising = recipe.warmup * total
+    if step < rising:
+        return recipe.lr * (step + 1) / (rising + 1)
+    if recipe.schedule == "constant":
+        return recipe.lr
+    if recipe.schedule == "cosine-per-epoch":
+        step -= step % steps_per_epoch
+    done = max(0.0, step - rising) / (total - rising)
+    return recipe.lr * (1 + math.cos(math.pi * done)) / 2
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Set the rate of every group, each in its own proportion."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate * group["factor"])
+        else:
+            group["lr"] = rate * group["factor"]
+
+
+def optimizer_state(optimizer: torch.optim.Optimizer, named: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
+    """Return the optimizer's tensors by the names of their parameters."""
+    return {
+        f"{name}/{key}": value
+        for name, parameter in named.items()
+        for key, value in optimizer.state.get(parameter, {}).items()
+        if isinstance(value, Tensor)
+    }
+
+
+def restore_optimizer(
+    optimizer: torch.optim.Optimizer, named: Mapping[str, nn.Parameter], state: Mapping[str, Tensor]
+) -> None:
+    """Put tensors from ``optimizer_state`` back."""
+    for key, value in state.items():
+        name, _, entry = key.rpartition("/")
+        parameter = named[name]
+        on_device = entry != "step" or bool(
+            optimizer.defaults.get("fused") or optimizer.defaults.get("capturable")
+        )
+        optimizer.state[parameter][entry] = value.to(parameter.device if on_device else "cpu").clone()
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Sums over an epoch that stay on the device until somebody asks."""
+
+    loss: Tensor  # ()
+    hits: Tensor  # ()
+
+    @classmethod
+    def zero(cls, device: torch.device) -> Sums:
+        """Return sums of nothing."""
+        return cls(torch.zeros((), device=device), torch.zeros((), device=device))
+
+    def clear(self) -> None:
+        """Start again from zero."""
+        self.loss.zero_()
+        self.hits.zero_()
+
+
+class TrainStep:
+    """Takes a batch and changes the trained parameters; loss and hits are added to ``sums``."""
+
+    def __init__(
+        self,
+        network: TuningNetwork,
+        optimizer: torch.optim.Optimizer,
+        recipe: TuneRecipe,
+        execution: Execution,
+        device: torch.device,
+        accelerator: Any = None,
+    ) -> None:
+        self.network, self.optimizer, self.recipe = network, optimizer, recipe
+        self.execution, self.device, self.accelerator = execution, device, accelerator
+        self.sums = Sums.zero(device)
+        self.forward: Any = network if accelerator is None else accelerator.prepare_model(network)
+        # Compiled for whole batches alone: every other size would be compiled again.
+        self.whole: Any = torch.compile(self.forward, dynamic=False) if execution.compile else self.forward
+        self.trained = [p for p in network.parameters() if p.requires_grad]
+
+    def __call__(self, batch: Batch) -> None:
+        """Take one step."""
+        if self.whole is self.forward or len(batch) != self.recipe.batch_size:
+            self._step(self.forward, batch)
+            return
+        try:
+            self._step(self.whole, batch)
+        except Exception as error:
+            if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor", "triton")):
+                raise
+            _log.warning("compiling failed (%s); going on without it", type(error).__name__)
+            self.whole = self.forward
+            self._step(self.forward, batch)
+
+    def _step(self, forward: nn.Module, batch: Batch) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        with autocast(self.execution, self.device):
+            cosines = forward(batch.images.contiguous(memory_format=torch.channels_last))
+        loss = tuning_loss(cosines, self.network.classifier.scale, batch, self.recipe)
+        if self.accelerator is None:
+            torch.autograd.backward(loss)
+        else:
+            self.accelerator.backward(loss * batch.weight)
+        if self.recipe.grad_clip:
+            nn.utils.clip_grad_norm_(self.trained, self.recipe.grad_clip, foreach=True)
+        self.optimizer.step()
+        with torch.no_grad():
+            self.sums.loss.add_(loss.detach(), alpha=len(batch))
+            self.sums.hits.add_((cosines.argmax(dim=1) == batch.labels).sum())
+
+
+class GraphedStep:
+    """The same step recorded once and replayed: no time lost between its hundreds of small kernels."""
+
+    def __init__(self, step: TrainStep, batch_size: int) -> None:
+        self.step, self.batch_size, self.sums = step, batch_size, step.sums
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._batch: Batch | None = None
+        self._taken, self._refused = 0, False
+
+    def __call__(self, batch: Batch) -> None:
+        """Take one step; batches of another size are not replayed."""
+        if len(batch) != self.batch_size:
+            self.step(batch)
+        elif self._taken < _WARM_UP:
+            self._taken += 1
+            _aside(self.step, batch)
+        else:
+            self._load(batch)
+            if self._graph is None and not self._record():
+                self.step(batch)
+            elif self._graph is not None:
+                self._graph.replay()
+
+    def _load(self, batch: Batch) -> None:
+        if self._batch is None:
+            self._batch = replace(batch, images=batch.images.clone(), labels=batch.labels.clone())
+        self._batch.images.copy_(batch.images)
+        self._batch.labels.copy_(batch.labels)
+
+    def _record(self) -> bool:
+        """Record the step, which runs nothing yet; return whether that worked."""
+        if self._refused or self._batch is None:
+            return False
+        self.step.optimizer.zero_grad(set_to_none=True)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                self.step(self._batch)
+        except RuntimeError as error:
+            _log.warning("the step cannot be recorded (%s); going on without", error)
+            self._refused = True
+            return False
+        self._graph = graph
+        return True
+
+
+def _aside(step: TrainStep, batch: Batch) -> None:
+    """Take a step on a stream of its own, as steps that are recorded later must be."""
+    stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        step(batch)
+    torch.cuda.current_stream().wait_stream(stream)
+
+
+@dataclass(frozen=True)
+class EpochStats:
+    """What an epoch of training gave."""
+
+    loss: float
+    accuracy: float
+    images: int
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Images per second."""
+        return self.images / self.seconds
+
+
+class Trainer:
+    """Trains the adapters of a network on some rows of the views, epoch by epoch.
+
+    ``labels`` are the classes 0, 1, ... of the rows. An epoch depends on the weights, the optimizer's state and
+    its own number alone, so ``state`` after an epoch is all that a later process needs to go on.
+    """
+
+    def __init__(
+        self,
+        network: TuningNetwork,
+        views: Views,
+        rows: Integers,
+        labels: Integers,
+        *,
+        recipe: TuneRecipe,
+        execution: Execution,
+        accelerator: Any = None,
+    ) -> None:
+        self.network, self.views, self.rows = network, views, rows
+        self.recipe, self.execution = recipe, execution
+        self.device = network.classifier.weight.device
+        self.labels = torch.from_numpy(labels).to(self.device)
+        self.accelerator = accelerator
+        self.part = (accelerator.process_index, accelerator.num_processes) if accelerator else (0, 1)
+        self.named = trained_parameters(network)
+        graphed = bool(execution.cuda_graph) and accelerator is None
+        self.optimizer = make_optimizer(network, recipe, capturable=graphed)
+        step = TrainStep(network, self.optimizer, recipe, execution, self.device, accelerator)
+        self.step: TrainStep | GraphedStep = GraphedStep(step, recipe.batch_size) if graphed else step
+
+    def epoch(self, number: int, *, on_step: OnStep | None = None) -> EpochStats:
+        """Train for one epoch, counted from 0."""
+        started = reported = time.perf_counter()
+        self.network.train()
+        self.step.sums.clear()
+        seeds = (self.recipe.seed, number, self.part[0])
+        with arithmetic(self.execution, self.device), own_randomness(seeds, self.device):
+            for batch, n_done, n_all in self.batches(number):
+                self.step(batch)
+                if on_step is not None and time.perf_counter() - reported > _REPORT_SECONDS:
+                    reported = time.perf_counter()
+                    own = n_done / self.part[1]  # of this process; the figures of the epoch are those of all
+                    on_step(n_done, n_all, float(self.step.sums.loss) / own, float(self.step.sums.hits) / own)
+            loss, hits = (float(total) / n_all for total in self._totals())
+        if not np.isfinite(loss):
+            raise InputError(f"the loss became {loss} in epoch {number + 1}", hint=f"lower lr={self.recipe.lr:g}")
+        return EpochStats(loss, hits, n_all, time.perf_counter() - started)
+
+    def batches(self, number: int) -> Iterator[tuple[Batch, int, int]]:
+        """Yield this process's part of every batch, with the images done by then and in all."""
+        plan = plan_epoch(self.recipe, len(self.rows), epoch=number, processes=self.part[1])
+        order = torch.from_numpy(plan.order).to(self.device)
+        views = self.views.train(self.rows, plan, self.recipe, part=self.part)
+        for index, (whole, images) in enumerate(zip(plan.batches, views, strict=True)):
+            step = number * len(plan.batches) + index
+            rate = learning_rate(self.recipe, step, steps_per_epoch=len(plan.batches))
+            set_learning_rate(self.optimizer, rate)
+            labels = self.labels[order[share_of(whole, self.part)]]
+            weight = self.part[1] * len(images) / (whole.stop - whole.start)
+            yield Batch(images, labels, weight), whole.stop, len(plan.order)
+
+    def _totals(self) -> tuple[Tensor, Tensor]:
+        sums = torch.stack([self.step.sums.loss, self.step.sums.hits])
+        if self.accelerator is not None:
+            sums = self.accelerator.reduce(sums, reduction="sum")
+        return sums[0], sums[1]
+
+    def features(self, rows: Integers, *, batch_size: int = 256) -> Tensor:
+        """Return the features (n, width) of the rows, in float32, with dropout off."""
+        self.network.eval()
+        width = self.network.classifier.weight.shape[1]
+        parts = [torch.empty(0, width, device=self.device)]
+        with torch.no_grad(), arithmetic(self.execution, self.device):
+            for images in self.views.measure(rows, batch_size=batch_size):
+                with autocast(self.execution, self.device):
+                    parts.append(
+                        self.network.features(images.contiguous(memory_format=torch.channels_last)).float()
+                    )
+        return torch.cat(parts)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return everything that changes from epoch to epoch, by name."""
+        state = {f"parameters/{name}": p.detach() for name, p in self.named.items()}
+        state |= {f"optimizer/{k}": v for k, v in optimizer_state(self.optimizer, self.named).items()}
+        return state
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Put a state from ``state`` back."""
+        with torch.no_grad():
+            for name, parameter in self.named.items():
+                parameter.copy_(state[f"parameters/{name}"])
+        prefix = "optimizer/"
+        own = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+        restore_optimizer(self.optimizer, self.named, own)
