@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cluster_cost import Speeds, Workload, cost_of, merged_bytes
 
 CLASSES, WIDTH, SHARD = 1_000, 384, 25_000
 # Measured on one H200 with 16 cores: ViT-B/16 passes 256 images in 26.1 ms (benchmarks/results/tuning-h200.txt);
@@ -54,17 +55,21 @@ def synthetic(shard: int) -> dict[str, np.ndarray]:
 def write_shards(folder: Path, images: int) -> None:
     """Write a finished folder of shards, as an extraction does."""
     from fiveshot.features import Provenance
-    from fiveshot.scale.backbone_spec import BackboneFacts
-    from fiveshot.scale.raw_image import Shard
-    from fiveshot.scale.rows import Tally
-    from fiveshot.scale.shard_file import ShardFolder
+    from fiveshot.scale.extraction.backbone import BackboneFacts
+    from fiveshot.scale.extraction.shard_folder import ShardFolder
+    from fiveshot.scale.sources.shard import Shard
 
     facts = BackboneFacts(None, WIDTH, "synthetic", Provenance.unknown("synthetic"), "float16", {})
     store = ShardFolder(folder, facts)
     shards = [Shard(number, str(number), None) for number in range(images // SHARD)]
     for shard in store.missing(shards):
         store.write(shard, synthetic(shard.number))
-    store.write_manifest(shards, Tally(images))
+    store.write_manifest(shards, images=images, bad=())
+
+
+def shard_paths(folder: str) -> list[str]:
+    """Return the files of a folder's shards, in order."""
+    return sorted(map(str, Path(folder).glob("shard-*.safetensors")))
 
 
 class Memory:
@@ -115,7 +120,7 @@ def descendants(root: int) -> list[int]:
 
 
 def reduction(covariance: str) -> Any:
-    from fiveshot.scale.reduction import PerClass, Tied
+    from fiveshot.scale.statistics.reductions import PerClass, Tied
 
     return PerClass() if covariance == "class" else Tied()
 
@@ -126,9 +131,9 @@ def ray_run(workers: int, images: int, covariance: str, folder: str) -> dict[str
 
     import ray
 
-    from fiveshot.scale.block_reducer import BlockReducer
     from fiveshot.scale.cluster import QUIET
-    from fiveshot.scale.shard_reduction import StoredShards, shard_rows
+    from fiveshot.scale.statistics.reducer import BlockReducer
+    from fiveshot.scale.statistics.run import shard_rows
 
     os.environ.update(QUIET, RAY_worker_niceness="0")  # else any other program would come first
     ray.init(
@@ -140,15 +145,14 @@ def ray_run(workers: int, images: int, covariance: str, folder: str) -> dict[str
         # A second run must not wait for processes to start and import once more.
         _system_config={"idle_worker_killing_time_threshold_ms": 600_000},
     )
-    paths = StoredShards.open(folder).paths
+    paths = shard_paths(folder)
 
     def reduced(count: int) -> Any:
         reducer = BlockReducer(
             {"s": reduction(covariance)},
-            splits=(0,),
+            at_once=workers,
             task_cpus=0.5,
             group_bytes=1,
-            at_once=workers,
             load=shard_rows,
         )
         for path in paths[:count]:
@@ -201,9 +205,9 @@ def timed(work: Callable[[], Any]) -> tuple[Any, float]:
 
 def calibrated(covariance: str, paths: list[str]) -> tuple[float, float]:
     """Return vectors read and reduced, and bytes merged, in a second of one process without Ray."""
-    from fiveshot.scale.reduction import reduce_rows
-    from fiveshot.scale.rows import good_rows
-    from fiveshot.scale.shard_reduction import shard_rows
+    from fiveshot.scale.extraction.batches import good_rows
+    from fiveshot.scale.statistics.reductions import reduce_rows
+    from fiveshot.scale.statistics.run import shard_rows
 
     way = reduction(covariance)
     seconds, parts = [], []
@@ -227,15 +231,12 @@ def size(part: Any) -> int:
 
 
 def reducing(images: int) -> dict[str, Any]:
-    from fiveshot.scale.cost import Speeds, Workload, merged_bytes
-    from fiveshot.scale.shard_reduction import StoredShards
-
     print(f"## {images:,} vectors of {WIDTH} values, {CLASSES:,} classes, in shards on a disk, to statistics\n")
     print("One process without Ray, seconds of its core (the model's speeds):\n")
     print("| covariance | read and reduce, vectors/s | merge, MB/s |\n|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         write_shards(Path(folder), images)
-        paths = StoredShards.open(folder).paths
+        paths = shard_paths(folder)
         speeds = {}
         for covariance in ("tied", "class"):
             rate, merge = calibrated(covariance, paths)
@@ -288,8 +289,8 @@ def class_vectors(count: int, rng: np.random.Generator) -> np.ndarray:
     x = np.concatenate([found.train_x, found.test_x]).astype(np.float64)
     y = np.concatenate([found.train_y, found.test_y])
     means = np.stack([x[y == label].mean(axis=0) for label in np.unique(y)])
-    centred = x - means[y]
-    covariance = centred.T @ centred / (len(x) - len(means))
+    centered = x - means[y]
+    covariance = centered.T @ centered / (len(x) - len(means))
     covariance += 1e-3 * np.trace(covariance) / len(covariance) * np.eye(len(covariance))
     whitened = np.linalg.solve(np.linalg.cholesky(covariance), (means - means.mean(axis=0)).T).T
     _, lengths, directions = np.linalg.svd(whitened / np.sqrt(len(means) - 1), full_matrices=False)
@@ -337,8 +338,6 @@ def searching(count: int) -> None:
 
 
 def carrying_on(speeds: dict[str, Any]) -> None:
-    from fiveshot.scale.cost import Workload, cost_of
-
     print("## The model carried on: nodes of 8 GPUs and 128 cores\n")
     heads = ("images", "classes", "covariance", "nodes", "hours", "GPU-hours")
     print(f"| {' | '.join((*heads, 'read', 'pixels', 'vectors', 'merged', 'statistics'))} |")

@@ -57,19 +57,22 @@ def write_pack(path: Path) -> None:
 
 def write_statistics(path: Path) -> None:
     """Write what a cluster makes of many images, here of three classes of thirty made-up vectors."""
-    from fiveshot.scale import BackboneSpec, ClusterStatistics, Wanted
-    from fiveshot.scale.pilot import chosen_settings
-    from fiveshot.scale.reduction import Sample
-    from fiveshot.scale.rows import Rows
+    from fiveshot.scale import BackboneSpec, ClusterStatistics, StatisticsPlan
+    from fiveshot.scale.extraction.backbone import backbone_facts
+    from fiveshot.scale.extraction.batches import Rows
+    from fiveshot.scale.statistics.reductions import Sample
+    from fiveshot.scale.statistics.run import choose_settings
 
-    facts = BackboneSpec().described("float32", dataset="birds")
+    facts = backbone_facts(BackboneSpec(), "float32", dataset="birds")
     codes = np.repeat(np.arange(len(THINGS)), 30)
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(len(THINGS), facts.width))[codes] + rng.normal(size=(len(codes), facts.width))
     names = tuple(f"{number}.jpg" for number in range(len(codes)))
     rows = Rows(vectors.astype(np.float32), np.array(list(THINGS))[codes], names)
-    settings = chosen_settings("default", rows)
-    parts = {name: way.reduce(rows) for name, way in Wanted("class", "default").reductions(settings).items()}
+    settings = choose_settings("default", rows)
+    parts = {
+        name: way.reduce(rows) for name, way in StatisticsPlan("class", "default").reductions(settings).items()
+    }
     parts["sample"] = Sample(20).reduce(rows)
     found = ClusterStatistics(
         facts.provenance, facts.identity, len(codes), **parts, head="default", settings=settings

@@ -16,6 +16,7 @@ from fiveshot.scale.cluster import QUIET
 
 TINY = "test_vit.r160_in1k"
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules that several test files share
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))  # for the model of the cost
 # Ray starts more processes than a test knows of; they are not to fight over the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Ray's workers are nice to others by default: beside anything else that runs they would take minutes to start.

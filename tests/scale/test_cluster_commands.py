@@ -24,11 +24,11 @@ from fiveshot.data.gaussian import gaussian_classes
 from fiveshot.errors import InputError
 from fiveshot.features import FeatureSet, Provenance
 from fiveshot.scale import BackboneSpec, TuningTask, sweep_on_cluster, tune_on_cluster
-from fiveshot.scale.block_reducer import reduce_dataset
 from fiveshot.scale.cluster import connected, resources
-from fiveshot.scale.pipeline import data_context
-from fiveshot.scale.reduction import Tied
-from fiveshot.scale.rows import Tally
+from fiveshot.scale.extraction.pipeline import data_context
+from fiveshot.scale.progress import Tally
+from fiveshot.scale.statistics.reducer import reduce_dataset
+from fiveshot.scale.statistics.reductions import Tied
 from fiveshot.tuning import EpochRecord, TuneProgress, TuneRecipe, tune
 from fiveshot.tuning.training.checkpoint import Checkpoint, Checkpoints, write_checkpoint
 

@@ -1,13 +1,15 @@
+"""The model of the cost in benchmarks/ counts what the reductions take."""
+
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
 import pytest
+from cluster_cost import NAME_BYTES, Speeds, Workload, cost_of, merged_bytes
 
-from fiveshot.scale.cost import NAME_BYTES, Speeds, Workload, cost_of, merged_bytes
-from fiveshot.scale.reduction import PerClass, Tied
-from fiveshot.scale.rows import Rows
+from fiveshot.scale.extraction.batches import Rows
+from fiveshot.scale.statistics.reductions import PerClass, Tied
 
 SPEEDS = Speeds(forward=1000, decode=100, reduce=50_000, merge_bytes=1e8)
 
@@ -53,6 +55,11 @@ def test_time_falls_with_workers_and_the_slowest_stage_decides() -> None:
     assert many.bottleneck == "GPUs"
     assert many.seconds == 1000
     assert many.gpu_hours == pytest.approx(1000 / 3600)
+
+
+def test_a_million_classes_fit_where_the_covariance_is_tied() -> None:
+    work = Workload(10**9, 10**6)
+    assert [round(work.statistics_bytes(kind) / 1e9, 1) for kind in ("tied", "class")] == [1.7, 591.5]
 
 
 def test_memory_does_not_grow_with_images_once_classes_are_known() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,20 +23,21 @@ from fiveshot.scale import (
     BackboneSpec,
     Catalog,
     ClusterProgress,
+    ClusterSettings,
     ClusterStatistics,
     Ridge,
-    Wanted,
+    StatisticsPlan,
     extract_shards,
     join_catalogs,
     open_catalog,
     reduce_images,
     reduce_shards,
 )
-from fiveshot.scale.pilot import chosen_settings
-from fiveshot.scale.reading import read_shard
-from fiveshot.scale.rows import Rows, concatenate, good_rows
-from fiveshot.scale.shard_file import MANIFEST, read_manifest
-from fiveshot.scale.stages import Decode, Forward
+from fiveshot.scale.extraction.backbone import backbone_facts
+from fiveshot.scale.extraction.batches import Rows, concatenate, good_rows
+from fiveshot.scale.extraction.shard_folder import MANIFEST, read_manifest
+from fiveshot.scale.extraction.stages import Decode, Forward, read_shard
+from fiveshot.scale.statistics.run import choose_settings
 from fiveshot.statistics import class_statistics
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -80,7 +82,7 @@ def everything(folder: Path) -> Catalog:
 @pytest.fixture(scope="module")
 def training_rows(everything: Catalog, spec: BackboneSpec) -> Rows:
     """All training vectors, computed here one after the other."""
-    facts = spec.described("float32", dataset="birds")
+    facts = backbone_facts(spec, "float32", dataset="birds")
     decode, forward = Decode(facts.preprocessing), Forward(spec, fingerprint=facts.fingerprint, dtype="float32")
     batches = [forward(decode(batch)) for shard in everything.shards for batch in read_shard(shard)]
     return good_rows(concatenate(batches), splits=(0,))
@@ -134,32 +136,37 @@ def test_statistics_survive_a_killed_node_and_an_interrupt(
     doomed: Callable[[], int], everything: Catalog, spec: BackboneSpec, training_rows: Rows, tmp_path: Path
 ) -> None:
     out = tmp_path / "birds.safetensors"
-    wanted = Wanted(head="default", sample=4, ridge=Ridge(24, random_state=3))
-    options: dict[str, Any] = {"wanted": wanted, "spec": spec, "dtype": "float32", "workers": 1, "batch_size": 4}
+    plan = StatisticsPlan(head="default", sample=4, ridge=Ridge(24, random_state=3))
+    options: dict[str, Any] = {"plan": plan, "spec": spec}
+    settings = ClusterSettings(dtype="float32", workers=1, batch_size=4)
     lost: list[int] = []  # actors of the node that was killed
 
     def watch(now: ClusterProgress) -> None:
         if not lost:
             lost.append(doomed())
-        if now.tally.images >= 60 and now.waiting:  # the second wave has begun
+        if now.tally.images >= 60 and now.waiting:  # the second part has begun
             raise StoppedError
 
     with pytest.raises(StoppedError):
-        reduce_images(everything, out, wave_shards=3, progress=watch, **options)
+        reduce_images(everything, out, save_every=3, progress=watch, settings=settings, **options)
     assert lost[0] > 0, "the node that was killed had work"
     assert [path.name for path in tmp_path.iterdir()] == [f".{out.name}.partial"]
     assert ClusterStatistics.load(tmp_path / f".{out.name}.partial").images == 60
 
     seen: list[ClusterProgress] = []
-    found = reduce_images(everything, out, skip_bad=True, progress=seen.append, **options)
-    assert (found.images, seen[-1].done, seen[-1].tally.images) == (94, 94, 34), "the first wave is not done again"
+    found = reduce_images(
+        everything, out, settings=replace(settings, skip_bad=True), progress=seen.append, **options
+    )
+    assert (found.images, seen[-1].done, seen[-1].tally.images) == (94, 94, 34), (
+        "the first part is not computed again"
+    )
     assert {image.name.rpartition("/zebras-1.tar/")[2] for image in found.bad} == {BAD, "9.jpg"}
     assert [path.name for path in tmp_path.iterdir()] == [out.name]
     again = ClusterStatistics.load(out)
     assert again.bad == found.bad
     assert len(again.sample or ()) == 16
 
-    settings = chosen_settings("default", training_rows)
+    settings = choose_settings("default", training_rows)
     assert np.allclose(again.settings["centre"], settings["centre"], rtol=1e-5, atol=1e-5)
     vectors = (
         make_head("default")
@@ -173,8 +180,8 @@ def test_statistics_survive_a_killed_node_and_an_interrupt(
         assert close(one.mean, other.mean)
         assert close(one.factor.T @ one.factor, other.factor.T @ other.factor)
     assert again.ridge is not None
-    assert wanted.ridge is not None
-    sums = wanted.ridge.reduce(training_rows)
+    assert plan.ridge is not None
+    sums = plan.ridge.reduce(training_rows)
     assert close(np.tril(again.ridge.gram), np.tril(sums.gram))
     assert close(again.ridge.targets, sums.targets)
 
@@ -192,7 +199,9 @@ def test_shards_are_resumed_by_the_command_and_equal_a_single_machine(
     out = tmp_path / "birds.safetensors"
     parts = tmp_path / "shards"
     with pytest.raises(StoppedError):
-        extract_shards(catalog, parts, spec=spec, dtype="float32", workers=1, progress=stop)
+        extract_shards(
+            catalog, parts, spec=spec, settings=ClusterSettings(dtype="float32", workers=1), progress=stop
+        )
     finished = {path: path.stat().st_mtime_ns for path in parts.glob("shard-*")}
     assert 2 <= len(finished) < len(catalog.shards)
     assert not (parts / MANIFEST).exists()
@@ -211,7 +220,9 @@ def test_shards_are_resumed_by_the_command_and_equal_a_single_machine(
     assert "all 72 images were extracted before; nothing had to be computed" in said
     assert f"left out 1 bad image:\n  {BAD}: not an image" in said
     assert read_manifest(parts)["bad"][0][0] == BAD
-    reduced = reduce_shards(parts, tmp_path / "statistics.safetensors", wanted=Wanted(head="default", sample=2))
+    reduced = reduce_shards(
+        parts, tmp_path / "statistics.safetensors", plan=StatisticsPlan(head="default", sample=2)
+    )
     (tmp_path / "statistics.safetensors").unlink()
 
     # The command keeps its shards in a hidden folder while it makes one file: finished ones are taken from there.
@@ -269,4 +280,4 @@ def test_an_error_of_a_worker_arrives_as_it_was_raised(folder: Path, spec: Backb
     parquet.write_table(arrow.table({"photo": [b""], "label": ["owl"]}), tmp_path / "a.parquet")
     catalog = open_catalog(str(tmp_path / "a.parquet"), seed=0)
     with pytest.raises(InputError, match="has no column 'image'; name one of photo, label with --image-column"):
-        extract_shards(catalog, tmp_path / "out", spec=spec, workers=1)
+        extract_shards(catalog, tmp_path / "out", spec=spec, settings=ClusterSettings(workers=1))

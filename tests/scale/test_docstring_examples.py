@@ -41,7 +41,7 @@ def test_the_example_runs(example: doctest.DocTest, cluster: Any) -> None:
 
 
 def test_no_skipped_line_is_left_out() -> None:
-    sources = [path.read_text(encoding="utf-8") for path in Path(scale.__file__).parent.glob("*.py")]
+    sources = [path.read_text(encoding="utf-8") for path in Path(scale.__file__).parent.rglob("*.py")]
     assert sum(source.count(MARK) for source in sources) == sum(map(marked, EXAMPLES)) > 0
 
 

@@ -1,4 +1,4 @@
-"""A Ray cluster: one that is there already, or one on this machine, and how its processors are dealt out."""
+"""A Ray cluster: one that is running already, or one on this machine, and how its processors are shared out."""
 
 from __future__ import annotations
 
@@ -6,17 +6,52 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
-from fiveshot.errors import FiveshotError, InputError
+from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.extras import import_extra
 
 # Nothing is sent to anybody, and what Ray's own processes say goes to its logs.
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
 CONNECT_SECONDS = 5.0
+ATTEMPTS = 3  # of a run, when the cluster failed and Ray could not repair it by itself
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class ClusterSettings:
+    """How to run on a cluster.
+
+    Parameters
+    ----------
+    address : str, optional
+        The cluster, ``host:port`` or ``auto``; one is started on this machine unless given.
+    workers : int, optional
+        Backbones at a time; as many as there are GPUs, or cores, unless given.
+    batch_size : int, optional
+        Images in a forward pass.
+    dtype : {"float16", "float32"}
+        Type of the vectors that are kept.
+    skip_bad : bool, default False
+        Whether to leave out images that cannot be used. Otherwise they are an error once all is done.
+
+    Examples
+    --------
+    >>> from fiveshot.scale import ClusterSettings
+    >>> ClusterSettings(address="auto", workers=8).dtype
+    'float16'
+    """
+
+    address: str | None = None
+    workers: int | None = None
+    batch_size: int | None = None
+    dtype: str = "float16"
+    skip_bad: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,17 +82,17 @@ class Workers:
     reduce_cpus: float
 
 
-def deal_out(resources: Resources, *, gpus: bool, workers: int | None = None) -> Workers:
-    """Deal out a cluster's processors: the backbone gets the GPUs, or most of the CPUs where it runs on them.
+def share_out(resources: Resources, *, gpus: bool, workers: int | None = None) -> Workers:
+    """Share out a cluster's processors: the backbone gets the GPUs, or most of the CPUs where it runs on them.
 
-    >>> deal_out(Resources(2, 0, 1e9), gpus=False).forward
+    >>> share_out(Resources(2, 0, 1e9), gpus=False).forward
     2
-    >>> dealt = deal_out(Resources(64, 8, 1e11), gpus=True)
-    >>> dealt.forward, dealt.decode, dealt.readers
+    >>> shared = share_out(Resources(64, 8, 1e11), gpus=True)
+    >>> shared.forward, shared.decode, shared.readers
     (8, 44, 64)
     """
     if workers is not None and workers < 1:
-        raise InputError(f"workers is {workers}; choose 1 or more")
+        raise InputError(f"workers is {workers}", hint="choose 1 or more")
     cpus = max(1, int(resources.cpus))
     if gpus:
         forward = min(workers or cpus, max(1, int(resources.gpus)))
@@ -69,11 +104,28 @@ def deal_out(resources: Resources, *, gpus: bool, workers: int | None = None) ->
 
 @contextmanager
 def connected(address: str | None = None) -> Iterator[Resources]:
-    """Connect to the cluster at an address (``auto`` finds one), or start one here for the time of the block.
+    """Connect to a cluster, or start one here, for the time of the block.
 
-    A process that is connected already stays so, and stays connected afterwards. A cluster that is started here
-    asks whoever connects to it for a token, unless ``RAY_AUTH_MODE`` says otherwise.
+    A process that is connected already stays connected afterwards. A cluster that is started here asks everybody
+    who connects to it for a token, unless ``RAY_AUTH_MODE`` says otherwise.
 
+    Parameters
+    ----------
+    address : str, optional
+        The cluster, ``host:port`` or ``auto``; one is started on this machine unless given.
+
+    Yields
+    ------
+    Resources
+        What the cluster has in all.
+
+    Raises
+    ------
+    InputError
+        If no cluster answers at the address.
+
+    Examples
+    --------
     >>> from fiveshot.scale import connected
     >>> with connected() as resources:  # doctest: +SKIP
     ...     resources.cpus >= 1
@@ -96,8 +148,9 @@ def connected(address: str | None = None) -> Iterator[Resources]:
             ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **own)
     except (OSError, ValueError, RuntimeError) as error:
         raise InputError(
-            f"no Ray cluster answers at {address!r} ({error}); start one with 'ray start --head', or leave "
-            "--address out to use this machine alone"
+            f"no Ray cluster answers at {address!r} ({error})",
+            hint="start one with 'ray start --head', or leave --address out to use this machine alone",
+            code="no_cluster",
         ) from error
     try:
         yield resources()
@@ -157,6 +210,31 @@ def _ours(error: BaseException | None) -> FiveshotError | None:
                 return found
         error = getattr(error, "cause", None) or error.__cause__ or error.__context__
     return None
+
+
+def check_target(target: Path) -> None:
+    """Refuse a file that cannot be written, before anything is computed for it."""
+    if not target.parent.is_dir():
+        raise StorageError(
+            f"cannot write {target}: the folder {target.parent} does not exist", hint="create it first"
+        )
+    if target.is_dir():
+        raise StorageError(
+            f"cannot write {target}: it is a folder", hint="name a file, such as features.safetensors"
+        )
+
+
+def retried(action: Callable[[], Result]) -> Result:
+    """Return what an action returns; do it again where the cluster failed and Ray could not repair it."""
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return action()
+        except FiveshotError:
+            raise
+        except Exception as error:
+            if not is_cluster_failure(error):
+                raise
+    return action()
 
 
 def is_cluster_failure(error: Exception) -> bool:

@@ -1,22 +1,55 @@
-"""Where a cluster run stands."""
+"""Where a cluster run stands: what was done, and how fast each stage is."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from fiveshot.scale.rows import Tally
+from fiveshot.data import BadImage
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What has been done: images, the bad ones among them, and the seconds each stage was busy with them."""
+
+    images: int = 0
+    bad: tuple[BadImage, ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    def __add__(self, other: Tally) -> Tally:
+        names = dict.fromkeys((*self.seconds, *other.seconds))
+        return Tally(
+            self.images + other.images,
+            self.bad + other.bad,
+            {name: self.seconds.get(name, 0.0) + other.seconds.get(name, 0.0) for name in names},
+        )
+
+    def rates(self) -> dict[str, float]:
+        """Return images per second of each stage, for one worker that never waits."""
+        return {name: self.images / seconds for name, seconds in self.seconds.items() if seconds > 0}
 
 
 @dataclass(frozen=True)
 class ClusterProgress:
-    """Images done, of how many where that is known, and what each stage manages.
+    """Images done, of how many where that is known, and the speed of each stage.
 
-    ``tally`` counts the images computed in this run, ``before`` those that were finished earlier, and
-    ``waiting`` those whose vectors are there but not yet reduced.
+    Attributes
+    ----------
+    tally : Tally
+        The images computed in this run.
+    before : int
+        Images that were finished in an earlier run.
+    total : int or None
+        All images, where their number is known.
+    waiting : int
+        Images whose vectors are computed but not yet reduced.
+    shards, all_shards : int
+        Shards that are finished, and their number in all.
 
+    Examples
+    --------
     >>> from fiveshot.scale import ClusterProgress
-    >>> from fiveshot.scale.rows import Tally
+    >>> from fiveshot.scale.progress import Tally
     >>> now = ClusterProgress(Tally(images=30, seconds={"forward": 2.0}), before=10, total=100, waiting=5)
     >>> f"{now.done} of {now.total} images, {now.stages()}"
     '45 of 100 images, forward 15/s'

@@ -130,7 +130,7 @@ def bench(
         echo("note: --projections is for RanPAC heads, and none is among the methods", err=True)
     _check_settings(given, jobs)
     if engine == "ray":
-        from fiveshot.scale.cluster_sweep import sweep_on_cluster
+        from fiveshot.scale import sweep_on_cluster
 
         records = _followed(sweep_on_cluster(jobs, out, address=address, fresh=fresh), jobs)
     else:

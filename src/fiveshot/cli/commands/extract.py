@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -17,7 +18,9 @@ from fiveshot.errors import InputError, counted
 
 if TYPE_CHECKING:
     from fiveshot.data import BadImage
+    from fiveshot.features import FeatureSet
     from fiveshot.features.extraction_report import Extraction
+    from fiveshot.scale import BackboneSpec, Catalog, ClusterSettings, StatisticsPlan
 
 SHOWN = 20  # bad images that are listed by name
 
@@ -116,7 +119,9 @@ def extract(
     Example: fiveshot extract --images photos --out photos.safetensors
     """
     _check_options(ctx, engine=engine, result=result, layout=layout, dataset=dataset, device=device)
+    from fiveshot.backbones import DEFAULT
     from fiveshot.backbones.paper import preprocessing_for
+    from fiveshot.features import open_labelled_images
 
     loading = {
         "weights": weights,
@@ -129,30 +134,26 @@ def extract(
         "precision": None if precision == "auto" else precision,
     }
     if engine == "ray":
-        from fiveshot.scale.command import extract_on_cluster
+        from fiveshot.scale import BackboneSpec, ClusterSettings, StatisticsPlan, dataset_catalog, open_catalog
 
-        with cluster_bar() as following:
-            lines, bad = extract_on_cluster(
-                out,
-                result=result,
-                covariance=covariance,
-                head=head,
-                source={"images": images, "dataset": dataset, "root": root, "seed": seed, "holdout": holdout},
-                reading={"layout": layout, "image_column": image_column, "label_column": label_column},
-                loading={"backbone": backbone, **loading},
-                address=address,
-                workers=workers,
-                batch_size=batch_size,
-                dtype=dtype,
-                skip_bad=skip_bad,
-                progress=following,
+        if images is not None and dataset is None and root is None:
+            catalog = open_catalog(
+                images,
+                seed=seed,
+                holdout=None if result == "statistics" else holdout,
+                layout=layout,
+                image_column=image_column,
+                label_column=label_column,
             )
-        for line in lines:
-            echo(line)
-        _print_bad(bad)
+        else:
+            opened = open_labelled_images(images, dataset=dataset, root=root, seed=seed, holdout=holdout)
+            catalog = dataset_catalog(opened)
+        plan = StatisticsPlan(covariance, None if head == "none" else head) if result == "statistics" else None
+        spec = BackboneSpec(backbone or DEFAULT, **loading)  # type: ignore[arg-type]  # each option has its type
+        settings = ClusterSettings(address, workers, batch_size, dtype, skip_bad)
+        _extract_on_cluster(catalog, out, plan, spec, settings, shards=result == "shards")
         return
-    from fiveshot.backbones import DEFAULT
-    from fiveshot.features import FeatureCache, load_runner, open_labelled_images, run_extraction
+    from fiveshot.features import FeatureCache, load_runner, run_extraction
 
     if cache is not None and no_cache:
         raise InputError("--cache and --no-cache contradict each other", hint="give one of them")
@@ -181,13 +182,57 @@ def extract(
         echo(f"forward pass alone, measured: {bare:,.1f} images/s ({runner.runtime}){share}")
 
 
-def _print(done: Extraction, backbone: str) -> None:
-    features = done.features
+def _extract_on_cluster(
+    catalog: Catalog,
+    out: Path,
+    plan: StatisticsPlan | None,
+    spec: BackboneSpec,
+    settings: ClusterSettings,
+    *,
+    shards: bool,
+) -> None:
+    """Make statistics where there is a plan for them, else shards or one file, and say what was done."""
+    from fiveshot.scale import extract_file, extract_shards, reduce_images
+
+    for note in catalog.notes:
+        echo(f"note: {note}", err=True)
+    with cluster_bar() as progress:
+        if plan is not None:
+            # A model computes in float32, so that it may move between machines.
+            spec = replace(spec, precision=spec.precision or "float32")
+            found = reduce_images(catalog, out, plan=plan, spec=spec, settings=settings, progress=progress)
+        elif shards:
+            done = extract_shards(catalog, out, spec=spec, settings=settings, progress=progress)
+        else:
+            features, done = extract_file(catalog, out, spec=spec, settings=settings, progress=progress)
+    if plan is not None:
+        classes = counted(len(found.pooled), "class")
+        echo(f"{out}: statistics of {counted(found.images, 'image')}, {classes}")
+        _print_bad(found.bad)
+        return
+    if shards:
+        echo(f"{out}: {counted(len(done.shards), 'shard')} with vectors of {counted(done.images, 'image')}")
+    else:
+        echo(f"{out}: {_contents(features)}")
+    if done.rate is None:
+        echo(f"all {done.images:,} images were extracted before; nothing had to be computed")
+    else:
+        rates = ", ".join(f"{stage} {rate:,.0f}" for stage, rate in done.tally.rates().items())
+        echo(f"{counted(done.tally.images, 'image')} in {done.seconds:.1f} s, {done.runtime}")
+        echo(f"{done.rate:,.1f} images/s end to end; images/s of one worker: {rates}")
+    _print_bad(done.bad)
+
+
+def _contents(features: FeatureSet) -> str:
     classes = counted(len(features.class_names), "class")
-    echo(
-        f"{done.path}: {len(features.train_x):,} training and {len(features.test_x):,} test vectors of "
-        f"{features.n_features} {features.train_x.dtype}, {classes}, {backbone}"
+    return (
+        f"{len(features.train_x):,} training and {len(features.test_x):,} test vectors of "
+        f"{features.n_features} {features.train_x.dtype}, {classes}"
     )
+
+
+def _print(done: Extraction, backbone: str) -> None:
+    echo(f"{done.path}: {_contents(done.features)}, {backbone}")
     if done.rate is None or done.forward_rate is None:
         echo(f"all {done.images:,} images were extracted before; nothing had to be computed")
     else:

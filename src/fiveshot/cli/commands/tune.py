@@ -111,7 +111,7 @@ def tune(
     preprocessing = preprocessing_for(preprocessing, PROTOCOLS[images].dataset if images in PROTOCOLS else None)
     held_out = default_held_out(recipe, selection) if held_out is None else held_out
     if engine == "ray":
-        from fiveshot.scale.cluster_tuning import TuningTask, tune_on_cluster
+        from fiveshot.scale import TuningTask, tune_on_cluster
 
         task = TuningTask(
             dataset,

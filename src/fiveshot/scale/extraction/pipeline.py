@@ -1,0 +1,114 @@
+"""The stages as one Ray Data pipeline, streamed under back-pressure: encoded images in, blocks of vectors out."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from fiveshot.extras import import_extra
+from fiveshot.scale.cluster import ClusterSettings, Resources, Workers, connected, own_errors, share_out
+from fiveshot.scale.extraction.backbone import BackboneFacts, BackboneSpec, backbone_facts
+from fiveshot.scale.extraction.batches import Batch
+from fiveshot.scale.extraction.stages import Decode, Forward, read_shards
+from fiveshot.scale.sources.shard import Shard
+
+BLOCK_BYTES = 32 << 20  # of pixels, which are the largest thing between two stages
+STORE_SHARE = 24  # so many blocks fit into the object stores together, at the least
+CPU_BATCH, GPU_BATCH = 16, 128
+
+
+@dataclass(frozen=True, eq=False)
+class VectorPipeline:
+    """What turns shards into vectors on the cluster that this process is connected to."""
+
+    spec: BackboneSpec
+    facts: BackboneFacts
+    resources: Resources
+    workers: Workers
+    batch_size: int | None = None
+
+    def vectors(self, shards: Sequence[Shard]) -> Any:
+        """Return the lazy Ray dataset of the shards' vectors."""
+        data = import_extra("ray.data", extra="ray")
+        items = [{"shard": pickle.dumps(shard)} for shard in shards]
+        workers = self.workers
+        return (
+            data.from_items(items, override_num_blocks=len(items))
+            .map_batches(
+                read_shards,
+                batch_size=1,
+                num_cpus=workers.read_cpus,
+                concurrency=min(workers.readers, len(items)),
+            )
+            .map_batches(
+                Decode,
+                fn_constructor_args=(self.facts.preprocessing,),
+                batch_size=CPU_BATCH,
+                compute=_pool(data, workers.decode),
+                num_cpus=workers.decode_cpus,
+            )
+            .map_batches(
+                Forward,
+                fn_constructor_args=(self.spec,),
+                fn_constructor_kwargs={"fingerprint": self.facts.fingerprint, "dtype": self.facts.dtype},
+                batch_size=self.batch_size or (GPU_BATCH if workers.forward_gpus else CPU_BATCH),
+                compute=_pool(data, workers.forward),
+                num_cpus=workers.forward_cpus or None,
+                num_gpus=workers.forward_gpus or None,
+            )
+        )
+
+
+@contextmanager
+def vector_pipeline(spec: BackboneSpec, settings: ClusterSettings, *, dataset: str) -> Iterator[VectorPipeline]:
+    """Connect to a cluster and return the pipeline for it; errors of workers arrive as if raised here."""
+    with connected(settings.address) as resources, own_errors(), data_context(resources):
+        placed = spec.placed(gpus=resources.gpus > 0)
+        facts = backbone_facts(placed, settings.dtype, dataset=dataset)
+        workers = share_out(resources, gpus=placed.device == "cuda", workers=settings.workers)
+        yield VectorPipeline(placed, facts, resources, workers, settings.batch_size)
+
+
+@contextmanager
+def data_context(resources: Resources) -> Iterator[None]:
+    """Set the size of blocks by the memory there is, and keep Ray Data's own bars and notes off the screen."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # its settings warn about themselves
+        DataContext = import_extra("ray.data", extra="ray").DataContext
+        context = DataContext.get_current().copy()
+    context.enable_progress_bars = False
+    context.target_max_block_size = block_bytes(resources)
+    logger = logging.getLogger("ray.data")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with DataContext.current(context):
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def block_bytes(resources: Resources) -> int:
+    """Return how large a block may be in a cluster with these object stores.
+
+    >>> block_bytes(Resources(2, 0, 240e6)), block_bytes(Resources(64, 8, 1e11)) >> 20
+    (10000000, 32)
+    """
+    return int(min(BLOCK_BYTES, max(1 << 20, resources.object_store / STORE_SHARE)))
+
+
+def numpy_batch(block: Any) -> Batch:
+    """Return a block as columns of NumPy."""
+    accessor = import_extra("ray.data.block", extra="ray").BlockAccessor.for_block(block)
+    columns: Batch = accessor.to_batch_format("numpy")
+    return columns
+
+
+def _pool(data: Any, size: int) -> Any:
+    # One actor is enough to go on with: when a node is lost, its actors may find no other place.
+    return data.ActorPoolStrategy(min_size=1, max_size=size, initial_size=size)

@@ -1,0 +1,149 @@
+"""The stages of an extraction as plain functions of batches: read, decode, forward. They know nothing of Ray."""
+
+from __future__ import annotations
+
+import pickle
+import time
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fiveshot.errors import InputError
+from fiveshot.scale.extraction.batches import END, IDENTITY, Batch, usable
+from fiveshot.scale.sources.shard import Shard
+
+if TYPE_CHECKING:
+    from fiveshot.backbones import Preprocessing
+    from fiveshot.scale.extraction.backbone import BackboneSpec
+
+ROWS_AT_ONCE = 128
+BYTES_AT_ONCE = 8 << 20
+READ_COLUMNS = (*IDENTITY, "data", "read_s")
+Column = NDArray[Any]
+
+
+def read_shards(batch: Batch) -> Iterator[Batch]:
+    """Yield the encoded images of pickled shards, some at a time, and a marker at the end of each shard."""
+    for data in batch["shard"]:
+        yield from read_shard(pickle.loads(data))
+
+
+def read_shard(shard: Shard) -> Iterator[Batch]:
+    """Yield the encoded images of a shard, and last a row that says how many there were."""
+    rows: list[tuple[Any, ...]] = []
+    size = row = 0
+    began = time.perf_counter()
+    for image in shard.reader.images():
+        seconds = time.perf_counter() - began
+        rows.append((shard.number, row, image.split, image.name, image.label, image.reason, image.data, seconds))
+        row, size = row + 1, size + len(image.data)
+        if len(rows) >= ROWS_AT_ONCE or size >= BYTES_AT_ONCE:
+            yield _batch(rows)
+            rows, size = [], 0
+        began = time.perf_counter()
+    yield _batch([*rows, (shard.number, row, END, "", "", "", b"", 0.0)])
+
+
+def _batch(rows: list[tuple[Any, ...]]) -> Batch:
+    """Return rows as columns; texts and bytes stay Python objects, whatever their length."""
+    kinds = {"shard": np.int64, "row": np.int64, "split": np.int64, "read_s": np.float32}
+    batch = {}
+    for name, values in zip(READ_COLUMNS, zip(*rows, strict=True), strict=True):
+        column = np.empty(len(rows), kinds.get(name, object))
+        column[:] = values
+        batch[name] = column
+    return batch
+
+
+class Decode:
+    """Turns encoded images into pixels for the network; what cannot be decoded gets a reason instead."""
+
+    def __init__(self, preprocessing: Preprocessing) -> None:
+        import torch
+
+        torch.set_num_threads(1)
+        warnings.simplefilter("ignore")  # about metadata, from every decoder there is
+        self._size = preprocessing.size
+        self._transform = preprocessing.pixel_transform()
+
+    def __call__(self, batch: Batch) -> Batch:
+        """Decode a batch."""
+        # Processes that only read are started by the dozen, and import this module too.
+        from fiveshot.data import BytesSource
+        from fiveshot.features.image_batches import read_batch
+
+        rows = usable(batch)
+        images = [BytesSource(batch["data"][i], str(batch["name"][i])) for i in rows]
+        decoded = read_batch(images, 0, len(images), self._transform)
+        count = len(batch["row"])
+        pixels = np.zeros((count, 3, self._size, self._size), np.uint8)
+        if len(decoded.kept):
+            pixels[rows[decoded.kept]] = decoded.pixels.numpy()
+        reasons = batch["reason"].copy()
+        for position, image in decoded.bad:
+            reasons[rows[position]] = image.reason
+        seconds = decoded.decode_seconds + decoded.transform_seconds
+        return {
+            **{name: batch[name] for name in (*IDENTITY, "read_s")},
+            "reason": reasons,
+            "pixels": pixels,
+            "decode_s": _shared(seconds, rows, count),
+        }
+
+
+class Forward:
+    """Turns pixels into vectors with a backbone of its own, loaded once."""
+
+    def __init__(self, spec: BackboneSpec, *, fingerprint: str, dtype: str) -> None:
+        import torch
+
+        torch.set_num_threads(1)
+        self._runner = spec.load()
+        if self._runner.fingerprint != fingerprint:
+            raise InputError(
+                f"this node loads another {self._runner.name} than the machine that asked for it",
+                hint="install the same release of fiveshot everywhere, and give the same weights and adapter",
+                code="other_backbone",
+            )
+        self._runner.extractor  # noqa: B018  # made ready before the first batch comes
+        self._dtype = np.dtype(dtype)
+
+    def __call__(self, batch: Batch) -> Batch:
+        """Compute the vectors of a batch; rows without a usable image have a vector of zeros."""
+        import torch
+
+        from fiveshot.features.batch_stream import device_of
+
+        rows, count = usable(batch), len(batch["row"])
+        vectors = np.zeros((count, self._runner.width), self._dtype)
+        began = time.perf_counter()
+        if len(rows):
+            pixels = torch.from_numpy(batch["pixels"][rows]).to(device_of(self._runner))
+            values = self._runner.features(self._runner.preprocessing.normalise(pixels)).cpu().numpy()
+            with np.errstate(over="ignore"):
+                vectors[rows] = values
+            check_finite(vectors[rows], batch["name"][rows])
+        seconds = time.perf_counter() - began
+        kept = {name: batch[name] for name in (*IDENTITY, "read_s", "decode_s")}
+        return {**kept, "vectors": vectors, "forward_s": _shared(seconds, rows, count)}
+
+
+def check_finite(vectors: Column, names: Column) -> None:
+    """Raise an error that names the first image whose vector (n, d) is not finite."""
+    good = np.isfinite(vectors).all(axis=1)
+    if not good.all():
+        raise InputError(
+            f"the vector of {names[int(good.argmin())]} is not finite in {vectors.dtype.name}",
+            hint="store float32 (--dtype float32), or check the backbone's weights",
+            code="not_finite",
+        )
+
+
+def _shared(seconds: float, rows: Column, count: int) -> Column:
+    """Return the seconds of a batch, shared among the rows that took them."""
+    column = np.zeros(count, np.float32)
+    column[rows] = seconds / max(1, len(rows))
+    return column

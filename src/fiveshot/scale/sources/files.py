@@ -1,0 +1,249 @@
+"""Files by path or URL, through fsspec: a disk, S3-style stores, HTTP, or anything else it has a driver for.
+
+Connections break. What fails is tried again, and what keeps failing is an error, never a damaged file.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import re
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import IO, Any, TypeVar
+
+from fiveshot.data.chunks import CHUNK
+from fiveshot.data.source import ImageError
+from fiveshot.errors import FiveshotError, InputError, StorageError
+from fiveshot.extras import import_extra
+
+ATTEMPTS = 4
+WAIT_SECONDS = 0.5  # before the second attempt; twice as long before each further one
+_RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
+_MARKS = ("size", "mtime", "created", "LastModified", "last_modified", "ETag", "etag", "md5Hash", "crc")
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, eq=False)
+class StoredFile:
+    """A file that any process with the same drivers and credentials can open; ``mark`` changes when it does."""
+
+    filesystem: Any
+    path: str
+    name: str  # relative to the folder that was asked for
+    mark: str
+
+    def open(self) -> PersistentStream:
+        """Open the file for reading; a connection that breaks is made again."""
+        return PersistentStream(lambda: self.filesystem.open(self.path, "rb"), self.path)
+
+    def read(self) -> bytes:
+        """Return all bytes; a connection that breaks is made again."""
+        data: bytes = persistently(lambda: self.filesystem.cat_file(self.path), self.path)
+        return data
+
+
+@dataclass(frozen=True, eq=False)
+class UrlSource:
+    """An image behind a URL."""
+
+    file: StoredFile
+    name: str
+
+    def read(self) -> bytes:
+        """Return the bytes of the file, or raise ``fiveshot.data.ImageError`` where there is none."""
+        try:
+            return self.file.read()
+        except FileNotFoundError as error:
+            raise ImageError(self.name, f"cannot read {self.file.path}: {error}") from error
+
+
+def is_url(where: str) -> bool:
+    """Tell whether this is a URL and not a path.
+
+    >>> is_url("s3://photos/birds"), is_url("photos/birds")
+    (True, False)
+    """
+    return "://" in where or "::" in where
+
+
+def find_files(where: str) -> list[StoredFile]:
+    """Return the file, all files below the folder, or those that match ``*`` and ``{000..127}``, by path."""
+    found: dict[str, StoredFile] = {}
+    for pattern in expand_ranges(where):
+        filesystem, path = _opened(pattern)
+        try:
+            listed = _listing(filesystem, path)
+        except FileNotFoundError:
+            listed = {}
+        except Exception as error:
+            raise InputError(f"cannot list {where}: {error}") from error
+        start = _folder(path, listed)
+        for file, info in listed.items():
+            name = file.removeprefix(start)
+            if not _hidden(name):
+                found[file] = StoredFile(filesystem, file, name, _mark(info))
+    if not found:
+        raise InputError(f"no such folder, file or pattern: {where}")
+    return [found[name] for name in sorted(found)]
+
+
+def expand_ranges(pattern: str) -> list[str]:
+    """Return the names that number ranges in braces stand for.
+
+    >>> expand_ranges("birds-{08..10}.tar")
+    ['birds-08.tar', 'birds-09.tar', 'birds-10.tar']
+    """
+    parts = _RANGE.split(pattern)
+    texts, ranges = parts[::3], zip(parts[1::3], parts[2::3], strict=True)
+    choices = [[f"{n:0{len(low)}}" for n in range(int(low), int(high) + 1)] for low, high in ranges]
+    return [
+        "".join(itertools.chain(*itertools.zip_longest(texts, chosen, fillvalue="")))
+        for chosen in itertools.product(*choices)
+    ]
+
+
+def _opened(where: str) -> tuple[Any, str]:
+    core = import_extra("fsspec.core", extra="ray")
+    try:
+        filesystem, path = core.url_to_fs(where)
+    except (ImportError, ValueError) as error:
+        raise InputError(f"cannot open {where}: {error}") from error
+    return filesystem, path
+
+
+def _listing(filesystem: Any, path: str) -> dict[str, dict[str, Any]]:
+    if any(sign in path for sign in "*?["):
+        found: dict[str, dict[str, Any]] = filesystem.glob(path, detail=True)
+        return {name: info for name, info in found.items() if info["type"] == "file"}
+    if filesystem.isdir(path):
+        found = filesystem.find(path, detail=True)
+        return found
+    return {path: filesystem.info(path)}
+
+
+def _folder(path: str, listed: dict[str, Any]) -> str:
+    """Return what names are relative to: the folder itself, or that of a file or pattern, with its slash."""
+    whole = path.rstrip("/")
+    if path in listed or any(sign in path for sign in "*?["):
+        whole = re.split(r"[*?[]", path)[0].rpartition("/")[0]
+    return f"{whole}/" if whole else ""
+
+
+def _hidden(name: str) -> bool:
+    return any(part.startswith(".") or part == "__MACOSX" for part in name.split("/"))
+
+
+def _mark(info: dict[str, Any]) -> str:
+    return " ".join(f"{key}={info[key]}" for key in _MARKS if info.get(key) is not None)
+
+
+def persistently(action: Callable[[], Result], path: str) -> Result:
+    """Return what an action returns; after an error of a driver, try again a few times.
+
+    ``FileNotFoundError`` is an answer, so it is raised at once.
+
+    >>> persistently(lambda: b"an owl", "s3://photos/owl.jpg")
+    b'an owl'
+    """
+    attempt = 1
+    while True:
+        try:
+            return action()
+        except (FileNotFoundError, FiveshotError):
+            raise
+        except Exception as error:  # every driver has errors of its own
+            if attempt == ATTEMPTS:
+                raise StorageError(
+                    f"cannot read {path}, tried {ATTEMPTS} times: {str(error) or type(error).__name__}",
+                    hint="its shard is not finished: the same command reads it again",
+                    code="connection",
+                ) from error
+        time.sleep(WAIT_SECONDS * 2 ** (attempt - 1))
+        attempt += 1
+
+
+class PersistentStream(io.RawIOBase):
+    """The bytes of a file that ``opened`` opens; after an error it is opened again, and read on where it was."""
+
+    def __init__(self, opened: Callable[[], IO[bytes]], path: str) -> None:
+        self._opened = opened
+        self._path = path
+        self._stream: IO[bytes] | None = None  # at the position, where there is one
+        self._position = 0
+
+    def read(self, size: int = -1) -> bytes:
+        """Return ``size`` bytes, fewer only at the end of the file; without a size, all that are left."""
+        data = self._tried(lambda stream: self._piece(stream, size))
+        self._position += len(data)
+        return data
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer; return how many bytes there were."""
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move to a position; return it."""
+        self._position = self._tried(lambda stream: stream.seek(offset, whence))
+        return self._position
+
+    def tell(self) -> int:
+        """Return the position of the next byte."""
+        return self._position
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def close(self) -> None:
+        """Close the file."""
+        self._drop()
+        super().close()
+
+    def _tried(self, action: Callable[[IO[bytes]], Result]) -> Result:
+        def attempt() -> Result:
+            try:
+                self._stream = self._stream or self._opened_at(self._position)
+                return action(self._stream)
+            except Exception:
+                self._drop()
+                raise
+
+        try:
+            return persistently(attempt, self._path)
+        except FileNotFoundError as error:
+            raise StorageError(f"cannot read {self._path}: it is gone", hint="start again") from error
+
+    def _piece(self, stream: IO[bytes], size: int) -> bytes:
+        data = stream.read(size)
+        whole = getattr(stream, "size", None)  # as most drivers know it
+        end = self._position + len(data)
+        # Some drivers take a connection that ends early for the end of the file.
+        if isinstance(whole, int) and end < whole and (size < 0 or len(data) < size):
+            raise EOFError(f"the connection ended after {end:,} of {whole:,} bytes")
+        return data
+
+    def _opened_at(self, position: int) -> IO[bytes]:
+        stream = self._opened()
+        try:
+            if position:
+                stream.seek(position)
+        except (OSError, ValueError):  # a server that sends files from their beginning only
+            while position and (data := stream.read(min(position, CHUNK))):
+                position -= len(data)
+        return stream
+
+    def _drop(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            with suppress(Exception):  # of a connection that is broken anyway
+                stream.close()

@@ -1,0 +1,202 @@
+"""How the images of a shard are read: one by one, from a tar, or from a parquet file.
+
+Ray's own ``read_parquet`` and ``read_webdataset`` give fewer guarantees. A damaged file ends their whole run, ours
+becomes one bad image that says where. They leave broken connections to each driver, ours reads on from the same
+byte. And their blocks do not tell which shard is complete, which resuming needs.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tarfile
+import zlib
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import PurePosixPath
+from typing import Any
+
+from fiveshot.data import ImageError, ImageSource
+from fiveshot.data.archives import StrictTarInfo
+from fiveshot.data.folder import is_image
+from fiveshot.data.limits import LIMITS
+from fiveshot.errors import InputError, StorageError
+from fiveshot.extras import import_extra
+from fiveshot.scale.sources.files import StoredFile, UrlSource
+from fiveshot.scale.sources.shard import RawImage, ShardReader, split_of
+
+Entry = tuple[ImageSource, str, int]  # image, label, split
+FETCHED_AT_ONCE = 16  # images from a URL
+ROWS_AT_ONCE = 64  # of a parquet file, in memory
+DAMAGE = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError)
+
+
+@dataclass(frozen=True, eq=False)
+class ListedReader:
+    """Reads images that are files of their own."""
+
+    entries: tuple[Entry, ...]
+
+    def images(self) -> Iterator[RawImage]:
+        """Yield the images in order."""
+        remote = bool(self.entries) and isinstance(self.entries[0][0], UrlSource)
+        if not remote:
+            yield from map(_read, self.entries)
+            return
+        # A distant store answers late, but many at a time.
+        with ThreadPoolExecutor(FETCHED_AT_ONCE) as pool:
+            waiting: deque[Future[RawImage]] = deque()
+            for entry in self.entries:
+                waiting.append(pool.submit(_read, entry))
+                if len(waiting) == 2 * FETCHED_AT_ONCE:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+
+
+def _read(entry: Entry) -> RawImage:
+    source, label, split = entry
+    try:
+        return RawImage(source.name, label, split, source.read())
+    except ImageError as error:
+        return RawImage(source.name, label, split, b"", error.reason)
+
+
+@dataclass(frozen=True, eq=False)
+class FirstImages:
+    """Reads the first images of a shard and nothing more of it."""
+
+    reader: ShardReader
+    count: int
+
+    def images(self) -> Iterator[RawImage]:
+        """Yield them."""
+        return islice(self.reader.images(), self.count)
+
+
+@dataclass(frozen=True, eq=False)
+class TarReader:
+    """Reads a tar in the layout of webdataset from beginning to end, without unpacking it to a disk.
+
+    Members of one name, less the suffix, are one sample. The label is the text of the member with the suffix
+    ``label`` (``0001.cls``), an entry of that name in ``0001.json``, or else the folder that the image lies in.
+    """
+
+    file: StoredFile
+    label: str = "cls"
+
+    def images(self) -> Iterator[RawImage]:
+        """Yield the samples; damage ends the shard with one bad image that says where.
+
+        Bytes that do not arrive are not damage but a ``StorageError``.
+        """
+        last = "the beginning"
+        try:
+            with self.file.open() as stream:
+                for key, members in _samples(_unpacked(stream, self.file.path)):
+                    last = key
+                    yield from self._image(key, members)
+        except DAMAGE as error:
+            reason = f"damaged or truncated after {last} ({error})"
+            yield RawImage(self.file.path, "", split_of(self.file.name), b"", reason)
+
+    def _image(self, key: str, members: dict[str, bytes]) -> Iterator[RawImage]:
+        suffix = next((suffix for suffix in members if is_image(f"x.{suffix}")), None)
+        if suffix is None:
+            return  # a sample of something else
+        name = f"{self.file.path}/{key}.{suffix}"
+        split = max(split_of(self.file.name), split_of(f"{PurePosixPath(key).parent}/image"))
+        label = self._label(key, members)
+        if not label:
+            reason = f"no label: neither {key}.{self.label} nor a folder named after a class"
+            yield RawImage(name, "", split, b"", reason)
+        else:
+            yield RawImage(name, label, split, members[suffix])
+
+    def _label(self, key: str, members: dict[str, bytes]) -> str:
+        if self.label in members:
+            return members[self.label].decode("utf-8", "replace").strip()
+        try:
+            return str(json.loads(members["json"])[self.label])
+        except (KeyError, TypeError, ValueError):
+            return PurePosixPath(key).parent.name
+
+
+def _unpacked(stream: Any, path: str) -> Any:
+    return gzip.GzipFile(fileobj=stream) if path.endswith((".gz", ".tgz")) else stream
+
+
+def _samples(stream: Any) -> Iterator[tuple[str, dict[str, bytes]]]:
+    """Yield key and members by suffix of each sample; its members follow one another."""
+    current = ""
+    members: dict[str, bytes] = {}
+    with tarfile.open(fileobj=stream, mode="r|", tarinfo=StrictTarInfo) as tar:
+        for info in tar:
+            if not info.isreg() or PurePosixPath(info.name).name.startswith("."):
+                continue
+            if info.size > LIMITS.member_bytes:
+                raise tarfile.ReadError(f"member {info.name!r} is larger than {LIMITS.member_bytes:,} bytes")
+            folder, slash, file = info.name.removeprefix("./").rpartition("/")
+            stem, _, suffix = file.partition(".")
+            key = f"{folder}{slash}{stem}"
+            if key != current and members:
+                yield current, members
+                members = {}
+            current = key
+            content = tar.extractfile(info)
+            members[suffix.lower()] = content.read() if content is not None else b""
+    if members:
+        yield current, members
+
+
+@dataclass(frozen=True, eq=False)
+class ParquetReader:
+    """Reads a parquet file row by row.
+
+    The image column holds bytes, or a structure with ``bytes`` and perhaps ``path``; the label column texts or
+    integers.
+    """
+
+    file: StoredFile
+    image: str = "image"
+    label: str = "label"
+
+    def images(self) -> Iterator[RawImage]:
+        """Yield the rows as images; damage ends the shard with one bad image that says where.
+
+        Bytes that do not arrive are not damage but a ``StorageError``.
+        """
+        parquet, arrow = (import_extra(name, extra="ray") for name in ("pyarrow.parquet", "pyarrow"))
+        split, row = split_of(self.file.name), 0
+        try:
+            with self.file.open() as stream:
+                table = parquet.ParquetFile(stream)
+                self._check_columns(table.schema_arrow.names)
+                for batch in table.iter_batches(ROWS_AT_ONCE, columns=[self.image, self.label]):
+                    for image, label in zip(batch[self.image], batch[self.label], strict=True):
+                        yield self._image(image.as_py(), label.as_py(), split, row)
+                        row += 1
+        except StorageError:
+            raise
+        except (arrow.ArrowException, OSError) as error:  # damaged pages are an OSError too
+            reason = f"damaged or truncated after row {row} ({error})"
+            yield RawImage(self.file.path, "", split, b"", reason)
+
+    def _image(self, image: Any, label: object, split: int, row: int) -> RawImage:
+        name = f"{self.file.path}#{row}"
+        data = image.get("bytes") if isinstance(image, dict) else image
+        if label is None or data is None:
+            return RawImage(name, str(label or ""), split, b"", "no label" if label is None else "no bytes")
+        return RawImage(name, str(label), split, bytes(data))
+
+    def _check_columns(self, names: list[str]) -> None:
+        for option, column in (("--image-column", self.image), ("--label-column", self.label)):
+            if column not in names:
+                raise InputError(
+                    f"{self.file.path} has no column {column!r}",
+                    hint=f"name one of {', '.join(names)} with {option}",
+                    code="no_column",
+                )

@@ -1,0 +1,279 @@
+"""Models and heads from the statistics of a cluster: the same as if one machine had seen every sample."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fiveshot.backbones import Preprocessing
+from fiveshot.backbones.embedded_adapters import adapter_path
+from fiveshot.errors import InputError
+from fiveshot.features import Runner, load_runner
+from fiveshot.heads import RanPAC, make_head
+from fiveshot.heads.evidence import Evidence, GramCache
+from fiveshot.heads.memory import Memory, derive_models
+from fiveshot.heads.ranpac import LAMBDAS
+from fiveshot.heads.ridge_model import RidgeModel, solve_blocks
+from fiveshot.heads.sampling import RandomFeatures, random_features
+from fiveshot.recognizer import Recognizer
+from fiveshot.recognizer.backbone import backbone_record
+from fiveshot.recognizer.creation import create_model, free_folder
+from fiveshot.recognizer.making import require_statistics_head
+from fiveshot.recognizer.manifest import HeadRecord, Manifest, Options
+from fiveshot.recognizer.names import check_name
+from fiveshot.recognizer.rejection import fit_rejection
+from fiveshot.recognizer.snapshot import head_record
+from fiveshot.recognizer.threshold import Rejection, check_rate
+from fiveshot.scale.statistics.classes import unpack
+from fiveshot.scale.statistics.reductions import ClassSample, RidgeSums
+from fiveshot.scale.statistics.result import ClusterStatistics
+from fiveshot.statistics import ClassStatistics
+from fiveshot.statistics.labels import python_labels
+from fiveshot.storage import FilePath
+
+HELD_OUT = 5  # one sample of so many, and no more than were kept
+
+
+def create_from_statistics(
+    path: FilePath,
+    statistics: ClusterStatistics | FilePath,
+    *,
+    weights: FilePath | None = None,
+    adapter: FilePath | None = None,
+    seed: int = 0,
+    keep_photos: bool = False,
+    thumbnails: bool = True,
+    false_rejection: float = 0.05,
+    device: str = "auto",
+    runtime: str = "auto",
+) -> Recognizer:
+    """Make a model whose base classes are those of a cluster's statistics, and open it.
+
+    The head is the one the statistics were made for. The thresholds of rejection come from the vectors that were
+    kept of each class.
+
+    Parameters
+    ----------
+    path : path
+        Folder of the model; it must not exist yet.
+    statistics : ClusterStatistics or path
+        The statistics, or the file they are in.
+    weights, adapter : path, optional
+        The files the statistics were made with.
+    seed : int, default 0
+        Seed of everything random.
+    keep_photos, thumbnails : bool
+        What the model keeps of the photos it learns.
+    false_rejection : float, default 0.05
+        Share of known photos that may be called unknown.
+    device, runtime : str, default "auto"
+        Where and how the backbone runs.
+
+    Returns
+    -------
+    Recognizer
+        The open model.
+
+    Raises
+    ------
+    InputError
+        If the statistics are for no head, or of another backbone.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np
+    >>> from fiveshot.scale import BackboneSpec, ClusterStatistics, StatisticsPlan, create_from_statistics
+    >>> from fiveshot.scale.extraction.backbone import backbone_facts
+    >>> from fiveshot.scale.extraction.batches import Rows
+    >>> facts = backbone_facts(BackboneSpec(device="cpu"), "float32", dataset="birds")
+    >>> vectors = np.random.default_rng(0).normal(size=(8, facts.width)).astype(np.float32)
+    >>> rows = Rows(vectors, np.array(["owl", "wren"] * 4), tuple("12345678"))
+    >>> parts = {name: reduction.reduce(rows) for name, reduction in StatisticsPlan().reductions().items()}
+    >>> found = ClusterStatistics(facts.provenance, facts.identity, images=8, **parts, head="ncm")
+    >>> with TemporaryDirectory() as folder:
+    ...     with create_from_statistics(f"{folder}/birds", found, device="cpu", runtime="torch") as model:
+    ...         model.show().base_classes
+    2
+    """
+    found = statistics if isinstance(statistics, ClusterStatistics) else ClusterStatistics.load(statistics)
+    if not found.head:
+        raise InputError(
+            "these statistics were made for no head",
+            hint="reduce again with StatisticsPlan(head='default')",
+            code="no_head",
+        )
+    require_statistics_head(found.head)
+    options = Options(keep_photos, thumbnails, check_rate(float(false_rejection)), seed)
+    record = replace(head_record(found.head), settings=dict(found.settings))
+    free_folder(path)
+    runner = same_backbone(found, weights=weights, adapter=adapter, device=device, runtime=runtime)
+    base = _named(found.statistics if found.classes is not None else found.pooled.split(seed=seed))
+    rejection = _rejection(record, base, found.sample, options)
+    manifest = Manifest(
+        backbone_record(runner, weights=weights), record, options=options, rejection=rejection.as_dict()
+    )
+    create_model(path, manifest, base=base, adapter=None if adapter is None else adapter_path(adapter))
+    return Recognizer.open(path, device=device, runtime=runtime)
+
+
+def same_backbone(
+    found: ClusterStatistics, *, weights: FilePath | None, adapter: FilePath | None, device: str, runtime: str
+) -> Runner:
+    """Load the backbone that the statistics were made with; any other is refused."""
+    identity = found.identity
+    runner = load_runner(
+        identity["name"],
+        weights=weights,
+        adapter=adapter,
+        preprocessing=Preprocessing.from_json(identity["preprocessing"]),
+        **identity["readout"],
+        device=device,
+        runtime=runtime,
+        precision="float32",
+    )
+    own = runner.identity()
+    for key, value in identity.items():
+        if own[key] != value:
+            raise InputError(
+                f"the statistics are of another backbone: their {key} is {value!r}, here it is {own[key]!r}",
+                hint="give the weights and adapter of the cluster run, and run it with precision float32",
+                code="other_backbone",
+            )
+    return runner
+
+
+def _named(statistics: ClassStatistics) -> ClassStatistics:
+    """Return the statistics under names as models have them, which are tidied texts."""
+    named = {
+        check_name(str(label)): summary
+        for label, summary in zip(python_labels(statistics.labels), statistics.summaries, strict=True)
+    }
+    if len(named) < len(statistics):
+        raise InputError(
+            "two classes have names that differ in spaces or in the form of letters only",
+            hint="rename one",
+            code="same_name",
+        )
+    return ClassStatistics(np.array(sorted(named)), tuple(named[name] for name in sorted(named)))
+
+
+def _rejection(
+    record: HeadRecord, base: ClassStatistics, sample: ClassSample | None, options: Options
+) -> Rejection:
+    """Return the thresholds that the kept vectors give."""
+    if sample is None or not len(sample):
+        note = "nothing is rejected: no vectors of the base classes were kept"
+        return Rejection(options.false_rejection, note=note)
+    vectors = torch.from_numpy(sample.vectors.copy())
+    labels = [check_name(str(label)) for label in sample.labels]
+    head = make_head(record.name).adopt(Memory(base=base), record.settings or None)
+    return fit_rejection(head, vectors, labels, false_rejection=options.false_rejection, seed=options.seed)
+
+
+def ranpac_from_sums(
+    found: ClusterStatistics, *, lam: float | None = None, lambdas: Sequence[float] = LAMBDAS
+) -> RanPAC:
+    """Return the RanPAC head that a cluster's sums give, as if it had been fitted on all samples at once.
+
+    It learns new classes and forgets them as any other.
+
+    Parameters
+    ----------
+    found : ClusterStatistics
+        Statistics that were reduced with ``ridge`` and a covariance for each class.
+    lam : float, optional
+        Weight of the ridge; chosen on the kept vectors unless given.
+    lambdas : sequence of float
+        Candidates to choose from.
+
+    Returns
+    -------
+    RanPAC
+        The fitted head.
+
+    Raises
+    ------
+    InputError
+        If the statistics hold no such sums, or no vectors to choose ``lam`` on.
+
+    Examples
+    --------
+    >>> from fiveshot.data import gaussian_classes
+    >>> from fiveshot.features import Provenance
+    >>> from fiveshot.heads import RanPAC
+    >>> from fiveshot.scale import ClusterStatistics, Ridge, StatisticsPlan, ranpac_from_sums
+    >>> from fiveshot.scale.extraction.batches import Rows
+    >>> x, y, test_x, _ = gaussian_classes(
+    ...     n_classes=3, n_features=8, train_per_class=20, test_per_class=10, seed=0)
+    >>> plan, rows = StatisticsPlan(ridge=Ridge(64, random_state=5)), Rows(x, y, tuple(map(str, range(60))))
+    >>> parts = {name: reduction.reduce(rows) for name, reduction in plan.reductions().items()}
+    >>> found = ClusterStatistics(Provenance.unknown("toys"), {}, 60, **parts, notes=plan.notes)
+    >>> fitted = RanPAC(64, lambdas=(100.0,), random_state=5).fit(x, y)
+    >>> bool((ranpac_from_sums(found, lam=100.0).predict(test_x) == fitted.predict(test_x)).all())
+    True
+    """
+    if found.ridge is None or found.classes is None:
+        raise InputError(
+            "RanPAC needs the sums and a covariance for each class",
+            hint="reduce with StatisticsPlan(ridge=Ridge())",
+            code="no_sums",
+        )
+    sums, statistics = found.ridge, unpack(found.classes)
+    head = RanPAC(len(sums.gram), random_state=int(found.notes["random_state"]), lambdas=lambdas)
+    like = statistics.means
+    feature_map = random_features(like.shape[1], head.n_projections, seed=head.random_state, like=like)
+    if lam is None:
+        lam = choose_lambda(sums, _held_out(found), feature_map, lambdas)
+    evidence = Evidence({}, sums.folded())
+    weights, cache = solve_blocks([], evidence, feature_map, lam, GramCache())
+    counts = dict(zip(python_labels(statistics.labels), statistics.counts.tolist(), strict=True))
+    memory = Memory(base=statistics)
+    tokens = derive_models(memory, lambda _, __: object(), None)
+    mass = sum(counts.values()) / len(counts)
+    model = RidgeModel(feature_map, lam, counts, mass, evidence, tokens, weights, cache)
+    head.n_features_in_ = like.shape[1]
+    return head._adopt(memory, model)
+
+
+def choose_lambda(
+    sums: RidgeSums, held_out: ClassSample, feature_map: RandomFeatures, lambdas: Sequence[float]
+) -> float:
+    """Return the λ of least squared error on held-out vectors, which are taken out of the sums first.
+
+    With nothing to hold out, the middle candidate is taken, as ``fiveshot.heads.ridge.best_lambda`` does.
+    """
+    if not len(held_out):
+        return float(sorted(lambdas)[len(lambdas) // 2])
+    rows = feature_map(torch.from_numpy(held_out.vectors.copy()))  # (n, M)
+    codes = torch.from_numpy(np.searchsorted(sums.labels, held_out.labels))
+    own = torch.nn.functional.one_hot(codes, len(sums)).to(rows)  # (n, C)
+    lower = torch.from_numpy(np.tril(sums.gram)) - (rows.T @ rows).tril()
+    values, vectors = torch.linalg.eigh(lower, UPLO="L")
+    values = values.clamp_min(0)
+    inner = vectors.T @ (torch.from_numpy(sums.targets.copy()).T - rows.T @ own)  # (M, C)
+    left = rows @ vectors
+    resolution = float(values.max()) * torch.finfo(values.dtype).eps
+    candidates = [lam for lam in lambdas if lam >= resolution] or [max(lambdas)]
+    return float(min(candidates, key=lambda lam: _error(own, left, inner, values + lam)))
+
+
+def _error(own: Tensor, left: Tensor, inner: Tensor, shifted: Tensor) -> float:
+    return float((own - left @ (inner / shifted[:, None])).square().mean())
+
+
+def _held_out(found: ClusterStatistics) -> ClassSample:
+    """Return a part of the kept vectors, so that most samples of every class stay in the sums."""
+    sample, classes = found.sample, found.classes
+    if sample is None or classes is None:
+        raise InputError(
+            "no vectors were kept to choose lambda on", hint="reduce with a sample, or give lam", code="no_sample"
+        )
+    limits = classes.counts[np.searchsorted(classes.labels, sample.labels)] // HELD_OUT
+    _, counts = np.unique(sample.labels, return_counts=True)
+    rank = np.arange(len(sample)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return sample.select(rank < limits)

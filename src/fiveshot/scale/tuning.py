@@ -1,0 +1,266 @@
+"""First-task tuning on a cluster: Ray Train starts the processes, and accelerate trains in them as anywhere."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fiveshot.backbones import DEFAULT, Preprocessing, load_backbone
+from fiveshot.data import ImageDataset
+from fiveshot.errors import InputError
+from fiveshot.extras import import_extra
+from fiveshot.scale.cluster import check_target, connected, own_errors
+from fiveshot.storage import FilePath, atomic_path
+from fiveshot.tuning import TUNE_RECIPES, Execution, Selection, TuneRecipe, TuneResult, tune
+from fiveshot.tuning.first_task import SelectionKind
+from fiveshot.tuning.results import OnProgress
+from fiveshot.tuning.training.execution import make_accelerator
+
+RESTARTS = 2  # of all processes together, when one is lost and there are checkpoints to go on from
+POLL_SECONDS = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class TuningTask:
+    """What every process of a tuning is given, as ``fiveshot.tuning.tune`` takes it.
+
+    Paths must be readable on every node.
+
+    Parameters
+    ----------
+    dataset : ImageDataset
+        The base classes.
+    backbone, weights, preprocessing
+        The backbone that gets adapters.
+    recipe : TuneRecipe
+        How to train.
+    held_out : float, default 0.1
+        Share of the images that gives the reported accuracy.
+    selection : str or Selection, default "none"
+        How the number of epochs is chosen.
+    refit : bool, default True
+        Whether to train again on all classes after that.
+    execution : Execution
+        How to compute.
+    resume : bool, default False
+        Whether to use checkpoints of an earlier command.
+    checkpoint_folder : path, optional
+        Where to keep checkpoints, on storage that all nodes share.
+    skip_bad : bool, default False
+        Whether to leave out images that cannot be read.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fiveshot.data import ArraySource, ImageDataset, ImageSplit
+    >>> from fiveshot.scale import TuningTask
+    >>> from fiveshot.tuning import TUNE_RECIPES
+    >>> grays = [ArraySource(np.full((32, 32, 3), 60 * n, np.uint8), str(n)) for n in range(4)]
+    >>> split = ImageSplit(tuple(grays), np.array([0, 0, 1, 1]))
+    >>> dataset = ImageDataset("grays", ("dark", "light"), split, split.select([]))
+    >>> task = TuningTask(dataset, recipe=TUNE_RECIPES["ours"].replace(epochs=5), held_out=0.5)
+    >>> len(task.dataset.train), task.recipe.epochs, task.selection
+    (4, 5, 'none')
+    """
+
+    dataset: ImageDataset
+    backbone: str = DEFAULT
+    weights: FilePath | None = None
+    preprocessing: Preprocessing | str | None = None
+    recipe: TuneRecipe = TUNE_RECIPES["ours"]
+    held_out: float = 0.1
+    selection: Selection | SelectionKind = "none"
+    refit: bool = True
+    execution: Execution = field(default_factory=Execution)
+    resume: bool = False
+    checkpoint_folder: FilePath | None = None
+    skip_bad: bool = False
+
+
+def tune_on_cluster(
+    task: TuningTask,
+    out: FilePath,
+    *,
+    processes: int | None = None,
+    address: str | None = None,
+    progress: OnProgress | None = None,
+) -> TuneResult:
+    """Train adapters with several processes of a cluster.
+
+    The adapter file is written here, wherever the processes were. With a ``checkpoint_folder`` that all nodes
+    share, a lost process costs one epoch.
+
+    Parameters
+    ----------
+    task : TuningTask
+        What to train.
+    out : path
+        The adapter file to write.
+    processes : int, optional
+        Training processes; one for each GPU unless given.
+    address : str, optional
+        The cluster, ``host:port`` or ``auto``; one is started on this machine unless given.
+    progress : callable, optional
+        Called with a ``TuneProgress`` now and then.
+
+    Returns
+    -------
+    TuneResult
+        The history of the training.
+
+    Raises
+    ------
+    InputError
+        If the options contradict each other, or no cluster answers.
+    StorageError
+        If the file cannot be written.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np
+    >>> from fiveshot.data import ArraySource, ImageDataset, ImageSplit
+    >>> from fiveshot.scale import TuningTask, tune_on_cluster
+    >>> from fiveshot.tuning import TuneRecipe
+    >>> grays = [ArraySource(np.full((32, 32, 3), 60 * n, np.uint8), str(n)) for n in range(4)]
+    >>> split = ImageSplit(tuple(grays), np.array([0, 0, 1, 1]))
+    >>> dataset = ImageDataset("grays", ("dark", "light"), split, split.select([]))
+    >>> task = TuningTask(dataset, recipe=TuneRecipe(epochs=1, bottleneck=4), held_out=0)
+    >>> with TemporaryDirectory() as folder:  # doctest: +SKIP
+    ...     result = tune_on_cluster(task, f"{folder}/adapter.safetensors", processes=1)
+    >>> result.out.name, [record.epoch for record in result.history]  # doctest: +SKIP
+    ('adapter.safetensors', [1])
+    """
+    target = Path(out)
+    check_target(target)
+    if processes is not None and processes < 1:
+        raise InputError(f"processes is {processes}", hint="choose 1 or more")
+    if task.resume and task.checkpoint_folder is None:
+        raise InputError(
+            "on a cluster, --resume needs --checkpoints FOLDER on storage that all nodes share",
+            code="no_checkpoints",
+        )
+    began = time.perf_counter()
+    with connected(address) as resources, own_errors(), tempfile.TemporaryDirectory() as results:
+        on_gpus = resources.gpus > 0
+        count = processes or max(1, int(resources.gpus))
+        ray = import_extra("ray", extra="ray")
+        mailbox = ray.remote(num_cpus=0)(Mailbox).remote()
+        with _reporting(ray, mailbox, progress):
+            _trainer(task, mailbox, count, on_gpus=on_gpus, results=results).fit()
+        result, adapter = ray.get(mailbox.result.remote())
+    with atomic_path(target) as path:
+        path.write_bytes(adapter)
+    finished: TuneResult = result.finished(out=target, seconds=time.perf_counter() - began)
+    return finished
+
+
+class Mailbox:
+    """Carries news and the result from the training processes to the one that waits for them."""
+
+    def __init__(self) -> None:
+        self._starts = 0
+        self._news: Any = None
+        self._result: Any = None
+
+    def started_before(self) -> bool:
+        """Note that the training starts; return whether it had started before, and was lost."""
+        self._starts += 1
+        return self._starts > 1
+
+    def tell(self, news: Any) -> None:
+        """Leave the latest news."""
+        self._news = news
+
+    def news(self) -> Any:
+        """Return the latest news, None before there were any."""
+        return self._news
+
+    def deliver(self, result: Any) -> None:
+        """Leave the result."""
+        self._result = result
+
+    def result(self) -> Any:
+        """Return the result."""
+        return self._result
+
+
+def train_here(config: dict[str, Any]) -> None:
+    """Train as one of several processes; the first of them delivers the adapters."""
+    task, mailbox = config["task"], config["mailbox"]
+    ray = import_extra("ray", extra="ray")
+    rank = import_extra("ray.train", extra="ray").get_context().get_world_rank()
+    if not config["on_gpus"]:
+        os.environ["ACCELERATE_USE_CPU"] = "true"
+    accelerator = make_accelerator(cpu=not config["on_gpus"])
+    backbone = load_backbone(
+        task.backbone, weights=task.weights, preprocessing=task.preprocessing, device=accelerator.device
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder) / "adapter.safetensors"
+        result = tune(
+            backbone,
+            task.dataset,
+            recipe=task.recipe,
+            out=place,
+            held_out=task.held_out,
+            selection=task.selection,
+            refit=task.refit,
+            execution=task.execution,
+            progress=(lambda now: mailbox.tell.remote(now)) if rank == 0 else None,
+            resume=task.resume or _started_before(ray, mailbox, rank),
+            checkpoint_folder=task.checkpoint_folder,
+            skip_bad=task.skip_bad,
+            accelerator=accelerator,
+        )
+        if rank == 0:
+            ray.get(mailbox.deliver.remote((result, place.read_bytes())))
+
+
+def _started_before(ray: Any, mailbox: Any, rank: int) -> bool:
+    """Tell whether Ray Train starts the processes again; what the first of them hears counts for all."""
+    heard = [bool(ray.get(mailbox.started_before.remote())) if rank == 0 else False]
+    import_extra("accelerate.utils", extra="accelerate").broadcast_object_list(heard)
+    return heard[0]
+
+
+def _trainer(task: TuningTask, mailbox: Any, count: int, *, on_gpus: bool, results: str) -> Any:
+    train = import_extra("ray.train", extra="ray")
+    restarts = RESTARTS if task.checkpoint_folder is not None else 0
+    logging.getLogger("ray.train").setLevel(logging.ERROR)
+    return import_extra("ray.train.torch", extra="ray").TorchTrainer(
+        train_here,
+        train_loop_config={"task": task, "mailbox": mailbox, "on_gpus": on_gpus},
+        scaling_config=train.ScalingConfig(num_workers=count, use_gpu=on_gpus),
+        run_config=train.RunConfig(
+            storage_path=results, failure_config=train.FailureConfig(max_failures=restarts)
+        ),
+    )
+
+
+@contextmanager
+def _reporting(ray: Any, mailbox: Any, progress: OnProgress | None) -> Iterator[None]:
+    """Hand on what the first process reports, for as long as the block runs."""
+    ended = threading.Event()
+
+    def follow() -> None:
+        while progress is not None and not ended.wait(POLL_SECONDS):
+            news = ray.get(mailbox.news.remote())
+            if news is not None:
+                progress(news)
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

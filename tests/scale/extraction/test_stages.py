@@ -1,0 +1,136 @@
+"""The stages without a cluster: read, decode and forward by hand give what a single machine gives."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pictures import draw_folder
+
+from fiveshot.data import open_images
+from fiveshot.errors import InputError, StorageError
+from fiveshot.features import FeatureSet, run_extraction
+from fiveshot.scale import BackboneSpec, Catalog, open_catalog
+from fiveshot.scale.extraction.backbone import BackboneFacts, backbone_facts
+from fiveshot.scale.extraction.batches import END, Batch, concatenate, good_rows, tally
+from fiveshot.scale.extraction.shard_folder import (
+    ShardCollector,
+    ShardFolder,
+    join_shards,
+    read_manifest,
+    read_shard_file,
+)
+from fiveshot.scale.extraction.stages import Decode, Forward, check_finite, read_shard
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = draw_folder(tmp_path_factory.mktemp("stages") / "birds", per_class=4, seed=0)
+    (path / "train" / "rook" / "002.jpg").write_text("no photograph")
+    (path / "test" / "wren" / "000.jpg").write_bytes(b"")
+    return path
+
+
+@pytest.fixture(scope="module")
+def facts(spec: BackboneSpec) -> BackboneFacts:
+    return backbone_facts(spec, "float32", dataset="birds")
+
+
+@pytest.fixture(scope="module")
+def catalog(folder: Path) -> Catalog:
+    return open_catalog(str(folder), seed=0, shard_images=7)
+
+
+@pytest.fixture(scope="module")
+def alone(folder: Path, spec: BackboneSpec) -> FeatureSet:
+    return run_extraction(open_images(folder, seed=0), spec.load(), dtype="float32", skip_bad=True).features
+
+
+@pytest.fixture(scope="module")
+def batches(catalog: Catalog, spec: BackboneSpec, facts: BackboneFacts) -> list[Batch]:
+    decode, forward = Decode(facts.preprocessing), Forward(spec, fingerprint=facts.fingerprint, dtype="float32")
+    return [forward(decode(batch)) for shard in catalog.shards for batch in read_shard(shard)]
+
+
+def test_rows_tell_everything(batches: list[Batch], alone: FeatureSet) -> None:
+    batch = concatenate(batches)
+    done = tally(batch)
+    assert done.images == 24
+    assert [image.name for image in done.bad] == ["train/rook/002.jpg", "test/wren/000.jpg"]
+    assert done.bad[1].reason == "the file is empty"
+    assert set(done.rates()) == {"read", "decode", "forward"}
+    rows = good_rows(batch, splits=(0,))
+    assert rows.names == alone.train_names
+    assert np.abs(rows.vectors - alone.train_x).max() <= 1e-5 * np.abs(alone.train_x).max()
+    assert batch["row"][batch["split"] == END].tolist() == [7, 7, 7, 3]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_shards_of_rows_in_any_order_join_to_the_same_file(
+    batches: list[Batch], catalog: Catalog, facts: BackboneFacts, alone: FeatureSet, tmp_path: Path, seed: int
+) -> None:
+    store = ShardFolder(tmp_path, facts)
+    assert store.missing(catalog.shards) == list(catalog.shards)
+    collector = ShardCollector({shard.number: shard for shard in catalog.shards}, store)
+    rng = np.random.default_rng(seed)
+    everything = concatenate(batches)
+    order = rng.permutation(len(everything["row"]))
+    for part in np.array_split(order, 5):
+        collector.add({name: column[part] for name, column in everything.items()})
+    assert (collector.finished, collector.held_rows) == (4, 0)
+    assert store.missing(catalog.shards) == []
+
+    joined = join_shards(lambda: store.shards(catalog.shards), facts, tmp_path / "all.safetensors", runtime="test")
+    for name in ("train_y", "test_y"):
+        assert (getattr(joined, name) == getattr(alone, name)).all()
+    for name in ("class_names", "train_names", "test_names"):
+        assert getattr(joined, name) == getattr(alone, name)
+    assert alone.provenance.differences(joined.provenance) == ()
+    for name in ("train_x", "test_x"):
+        assert np.allclose(getattr(joined, name), getattr(alone, name), rtol=1e-5, atol=1e-5)
+
+
+def test_a_shard_is_kept_only_when_complete(
+    batches: list[Batch], catalog: Catalog, facts: BackboneFacts, tmp_path: Path
+) -> None:
+    store = ShardFolder(tmp_path, facts)
+    collector = ShardCollector({shard.number: shard for shard in catalog.shards}, store)
+    first = batches[0]
+    collector.add({name: column[:-2] for name, column in first.items()})  # neither the last row nor the marker
+    collector.add({name: column[-1:] for name, column in first.items()})
+    assert (collector.finished, list(tmp_path.iterdir())) == (0, [])
+    collector.add({name: column[-2:-1] for name, column in first.items()})
+    assert collector.finished == 1
+    shard = read_shard_file(store.path(catalog.shards[0]))
+    assert shard.n_images == 7
+    assert [image.name for image in shard.bad] == ["train/rook/002.jpg"]
+
+
+def test_shards_of_another_backbone_or_damaged_ones_are_missing(
+    batches: list[Batch], catalog: Catalog, facts: BackboneFacts, spec: BackboneSpec, tmp_path: Path
+) -> None:
+    store = ShardFolder(tmp_path, facts)
+    for shard, batch in zip(catalog.shards, batches, strict=True):
+        store.write(shard, batch)
+    store.write_manifest(catalog.shards, images=24, bad=tally(concatenate(batches)).bad)
+    manifest = read_manifest(tmp_path)
+    assert (manifest["images"], len(manifest["shards"]), len(manifest["bad"])) == (24, 4, 2)
+    half = ShardFolder(tmp_path, backbone_facts(spec, "float16", dataset="birds"))
+    assert len(half.missing(catalog.shards)) == 4
+    path = store.path(catalog.shards[2])
+    path.write_bytes(path.read_bytes()[:-100])
+    assert store.missing(catalog.shards) == [catalog.shards[2]]
+    with pytest.raises(StorageError) as raised:
+        read_manifest(tmp_path.parent)
+    assert raised.value.code == "not_finished"
+
+
+def test_a_node_with_other_weights_is_refused(spec: BackboneSpec) -> None:
+    with pytest.raises(InputError, match="this node loads another test_vit"):
+        Forward(spec, fingerprint="0" * 64, dtype="float32")
+
+
+def test_vectors_that_do_not_fit_their_type_are_refused() -> None:
+    with pytest.raises(InputError, match=r"the vector of b\.jpg is not finite in float16; store float32"):
+        check_finite(np.array([[1.0], [np.inf]], np.float16), np.array(["a.jpg", "b.jpg"]))
