@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,43 @@ from safetensors.torch import save_file
 from fiveshot.cli.app import main
 
 TINY = "test_vit.r160_in1k"
+WITHOUT_TORCH = Path(__file__).parent / "without_torch"
+TORCH = "torch timm torchvision"  # what the extra brings
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A command that ran in a process of its own, and what it imported."""
+
+    status: int
+    printed: str
+    said: str
+    imported: frozenset[str]  # names of all modules
+
+    def packages(self, names: str) -> set[str]:
+        """Return those of some packages that were imported."""
+        return set(names.split()) & {name.partition(".")[0] for name in self.imported}
+
+
+@pytest.fixture(scope="session")
+def run_apart(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Ended]:
+    """Run the command line in a process of its own, on a machine without PyTorch."""
+    report = tmp_path_factory.mktemp("imported") / "modules"
+
+    def fiveshot(*arguments: object, cwd: Path, absent: str = TORCH) -> Ended:
+        path = os.pathsep.join([str(WITHOUT_TORCH), *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = {**os.environ, "PYTHONPATH": path, "ABSENT": absent, "IMPORTED": str(report)}
+        ended = subprocess.run(
+            [sys.executable, "-m", "fiveshot", *map(str, arguments)],
+            cwd=cwd,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        return Ended(ended.returncode, ended.stdout, ended.stderr, frozenset(report.read_text().split()))
+
+    return fiveshot
 
 
 @pytest.fixture

@@ -117,7 +117,7 @@ def describe_report(report: LearnReport) -> str:
         return learned
     return (
         f"{learned}; {report.verdict} (separability {report.separability:.2f}, "
-        f"{percent(report.accuracy, 0)} recognised when left out, nearest class {report.nearest})"
+        f"{percent(report.accuracy, 0)} recognized when left out, nearest class {report.nearest})"
     )
 
 
