@@ -695,3 +695,12 @@ def test_limits_that_could_not_be_kept_are_refused() -> None:
     with pytest.raises(InputError, match=r"^held_bytes is 9,.*; choose 10 .*or more"):
         RequestLimits(body_bytes=10, held_bytes=9)
     assert RequestLimits(rate=0.1, header_seconds=1, body_bytes=9, held_bytes=9).photos == 50
+
+
+def test_answers_about_many_classes_are_bounded(start: Callable[..., Live], fresh_path: Path) -> None:
+    with Recognizer.open(fresh_path, device="cpu", runtime="torch") as elsewhere:
+        elsewhere.learn_many({f"class {number:03d}": photo(f"class {number}") for number in range(120)})
+    service = start()
+    undone = service.client.post("/v1/undo").json()
+    assert (undone["action"], undone["total"], len(undone["classes"])) == ("learn", 120, 100)
+    assert service.names() == []

@@ -42,6 +42,10 @@ class RequestLimits:
         Requests with photos at a time.
     connections : int
         Open connections.
+    address_connections : int
+        Open connections of one address, or of one IPv6 network (/64).
+    loopback_connections : int
+        Connections that are kept for clients on this machine.
     rate : float
         Requests a second of one client, on average. Twice as many may come in a burst.
     header_seconds : float
@@ -50,6 +54,16 @@ class RequestLimits:
         Time between two pieces of a body.
     body_seconds : float
         Time until a body is there.
+    read_seconds : float
+        Time until a client has read what it was sent.
+    answer_seconds : float
+        Time from the headers of a request to the end of its answer.
+    linger_seconds : float
+        Time for the rest of a body that is answered already, and for the last bytes of a connection that ends.
+    idle_seconds : float
+        Time between two requests on a connection.
+    connection_seconds : float
+        Age of a connection whose next answer is its last.
     keys : int
         Idempotency keys that are remembered.
 
@@ -75,10 +89,17 @@ class RequestLimits:
     pending: int = 200
     waiting: int = 64
     connections: int = 256
+    address_connections: int = 128
+    loopback_connections: int = 16
     rate: float = 200.0
     header_seconds: float = 10.0
     pause_seconds: float = 15.0
     body_seconds: float = 120.0
+    read_seconds: float = 30.0
+    answer_seconds: float = 300.0
+    linger_seconds: float = 5.0
+    idle_seconds: float = 20.0
+    connection_seconds: float = 600.0
     keys: int = 10_000
 
     def __post_init__(self) -> None:

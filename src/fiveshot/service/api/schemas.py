@@ -25,8 +25,9 @@ REASONS = {
     422: "A value, a name or a photo cannot be used.",
     429: "Too many requests.",
     503: "Too much is in work, or the model is being loaded.",
+    504: "The answer took too long; what was asked may still be done.",
 }
-COMMON = (400, 401, 403, 405, 408, 413, 421, 422, 429, 503)
+COMMON = (400, 401, 403, 405, 408, 413, 421, 422, 429, 503, 504)
 
 
 def _example(**values: Any) -> ConfigDict:
@@ -157,7 +158,7 @@ PENDING: dict[str, Any] = {
     "model": ChangeReply,
     "description": "The class is gone, but its traces cannot be erased yet: see `pending`. Do not send it again.",
 }
-CHANGED = {"action": "forget", "classes": ["barn owl"], "state": 8, "pending": None}
+CHANGED = {"action": "forget", "classes": ["barn owl"], "total": 1, "state": 8, "pending": None}
 LEARNED = {
     "name": "barn owl",
     "created": True,

@@ -28,6 +28,7 @@ from fiveshot.service.engine.photos import PhotoPipeline, Upload
 from fiveshot.service.http.errors import ApiError, busy, from_library, not_found, without_path
 from fiveshot.service.settings import Settings
 
+MOST_NAMES = 100  # of an answer
 Result = TypeVar("Result")
 log = logging.getLogger("fiveshot.service")
 
@@ -53,10 +54,14 @@ class LearnReply(LearnReport):
 
 @dataclass(frozen=True)
 class ChangeReply:
-    """A change that is on the disk; ``pending`` says what is still to be done (with 202)."""
+    """A change that is on the disk: the classes it touched, a hundred at most, and how many they are.
+
+    ``pending`` says what is still to be done (with 202).
+    """
 
     action: str
     classes: tuple[str, ...]
+    total: int
     state: int
     pending: str | None = None
 
@@ -179,7 +184,7 @@ class Engine:
             if new in contents:
                 raise ApiError(409, "name_taken", f"there is a class {new!r} already", "choose another name")
             self.recognizer.rename(old, new)
-            return ChangeReply("rename", (new,), self.recognizer.snapshot.state)
+            return ChangeReply("rename", (new,), 1, self.recognizer.snapshot.state)
 
         return await self._change(change)
 
@@ -194,7 +199,7 @@ class Engine:
                 pending = without_path(str(error), self.recognizer.path)
             except InputError as error:
                 raise not_found(f"there is no class {name!r}") from error
-            return ChangeReply("forget", (name,), self.recognizer.snapshot.state, pending)
+            return ChangeReply("forget", (name,), 1, self.recognizer.snapshot.state, pending)
 
         return await self._change(change)
 
@@ -206,7 +211,8 @@ class Engine:
                 undone = self.recognizer.undo(past_forget=past_forget, state=state)
             except InputError as error:
                 raise _not_undone(error) from error
-            return ChangeReply(undone.action, tuple(undone.classes), self.recognizer.snapshot.state)
+            named = tuple(undone.classes[:MOST_NAMES])
+            return ChangeReply(undone.action, named, len(undone.classes), self.recognizer.snapshot.state)
 
         return await self._change(change)
 

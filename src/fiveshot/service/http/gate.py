@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import ipaddress
 import logging
 import time
 from collections import OrderedDict
@@ -152,7 +153,7 @@ class Gate:
         if path in OPEN:
             return
         client = scope.get("client")
-        self._rate.check(client[0] if client else "")
+        self._rate.check(client_network(client[0] if client else ""))
         if self._settings.token is not None and (path.startswith("/v1/") or path == "/metrics"):
             check_token(headers, self._settings.token)
 
@@ -189,6 +190,19 @@ def check_token(headers: Headers, token: str) -> None:
             "send the header: Authorization: Bearer TOKEN",
             headers={"WWW-Authenticate": "Bearer"},
         )
+
+
+def client_network(address: str) -> str:
+    """Return what counts as one client: an IPv4 address, or the network of an IPv6 address.
+
+    >>> client_network("192.0.2.7"), client_network("2001:db8::7"), client_network("")
+    ('192.0.2.7', '2001:db8::/64', '')
+    """
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    return str(ipaddress.ip_network((found, 64), strict=False)) if found.version == 6 else str(found)
 
 
 class Rate:

@@ -145,11 +145,11 @@ function tellLearned(report) {
   const verb = report.created ? "Learned" : "Added to";
   const number = report.created ? `from ${plural(report.photos, "photo")}.` : `, now ${plural(report.photos, "photo")}.`;
   const said = [message("good", `${verb} ${report.name}`, report.added ? number : "before: nothing new in these photos.")];
-  if (report.nearest && (report.verdict === "close" || report.verdict === "confused")) {
+  if (!report.confusion && (report.verdict === "close" || report.verdict === "confused")) { // else a warning says it
     const how = report.verdict === "confused" ? "very much " : "";
     said.push(message("warn", `Looks ${how}like ${report.nearest}.`, "They may be mistaken for each other; more photos of both help."));
   }
-  said.push(...report.warnings.filter((text) => !(report.confusion && text.includes("% of the photos"))).map((text) => message("warn", "", text)));
+  said.push(...report.warnings.map((text) => message("warn", "", text)));
   $("teach-result").replaceChildren(...said);
 }
 
@@ -165,7 +165,7 @@ function noteName() {
   }, 250);
 }
 
-async function recognise(files) {
+async function recognize(files) {
   const photos = pictures(files).slice(0, limits.photos);
   if (!photos.length) return;
   const problem = tooLarge(photos.map((file) => ({ file })));
@@ -257,7 +257,9 @@ const DONE = { learn: "learning", add: "adding to", forget: "forgetting", rename
 async function undo(state) {
   try {
     const answer = await api.undo(state);
-    toast(`Took back ${DONE[answer.action] || answer.action} ${answer.classes.map((name) => `“${name}”`).join(", ")}.`);
+    const named = answer.classes.slice(0, 5).map((name) => `“${name}”`).join(", ");
+    const more = answer.total > 5 ? ` and ${plural(answer.total - 5, "other class")}` : "";
+    toast(`Took back ${DONE[answer.action] || answer.action} ${named}${more}.`);
     await changed();
   } catch (error) {
     complain(error);
@@ -266,7 +268,7 @@ async function undo(state) {
 }
 
 let stream = null;
-const take = (files) => (target === "try" ? recognise(files) : choose(files));
+const take = (files) => (target === "try" ? recognize(files) : choose(files));
 
 async function startCamera(where) {
   target = where;

@@ -1,0 +1,277 @@
+"""No connection can be held open at will: every state has its deadline, and nobody can take all connections."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+from live import Live
+from starlette.responses import Response
+from tiny import parts
+
+from fiveshot.service import RequestLimits
+from fiveshot.service.http import server
+
+SHORT = RequestLimits(
+    header_seconds=0.4,
+    pause_seconds=0.4,
+    body_seconds=0.8,
+    read_seconds=0.6,
+    linger_seconds=0.4,
+    idle_seconds=0.6,
+    rate=100_000,
+)
+SLACK = 4.0  # seconds for a busy machine
+GET = "GET {} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@contextmanager
+def connected(service: Live, source: str = "127.0.0.1") -> Iterator[socket.socket]:
+    address = ("127.0.0.1", service.port)
+    with socket.create_connection(address, timeout=SLACK + 5, source_address=(source, 0)) as connection:
+        yield connection
+
+
+def open_connections(service: Live) -> int:
+    """Return how many connections the service holds, its test client's own not counted."""
+    own = sum(not one.is_closed() for one in service.client._transport._pool.connections)
+    return len(service.server.server_state.connections) - own
+
+
+def wait_for_hang_up(service: Live, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while open_connections(service) > 0:
+        assert time.monotonic() < until, "the connection is still open"
+        time.sleep(0.02)
+
+
+def read_answer(connection: socket.socket) -> bytes:
+    """Read one answer with a body of known length."""
+    received = b""
+    while b"\r\n\r\n" not in received:
+        piece = connection.recv(65536)
+        assert piece, received
+        received += piece
+    head, _, body = received.partition(b"\r\n\r\n")
+    (length,) = [
+        int(line.split(b":")[1]) for line in head.lower().split(b"\r\n") if line[:15] == b"content-length:"
+    ]
+    while len(body) < length:
+        body += connection.recv(65536)
+    return head + b"\r\n\r\n" + body
+
+
+def send_until_closed(connection: socket.socket, data: bytes, pause: float, seconds: float) -> bool:
+    """Send a byte now and then; tell whether the other side has hung up in time."""
+    until = time.monotonic() + seconds
+    connection.settimeout(0.01)
+    for byte in data:
+        if time.monotonic() > until:
+            return False
+        try:
+            connection.sendall(bytes([byte]))
+            if connection.recv(1000) == b"":
+                return True
+        except TimeoutError:
+            pass
+        except OSError:
+            return True
+        time.sleep(pause)
+    return False
+
+
+@pytest.mark.parametrize("promise", ["Content-Length: 60000", "Transfer-Encoding: chunked"])
+@pytest.mark.parametrize(
+    ("request_line", "status"),
+    [
+        ("GET /", 200),
+        ("GET /v1/health", 200),
+        ("GET /v1/none", 404),
+        ("PUT /", 405),
+        ("GET /v1/classes?limit=0", 422),
+        ("POST /v1/undo", 422),
+    ],
+)
+def test_a_body_that_is_promised_and_never_comes(
+    start: Callable[..., Live], request_line: str, status: int, promise: str
+) -> None:
+    """The answer is complete, and one byte of the body comes now and then."""
+    service = start(limits=SHORT)
+    with connected(service) as connection:
+        connection.sendall(f"{request_line} HTTP/1.1\r\nHost: localhost\r\n{promise}\r\n\r\n".encode())
+        assert read_answer(connection).split()[1] == str(status).encode()
+        pieces = b"1\r\nx\r\n" * 10_000 if "chunked" in promise else b"x" * 50_000
+        assert send_until_closed(connection, pieces, 0.05, SHORT.linger_seconds + SLACK)
+    wait_for_hang_up(service, SLACK)
+
+
+def test_nothing_at_all_comes_after_an_answer(start: Callable[..., Live]) -> None:
+    service = start(limits=SHORT)
+    with connected(service) as waiting, connected(service) as late:
+        waiting.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n")
+        late.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n")
+        read_answer(waiting)
+        read_answer(late)
+        late.sendall(b"123456789")  # the body is complete after the answer: the next request may come
+        late.sendall(GET.format("/v1/health").encode())
+        assert b'"ok"' in read_answer(late)
+        wait_for_hang_up(service, max(SHORT.linger_seconds, SHORT.idle_seconds) + SLACK)
+
+
+def test_an_idle_connection_after_a_late_body(start: Callable[..., Live]) -> None:
+    service = start(limits=SHORT)
+    with connected(service) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n")
+        read_answer(connection)
+        connection.sendall(b"123456789")
+        wait_for_hang_up(service, SHORT.idle_seconds + SLACK)
+
+
+def send_until_blocked(connection: socket.socket, data: bytes) -> None:
+    """Send the same bytes again and again until nothing more is taken, or the service has hung up."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.settimeout(0.3)
+    until = time.monotonic() + 20
+    while time.monotonic() < until:
+        try:
+            connection.sendall(data)
+        except OSError:
+            return
+    raise AssertionError("the service takes everything")
+
+
+def test_a_client_that_pipelines_and_never_reads(start: Callable[..., Live]) -> None:
+    service = start(limits=SHORT)
+    with connected(service) as connection:
+        send_until_blocked(connection, GET.format("/page.js").encode() * 50)
+        wait_for_hang_up(service, SHORT.read_seconds + SHORT.linger_seconds + SLACK)
+    assert service.client.get("/v1/health").status_code == 200
+
+
+def test_a_client_that_reads_a_byte_now_and_then(start: Callable[..., Live]) -> None:
+    service = start(limits=SHORT)
+    ended = threading.Event()
+
+    def read_slowly(connection: socket.socket) -> None:
+        while not ended.is_set():
+            try:
+                connection.recv(1)
+            except OSError:
+                return
+            time.sleep(0.02)
+
+    with connected(service) as connection:
+        reader = threading.Thread(target=read_slowly, args=(connection,))
+        reader.start()
+        send_until_blocked(connection, GET.format("/page.js").encode() * 50)
+        wait_for_hang_up(service, SHORT.read_seconds + SHORT.linger_seconds + SLACK)
+        ended.set()
+        reader.join(10)
+
+
+def test_a_last_answer_that_is_never_read(start: Callable[..., Live]) -> None:
+    """The connection is closed on this side, with bytes that nobody takes."""
+    service = start(limits=RequestLimits(linger_seconds=0.4, rate=100_000))
+
+    @service.app.get("/v1/large")
+    def large() -> Response:
+        return Response(bytes(20_000_000))
+
+    with connected(service) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.sendall(b"GET /v1/large HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert connection.recv(12) == b"HTTP/1.1 200"
+        wait_for_hang_up(service, 0.4 + SLACK)
+
+
+def test_an_answer_has_its_time(start: Callable[..., Live]) -> None:
+    service = start(limits=RequestLimits(answer_seconds=0.5, rate=100_000))
+    go_on = threading.Event()
+    service.app.state.service.engine._writer.submit(go_on.wait)  # as a disk that hangs would
+    try:
+        with connected(service) as connection:
+            connection.sendall(b"POST /v1/undo HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            answer = read_answer(connection)
+            assert answer.split()[1] == b"504"
+            assert b'"no_answer"' in answer
+            assert connection.recv(10) == b""
+    finally:
+        go_on.set()
+    assert service.client.get("/v1/classes").status_code == 200
+
+
+def test_an_old_connection_is_told_to_end(start: Callable[..., Live]) -> None:
+    service = start(limits=RequestLimits(connection_seconds=0.3, rate=100_000))
+    with connected(service) as connection:
+        connection.sendall(GET.format("/v1/health").encode())
+        assert b"connection: close" not in read_answer(connection).lower()
+        time.sleep(0.4)
+        connection.sendall(GET.format("/v1/health").encode())
+        assert b"connection: close" in read_answer(connection).lower()
+        assert connection.recv(10) == b""
+
+
+def test_one_address_cannot_take_all_connections(start: Callable[..., Live]) -> None:
+    service = start(limits=RequestLimits(connections=12, address_connections=4, rate=100_000))
+    with ExitStack() as held:
+        greedy = [held.enter_context(connected(service, "127.0.0.2")) for _ in range(7)]
+        refused = [one.recv(1000).split()[1] for one in greedy[4:]]
+        assert refused == [b"503"] * 3
+        greedy[0].sendall(GET.format("/v1/health").encode())
+        assert b'"ok"' in read_answer(greedy[0])
+        other = held.enter_context(connected(service, "127.0.0.3"))
+        other.sendall(GET.format("/v1/health").encode())
+        assert b'"ok"' in read_answer(other)
+    wait_for_hang_up(service, SLACK)
+    with connected(service, "127.0.0.2") as again:
+        again.sendall(GET.format("/v1/health").encode())
+        assert b'"ok"' in read_answer(again)
+
+
+def test_room_is_kept_for_this_machine(start: Callable[..., Live], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "is_loopback", lambda host: host == "127.0.0.1")  # the others play far machines
+    limits = RequestLimits(connections=8, address_connections=3, loopback_connections=2, rate=100_000)
+    service = start(limits=limits)
+    service.client.close()
+    with ExitStack() as held:
+        far = [held.enter_context(connected(service, f"127.0.0.{2 + n // 2}")) for n in range(6)]
+        far[-1].sendall(GET.format("/v1/health").encode())
+        assert b'"ok"' in read_answer(far[-1])
+        late = held.enter_context(connected(service, "127.0.0.9"))
+        assert late.recv(1000).split()[1] == b"503"
+        for _ in range(2):
+            near = held.enter_context(connected(service))
+            near.sendall(GET.format("/v1/health").encode())
+            assert b'"ok"' in read_answer(near)
+
+
+def test_honest_clients_come_through_while_others_hold_connections(start: Callable[..., Live]) -> None:
+    service = start(limits=SHORT)
+    service.learn("red")
+    ended = threading.Event()
+
+    def hold() -> None:
+        while not ended.is_set():
+            with connected(service, "127.0.0.2") as connection:
+                connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nx")
+                connection.settimeout(0.2)
+                try:
+                    while connection.recv(65536):
+                        pass
+                except OSError:
+                    pass
+
+    holders = [threading.Thread(target=hold) for _ in range(8)]
+    for holder in holders:
+        holder.start()
+    try:
+        for number in range(10):
+            assert service.client.post("/v1/predict", files=parts("red", 1, number)).status_code == 200
+    finally:
+        ended.set()
+        for holder in holders:
+            holder.join(10)
