@@ -67,11 +67,18 @@ def test_an_error_of_a_job_arrives_as_it_was_raised(cluster: Any, features: Path
 
 
 def test_the_command_starts_a_cluster_of_its_own(features: Path, tmp_path: Path) -> None:
+    """In a folder with modules of well-known names, which no process of the cluster may import."""
     pytest.importorskip("ray", reason="the extra 'ray' is not installed")
-    command = [sys.executable, "-m", "fiveshot", "bench", "--features", str(features), "--methods", "ncm"]
+    hostile, seen = tmp_path / "hostile", tmp_path / "seen"
+    hostile.mkdir()
+    for name in ("multiprocessing", "statistics", "numpy", "scipy", "fiveshot", "sitecustomize"):
+        (hostile / f"{name}.py").write_text(f"open({str(seen)!r}, 'a').write('{name} ')")
+    command = [sys.executable, "-P", "-m", "fiveshot", "bench", "--features", str(features), "--methods", "ncm"]
     command += ["--seeds", "1", "--engine", "ray", "--format", "csv", "--out", str(tmp_path / "runs")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "RAY_ADDRESS": ""}
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    environment.pop("PYTHONSAFEPATH", None)
+    ended = subprocess.run(command, env=environment, cwd=hostile, capture_output=True, text=True, timeout=120)
+    assert not seen.exists(), seen.read_text()
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines()[1].startswith("NCM,")
     assert "logging.cc" not in ended.stderr, "nothing but what the command says"

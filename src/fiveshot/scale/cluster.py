@@ -17,6 +17,7 @@ from fiveshot.extras import import_extra
 
 # Nothing is sent to anybody, and what Ray's own processes say goes to its logs.
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
+SAFE_PATH = {"PYTHONSAFEPATH": "1"}  # no process imports from the folder that it was started in
 CONNECT_SECONDS = 5.0
 ATTEMPTS = 3  # of a run, when the cluster failed and Ray could not repair it by itself
 
@@ -141,11 +142,13 @@ def connected(address: str | None = None) -> Iterator[Resources]:
         return
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
-    own = {} if address else {"include_dashboard": False}
+    # Setting variables through Ray delays each worker; those of a cluster that starts here inherit them.
+    own = {"runtime_env": {"env_vars": SAFE_PATH}} if address else {"include_dashboard": False}
+    own |= {"log_to_driver": False, "logging_level": logging.ERROR, "job_config": _safe_job(ray)}
     try:
         _check_address(address)
-        with _without_stderr():
-            ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **own)
+        with _without_stderr(), _environment(SAFE_PATH):
+            ray.init(address=address or "local", **own)
     except (OSError, ValueError, RuntimeError) as error:
         raise InputError(
             f"no Ray cluster answers at {address!r} ({error})",
@@ -156,6 +159,32 @@ def connected(address: str | None = None) -> Iterator[Resources]:
         yield resources()
     finally:
         ray.shutdown()
+
+
+def _safe_job(ray: Any) -> Any:
+    """Return a job whose workers trust the folder of the running script as Python does, and not the current one.
+
+    Ray puts the current folder first on the path of its workers, unless these have a folder of their own.
+    """
+    script = os.path.dirname(os.path.realpath(sys.argv[0]))  # noqa: PTH120  # as Python writes it in its path
+    job = ray.job_config.JobConfig(_py_driver_sys_path=[script] if script in sys.path else [])
+    job._runtime_env_has_working_dir = lambda: True
+    return job
+
+
+@contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    """Set variables of the environment for the time of a block."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 @contextmanager
