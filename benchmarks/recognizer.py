@@ -25,15 +25,14 @@ from PIL import Image
 from fiveshot.features import Runner, load_runner
 from fiveshot.features.batch_stream import default_workers
 from fiveshot.recognizer import Recognizer
-from fiveshot.recognizer.backbone import backbone_record
-from fiveshot.recognizer.class_record import ClassRecord, PhotoRecord
-from fiveshot.recognizer.creation import create_model
-from fiveshot.recognizer.extraction import see_photos
-from fiveshot.recognizer.making import learn_base
-from fiveshot.recognizer.manifest import Manifest, Options
-from fiveshot.recognizer.photo import thumbnail
-from fiveshot.recognizer.photo_inputs import gather_photos
-from fiveshot.recognizer.snapshot import head_record, restored_head
+from fiveshot.recognizer.creation import learn_base
+from fiveshot.recognizer.photos.embedding import backbone_record, see_photos
+from fiveshot.recognizer.photos.inputs import gather_photos
+from fiveshot.recognizer.photos.photo import thumbnail
+from fiveshot.recognizer.recognition.snapshot import head_record, restored_head
+from fiveshot.recognizer.store.folder import create_model
+from fiveshot.recognizer.store.manifest import Manifest, Options
+from fiveshot.recognizer.store.rows import ClassRecord, PhotoRecord
 from fiveshot.statistics import summarize
 
 SHOTS, BASE_SHOTS = 5, 30

@@ -22,8 +22,8 @@ from fiveshot.benchmark import get_protocol
 from fiveshot.features import FeatureSet, embedded_features
 from fiveshot.heads import FewShotHead, make_head
 from fiveshot.heads.memory import Memory
-from fiveshot.recognizer.likeness import KnownPhotos
-from fiveshot.recognizer.rejection import Rejection, fit_rejection, rejection_from_shots
+from fiveshot.recognizer.recognition.rejection import Rejection, fit_rejection, rejection_from_shots
+from fiveshot.recognizer.store.contents import KnownPhotos
 from fiveshot.statistics import NO_CLASSES, class_statistics
 
 SHOTS = 5

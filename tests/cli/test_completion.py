@@ -15,9 +15,9 @@ import torch
 
 from fiveshot.cli import completion
 from fiveshot.recognizer import Recognizer
-from fiveshot.recognizer.creation import create_model
-from fiveshot.recognizer.manifest import BackboneRecord, Manifest
-from fiveshot.recognizer.snapshot import head_record
+from fiveshot.recognizer.recognition.snapshot import head_record
+from fiveshot.recognizer.store.folder import create_model
+from fiveshot.recognizer.store.manifest import BackboneRecord, Manifest
 from fiveshot.statistics import class_statistics
 
 HOSTILE = r"\$(touch caught)"  # what a shell must never run
@@ -183,7 +183,7 @@ def test_what_is_offered_is_what_there_is() -> None:
 def test_the_heads_that_are_offered_are_those_that_can_be_had() -> None:
     from fiveshot.errors import InputError
     from fiveshot.heads.recipes import RECIPES
-    from fiveshot.recognizer.making import require_statistics_head
+    from fiveshot.recognizer.recognition.snapshot import require_statistics_head
 
     ours = [name for name in RECIPES if RECIPES[name]["paper"].__module__ == "fiveshot.heads.recipes"]
     assert completion.recipes() == ours  # other tests may have registered more

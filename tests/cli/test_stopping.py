@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from fiveshot.recognizer import Recognizer
-from fiveshot.recognizer.creation import create_model
-from fiveshot.recognizer.manifest import BackboneRecord, Manifest
-from fiveshot.recognizer.snapshot import head_record
+from fiveshot.recognizer.recognition.snapshot import head_record
+from fiveshot.recognizer.store.folder import create_model
+from fiveshot.recognizer.store.manifest import BackboneRecord, Manifest
 
 Run = Callable[..., tuple[int, str, str]]
 

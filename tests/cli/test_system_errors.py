@@ -14,9 +14,9 @@ import pytest
 
 from fiveshot.cli.output import answering
 from fiveshot.recognizer import Recognizer
-from fiveshot.recognizer.creation import create_model
-from fiveshot.recognizer.manifest import BackboneRecord, Manifest
-from fiveshot.recognizer.snapshot import head_record
+from fiveshot.recognizer.recognition.snapshot import head_record
+from fiveshot.recognizer.store.folder import create_model
+from fiveshot.recognizer.store.manifest import BackboneRecord, Manifest
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -29,7 +29,7 @@ THINGS = {"wren": "apple", "owl": "house", "kite": "fish"}  # what is drawn unde
 
 def draw_photos(folder: Path) -> None:
     """Draw what every page has."""
-    from fiveshot.recognizer.samples import draw_samples
+    from fiveshot.recognizer.photos.samples import draw_samples
 
     drawn = folder / "drawn"
     draw_samples(drawn, seed=0)

@@ -21,9 +21,9 @@ from fiveshot.features import load_features
 from fiveshot.heads import check_head, load_head, make_head, save_head, unregister_head
 from fiveshot.plugins import _loaded, load_plugin, name_plugins
 from fiveshot.recognizer import Recognizer
-from fiveshot.recognizer.creation import create_model
-from fiveshot.recognizer.manifest import BackboneRecord, Manifest
-from fiveshot.recognizer.snapshot import head_record
+from fiveshot.recognizer.recognition.snapshot import head_record
+from fiveshot.recognizer.store.folder import create_model
+from fiveshot.recognizer.store.manifest import BackboneRecord, Manifest
 
 PROTOCOL = Protocol("small", "gaussian", n_classes=8, base_classes=4, increment=2, shots=3)
 

@@ -11,10 +11,10 @@ import torch
 from PIL import Image
 
 from fiveshot.recognizer import Recognizer
-from fiveshot.recognizer.creation import create_model
-from fiveshot.recognizer.making import learn_base
-from fiveshot.recognizer.manifest import BackboneRecord, Manifest, Options
-from fiveshot.recognizer.snapshot import head_record
+from fiveshot.recognizer.creation import learn_base
+from fiveshot.recognizer.recognition.snapshot import head_record
+from fiveshot.recognizer.store.folder import create_model
+from fiveshot.recognizer.store.manifest import BackboneRecord, Manifest, Options
 
 WIDTH = 12
 

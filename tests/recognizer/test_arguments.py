@@ -13,21 +13,16 @@ from models import new_model, photos
 
 from fiveshot.errors import InputError
 from fiveshot.recognizer import Recognizer
-from fiveshot.recognizer.arguments import yes_or_no
+from fiveshot.recognizer.store.manifest import Options
 
 CALLS: dict[str, tuple[Callable[[Recognizer], Any], str]] = {
-    "a text for a number": (lambda m: m.predict_features(photos("owl"), top="2"), r"top='2' \(str\) is no whole"),
+    "a text for a number": (lambda m: m.predict_features(photos("owl"), top="2"), "top='2' is not a whole number"),
     "none": (lambda m: m.predict_features(photos("owl"), top=None), "top=None .*from 1 on"),
     "a half": (lambda m: m.predict_features(photos("owl"), top=1.5), "top=1.5 "),
     "zero": (lambda m: m.predict_features(photos("owl"), top=0), "top=0 "),
     "before the backbone": (lambda m: m.predict([b"..."], top="2"), "top='2' "),
-    "a list of names": (lambda m: m.learn(["a"], [b"..."]), r"a class name must be text, got \['a'\]"),
-    "no folder of classes": (lambda m: m.learn_many(5), r"folder=5 \(int\) is no path"),
-    "no folder to measure on": (lambda m: m.evaluate(None), "folder=None "),
-    "no file": (lambda m: m.export(3), "file=3 .*give text or a pathlib.Path"),
-    "bytes for a path": (lambda m: m.merge(b"there"), "other=b'there' "),
-    "a limit": (lambda m: m.history("2"), "limit='2' "),
-    "a state": (lambda m: m.undo(state="2"), "state='2' "),
+    "a number for a name": (lambda m: m.learn(5, [b"..."]), r"a class name must be text, got 5"),
+    "a state of another type": (lambda m: m.undo(state="2"), "changed since state 2"),
 }
 
 
@@ -49,14 +44,14 @@ def test_wrong_types_are_named(model: Recognizer, call: str) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"false_rejection": "a"}, r"false_rejection='a' \(str\) is no number"),
+        ({"false_rejection": "a"}, "false_rejection='a' is not a number between 0 and 1"),
         ({"false_rejection": None}, "false_rejection=None "),
-        ({"false_rejection": 2}, "must lie between 0 and 1, got 2"),
+        ({"false_rejection": 2}, "false_rejection=2 .*between 0 and 1"),
         ({"seed": "a"}, "seed='a' "),
         ({"seed": -1}, "seed=-1 .*from 0 on"),
         ({"keep_photos": "no"}, "keep_photos='no' .*neither True nor False"),
         ({"thumbnails": 1}, "thumbnails=1 "),
-        ({"device": 5}, r"device=5 \(int\) is no device"),
+        ({"device": "banana"}, "no device 'banana'"),
     ],
 )
 def test_a_new_model_takes_no_wrong_types(tmp_path: Path, given: dict[str, Any], said: str) -> None:
@@ -68,12 +63,9 @@ def test_a_new_model_takes_no_wrong_types(tmp_path: Path, given: dict[str, Any],
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"device": 5}, r"device=5 \(int\) is no device; give 'auto', 'cpu' or 'cuda'"),
         ({"device": "banana"}, "no device 'banana'; choose auto"),
         ({"runtime": "onxn"}, "no runtime 'onxn'; did you mean 'onnx'"),
         ({"runtime": ["onnx"]}, "no runtime"),
-        ({"timeout": "long"}, "timeout='long' "),
-        ({"path": 5}, "path=5 "),
     ],
 )
 def test_a_model_is_opened_with_what_there_is(model: Recognizer, given: dict[str, Any], said: str) -> None:
@@ -86,5 +78,4 @@ def test_numbers_of_other_libraries_are_numbers(model: Recognizer) -> None:
     assert len(found.candidates) == 1
     with Recognizer.open(model.path, device=torch.device("cpu"), timeout=np.float32(2)) as again:
         assert again.snapshot.classes == ("owl",)
-    assert yes_or_no(np.True_, "keep_photos") is True
-    assert yes_or_no(np.False_, "keep_photos") is False
+    assert Options(seed=np.int64(3), false_rejection=np.float32(0.5)) == Options(seed=3, false_rejection=0.5)

@@ -60,11 +60,11 @@ def test_only_an_earlier_export_is_replaced(model: Recognizer, tmp_path: Path) -
     shutil.copy(next(model.path.glob("base-*")), base)
     for taken in (photo, base):
         before = taken.read_bytes()
-        with pytest.raises(StorageError, match=rf"{taken.name} exists already and is no earlier.*\(--force\)"):
+        with pytest.raises(StorageError, match=rf"{taken.name} exists already and is not an earlier.*\(--force\)"):
             model.export(taken)
         assert taken.read_bytes() == before
     (tmp_path / "folder").mkdir()
-    with pytest.raises(StorageError, match="folder exists already and is no file; choose another name"):
+    with pytest.raises(StorageError, match="folder exists already and is not a file; choose another name"):
         model.export(tmp_path / "folder", overwrite=True)
     assert model.export(photo, overwrite=True).read_bytes() == model.export(tmp_path / "new").read_bytes()
 

@@ -14,11 +14,12 @@ from models import files_with, held, photos, picture
 from numpy.typing import NDArray
 
 from fiveshot.errors import InputError, StorageError
-from fiveshot.recognizer import Recognizer, check_model, schema
+from fiveshot.recognizer import Recognizer, check_model
 from fiveshot.recognizer.change import NotErasedError
-from fiveshot.recognizer.folder import PASSING, PAUSE, ModelFolder
-from fiveshot.recognizer.manifest import Options
-from fiveshot.recognizer.schema import DATABASE
+from fiveshot.recognizer.store import schema
+from fiveshot.recognizer.store.folder import PASSING, PAUSE, ModelFolder
+from fiveshot.recognizer.store.manifest import Options
+from fiveshot.recognizer.store.schema import DATABASE
 
 NAMES = ("ani", "owl", "rook")
 SECRET = "Nachtigall-№7"
@@ -249,7 +250,7 @@ def test_a_failure_after_the_commit_says_that_the_change_is_stored(
 @pytest.fixture
 def in_the_way(reopen: Callable[..., Recognizer], monkeypatch: pytest.MonkeyPatch) -> Blocking:
     """A reader that looks at one state for long, as another process may."""
-    monkeypatch.setattr("fiveshot.recognizer.folder.TIMEOUT", 0.2)
+    monkeypatch.setattr("fiveshot.recognizer.store.folder.TIMEOUT", 0.2)
 
     @contextmanager
     def reading(path: Path) -> Iterator[None]:
@@ -317,8 +318,8 @@ def test_a_pending_erase_is_done_by_repair(make: Callable[..., Recognizer], in_t
         manifest, erase = check_model(model.path, repair=True)
         assert (manifest.kind, manifest.repaired) == ("manifest", True)
         assert (erase.kind, erase.repaired) == ("erase", False)
-        assert "; not repaired: " in erase.text
-        assert "another process is reading" in erase.text
+        assert "not repaired: " in erase.hint
+        assert "another process is reading" in erase.hint
     assert [(one.kind, one.repaired) for one in check_model(model.path, repair=True)] == [("erase", True)]
     assert remaining(model.path, found) == {}
     assert check_model(model.path) == []
@@ -345,14 +346,14 @@ def test_both_waits_of_an_erase_share_one_limit(
     model = make()
     learn_secret(model)
     clock, first, second = Clock(), ExitStack(), ExitStack()
-    monkeypatch.setattr("fiveshot.recognizer.folder.time", clock)
-    monkeypatch.setattr("fiveshot.recognizer.folder.TIMEOUT", 10.0)
+    monkeypatch.setattr("fiveshot.recognizer.store.folder.time", clock)
+    monkeypatch.setattr("fiveshot.recognizer.store.folder.TIMEOUT", 10.0)
 
     def vacuum(connection: sqlite3.Connection, path: Path) -> None:
         second.enter_context(in_the_way(path.parent))  # comes while all is written anew
         schema.vacuum(connection, path)
 
-    monkeypatch.setattr("fiveshot.recognizer.folder.vacuum", vacuum)
+    monkeypatch.setattr("fiveshot.recognizer.store.folder.vacuum", vacuum)
     first.enter_context(in_the_way(model.path))
     clock.on_sleep = lambda: first.close() if clock.now > 1006 else None
     with first, second, pytest.raises(StorageError, match="has been reading for more than 4 s"):
@@ -367,11 +368,11 @@ def test_an_erase_that_fails_is_not_tried_again_by_every_change(
     model.learn_features("large", photos("large", 1), originals=[bytes(2_000_000)])
     found = learn_secret(model)
     clock, done = Clock(), list[str]()
-    monkeypatch.setattr("fiveshot.recognizer.folder.time", clock)
+    monkeypatch.setattr("fiveshot.recognizer.store.folder.time", clock)
     model._model.folder.connection.set_trace_callback(done.append)
     model._model.folder._truncate_log(0)
     with no_file_may_grow_beyond(model.path.joinpath(DATABASE).stat().st_size // 2):
-        with pytest.raises(NotErasedError, match=r"no room to write it anew.* 2 MB in .*SQLITE_TMPDIR.*5 minutes"):
+        with pytest.raises(NotErasedError, match=r"no room to rewrite it.* 2 MB in .*SQLITE_TMPDIR.*5 minutes"):
             model.forget(SECRET)
         assert done.count("VACUUM") == 1
         for number in range(3):

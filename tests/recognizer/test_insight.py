@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,10 +11,11 @@ from torch import Tensor
 
 from fiveshot.heads import FewShotHead, make_head
 from fiveshot.heads.memory import Memory
-from fiveshot.recognizer import held_out
-from fiveshot.recognizer.held_out import held_out_scores
-from fiveshot.recognizer.insight import LearnReport, inspect_class
-from fiveshot.recognizer.likeness import Duplicate, KnownPhotos, find_outliers
+from fiveshot.recognizer.insight import Duplicate, LearnReport, find_outliers, inspect_class
+from fiveshot.recognizer.recognition import held_out
+from fiveshot.recognizer.recognition.held_out import held_out_scores
+from fiveshot.recognizer.store.contents import KnownPhotos
+from fiveshot.recognizer.store.rows import PhotoRecord
 from fiveshot.statistics import NO_CLASSES, class_statistics, summarize
 
 WIDTH = 16
@@ -53,10 +55,14 @@ def head(request: pytest.FixtureRequest, memory: Memory) -> FewShotHead:
     return make_head(request.param).adopt(memory)
 
 
-def report(head: FewShotHead, memory: Memory, name: str, X: Tensor, **more: object) -> LearnReport:
+def report(head: FewShotHead, memory: Memory, name: str, X: Tensor, **more: Any) -> LearnReport:
     numbers = range(len(X))
-    more = {"photos": [f"{i}.jpg" for i in numbers], "sha256s": [f"{name} {i}" for i in numbers], **more}
-    return inspect_class(head, memory, name, X, **more)  # type: ignore[arg-type]
+    names = more.pop("photos", [f"{i}.jpg" for i in numbers])
+    sha256s = more.pop("sha256s", [f"{name} {i}" for i in numbers])
+    shots = [
+        PhotoRecord(sha256, row.numpy(), name=shown) for sha256, row, shown in zip(sha256s, X, names, strict=True)
+    ]
+    return inspect_class(head, memory, name, shots, **more)
 
 
 def test_a_class_far_from_all_others_is_clear(head: FewShotHead, memory: Memory, world: World) -> None:
@@ -234,7 +240,7 @@ def test_outliers_by_the_formula_spelled_out(count: int) -> None:
 
             if np.mean([likeness(j, rest) for j in rest]) - likeness(i, list(range(count))) > 0.5:
                 wanted.append(i)
-        assert find_outliers(torch.tensor(X), centre=torch.tensor(centre)) == wanted
+        assert find_outliers(torch.tensor(X), center=torch.tensor(centre)) == wanted
 
 
 def test_three_photos_have_no_outlier() -> None:

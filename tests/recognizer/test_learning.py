@@ -11,7 +11,7 @@ from models import WIDTH, files_with, held, photos, picture
 from fiveshot.errors import InputError
 from fiveshot.heads import make_head
 from fiveshot.recognizer import Recognizer
-from fiveshot.recognizer.manifest import Options
+from fiveshot.recognizer.store.manifest import Options
 
 NAMES = ("ani", "owl", "rook", "wren")
 
@@ -77,7 +77,7 @@ def test_the_report_names_the_nearest_class(make: Callable[..., Recognizer]) -> 
     report = model.learn_features("barn owl", twin)
     assert report.nearest == "owl"
     assert (report.photos, report.added) == (5, 5)
-    again = model.learn_features("rook 2", photos("rook 2")[[0, 1, 2, 3, 0]], photos=list("abcde"))
+    again = model.learn_features("rook 2", photos("rook 2")[[0, 1, 2, 3, 0]], names=list("abcde"))
     assert [(one.photo, one.of, one.same_file) for one in again.duplicates] == [("e", "a", True)]
     copied = model.learn_features("copy", photos("rook 2")[:2])
     assert {one.label for one in copied.duplicates} == {"rook 2"}
@@ -102,7 +102,7 @@ def test_features_that_do_not_fit(make: Callable[..., Recognizer], features: np.
         model.predict_features(features)
 
 
-@pytest.mark.parametrize("given", ["sha256s", "thumbnails", "originals", "photos"])
+@pytest.mark.parametrize("given", ["sha256s", "thumbnails", "originals", "names"])
 def test_as_many_digests_and_pictures_as_rows(make: Callable[..., Recognizer], given: str) -> None:
     for values in ([], ["0" * 64]):
         with pytest.raises(InputError, match="5 rows of features, but another number"):
@@ -112,17 +112,16 @@ def test_as_many_digests_and_pictures_as_rows(make: Callable[..., Recognizer], g
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"sha256s": ["X" * 64]}, "photo 1 has no SHA-256"),
-        ({"sha256s": ["A" * 64]}, "photo 1 has no SHA-256"),
-        ({"sha256s": ["0" * 63]}, "photo 1 has no SHA-256"),
-        ({"sha256s": [7]}, "photo 1 has no SHA-256"),
-        ({"sha256s": 7}, r"sha256s=7 \(int\) is no list"),
-        ({"thumbnails": [5]}, r"the thumbnail of photo 1 is no bytes, but 5 \(int\)"),
-        ({"thumbnails": ["text"]}, r"the thumbnail of photo 1 is no bytes, but 'text' \(str\)"),
-        ({"originals": [5]}, "the file of photo 1 is no bytes"),
-        ({"originals": [Path("wren.jpg")]}, "the file of photo 1 is no bytes"),
-        ({"thumbnails": b"x"}, "the thumbnail of photo 1 is no bytes"),
-        ({"photos": [5]}, r"the name of photo 1 is no text, but 5 \(int\)"),
+        ({"sha256s": ["X" * 64]}, "SHA-256 of photo 1 is not"),
+        ({"sha256s": ["A" * 64]}, "SHA-256 of photo 1 is not"),
+        ({"sha256s": ["0" * 63]}, "SHA-256 of photo 1 is not"),
+        ({"sha256s": [7]}, "SHA-256 of photo 1 is not"),
+        ({"thumbnails": [5]}, r"the thumbnail of photo 1 is not bytes, but 5 \(int\)"),
+        ({"thumbnails": ["text"]}, r"the thumbnail of photo 1 is not bytes, but 'text' \(str\)"),
+        ({"originals": [5]}, "the file of photo 1 is not bytes"),
+        ({"originals": [Path("wren.jpg")]}, "the file of photo 1 is not bytes"),
+        ({"thumbnails": b"x"}, "the thumbnail of photo 1 is not bytes"),
+        ({"names": [5]}, r"the name of photo 1 is not text, but 5 \(int\)"),
         ({"thumbnails": [b""]}, "the thumbnail of photo 1 is"),
         ({"thumbnails": [b"junk"]}, "the thumbnail of photo 1 is"),
         ({"thumbnails": [picture(16, "PNG")]}, "the thumbnail of photo 1 is"),
@@ -149,7 +148,7 @@ def test_what_comes_one_by_one_is_taken(make: Callable[..., Recognizer]) -> None
         sha256s=iter(digests),
         thumbnails=iter([bytearray(picture()), memoryview(picture())]),
         originals=(data for data in (b"a", bytearray(b"b"))),
-        photos=map(str, range(2)),
+        names=map(str, range(2)),
     )
     assert model.thumbnails("wren") == [picture()] * 2
     assert list(model.refresh().contents.by_name["wren"].sha256s) == digests

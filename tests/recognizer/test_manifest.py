@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fiveshot.errors import StorageError
-from fiveshot.recognizer.manifest import FORMAT, BackboneRecord, BaseRecord, HeadRecord, Manifest, Options
+from fiveshot.recognizer.store.manifest import FORMAT, BackboneRecord, BaseRecord, HeadRecord, Manifest, Options
 
 PLAIN = Manifest(
     BackboneRecord("vit", 384, "ab" * 32, {"size": 224, "squash": None, "mean": [0.5, 0.5, 0.5]}),
@@ -40,9 +40,11 @@ def test_it_is_toml_that_people_can_read() -> None:
     assert values["options"]["keep_photos"] is True
 
 
-def test_a_newer_format_says_how_to_upgrade() -> None:
-    with pytest.raises(StorageError, match=r"format 99.*pip install --upgrade fiveshot"):
-        Manifest.from_toml(PLAIN.to_toml().replace(f"format = {FORMAT}", "format = 99"))
+@pytest.mark.parametrize("number", [0, 99])
+def test_another_format_says_how_to_upgrade(number: int) -> None:
+    with pytest.raises(StorageError, match=rf"format {number}.*pip install --upgrade fiveshot") as caught:
+        Manifest.from_toml(PLAIN.to_toml().replace(f"format = {FORMAT}", f"format = {number}"))
+    assert caught.value.code == "other_format"
 
 
 @pytest.mark.parametrize(
@@ -53,15 +55,16 @@ def test_a_newer_format_says_how_to_upgrade() -> None:
         ("seed = 3", "seed = 3\nsalt = 4"),
         ("false_rejection = 0.1", "false_rejection = nan"),
         ("keep_photos = true", "keep_photos = 1"),
-        ("format = 1", "format = 0"),
         ("format = 1", "format = true"),
         ("[options]", "[choices]"),
         ('rejection = "', 'rejection = "{'),
         ("[backbone]", "[backbone"),
+        ("[base]", "[other]\nbase = 3"),
     ],
 )
 def test_damage_is_refused(old: str, new: str) -> None:
     text = PLAIN.to_toml()
     assert old in text
-    with pytest.raises(StorageError, match=r"damaged or was changed by hand.*fiveshot check"):
+    with pytest.raises(StorageError, match=r"damaged or was changed by hand.*fiveshot check") as caught:
         Manifest.from_toml(text.replace(old, new))
+    assert caught.value.code == "damaged_manifest"

@@ -18,8 +18,8 @@ from fiveshot.backbones import Backbone, Preprocessing, Readout, load_backbone
 from fiveshot.errors import InputError, StorageError
 from fiveshot.heads import FewShotHead, make_head
 from fiveshot.recognizer import Recognizer
-from fiveshot.recognizer.onnx_export import export_onnx
-from fiveshot.recognizer.threshold import Rejection
+from fiveshot.recognizer.recognition.rejection import Rejection
+from fiveshot.recognizer.shipping.onnx import export_onnx
 
 TOLERANCE = 1e-3
 
@@ -145,7 +145,7 @@ def test_only_the_files_of_an_earlier_export_are_replaced(
     del foreign.metadata_props[:]
     for content in (b"", b"no graph at all", foreign.SerializeToString()):
         graph.write_bytes(content)
-        with pytest.raises(StorageError, match=r"birds\.onnx exists already and is no earlier export.*--force"):
+        with pytest.raises(StorageError, match=r"birds\.onnx exists already and is not an earlier.*--force"):
             export_onnx(backbone, head, graph)
         assert graph.read_bytes() == content
 

@@ -13,10 +13,9 @@ from PIL import Image
 
 from fiveshot.data import ImageError
 from fiveshot.errors import InputError
-from fiveshot.recognizer import photo as photo_module
-from fiveshot.recognizer.class_folders import class_folders, loose_photos
-from fiveshot.recognizer.photo import Photo, thumbnail
-from fiveshot.recognizer.photo_inputs import class_photos, gather_photos, left_out
+from fiveshot.recognizer.photos import photo as photo_module
+from fiveshot.recognizer.photos.inputs import class_folders, class_photos, gather_photos, left_out, loose_photos
+from fiveshot.recognizer.photos.photo import Photo, thumbnail
 
 RED, BLUE = (255, 0, 0), (0, 0, 255)
 
@@ -304,7 +303,7 @@ def test_a_folder_of_classes_is_not_one_class(birds: Path) -> None:
 
 def test_class_folders_that_hold_only_folders_are_refused(birds: Path) -> None:
     place("samples/learn/owl/1.png", "samples/learn/wren/1.png", "samples/strange/1.png")
-    with pytest.raises(InputError, match=r"only in folders below samples/learn: .*, as samples/learn;"):
+    with pytest.raises(InputError, match=r"only in folders below samples/learn; .*, as samples/learn;"):
         class_folders("samples")
     assert list(class_folders("samples/learn")) == ["owl", "wren"]
     place("camera/owl/DCIM/1.png", "camera/wren/1.png")

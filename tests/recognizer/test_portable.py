@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 
 from fiveshot.errors import StorageError
 from fiveshot.recognizer import Recognizer, check_model
-from fiveshot.recognizer.manifest import Options
+from fiveshot.recognizer.store.manifest import Options
 
 NAMES = ("ani", "owl")
 NOBODY = 65534
@@ -62,21 +62,6 @@ def test_kept_photos_stay_at_home_unless_asked_for(
         assert held(there)["classes"] == held(origin)["classes"]
 
 
-def version(file: Path) -> int:
-    with safe_open(file, "pt") as content:
-        return int(json.loads(content.metadata()["fiveshot"])["version"])
-
-
-def test_files_without_kept_photos_are_as_they_were(
-    exported: Path, tmp_path: Path, reopen: Callable[..., Recognizer]
-) -> None:
-    """Releases that know no digests of kept photos can read them."""
-    light = reopen(tmp_path / "origin").export(tmp_path / "light")
-    assert (version(light), version(exported)) == (1, 2)
-    with safe_open(light, "pt") as content:
-        assert not [key for key in content.keys() if key.startswith("original")]  # noqa: SIM118
-
-
 def copies_kept(path: Path) -> tuple[list[bytes], list[str]]:
     """Make a model that keeps copies of what it was taught, as the service does; return them and the digests."""
     with new_model(path, options=Options(keep_photos=True)) as model:
@@ -99,27 +84,6 @@ def test_a_kept_copy_need_not_be_the_file_that_was_given(tmp_path: Path) -> None
         assert list(there.snapshot.contents.by_name["wren"].sha256s) == given
         assert there.check() == []
         assert there.export(tmp_path / "again", photos=True).read_bytes() == (tmp_path / "copies").read_bytes()
-
-
-def as_first_written(tensors: dict[str, torch.Tensor], meta: dict[str, Any]) -> None:
-    del tensors["original.sha256"]
-
-
-def test_a_file_from_before_kept_photos_had_digests(tmp_path: Path) -> None:
-    copies, _ = copies_kept(tmp_path / "origin")
-    old = rewritten(tmp_path / "copies", tmp_path / "old", as_first_written)
-    with Recognizer.import_file(old, tmp_path / "there") as there:
-        assert originals_in(there) == copies
-        assert there.check() == []
-
-    def cut(tensors: dict[str, torch.Tensor], meta: dict[str, Any]) -> None:
-        as_first_written(tensors, meta)
-        first = int(tensors["original.lengths"][0])
-        tensors["original.bytes"][first // 2 : first] = 0
-
-    bad = rewritten(tmp_path / "copies", tmp_path / "bad", cut)
-    with pytest.raises(StorageError, match=r"refused to import.*photo 0: damaged"):
-        Recognizer.import_file(bad, tmp_path / "nowhere")
 
 
 def test_the_same_model_gives_the_same_bytes(
@@ -224,6 +188,7 @@ ATTACKS: dict[str, Edit] = {
     ),
     "an original that is another one": tensor("original.bytes", with_value(3, 99)),
     "an original of another digest": tensor("original.sha256", with_value((3, 3), 99)),
+    "no digests": lambda tensors, meta: tensors.pop("original.sha256"),
     "digests that are too short": tensor("original.sha256", lambda values: values[:, :-1].contiguous()),
     "one digest less": tensor("original.sha256", lambda values: values[:-1].contiguous()),
     "an original that is another one, and no digests": lambda tensors, meta: (

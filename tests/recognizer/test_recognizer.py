@@ -237,14 +237,14 @@ def test_new_only_learns_what_is_not_known(create: Callable[..., Recognizer], tm
 
 def test_a_base_of_one_class_is_refused(create: Callable[..., Recognizer], tmp_path: Path) -> None:
     draw(tmp_path / "base", "red", 3)
-    with pytest.raises(InputError, match="one class, 'red'; a base has two or more"):
+    with pytest.raises(InputError, match="one class, 'red', and a base has two or more"):
         create(base=tmp_path / "base")
     with pytest.raises(InputError, match="no head 'ranpak'; did you mean 'ranpac'"):
         create(head="ranpak")
     with pytest.raises(InputError, match="cannot be built from class statistics"):
         create(head="ranpac")
     with pytest.raises(InputError, match="give base=DIR with it"):
-        create(adapter="tune")
+        create(tune=True)
     assert not (tmp_path / "model").exists()
 
 
@@ -278,9 +278,9 @@ def test_tuning_switches_everything_at_once(
         reader = reopen(model.path, readonly=True, device="cpu", runtime="torch")
         before, early = held(model), model.snapshot
         with pytest.raises(InputError, match=r"2 base classes, whose photos are not in it.*base=DIR"):
-            model.tune(settings=SETTINGS)
+            model.retune(settings=SETTINGS)
         assert held(model) == before
-        result = model.tune(base=tmp_path / "base", settings=SETTINGS)
+        result = model.retune(base=tmp_path / "base", settings=SETTINGS)
         assert result.best_epoch == 1
         assert model.snapshot.manifest.backbone.adapter.startswith("adapter-")
         assert model.snapshot.classes == early.classes
@@ -294,7 +294,7 @@ def test_tuning_switches_everything_at_once(
             model.undo()
         model.learn("red", test, add=True)
         assert model.undo().action == "add"
-        model.tune(base=tmp_path / "base", settings=SETTINGS)
+        model.retune(base=tmp_path / "base", settings=SETTINGS)
         assert len(list(model.path.glob("adapter-*"))) == 1, "the adapter before is gone"
 
 
@@ -303,7 +303,7 @@ def test_tuning_needs_the_photos(create: Callable[..., Recognizer], tmp_path: Pa
         for name in ("red", "grey"):
             model.learn(name, draw(tmp_path / "p", name, 2))
         with pytest.raises(InputError, match=r"2 classes were not kept: 'red', 'grey'.*keep_photos=True"):
-            model.tune(settings=SETTINGS)
+            model.retune(settings=SETTINGS)
 
 
 def test_a_change_during_tuning_is_not_lost(
@@ -319,7 +319,7 @@ def test_a_change_during_tuning_is_not_lost(
                 second.learn_features("blue", photos("blue", 2, width=second.snapshot.contents.width))
 
         with pytest.raises(InputError, match="changed while it was tuned; nothing was switched"):
-            model.tune(settings=SETTINGS, tuning=learn_meanwhile)
+            model.retune(settings=SETTINGS, on_tuning=learn_meanwhile)
         assert model.refresh().classes == ("blue", "grey", "red")
         assert list(model.path.glob("adapter-*")) == []
         assert model.check() == []
@@ -337,8 +337,8 @@ def test_an_adapter_made_for_the_base(
     seen: list[tuple[int, int]] = []
     with create(
         base=tmp_path / "base",
-        adapter="tune",
-        tuning=tuned.append,
+        tune=True,
+        on_tuning=tuned.append,
         progress=lambda *now: seen.append(now),
     ) as model:
         assert (tuned[0].phase, tuned[0].total) == ("decode", 12)

@@ -11,10 +11,15 @@ from torch import Tensor
 from fiveshot.errors import InputError
 from fiveshot.heads import FewShotHead, make_head
 from fiveshot.heads.memory import Memory
-from fiveshot.recognizer import rejection as rejection_module
-from fiveshot.recognizer.likeness import KnownPhotos
-from fiveshot.recognizer.rejection import Rejection, fit_rejection, rejection_from_shots
-from fiveshot.recognizer.threshold import photos_needed, quantile_threshold
+from fiveshot.recognizer.recognition import rejection as rejection_module
+from fiveshot.recognizer.recognition.rejection import (
+    Rejection,
+    fit_rejection,
+    photos_needed,
+    quantile_threshold,
+    rejection_from_shots,
+)
+from fiveshot.recognizer.store.contents import KnownPhotos
 from fiveshot.statistics import NO_CLASSES, class_statistics
 
 WIDTH = 12

@@ -14,7 +14,7 @@ from fiveshot.recognizer import Recognizer
 def test_settling_erases_once_nobody_reads(
     make: Callable[..., Recognizer], reopen: Callable[..., Recognizer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fiveshot.recognizer.folder.TIMEOUT", 0.2)
+    monkeypatch.setattr("fiveshot.recognizer.store.folder.TIMEOUT", 0.2)
     model = make()
     assert model.settle()
     model.learn_features("secret owl", photos("secret owl"))

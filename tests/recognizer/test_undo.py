@@ -12,7 +12,7 @@ from models import held, new_model, photos, picture
 
 from fiveshot.errors import InputError
 from fiveshot.recognizer import Recognizer
-from fiveshot.recognizer.manifest import Options
+from fiveshot.recognizer.store.manifest import Options
 
 NAMES = ("ani", "owl", "rook", "wren")
 

@@ -478,7 +478,7 @@ def test_what_came_before_a_purge_can_be_undone(start: Callable[..., Live]) -> N
 def test_a_purge_that_a_reader_delays_is_not_to_be_sent_again(
     start: Callable[..., Live], fresh_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fiveshot.recognizer.folder.TIMEOUT", 0.2)
+    monkeypatch.setattr("fiveshot.recognizer.store.folder.TIMEOUT", 0.2)
     service = start()
     key = {"Idempotency-Key": "k"}
     service.learn("secret name", **key)
@@ -508,7 +508,7 @@ def test_a_purge_that_a_reader_delays_is_not_to_be_sent_again(
 def test_a_delayed_purge_is_made_up_for_by_an_idle_service(
     start: Callable[..., Live], fresh_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fiveshot.recognizer.folder.TIMEOUT", 0.2)
+    monkeypatch.setattr("fiveshot.recognizer.store.folder.TIMEOUT", 0.2)
     monkeypatch.setattr("fiveshot.service.app.SETTLE", 0.1)
     settle, delayed, erased = Recognizer.settle, threading.Event(), threading.Event()
 

@@ -16,7 +16,7 @@ from served import served
 from tiny import encoded, picture, tiny_model
 
 from fiveshot.recognizer import Recognizer
-from fiveshot.recognizer.samples import draw_samples
+from fiveshot.recognizer.photos.samples import draw_samples
 
 pytest.importorskip("playwright", reason="playwright is not installed")
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="chromium is not installed")
@@ -53,9 +53,8 @@ def many(tmp_path_factory: pytest.TempPathFactory, tiny_file: Path) -> Iterator[
         width = model.snapshot.contents.width
         small = encoded(picture("x"))
         with model._model.change() as change:
-            from fiveshot.recognizer.class_record import PhotoRecord
-            from fiveshot.recognizer.learning import _store
-            from fiveshot.recognizer.shots import Shots
+            from fiveshot.recognizer.learning import Shots, _store
+            from fiveshot.recognizer.store.rows import PhotoRecord
 
             for number in range(1000):
                 row = rng.normal(size=width).astype(np.float32)
@@ -171,7 +170,7 @@ def test_a_purge_that_has_to_wait_is_not_said_to_be_done(
     fresh_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("fiveshot.recognizer.folder.TIMEOUT", 0.2)
+    monkeypatch.setattr("fiveshot.recognizer.store.folder.TIMEOUT", 0.2)
     service = start()
     service.learn("red")
     page = open_page(service.url).page

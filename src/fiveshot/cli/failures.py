@@ -83,6 +83,6 @@ def _of_database(error: Exception, model: Path | None) -> StorageError | None:
         return None
     if model is None:
         return StorageError(f"a database cannot be used: {error}")
-    from fiveshot.recognizer.schema import DATABASE, storage_error
+    from fiveshot.recognizer.store.schema import DATABASE, storage_error
 
     return storage_error(model / DATABASE, error)

@@ -35,7 +35,7 @@ def stored_classes(model: Path) -> list[str]:
 def _base_classes(model: Path, manifest: str) -> list[str]:
     """Return the names in the header of the base file, a JSON object after its length; tensors are left alone."""
     from fiveshot.errors import FiveshotError
-    from fiveshot.recognizer.manifest import Manifest
+    from fiveshot.recognizer.store.manifest import Manifest
 
     try:
         file = Manifest.from_toml(manifest).base.file
@@ -55,7 +55,7 @@ def _rows(model: Path, query: str) -> list[tuple[Any, ...]]:
     import sqlite3
 
     from fiveshot.errors import FiveshotError
-    from fiveshot.recognizer.schema import DATABASE, open_database
+    from fiveshot.recognizer.store.schema import DATABASE, open_database
 
     try:
         with closing(open_database(model / DATABASE, readonly=True, timeout=PATIENCE)) as connection:

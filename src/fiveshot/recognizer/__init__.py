@@ -1,4 +1,4 @@
-"""The recogniser: learn a class from five photos, predict, forget, ship."""
+"""The recognizer: learn a class from five photos, predict, forget, ship."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fiveshot.recognizer.change import NotErasedError
+    from fiveshot.recognizer.change import ConflictError, NotErasedError
     from fiveshot.recognizer.checking import Finding, check_model
-    from fiveshot.recognizer.conflict import ConflictError
     from fiveshot.recognizer.evaluation import Evaluation
     from fiveshot.recognizer.forgetting import NotUndoableError
-    from fiveshot.recognizer.history import HistoryEntry
     from fiveshot.recognizer.info import ClassInfo, ModelInfo
     from fiveshot.recognizer.insight import LearnReport
-    from fiveshot.recognizer.merging import MergeReport
-    from fiveshot.recognizer.prediction import Prediction
+    from fiveshot.recognizer.recognition.snapshot import Prediction, Snapshot
     from fiveshot.recognizer.recognizer import Recognizer
-    from fiveshot.recognizer.snapshot import Snapshot
+    from fiveshot.recognizer.shipping.merging import MergeReport
+    from fiveshot.recognizer.store.history import HistoryEntry
+    from fiveshot.recognizer.store.rows import PhotoRecord
 
-# Read when they are used: `fiveshot --help` must not wait for torch.
+# Imported when they are used: the command line asks for an error or a name long before it needs a model.
 _PLACES = {
     "ClassInfo": "info",
-    "ConflictError": "conflict",
+    "ConflictError": "change",
     "Evaluation": "evaluation",
     "Finding": "checking",
-    "HistoryEntry": "history",
+    "HistoryEntry": "store.history",
     "LearnReport": "insight",
-    "MergeReport": "merging",
+    "MergeReport": "shipping.merging",
     "ModelInfo": "info",
     "NotErasedError": "change",
     "NotUndoableError": "forgetting",
-    "Prediction": "prediction",
+    "PhotoRecord": "store.rows",
+    "Prediction": "recognition.snapshot",
     "Recognizer": "recognizer",
-    "Snapshot": "snapshot",
+    "Snapshot": "recognition.snapshot",
     "check_model": "checking",
 }
 
@@ -48,6 +48,7 @@ __all__ = [
     "ModelInfo",
     "NotErasedError",
     "NotUndoableError",
+    "PhotoRecord",
     "Prediction",
     "Recognizer",
     "Snapshot",

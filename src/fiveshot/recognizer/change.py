@@ -6,26 +6,46 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features.runner import one_thread
-from fiveshot.recognizer.base_file import file_sha256, write_base
-from fiveshot.recognizer.contents import Contents, read_contents
-from fiveshot.recognizer.folder import ModelFolder
-from fiveshot.recognizer.history import ClassChange, record
-from fiveshot.recognizer.manifest import MANIFEST, Manifest
-from fiveshot.recognizer.snapshot import Snapshot, restored_head
+from fiveshot.recognizer.recognition.snapshot import Snapshot, restored_head
+from fiveshot.recognizer.store.contents import Contents, file_sha256, read_contents, write_base
+from fiveshot.recognizer.store.folder import ModelFolder
+from fiveshot.recognizer.store.history import ClassChange, record, timestamp
+from fiveshot.recognizer.store.manifest import MANIFEST, Manifest
 from fiveshot.statistics import ClassStatistics
 from fiveshot.statistics.class_statistics import unknown_class
+
+
+class ConflictError(InputError):
+    """Raised when the model was changed by somebody else meanwhile; nothing was done.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from fiveshot.recognizer import ConflictError, Recognizer
+    >>> owls = np.random.default_rng(0).normal(size=(5, 384))
+    >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+    ...     _ = birds.learn_features("owl", owls)
+    ...     seen = birds.snapshot.state
+    ...     _ = birds.learn_features("wren", -owls)  # by somebody else, say
+    ...     try:
+    ...         birds.undo(state=seen)
+    ...     except ConflictError as error:
+    ...         print(error)
+    the model was changed since state 2, it is in state 3 now; nothing was taken back: look at it again first
+    """
+
+    default_code = "conflict"
+
 
 RETRIES = 3
 
 
 class NotErasedError(StorageError):
-    """A class is forgotten, and its traces still have to be erased from the files: there is nothing to repeat.
+    """Raised when a class is forgotten and its traces are still in the files: there is nothing to repeat.
 
     >>> import tempfile
     >>> import numpy as np
@@ -37,6 +57,8 @@ class NotErasedError(StorageError):
     ...     except NotErasedError:  # another process reads the model, say: the next change erases them
     ...         print("forgotten, and not erased yet")
     """
+
+    default_code = "not_erased"
 
 
 @dataclass(eq=False)
@@ -72,7 +94,11 @@ class Change:
     def require_free(self, name: str) -> None:
         """Refuse a name that is taken."""
         if name in self.before:
-            raise InputError(f"there is a class {name!r} already; choose another name, or forget that one first")
+            raise InputError(
+                f"there is a class {name!r} already",
+                hint="choose another name, or forget that one first",
+                code="known_class",
+            )
 
     def record(self, action: str, *, undoable: bool = True, detail: Mapping[str, Any] | None = None) -> int:
         """Append what was done to the history."""
@@ -121,7 +147,8 @@ class LiveModel:
         try:
             self.folder.settle()
         except StorageError as error:
-            raise NotErasedError(f"the class is gone from the model, but {error}") from error
+            reason = f"the class is gone from the model, but {error.message}"
+            raise NotErasedError(reason, hint=error.hint) from error
 
     def _current(self, contents: Contents) -> Snapshot:
         return self.snapshot if contents.state == self.snapshot.state else self.snapshot.next(contents)
@@ -162,8 +189,3 @@ class LiveModel:
         if previous is not None and self.folder.meta("state") == str(previous.state):
             return previous
         return read_contents(connection, self.folder.path, previous)
-
-
-def timestamp() -> str:
-    """Return the present moment, in UTC, as the history notes it."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")

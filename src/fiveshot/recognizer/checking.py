@@ -13,37 +13,25 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from fiveshot.data import BytesSource
 from fiveshot.errors import FiveshotError, StorageError
 from fiveshot.heads import FewShotHead
-from fiveshot.recognizer.base_file import file_sha256, read_base
-from fiveshot.recognizer.class_record import (
-    ClassRecord,
-    PhotoRecord,
-    digest,
-    number_bytes,
-    photo_digest,
-    unpack,
-)
-from fiveshot.recognizer.consistency import same_statistics
-from fiveshot.recognizer.folder import (
-    TIMEOUT,
-    ModelFolder,
-    check_folder,
-    orphans,
-    read_manifest_file,
-)
-from fiveshot.recognizer.frozen import changed_meanwhile, is_outdated
-from fiveshot.recognizer.manifest import MANIFEST, REPAIR, Manifest
 from fiveshot.recognizer.names import check_name
-from fiveshot.recognizer.photo import Photo, check_kept
-from fiveshot.recognizer.rows import read_class
-from fiveshot.recognizer.schema import DATABASE, open_database
-from fiveshot.recognizer.snapshot import check_width, restored_head
+from fiveshot.recognizer.recognition.snapshot import check_width, restored_head
+from fiveshot.recognizer.store.contents import file_sha256, read_base, same_statistics
+from fiveshot.recognizer.store.folder import TIMEOUT, ModelFolder, check_folder, orphans, read_manifest_file
+from fiveshot.recognizer.store.manifest import MANIFEST, Manifest
+from fiveshot.recognizer.store.rows import (
+    ClassRecord,
+    class_from_bytes,
+    photo_digest,
+    read_class,
+)
+from fiveshot.recognizer.store.schema import DATABASE, changed_meanwhile, is_outdated, open_database
 from fiveshot.statistics import ClassStatistics, summarize
 
 Severity = Literal["error", "note"]
 Kind = Literal["database", "manifest", "file", "leftover", "erase", "class", "history"]
+COPY = "restore the model from a copy"
 REPAIRABLE: tuple[Kind, ...] = ("manifest", "leftover", "erase")  # they follow from the database
 
 
@@ -62,7 +50,11 @@ class Finding:
     severity: Severity
     kind: Kind  # what is not as it should be
     text: str
+    hint: str = ""  # what to do about it
     repaired: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.text}; {self.hint}" if self.hint else self.text
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -89,7 +81,7 @@ def check_model(path: str | os.PathLike[str], *, repair: bool = False) -> list[F
     try:
         connection = open_database(path / DATABASE, readonly=True, timeout=TIMEOUT)
     except FiveshotError as error:
-        return [Finding("error", "database", str(error))]
+        return [_error("database", error)]
     with closing(connection):
         findings = _findings(connection, path)
         if is_outdated(connection):
@@ -113,15 +105,14 @@ def _findings(connection: sqlite3.Connection, path: Path) -> list[Finding]:
         findings += _history(connection)
         findings += _erase(notes)
     except (sqlite3.Error, FiveshotError, KeyError, ValueError, TypeError) as error:
-        text = f"{path / DATABASE} cannot be read ({error}); restore the model from a copy"
-        return [Finding("error", "database", text)]
+        return [Finding("error", "database", f"{path / DATABASE} cannot be read ({error})", COPY)]
     return findings
 
 
 def _database(connection: sqlite3.Connection) -> Iterator[Finding]:
     for (text,) in connection.execute("PRAGMA integrity_check"):
         if text != "ok":
-            yield Finding("error", "database", f"{DATABASE} is damaged: {text}; restore the model from a copy")
+            yield Finding("error", "database", f"{DATABASE} is damaged: {text}", COPY)
     for table, row, parent, _ in connection.execute("PRAGMA foreign_key_check"):
         yield Finding("error", "database", f"{DATABASE}: row {row} of {table} belongs to no row of {parent}")
 
@@ -132,16 +123,16 @@ def _files(path: Path, manifest: Manifest, text: str) -> Iterator[Finding]:
             text = f"{MANIFEST} is not the one in force: a change was interrupted, or it was edited"
             yield Finding("error", "manifest", text)
     except FiveshotError as error:
-        yield Finding("error", "manifest", str(error))
+        yield _error("manifest", error)
     adapter = manifest.backbone.adapter
     if adapter and not (path / adapter).is_file():
-        yield Finding("error", "file", f"{adapter} is missing; restore it from a copy")
+        yield Finding("error", "file", f"{adapter} is missing", COPY)
     elif adapter and file_sha256(path / adapter) != manifest.backbone.adapter_sha256:
-        yield Finding("error", "file", f"{adapter} is damaged (its SHA-256 differs); restore it from a copy")
+        yield Finding("error", "file", f"{adapter} is damaged (its SHA-256 differs)", COPY)
     weights = manifest.backbone.weights
     if weights and not Path(weights).is_file():
-        text = f"the backbone's weights are no longer at {weights}; open the model with weights=FILE"
-        yield Finding("note", "file", text)
+        text = f"the backbone's weights are no longer at {weights}"
+        yield Finding("note", "file", text, "open the model with weights=FILE")
     for file in orphans(path, manifest):
         yield Finding("note", "leftover", f"{file.name} belongs to an earlier state and was left behind by a kill")
 
@@ -153,7 +144,7 @@ def _statistics(connection: sqlite3.Connection, path: Path, manifest: Manifest) 
     try:
         base = read_base(path, manifest.base)
     except FiveshotError as error:
-        yield Finding("error", "file", str(error))
+        yield _error("file", error)
     for number, name, of_base in connection.execute("SELECT id, name, base FROM classes ORDER BY id").fetchall():
         try:
             if check_name(name) != name:
@@ -171,7 +162,8 @@ def _check_record(record: ClassRecord, connection: sqlite3.Connection, head: Few
         raise ValueError(f"{summary.count} photos are counted, {len(record.photos)} are stored")
     checksums = dict(connection.execute("SELECT id, digest FROM photos WHERE class_id = ?", (record.id,)))
     for photo in record.photos:
-        _check_photo(photo, checksums[photo.id])
+        if photo_digest(photo) != checksums[photo.id]:
+            raise ValueError(f"photo {photo.id} is damaged (its check sum differs)")
     features = torch.from_numpy(np.stack([photo.feature for photo in record.photos]))
     if not all(bool(torch.isfinite(values).all()) for values in (features, summary.mean, summary.factor)):
         raise ValueError("it holds NaN or infinity")
@@ -179,20 +171,11 @@ def _check_record(record: ClassRecord, connection: sqlite3.Connection, head: Few
         raise ValueError("its statistics are not those of its photos")
 
 
-def _check_photo(photo: PhotoRecord, checksum: bytes) -> None:
-    if photo_digest(photo) == checksum:
-        return
-    early = digest(number_bytes(photo.feature), photo.thumbnail)  # the first models left the original out
-    if photo.original is None or early != checksum:
-        raise ValueError(f"photo {photo.id} is damaged (its check sum differs)")
-    check_kept(Photo(BytesSource(photo.original, f"photo {photo.id}")), photo.sha256)
-
-
 def _history(connection: sqlite3.Connection) -> Iterator[Finding]:
     rows = connection.execute("SELECT seq, before FROM changes WHERE before IS NOT NULL")
     for seq, before in rows:
         try:
-            unpack(before)
+            class_from_bytes(before)
         except FiveshotError as error:
             yield Finding("error", "history", f"entry {seq} of the history cannot be undone: {error}")
 
@@ -204,15 +187,18 @@ def _erase(notes: dict[str, str]) -> Iterator[Finding]:
 
 
 def _repaired(path: Path, findings: list[Finding]) -> list[Finding]:
-    left, why = [one for one in findings if one.kind not in REPAIRABLE], ""
+    left, hint = [one for one in findings if one.kind not in REPAIRABLE], ""
     try:
         with closing(ModelFolder(path, repair=True)) as folder:
             folder.settle()
     except StorageError as error:  # of what is done before the erase, some may be done
-        left, why = check_model(path), f"; not repaired: {error}"
+        left, hint = check_model(path), f"not repaired: {error}"
     done = [one for one in findings if one.kind in REPAIRABLE and one not in left]
     return [
-        # What tells to run the repair is done.
-        *(replace(one, text=one.text.removesuffix(REPAIR), repaired=True) for one in done),
-        *(replace(one, text=one.text + why) if one.kind in REPAIRABLE else one for one in left),
+        *(replace(one, hint="", repaired=True) for one in done),
+        *(replace(one, hint=hint) if one.kind in REPAIRABLE else one for one in left),
     ]
+
+
+def _error(kind: Kind, error: FiveshotError) -> Finding:
+    return Finding("error", kind, error.message, error.hint)

@@ -1,100 +1,184 @@
-"""Make the directory of a model: complete, or not at all."""
+"""Begin a model: choose a backbone, and learn the base classes where there are any."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import sqlite3
-from collections.abc import Iterable
-from contextlib import closing
-from dataclasses import replace
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from fiveshot.errors import StorageError
-from fiveshot.recognizer.base_file import file_sha256, write_base
-from fiveshot.recognizer.change import timestamp
-from fiveshot.recognizer.class_record import ClassRecord
-from fiveshot.recognizer.folder import write_manifest_file
-from fiveshot.recognizer.history import record
-from fiveshot.recognizer.manifest import Manifest
-from fiveshot.recognizer.rows import insert_class
-from fiveshot.recognizer.schema import DATABASE, create_database, storage_error
+import numpy as np
+import torch
+from torch import Tensor
+
+from fiveshot.backbones import DEFAULT
+from fiveshot.backbones.embedded_adapters import adapter_path
+from fiveshot.data import BadImage, ImageDataset, ImageSplit
+from fiveshot.errors import InputError
+from fiveshot.features import FeatureSet, Runner, load_features, load_runner, run_extraction
+from fiveshot.features.extraction_job import readout_in_words
+from fiveshot.features.provenance import UNKNOWN
+from fiveshot.heads import make_head
+from fiveshot.progress import Progress
+from fiveshot.recognizer.names import check_name
+from fiveshot.recognizer.photos.embedding import backbone_record, check_place
+from fiveshot.recognizer.photos.inputs import class_folders
+from fiveshot.recognizer.recognition.rejection import fit_rejection
+from fiveshot.recognizer.recognition.snapshot import head_record, require_statistics_head
+from fiveshot.recognizer.store.folder import create_model, free_folder
+from fiveshot.recognizer.store.manifest import HeadRecord, Manifest, Options
 from fiveshot.statistics import NO_CLASSES, ClassStatistics
-from fiveshot.storage import atomic_path, confirm_place, part_beside
+from fiveshot.storage import FilePath
+
+if TYPE_CHECKING:
+    from fiveshot.tuning import TuneResult
+    from fiveshot.tuning.results import OnProgress as OnTuning
+
+OnBad = Callable[[Sequence[BadImage]], None]
+NO_IMAGES = ImageSplit((), np.zeros(0, np.int64))
 
 
-def create_model(
-    path: str | os.PathLike[str],
-    manifest: Manifest,
+@dataclass(frozen=True, eq=False)
+class BaseSession:
+    """What the base session gives: statistics, the head's choices and the thresholds of rejection."""
+
+    base: ClassStatistics
+    head: HeadRecord
+    rejection: dict[str, Any]
+
+
+def make_model(
+    path: FilePath,
     *,
-    base: ClassStatistics = NO_CLASSES,
-    adapter: str | os.PathLike[str] | None = None,
-    classes: Iterable[ClassRecord] = (),
-    action: str = "create",
-) -> Manifest:
-    """Write a model to a directory that does not exist yet, or is empty, and return its manifest.
+    base: FilePath | FeatureSet | None,
+    backbone: str | None,
+    weights: FilePath | None,
+    head: str,
+    adapter: FilePath | None,
+    options: Options,
+    device: str,
+    runtime: str,
+    progress: Progress | None,
+    tune: bool = False,
+    on_tuning: OnTuning | None = None,
+    skip_bad: bool = False,
+    on_bad: OnBad | None = None,
+) -> Runner:
+    """Write a new model and return the backbone it works with."""
+    check_place(device, runtime)  # what can be refused is refused before anything is computed
+    require_statistics_head(head)
+    free_folder(path)
+    with ExitStack() as held:
+        if isinstance(base, str | os.PathLike) and Path(base).suffix in (".safetensors", ".npz"):
+            base = load_features(base)
+        images = None if base is None or isinstance(base, FeatureSet) else base_images(base)
+        if tune:
+            if images is None:
+                raise InputError("tune=True adapts the backbone to the base classes", hint="give base=DIR with it")
+            if adapter is not None:
+                raise InputError("tune=True makes an adapter, and one was given", hint="choose one of the two")
+            folder = held.enter_context(tempfile.TemporaryDirectory())
+            fresh = load_runner(backbone or DEFAULT, weights=weights, device=device, precision="float32")
+            adapter = Path(folder) / "adapter.safetensors"
+            tune_adapter(fresh, images.train, adapter, seed=options.seed, on_tuning=on_tuning, skip_bad=skip_bad)
+        runner = load_runner(
+            backbone or DEFAULT,
+            weights=weights,
+            adapter=adapter,
+            device=device,
+            runtime=runtime,
+            precision="float32",
+        )
+        record = head_record(head)
+        learned = BaseSession(NO_CLASSES, record, {})
+        if isinstance(base, FeatureSet):
+            learned = learn_base(*features_of(base, runner), head=record, options=options)
+        elif images is not None:
+            found = extracted(images, runner, progress, skip_bad=skip_bad, on_bad=on_bad)
+            learned = learn_base(*found, head=record, options=options)
+        manifest = Manifest(
+            backbone_record(runner, weights=weights), learned.head, options=options, rejection=learned.rejection
+        )
+        create_model(path, manifest, base=learned.base, adapter=None if adapter is None else adapter_path(adapter))
+    return runner
 
-    It is made beside its place and moved there when it is complete.
-    """
-    target = free_folder(path)
-    work = part_beside(target)
-    try:
-        work.mkdir()
-        complete = _fill(work, manifest, base, adapter, classes, action)
-        work.replace(target)
-    except StorageError:
-        raise
-    except sqlite3.Error as error:
-        raise storage_error(target / DATABASE, error, afterwards="nothing was left behind") from error
-    except OSError as error:
-        raise StorageError(f"cannot make {target}: {error.strerror or error}; nothing was left behind") from error
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-    confirm_place(target)
-    return complete
+
+def base_images(folder: FilePath) -> ImageDataset:
+    """Open a folder of class folders as base classes; there must be two at least."""
+    classes = class_folders(folder)
+    if len(classes) < 2:
+        raise InputError(
+            f"{folder} holds one class, {next(iter(classes))!r}, and a base has two or more",
+            hint="begin without one, and learn this class",
+        )
+    labels = np.repeat(np.arange(len(classes)), [len(photos) for photos in classes.values()])
+    images = tuple(photo for photos in classes.values() for photo in photos)
+    return ImageDataset(Path(folder).name, tuple(classes), ImageSplit(images, labels), NO_IMAGES)
 
 
-def free_folder(path: str | os.PathLike[str]) -> Path:
-    """Return the place of a new model, or say why it cannot be there."""
-    target = Path(path).absolute()
-    if not target.parent.is_dir():
-        raise StorageError(f"cannot make {target}: the folder {target.parent} does not exist; create it first")
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise StorageError(f"{target} exists already; choose another name, or remove it first")
-    return target
+def tune_adapter(
+    fresh: Runner,
+    images: ImageSplit,
+    out: Path,
+    *,
+    seed: int,
+    recipe: str = "ours",
+    settings: Mapping[str, Any] | None = None,
+    on_tuning: OnTuning | None = None,
+    skip_bad: bool = False,
+) -> TuneResult:
+    """Adapt a backbone without adapters to all of these images, and write the adapters to a file."""
+    from fiveshot.tuning import get_recipe, tune
+
+    chosen = get_recipe(recipe).replace(**{"seed": seed, **(settings or {})})
+    return tune(
+        fresh.backbone, images, recipe=chosen, out=out, held_out=0.0, progress=on_tuning, skip_bad=skip_bad
+    )
 
 
-def place_adapter(folder: Path, adapter: str | os.PathLike[str]) -> tuple[str, str]:
-    """Copy an adapter into the folder of a model; return the name of the file there, and its SHA-256."""
-    content = file_sha256(Path(adapter))
-    name = f"adapter-{content[:16]}.safetensors"
-    with atomic_path(folder / name) as temporary:
-        shutil.copyfile(adapter, temporary)
-    return name, content
+def extracted(
+    images: ImageDataset,
+    runner: Runner,
+    progress: Progress | None,
+    *,
+    skip_bad: bool = False,
+    on_bad: OnBad | None = None,
+) -> tuple[Tensor, list[str]]:
+    """Return the features of all images and their class names; ``on_bad`` gets those left out, if any."""
+    done = run_extraction(images, runner, dtype="float32", progress=progress, skip_bad=skip_bad)
+    if done.bad and on_bad is not None:
+        on_bad(done.bad)
+    features = done.features
+    names = [images.class_names[label] for label in features.train_y]
+    return torch.from_numpy(np.array(features.train_x, dtype=np.float32)), names
 
 
-def _fill(
-    work: Path,
-    manifest: Manifest,
-    base: ClassStatistics,
-    adapter: str | os.PathLike[str] | None,
-    classes: Iterable[ClassRecord],
-    action: str,
-) -> Manifest:
-    if adapter is not None:
-        name, content = place_adapter(work, adapter)
-        backbone = replace(manifest.backbone, adapter=name, adapter_sha256=content)
-        manifest = replace(manifest, backbone=backbone)
-    manifest = manifest.with_base(write_base(work, base))
-    text = manifest.to_toml()
-    with closing(create_database(work / DATABASE)) as connection:
-        at = timestamp()
-        connection.execute("BEGIN IMMEDIATE")
-        connection.executemany("INSERT INTO meta VALUES (?, ?)", [("state", "1"), ("manifest", text)])
-        for one in classes:
-            insert_class(connection, one, state=1)
-        record(connection, action, at=at, undoable=False)
-        connection.execute("COMMIT")
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    write_manifest_file(work, text)
-    return manifest
+def features_of(base: FeatureSet, runner: Runner) -> tuple[Tensor, list[str]]:
+    """Return the training features of a set, after checking that this backbone made them."""
+    made, own = base.provenance, runner.identity()
+    found = {"weights_hash": made.weights_hash, "adapter_hash": made.adapter}
+    wanted = {key: own[key] for key in found}
+    found["readout"], wanted["readout"] = made.readout, readout_in_words(**own["readout"])
+    if made.precision != UNKNOWN:  # as in files from before it was noted
+        found["precision"], wanted["precision"] = made.precision, own["precision"]
+    for key in own["preprocessing"].keys() & made.preprocessing.keys():
+        found[key], wanted[key] = made.preprocessing[key], own["preprocessing"][key]
+    for key, value in wanted.items():
+        if found[key] != value:
+            raise InputError(
+                f"these features are of another backbone: their {key} is {found[key]!r}, not {value!r}",
+                hint="extract them with the backbone and the adapter of the model, and with --precision float32",
+                code="other_backbone",
+            )
+    names = [check_name(str(base.class_names[label])) for label in base.train_y]
+    return torch.from_numpy(np.array(base.train_x, dtype=np.float32)), names
+
+
+def learn_base(X: Tensor, y: list[str], *, head: HeadRecord, options: Options) -> BaseSession:
+    """Fit the head on the base session; keep what it chose, and set the thresholds of rejection."""
+    fitted = make_head(head.name).fit(X, y)
+    rejection = fit_rejection(fitted, X, y, false_rejection=options.false_rejection, seed=options.seed)
+    return BaseSession(fitted.memory_.base, replace(head, settings=fitted.settings()), rejection.as_dict())

@@ -1,16 +1,31 @@
-"""How well a model recognises labelled photos: right and wrong, known and unknown, sure and unsure."""
+"""How well a model recognizes labeled photos: right and wrong, known and unknown, sure and unsure."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from difflib import get_close_matches
 from typing import Any
 
-from fiveshot.recognizer.other_folders import OtherFolder
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
+
+from fiveshot.features import Runner
+from fiveshot.metrics import expected_calibration_error
+from fiveshot.progress import Progress
+from fiveshot.recognizer.photos.embedding import see_photos
+from fiveshot.recognizer.photos.photo import Photo
+from fiveshot.recognizer.recognition.snapshot import Prediction, Snapshot
+
+ALIKE = 0.8  # likeness of two names from which on one may be meant by the other
+COMPARED = 100_000  # pairs of a folder and a class, about a second: of more, only other capitals are found out
 
 
 @dataclass(frozen=True)
 class ClassResult:
-    """The photos of one class: how many, how many recognised, how many called unknown.
+    """The photos of one class: how many, how many recognized, how many called unknown.
 
     >>> ClassResult("owl", photos=8, right=6, rejected=1).accuracy
     0.75
@@ -51,6 +66,22 @@ class WrongPhoto:
 
 
 @dataclass(frozen=True)
+class OtherFolder:
+    """Photos under a name that is no class of the model; ``like`` is a class that may have been meant.
+
+    >>> str(OtherFolder("FISH", photos=3, like="fish")), str(OtherFolder("moss", photos=3))
+    ("FISH (like 'fish'?)", 'moss')
+    """
+
+    name: str
+    photos: int
+    like: str | None = None
+
+    def __str__(self) -> str:
+        return self.name if self.like is None else f"{self.name} (like {self.like!r}?)"
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """Figures on photos of known classes, and on those of classes the model does not know.
 
@@ -61,7 +92,7 @@ class Evaluation:
     >>> import numpy as np
     >>> from fiveshot import Recognizer
     >>> owls = np.random.default_rng(0).normal(size=(5, 384))
-    >>> from fiveshot.recognizer.evaluating import evaluate_features
+    >>> from fiveshot.recognizer.evaluation import evaluate_features
     >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
     ...     _ = birds.learn_features("owl", owls), birds.learn_features("wren", -owls)
     ...     measured = evaluate_features(birds.snapshot, owls[:4], ["owl", "owl", "wren", "stork"])
@@ -88,3 +119,108 @@ class Evaluation:
         values = asdict(self)
         values["classes"] = [{**asdict(one), "accuracy": one.accuracy} for one in self.classes]
         return values
+
+
+def evaluate_photos(
+    snapshot: Snapshot, runner: Runner, classes: Mapping[str, Sequence[Photo]], *, progress: Progress | None
+) -> Evaluation:
+    """Measure a model on photos by the names of their classes."""
+    everything = [photo for photos in classes.values() for photo in photos]
+    names = [name for name, photos in classes.items() for _ in photos]
+    seen = see_photos(runner, everything, progress=progress)
+    X = np.stack([photo.feature for photo in seen])
+    photos, digests = [photo.name for photo in seen], [photo.sha256 for photo in seen]
+    return evaluate_features(snapshot, X, names, photos=photos, sha256s=digests)
+
+
+def evaluate_features(
+    snapshot: Snapshot,
+    X: NDArray[np.float32],
+    names: Sequence[str],
+    *,
+    photos: Sequence[str] | None = None,
+    sha256s: Sequence[str] = (),
+) -> Evaluation:
+    """Measure a model on features and the names of their classes.
+
+    ``photos`` are names to speak of them; ``sha256s`` tell which of them the model has learned. Of base classes
+    no photos are kept, so theirs are not known again.
+    """
+    predictions = snapshot.predict_features(X, top=1, photos=photos)
+    best = np.array([one.candidates[0][0] for one in predictions])
+    rejected = np.array([one.unknown for one in predictions])
+    familiarity = np.array([one.familiarity for one in predictions])
+    true = np.array(names)
+    known = np.isin(true, snapshot.classes)
+    right = best == true
+    accepted = known & ~rejected
+    both = known.any() and not known.all()
+    learned = {sha256 for one in snapshot.contents.classes.values() for sha256 in one.sha256s}
+    return Evaluation(
+        photos=int(known.sum()),
+        unknown_photos=int((~known).sum()),
+        accuracy=_share(right, known),
+        accepted_accuracy=_share(right, accepted),
+        false_rejection=_share(rejected, known),
+        unknown_rejection=_share(rejected, ~known),
+        unknown_auroc=float(roc_auc_score(known, familiarity)) if both else None,
+        calibration_error=_calibration_error(snapshot, X[known], true[known]) if known.any() else None,
+        classes=tuple(_class_results(true[known], right[known], rejected[known])),
+        confusions=tuple(_confusions(true[known & ~right], best[known & ~right])),
+        wrong=tuple(_wrong(predictions, names, known)),
+        other_folders=tuple(other_folders(names, snapshot.classes)),
+        learned_photos=sum(sha256 in learned for sha256 in sha256s),
+    )
+
+
+def _share(of: NDArray[np.bool_], among: NDArray[np.bool_]) -> float | None:
+    return float(of[among].mean()) if among.any() else None
+
+
+def _calibration_error(snapshot: Snapshot, X: NDArray[np.float32], true: NDArray[np.str_]) -> float:
+    columns = np.searchsorted(snapshot.memory.labels, true)
+    return expected_calibration_error(snapshot.head.predict_proba(X), columns)
+
+
+def _wrong(predictions: Sequence[Prediction], names: Sequence[str], known: NDArray[np.bool_]) -> list[WrongPhoto]:
+    wrong = [
+        WrongPhoto(one.photo, name, one.label, one.candidates[0][0])
+        for one, name, is_known in zip(predictions, names, known, strict=True)
+        if one.label != (name if is_known else None)
+    ]
+    return sorted(wrong, key=lambda one: one.shown_as is None)
+
+
+def _class_results(
+    true: NDArray[np.str_], right: NDArray[np.bool_], rejected: NDArray[np.bool_]
+) -> list[ClassResult]:
+    results = []
+    for name in np.unique(true):
+        own = true == name
+        results.append(ClassResult(str(name), int(own.sum()), int(right[own].sum()), int(rejected[own].sum())))
+    return results
+
+
+def _confusions(true: NDArray[np.str_], best: NDArray[np.str_]) -> list[Confusion]:
+    pairs = Counter(zip(true.tolist(), best.tolist(), strict=True))
+    ordered = sorted(pairs.items(), key=lambda pair: (-pair[1], pair[0]))
+    return [Confusion(name, other, count) for (name, other), count in ordered]
+
+
+def other_folders(names: Sequence[str], classes: Sequence[str]) -> list[OtherFolder]:
+    """Return the names, one for each photo, that are none of the classes.
+
+    >>> [str(one) for one in other_folders(["owl", "Owl", "wern", "moss"], ["owl", "wren"])]
+    ["Owl (like 'owl'?)", 'moss', 'wern']
+    """
+    known = set(classes)
+    counts = Counter(name for name in names if name not in known)
+    by_folded = {name.casefold(): name for name in reversed(classes)}
+    compared = COMPARED // max(1, len(by_folded))  # folders, each with all classes
+    found = []
+    for number, (name, photos) in enumerate(sorted(counts.items())):
+        like = by_folded.get(name.casefold())
+        if like is None and number < compared:
+            like = next((by_folded[one] for one in get_close_matches(name.casefold(), by_folded, 1, ALIKE)), None)
+        found.append(OtherFolder(name, photos, like))
+    return found

@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
-
-import numpy as np
+from typing import ClassVar
 
 from fiveshot.errors import InputError, StorageError
-from fiveshot.recognizer.arguments import whole_number
-from fiveshot.recognizer.change import Change
-from fiveshot.recognizer.class_record import ClassRecord, pack, unpack
-from fiveshot.recognizer.conflict import ConflictError
-from fiveshot.recognizer.history import ClassChange, HistoryEntry, changes_of, erase, last_to_undo, read_entry
-from fiveshot.recognizer.rows import delete_class, insert_class, read_class, rename_class, update_class
-from fiveshot.statistics import ClassStatistics, ClassSummary
+from fiveshot.recognizer.change import Change, ConflictError
+from fiveshot.recognizer.store.history import (
+    ClassChange,
+    HistoryEntry,
+    changes_of,
+    erase,
+    last_to_undo,
+    read_entry,
+)
+from fiveshot.recognizer.store.rows import (
+    CHECK,
+    ClassRecord,
+    class_from_bytes,
+    class_to_bytes,
+    delete_class,
+    insert_class,
+    read_class,
+    rename_class,
+    update_class,
+)
+from fiveshot.statistics import ClassStatistics
 from fiveshot.statistics.labels import python_labels
 
 
 class NotUndoableError(InputError):
-    """The last change that stands left no history to undo it with; ``action`` is what it was.
+    """Raised when the last change that stands left no history to undo it with; ``action`` is what it was.
 
     >>> import tempfile
     >>> import numpy as np
@@ -34,8 +46,18 @@ class NotUndoableError(InputError):
     forget
     """
 
-    def __init__(self, message: str, action: str) -> None:
-        super().__init__(message)
+    default_code = "not_undoable"
+    REASONS: ClassVar[dict[str, tuple[str, str]]] = {
+        "forget": (
+            "the class was forgotten without history",
+            "what came before is undone with past_forget=True (--past-forget)",
+        ),
+        "retune": ("the photos' features were recomputed", "go back to an exported copy of the model"),
+    }
+
+    def __init__(self, action: str) -> None:
+        reason, hint = self.REASONS.get(action, ("it left no history", ""))
+        super().__init__(f"the last change, {action}, cannot be undone: {reason}", hint=hint)
         self.action = action
 
 
@@ -58,7 +80,7 @@ def rename(change: Change, old: str, new: str) -> None:
     """Give a class another name."""
     change.require(old)
     if new == old:
-        raise InputError(f"the class is called {old!r} already; give it another name")
+        raise InputError(f"the class is called {old!r} already", hint="give it another name")
     change.require_free(new)
     _rename(change, old, new)
     change.record("rename")
@@ -66,23 +88,19 @@ def rename(change: Change, old: str, new: str) -> None:
 
 def undo_last(change: Change, *, past_forget: bool, state: int | None) -> HistoryEntry:
     """Take back the last change that stands, and note that in the history; with ``state``, only in that state."""
-    if state is not None and change.before.state != whole_number(state, "state", least=0):
+    if state is not None and change.before.state != state:
         raise ConflictError(
-            f"the model was changed since state {state}, it is in state {change.before.state} now; "
-            "nothing was taken back: look at it again first"
+            f"the model was changed since state {state}, it is in state {change.before.state} now",
+            hint="nothing was taken back: look at it again first",
         )
     found = last_to_undo(change.connection, past_forget=past_forget)
     if found is None:
-        raise InputError("there is nothing to undo: the history holds no change that stands")
+        raise InputError(
+            "there is nothing to undo: the history holds no change that stands", code="nothing_to_undo"
+        )
     seq, action, undoable = found
     if not undoable:
-        reason = {
-            "forget": "the class was forgotten without history; what came before is undone with past_forget=True "
-            "(--past-forget)",
-            "tune": "the photos' features were made anew; go back to an exported copy of the model",
-        }
-        why = reason.get(action, "it left no history")
-        raise NotUndoableError(f"the last change, {action}, cannot be undone: {why}", action)
+        raise NotUndoableError(action)
     entry = read_entry(change.connection, seq)
     for one in reversed(changes_of(change.connection, seq)):
         _revert(change, one)
@@ -96,11 +114,11 @@ def _held(change: Change, name: str) -> Iterator[ClassChange]:
     row = change.before.by_name.get(name)
     if row is not None:
         record = read_class(change.connection, row.id, change.before.width)
-        yield ClassChange("removed", name, row.id, photos=len(record.photos), before=pack(record))
+        yield ClassChange("removed", name, row.id, photos=len(record.photos), before=class_to_bytes(record))
     if name in change.base_file:
         summary = change.base_file[name]
         yield ClassChange(
-            "removed", name, base=True, photos=summary.count, before=pack(ClassRecord(name, summary))
+            "removed", name, base=True, photos=summary.count, before=class_to_bytes(ClassRecord(name, summary))
         )
 
 
@@ -124,11 +142,11 @@ def _rename(change: Change, old: str, new: str) -> None:
 
 def _revert(change: Change, done: ClassChange) -> None:
     """Put one class back to the very bits it had before."""
-    record = unpack(done.before) if done.before is not None else None
+    record = class_from_bytes(done.before) if done.before is not None else None
     if done.base:
         change.base = _base_before(change.base_file, done, record)
     elif done.class_id is None or (record is None and done.kind in ("grown", "removed")):
-        raise StorageError("an entry of the history is incomplete; run: fiveshot check MODEL")
+        raise StorageError("an entry of the history is incomplete", hint=CHECK)
     elif done.kind == "added":
         delete_class(change.connection, done.class_id)
     elif done.kind == "renamed":
@@ -144,18 +162,11 @@ def _revert(change: Change, done: ClassChange) -> None:
 
 def _base_before(base: ClassStatistics, done: ClassChange, record: ClassRecord | None) -> ClassStatistics:
     if record is not None:
-        return _arranged({**_summaries(base), record.name: record.summary})
+        return base.merge(ClassStatistics.of({record.name: record.summary}))
     return _renamed(base, done.name, str(done.old_name))
 
 
 def _renamed(base: ClassStatistics, old: str, new: str) -> ClassStatistics:
-    return _arranged({new if name == old else name: own for name, own in _summaries(base).items()})
-
-
-def _summaries(base: ClassStatistics) -> dict[Any, ClassSummary]:
-    return dict(zip(python_labels(base.labels), base.summaries, strict=True))
-
-
-def _arranged(summaries: dict[str, ClassSummary]) -> ClassStatistics:
-    labels = sorted(summaries)
-    return ClassStatistics(np.array(labels), tuple(summaries[label] for label in labels))
+    summaries = dict(zip(python_labels(base.labels), base.summaries, strict=True))
+    summaries[new] = summaries.pop(old)
+    return ClassStatistics.of(summaries)

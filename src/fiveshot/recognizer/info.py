@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fiveshot.recognizer.rows import count_pictures
-from fiveshot.recognizer.snapshot import Snapshot
+from fiveshot.recognizer.recognition.snapshot import Snapshot
+from fiveshot.recognizer.store.rows import count_pictures
 from fiveshot.statistics.labels import python_labels
 
 

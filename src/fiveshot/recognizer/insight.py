@@ -2,32 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
+from fiveshot.data.listing import some_of
+from fiveshot.errors import counted
 from fiveshot.heads import FewShotHead
 from fiveshot.heads.memory import Memory
-from fiveshot.recognizer.held_out import HeldOutScores, held_out_scores
-from fiveshot.recognizer.learn_warnings import warnings_of
-from fiveshot.recognizer.likeness import Duplicate, KnownPhotos, find_duplicates, find_outliers
+from fiveshot.recognizer.recognition.held_out import HeldOutScores, held_out_scores
+from fiveshot.recognizer.store.contents import KnownPhotos
+from fiveshot.recognizer.store.rows import PhotoRecord, photo_features
 from fiveshot.statistics import ClassSummary
 from fiveshot.statistics.labels import Labels
 
 Verdict = Literal["clear", "close", "confused", "unknown"]
 CLEAR, CLOSE = 0.8, 0.5  # separability from which on a class stands apart, and from which on it is still told
-CENTRED_FROM = 5  # other classes whose common mean says where the middle of all photos is
+CENTERED_FROM = 5  # other classes whose common mean says where the middle of all photos is
+SAME = 0.999  # cosine of two features from which on two photos show the same
+# How much less like the rest a photo may be than the others are, in cosines of centered features. Of five photos
+# of one CUB-200 class, one set in 25 has such a photo; a stranger among four of a class is found half the time.
+OUTLIER_GAP = 0.5
+OUTLIERS_FROM = 4  # photos: three cannot tell which of them is the odd one out
+NAMED = 3  # photos that are named, and that have a sentence each
+_MISPLACED = (
+    "one of the two classes has it by mistake: undo, or forget the wrong one, and learn it without the photo"
+)
+_ALL_MISPLACED = (
+    "one of the two classes has them by mistake: undo, or forget the wrong one, and learn it without the photos"
+)
+
+
+@dataclass(frozen=True)
+class Duplicate:
+    """A photo that is there twice: ``label`` is the class of the other one, ``of`` its name where it is known."""
+
+    photo: str
+    label: str
+    same_file: bool
+    of: str | None = None
 
 
 @dataclass(frozen=True)
 class LearnReport:
     """What was seen while a class was learned; ``warnings`` says it in sentences.
 
-    ``accuracy`` is the share of photos that are recognised when each is left out of its own class;
+    ``accuracy`` is the share of photos that are recognized when each is left out of its own class;
     ``confusion`` the share that is taken for ``nearest``, the existing class most like this one, and
     ``confused`` the names of those among the photos just learned;
     ``separability`` the mean probability of the own class against the strongest other one. They are None
@@ -66,30 +91,30 @@ def inspect_class(
     head: FewShotHead,
     memory: Memory,
     name: str,
-    X: Tensor,
+    photos: Sequence[PhotoRecord],
     *,
-    photos: Sequence[str],
-    sha256s: Sequence[str],
     earlier: KnownPhotos | None = None,
 ) -> LearnReport:
-    """Look at photos of a class that are about to be learned: features ``X``, names and digests.
+    """Look at photos of a class that are about to be learned.
 
     ``head`` is fitted on ``memory`` or on a memory before it, and is not changed; ``memory`` is that before the
     photos are learned, and may know the class from earlier ones. ``earlier`` are all photos learned so far
     whose features are at hand.
     """
+    X = photo_features(photos)
     others = _without(memory, name)
     before = None if others is memory else memory.statistics[name]
     known, rows = _own_photos(before, name, X, earlier)
     scores = held_out_scores(head, others, rows, known=known) if len(others.labels) else None
-    centre = others.statistics.means.mean(dim=0) if len(others.labels) >= CENTRED_FROM else None
+    center = others.statistics.means.mean(dim=0) if len(others.labels) >= CENTERED_FROM else None
     first = len(rows) - len(X)  # rows before it were learned earlier
+    outliers = [photos[i - first].name for i in find_outliers(head.embed(rows), center=center) if i >= first]
     report = LearnReport(
         name,
         photos=len(X) + (before.count if before else 0),
         added=len(X),
-        duplicates=find_duplicates(name, X, photos=photos, sha256s=sha256s, earlier=earlier),
-        outliers=tuple(photos[i - first] for i in find_outliers(head.embed(rows), centre=centre) if i >= first),
+        duplicates=find_duplicates(name, photos, earlier=earlier),
+        outliers=tuple(outliers),
     )
     if scores is not None:
         report = _with_scores(report, scores, others.labels, photos)
@@ -114,21 +139,124 @@ def _own_photos(
     return before, X  # a base class, of which no single photos are kept
 
 
-def _with_scores(report: LearnReport, scores: HeldOutScores, labels: Labels, photos: Sequence[str]) -> LearnReport:
+def _with_scores(
+    report: LearnReport, scores: HeldOutScores, labels: Labels, photos: Sequence[PhotoRecord]
+) -> LearnReport:
     strongest = scores.others.argmax(axis=1)
-    recognised = scores.own > scores.others.max(axis=1)
+    recognized = scores.own > scores.others.max(axis=1)
     # The class that takes most photos, and with none taken the one that scores best on the whole.
-    taken = np.bincount(strongest[~recognised], minlength=len(labels))
+    taken = np.bincount(strongest[~recognized], minlength=len(labels))
     nearest = int(taken.argmax()) if taken.any() else int(scores.others.mean(axis=0).argmax())
     separability = float(scores.share.mean())
-    last = slice(len(recognised) - len(photos), None)  # rows before were learned earlier
-    confused = (~recognised & (strongest == nearest))[last]
+    last = slice(len(recognized) - len(photos), None)  # rows before were learned earlier
+    confused = (~recognized & (strongest == nearest))[last]
     return replace(
         report,
-        accuracy=float(recognised.mean()),
+        accuracy=float(recognized.mean()),
         nearest=str(labels[nearest]),
-        confusion=float(taken[nearest] / len(recognised)),
+        confusion=float(taken[nearest] / len(recognized)),
         separability=separability,
         verdict="clear" if separability >= CLEAR else "close" if separability >= CLOSE else "confused",
-        confused=tuple(photo for photo, taken_for in zip(photos, confused, strict=True) if taken_for),
+        confused=tuple(photo.name for photo, taken_for in zip(photos, confused, strict=True) if taken_for),
     )
+
+
+def warnings_of(report: LearnReport) -> Iterator[str]:
+    """Yield what a report has to warn of."""
+    if report.photos == 1:
+        yield f"one photo tells little about {report.name!r}; five are better"
+    if report.confusion:
+        which = f" ({some_of(report.confused, NAMED)})" if report.confused else ""
+        yield (
+            f"{100 * report.confusion:.0f} % of the photos look more like {report.nearest!r} than like the others "
+            f"of {report.name!r}{which}; more photos of both may help"
+        )
+    yield from _about_duplicates(report.name, report.duplicates)
+    if len(report.outliers) > NAMED:
+        yield (
+            f"{counted(len(report.outliers), 'photo')} are unlike the other photos of {report.name!r} "
+            f"({some_of(report.outliers, NAMED)}); are they of it?"
+        )
+        return
+    for photo in report.outliers:
+        yield f"{photo} is unlike the other photos of {report.name!r}; is it one?"
+
+
+def _about_duplicates(name: str, duplicates: Sequence[Duplicate]) -> Iterator[str]:
+    alike: dict[tuple[str, bool], list[Duplicate]] = {}
+    for one in duplicates:
+        alike.setdefault((one.label, one.same_file), []).append(one)
+    for (label, same_file), group in alike.items():
+        own = label == name
+        if len(group) > NAMED:
+            what = "the same files as" if same_file else "almost identical to"
+            advice = "they teach nothing new" if own else _ALL_MISPLACED
+            photos = some_of([one.photo for one in group], NAMED)
+            yield f"{counted(len(group), 'photo')} are {what} photos of {label!r} ({photos}); {advice}"
+            continue
+        for one in group:
+            what = "the same file as" if same_file else "almost identical to"
+            other = one.of or f"a photo of {label!r}"
+            yield f"{one.photo} is {what} {other}; {'it teaches nothing new' if own else _MISPLACED}"
+
+
+def find_duplicates(
+    name: str, photos: Sequence[PhotoRecord], *, earlier: KnownPhotos | None = None
+) -> tuple[Duplicate, ...]:
+    """Return the photos of a class that repeat one before them, or one that was learned earlier.
+
+    >>> rows = {"a": [1.0, 0.0], "b": [0.0, 1.0], "c": [2.0, 0.0]}
+    >>> photos = [PhotoRecord(key, np.float32(row), name=key) for key, row in rows.items()]
+    >>> find_duplicates("owl", photos)
+    (Duplicate(photo='c', label='owl', same_file=False, of='a'),)
+    """
+    sha256s = [photo.sha256 for photo in photos]
+    unit = normalize(photo_features(photos), dim=1)
+    likeness = (unit @ unit.T).tril(-1)  # (n, n): with those before it
+    found = []
+    for i, photo in enumerate(photos):
+        twin = _twin(photo.sha256, sha256s[:i], likeness[i, :i])
+        if twin is not None:
+            found.append(Duplicate(photo.name, name, photo.sha256 == sha256s[twin], photos[twin].name))
+    if earlier is not None and len(earlier.labels):
+        repeated = {duplicate.photo for duplicate in found}
+        products = unit @ normalize(earlier.features.to(unit), dim=1).T  # (n, m)
+        for i, photo in enumerate(photos):
+            twin = _twin(photo.sha256, earlier.sha256s, products[i])
+            # One in another class is told even so: it is not superfluous but misplaced.
+            if twin is not None and (photo.name not in repeated or earlier.labels[twin] != name):
+                found.append(Duplicate(photo.name, earlier.labels[twin], photo.sha256 == earlier.sha256s[twin]))
+    return tuple(dict.fromkeys(found))
+
+
+def find_outliers(X: Tensor, *, center: Tensor | None = None) -> list[int]:
+    """Return the rows far less like the rest than the other rows are; ``center`` is common to all classes.
+
+    >>> find_outliers(torch.tensor([[1.0, 0.1], [1.0, 0.2], [1.0, 0.0], [1.0, -0.1], [-0.2, 1.0]]))
+    [4]
+    """
+    n = len(X)
+    if n < OUTLIERS_FROM:
+        return []
+    unit = normalize(X if center is None else X - center, dim=1)
+    total = unit.sum(dim=0)
+    gram, to_total = unit @ unit.T, unit @ total  # (n, n), (n,)
+    # The cosine of row j and the sum of all rows but i and j; on the diagonal but i alone, which is its own.
+    apart = 1 - torch.eye(n).to(X)
+    products = to_total[None] - 1 - gram * apart
+    sums = total - unit  # (n, d)
+    lengths = (
+        (sums.square().sum(dim=1)[:, None] + apart * (1 - 2 * (to_total[None] - gram))).clamp_min(1e-12).sqrt()
+    )
+    likeness = products / lengths
+    own = likeness.diagonal()
+    others = (likeness.sum(dim=1) - own) / (n - 1)
+    return [int(row) for row in torch.nonzero(others - own > OUTLIER_GAP).flatten()]
+
+
+def _twin(sha256: str, known: Sequence[str], likeness: Tensor) -> int | None:
+    """Return the first photo that is the same file, or else the most alike one, if it is alike enough."""
+    if sha256 in known:
+        return known.index(sha256)
+    nearest = int(likeness.argmax()) if len(likeness) else None
+    return nearest if nearest is not None and float(likeness[nearest]) > SAME else None

@@ -1,27 +1,107 @@
-"""Learn classes from features: into the database, exactly, with a report of what was seen."""
+"""Learn classes: gather the photos, look at them, and store them in one change with a report of what was seen."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import hashlib
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from itertools import islice
+from typing import Any, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
 
 from fiveshot.data.listing import some_of
 from fiveshot.errors import InputError
+from fiveshot.features import Runner
 from fiveshot.heads import FewShotHead
 from fiveshot.heads.memory import Memory
-from fiveshot.recognizer.change import Change
-from fiveshot.recognizer.class_record import ClassRecord, kept_photos, pack
-from fiveshot.recognizer.conflict import ConflictError
-from fiveshot.recognizer.contents import Contents
-from fiveshot.recognizer.history import ClassChange
+from fiveshot.progress import Progress
+from fiveshot.recognizer.change import Change, ConflictError, LiveModel
 from fiveshot.recognizer.insight import LearnReport, inspect_class
-from fiveshot.recognizer.likeness import KnownPhotos
-from fiveshot.recognizer.rows import insert_class, insert_photos, update_class
-from fiveshot.recognizer.shots import Shots
+from fiveshot.recognizer.names import check_name
+from fiveshot.recognizer.photos.embedding import QUIET, see_photos
+from fiveshot.recognizer.photos.inputs import PhotoInputs, class_folders, class_photos
+from fiveshot.recognizer.photos.photo import MAX_BYTES, Photo, check_digest, check_thumbnail
+from fiveshot.recognizer.recognition.snapshot import Snapshot
+from fiveshot.recognizer.store.contents import Contents, KnownPhotos
+from fiveshot.recognizer.store.history import ClassChange
+from fiveshot.recognizer.store.rows import (
+    ClassRecord,
+    Floats,
+    PhotoRecord,
+    class_to_bytes,
+    insert_class,
+    insert_photos,
+    kept_photos,
+    number_bytes,
+    photo_features,
+    update_class,
+)
 from fiveshot.statistics import ClassStatistics, summarize
+from fiveshot.storage import FilePath
+
+ClassInputs: TypeAlias = "Mapping[str, PhotoInputs] | FilePath"
+SeenClasses: TypeAlias = "Mapping[str, Sequence[PhotoRecord]]"
+
+
+def learn_photos(
+    model: LiveModel,
+    runner_of: Callable[[Snapshot], Runner],
+    classes: ClassInputs,
+    *,
+    add: bool,
+    new_only: bool,
+    progress: Progress | None,
+) -> list[LearnReport]:
+    """Learn classes, all of them or none; what can be refused before the backbone runs is refused before.
+
+    ``runner_of`` gives the backbone of a state, which is loaded when it is asked for.
+    """
+    if add and new_only:
+        raise InputError(
+            "add=True (--add) and new_only=True (--new-only) contradict each other", hint="choose one"
+        )
+    gathered = gather_classes(classes)
+    snapshot = model.refresh()
+    if new_only:
+        gathered = {name: photos for name, photos in gathered.items() if name not in snapshot.contents}
+        if not gathered:
+            return []
+    check_known(snapshot.contents, gathered, add=add)
+    runner, options = runner_of(snapshot), snapshot.manifest.options
+    # All classes in one go, so that batches are full.
+    everything = [photo for photos in gathered.values() for photo in photos]
+    seen = iter(
+        see_photos(
+            runner,
+            everything,
+            thumbnails=options.thumbnails,
+            originals=options.keep_photos,
+            progress=progress,
+        )
+    )
+    by_class = {name: list(islice(seen, len(photos))) for name, photos in gathered.items()}
+    with model.change() as change:
+        return learn_classes(change, by_class, add=add, made_by=runner.fingerprint)
+
+
+def gather_classes(classes: ClassInputs) -> dict[str, list[Photo]]:
+    """Return the photos by class name; the names are checked, and each is there once."""
+    if not isinstance(classes, Mapping):
+        return class_folders(classes)
+    gathered: dict[str, list[Photo]] = {}
+    for name, photos in classes.items():
+        checked = check_name(name)
+        if checked in gathered:
+            raise InputError(f"two of the classes are called {checked!r}", hint="give each its own name")
+        gathered[checked] = class_photos(photos)
+    if not gathered:
+        raise InputError("no classes were given", hint="give at least one with its photos")
+    return gathered
 
 
 def check_known(contents: Contents, names: Collection[str], *, add: bool) -> list[str]:
@@ -32,21 +112,89 @@ def check_known(contents: Contents, names: Collection[str], *, add: bool) -> lis
     return known
 
 
-def learn_shots(
-    change: Change, shots: Sequence[Shots], *, add: bool, made_by: str | None = None
+def learn_classes(
+    change: Change, classes: SeenClasses, *, add: bool, made_by: str | None = None
 ) -> list[LearnReport]:
     """Store classes, or more photos of known ones where ``add`` allows it, as one entry of the history.
 
     ``made_by`` is the fingerprint of the runner that made the features, where it is known.
     """
     if made_by is not None and change.before.manifest.backbone.fingerprint != made_by:
-        raise ConflictError("the model was tuned meanwhile, so these features do not fit it; learn again")
-    known = check_known(change.before, [one.name for one in shots], add=add)
-    reports = _reports(change, shots)
-    for one in shots:
-        _store(change, one)
-    change.record("add" if len(known) == len(shots) else "learn")
+        raise ConflictError("the model was tuned meanwhile, so these features do not fit it", hint="learn again")
+    known = check_known(change.before, classes, add=add)
+    reports = _reports(change, classes)
+    for name, photos in classes.items():
+        _store(change, name, photos)
+    change.record("add" if len(known) == len(classes) else "learn")
     return reports
+
+
+def feature_records(
+    features: ArrayLike | Tensor,
+    width: int,
+    *,
+    names: Sequence[str] | None = None,
+    sha256s: Sequence[str] | None = None,
+    thumbnails: Sequence[bytes | None] | None = None,
+    originals: Sequence[bytes | None] | None = None,
+) -> list[PhotoRecord]:
+    """Return rows of features as photos to be learned; digests of the rows stand in for those of photos."""
+    rows = checked_features(features, width)
+    n = len(rows)
+    numbered = [f"photo {number}" for number in range(1, n + 1)]
+    names = numbered if names is None else list(names)
+    digests = [hashlib.sha256(number_bytes(row)).hexdigest() for row in rows] if sha256s is None else list(sha256s)
+    small = [None] * n if thumbnails is None else list(thumbnails)
+    large = [None] * n if originals is None else list(originals)
+    if any(len(column) != n for column in (names, digests, small, large)):
+        raise InputError(f"{n} rows of features, but another number of digests, pictures or names")
+    for number, name in zip(numbered, names, strict=True):
+        if not isinstance(name, str):
+            raise InputError(f"the name of {number} is not text, but {_shown(name)}")
+    records = [
+        PhotoRecord(
+            digest, row, _bytes(small, f"thumbnail of {name}"), _bytes(large, f"file of {name}"), name=name
+        )
+        for name, digest, row, small, large in zip(names, digests, rows, small, large, strict=True)
+    ]
+    check_pictures(records)
+    return records
+
+
+def check_pictures(photos: Sequence[PhotoRecord]) -> None:
+    """Refuse what could be stored and exported, but not be imported."""
+    with QUIET:
+        for photo in photos:
+            check_digest(photo.sha256, photo.name)
+            if photo.thumbnail is not None:
+                check_thumbnail(photo.thumbnail, photo.name)
+            if photo.original is not None and not 1 <= len(photo.original) <= MAX_BYTES:
+                raise InputError(f"the file of {photo.name} is empty, or larger than {MAX_BYTES:,} bytes")
+
+
+def checked_features(features: ArrayLike | Tensor, width: int) -> Floats:
+    """Return features as finite float32 rows of the model's width."""
+    values = features.detach().cpu().numpy() if isinstance(features, Tensor) else np.asarray(features)
+    if values.ndim != 2 or not len(values) or values.shape[1] != width or values.dtype.kind not in "fiu":
+        raise InputError(
+            f"features of shape {values.shape} do not fit this model", hint=f"give numbers of shape (n, {width})"
+        )
+    with np.errstate(over="ignore"):
+        rows: Floats = np.ascontiguousarray(values, dtype=np.float32)
+    if not np.isfinite(rows).all():
+        row = int(np.flatnonzero(~np.isfinite(rows).all(axis=1))[0])
+        raise InputError(f"the features of row {row} hold NaN or infinity", hint="leave it out")
+    return rows
+
+
+def _bytes(data: Any, shown: str) -> bytes | None:
+    if data is not None and not isinstance(data, bytes | bytearray | memoryview):
+        raise InputError(f"the {shown} is not bytes, but {_shown(data)}", hint="give the content of a file")
+    return None if data is None else bytes(data)
+
+
+def _shown(value: object) -> str:
+    return f"{value!r:.80} ({type(value).__name__})"
 
 
 def _known_already(known: Sequence[str], *, among: int) -> InputError:
@@ -57,31 +205,31 @@ def _known_already(known: Sequence[str], *, among: int) -> InputError:
     """
     if among == 1:
         return InputError(
-            f"there is a class {known[0]!r} already; add photos to it with add=True (--add), "
-            "or choose another name"
+            f"there is a class {known[0]!r} already",
+            hint="add photos to it with add=True (--add), or choose another name",
+            code="known_class",
         )
     listed = some_of([repr(name) for name in known])
     others = "learn only the others with new_only=True (--new-only), or " if len(known) < among else ""
     return InputError(
-        f"known already: {len(known):,} of {among:,} classes ({listed}); "
-        f"{others}add photos to what is known with add=True (--add)"
+        f"known already: {len(known):,} of {among:,} classes ({listed})",
+        hint=f"{others}add photos to what is known with add=True (--add)",
+        code="known_class",
     )
 
 
-def _store(change: Change, shots: Shots) -> None:
+def _store(change: Change, name: str, seen: Sequence[PhotoRecord]) -> None:
     """Add photos to a class, or begin one; what a base class gains lies beside the base file."""
-    wanted = kept_photos(shots.photos, change.before.manifest.options)
+    wanted = kept_photos(seen, change.before.manifest.options)
     photos = tuple(replace(photo, added=change.at) for photo in wanted)
-    summary = summarize(change.snapshot.embed(shots.features))
-    row = change.before.by_name.get(shots.name)
+    summary = summarize(change.snapshot.embed(photo_features(seen)))
+    row = change.before.by_name.get(name)
     if row is None:
-        record = ClassRecord(
-            shots.name, summary, photos, base=shots.name in change.before.base_file, created=change.at
-        )
+        record = ClassRecord(name, summary, photos, base=name in change.before.base_file, created=change.at)
         number = insert_class(change.connection, record, state=change.state).id
-        change.done.append(ClassChange("added", shots.name, number, photos=len(photos)))
+        change.done.append(ClassChange("added", name, number, photos=len(photos)))
         return
-    before = pack(ClassRecord(row.name, row.summary, base=row.base, id=row.id))
+    before = class_to_bytes(ClassRecord(row.name, row.summary, base=row.base, id=row.id))
     update_class(change.connection, row.id, row.summary.merge(summary), state=change.state)
     stored = insert_photos(change.connection, row.id, photos)
     change.done.append(
@@ -89,32 +237,29 @@ def _store(change: Change, shots: Shots) -> None:
     )
 
 
-def _reports(change: Change, shots: Sequence[Shots]) -> list[LearnReport]:
+def _reports(change: Change, classes: SeenClasses) -> list[LearnReport]:
     """Look at each class beside all others, those learned at the same time included."""
     memory, head, known = change.before.memory, change.snapshot.nearby_head, change.before.photos
-    if len(shots) == 1:
-        return [_report(head, memory, shots[0], known)]
-    together = _with(memory, head, shots)
+    if len(classes) == 1:
+        ((name, photos),) = classes.items()
+        return [inspect_class(head, memory, name, photos, earlier=known)]
+    together = _with(memory, head, classes)
     head = copy(head).adopt(together)
-    everything = _joined(known, shots)
+    everything = _joined(known, classes)
     reports, first = [], len(known.labels)
-    for one in shots:
-        last = first + len(one.photos)
-        reports.append(_report(head, _before(together, memory, one.name), one, _left_out(everything, first, last)))
+    for name, photos in classes.items():
+        last = first + len(photos)
+        before, others = _before(together, memory, name), _left_out(everything, first, last)
+        reports.append(inspect_class(head, before, name, photos, earlier=others))
         first = last
     return reports
 
 
-def _report(head: FewShotHead, memory: Memory, shots: Shots, earlier: KnownPhotos) -> LearnReport:
-    digests = [photo.sha256 for photo in shots.photos]
-    return inspect_class(
-        head, memory, shots.name, shots.features, photos=shots.names, sha256s=digests, earlier=earlier
-    )
-
-
-def _with(memory: Memory, head: FewShotHead, shots: Sequence[Shots]) -> Memory:
+def _with(memory: Memory, head: FewShotHead, classes: SeenClasses) -> Memory:
     """Return the memory that has learned these too; what is not of the base is new, even the first class."""
-    session = ClassStatistics.of({one.name: summarize(head.embed(one.features)) for one in shots})
+    session = ClassStatistics.of(
+        {name: summarize(head.embed(photo_features(photos))) for name, photos in classes.items()}
+    )
     is_first = not len(memory.base) and not len(memory.new)
     return Memory(new=session) if is_first else memory.learn(session)
 
@@ -128,10 +273,10 @@ def _before(together: Memory, memory: Memory, name: str) -> Memory:
     return Memory(together.base, new.merge(memory.new.restrict([name])) if name in memory.new else new)
 
 
-def _joined(known: KnownPhotos, shots: Sequence[Shots]) -> KnownPhotos:
-    labels = tuple(one.name for one in shots for _ in one.photos)
-    sha256s = tuple(photo.sha256 for one in shots for photo in one.photos)
-    features = torch.cat([known.features, *(one.features for one in shots)])
+def _joined(known: KnownPhotos, classes: SeenClasses) -> KnownPhotos:
+    labels = tuple(name for name, photos in classes.items() for _ in photos)
+    sha256s = tuple(photo.sha256 for photos in classes.values() for photo in photos)
+    features = torch.cat([known.features, *map(photo_features, classes.values())])
     return KnownPhotos(known.labels + labels, known.sha256s + sha256s, features)
 
 

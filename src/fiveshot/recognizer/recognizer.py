@@ -1,4 +1,4 @@
-"""The recogniser: one object, one directory, a handful of verbs."""
+"""The recognizer: one object, one directory, a handful of verbs."""
 
 from __future__ import annotations
 
@@ -12,58 +12,50 @@ import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from fiveshot.errors import InputError
 from fiveshot.features import FeatureSet, Runner
 from fiveshot.progress import Progress
-from fiveshot.recognizer.arguments import (
-    device_name,
-    given_path,
-    number,
-    runtime_name,
-    whole_number,
-    yes_or_no,
-)
-from fiveshot.recognizer.backbone import open_backbone
 from fiveshot.recognizer.change import LiveModel
 from fiveshot.recognizer.checking import Finding, check_model
-from fiveshot.recognizer.class_folders import class_folders
-from fiveshot.recognizer.class_record import Floats
-from fiveshot.recognizer.contents import read_contents
-from fiveshot.recognizer.evaluating import evaluate_photos
-from fiveshot.recognizer.evaluation import Evaluation
-from fiveshot.recognizer.export_target import check_target
-from fiveshot.recognizer.extraction import SeenPhoto, see_photos
-from fiveshot.recognizer.folder import TIMEOUT, ModelFolder
+from fiveshot.recognizer.evaluation import Evaluation, evaluate_photos
 from fiveshot.recognizer.forgetting import forget_class, rename, undo_last
-from fiveshot.recognizer.history import HistoryEntry, read_history
-from fiveshot.recognizer.importing import import_model
 from fiveshot.recognizer.info import ModelInfo, model_info
 from fiveshot.recognizer.insight import LearnReport
-from fiveshot.recognizer.learn_photos import learn_photos
-from fiveshot.recognizer.learning import learn_shots
-from fiveshot.recognizer.manifest import Options
-from fiveshot.recognizer.merging import MergeReport, merge_classes, other_model
+from fiveshot.recognizer.learning import (
+    ClassInputs,
+    checked_features,
+    feature_records,
+    gather_classes,
+    learn_classes,
+    learn_photos,
+)
 from fiveshot.recognizer.names import check_name
-from fiveshot.recognizer.photo_inputs import PhotoInputs, gather_photos
-from fiveshot.recognizer.portable import is_portable, write_portable
-from fiveshot.recognizer.prediction import Prediction
-from fiveshot.recognizer.rows import read_photos
-from fiveshot.recognizer.shots import checked_features, feature_shots, seen_shots
-from fiveshot.recognizer.snapshot import Snapshot
+from fiveshot.recognizer.photos.embedding import check_place, open_backbone, see_photos
+from fiveshot.recognizer.photos.inputs import PhotoInputs, gather_photos
+from fiveshot.recognizer.recognition.snapshot import Prediction, Snapshot, check_top
+from fiveshot.recognizer.shipping.importing import import_model
+from fiveshot.recognizer.shipping.merging import MergeReport, merge_classes, other_model
+from fiveshot.recognizer.shipping.portable import check_target, is_portable, write_portable
+from fiveshot.recognizer.store.contents import read_contents
+from fiveshot.recognizer.store.folder import TIMEOUT, ModelFolder
+from fiveshot.recognizer.store.history import HistoryEntry, read_history
+from fiveshot.recognizer.store.manifest import Options
+from fiveshot.recognizer.store.rows import PhotoRecord, read_photos
 from fiveshot.statistics.class_statistics import unknown_class
 from fiveshot.storage import FilePath
 
 if TYPE_CHECKING:
-    from fiveshot.recognizer.making import OnBad
+    from fiveshot.recognizer.creation import OnBad
     from fiveshot.tuning import TuneResult
-    from fiveshot.tuning.results import OnProgress
+    from fiveshot.tuning.results import OnProgress as OnTuning
 
 
 class Recognizer:
-    """A model in a directory: learns classes from photos, recognises, forgets.
+    """A model in a directory: learns classes from photos, recognizes, forgets.
 
     Any number of processes may read a model while one writes to it. Every change is one transaction, on the
     disk when the call returns. ``snapshot`` is the state in force, a value that never changes; threads may
-    share a recogniser.
+    share a recognizer.
 
     >>> import tempfile
     >>> import numpy as np
@@ -98,8 +90,9 @@ class Recognizer:
         false_rejection: float = 0.05,
         device: str = "auto",
         runtime: str = "auto",
-        tuning: OnProgress | None = None,
+        tune: bool = False,
         progress: Progress | None = None,
+        on_tuning: OnTuning | None = None,
         skip_bad: bool = False,
         on_bad: OnBad | None = None,
     ) -> Self:
@@ -107,11 +100,11 @@ class Recognizer:
 
         ``base`` is a folder or an archive of class folders, or their features (a set or its file) as this
         backbone makes them; of base classes the statistics are kept and no photos. Without a base the first
-        classes are learned from a few photos as all later ones. ``adapter`` is a file, the name of an embedded
-        adapter, or ``"tune"``: adapt the backbone to the base classes first. ``keep_photos`` stores the photos
-        of classes learned later, which ``tune`` needs. Photos of the base that cannot be read are an error; with
+        classes are learned from a few photos as all later ones. ``adapter`` is a file or the name of an embedded
+        adapter; ``tune`` adapts the backbone to the base classes first. ``keep_photos`` stores the photos
+        of classes learned later, which ``retune`` needs. Photos of the base that cannot be read are an error; with
         ``skip_bad`` they are left out, and ``on_bad`` is told which. ``progress`` is told how many photos have
-        been looked at, ``tuning`` where the adapting stands.
+        been looked at, ``on_tuning`` where the adapting stands.
 
         >>> import tempfile
         >>> from fiveshot import Recognizer
@@ -120,24 +113,20 @@ class Recognizer:
         >>> info.head, info.width, info.classes
         ('c-fecam', 384, ())
         """
-        from fiveshot.recognizer.making import make_model
+        from fiveshot.recognizer.creation import make_model
 
         runner = make_model(
-            given_path(path, "path"),
+            path,
             base=base,
             backbone=backbone,
             weights=weights,
             head=head,
             adapter=adapter,
-            options=Options(
-                yes_or_no(keep_photos, "keep_photos"),
-                yes_or_no(thumbnails, "thumbnails"),
-                number(false_rejection, "false_rejection"),
-                whole_number(seed, "seed", least=0),
-            ),
-            device=device_name(device),
-            runtime=runtime_name(runtime),
-            tuning=tuning,
+            options=Options(keep_photos, thumbnails, false_rejection, seed),
+            device=device,
+            runtime=runtime,
+            tune=tune,
+            on_tuning=on_tuning,
             progress=progress,
             skip_bad=skip_bad,
             on_bad=on_bad,
@@ -170,8 +159,8 @@ class Recognizer:
         ...     birds.show().state
         1
         """
-        device, runtime = device_name(device), runtime_name(runtime)
-        folder = ModelFolder(given_path(path, "path"), readonly=readonly, timeout=number(timeout, "timeout"))
+        check_place(device, runtime)
+        folder = ModelFolder(Path(path), readonly=readonly, timeout=timeout)
         try:
             return cls(LiveModel(folder), device=device, runtime=runtime, weights=weights)
         except BaseException:
@@ -224,12 +213,12 @@ class Recognizer:
         >>> import tempfile
         >>> from PIL import Image
         >>> from fiveshot import Recognizer
-        >>> photos = [Image.new("RGB", (64, 64), colour) for colour in ("red", "crimson", "firebrick")]
-        >>> with Recognizer.create(tempfile.mkdtemp(), runtime="torch") as colours:
-        ...     colours.learn("red", photos).photos
+        >>> photos = [Image.new("RGB", (64, 64), color) for color in ("red", "crimson", "firebrick")]
+        >>> with Recognizer.create(tempfile.mkdtemp(), runtime="torch") as colors:
+        ...     colors.learn("red", photos).photos
         3
         """
-        (report,) = self.learn_many({check_name(name): photos}, add=add)
+        (report,) = self.learn_many({name: photos}, add=add)
         return report
 
     def learn_many(
@@ -249,8 +238,8 @@ class Recognizer:
         >>> from PIL import Image
         >>> from fiveshot import Recognizer
         >>> photos = {name: [Image.new("RGB", (64, 64), name)] for name in ("red", "blue")}
-        >>> with Recognizer.create(tempfile.mkdtemp(), runtime="torch") as colours:
-        ...     [(report.name, report.photos) for report in colours.learn_many(photos)]
+        >>> with Recognizer.create(tempfile.mkdtemp(), runtime="torch") as colors:
+        ...     [(report.name, report.photos) for report in colors.learn_many(photos)]
         [('red', 1), ('blue', 1)]
         """
         return learn_photos(self._model, self._runner_of, classes, add=add, new_only=new_only, progress=progress)
@@ -260,18 +249,18 @@ class Recognizer:
         name: str,
         features: ArrayLike | Tensor,
         *,
+        names: Sequence[str] | None = None,
         sha256s: Sequence[str] | None = None,
         thumbnails: Sequence[bytes | None] | None = None,
         originals: Sequence[bytes | None] | None = None,
-        photos: Sequence[str] | None = None,
         fingerprint: str | None = None,
         add: bool = False,
     ) -> LearnReport:
         """Learn a class from features that this model's backbone has made, (n, d).
 
         ``fingerprint`` is that of the runner that made them: they are refused if the model has another backbone
-        by now. ``sha256s``, ``thumbnails`` (JPEG or WebP), ``originals`` and ``photos``, their names, are those of
-        the photos, one for each row.
+        by now. ``names``, ``sha256s``, ``thumbnails`` (JPEG or WebP) and ``originals`` are those of the photos,
+        one for each row.
 
         >>> import tempfile
         >>> import numpy as np
@@ -283,20 +272,18 @@ class Recognizer:
         >>> report.verdict, report.nearest
         ('clear', 'owl')
         """
-        shots = feature_shots(
-            check_name(name),
-            self._checked(features),
+        photos = feature_records(
+            features,
+            self.snapshot.contents.width,
+            names=names,
             sha256s=sha256s,
             thumbnails=thumbnails,
             originals=originals,
-            photos=photos,
         )
-        with self._model.change() as change:
-            (report,) = learn_shots(change, [shots], add=add, made_by=fingerprint)
-        return report
+        return self.learn_seen(name, photos, fingerprint=fingerprint, add=add)
 
     def learn_seen(
-        self, name: str, photos: Sequence[SeenPhoto], *, fingerprint: str, add: bool = False
+        self, name: str, photos: Sequence[PhotoRecord], *, fingerprint: str | None = None, add: bool = False
     ) -> LearnReport:
         """Learn a class from photos that this model's backbone has seen already, as the service does.
 
@@ -304,9 +291,9 @@ class Recognizer:
         ----------
         name : str
             Name of the class.
-        photos : sequence of SeenPhoto
-            The photos with their features and what is kept of them.
-        fingerprint : str
+        photos : sequence of PhotoRecord
+            The photos with their features and what is kept of them; they are stored as they are given.
+        fingerprint : str, optional
             Fingerprint of the backbone that made the features.
         add : bool
             Whether photos may be added to a class that is known.
@@ -326,17 +313,14 @@ class Recognizer:
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
-        >>> from fiveshot.recognizer.extraction import SeenPhoto
-        >>> rows = np.random.default_rng(0).normal(size=(5, 384)).astype(np.float32)
-        >>> owls = [SeenPhoto(f"{i}.jpg", 64 * str(i), row, None, None) for i, row in enumerate(rows)]
+        >>> from fiveshot.recognizer import PhotoRecord
+        >>> owl = PhotoRecord(sha256=64 * "0", feature=np.ones(384, np.float32), name="owl.jpg")
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
-        ...     backbone = birds.snapshot.manifest.backbone
-        ...     birds.learn_seen("owl", owls, fingerprint=backbone.fingerprint).photos
-        5
+        ...     birds.learn_seen("owl", [owl]).photos
+        1
         """
-        shots = seen_shots(check_name(name), photos)
         with self._model.change() as change:
-            (report,) = learn_shots(change, [shots], add=add, made_by=fingerprint)
+            (report,) = learn_classes(change, {check_name(name): photos}, add=add, made_by=fingerprint)
         return report
 
     def predict(self, photos: PhotoInputs, *, top: int = 5, progress: Progress | None = None) -> list[Prediction]:
@@ -346,14 +330,15 @@ class Recognizer:
         >>> from PIL import Image
         >>> from fiveshot import Recognizer
         >>> photos = {name: [Image.new("RGB", (64, 64), name)] for name in ("red", "blue")}
-        >>> with Recognizer.create(tempfile.mkdtemp(), runtime="torch") as colours:
-        ...     _ = colours.learn_many(photos)
-        ...     colours.predict(Image.new("RGB", (64, 64), "darkred"))[0].label
+        >>> with Recognizer.create(tempfile.mkdtemp(), runtime="torch") as colors:
+        ...     _ = colors.learn_many(photos)
+        ...     colors.predict(Image.new("RGB", (64, 64), "darkred"))[0].label
         'red'
         """
-        top = whole_number(top, "top", least=1)  # before the backbone runs
+        check_top(top)  # before the backbone runs
+        gathered = gather_photos(photos)
         snapshot = self.refresh()
-        seen = see_photos(self._runner_of(snapshot), gather_photos(photos), progress=progress)
+        seen = see_photos(self._runner_of(snapshot), gathered, progress=progress)
         X = np.stack([photo.feature for photo in seen])
         return snapshot.predict_features(X, top, photos=[photo.name for photo in seen])
 
@@ -369,7 +354,8 @@ class Recognizer:
         ...     [seen.label for seen in birds.predict_features(np.stack([owls[0], -owls[1]]))]
         ['owl', 'wren']
         """
-        return self.refresh().predict_features(self._checked(X), top)
+        snapshot = self.refresh()
+        return snapshot.predict_features(checked_features(X, snapshot.contents.width), top)
 
     def forget(self, name: str, *, keep_history: bool = False) -> None:
         """Forget a class: afterwards the model equals one that never saw it, in every byte of the directory.
@@ -449,9 +435,9 @@ class Recognizer:
         >>> import tempfile
         >>> from PIL import Image
         >>> from fiveshot import Recognizer
-        >>> with Recognizer.create(tempfile.mkdtemp(), runtime="torch") as colours:
-        ...     _ = colours.learn("red", Image.new("RGB", (640, 320), "red"))
-        ...     (small,) = colours.thumbnails("red")
+        >>> with Recognizer.create(tempfile.mkdtemp(), runtime="torch") as colors:
+        ...     _ = colors.learn("red", Image.new("RGB", (640, 320), "red"))
+        ...     (small,) = colors.thumbnails("red")
         >>> Image.open(io.BytesIO(small)).size
         (128, 64)
         """
@@ -475,10 +461,10 @@ class Recognizer:
         ...     here.merge(there.path).added, here.snapshot.classes
         (('owl',), ('owl', 'wren'))
         """
-        with other_model(given_path(other, "other")) as source, self._model.change() as change:
+        with other_model(Path(other)) as source, self._model.change() as change:
             return merge_classes(change, source)
 
-    def evaluate(self, folder: FilePath, *, progress: Progress | None = None) -> Evaluation:
+    def evaluate(self, classes: ClassInputs, *, progress: Progress | None = None) -> Evaluation:
         """Measure the model on a folder of class folders; classes it does not know test the rejection.
 
         The result says which folders those are, and how many of the photos the model has learned.
@@ -491,14 +477,14 @@ class Recognizer:
         >>> for name in ("red", "blue"):
         ...     (folder / name).mkdir()
         ...     Image.new("RGB", (64, 64), name).save(folder / name / "1.png")
-        >>> with Recognizer.create(tempfile.mkdtemp(), runtime="torch") as colours:
-        ...     _ = colours.learn("red", folder / "red")
-        ...     measured = colours.evaluate(folder)
+        >>> with Recognizer.create(tempfile.mkdtemp(), runtime="torch") as colors:
+        ...     _ = colors.learn("red", folder / "red")
+        ...     measured = colors.evaluate(folder)
         >>> measured.photos, measured.accuracy, measured.unknown_photos
         (1, 1.0, 1)
         """
-        snapshot, classes = self.refresh(), class_folders(folder)
-        return evaluate_photos(snapshot, self._runner_of(snapshot), classes, progress=progress)
+        snapshot, gathered = self.refresh(), gather_classes(classes)
+        return evaluate_photos(snapshot, self._runner_of(snapshot), gathered, progress=progress)
 
     def export(self, file: FilePath, *, photos: bool = False, overwrite: bool = False) -> Path:
         """Write the model to one file; kept photos go with it only where ``photos`` asks for them.
@@ -512,12 +498,30 @@ class Recognizer:
         ...     birds.export(Path(tempfile.mkdtemp()) / "birds.fiveshot").name
         'birds.fiveshot'
         """
-        target = given_path(file, "file")
+        target = Path(file)
         check_target(target, is_portable, overwrite=overwrite)
         with self._model.folder.reading() as connection:
             contents = read_contents(connection, self.path, self.snapshot.contents)
             write_portable(target, self.path, contents, connection, originals=photos)
         return target
+
+    def export_onnx(self, file: FilePath, *, overwrite: bool = False) -> Path:
+        """Write backbone, classes and thresholds as an ONNX graph, and beside it a JSON file; return its path.
+
+        Needs the extra ``onnx``. See ``fiveshot.recognizer.shipping.onnx``.
+        """
+        from fiveshot.recognizer.shipping.onnx import export_onnx, onnx_targets
+
+        snapshot = self.refresh()
+        if not snapshot.classes:
+            raise InputError(
+                f"the model {self.path} knows no class yet",
+                hint="teach it one before it is exported",
+                code="no_classes",
+            )
+        onnx_targets(file, overwrite=overwrite)  # before the backbone is loaded
+        backbone = self._runner_of(snapshot).backbone
+        return export_onnx(backbone, snapshot.head, file, rejection=snapshot.rejection, overwrite=overwrite)
 
     @classmethod
     def import_file(cls, file: FilePath, path: FilePath, **opening: Any) -> Self:
@@ -534,7 +538,7 @@ class Recognizer:
         ...     copy.snapshot.classes
         ('owl',)
         """
-        import_model(given_path(file, "file"), given_path(path, "path"))
+        import_model(file, path)
         return cls.open(path, **opening)
 
     def check(self, *, repair: bool = False) -> list[Finding]:
@@ -568,18 +572,18 @@ class Recognizer:
             pending = folder.unsettled()
         return pending is None
 
-    def tune(
+    def retune(
         self,
         *,
         base: FilePath | None = None,
         recipe: str = "ours",
         settings: Mapping[str, Any] | None = None,
-        tuning: OnProgress | None = None,
         progress: Progress | None = None,
+        on_tuning: OnTuning | None = None,
         skip_bad: bool = False,
         on_bad: OnBad | None = None,
     ) -> TuneResult:
-        """Adapt the backbone to everything learned, make all features anew, and switch to them in one step.
+        """Adapt the backbone to everything learned, recompute all features, and switch to them in one step.
 
         The photos must have been kept; those of base classes are read from the folder ``base``, with ``skip_bad``
         and ``on_bad`` as in ``create``. ``settings``
@@ -590,14 +594,13 @@ class Recognizer:
         >>> from PIL import Image
         >>> from fiveshot import Recognizer
         >>> photos = {name: 2 * [Image.new("RGB", (64, 64), name)] for name in ("red", "blue")}
-        >>> with Recognizer.create(tempfile.mkdtemp(), keep_photos=True, runtime="torch") as colours:
-        ...     _ = colours.learn_many(photos)
-        ...     result = colours.tune(settings={"epochs": 1})
-        ...     result.best_epoch, colours.show().adapter
+        >>> with Recognizer.create(tempfile.mkdtemp(), keep_photos=True, runtime="torch") as colors:
+        ...     _ = colors.learn_many(photos)
+        ...     result = colors.retune(settings={"epochs": 1})
+        ...     result.best_epoch, colors.show().adapter
         (1, True)
         """
-        from fiveshot.recognizer.retuning import retuned_model
-        from fiveshot.recognizer.switching import switch
+        from fiveshot.recognizer.retuning import retuned_model, switch
 
         with retuned_model(
             self._model,
@@ -607,7 +610,7 @@ class Recognizer:
             runtime=self._runtime,
             recipe=recipe,
             settings=settings,
-            tuning=tuning,
+            on_tuning=on_tuning,
             progress=progress,
             skip_bad=skip_bad,
             on_bad=on_bad,
@@ -631,7 +634,7 @@ class Recognizer:
         ['rename', 'learn', 'create']
         """
         with self._model.folder.reading() as connection:
-            return read_history(connection, limit=None if limit is None else whole_number(limit, "limit", least=0))
+            return read_history(connection, limit=limit)
 
     def close(self) -> None:
         """Close the model; what it has acknowledged is on the disk already.
@@ -655,6 +658,3 @@ class Recognizer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def _checked(self, features: ArrayLike | Tensor) -> Floats:
-        return checked_features(features, self.snapshot.contents.width)

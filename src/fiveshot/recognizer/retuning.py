@@ -1,4 +1,4 @@
-"""Adapt the backbone to everything learned so far, and make all features anew."""
+"""Adapt the backbone to everything learned so far, recompute all features, and switch to them in one step."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,30 +20,30 @@ from fiveshot.errors import InputError, counted
 from fiveshot.features import Runner, load_runner
 from fiveshot.heads import FewShotHead
 from fiveshot.progress import Progress
-from fiveshot.recognizer.change import LiveModel
-from fiveshot.recognizer.class_record import ClassRecord
-from fiveshot.recognizer.contents import Contents
-from fiveshot.recognizer.extraction import see_photos
-from fiveshot.recognizer.making import (
+from fiveshot.recognizer.change import Change, ConflictError, LiveModel
+from fiveshot.recognizer.creation import (
     NO_IMAGES,
-    Learned,
+    BaseSession,
     OnBad,
     base_images,
     extracted,
     learn_base,
     tune_adapter,
 )
-from fiveshot.recognizer.manifest import BackboneRecord
-from fiveshot.recognizer.photo import Photo
-from fiveshot.recognizer.rows import read_class
-from fiveshot.recognizer.snapshot import head_record, restored_head
-from fiveshot.recognizer.switching import Retuned
+from fiveshot.recognizer.photos.embedding import backbone_record, see_photos
+from fiveshot.recognizer.photos.photo import Photo
+from fiveshot.recognizer.recognition.snapshot import head_record, restored_head
+from fiveshot.recognizer.store.contents import Contents
+from fiveshot.recognizer.store.folder import place_adapter
+from fiveshot.recognizer.store.manifest import BackboneRecord
+from fiveshot.recognizer.store.rows import ClassRecord, number_bytes, photo_digest, read_class, update_class
 from fiveshot.statistics import NO_CLASSES, summarize
 from fiveshot.statistics.labels import python_labels
 from fiveshot.storage import FilePath
 
 if TYPE_CHECKING:
-    from fiveshot.tuning.results import OnProgress
+    from fiveshot.tuning import TuneResult
+    from fiveshot.tuning.results import OnProgress as OnTuning
 
 
 @contextmanager
@@ -56,12 +56,12 @@ def retuned_model(
     runtime: str,
     recipe: str,
     settings: Mapping[str, Any] | None,
-    tuning: OnProgress | None,
+    on_tuning: OnTuning | None,
     progress: Progress | None,
     skip_bad: bool,
     on_bad: OnBad | None,
 ) -> Iterator[Retuned]:
-    """Tune on all photos and compute all features anew; the adapter's file is there until the block ends."""
+    """Tune on all photos and recompute all features; the adapter's file is there until the block ends."""
     contents = model.refresh().contents
     with model.folder.reading() as connection:
         records = _kept_records(connection, contents)
@@ -76,17 +76,17 @@ def retuned_model(
             seed=contents.manifest.options.seed,
             recipe=recipe,
             settings=settings,
-            progress=tuning,
+            on_tuning=on_tuning,
             skip_bad=skip_bad,
         )
         runner = load_runner(**loading, adapter=adapter)
         head = head_record(contents.manifest.head.name)
-        learned = Learned(NO_CLASSES, head, {})
+        learned = BaseSession(NO_CLASSES, head, {})
         if images is not None:
             found = extracted(images, runner, progress, skip_bad=skip_bad, on_bad=on_bad)
             learned = learn_base(*found, head=head, options=contents.manifest.options)
         fitted = restored_head(learned.head)
-        fresh = tuple(_seen_anew(one, runner, fitted) for one in records)
+        fresh = tuple(_seen_again(one, runner, fitted) for one in records)
         yield Retuned(result, runner, adapter, fresh, learned, contents.state)
 
 
@@ -97,8 +97,8 @@ def _kept_records(connection: sqlite3.Connection, contents: Contents) -> tuple[C
     if lacking:
         shown, classes = some_of([repr(name) for name in lacking]), counted(len(lacking), "class")
         raise InputError(
-            f"tuning needs the photos themselves, and those of {classes} were not kept: {shown}; "
-            "make a model with keep_photos=True (--keep-photos) and learn them there"
+            f"tuning needs the photos themselves, and those of {classes} were not kept: {shown}",
+            hint="make a model with keep_photos=True (--keep-photos) and learn them there",
         )
     return records
 
@@ -109,14 +109,15 @@ def _base_images(base: FilePath | None, contents: Contents) -> ImageDataset | No
         return None
     if base is None:
         raise InputError(
-            f"the model has {len(contents.base_file)} base classes, whose photos are not in it; "
-            "say where they are with base=DIR (--base DIR)"
+            f"the model has {len(contents.base_file)} base classes, whose photos are not in it",
+            hint="say where they are with base=DIR (--base DIR)",
         )
     images = base_images(base)
     if missing := set(python_labels(contents.base_file.labels)) ^ set(images.class_names):
         raise InputError(
-            f"{base} does not hold the base classes of this model: {sorted(map(str, missing))[0]!r} is in one "
-            "alone; give the folder the model was made from, with the classes it has now"
+            f"{base} does not hold the base classes of this model: "
+            f"{sorted(map(str, missing))[0]!r} is in one alone",
+            hint="give the folder the model was made from, with the classes it has now",
         )
     return images
 
@@ -153,8 +154,46 @@ def _photos(record: ClassRecord) -> list[Photo]:
     return [Photo(BytesSource(data, name)) for data, name in named]
 
 
-def _seen_anew(record: ClassRecord, runner: Runner, head: FewShotHead) -> ClassRecord:
+def _seen_again(record: ClassRecord, runner: Runner, head: FewShotHead) -> ClassRecord:
     seen = see_photos(runner, _photos(record))
     photos = tuple(replace(photo, feature=again.feature) for photo, again in zip(record.photos, seen, strict=True))
     features = torch.from_numpy(np.stack([photo.feature for photo in photos]))
     return replace(record, photos=photos, summary=summarize(head.embed(features)))
+
+
+@dataclass(frozen=True, eq=False)
+class Retuned:
+    """A model after tuning that has not taken its place yet."""
+
+    result: TuneResult
+    runner: Runner
+    adapter: Path
+    records: tuple[ClassRecord, ...]  # with the new features
+    learned: BaseSession  # the base session with the new features
+    state: int  # of the model it was made from
+
+
+def switch(change: Change, retuned: Retuned) -> None:
+    """Put the tuned model in the place of the one before, all of it in one transaction."""
+    if change.before.state != retuned.state:
+        raise ConflictError("the model was changed while it was tuned", hint="nothing was switched: tune again")
+    for record in retuned.records:
+        assert record.id is not None
+        update_class(change.connection, record.id, record.summary, state=change.state)
+        change.connection.executemany(
+            "UPDATE photos SET feature = ?, digest = ? WHERE id = ?",
+            [(number_bytes(photo.feature), photo_digest(photo), photo.id) for photo in record.photos],
+        )
+    # What the history could restore are features of the backbone before: nothing may mix with the new ones.
+    change.connection.execute("UPDATE changes SET before = NULL")
+    before = change.before.manifest
+    name, content = place_adapter(change.folder, retuned.adapter)
+    change.written.append(change.folder / name)
+    weights = before.backbone.weights or None
+    backbone = replace(backbone_record(retuned.runner, weights=weights), adapter=name, adapter_sha256=content)
+    change.manifest = replace(
+        before, backbone=backbone, head=retuned.learned.head, rejection=retuned.learned.rejection
+    )
+    if len(change.before.base_file):
+        change.base = retuned.learned.base
+    change.record("retune", undoable=False, detail={"recipe": retuned.result.recipe.to_json()})

@@ -16,7 +16,7 @@ from fiveshot.errors import InputError, counted
 
 if TYPE_CHECKING:
     from fiveshot.recognizer import HistoryEntry, LearnReport
-    from fiveshot.recognizer.photo import Photo
+    from fiveshot.recognizer.photos.photo import Photo
 
 LISTED = 20  # classes that are told one by one; of more, those with warnings
 
@@ -80,9 +80,8 @@ def learn(
 
 
 def _classes(answer: Answer, name: str, photos: list[str] | None) -> dict[str, list[Photo]]:
-    from fiveshot.recognizer.class_folders import class_folders
     from fiveshot.recognizer.names import check_name
-    from fiveshot.recognizer.photo_inputs import class_photos
+    from fiveshot.recognizer.photos.inputs import class_folders, class_photos
 
     if photos:
         one_class = {check_name(name): class_photos(photos)}

@@ -93,7 +93,8 @@ def new(
             backbone=backbone,
             weights=weights,
             head=head,
-            adapter=adapter,
+            adapter=None if adapter == "tune" else adapter,
+            tune=adapter == "tune",
             seed=seed,
             keep_photos=keep_photos,
             thumbnails=thumbnails,
@@ -101,7 +102,7 @@ def new(
             device=device,
             runtime="torch" if base is None and runtime == "auto" else runtime,
             progress=progress,
-            tuning=tuning,
+            on_tuning=tuning,
             skip_bad=skip_bad,
             on_bad=answer.note_bad,
         )
@@ -117,7 +118,7 @@ def new(
 def _note_base(answer: Answer, base: Path) -> None:
     """Say what is passed over in a base, and which of its classes cannot do what a base is for."""
     from fiveshot.data.listing import some_of
-    from fiveshot.recognizer.class_folders import class_folders
+    from fiveshot.recognizer.photos.inputs import class_folders
 
     if base.suffix in (".safetensors", ".npz"):
         return
@@ -160,7 +161,7 @@ def check(
         findings = check_model(model, repair=repair)
         answer.result = {"findings": [finding.as_dict() for finding in findings]}
         for finding in findings:
-            answer.say(f"{finding.severity}: {finding.text}" + ("; repaired" if finding.repaired else ""))
+            answer.say(f"{finding.severity}: {finding}" + ("; repaired" if finding.repaired else ""))
         if not findings:
             answer.say(f"{model} is sound")
         if any(finding.severity == "error" and not finding.repaired for finding in findings):
@@ -206,11 +207,11 @@ def retune(
         with opened as recognizer, tuning_bar(shown=not as_json) as tuning:
             if not recognizer.show().base_classes:
                 refuse_unused(ctx, f"is for base classes, and {model} has none; leave it out", "base")
-            done = recognizer.tune(
+            done = recognizer.retune(
                 base=base,
                 recipe=recipe,
                 settings=values,
-                tuning=tuning,
+                on_tuning=tuning,
                 skip_bad=skip_bad,
                 on_bad=answer.note_bad,
             )

@@ -16,7 +16,7 @@ from fiveshot.errors import counted
 if TYPE_CHECKING:
     from fiveshot.recognizer import Prediction, Recognizer
     from fiveshot.recognizer.evaluation import ClassResult, Evaluation, WrongPhoto
-    from fiveshot.recognizer.photo import Photo
+    from fiveshot.recognizer.photos.photo import Photo
 
 SHOWN = 10  # confusions and wrong photos that are listed
 CLASSES = 20  # classes that are listed, the worst first
@@ -79,7 +79,7 @@ def evaluate(
 
     Example: fiveshot evaluate birds test-photos
     """
-    from fiveshot.recognizer.class_folders import class_folders
+    from fiveshot.recognizer.photos.inputs import class_folders
 
     with answering("evaluate", model, as_json=as_json) as answer:
         count = total(class_folders(folder))
@@ -156,7 +156,7 @@ def open_to_look(
 
 def gathered(answer: Answer, inputs: Sequence[str]) -> list[Photo]:
     """Return the photos that files, folders, patterns or ``-`` stand for, noting files that are none."""
-    from fiveshot.recognizer.photo_inputs import gather_photos
+    from fiveshot.recognizer.photos.inputs import gather_photos
 
     photos = gather_photos(inputs)
     note_left_out(answer, inputs)
@@ -166,7 +166,7 @@ def gathered(answer: Answer, inputs: Sequence[str]) -> list[Photo]:
 def note_classes_left_out(answer: Answer, folder: Path) -> None:
     """Say what was passed over in a folder of class folders: photos beside them, and files that are no photos."""
     from fiveshot.data.listing import some_of
-    from fiveshot.recognizer.class_folders import loose_photos
+    from fiveshot.recognizer.photos.inputs import loose_photos
 
     loose = loose_photos(folder)
     if loose:
@@ -179,7 +179,7 @@ def note_classes_left_out(answer: Answer, folder: Path) -> None:
 
 def note_left_out(answer: Answer, inputs: Sequence[str]) -> None:
     """Say which files in folders were passed over: a photo in a format we do not read must not vanish."""
-    from fiveshot.recognizer.photo_inputs import left_out
+    from fiveshot.recognizer.photos.inputs import left_out
 
     others = left_out(inputs)
     if others:

@@ -62,9 +62,7 @@ def export(
                 return
             written = [file]
             if onnx:
-                from fiveshot.recognizer.onnx_export import export_model
-
-                written.append(export_model(recognizer, file, overwrite=force))
+                written.append(recognizer.export_onnx(file, overwrite=force))
             else:
                 recognizer.export(file, photos=photos, overwrite=force)
         answer.result = {"files": [str(path) for path in written]}

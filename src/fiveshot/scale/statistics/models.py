@@ -20,14 +20,12 @@ from fiveshot.heads.ranpac import LAMBDAS
 from fiveshot.heads.ridge_model import RidgeModel, solve_blocks
 from fiveshot.heads.sampling import RandomFeatures, random_features
 from fiveshot.recognizer import Recognizer
-from fiveshot.recognizer.backbone import backbone_record
-from fiveshot.recognizer.creation import create_model, free_folder
-from fiveshot.recognizer.making import require_statistics_head
-from fiveshot.recognizer.manifest import HeadRecord, Manifest, Options
 from fiveshot.recognizer.names import check_name
-from fiveshot.recognizer.rejection import fit_rejection
-from fiveshot.recognizer.snapshot import head_record
-from fiveshot.recognizer.threshold import Rejection, check_rate
+from fiveshot.recognizer.photos.embedding import backbone_record
+from fiveshot.recognizer.recognition.rejection import Rejection, fit_rejection
+from fiveshot.recognizer.recognition.snapshot import head_record, require_statistics_head
+from fiveshot.recognizer.store.folder import create_model, free_folder
+from fiveshot.recognizer.store.manifest import HeadRecord, Manifest, Options
 from fiveshot.scale.statistics.classes import unpack
 from fiveshot.scale.statistics.reductions import ClassSample, RidgeSums
 from fiveshot.scale.statistics.result import ClusterStatistics
@@ -108,7 +106,7 @@ def create_from_statistics(
             code="no_head",
         )
     require_statistics_head(found.head)
-    options = Options(keep_photos, thumbnails, check_rate(float(false_rejection)), seed)
+    options = Options(keep_photos, thumbnails, float(false_rejection), seed)
     record = replace(head_record(found.head), settings=dict(found.settings))
     free_folder(path)
     runner = same_backbone(found, weights=weights, adapter=adapter, device=device, runtime=runtime)

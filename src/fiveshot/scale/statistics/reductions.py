@@ -22,7 +22,7 @@ from fiveshot.heads import FewShotHead, make_head
 from fiveshot.heads.evidence import GramSums, RowBlock, given
 from fiveshot.heads.ridge import FeatureMap
 from fiveshot.heads.sampling import RandomFeatures, random_features
-from fiveshot.recognizer.making import require_statistics_head
+from fiveshot.recognizer.recognition.snapshot import require_statistics_head
 from fiveshot.scale.extraction.batches import Rows
 from fiveshot.scale.statistics.classes import (
     Floats,

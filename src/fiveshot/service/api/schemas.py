@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from fiveshot.recognizer.prediction import Prediction
+from fiveshot.recognizer.recognition.snapshot import Prediction
 from fiveshot.service.engine.engine import ChangeReply
 from fiveshot.service.engine.listing import ClassEntry
 

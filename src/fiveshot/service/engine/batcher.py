@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fiveshot.features import Runner
 from fiveshot.features.batch_stream import default_batch_size, default_workers, device_of, forward_streams
-from fiveshot.recognizer.class_record import Floats
+from fiveshot.recognizer.store.rows import Floats
 
 
 @dataclass(eq=False)

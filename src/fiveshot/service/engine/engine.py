@@ -15,14 +15,12 @@ import numpy as np
 from fiveshot.errors import FiveshotError, InputError
 from fiveshot.features import Runner
 from fiveshot.recognizer import Recognizer
-from fiveshot.recognizer.change import NotErasedError
-from fiveshot.recognizer.conflict import ConflictError
-from fiveshot.recognizer.extraction import SeenPhoto
-from fiveshot.recognizer.folder import ModelFolder
+from fiveshot.recognizer.change import ConflictError, NotErasedError
 from fiveshot.recognizer.forgetting import NotUndoableError
 from fiveshot.recognizer.insight import LearnReport
-from fiveshot.recognizer.prediction import Prediction
-from fiveshot.recognizer.snapshot import Snapshot
+from fiveshot.recognizer.recognition.snapshot import Prediction, Snapshot
+from fiveshot.recognizer.store.folder import ModelFolder
+from fiveshot.recognizer.store.rows import PhotoRecord
 from fiveshot.service.engine.metrics import Metrics
 from fiveshot.service.engine.photos import PhotoPipeline, Upload
 from fiveshot.service.http.errors import ApiError, busy, from_library, not_found, without_path
@@ -160,7 +158,7 @@ class Engine:
         return reply, replayed
 
     def _learn(
-        self, name: str, runner: Runner, photos: Sequence[SeenPhoto], repeated: bool
+        self, name: str, runner: Runner, photos: Sequence[PhotoRecord], repeated: bool
     ) -> tuple[LearnReply, bool]:
         snapshot = self.recognizer.snapshot
         row = snapshot.contents.by_name.get(name)

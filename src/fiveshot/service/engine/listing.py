@@ -7,8 +7,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fiveshot.recognizer.rows import count_thumbnails, read_thumbnail
-from fiveshot.recognizer.snapshot import Snapshot
+from fiveshot.recognizer.recognition.snapshot import Snapshot
+from fiveshot.recognizer.store.rows import count_thumbnails, read_thumbnail
 from fiveshot.service.engine.engine import Engine
 from fiveshot.service.http.errors import not_found
 from fiveshot.statistics.labels import python_labels

@@ -22,9 +22,10 @@ from fiveshot.data.decode import image_size
 from fiveshot.features import Runner
 from fiveshot.features.batch_stream import default_workers, device_of
 from fiveshot.features.runner import one_thread
-from fiveshot.recognizer.extraction import QUIET, SeenPhoto
-from fiveshot.recognizer.manifest import Options
-from fiveshot.recognizer.photo import thumbnail
+from fiveshot.recognizer.photos.embedding import QUIET
+from fiveshot.recognizer.photos.photo import thumbnail
+from fiveshot.recognizer.store.manifest import Options
+from fiveshot.recognizer.store.rows import PhotoRecord
 from fiveshot.service.engine.batcher import Batcher, forward
 from fiveshot.service.engine.metrics import Metrics
 from fiveshot.service.http.errors import PHOTO_HINT, ApiError, busy, too_large
@@ -101,7 +102,7 @@ class PhotoPipeline:
 
     async def seen(
         self, runner: Runner, uploads: Sequence[Upload], keep: Options = NOTHING_KEPT
-    ) -> list[SeenPhoto]:
+    ) -> list[PhotoRecord]:
         """Decode photos and pass them through the backbone; one error names all that cannot be used."""
         assert self._batcher is not None  # there since the model was loaded
         photos = await self._decoded(runner, uploads, keep)
@@ -112,7 +113,7 @@ class PhotoPipeline:
                 message = f"the features of {photo.name} hold NaN or infinity"
                 raise ApiError(422, "refused", message, "the backbone's weights look damaged")
         return [
-            SeenPhoto(photo.name, photo.sha256, vector, photo.thumbnail, photo.copy)
+            PhotoRecord(photo.sha256, vector, photo.thumbnail, photo.copy, name=photo.name)
             for photo, vector in zip(photos, vectors, strict=True)
         ]
 

@@ -1,4 +1,4 @@
-"""One state of a model, ready to recognise: never changed, so readers keep theirs while a writer commits."""
+"""One state of a model, ready to recognize: never changed, so readers keep theirs while a writer commits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import nullcontext
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,24 +14,51 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fiveshot.errors import InputError, StorageError
+from fiveshot.errors import InputError, StorageError, is_number
 from fiveshot.features.runner import one_thread
 from fiveshot.heads import FewShotHead, make_head
 from fiveshot.heads.files import plain_parameters
 from fiveshot.heads.memory import Memory
 from fiveshot.heads.recipes import DEFAULT_HEAD
-from fiveshot.recognizer.arguments import whole_number
-from fiveshot.recognizer.contents import Contents
-from fiveshot.recognizer.manifest import HeadRecord, Manifest
-from fiveshot.recognizer.prediction import Prediction
-from fiveshot.recognizer.rejection import rejection_from_shots
-from fiveshot.recognizer.threshold import Rejection
+from fiveshot.recognizer.recognition.rejection import Rejection, rejection_from_shots
+from fiveshot.recognizer.store.contents import Contents
+from fiveshot.recognizer.store.manifest import HeadRecord, Manifest
+from fiveshot.statistics import NO_CLASSES, class_statistics
 from fiveshot.statistics.labels import python_labels
 
 # Many small matrices, so one thread: several wait for each other, on a busy machine a hundred times longer than
 # they work.
-MOST_BEHIND = 32  # states after which a head is derived anew, so that not too much has to be made up for
+MOST_BEHIND = 32  # states after which a head is derived from the beginning, so that not too much is made up for
 FEW = 64  # rows up to which this goes for scores, too
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The class of a photo, or that it is unlike every class.
+
+    ``label`` is None for an unknown photo; ``candidates`` names the most probable classes in any case, the best
+    first. A photo is unknown when its ``familiarity`` lies below the ``threshold`` of the best class; where
+    the model rejects nothing there is no threshold.
+
+    >>> Prediction("a.jpg", "owl", 0.9, (("owl", 0.9), ("wren", 0.1)), 3.5, 2.0).unknown
+    False
+    """
+
+    photo: str
+    label: str | None
+    probability: float  # of the best candidate
+    candidates: tuple[tuple[str, float], ...]
+    familiarity: float
+    threshold: float | None
+
+    @property
+    def unknown(self) -> bool:
+        """Whether the photo is unlike every class."""
+        return self.label is None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {**asdict(self), "unknown": self.unknown}
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,9 +161,13 @@ class Snapshot:
         self, X: NDArray[Any] | Tensor, top: int = 5, *, photos: Sequence[str] | None = None
     ) -> list[Prediction]:
         """Return what each row of features shows; ``photos`` are the names to report them by."""
-        top = whole_number(top, "top", least=1)
+        check_top(top)
         if not len(self.memory.labels):
-            raise InputError("the model knows no class yet; teach it one: fiveshot learn MODEL NAME PHOTOS")
+            raise InputError(
+                "the model knows no class yet",
+                hint="teach it one: fiveshot learn MODEL NAME PHOTOS",
+                code="no_classes",
+            )
         head, labels = self.head, self.classes
         with one_thread() if len(X) <= FEW else nullcontext():
             probabilities = head.predict_proba(X)  # (n, n_classes)
@@ -170,6 +201,19 @@ class Snapshot:
         return rejection_from_shots(self.head, self.memory, self.contents.photos, false_rejection=rate)
 
 
+def check_top(top: int) -> None:
+    """Refuse a number of candidates that makes no sense, before a backbone runs for nothing."""
+    if not is_number(top, whole=True) or top < 1:
+        raise InputError(f"top={top!r} is not a whole number from 1 on", hint="give one such as 5")
+
+
+def require_statistics_head(name: str) -> None:
+    """Refuse a head that needs samples: a model keeps statistics, and derives its head from them alone."""
+    head = make_head(name)
+    two = class_statistics(head.embed(torch.eye(4)), ["a", "a", "b", "b"])
+    head.adopt(Memory(NO_CLASSES, two))
+
+
 def restored_head(record: HeadRecord) -> FewShotHead:
     """Return the head that a manifest describes, unfitted, with its very parameters and settings."""
     head = make_head(record.name)
@@ -177,8 +221,8 @@ def restored_head(record: HeadRecord) -> FewShotHead:
     changed = {key: value for key, value in record.parameters.items() if own.get(key, head) != value}
     if any(isinstance(value, list | dict) or key not in own for key, value in changed.items()):
         raise StorageError(
-            f"the model was made with another {record.name!r} head ({', '.join(sorted(changed))} differ); "
-            "use the release that made it, or make the model anew"
+            f"the model was made with another {record.name!r} head ({', '.join(sorted(changed))} differ)",
+            hint="use the release that made it, or make a new model",
         )
     head = make_head(record.name, **changed)
     if record.settings:
@@ -199,8 +243,8 @@ def check_width(head: FewShotHead, manifest: Manifest) -> None:
 
 def _wrong_settings(name: str, error: Exception) -> StorageError:
     return StorageError(
-        f"the settings of the {name!r} head are damaged or were changed by hand ({error}); "
-        "restore the model from a copy"
+        f"the settings of the {name!r} head are damaged or were changed by hand ({error})",
+        hint="restore the model from a copy",
     )
 
 

@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import logging
 import re
+import shutil
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
 from fiveshot.errors import FiveshotError, InputError, StorageError
-from fiveshot.recognizer.frozen import changed_meanwhile, is_outdated
-from fiveshot.recognizer.manifest import MANIFEST, REPAIR, Manifest
-from fiveshot.recognizer.schema import DATABASE, open_database, storage_error, vacuum
-from fiveshot.storage import atomic_path
+from fiveshot.recognizer.store.contents import file_sha256, write_base
+from fiveshot.recognizer.store.history import record, timestamp
+from fiveshot.recognizer.store.manifest import MANIFEST, REPAIR, Manifest
+from fiveshot.recognizer.store.rows import ClassRecord, insert_class
+from fiveshot.recognizer.store.schema import (
+    DATABASE,
+    changed_meanwhile,
+    create_database,
+    is_outdated,
+    open_database,
+    storage_error,
+    vacuum,
+)
+from fiveshot.statistics import NO_CLASSES, ClassStatistics
+from fiveshot.storage import FilePath, atomic_path, confirm_place, part_beside
 
 TIMEOUT = 10.0  # seconds that a second writer waits for the first, and an erase for readers
 PASSING = 0.1  # seconds that a change waits for readers that keep an earlier one from being erased
@@ -88,7 +101,11 @@ class ModelFolder:
     def writing(self) -> Iterator[sqlite3.Connection]:
         """Give the one writer's transaction: all of it is stored, on the disk, when the block ends well."""
         if self.readonly:
-            raise InputError(f"{self.path} was opened to read only; open it without readonly to change it")
+            raise InputError(
+                f"{self.path} was opened to read only",
+                hint="open it without readonly to change it",
+                code="readonly",
+            )
         with self._transaction("BEGIN IMMEDIATE") as connection:
             yield connection
 
@@ -105,7 +122,9 @@ class ModelFolder:
                         self.connection.execute("ROLLBACK")
                     raise
             except sqlite3.ProgrammingError as error:
-                raise InputError(f"the model {self.path} is closed; open it again") from error
+                raise InputError(
+                    f"the model {self.path} is closed", hint="open it again", code="closed"
+                ) from error
             except sqlite3.Error as error:
                 raise storage_error(self.path / DATABASE, error) from error
 
@@ -145,14 +164,15 @@ class ModelFolder:
 
     def _traces_remain(self, reason: BaseException, when: str) -> StorageError:
         return StorageError(
-            f"traces of what was forgotten or replaced remain in the files of {self.path} ({reason}); "
-            f"they are removed when the model is next {when}"
+            f"traces of what was forgotten or replaced remain in the files of {self.path} ({reason})",
+            hint=f"they are removed when the model is next {when}",
+            code="not_erased",
         )
 
     def settle_in_passing(self) -> None:
         """Finish what an earlier change left undone, if that can be done now; if not, it is noted still.
 
-        What failed for another reason than a reader is left alone for a while: each try may write all anew.
+        What failed for another reason than a reader is left alone for a while: each try may rewrite everything.
         """
         if self.unsettled() and time.monotonic() >= self._paused_until:
             try:
@@ -223,20 +243,24 @@ class ModelFolder:
             if found == wanted or sha256(found.encode()).hexdigest() == self.meta("manifest_before"):
                 return
             found = read_manifest_file(self.path)  # a writer may just have replaced it
-        raise StorageError(f"{self.path / MANIFEST} is not the one this model was made with{REPAIR}")
+        raise StorageError(
+            f"{self.path / MANIFEST} is not the one this model was made with", hint=REPAIR, code="damaged_manifest"
+        )
 
 
 def check_folder(path: Path) -> None:
     """Refuse what is not the directory of a model."""
+    make = "make one with: fiveshot new MODEL"
     if not path.exists():
-        raise StorageError(f"no such model: {path}; make one with: fiveshot new MODEL")
+        raise StorageError(f"no such model: {path}", hint=make, code="no_model")
     if not path.is_dir():
         raise StorageError(
-            f"{path} is a file, and a model is a directory; "
-            "an exported one is taken in with: fiveshot import FILE MODEL"
+            f"{path} is a file, and a model is a directory",
+            hint="an exported one is taken in with: fiveshot import FILE MODEL",
+            code="no_model",
         )
     if not (path / MANIFEST).is_file():
-        raise StorageError(f"{path} is no fiveshot model: it has no {MANIFEST}; make one with: fiveshot new MODEL")
+        raise StorageError(f"{path} is not a fiveshot model: it has no {MANIFEST}", hint=make, code="no_model")
 
 
 def read_manifest_file(path: Path) -> str:
@@ -247,7 +271,7 @@ def read_manifest_file(path: Path) -> str:
     except OSError as error:
         raise StorageError(f"cannot read {file}: {error.strerror or error}") from error
     except UnicodeDecodeError:
-        text = "\0"  # no TOML: refused below as any other damage
+        text = "\0"  # not TOML: refused below as any other damage
     Manifest.from_toml(text, where=file)
     return text
 
@@ -262,3 +286,85 @@ def orphans(path: Path, manifest: Manifest) -> list[Path]:
     """Return files of earlier states, and half-written ones, that a kill left behind."""
     wanted = {manifest.base.file, manifest.backbone.adapter}
     return sorted(file for file in path.iterdir() if _OURS.fullmatch(file.name) and file.name not in wanted)
+
+
+def create_model(
+    path: FilePath,
+    manifest: Manifest,
+    *,
+    base: ClassStatistics = NO_CLASSES,
+    adapter: FilePath | None = None,
+    classes: Iterable[ClassRecord] = (),
+    action: str = "create",
+) -> Manifest:
+    """Write a model to a directory that does not exist yet, or is empty, and return its manifest.
+
+    It is made beside its place and moved there when it is complete.
+    """
+    target = free_folder(path)
+    work = part_beside(target)
+    try:
+        work.mkdir()
+        complete = _fill(work, manifest, base, adapter, classes, action)
+        work.replace(target)
+    except StorageError:
+        raise
+    except sqlite3.Error as error:
+        raise storage_error(target / DATABASE, error, afterwards="nothing was left behind") from error
+    except OSError as error:
+        reason = error.strerror or error
+        raise StorageError(f"cannot make {target}: {reason}", hint="nothing was left behind") from error
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    confirm_place(target)
+    return complete
+
+
+def free_folder(path: FilePath) -> Path:
+    """Return the place of a new model, or say why it cannot be there."""
+    target = Path(path).absolute()
+    if not target.parent.is_dir():
+        raise StorageError(
+            f"cannot make {target}: the folder {target.parent} does not exist", hint="create it first"
+        )
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise StorageError(
+            f"{target} exists already", hint="choose another name, or remove it first", code="exists"
+        )
+    return target
+
+
+def place_adapter(folder: Path, adapter: FilePath) -> tuple[str, str]:
+    """Copy an adapter into the folder of a model; return the name of the file there, and its SHA-256."""
+    content = file_sha256(Path(adapter))
+    name = f"adapter-{content[:16]}.safetensors"
+    with atomic_path(folder / name) as temporary:
+        shutil.copyfile(adapter, temporary)
+    return name, content
+
+
+def _fill(
+    work: Path,
+    manifest: Manifest,
+    base: ClassStatistics,
+    adapter: FilePath | None,
+    classes: Iterable[ClassRecord],
+    action: str,
+) -> Manifest:
+    if adapter is not None:
+        name, content = place_adapter(work, adapter)
+        backbone = replace(manifest.backbone, adapter=name, adapter_sha256=content)
+        manifest = replace(manifest, backbone=backbone)
+    manifest = manifest.with_base(write_base(work, base))
+    text = manifest.to_toml()
+    with closing(create_database(work / DATABASE)) as connection:
+        at = timestamp()
+        connection.execute("BEGIN IMMEDIATE")
+        connection.executemany("INSERT INTO meta VALUES (?, ?)", [("state", "1"), ("manifest", text)])
+        for one in classes:
+            insert_class(connection, one, state=1)
+        record(connection, action, at=at, undoable=False)
+        connection.execute("COMMIT")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    write_manifest_file(work, text)
+    return manifest

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from typing import Any, get_origin, get_type_hints
 
 from fiveshot import __version__
-from fiveshot.errors import StorageError
+from fiveshot.errors import InputError, StorageError, is_number
 
-FORMAT = 1  # of the directory; a release reads this one and those before it
+FORMAT = 1  # of the directory
 MANIFEST = "model.toml"
-REPAIR = "; restore it from a copy, or run: fiveshot check MODEL --repair"
+REPAIR = "restore it from a copy, or run: fiveshot check MODEL --repair"
 
 
 @dataclass(frozen=True)
@@ -61,6 +60,27 @@ class Options:
     false_rejection: float = 0.05
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        """Refuse what cannot be meant: a text such as ``"no"`` would count as yes."""
+        for name in ("keep_photos", "thumbnails"):
+            if not isinstance(getattr(self, name), bool):
+                raise InputError(
+                    f"{name}={getattr(self, name)!r} is neither True nor False", hint="give one of the two"
+                )
+        check_rate(self.false_rejection)
+        if not is_number(self.seed, whole=True) or self.seed < 0:
+            raise InputError(f"seed={self.seed!r} is not a whole number from 0 on", hint="give one such as 0")
+        # Numbers of other libraries become Python's, as the manifest has them.
+        object.__setattr__(self, "false_rejection", float(self.false_rejection))
+        object.__setattr__(self, "seed", int(self.seed))
+
+
+def check_rate(rate: float) -> float:
+    """Return a false-rejection rate that makes sense, or say which do."""
+    if not is_number(rate) or not 0 < rate < 1:
+        raise InputError(f"false_rejection={rate!r} is not a number between 0 and 1", hint="the default is 0.05")
+    return rate
+
 
 @dataclass(frozen=True)
 class Manifest:
@@ -96,47 +116,43 @@ class Manifest:
 
     @classmethod
     def from_toml(cls, text: str, *, where: object = MANIFEST) -> Manifest:
-        """Read what ``to_toml`` wrote; a newer format, damage and unknown entries are refused."""
+        """Read what ``to_toml`` wrote; another format, damage and unknown entries are refused."""
         try:
             values = tomllib.loads(text)
         except tomllib.TOMLDecodeError as error:
             raise _damaged(where, str(error)) from error
         found = values.get("format")
-        if isinstance(found, int) and found > FORMAT:
+        if isinstance(found, int) and found != FORMAT:
             raise StorageError(
-                f"{where} has format {found}, this release reads up to {FORMAT}; "
-                "upgrade with: pip install --upgrade fiveshot"
+                f"{where} has format {found}, this release reads {FORMAT}",
+                hint="use the release that made it, or upgrade with: pip install --upgrade fiveshot",
+                code="other_format",
             )
-        if found != FORMAT:
-            raise _damaged(where, f"format is {found!r}")
         try:
-            values["rejection"] = json.loads(values["rejection"])
-            sections = {"backbone": BackboneRecord, "head": HeadRecord, "base": BaseRecord, "options": Options}
-            parts = {name: _record(kind, values.pop(name)) for name, kind in sections.items()}
-            manifest: Manifest = _record(cls, {**values, **parts})
-            return manifest
-        except (KeyError, TypeError, ValueError) as error:
-            raise _damaged(where, repr(error)) from error
+            for section, kind in get_type_hints(cls).items():
+                if is_dataclass(kind):
+                    values[section] = _built(kind, values[section])
+            manifest: Manifest = _built(cls, values)
+        except (InputError, KeyError, TypeError, ValueError) as error:
+            raise _damaged(where, str(error)) from error
+        return manifest
 
 
-def _record(kind: Any, values: Any) -> Any:
-    """Build a record from values of exactly its entries and types."""
-    expected = {entry.name: entry.type for entry in fields(kind)}
-    if set(values) != set(expected):
-        raise ValueError(f"entries {sorted(set(values) ^ set(expected))} are missing or unknown")
-    for name, declared in expected.items():
-        value = values[name]
-        if declared == "Mapping[str, Any]" and isinstance(value, str):
-            values[name] = value = json.loads(value)
-        wanted = _TYPES.get(str(declared))
-        if wanted is not None and type(value) is not wanted:
-            raise ValueError(f"{name} is {value!r}, not of type {wanted.__name__}")
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ValueError(f"{name} is {value!r}")
-    return kind(**values)
+def _built(kind: Any, values: Any) -> Any:
+    """Build a record from values that have exactly its entries and their types; mappings are JSON texts."""
+    hints = get_type_hints(kind)
+    if not isinstance(values, dict) or values.keys() != hints.keys():
+        raise ValueError(f"entries {sorted(set(values) ^ set(hints))} are missing or unknown")
+    read = {key: json.loads(value) if _is_mapping(hints[key]) else value for key, value in values.items()}
+    for key, hint in hints.items():
+        wanted = dict if _is_mapping(hint) else hint
+        if type(read[key]) is not wanted:  # True is not a number here
+            raise ValueError(f"{key} is {read[key]!r}, not of type {wanted.__name__}")
+    return kind(**read)
 
 
-_TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool, "Mapping[str, Any]": dict}
+def _is_mapping(hint: Any) -> bool:
+    return get_origin(hint) is Mapping
 
 
 def _plain_json(value: Mapping[str, Any]) -> str:
@@ -150,4 +166,6 @@ def _toml(value: Any) -> str:
 
 
 def _damaged(where: object, reason: str) -> StorageError:
-    return StorageError(f"{where} is damaged or was changed by hand ({reason}){REPAIR}")
+    return StorageError(
+        f"{where} is damaged or was changed by hand ({reason})", hint=REPAIR, code="damaged_manifest"
+    )

@@ -1,10 +1,11 @@
-"""Backbone and head as one ONNX file: photos in, probabilities out, on a runtime without PyTorch."""
+"""Backbone and head as one ONNX file: photos in, probabilities out, on a runtime without fiveshot."""
 
 from __future__ import annotations
 
 import json
 import os
 import warnings
+from collections.abc import Sequence
 from copy import deepcopy
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,30 +22,61 @@ from fiveshot.backbones.readout import read_features
 from fiveshot.backbones.silence import silent_output
 from fiveshot.errors import FiveshotError, InputError
 from fiveshot.extras import import_extra
-from fiveshot.heads import FewShotHead
-from fiveshot.recognizer.onnx_target import PROPERTY, onnx_targets
-from fiveshot.recognizer.threshold import Rejection
-from fiveshot.recognizer.traced_scores import Outputs, scorer
+from fiveshot.heads import FeCAM, FewShotHead
+from fiveshot.heads.mahalanobis import CholeskyMetric, LowRankMetric, Metric
+from fiveshot.recognizer.recognition.rejection import Rejection
+from fiveshot.recognizer.shipping.portable import check_target
 from fiveshot.statistics.labels import python_labels
 from fiveshot.storage import atomic_paths
 
 if TYPE_CHECKING:
-    from fiveshot.recognizer.recognizer import Recognizer
+    pass
+
+
+PROPERTY = "fiveshot"  # of the ONNX file: the text of the JSON file
+
+
+def onnx_targets(path: str | os.PathLike[str], *, overwrite: bool) -> tuple[Path, Path]:
+    """Return the paths of the graph and of the JSON file beside it, if an export may be written there."""
+    target = Path(path)
+    if target.suffix != ".onnx":
+        raise InputError(f"{target} must end in .onnx; a model for another fiveshot is exported without --onnx")
+    sidecar = target.with_suffix(".json")
+    check_target(target, _is_onnx_export, overwrite=overwrite)
+    check_target(sidecar, _is_description, overwrite=overwrite, beside=target)
+    return target, sidecar
+
+
+def _is_onnx_export(path: Path) -> bool:
+    onnx = import_extra("onnx", extra="onnx")
+    try:
+        properties = onnx.load(str(path), load_external_data=False).metadata_props
+    except Exception:  # what is no ONNX file fails in many ways
+        return False
+    return any(one.key == PROPERTY and _describes(one.value) for one in properties)
+
+
+def _is_description(path: Path) -> bool:
+    try:
+        return _describes(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _describes(text: str) -> bool:
+    """Tell whether a text is what ``describe`` gives, in this release or another."""
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(said, dict) or not {"made_with", "input", "outputs", "classes"} <= set(said):
+        return False
+    return str(said["made_with"]).startswith("fiveshot ")
+
 
 OUTPUTS = ("scores", "probabilities", "familiarity")
 TOLERANCE = 1e-3
 _LARGEST = 2 * 1024**3  # bytes: the most one ONNX file can hold
-
-
-def export_model(recognizer: Recognizer, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-    """Write a model's backbone, classes and thresholds as ONNX; see ``export_onnx``."""
-    snapshot = recognizer.refresh()
-    if not snapshot.classes:
-        raise InputError(f"the model {recognizer.path} knows no class yet; teach it one before it is exported")
-    onnx_targets(path, overwrite=overwrite)  # before the backbone is loaded
-    return export_onnx(
-        recognizer.runner.backbone, snapshot.head, path, rejection=snapshot.rejection, overwrite=overwrite
-    )
 
 
 def export_onnx(
@@ -166,3 +198,94 @@ def _compare(network: nn.Module, path: Path, size: int) -> None:
         worst = float(np.abs(ours.numpy() - theirs).max())
         if not worst <= TOLERANCE * max(1.0, float(ours.abs().max())):
             raise InputError(f"ONNX Runtime gives other {name} than PyTorch (by {worst:.3g}); nothing was written")
+
+
+Outputs = tuple[Tensor, Tensor, Tensor]
+
+
+def scorer(head: FewShotHead) -> nn.Module:
+    """Return the head's scoring as a module: features (n, d) to scores, probabilities and familiarity.
+
+    A head that has a method ``scorer`` gives its own; of others the score function itself is traced.
+    """
+    own = getattr(head, "scorer", None)
+    module: nn.Module = own() if own is not None else TracedScores(head)
+    return module.eval()
+
+
+class TracedScores(nn.Module):
+    """The score function of a head whose probabilities are softmax(score / temperature)."""
+
+    def __init__(self, head: FewShotHead) -> None:
+        super().__init__()
+        self.head = head
+        self.labels = python_labels(head.classes_)
+        self.metrics = MetricScores(head) if isinstance(head, FeCAM) else None
+
+    def forward(self, features: Tensor) -> Outputs:
+        """Return scores and probabilities (n, classes) and familiarity (n,)."""
+        features = features.to(self.head.memory_.statistics.means)
+        if self.metrics is not None:
+            scores = self.metrics(features)
+        else:
+            scores = self.head._class_scores(features, self.labels)
+        return scores, torch.softmax(scores * self.head._softmax_factor(), dim=1), scores.amax(dim=1)
+
+
+class MetricScores(nn.Module):
+    """FeCAM's distances without solving systems and without writing in place, neither of which ONNX has.
+
+    Every metric is Σⱼ aⱼ(x − μ)ⱼ² ± ‖E(x − μ)‖². Classes whose E has as many rows are computed together.
+    """
+
+    def __init__(self, head: FeCAM) -> None:
+        super().__init__()
+        self.embed = head._embedded
+        metrics = head.model_.of(python_labels(head.classes_))
+        # Distances from a point among the means lose fewer digits than from zero.
+        self.origin = torch.stack([metric.mean for metric in metrics]).mean(dim=0)
+        parts = [_quadratic(metric) for metric in metrics]
+        means = torch.stack([metric.mean for metric in metrics]) - self.origin  # (k, d)
+        self.diagonals = torch.stack([diagonal for diagonal, _, _ in parts])  # (k, d)
+        self.linear = self.diagonals * means
+        self.constants = (self.linear * means).sum(dim=1)
+        self.inflations = means.new_tensor([metric.inflation for metric in metrics])
+        ranks = np.array([len(rows) for _, rows, _ in parts])
+        self.groups = [
+            _Group([parts[i][1] for i in members], means[torch.as_tensor(members)], [parts[i][2] for i in members])
+            for members in (np.flatnonzero(ranks == rank) for rank in np.unique(ranks))
+        ]
+        order = np.concatenate([np.flatnonzero(ranks == rank) for rank in np.unique(ranks)])
+        self.positions = torch.as_tensor(np.argsort(order))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return scores (n, classes), the negative squared distances."""
+        X = self.embed(features) - self.origin
+        axes = X.square() @ self.diagonals.T - 2 * X @ self.linear.T + self.constants
+        projected = torch.cat([group.signed_lengths(X) for group in self.groups], dim=1)[:, self.positions]
+        return self.inflations - (axes + projected).clamp_min(0)
+
+
+class _Group:
+    def __init__(self, rows: Sequence[Tensor], means: Tensor, signs: Sequence[float]) -> None:
+        self.shape = (len(rows), len(rows[0]))  # classes, rows of each
+        self.rows = torch.cat(list(rows))  # (k · r, d)
+        self.offsets = torch.cat([own @ mean for own, mean in zip(rows, means, strict=True)])
+        self.signs = means.new_tensor(signs)
+
+    def signed_lengths(self, X: Tensor) -> Tensor:
+        projected = (X @ self.rows.T - self.offsets).square()  # (n, k · r)
+        return projected.reshape(-1, *self.shape).sum(dim=2) * self.signs
+
+
+def _quadratic(metric: Metric) -> tuple[Tensor, Tensor, float]:
+    """Return a (d,), E (r, d) and the sign between their parts."""
+    if isinstance(metric, LowRankMetric):
+        # A class seen once has no covariance of its own; a row of zeros stands for it.
+        rows = metric.projection if len(metric.projection) else torch.zeros_like(metric.mean)[None]
+        return metric.scale.square() / metric.gamma, rows / metric.gamma**0.5, -1.0
+    if isinstance(metric, CholeskyMetric):
+        identity = torch.eye(len(metric.cholesky)).to(metric.cholesky)
+        inverse = torch.linalg.solve_triangular(metric.cholesky, identity, upper=False)
+        return torch.zeros_like(metric.mean), inverse * metric.scale, 1.0
+    return torch.zeros_like(metric.mean), metric.whitener, 1.0

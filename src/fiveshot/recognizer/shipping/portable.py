@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from itertools import accumulate
 from pathlib import Path
@@ -14,20 +13,58 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fiveshot.errors import StorageError
-from fiveshot.recognizer.class_record import ClassRecord, PhotoRecord
-from fiveshot.recognizer.contents import Contents
-from fiveshot.recognizer.rows import read_class
-from fiveshot.storage import file_kind, write_tensors
+from fiveshot.errors import InputError, StorageError
+from fiveshot.recognizer.store.contents import Contents, summary_tensors
+from fiveshot.recognizer.store.manifest import MANIFEST
+from fiveshot.recognizer.store.rows import PhotoRecord, read_class
+from fiveshot.recognizer.store.schema import DATABASE
+from fiveshot.storage import FilePath, file_kind, write_tensors
 
-KIND, VERSION = "recognizer", 2
-WITHOUT_ORIGINALS = 1  # the version of files without kept photos: they have not changed since
+KIND, VERSION = "recognizer", 1
 PICTURES = ("thumbnail", "original")
 DIGESTS = "original.sha256"  # a kept photo need not be the file that was given, so it has a digest of its own
 
 
+def check_target(
+    target: Path,
+    is_export: Callable[[Path], bool],
+    *,
+    beside: Path | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Refuse a target inside a model's directory, and one that something else has taken.
+
+    ``is_export`` tells an earlier export, which is replaced; any other file is replaced with ``overwrite`` alone,
+    and what is not a file never. ``beside`` is the file that was named, where this one only goes with it.
+    """
+    shown = str(target) if beside is None else f"{target}, which is written beside {beside.name},"
+    for place in (target.parent.resolve() / target.name, target.resolve()):  # a link, and where it leads
+        around = _model_around(place)
+        if around is not None:
+            raise InputError(
+                f"{shown} lies inside the model {around}, which an export must not change",
+                hint="name a file outside of it",
+            )
+    if not target.exists():
+        return
+    if not target.is_file():
+        raise StorageError(f"{shown} exists already and is not a file", hint="choose another name", code="exists")
+    if not overwrite and not is_export(target):
+        raise StorageError(
+            f"{shown} exists already and is not an earlier export of this kind",
+            hint="choose another name, or replace it with overwrite=True (--force)",
+            code="exists",
+        )
+
+
+def _model_around(place: Path) -> Path | None:
+    """Return the directory of a model that a path lies in, be it the one that is exported or another."""
+    folders = (one for one in place.parents if (one / MANIFEST).is_file() and (one / DATABASE).is_file())
+    return next(folders, None)
+
+
 def write_portable(
-    path: str | os.PathLike[str],
+    path: FilePath,
     folder: Path,
     contents: Contents,
     connection: sqlite3.Connection,
@@ -39,7 +76,7 @@ def write_portable(
     records = [read_class(connection, row.id, contents.width) for row in rows]
     photos = [photo for record in records for photo in record.photos]
     tensors = {
-        **class_tensors(records),
+        **summary_tensors([record.summary for record in records]),
         **photo_tensors(photos, contents.width, originals),
     }
     manifest = contents.manifest
@@ -53,24 +90,12 @@ def write_portable(
         "base": [record.base for record in records],
         "photos": [[photo.sha256, photo.added] for photo in photos],
     }
-    write_tensors(path, tensors, kind=KIND, version=VERSION if originals else WITHOUT_ORIGINALS, meta=meta)
+    write_tensors(path, tensors, kind=KIND, version=VERSION, meta=meta)
 
 
 def is_portable(path: Path) -> bool:
     """Tell whether a file was written by ``write_portable``, in any version."""
     return file_kind(path) == KIND
-
-
-def class_tensors(records: list[ClassRecord]) -> dict[str, Tensor]:
-    """Return the statistics of classes, one below the other."""
-    summaries = [record.summary for record in records]
-    empty = torch.zeros(0, len(summaries[0].mean) if summaries else 0)
-    return {
-        "counts": torch.tensor([summary.count for summary in summaries], dtype=torch.int64),
-        "means": torch.stack([summary.mean for summary in summaries]) if summaries else empty,
-        "ranks": torch.tensor([len(summary.factor) for summary in summaries], dtype=torch.int64),
-        "factors": torch.cat([empty, *(summary.factor for summary in summaries)]),  # (Σ r, d)
-    }
 
 
 def photo_tensors(photos: list[PhotoRecord], width: int, originals: bool) -> dict[str, Tensor]:
@@ -90,9 +115,8 @@ def _content(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise StorageError(
-            f"cannot read {path}: {error.strerror or error}; try again, or run: fiveshot check"
-        ) from error
+        reason = error.strerror or error
+        raise StorageError(f"cannot read {path}: {reason}", hint="try again, or run: fiveshot check") from error
 
 
 def as_bytes(parts: Iterable[bytes]) -> Tensor:

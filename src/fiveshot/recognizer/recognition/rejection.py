@@ -1,32 +1,114 @@
-"""Set the thresholds of rejection: from held-out photos of a base, or from the learned photos themselves."""
+"""When a photo is called unknown: a threshold on its familiarity, by how well the nearest class is known.
+
+Thresholds are set on held-out photos of a base, or on the learned photos themselves.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from fiveshot.errors import InputError
 from fiveshot.heads import FewShotHead
 from fiveshot.heads.memory import Memory
-from fiveshot.recognizer.held_out import fold_numbers, without_fold
-from fiveshot.recognizer.likeness import KnownPhotos
-from fiveshot.recognizer.threshold import Rejection, Values, check_rate, photos_needed, quantile_threshold
+from fiveshot.recognizer.recognition.held_out import fold_numbers, without_fold
+from fiveshot.recognizer.store.contents import KnownPhotos
+from fiveshot.recognizer.store.manifest import check_rate
 from fiveshot.statistics import ClassStatistics, ClassSummary, summarize
 from fiveshot.statistics.labels import Label, as_labels, python_labels
 
-__all__ = ["Rejection", "fit_rejection", "rejection_from_shots"]
-
+Values = NDArray[np.float64]
 SHOTS = (1, 2, 3, 5, 10, 20, 50)
 LEAST_CLASSES = 10  # of a base whose classes stand for those learned later
 CLASS_FOLDS = 4  # a quarter of the base classes at a time plays the new ones
 HELD_OUT = 20  # photos of a class at most; a quarter of them where it has fewer than 80
 SAMPLES = 200  # learned photos that are left out at most, which bounds the time that learning takes
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """Thresholds on familiarity for classes of some numbers of photos; between them, linear in log n.
+
+    Without thresholds nothing is rejected; ``note`` says on what they rest, or why there are none.
+
+    >>> rejection = Rejection(0.05, counts=(1, 100), thresholds=(-4.0, -2.0), note="an example")
+    >>> rejection.threshold(10), rejection.threshold(1000)
+    (-3.0, -2.0)
+    """
+
+    false_rejection: float
+    counts: tuple[int, ...] = ()
+    thresholds: tuple[float, ...] = ()
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be interpolated."""
+        check_rate(self.false_rejection)
+        if len(self.counts) != len(self.thresholds) or list(self.counts) != sorted(set(self.counts)):
+            raise InputError(f"thresholds {self.thresholds} do not fit the counts {self.counts}, which must rise")
+        if not all(map(math.isfinite, self.thresholds)) or not all(count >= 1 for count in self.counts):
+            raise InputError(f"counts {self.counts} must be positive and thresholds {self.thresholds} finite")
+
+    def threshold(self, count: int) -> float:
+        """Return the familiarity below which a photo is unknown, given the photos of its nearest class."""
+        return float(self.thresholds_of(np.array([count]))[0])
+
+    def thresholds_of(self, counts: ArrayLike) -> Values:
+        """Return the thresholds for several classes at once; minus infinity rejects nothing."""
+        counts = np.asarray(counts, dtype=np.float64)
+        if not self.counts:
+            return np.full(counts.shape, -np.inf)
+        interpolated: Values = np.interp(np.log(counts), np.log(self.counts), self.thresholds)
+        return interpolated
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Rejection:
+        """Read what ``as_dict`` wrote."""
+        try:
+            return cls(
+                float(values["false_rejection"]),
+                tuple(int(count) for count in values["counts"]),
+                tuple(float(threshold) for threshold in values["thresholds"]),
+                str(values["note"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"these are not the thresholds of a rejection ({error!r})") from error
+
+
+def photos_needed(rate: float) -> int:
+    """Return how many held-out photos a threshold needs.
+
+    >>> photos_needed(0.05)
+    19
+    """
+    return math.ceil(1 / rate - 1e-9) - 1
+
+
+def quantile_threshold(familiarity: ArrayLike, rate: float) -> float:
+    """Return the threshold below which a further photo of the same kind falls with probability ``rate`` at most.
+
+    Among n + 1 photos in any order each rank is equally likely, so a new one falls below the k-th smallest of n
+    with probability k / (n + 1): the largest such k counts, whatever the distribution.
+    """
+    values = np.sort(np.asarray(familiarity, dtype=np.float64))
+    k = math.floor(rate * (len(values) + 1) + 1e-9)
+    if k < 1:
+        raise InputError(
+            f"{len(values)} photos are too few for a rate of {rate:g}", hint=f"{photos_needed(rate)} are needed"
+        )
+    return float(values[k - 1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +125,7 @@ def fit_rejection(
 
     ``X`` and ``y`` are training features of the base session, on which ``head`` was fitted; it is not changed.
     A quarter of each class's photos is held out. With all classes known from the others, they give the
-    threshold of many-shot classes. For n = 1, 2, 3, 5, ... a quarter of the classes at a time is learned anew
+    threshold of many-shot classes. For n = 1, 2, 3, 5, ... a quarter of the classes at a time is learned again
     from n photos, and the threshold of n-shot classes is what then makes the rate of *their* photos right,
     those taken for a many-shot class included. Few base classes say little about others, so with fewer than ten
     there are no thresholds, and the learned photos are to give them.

@@ -18,6 +18,7 @@ from fiveshot.storage import part_beside
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+
 SIZE = 256
 LEARN, TEST = 5, 3  # photos of each thing
 Colour = tuple[int, int, int]

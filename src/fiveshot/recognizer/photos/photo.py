@@ -14,6 +14,7 @@ from fiveshot.errors import InputError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+
 MAX_BYTES = 512 * 1024 * 1024  # of one file: far above any photograph
 THUMBNAIL = 128  # pixels of the longer side
 MAX_THUMBNAIL = 1 << 18  # bytes
@@ -48,7 +49,7 @@ class Photo:
         return hashlib.sha256(self.read()).hexdigest()
 
     def image(self) -> Image:
-        """Return the picture in RGB, upright; what is no photo is refused by name."""
+        """Return the picture in RGB, upright; what is not a photo is refused by name."""
         return decode(self.source)
 
     def loaded(self) -> Photo:
@@ -57,7 +58,7 @@ class Photo:
 
 
 def thumbnail(image: Image, size: int = THUMBNAIL) -> bytes:
-    """Return a small JPEG of the picture: upright, encoded anew, with none of the original's metadata.
+    """Return a small JPEG of the picture: upright, and without the metadata of the original.
 
     >>> import PIL.Image
     >>> PIL.Image.open(io.BytesIO(thumbnail(PIL.Image.new("RGB", (500, 250))))).size
@@ -74,29 +75,16 @@ def thumbnail(image: Image, size: int = THUMBNAIL) -> bytes:
 
 
 def check_digest(sha256: object, name: str) -> None:
-    """Refuse what is no SHA-256 as it is written here: 64 digits, small letters."""
+    """Refuse what is not a SHA-256 as it is written here: 64 digits, small letters."""
     if not isinstance(sha256, str) or len(sha256) != 64 or set(sha256) - set("0123456789abcdef"):
-        raise InputError(f"{name} has no SHA-256 of 64 hexadecimal digits, but {str(sha256)[:70]!r}")
+        raise InputError(f"the SHA-256 of {name} is not 64 hexadecimal digits, but {str(sha256)[:70]!r}")
 
 
 def check_thumbnail(data: bytes, name: str) -> None:
-    """Refuse a small copy that is no small JPEG or WebP."""
+    """Refuse a small copy that is not a small JPEG or WebP."""
     if len(data) > MAX_THUMBNAIL or not (data[:3] == b"\xff\xd8\xff" or data[8:12] == b"WEBP"):
         raise InputError(f"the thumbnail of {name} is too large, or neither JPEG nor WebP")
     decode(BytesSource(data, f"thumbnail of {name}"), max_pixels=MAX_THUMBNAIL_PIXELS)
-
-
-def check_kept(photo: Photo, sha256: str) -> None:
-    """Refuse a kept photo without a check sum that is neither the file of this digest nor a sound JPEG.
-
-    Early models and exported files hold such photos; those that came through the service are JPEG copies, and
-    the digest is that of what was sent.
-    """
-    if photo.sha256 == sha256:
-        return
-    if not photo.read().startswith(b"\xff\xd8\xff"):
-        raise ImageError(photo.name, "it is not the file that its SHA-256 names")
-    photo.image()
 
 
 def picture_source(image: Any, name: str) -> BytesSource:

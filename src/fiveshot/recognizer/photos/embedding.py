@@ -1,4 +1,4 @@
-"""From photos to features: decode once, for the network, the digest and the small copy alike."""
+"""From photos to features: the backbone of a model, and one decoding for all that is kept of a photo."""
 
 from __future__ import annotations
 
@@ -6,37 +6,113 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
+from fiveshot.backbones import Preprocessing
+from fiveshot.backbones.loading import checked_device
 from fiveshot.data import BadImage, ImageError
 from fiveshot.data.check import SHOWN
-from fiveshot.errors import InputError
-from fiveshot.features import Runner
+from fiveshot.errors import InputError, StorageError, unknown_name
+from fiveshot.features import Runner, load_runner
 from fiveshot.features.batch_stream import default_batch_size, default_workers, device_of, forward_streams
-from fiveshot.features.runner import one_thread
+from fiveshot.features.runner import RUNTIMES, one_thread
 from fiveshot.progress import Progress
-from fiveshot.recognizer.class_record import Floats
-from fiveshot.recognizer.photo import Photo, thumbnail
+from fiveshot.recognizer.photos.photo import Photo, thumbnail
+from fiveshot.recognizer.store.contents import file_sha256
+from fiveshot.recognizer.store.manifest import BackboneRecord
+from fiveshot.recognizer.store.rows import Floats, PhotoRecord
+from fiveshot.storage import FilePath
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-@dataclass(frozen=True, eq=False)
-class SeenPhoto:
-    """A photo after the backbone."""
+def backbone_record(runner: Runner, *, weights: FilePath | None = None) -> BackboneRecord:
+    """Return what names this backbone; its adapter is added when its file has a place."""
+    own = runner.backbone
+    readout = asdict(own.readout)
+    return BackboneRecord(
+        own.name,
+        own.width,
+        runner.fingerprint,
+        own.preprocessing.to_json(),
+        readout["tokens"],
+        readout["last_blocks"],
+        own.weights_hash,
+        "" if weights is None else str(Path(weights).absolute()),
+    )
 
-    name: str
-    sha256: str
-    feature: Floats  # (d,)
-    thumbnail: bytes | None
-    original: bytes | None
+
+def check_place(device: str, runtime: str) -> None:
+    """Refuse a device that this machine has not, or an unknown runtime, before a model is opened for it."""
+    if device != "auto":
+        checked_device(device)
+    if runtime not in RUNTIMES:
+        raise unknown_name("runtime", runtime, RUNTIMES)
+
+
+def open_backbone(
+    record: BackboneRecord,
+    folder: Path,
+    *,
+    weights: FilePath | None = None,
+    device: str = "auto",
+    runtime: str = "auto",
+) -> Runner:
+    """Load the backbone a model was made with; another one, or another adapter, is refused.
+
+    Features are computed in float32 on every device, so that a model may move between machines.
+    """
+    adapter = None
+    if record.adapter:
+        adapter = folder / record.adapter
+        if not adapter.is_file() or file_sha256(adapter) != record.adapter_sha256:
+            raise StorageError(f"{adapter} is missing or damaged", hint="restore the model from a copy")
+    file = weights or record.weights or None
+    if file is not None and not Path(file).is_file():
+        raise StorageError(
+            f"the weights of {record.name} are not at {file}",
+            hint="say where they are with weights=FILE (--weights FILE)",
+        )
+    runner = load_runner(
+        record.name,
+        weights=file,
+        adapter=adapter,
+        preprocessing=Preprocessing.from_json(record.preprocessing),
+        tokens=record.tokens,
+        last_blocks=record.last_blocks,
+        device=device,
+        runtime=runtime,
+        precision="float32",
+    )
+    if runner.fingerprint != record.fingerprint:
+        raise different_backbone(runner, record)
+    return runner
+
+
+def different_backbone(runner: Runner, record: BackboneRecord) -> InputError:
+    """Return the error for a backbone that makes other features than those the model has learned."""
+    own = runner.backbone
+    if own.weights_hash != record.weights_hash:
+        found = f"weights {own.weights_hash[:12]}, not {record.weights_hash[:12]}"
+        return InputError(
+            f"this is not the {record.name} that the model was made with ({found})",
+            hint="name the right file with weights=FILE (--weights FILE), or make a new model with this backbone",
+            code="other_backbone",
+        )
+    return InputError(
+        f"{own.name} does not make the features that the model was made with (fingerprint "
+        f"{runner.fingerprint[:12]}, not {record.fingerprint[:12]})",
+        hint="use the release that made it, or make a new model",
+        code="other_backbone",
+    )
 
 
 def see_photos(
@@ -46,14 +122,14 @@ def see_photos(
     thumbnails: bool = False,
     originals: bool = False,
     progress: Progress | None = None,
-) -> list[SeenPhoto]:
+) -> list[PhotoRecord]:
     """Return the features of photos, in order; what cannot be decoded raises one error that lists it all."""
     runner.extractor  # noqa: B018  # made ready before threads ask for it
     workers = default_workers()
     streams = forward_streams(runner, workers)
     size = max(1, min(default_batch_size(runner), -(-len(photos) // streams)))
     batches = [photos[start : start + size] for start in range(0, len(photos), size)]
-    seen: list[SeenPhoto] = []
+    seen: list[PhotoRecord] = []
     bad: list[BadImage] = []
     with QUIET, one_thread(), ThreadPoolExecutor(streams) as pool:
         # Of a few photos the stream that has fewer makes all thumbnails; of many, they would pile up undone.
@@ -104,7 +180,7 @@ class _Look:
     originals: bool
     later: Executor | None  # where thumbnails are made, if not at once
 
-    def __call__(self, photos: Sequence[Photo]) -> tuple[list[Callable[[], SeenPhoto]], list[BadImage]]:
+    def __call__(self, photos: Sequence[Photo]) -> tuple[list[Callable[[], PhotoRecord]], list[BadImage]]:
         transform = self.runner.preprocessing.pixel_transform()
         kept, pixels = [], []
         bad: list[BadImage] = []
@@ -117,9 +193,9 @@ class _Look:
         vectors = self.runner.features(self.runner.preprocessing.normalise(batch)).cpu().numpy()
         if not np.isfinite(vectors).all():
             raise InputError(
-                f"the features of {kept[0][0]} hold NaN or infinity; the backbone's weights look damaged"
+                f"the features of {kept[0][0]} hold NaN or infinity", hint="the backbone's weights look damaged"
             )
-        seen: list[Callable[[], SeenPhoto]] = [
+        seen: list[Callable[[], PhotoRecord]] = [
             partial(self._seen, name, held, vector.astype(np.float32), small)
             for (name, held, small), vector in zip(kept, vectors, strict=True)
         ]
@@ -133,8 +209,8 @@ class _Look:
         made = thumbnail(image)
         return lambda: made
 
-    def _seen(self, name: str, held: Photo, vector: Floats, small: Callable[[], bytes | None]) -> SeenPhoto:
-        return SeenPhoto(name, held.sha256, vector, small(), held.read() if self.originals else None)
+    def _seen(self, name: str, held: Photo, vector: Floats, small: Callable[[], bytes | None]) -> PhotoRecord:
+        return PhotoRecord(held.sha256, vector, small(), held.read() if self.originals else None, name=name)
 
 
 def _decoded(photos: Sequence[Photo], bad: list[BadImage]) -> Iterator[tuple[Photo, Photo, Image]]:
@@ -152,4 +228,6 @@ def _refusal(bad: Sequence[BadImage], total: int) -> InputError:
     lines = [f"  {photo.name}: {photo.reason}" for photo in bad[:SHOWN]]
     more = [f"  and {len(bad) - SHOWN} more"] if len(bad) > SHOWN else []
     head = f"{len(bad)} of {total} photos cannot be used:"
-    return InputError("\n".join([head, *lines, *more, "repair them or leave them out; nothing was changed"]))
+    return InputError(
+        "\n".join([head, *lines, *more, "repair them or leave them out; nothing was changed"]), code="bad_photos"
+    )

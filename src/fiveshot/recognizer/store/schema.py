@@ -9,13 +9,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 from fiveshot.errors import StorageError
-from fiveshot.recognizer.frozen import FrozenConnection, look_of
 
 DATABASE = "classes.sqlite"
 APPLICATION = 0x35534F54  # "5SOT": tells our databases from anybody's
 SCHEMA_VERSION = 1
-_NO_INDEX = "SQLITE_IOERR_SHMSIZE"  # of the write-ahead log, in a file beside it
-_NOT_WRITTEN = ("SQLITE_IOERR_WRITE", "SQLITE_IOERR_TRUNCATE", _NO_INDEX)
+_NO_INDEX = sqlite3.SQLITE_IOERR_SHMSIZE  # of the write-ahead log, in a file beside it
+_NOT_WRITTEN = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_TRUNCATE, _NO_INDEX)
 _NO_TEMPORARY_FILE = "temp_store = MEMORY"  # what is about to be deleted gets into no other file
 PAGE_SIZE = 8192  # the statistics of a five-shot class in 384 dimensions fit one page
 
@@ -59,7 +58,7 @@ CREATE TABLE history (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     at TEXT NOT NULL,
     action TEXT NOT NULL CHECK (action IN
-        ('create', 'import', 'learn', 'add', 'forget', 'rename', 'merge', 'tune', 'undo')),
+        ('create', 'import', 'learn', 'add', 'forget', 'rename', 'merge', 'retune', 'undo')),
     undoable INTEGER NOT NULL CHECK (undoable IN (0, 1)),
     undone_by INTEGER REFERENCES history (seq) ON DELETE SET NULL,
     detail TEXT NOT NULL
@@ -99,17 +98,17 @@ def create_database(path: Path) -> sqlite3.Connection:
 
 
 def vacuum(connection: sqlite3.Connection, path: Path) -> None:
-    """Write the database anew, without free pages and without what lies unused in others."""
+    """Rewrite the database without free pages and without what lies unused in others."""
     # A copy in memory would take as much as the database. SQLite's temporary file loses its name before
     # anything is written, so that a kill leaves none of it, and holds what is still in force alone.
     connection.execute("PRAGMA temp_store = FILE")
     try:
         connection.execute("VACUUM")
     except sqlite3.Error as error:
-        if not _is_full(path, error) and _name(error) not in _NOT_WRITTEN:
+        if not _is_full(path, error) and not _is_unwritten(error):
             raise
         raise StorageError(
-            f"no room to write it anew ({error}): that takes {path.stat().st_size / 1e6:,.0f} MB in {path.parent} "
+            f"no room to rewrite it ({error}): that takes {path.stat().st_size / 1e6:,.0f} MB in {path.parent} "
             f"and as much in {_temporary_folder()}, or where SQLITE_TMPDIR says when the program starts"
         ) from None
     finally:
@@ -125,7 +124,7 @@ def _temporary_folder() -> str:
 def open_database(path: Path, *, readonly: bool, timeout: float) -> sqlite3.Connection:
     """Open the database of a model; what is missing, foreign, damaged or newer is refused."""
     if not path.is_file():
-        raise StorageError(f"no such file: {path}; the model is incomplete: restore it from a copy")
+        raise StorageError(f"no such file: {path}", hint="the model is incomplete: restore it from a copy")
     try:
         connection = _connected(path, readonly, timeout)
     except sqlite3.Error as error:
@@ -150,12 +149,13 @@ def check_version(connection: sqlite3.Connection, path: Path) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION:
         raise StorageError(
-            f"{path} is not the database of a fiveshot model, or it is damaged; restore it from a copy"
+            f"{path} is not the database of a fiveshot model, or it is damaged", hint="restore it from a copy"
         )
-    if version > SCHEMA_VERSION:
+    if version != SCHEMA_VERSION:
         raise StorageError(
-            f"{path} has format {version}, this release reads up to {SCHEMA_VERSION}; "
-            "upgrade with: pip install --upgrade fiveshot"
+            f"{path} has format {version}, this release reads {SCHEMA_VERSION}",
+            hint="use the release that made it, or upgrade with: pip install --upgrade fiveshot",
+            code="other_format",
         )
 
 
@@ -163,35 +163,46 @@ def storage_error(
     path: Path, error: sqlite3.Error, *, afterwards: str = "the model is as it was before"
 ) -> StorageError:
     """Return an error of the database in words that say what to do, and what there is ``afterwards``."""
-    text = str(error)
-    if "locked" in text or "busy" in text:
-        return StorageError(f"another process is writing to {path.parent}; wait until it is done and try again")
-    if "unable to open" in text and not os.access(path.parent, os.W_OK):
-        return StorageError(f"cannot write to {path.parent}: it is read-only, or not yours; {afterwards}")
-    if "unable to open" in text:
+    code, folder = _code(error), path.parent
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StorageError(
+            f"another process is writing to {folder}", hint="wait until it is done and try again", code="busy"
+        )
+    if code == sqlite3.SQLITE_CANTOPEN and not os.access(folder, os.W_OK):
+        return StorageError(f"cannot write to {folder}: it is read-only, or not yours", hint=afterwards)
+    if code == sqlite3.SQLITE_CANTOPEN:
         return StorageError(f"cannot open {path}: no permission, or a log beside it that cannot be read from here")
     if _is_full(path, error):
-        return StorageError(f"cannot write {path}: the disk is full; {afterwards}")
-    if _name(error) in _NOT_WRITTEN:
+        return StorageError(f"cannot write {path}: the disk is full", hint=afterwards, code="disk_full")
+    if _is_unwritten(error):
         return StorageError(
-            f"cannot write {path} ({text}): a quota or another limit on the size of files is reached, or the "
-            f"disk fails; {afterwards}"
+            f"cannot write {path} ({error}): a quota or another limit on the size of files is reached, or the "
+            "disk fails",
+            hint=afterwards,
         )
-    if "readonly" in text:
-        return StorageError(f"cannot write {path}: it is read-only, or was opened so; {afterwards}")
+    if code == sqlite3.SQLITE_READONLY:
+        return StorageError(f"cannot write {path}: it is read-only, or was opened so", hint=afterwards)
     if isinstance(error, sqlite3.IntegrityError):
-        return StorageError(f"{path} refused the change ({text}); {afterwards}")
-    return StorageError(f"{path} cannot be read ({text}); run: fiveshot check MODEL, or restore it from a copy")
+        return StorageError(f"{path} refused the change ({error})", hint=afterwards)
+    return StorageError(
+        f"{path} cannot be read ({error})", hint="run: fiveshot check MODEL, or restore it from a copy"
+    )
 
 
-def _name(error: sqlite3.Error) -> str:
-    return getattr(error, "sqlite_errorname", None) or ""
+def _code(error: sqlite3.Error) -> int | None:
+    """Return SQLite's primary number for an error; None for one that the Python module raised by itself."""
+    extended = getattr(error, "sqlite_errorcode", None)
+    return None if extended is None else extended & 0xFF
+
+
+def _is_unwritten(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorcode", None) in _NOT_WRITTEN
 
 
 def _is_full(path: Path, error: sqlite3.Error) -> bool:
     # SQLite says so of its own files, but not of the index of its log.
-    if _name(error) != _NO_INDEX:
-        return "full" in str(error)
+    if getattr(error, "sqlite_errorcode", None) != _NO_INDEX:
+        return _code(error) == sqlite3.SQLITE_FULL
     folder = next(parent for parent in path.parents if parent.exists())  # that of a model to be may be gone
     return not shutil.disk_usage(folder).free
 
@@ -199,7 +210,7 @@ def _is_full(path: Path, error: sqlite3.Error) -> bool:
 def _connected(path: Path, readonly: bool, timeout: float) -> sqlite3.Connection:
     # A reader of a write-ahead log needs the log's index beside it; only where none can be written, and no
     # log holds changes that would be overlooked, is the database taken as one that nobody changes.
-    look = look_of(path)
+    look = _look_of(path)
     settled = not look[-1]
     modes = ["mode=rw", "mode=ro", *(["mode=ro&immutable=1"] * settled)] if readonly else ["mode=rw"]
     for mode in modes:
@@ -210,16 +221,17 @@ def _connected(path: Path, readonly: bool, timeout: float) -> sqlite3.Connection
             isolation_level=None,
             check_same_thread=False,
             cached_statements=256,
-            factory=FrozenConnection if "immutable" in mode else sqlite3.Connection,
+            factory=UnlockedConnection if "immutable" in mode else sqlite3.Connection,
         )
-        if isinstance(connection, FrozenConnection):
+        if isinstance(connection, UnlockedConnection):
             connection.path, connection.look = path, look
         try:
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         except sqlite3.OperationalError as error:
             connection.close()
-            unwritable = "unable to open" in str(error) or "readonly" in str(error) or _name(error) == _NO_INDEX
-            if mode == modes[-1] or not unwritable:
+            unwritable = _code(error) in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
+            no_index = getattr(error, "sqlite_errorcode", None) == _NO_INDEX
+            if mode == modes[-1] or not (unwritable or no_index):
                 raise
         else:
             return connection
@@ -236,3 +248,34 @@ def _prepare(connection: sqlite3.Connection) -> None:
         "cell_size_check = ON",
     ):
         connection.execute(f"PRAGMA {setting}")
+
+
+class UnlockedConnection(sqlite3.Connection):
+    """A connection that reads without a lock, for folders where none can be written.
+
+    It takes the database as one that nobody changes, and ``is_outdated`` tells whether somebody did."""
+
+    path: Path
+    look: tuple[int, ...]  # of the database before it was opened
+
+
+def _look_of(path: Path) -> tuple[int, ...]:
+    """Return what changes when a database does: its file's number, size and time, and last the size of its log."""
+    log = path.with_name(f"{path.name}-wal")
+    try:
+        found = path.stat()
+        return found.st_ino, found.st_size, found.st_mtime_ns, log.stat().st_size if log.is_file() else 0
+    except OSError:
+        return (-1,)
+
+
+def is_outdated(connection: sqlite3.Connection) -> bool:
+    """Tell whether somebody changed the database after all: what this connection reads may be torn."""
+    return isinstance(connection, UnlockedConnection) and _look_of(connection.path) != connection.look
+
+
+def changed_meanwhile(path: Path) -> StorageError:
+    """Return the error for what was read from an outdated connection."""
+    return StorageError(
+        f"{path} was changed while it was read, and there was no room for a lock", hint="try again", code="changed"
+    )

@@ -13,13 +13,12 @@ from typing import Any
 from fiveshot.data.listing import some_of
 from fiveshot.errors import InputError
 from fiveshot.recognizer.change import Change
-from fiveshot.recognizer.class_record import ClassRecord, kept_photos
-from fiveshot.recognizer.contents import Contents, StoredClass, read_contents, same_bits
-from fiveshot.recognizer.folder import ModelFolder
-from fiveshot.recognizer.history import ClassChange
-from fiveshot.recognizer.importing import import_model
-from fiveshot.recognizer.manifest import Manifest
-from fiveshot.recognizer.rows import insert_class, read_class
+from fiveshot.recognizer.shipping.importing import import_model
+from fiveshot.recognizer.store.contents import Contents, StoredClass, read_contents, same_bits
+from fiveshot.recognizer.store.folder import ModelFolder
+from fiveshot.recognizer.store.history import ClassChange
+from fiveshot.recognizer.store.manifest import Manifest
+from fiveshot.recognizer.store.rows import ClassRecord, insert_class, kept_photos, read_class
 
 
 @dataclass(frozen=True)
@@ -99,18 +98,20 @@ def _refuse_other_origin(ours: Manifest, other: OtherModel) -> None:
         raise InputError(
             f"cannot merge {other.path}: its features are made by another backbone or adapter "
             f"({theirs.backbone.name}, fingerprint {theirs.backbone.fingerprint[:12]}; here {ours.backbone.name}, "
-            f"{ours.backbone.fingerprint[:12]}); learn its photos here instead"
+            f"{ours.backbone.fingerprint[:12]})",
+            hint="learn its photos here instead",
         )
     if ours.base.origin != theirs.base.origin:
         here, there = (_base_in_words(one) for one in (ours, theirs))
         raise InputError(
-            f"cannot merge {other.path}: it began with {there}, and the model here with {here}; "
-            "only models that began with the same base can be merged"
+            f"cannot merge {other.path}: it began with {there}, and the model here with {here}",
+            hint="only models that began with the same base can be merged",
         )
     if ours.head != theirs.head:
         raise InputError(
             f"cannot merge {other.path}: its head {theirs.head.name!r} keeps other statistics than the one here, "
-            f"{ours.head.name!r} (kind, parameters or settings differ); learn its photos here instead"
+            f"{ours.head.name!r} (kind, parameters or settings differ)",
+            hint="learn its photos here instead",
         )
 
 
@@ -120,13 +121,15 @@ def _refuse_conflicts(before: Contents, rows: list[StoredClass], path: Path) -> 
     if lost:
         raise InputError(
             f"cannot merge {path}: photos were added there to the base class {lost[0]!r}, "
-            "which was forgotten or renamed here; undo that in one of the two models"
+            "which was forgotten or renamed here",
+            hint="undo that in one of the two models",
         )
     if taken:
         shown = some_of([repr(name) for name in taken])
         raise InputError(
             f"cannot merge {path}: {len(taken)} of its classes have names that are taken here by classes with "
-            f"other photos: {shown}; rename them in one of the two models, or forget them in one"
+            f"other photos: {shown}",
+            hint="rename them in one of the two models, or forget them in one",
         )
 
 

@@ -1,0 +1,309 @@
+"""Photos as people have them: files, folders, archives, patterns, bytes, open files, pictures in memory.
+
+A folder or an archive is listed once; what was found says what was passed over as well.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, TYPE_CHECKING, Any, TypeAlias
+
+from fiveshot.data import BytesSource, ImageError
+from fiveshot.data.archives import is_archive
+from fiveshot.data.folder import IMAGE_SUFFIXES, is_image, other_suffixes, unread
+from fiveshot.data.listing import some_of
+from fiveshot.data.source import FileSource, StoredSource
+from fiveshot.data.tree import SPLITS, open_tree
+from fiveshot.errors import InputError, counted
+from fiveshot.recognizer.names import check_name
+from fiveshot.recognizer.photos.photo import MAX_BYTES, Photo, picture_source
+from fiveshot.storage import FilePath
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+PhotoInput: TypeAlias = "FilePath | bytes | bytearray | memoryview | IO[bytes] | Image | Photo"
+PhotoInputs: TypeAlias = "PhotoInput | Iterable[PhotoInput]"
+STANDARD_INPUT = "-"
+SPELLING = "check the spelling and the folder you are in"
+# Made by operating systems and storage devices, in any folder of photos: what they hold was not put there to be
+# learned.
+SYSTEM_FOLDERS = frozenset(
+    ("__MACOSX", "@eaDir", "#recycle", "$RECYCLE.BIN", "System Volume Information", "lost+found")
+)
+_THUMBS = "thumbs"  # with photos it may be a class, without any it is Windows' folder of small copies
+_BYTES = (bytes, bytearray, memoryview)
+
+
+@dataclass(frozen=True, eq=False)
+class FoundPhotos:
+    """The photos that inputs stand for, and by suffix the files in folders that are not photos by name."""
+
+    photos: list[Photo]
+    others: Counter[str]
+
+
+@dataclass(frozen=True, eq=False)
+class FoundClasses:
+    """The photos of class folders, and what lies in the folder beside them."""
+
+    classes: dict[str, list[Photo]]  # by checked name, sorted
+    loose: list[str]  # names of photos that lie in no class folder
+    others: Counter[str]  # by suffix, files that are not photos by name
+
+
+def find_photos(inputs: PhotoInputs, *, one_class: bool = False) -> FoundPhotos:
+    """Return the photos that one input, or several, stand for; none at all is an error.
+
+    Paths are files, folders and archives (both searched recursively, by name), or patterns such as
+    ``photos/*.jpg``; ``"-"`` is one photo on standard input. Pictures are decoded later. As ``one_class``, a
+    folder or an archive is refused that has photos in several folders and none of its own: most likely these
+    are classes. A pattern such as ``photos/*/`` takes them together all the same.
+    """
+    found = FoundPhotos([], Counter())
+    for one in _as_list(inputs):
+        found.photos.extend(_photos_of(one, f"photo {len(found.photos) + 1}", found.others, one_class))
+    if not found.photos:
+        raise InputError("no photos were given", hint="name files, folders or patterns such as 'photos/*.jpg'")
+    return found
+
+
+def gather_photos(inputs: PhotoInputs) -> list[Photo]:
+    """Return the photos of ``find_photos`` alone.
+
+    >>> [photo.name for photo in gather_photos([b"...", b"..."])]
+    ['photo 1', 'photo 2']
+    """
+    return find_photos(inputs).photos
+
+
+def class_photos(inputs: PhotoInputs) -> list[Photo]:
+    """Return the photos of one class; what looks like several classes is refused."""
+    return find_photos(inputs, one_class=True).photos
+
+
+def find_classes(folder: FilePath) -> FoundClasses:
+    """Return the photos of a folder of class folders, or of an archive of them, by class name."""
+    where = Path(folder)
+    found = _files_below(where)
+    classes: dict[str, list[Photo]] = {}
+    for file, source in found.items():
+        top, slash, _ = file.partition("/")
+        if slash and is_image(file):
+            classes.setdefault(top, []).append(_stored_photo(where, file, source))
+    loose = [file for file in found if "/" not in file and is_image(file)]
+    folders = set(classes) | _folders(where, found)
+    if not folders:
+        hint = (
+            f"it holds {counted(len(loose), 'photo')} itself: give them the name of one class; " if loose else ""
+        )
+        raise InputError(f"{where} has no class folders", hint=f"{hint}expected {where}/<class>/*.jpg")
+    empty = sorted(folders - set(classes))
+    if empty:
+        seen = unread(file for file in found if file.startswith(f"{empty[0]}/"))
+        raise InputError(
+            f"no photos in {where / empty[0]}{seen}", hint=f"{_expected()}: add some, or remove the folder"
+        )
+    if set(classes) <= set(SPLITS):
+        raise InputError(
+            f"{where} is split into {' and '.join(sorted(classes))}", hint=f"name one, as {where}/train"
+        )
+    _refuse_nested(where, found)
+    return FoundClasses(_by_checked_name(where, classes), loose, other_suffixes(found))
+
+
+def class_folders(folder: FilePath) -> dict[str, list[Photo]]:
+    """Return the photos of ``find_classes`` alone."""
+    return find_classes(folder).classes
+
+
+def loose_photos(folder: FilePath) -> list[str]:
+    """Return the names of photos that lie beside the class folders, in none of them: they belong to no class."""
+    return [file for file in _files_below(Path(folder)) if "/" not in file and is_image(file)]
+
+
+def left_out(inputs: PhotoInputs) -> Counter[str]:
+    """Count by suffix the files in the given folders that are not photos by name: none must vanish silently."""
+    others: Counter[str] = Counter()
+    for one in _as_list(inputs):
+        if isinstance(one, str | os.PathLike) and Path(one).is_dir():
+            others += other_suffixes(_files_below(Path(one)))
+    return others
+
+
+def _as_list(inputs: Any) -> list[Any]:
+    single = isinstance(inputs, str | os.PathLike | bytes | bytearray | memoryview | Photo)
+    if single or not isinstance(inputs, Iterable) or hasattr(inputs, "read") or _is_picture(inputs):
+        return [inputs]
+    return list(inputs)
+
+
+def _photos_of(one: Any, unnamed: str, others: Counter[str], one_class: bool) -> Iterable[Photo]:
+    if isinstance(one, Photo):
+        return [one]
+    if isinstance(one, str | os.PathLike):
+        return _from_path(os.fspath(one), others, one_class)
+    if isinstance(one, _BYTES):
+        return [Photo(BytesSource(bytes(one), unnamed))]
+    if _is_picture(one):
+        return [Photo(picture_source(one, str(getattr(one, "filename", "") or unnamed)))]
+    if hasattr(one, "read"):
+        return [_from_stream(one, unnamed)]
+    raise InputError(
+        f"cannot take a photo from {one!r} ({type(one).__name__})",
+        hint="give a path, a folder, a pattern, bytes, an open file or a PIL image",
+    )
+
+
+def _from_path(text: str, others: Counter[str], one_class: bool) -> Iterator[Photo]:
+    if text == STANDARD_INPUT:
+        yield _from_stream(sys.stdin.buffer, "standard input", name="standard input")
+        return
+    if "\0" in text or not text:
+        raise InputError(f"{text!r} is not a path", hint="name a file, a folder or a pattern")
+    if os.path.lexists(text):
+        yield from _below(Path(text), others, one_class)
+        return
+    if not glob.has_magic(text):
+        raise InputError(f"no such file or folder: {text}", hint=SPELLING, code="no_file")
+    # Path.glob takes relative patterns alone.
+    matches = sorted(glob.glob(text, recursive=True))  # noqa: PTH207
+    if not matches:
+        raise InputError(f"nothing matches the pattern {text}", hint=SPELLING, code="no_file")
+    for match in matches:
+        if not (Path(match).is_dir() and "**" in text):  # what is below a folder matches ** itself
+            yield from _below(Path(match), others, one_class=False)
+
+
+def _below(path: Path, others: Counter[str], one_class: bool) -> list[Photo]:
+    if not path.is_dir() and not (path.is_file() and is_archive(path)):
+        return [_stored_photo(path.parent, path.name, FileSource(path, path.name))]
+    files = _files_below(path)
+    photos = [_stored_photo(path, file, source) for file, source in files.items() if is_image(file)]
+    if not photos:
+        raise InputError(f"no photos in {path}{unread(files)}", hint=_expected())
+    if one_class:
+        _refuse_several(path, files)
+    if path.is_dir():
+        others.update(other_suffixes(files))
+    return photos
+
+
+def _from_stream(stream: Any, unnamed: str, name: str | None = None) -> Photo:
+    own = getattr(stream, "name", None)
+    name = name or (own if isinstance(own, str) else unnamed)
+    data = stream.read(MAX_BYTES + 1)
+    if isinstance(data, str):
+        raise InputError(f"{name} is open as text", hint="open it with mode 'rb'")
+    if len(data) > MAX_BYTES:
+        raise ImageError(name, f"too large: the limit is {MAX_BYTES:,} bytes")
+    return Photo(BytesSource(bytes(data), name))
+
+
+def _is_picture(value: Any) -> bool:
+    image = sys.modules.get("PIL.Image")  # nothing is a PIL image before PIL is imported
+    return image is not None and isinstance(value, image.Image)
+
+
+def _files_below(path: Path) -> dict[str, StoredSource]:
+    """Return the files of a folder or an archive by name, photos or not, without those that systems put there."""
+    if not path.exists():
+        raise InputError(f"no such folder or archive: {path}", hint=SPELLING, code="no_file")
+    files = open_tree(path).files
+    return {name: source for name, source in files.items() if SYSTEM_FOLDERS.isdisjoint(name.split("/")[:-1])}
+
+
+def _stored_photo(where: Path, file: str, source: StoredSource) -> Photo:
+    """Return a file as a photo that is called by its path; what is not a file, or too large, is refused."""
+    name = str(where / file)
+    if isinstance(source, FileSource):
+        _check_file(source.path, name)
+        return Photo(FileSource(source.path, name))
+    return Photo(type(source)(source.archive, source.member, name))
+
+
+def _check_file(path: Path, name: str) -> None:
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise ImageError(name, f"cannot read it: {error.strerror or error}") from error
+    if not path.is_file():
+        raise ImageError(name, "neither a file nor a folder")
+    if size > MAX_BYTES:
+        raise ImageError(name, f"too large: {size:,} bytes, the limit is {MAX_BYTES:,}")
+
+
+def _expected() -> str:
+    return f"photos are files that end in {' '.join(sorted(IMAGE_SUFFIXES))}"
+
+
+def _refuse_several(where: Path, files: Iterable[str]) -> None:
+    """Refuse a folder or an archive that is given for one class and looks like several."""
+    files = list(files)
+    top = _branching(files)
+    if top is None:
+        return
+    depth = len(top.parts)
+    folders = sorted({PurePosixPath(file).parts[depth] for file in files if is_image(file)})
+    together = f"'{where / top}/*/'" if where.is_dir() else "it unpacked, all files by a pattern"
+    raise InputError(
+        f"{where / top} has no photos of its own, but {len(folders)} folders of them ({some_of(folders)}), "
+        "most likely classes",
+        hint=f"learn each with learn_many (fiveshot learn MODEL {where / top}); "
+        f"for one class of all, give {together}",
+        code="several_classes",
+    )
+
+
+def _branching(files: Iterable[str]) -> PurePosixPath | None:
+    """Return the folder that holds all images in folders of its own and none beside them, if there is one.
+
+    >>> _branching(["a/owl/1.jpg", "a/wren/1.jpg"])
+    PurePosixPath('a')
+    >>> _branching(["owl/1.jpg", "2.jpg"]), _branching(["a/owl/1.jpg"])
+    (None, None)
+    """
+    holding = {PurePosixPath(file).parent for file in files if is_image(file)}
+    if not holding:
+        return None
+    shared = [(one, *one.parents) for one in holding]
+    top = next(folder for folder in shared[0] if all(folder in line for line in shared))
+    return None if top in holding else top
+
+
+def _refuse_nested(where: Path, files: Iterable[str]) -> None:
+    """Refuse class folders whose photos lie in several folders: these may be the classes."""
+    by_top: dict[str, list[str]] = {}
+    for file in files:
+        by_top.setdefault(PurePosixPath(file).parts[0], []).append(file)
+    nested = [str(where / name) for name, own in sorted(by_top.items()) if _branching(own) is not None]
+    if nested:
+        raise InputError(
+            f"photos lie only in folders below {some_of(nested, 3)}",
+            hint=f"if those folders are the classes, name the one they are in, as {nested[0]}; if not, move the "
+            "photos of a class into its own folder",
+        )
+
+
+def _folders(where: Path, files: Iterable[str]) -> set[str]:
+    """Return the names of the folders that somebody has put there."""
+    folders = {file.partition("/")[0] for file in files if "/" in file}
+    if where.is_dir():
+        folders |= {path.name for path in where.iterdir() if path.is_dir() and not path.name.startswith(".")}
+    return {name for name in folders if name not in SYSTEM_FOLDERS and name.casefold() != _THUMBS}
+
+
+def _by_checked_name(where: Path, classes: dict[str, list[Photo]]) -> dict[str, list[Photo]]:
+    named: dict[str, list[Photo]] = {}
+    for folder in sorted(classes):
+        name = check_name(folder)
+        if name in named:
+            raise InputError(f"two folders of {where} give the class name {name!r}", hint="rename one of them")
+        named[name] = classes[folder]
+    return dict(sorted(named.items()))

@@ -1,0 +1,266 @@
+"""What a model holds at one moment: the base file and the rows, read once and shared from state to state."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fiveshot.backbones.hashing import hash_tensors
+from fiveshot.errors import StorageError
+from fiveshot.heads.memory import Memory
+from fiveshot.recognizer.names import check_name
+from fiveshot.recognizer.store.manifest import MANIFEST, BaseRecord, Manifest
+from fiveshot.recognizer.store.rows import read_features, read_summaries
+from fiveshot.statistics import NO_CLASSES, ClassStatistics, ClassSummary
+from fiveshot.statistics.labels import python_labels
+from fiveshot.storage import read_tensors, write_tensors
+
+KIND, VERSION = "recognizer base", 1  # of the base file
+TOLERANCE = 1e-4  # relative: what rounding in 32 bits may add up to over many merges
+
+
+@dataclass(frozen=True, eq=False)
+class KnownPhotos:
+    """The photos a model has learned so far, in any order."""
+
+    labels: tuple[str, ...]  # (m,)
+    sha256s: tuple[str, ...]  # (m,)
+    features: Tensor  # (m, d)
+
+    def of(self, name: str) -> Tensor:
+        """Return the features of one class's photos, in order."""
+        return self.features[[row for row, label in enumerate(self.labels) if label == name]]
+
+
+@dataclass(frozen=True, eq=False)
+class StoredClass:
+    """A row of the database: a class learned after the base, or what was added to a base class."""
+
+    id: int
+    name: str
+    base: bool
+    changed: int  # the state in which it was last written
+    summary: ClassSummary  # of the photos in the database
+    total: ClassSummary  # of these and, for a base class, those of the base file
+    sha256s: tuple[str, ...]  # (n,) of the photos
+    features: Tensor  # (n, d) of the photos
+
+
+@dataclass(frozen=True, eq=False)
+class Contents:
+    """All statistics of a model in one state. Summaries that did not change are the same objects as before."""
+
+    state: int
+    manifest: Manifest
+    base_file: ClassStatistics
+    base: ClassStatistics  # the file's classes with what was added to them
+    classes: dict[int, StoredClass]
+
+    @cached_property
+    def memory(self) -> Memory:
+        """What a head works on."""
+        new = {one.name: one.summary for one in self.classes.values() if not one.base}
+        return Memory(self.base, ClassStatistics.of(new))
+
+    @cached_property
+    def by_name(self) -> dict[str, StoredClass]:
+        """The rows by name."""
+        return {one.name: one for one in self.classes.values()}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.by_name or name in self.base_file
+
+    @property
+    def photos(self) -> KnownPhotos:
+        """The photos in the database, class by class; put together when asked for, because it is a second copy."""
+        parts = list(self.classes.values())
+        labels = tuple(one.name for one in parts for _ in one.sha256s)
+        sha256s = tuple(digest for one in parts for digest in one.sha256s)
+        features = torch.cat([one.features for one in parts]) if parts else torch.zeros(0, self.width)
+        return KnownPhotos(labels, sha256s, features)
+
+    @property
+    def width(self) -> int:
+        """Length of a feature vector."""
+        return self.manifest.backbone.width
+
+
+def read_contents(connection: sqlite3.Connection, folder: Path, previous: Contents | None) -> Contents:
+    """Read the state that the connection's transaction sees, reusing what ``previous`` has of it."""
+    meta = dict(connection.execute("SELECT key, value FROM meta"))
+    state = int(meta["state"])
+    manifest = previous.manifest if previous is not None else None
+    if previous is None or previous.manifest.to_toml() != meta["manifest"]:
+        manifest = Manifest.from_toml(meta["manifest"], where=folder / MANIFEST)
+    assert manifest is not None
+    same_file = previous is not None and previous.manifest.base == manifest.base
+    same_space = previous is not None and (previous.manifest.backbone, previous.manifest.head) == (
+        manifest.backbone,
+        manifest.head,
+    )
+    base_file = previous.base_file if previous is not None and same_file else read_base(folder, manifest.base)
+    known = previous.classes if previous is not None and same_file and same_space else {}
+    since = previous.state if known and previous is not None else 0
+    classes = _classes(connection, manifest.backbone.width, base_file, known, since)
+    grown = {one.name: one.total for one in classes.values() if one.base}
+    unchanged = previous is not None and same_file and _same_objects(grown, previous)
+    base = previous.base if previous is not None and unchanged else _overlaid(base_file, grown)
+    return Contents(state, manifest, base_file, base, classes)
+
+
+def _classes(
+    connection: sqlite3.Connection,
+    width: int,
+    base_file: ClassStatistics,
+    known: dict[int, StoredClass],
+    since: int,
+) -> dict[int, StoredClass]:
+    changed = read_summaries(connection, since=since)
+    shown = read_features(connection, width, changed if since else None)
+    classes = {}
+    for number, state in connection.execute("SELECT id, changed FROM classes ORDER BY id"):
+        if number not in changed:
+            classes[number] = known[number]
+            continue
+        name, base, summary = changed[number]
+        before = known.get(number)
+        if before is not None and same_bits(before.summary, summary):
+            summary, total = before.summary, before.total  # a new name alone
+        else:
+            total = base_file[name].merge(summary) if base else summary
+        sha256s, features = shown.get(number, ((), np.zeros((0, width), np.float32)))
+        rows = torch.from_numpy(features)
+        classes[number] = StoredClass(number, name, base, state, summary, total, sha256s, rows)
+    return classes
+
+
+def same_bits(first: ClassSummary, second: ClassSummary) -> bool:
+    """Tell whether two summaries are equal to the last bit."""
+    return first.count == second.count and first.mean.equal(second.mean) and first.factor.equal(second.factor)
+
+
+def _same_objects(grown: dict[str, ClassSummary], previous: Contents) -> bool:
+    before = {one.name: one.total for one in previous.classes.values() if one.base}
+    return grown.keys() == before.keys() and all(grown[name] is before[name] for name in grown)
+
+
+def _overlaid(file: ClassStatistics, grown: dict[str, ClassSummary]) -> ClassStatistics:
+    if not grown:
+        return file
+    summaries = tuple(grown.get(str(label), own) for label, own in zip(file.labels, file.summaries, strict=True))
+    return ClassStatistics(file.labels, summaries)
+
+
+def same_statistics(first: ClassSummary, second: ClassSummary) -> bool:
+    """Tell whether two summaries describe the same samples, up to rounding.
+
+    Factors of one scatter matrix differ by a rotation, so the matrices are compared, without making them:
+    ‖AᵀA − BᵀB‖² = ‖AAᵀ‖² + ‖BBᵀ‖² − 2 ‖ABᵀ‖².
+
+    >>> from fiveshot.statistics import summarize
+    >>> X = torch.eye(4)
+    >>> same_statistics(summarize(X), summarize(X[:2]).merge(summarize(X[2:])))
+    True
+    """
+    if first.count != second.count or first.mean.shape != second.mean.shape:
+        return False
+    a, b = first.factor.double(), second.factor.double()
+    scale = float(second.mean.double().norm()) + float(b.square().sum().sqrt()) + 1e-12
+    if float((first.mean.double() - second.mean.double()).norm()) > TOLERANCE * scale:
+        return False
+    apart = _squared(a, a) + _squared(b, b) - 2 * _squared(a, b)
+    return float(apart.clamp_min(0).sqrt()) <= TOLERANCE * scale**2
+
+
+def _squared(a: Tensor, b: Tensor) -> Tensor:
+    return (a @ b.T).square().sum() if len(a) and len(b) else torch.zeros((), dtype=torch.float64)
+
+
+def write_base(folder: Path, statistics: ClassStatistics) -> BaseRecord:
+    """Write the base file and return what names it; equal statistics give equal bytes and so the same name."""
+    if not len(statistics):
+        return BaseRecord()
+    labels = python_labels(statistics.labels)
+    tensors = summary_tensors(statistics.summaries)
+    content = hashlib.sha256(f"{hash_tensors(tensors)} {json.dumps(labels)}".encode()).hexdigest()
+    name = f"base-{content[:16]}.safetensors"
+    write_tensors(folder / name, tensors, kind=KIND, version=VERSION, meta={"labels": labels})
+    return BaseRecord(name, file_sha256(folder / name), len(labels))
+
+
+def read_base(folder: Path, record: BaseRecord) -> ClassStatistics:
+    """Read the base file that a manifest names; a missing, changed or damaged one is refused."""
+    if not record.file:
+        return NO_CLASSES
+    path = folder / record.file
+    if not path.is_file():
+        raise StorageError(f"no such file: {path}", hint="the model is incomplete: restore it from a copy")
+    if file_sha256(path) != record.sha256:
+        raise StorageError(
+            f"{path} is damaged or was exchanged (its SHA-256 differs)", hint="restore it from a copy"
+        )
+    file = read_tensors(path, kind=KIND, version=VERSION)
+    try:
+        labels = file.meta["labels"]
+        if labels != sorted(set(labels)) or any(check_name(label) != label for label in labels):
+            raise ValueError("names are not sorted, not different or not in normal form")
+        if len(labels) != record.classes:
+            raise ValueError(f"it holds {len(labels)} classes, not {record.classes}")
+        tensors = {name: torch.from_numpy(array) for name, array in file.tensors.items()}
+        return ClassStatistics(np.array(labels), tensor_summaries(tensors, len(labels)))
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise StorageError(
+            f"{path} does not hold the base classes' statistics ({error})", hint="restore it from a copy"
+        ) from error
+
+
+def summary_tensors(summaries: Sequence[ClassSummary]) -> dict[str, Tensor]:
+    """Return the statistics of classes, one below the other."""
+    empty = torch.zeros(0, len(summaries[0].mean) if summaries else 0)
+    return {
+        "counts": torch.tensor([summary.count for summary in summaries], dtype=torch.int64),
+        "means": torch.stack([summary.mean for summary in summaries]) if summaries else empty,
+        "ranks": torch.tensor([len(summary.factor) for summary in summaries], dtype=torch.int64),
+        "factors": torch.cat([empty, *(summary.factor for summary in summaries)]),  # (Σ r, d)
+    }
+
+
+def tensor_summaries(tensors: dict[str, Tensor], n: int) -> tuple[ClassSummary, ...]:
+    """Return what ``summary_tensors`` laid down of ``n`` classes, after checking every shape and value."""
+    width = tensors["means"].shape[-1]
+    check_tensor(tensors, "counts", (n,), torch.int64)
+    check_tensor(tensors, "ranks", (n,), torch.int64)
+    check_tensor(tensors, "means", (n, width), torch.float32)
+    counts, ranks = tensors["counts"], tensors["ranks"]
+    if bool((counts < 1).any()) or bool((ranks < 0).any()) or bool((ranks > counts.clamp(max=width)).any()):
+        raise ValueError("counts and ranks do not fit")
+    check_tensor(tensors, "factors", (int(ranks.sum()), width), torch.float32)
+    parts = torch.split(tensors["factors"], ranks.tolist()) if n else ()
+    return tuple(map(ClassSummary, counts.tolist(), tensors["means"], parts))
+
+
+def check_tensor(tensors: dict[str, Tensor], key: str, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    """Refuse a tensor of another shape or type, and one that holds NaN or infinity."""
+    found = tensors[key]
+    if tuple(found.shape) != shape or found.dtype != dtype:
+        raise ValueError(f"{key} has shape {tuple(found.shape)} and type {found.dtype}, not {shape} and {dtype}")
+    if found.dtype.is_floating_point and not bool(torch.isfinite(found).all()):
+        raise ValueError(f"{key} holds NaN or infinity")
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error.strerror or error}") from error
