@@ -508,7 +508,35 @@ class Recognizer:
     def export_onnx(self, file: FilePath, *, overwrite: bool = False) -> Path:
         """Write backbone, classes and thresholds as an ONNX graph, and beside it a JSON file; return its path.
 
-        Needs the extra ``onnx``. See ``fiveshot.recognizer.shipping.onnx``.
+        Parameters
+        ----------
+        file : str or path
+            Where the graph goes; its name ends in ``.onnx``.
+        overwrite : bool
+            Whether to replace files that are not an earlier export.
+
+        Returns
+        -------
+        Path
+            The JSON file, which says how to prepare photos and how to read the answers.
+
+        Raises
+        ------
+        FiveshotError
+            If the extra ``onnx`` is not installed.
+        InputError
+            If the model knows no class, or its backbone or head cannot be written as ONNX.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from fiveshot import FiveshotError, Recognizer
+        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+        ...     try:
+        ...         birds.export_onnx("birds.onnx")
+        ...     except FiveshotError as error:
+        ...         print(error.hint)
+        teach it one before it is exported
         """
         from fiveshot.recognizer.shipping.onnx import export_onnx, onnx_targets
 

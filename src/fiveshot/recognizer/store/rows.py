@@ -32,6 +32,11 @@ class PhotoRecord:
 
     ``sha256`` names the file that was given, and so tells the same file learned twice. ``original`` need not
     be that file: the service keeps a copy without metadata. What guards its bytes is ``photo_digest``.
+
+    >>> import numpy as np
+    >>> from fiveshot.recognizer import PhotoRecord
+    >>> PhotoRecord(sha256=64 * "0", feature=np.ones(384, np.float32), name="owl.jpg").feature.shape
+    (384,)
     """
 
     sha256: str
