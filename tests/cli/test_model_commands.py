@@ -221,7 +221,7 @@ def test_a_folder_of_classes_is_not_swallowed(run: Run, model: Path, material: P
         (Path("mixed") / name).symlink_to(material / name)
     status, _, said = run("new", "other", "--base", "mixed")
     assert status == 1
-    assert "photos lie only in folders below mixed/photos, mixed/test: " in said
+    assert "photos lie only in folders below mixed/photos, mixed/test; " in said
     assert not Path("other").exists()
 
 
@@ -291,7 +291,7 @@ def test_a_name_that_begins_with_a_dash_comes_after_two(run: Run, answer: Any, m
         (("predict", "birds", "strange", "--device", "banana"), "no device 'banana'; choose auto"),
         (("predict", "birds", "bad/phone.jpg"), "HEIC cannot be read: convert to JPEG"),
         (("predict", "nothing", "strange"), "no such model: nothing"),
-        (("predict", "photos", "strange"), "photos is no fiveshot model"),
+        (("predict", "photos", "strange"), "photos is not a fiveshot model"),
         (("forget", "birds", "eagle"), "no class 'eagle'"),
         (("rename", "birds", "eagle", "hawk"), "no class 'eagle'"),
         (("rename", "birds", "owl", "wren"), "'wren'"),

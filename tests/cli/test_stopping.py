@@ -68,7 +68,7 @@ def test_nothing_is_promised_where_there_is_nothing_to_say(run: Run, monkeypatch
         (("rename", "birds", "owl", "barn owl"), "rename"),
         (("forget", "birds", "owl"), "forget"),
         (("undo", "birds"), "undo"),
-        (("retune", "birds"), "tune"),
+        (("retune", "birds"), "retune"),
         (("show", "birds"), "show"),
     ],
 )
