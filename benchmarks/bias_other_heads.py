@@ -19,7 +19,7 @@ from fiveshot.heads import make_head
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--heads", nargs="+", default=["ncm", "teen", "fecam", "c-fecam"])
-    parser.add_argument("--flavour", choices=["paper", "published"], default="paper")
+    parser.add_argument("--flavor", choices=["paper", "published"], default="paper")
     parser.add_argument("--option", default="bias")
     parser.add_argument("--values", nargs="+", default=["0", "0.5", "1"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
@@ -41,7 +41,7 @@ def main() -> None:
                         run(
                             get_protocol(protocol).replace(shot_seed=seed),
                             embedded_features(pack),
-                            make_head(name, options.flavour, **parameters),
+                            make_head(name, options.flavor, **parameters),
                         )
                     )
                     for seed in options.seeds

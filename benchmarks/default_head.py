@@ -20,9 +20,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fiveshot.benchmark import get_protocol
-from fiveshot.benchmark.job import open_features
-from fiveshot.benchmark.sessions import sessions
+from fiveshot.benchmark import get_protocol, open_features, sessions
 from fiveshot.heads import FewShotHead, make_head, save_head
 from fiveshot.metrics import SessionPredictions, expected_calibration_error, run_metrics
 

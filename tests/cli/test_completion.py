@@ -168,8 +168,8 @@ def test_what_is_offered_is_what_there_is() -> None:
     from fiveshot.backbones.embedded_adapters import embedded_adapters
     from fiveshot.backbones.listing import CURATED
     from fiveshot.benchmark import PROTOCOLS
-    from fiveshot.benchmark.paper import FURTHER_TARGETS, TARGETS
     from fiveshot.data.registry import package_specs
+    from fiveshot.reports.paper.plan import FURTHER_TARGETS, TARGETS
     from fiveshot.tuning import TUNE_RECIPES
 
     assert completion.protocols() == list(PROTOCOLS)

@@ -75,7 +75,7 @@ STATISTICS = "belongs to statistics; add --result statistics, or leave it out"
             "changes nothing in figure2, which shows features and no runs; leave it out",
         ),
         ("paper figure2", "--workers 2", "changes nothing in figure2"),
-        ("paper figure2", "--flavour published", "changes nothing in figure2"),
+        ("paper figure2", "--flavor published", "changes nothing in figure2"),
         ("paper figure2", "--shot-draw first", "changes nothing in figure2"),
         ("paper figure2", "--projections 9", "changes nothing in figure2"),
         ("paper figure2", "--device cpu", "changes nothing in figure2"),

@@ -118,7 +118,7 @@ def test_long_class_names_are_not_cut_to_the_length_of_the_labels():
         (lambda: accuracy([[1]], [[1]]), "must be vectors"),
         (lambda: accuracy([1], ["1"]), "true labels are int64, predicted ones <U1"),
         (lambda: old_new_accuracy([1], [1], ["1"]), "classes are <U1, labels int64"),
-        (lambda: base_new_confusion([0], [-1], [0], [1]), "the label .*-1.* is neither of a base class"),
+        (lambda: base_new_confusion([0], [-1], [0], [1]), "the label .*-1.* belongs neither to a base class"),
     ],
 )
 def test_unusable_labels_are_refused(call, message):

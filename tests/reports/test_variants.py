@@ -8,9 +8,8 @@ import pytest
 from fiveshot.benchmark import Job, RunRecord, get_protocol, summarize_all
 from fiveshot.benchmark.run import run_job
 from fiveshot.reports import Variant, experiments
-from fiveshot.reports.markers import marker
-from fiveshot.reports.method_style import METHODS, OTHERS, styles
-from fiveshot.reports.representatives import representatives
+from fiveshot.reports.drawings import marker_path
+from fiveshot.reports.variants import METHODS, OTHERS, representatives, styles
 
 
 def test_runs_are_grouped_by_protocol_and_by_all_but_the_seed(bird_records, paper_records) -> None:
@@ -93,11 +92,11 @@ def test_of_many_variants_the_recipes_own_is_drawn(paper_records: list[RunRecord
 
 def test_every_marker_can_be_drawn() -> None:
     for style in (*METHODS.values(), *OTHERS):
-        assert marker(style.marker, 1, 2).startswith("M")
+        assert marker_path(style.marker, 1, 2).startswith("M")
 
 
 def test_every_method_looks_different() -> None:
     known = [*METHODS.values(), *OTHERS]
-    for attribute in ("colour", "night_colour", "marker"):
+    for attribute in ("color", "night_color", "marker"):
         assert len({getattr(style, attribute) for style in known}) == len(known)
     assert len(set(styles([*METHODS, "mine", "c-fecam"]))) == len(METHODS) + 2

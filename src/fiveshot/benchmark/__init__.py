@@ -1,7 +1,7 @@
-"""Benchmark: protocols, runs of heads under them, sweeps, summaries, and the paper's own figures."""
+"""Benchmark: protocols, runs of heads under them, sweeps, summaries, and what the paper reports."""
 
 from fiveshot.benchmark.job import Job, embedded_source, open_features
-from fiveshot.benchmark.paper_figures import (
+from fiveshot.benchmark.paper import (
     BetaAblation,
     PaperResult,
     PartsAblation,
@@ -11,11 +11,17 @@ from fiveshot.benchmark.paper_figures import (
     paper_protocols,
     paper_result,
 )
-from fiveshot.benchmark.protocol import PROTOCOLS, Protocol, get_protocol
-from fiveshot.benchmark.record import RunRecord, find_runs
+from fiveshot.benchmark.protocol import (
+    PROTOCOLS,
+    Protocol,
+    Session,
+    draw_shots,
+    get_protocol,
+    listed_sessions,
+    sessions,
+)
+from fiveshot.benchmark.record import RunRecord, Summary, find_runs, summarize_all, summarize_runs
 from fiveshot.benchmark.run import run, run_job
-from fiveshot.benchmark.sessions import Session, draw_shots, listed_sessions, sessions
-from fiveshot.benchmark.summary import Summary, summarize_all, summarize_runs
 from fiveshot.benchmark.sweep import Outcome, sweep
 
 __all__ = [

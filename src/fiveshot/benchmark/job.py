@@ -5,26 +5,28 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import asdict, dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from fiveshot.benchmark.protocol import Protocol
-from fiveshot.benchmark.protocol_head import protocol_head
 from fiveshot.data.sessions import read_session_lists
 from fiveshot.errors import InputError
 from fiveshot.features import FeatureSet, embedded_features, embedded_packs, load_features
-from fiveshot.heads import RECIPES, FewShotHead
+from fiveshot.heads import RECIPES, FewShotHead, make_head
 from fiveshot.heads.files import plain_parameters
+from fiveshot.heads.parameters import parameter_names
 from fiveshot.heads.recipes import Flavour
 from fiveshot.heads.registry import source_digest
 from fiveshot.heads.tuned_head import plain_head
 from fiveshot.plugins import load_plugin, plugin_files
 
 EMBEDDED = "embedded:"
+ALPHA = {"cifar100": 0.75}  # by dataset, as the paper has it; 0.9 for all others, as the recipes have it
 Adapter = Literal["none", "tuned"]
 
 
@@ -32,9 +34,26 @@ Adapter = Literal["none", "tuned"]
 class Job:
     """What to run: a method under a protocol on some features.
 
-    ``features`` is a file, or ``embedded:NAME`` for a pack of the package. ``method`` and ``flavour`` name a
-    recipe, of which ``parameters`` change single values; what they leave open is as ``protocol_head`` has it.
+    Parameters
+    ----------
+    protocol : Protocol
+        Which classes come when.
+    method : str
+        The name of a recipe.
+    features : str
+        A feature file, or ``embedded:NAME`` for a pack of the package.
+    flavor : {"paper", "published"}
+        Which form of the recipe.
+    parameters : mapping
+        Single values of the head that differ from the recipe's; :func:`protocol_head` decides what they leave
+        open.
+    sessions : str, optional
+        A folder of official session lists, which take the place of the protocol's own.
+    plugins : tuple of str
+        Files that the method may come from.
 
+    Examples
+    --------
     >>> from fiveshot.benchmark import Job, get_protocol
     >>> job = Job(get_protocol("cub200/big"), "ranpac", "embedded:cub200", parameters={"n_projections": 500})
     >>> job.head().n_projections
@@ -46,25 +65,22 @@ class Job:
     protocol: Protocol
     method: str
     features: str
-    flavour: Flavour = "paper"
+    flavor: Flavour = "paper"
     parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    sessions: str | None = None  # a folder of official session lists, instead of the protocol's own
-    plugins: tuple[str, ...] = field(default_factory=plugin_files, compare=False)  # where the method may come from
+    sessions: str | None = None
+    plugins: tuple[str, ...] = field(default_factory=plugin_files, compare=False)
 
     def head(self) -> FewShotHead:
-        """Return the unfitted head."""
-        if self.method not in RECIPES:  # in another process than the one that made the job
-            for file in self.plugins:
-                load_plugin(file)
-        return protocol_head(self.method, self.protocol, self.flavour, self.parameters)
+        """Return the unfitted head, a fresh copy each time."""
+        return deepcopy(self._unfitted)
 
     def config(self) -> dict[str, Any]:
         """Return everything that decides the numbers, as JSON values."""
         return run_config(
             self.protocol,
             self.method,
-            self.head(),
-            flavour=self.flavour,
+            self._unfitted,
+            flavor=self.flavor,
             features=features_fingerprint(self.features),
             sessions=None if self.sessions is None else lists_fingerprint(Path(self.sessions)),
         )
@@ -79,8 +95,43 @@ class Job:
     def folder(self) -> str:
         """Where the run is kept below the output folder."""
         protocol = self.protocol.name.replace("/", "-")
-        method = self.method if self.flavour == "paper" else f"{self.method}.{self.flavour}"
+        method = self.method if self.flavor == "paper" else f"{self.method}.{self.flavor}"
         return f"{protocol}/{method.replace('*', '-star')}/seed{self.protocol.shot_seed}-{self.identity}"
+
+    @cached_property
+    def _unfitted(self) -> FewShotHead:
+        """The head, built once in each process."""
+        if self.method not in RECIPES:  # in another process than the one that made the job
+            for file in self.plugins:
+                load_plugin(file)
+        return protocol_head(self.method, self.protocol, self.flavor, self.parameters)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Without the head: its class may come from a plugin that the other process has not loaded yet.
+        return {name: value for name, value in self.__dict__.items() if name != "_unfitted"}
+
+
+def protocol_head(
+    method: str, protocol: Protocol, flavor: Flavour = "paper", parameters: Mapping[str, Any] | None = None
+) -> FewShotHead:
+    """Return the unfitted head that a name stands for under a protocol.
+
+    What ``parameters`` say stays as they say. Otherwise random numbers follow the seed of the shots, and a
+    calibration has the alpha that the paper uses for the dataset.
+
+    >>> from fiveshot.benchmark import get_protocol
+    >>> cifar = get_protocol("cifar100/small").replace(shot_seed=3)
+    >>> head = protocol_head("c-ranpac", cifar)
+    >>> head.calibration.alpha, head.random_state
+    (0.75, 3)
+    """
+    given = dict(parameters or {})
+    if protocol.dataset in ALPHA and not {"alpha", "calibration"} & set(given) and _is_calibrated(method, flavor):
+        given["alpha"] = ALPHA[protocol.dataset]
+    head = make_head(method, flavor, **given)
+    if "random_state" in head.get_params(deep=False) and "random_state" not in given:
+        head.set_params(random_state=protocol.shot_seed)
+    return head
 
 
 def run_config(
@@ -89,7 +140,7 @@ def run_config(
     head: FewShotHead,
     *,
     features: str,
-    flavour: Flavour = "paper",
+    flavor: Flavour = "paper",
     sessions: str | None = None,
 ) -> dict[str, Any]:
     """Return everything that decides a run's numbers; ``features`` and ``sessions`` are fingerprints."""
@@ -97,7 +148,7 @@ def run_config(
         "protocol": asdict(protocol),
         "sessions": sessions,
         "method": method,
-        "flavour": flavour,
+        "flavor": flavor,
         "head": head_config(head),
         "features": features,
     }
@@ -111,8 +162,20 @@ def head_config(head: FewShotHead) -> dict[str, Any]:
 
 
 def open_features(source: str) -> FeatureSet:
-    """Open a feature file or an embedded pack (``embedded:NAME``); the few last ones stay open until they change.
+    """Open a feature file or an embedded pack; the last few stay open until their files change.
 
+    Parameters
+    ----------
+    source : str
+        A file, or ``embedded:NAME``.
+
+    Returns
+    -------
+    FeatureSet
+        The features.
+
+    Examples
+    --------
     >>> from fiveshot.benchmark import open_features
     >>> open_features("embedded:cub200")
     FeatureSet('cub200': 5994 training and 5794 test vectors of 384 float16, 200 classes)
@@ -120,50 +183,21 @@ def open_features(source: str) -> FeatureSet:
     return _opened(source, *_mark(source))
 
 
-def features_fingerprint(source: str) -> str:
-    """Return the fingerprint of the features in a file or an embedded pack."""
-    return _fingerprint(source, *_mark(source))
-
-
-@lru_cache(maxsize=4)
-def _opened(source: str, _changed: int, _size: int) -> FeatureSet:
-    if source.startswith(EMBEDDED):
-        return embedded_features(source.removeprefix(EMBEDDED))
-    return load_features(source)
-
-
-@lru_cache(maxsize=16)
-def _fingerprint(source: str, changed: int, size: int) -> str:
-    return fingerprint(_opened(source, changed, size))
-
-
-def _mark(source: str) -> tuple[int, int]:
-    """Return what changes when a file is written again: when that was, and its size."""
-    try:
-        status = Path(source).stat()
-    except OSError:  # a pack of the package, or nothing: opening it says so
-        return 0, 0
-    return status.st_mtime_ns, status.st_size
-
-
-def lists_fingerprint(folder: Path) -> str:
-    """Return a hash over the session lists in a folder, wherever that is."""
-    listed = json.dumps(read_session_lists(folder).train)
-    return f"sha256:{hashlib.sha256(listed.encode()).hexdigest()}"
-
-
-def fingerprint(features: FeatureSet) -> str:
-    """Return a hash over vectors, labels and class names."""
-    digest = hashlib.sha256(json.dumps(features.class_names).encode())
-    for array in (features.train_x, features.train_y, features.test_x, features.test_y):
-        digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()
-
-
 def embedded_source(dataset: str) -> str | None:
     """Return the embedded features of a dataset, if there are any.
 
+    Parameters
+    ----------
+    dataset : str
+        The name of a dataset.
+
+    Returns
+    -------
+    str or None
+        What :func:`open_features` opens.
+
+    Examples
+    --------
     >>> from fiveshot.benchmark import embedded_source
     >>> embedded_source("cub200"), embedded_source("cars")
     ('embedded:cub200', None)
@@ -182,7 +216,56 @@ def adapted_source(protocol: Protocol, adapter: Adapter) -> str:
     wanted = plain if adapter == "none" else f"{plain}-{protocol.name.partition('/')[2]}"
     if wanted not in embedded_packs():
         raise InputError(
-            f"no embedded features for {protocol.name} with --adapter {adapter}; tune one with 'fiveshot tune', "
-            "extract with 'fiveshot extract --adapter FILE', and give the result with --features"
+            f"no embedded features for {protocol.name} with --adapter {adapter}",
+            hint="tune one with 'fiveshot tune', extract with 'fiveshot extract --adapter FILE', and give the "
+            "result with --features",
         )
     return EMBEDDED + wanted
+
+
+def features_fingerprint(source: str) -> str:
+    """Return the fingerprint of the features in a file or an embedded pack."""
+    return _fingerprint(source, *_mark(source))
+
+
+def lists_fingerprint(folder: Path) -> str:
+    """Return a hash over the session lists in a folder, wherever that is."""
+    listed = json.dumps(read_session_lists(folder).train)
+    return f"sha256:{hashlib.sha256(listed.encode()).hexdigest()}"
+
+
+def fingerprint(features: FeatureSet) -> str:
+    """Return a hash over vectors, labels and class names."""
+    digest = hashlib.sha256(json.dumps(features.class_names).encode())
+    for array in (features.train_x, features.train_y, features.test_x, features.test_y):
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()
+
+
+def _is_calibrated(method: str, flavor: Flavour) -> bool:
+    """Tell whether a recipe has a calibration; ``alpha`` is then a field of it."""
+    head = make_head(method, flavor)
+    return "calibration" in head.get_params(deep=False) and "alpha" in parameter_names(head)
+
+
+@lru_cache(maxsize=4)
+def _opened(source: str, _changed: int, _size: int) -> FeatureSet:
+    """Open features; the marks of the file only decide whether it is opened again."""
+    if source.startswith(EMBEDDED):
+        return embedded_features(source.removeprefix(EMBEDDED))
+    return load_features(source)
+
+
+@lru_cache(maxsize=16)
+def _fingerprint(source: str, changed: int, size: int) -> str:
+    return fingerprint(_opened(source, changed, size))
+
+
+def _mark(source: str) -> tuple[int, int]:
+    """Return what changes when a file is written again: when that was, and its size."""
+    try:
+        status = Path(source).stat()
+    except OSError:  # a pack of the package, or nothing: opening it says so
+        return 0, 0
+    return status.st_mtime_ns, status.st_size

@@ -1,135 +1,256 @@
-"""What each table and figure of the paper needs: protocols, methods and their calibration."""
+"""What the paper reports (ViT-B/16, one seed, 5 shots), as fractions like all measures here."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-from fiveshot.benchmark.ablation import ABLATIONS
-from fiveshot.benchmark.job import Job
-from fiveshot.benchmark.paper_figures import paper_beta_ablation, paper_parts_ablation
-from fiveshot.benchmark.plan import make_jobs
-from fiveshot.benchmark.protocol import Protocol, get_protocol
+from fiveshot.benchmark.protocol import Protocol
 from fiveshot.errors import InputError, unknown_name
-from fiveshot.heads import make_head
-from fiveshot.heads.recipes import Flavour
 
-MAIN_METHODS = ("ncm", "teen", "fecam", "c-fecam", "ranpac", "c-ranpac")
-ABLATION_PROTOCOL = "cars/small"  # where the paper ablates, and what its figure 2 shows
-SUBSTITUTE_PROTOCOL = "cub200/small"  # the like of it whose features come with the package
-PREFIX = "ablation-"
-
-SETTINGS = {
-    "table1": ("cub200/small", "cub200/big", "aircraft/small", "aircraft/big"),
-    "table2": ("cars/small", "cars/big"),
-    "table3": ("cifar100/small",),
-    "table5": (ABLATION_PROTOCOL,),
-    "table6": (ABLATION_PROTOCOL,),
-    "figure1": ("cub200/big", "cars/big"),
-    "figure2": (ABLATION_PROTOCOL,),
-    "figure3": ("cub200/big", "cars/big", "aircraft/big"),
-}
-SUBSTITUTED = ("table5", "table6", "figure2")
-TARGETS = tuple(SETTINGS)
-FURTHER_TARGETS = tuple(PREFIX + name for name in ABLATIONS)
+TABLES = Path(__file__).with_name("paper_tables.json")
 
 
 @dataclass(frozen=True)
-class Configuration:
-    """A row of a table: a method, and what differs from its recipe's calibration."""
+class PaperResult:
+    """What the paper reports for one method under one protocol.
+
+    Attributes
+    ----------
+    protocol, method : str
+        The setting, and the method as the paper spells it.
+    sessions : tuple of int
+        Where A_HM is reported.
+    a_hm : tuple of float
+        ``a_hm[i]`` is after ``sessions[i]``.
+    a_last, a_inc : float
+        Over the whole run.
+
+    Examples
+    --------
+    >>> from fiveshot.benchmark import paper_result
+    >>> theirs = paper_result("cars/big", "c-fecam")
+    >>> theirs.method, theirs.sessions, theirs.a_hm
+    ('C-FeCAM', (1, 3, 5, 7), (0.5791, 0.5215, 0.5003, 0.4916))
+    """
+
+    protocol: str
+    method: str
+    sessions: tuple[int, ...]
+    a_hm: tuple[float, ...]
+    a_last: float
+    a_inc: float
+
+
+@dataclass(frozen=True)
+class BetaAblation:
+    """One row of the paper's ablation over beta on ``cars/small``; A_HM after the last session.
+
+    Attributes
+    ----------
+    method : str
+        As the paper spells it.
+    beta : float
+        The scale of the covariance.
+    a_hm, a_last, a_inc : float
+        What the paper reports.
+
+    Examples
+    --------
+    >>> from fiveshot.benchmark import paper_beta_ablation
+    >>> max(paper_beta_ablation(), key=lambda row: row.a_hm)
+    BetaAblation(method='C-RanPAC', beta=0.5, a_hm=0.3818, a_last=0.4073, a_inc=0.5605)
+    """
 
     method: str
-    changes: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    beta: float
+    a_hm: float
+    a_last: float
+    a_inc: float
 
 
 @dataclass(frozen=True)
-class Part:
-    """Which statistics of new classes a row of table 6 calibrates; ``paper`` where the paper has that row."""
+class PartsAblation:
+    """One row of the paper's ablation over calibrated parts on ``cars/small``; A_HM after the last session.
 
-    configuration: Configuration
-    mean: bool
-    covariance: bool
-    paper: bool = True
+    Attributes
+    ----------
+    method : str
+        As the paper spells it.
+    mean_calibrated, covariance_calibrated : bool
+        Which statistics of new classes are calibrated.
+    a_hm, a_last, a_inc : float
+        What the paper reports.
 
-
-def resolve_target(target: str) -> tuple[str, ...]:
-    """Return the tables and figures of a name; ``all`` are those of the paper.
-
-    >>> resolve_target("table4")
-    Traceback (most recent call last):
-    fiveshot.errors.InputError: 'table4' is no table or figure of results in the paper; choose from table1, ...
+    Examples
+    --------
+    >>> from fiveshot.benchmark import paper_parts_ablation
+    >>> row = paper_parts_ablation()[1]
+    >>> row.method, row.mean_calibrated, row.covariance_calibrated, row.a_hm
+    ('C-FeCAM', True, False, 0.2445)
     """
-    if target == "all":
-        return TARGETS
-    known = (*TARGETS, "all", *FURTHER_TARGETS)
-    if re.fullmatch(r"(table|figure)\d+", target) and target not in known:
-        # Another number is no slip of the finger: the nearest one would be a table about something else.
-        raise InputError(
-            f"{target!r} is no table or figure of results in the paper; choose from {', '.join(known)}"
-        )
-    if target not in known:
-        raise unknown_name("table or figure", target, known)
-    return (target,)
+
+    method: str
+    mean_calibrated: bool
+    covariance_calibrated: bool
+    a_hm: float
+    a_last: float
+    a_inc: float
 
 
-def target_protocols(target: str, substitute: Protocol | None = None) -> tuple[Protocol, ...]:
-    """Return the protocols of a table or figure; ``substitute`` takes the place of the ablations' one.
+def paper_protocols() -> tuple[str, ...]:
+    """Return the names of the protocols for which the paper has figures.
 
-    >>> [protocol.name for protocol in target_protocols("table2")]
-    ['cars/small', 'cars/big']
+    Returns
+    -------
+    tuple of str
+        Such as ``"cub200/big"``.
+
+    Examples
+    --------
+    >>> from fiveshot.benchmark import paper_protocols
+    >>> [name for name in paper_protocols() if name.endswith("/big")]
+    ['cub200/big', 'aircraft/big', 'cars/big']
     """
-    if target in SUBSTITUTED or target.startswith(PREFIX):
-        return (substitute or get_protocol(ABLATION_PROTOCOL),)
-    return tuple(map(get_protocol, SETTINGS[target]))
+    return tuple(_tables()["main"])
 
 
-def configurations(target: str) -> tuple[Configuration, ...]:
-    """Return the rows of a table or figure; figure 2 has none, it shows features and no method.
+def paper_methods(protocol: str | Protocol) -> tuple[str, ...]:
+    """Return the methods for which the paper has figures under a protocol, as it spells them.
 
-    >>> [(row.method, dict(row.changes)) for row in configurations("table5")[:2]]
-    [('c-fecam', {'beta': 0.5}), ('c-fecam', {'beta': 1.0})]
+    Parameters
+    ----------
+    protocol : str or Protocol
+        The setting.
+
+    Returns
+    -------
+    tuple of str
+        The methods.
+
+    Examples
+    --------
+    >>> from fiveshot.benchmark import paper_methods
+    >>> paper_methods("cub200/big")
+    ('NCM', 'TEEN', 'FeCAM', 'C-FeCAM', 'RanPAC', 'C-RanPAC')
     """
-    if target == "figure2":
-        return ()
-    if target == "table5":
-        return tuple(Configuration(row.method.lower(), {"beta": row.beta}) for row in paper_beta_ablation())
-    if target == "table6":
-        return tuple(part.configuration for part in parts())
-    return tuple(map(Configuration, MAIN_METHODS))
+    return tuple(_setting(protocol)["methods"])
 
 
-def parts() -> tuple[Part, ...]:
-    """Return the rows of table 6, each family with one the paper leaves out: only the covariance calibrated."""
-    found: dict[str, list[Part]] = {"fecam": [], "ranpac": []}
-    for row in paper_parts_ablation():
-        family = "fecam" if "fecam" in row.method.lower() else "ranpac"
-        found[family].append(_part(row.method.lower(), row.mean_calibrated, row.covariance_calibrated))
-    for family, rows in found.items():
-        rows.insert(-1, _part(f"c-{family}", mean=False, covariance=True, paper=False))
-    return tuple(part for rows in found.values() for part in rows)
+def paper_result(protocol: str | Protocol, method: str) -> PaperResult:
+    """Return the paper's figures for a method.
 
+    Parameters
+    ----------
+    protocol : str or Protocol
+        The setting.
+    method : str
+        The method; lower case will do.
 
-def _part(method: str, mean: bool, covariance: bool, paper: bool = True) -> Part:
-    changes: dict[str, Any] = {}
-    if make_head(method).get_params(deep=False).get("calibration") is not None:
-        changes |= {} if mean else {"alpha": 1.0}
-        changes |= {} if covariance else {"beta": None}
-    return Part(Configuration(method, changes), mean, covariance, paper)
+    Returns
+    -------
+    PaperResult
+        The figures.
 
+    Raises
+    ------
+    InputError
+        If the paper has no such method, or no figures for the protocol because more than the draw of the shots
+        was changed in it.
 
-def configuration_jobs(
-    configuration: Configuration,
-    protocol: Protocol,
-    features: str,
-    *,
-    seeds: int,
-    flavour: Flavour = "paper",
-    parameters: Mapping[str, Any] | None = None,
-) -> list[Job]:
-    """Return a row's jobs under a protocol, one per seed."""
-    given = {**(parameters or {}), **configuration.changes}
-    return make_jobs(
-        protocol, features, methods=[configuration.method], seeds=seeds, flavour=flavour, parameters=given
+    Examples
+    --------
+    >>> from fiveshot.benchmark import paper_result
+    >>> paper_result("cub200/big", "c-ranpac").a_last
+    0.8372
+    """
+    setting = _setting(protocol)
+    spelled = {name.lower(): name for name in setting["methods"]}
+    if method.lower() not in spelled:
+        raise unknown_name("method in the paper", method, setting["methods"])
+    name = spelled[method.lower()]
+    row = setting["methods"][name]
+    return PaperResult(
+        protocol=protocol.name if isinstance(protocol, Protocol) else protocol,
+        method=name,
+        sessions=tuple(setting["hm_tasks"]),
+        a_hm=tuple(_fraction(value) for value in row["a_hm"]),
+        a_last=_fraction(row["a_last"]),
+        a_inc=_fraction(row["a_inc"]),
     )
+
+
+def paper_beta_ablation() -> tuple[BetaAblation, ...]:
+    """Return the paper's ablation over beta.
+
+    Returns
+    -------
+    tuple of BetaAblation
+        Its rows.
+
+    Examples
+    --------
+    >>> from fiveshot.benchmark import paper_beta_ablation
+    >>> [(row.beta, row.a_hm) for row in paper_beta_ablation() if row.method == "C-FeCAM"]
+    [(0.5, 0.274), (1.0, 0.2886), (1.5, 0.2881)]
+    """
+    table = _tables()["ablation_beta (cars/small)"]
+    return tuple(
+        BetaAblation(method, float(beta), *(_fraction(value) for value in values))
+        for method, rows in table.items()
+        if method != "columns"
+        for beta, values in rows.items()
+    )
+
+
+def paper_parts_ablation() -> tuple[PartsAblation, ...]:
+    """Return the paper's ablation over calibrating the mean and the covariance.
+
+    Returns
+    -------
+    tuple of PartsAblation
+        Its rows.
+
+    Examples
+    --------
+    >>> from fiveshot.benchmark import paper_parts_ablation
+    >>> for row in paper_parts_ablation()[:3]:
+    ...     print(row.method, row.mean_calibrated, row.covariance_calibrated, row.a_hm)
+    FeCAM False False 0.234
+    C-FeCAM True False 0.2445
+    C-FeCAM True True 0.2886
+    """
+    rows = _tables()["ablation_parts (cars/small)"]["rows"]
+    return tuple(
+        PartsAblation(method, mean, covariance, *(_fraction(value) for value in values))
+        for method, mean, covariance, *values in rows
+    )
+
+
+def _setting(protocol: str | Protocol) -> dict[str, Any]:
+    """Return what the paper has for a protocol."""
+    if isinstance(protocol, Protocol):
+        if not protocol.is_papers:
+            raise InputError(
+                f"the paper has no figures for the protocol {protocol.name!r} as it was changed here",
+                hint=f"it has them for {', '.join(paper_protocols())}",
+            )
+        protocol = protocol.name
+    if protocol not in paper_protocols():
+        raise unknown_name("protocol in the paper", protocol, paper_protocols())
+    setting: dict[str, Any] = _tables()["main"][protocol]
+    return setting
+
+
+@cache
+def _tables() -> dict[str, Any]:
+    tables: dict[str, Any] = json.loads(TABLES.read_text(encoding="utf-8"))
+    return tables
+
+
+def _fraction(percent: float) -> float:
+    # Rounded, so that 88.48 % is 0.8848 and not a number beside it.
+    return round(percent / 100, 6)

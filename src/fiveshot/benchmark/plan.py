@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from fiveshot.benchmark.job import Adapter, Job, adapted_source, embedded_source, open_features
@@ -10,18 +10,16 @@ from fiveshot.benchmark.protocol import PROTOCOLS, Protocol, get_protocol
 from fiveshot.data.registry import dataset_spec
 from fiveshot.errors import InputError
 from fiveshot.heads import RECIPES, make_head
-from fiveshot.heads.parameters import parameter_names
+from fiveshot.heads.parameters import parameter_names, try_parameters
 from fiveshot.heads.recipes import Flavour, recipe_name
+from fiveshot.heads.tuned_head import plain_head
 from fiveshot.plugins import load_plugins
 
 DEFAULT_PROTOCOL = "cub200/big"
 
 
 def choose_protocol(name: str | None, features: str | None, changes: Mapping[str, Any]) -> Protocol:
-    """Return the protocol of a name, or one that fits the features, with some values changed.
-
-    Features without a named protocol start with half of their classes and add the rest in ten sessions.
-    """
+    """Return the protocol of a name, or one that fits the features, with some values changed."""
     if name is None and features is not None:
         protocol = fitting_protocol(features)
     else:
@@ -30,8 +28,8 @@ def choose_protocol(name: str | None, features: str | None, changes: Mapping[str
     n_classes = protocol.n_classes if features is None else len(open_features(features).class_names)
     if protocol.n_classes != n_classes:
         raise InputError(
-            f"protocol {protocol.name!r} has {protocol.n_classes} classes, the features have {n_classes}; "
-            "leave the protocol out, and set the sessions with --base and --increment"
+            f"protocol {protocol.name!r} has {protocol.n_classes} classes, the features have {n_classes}",
+            hint="leave the protocol out, and set the sessions with --base and --increment",
         )
     return protocol.replace(**wanted) if wanted else protocol
 
@@ -58,7 +56,7 @@ def choose_features(features: str | None, protocol: str | None, adapter: Adapter
     if features is not None:
         if adapter is not None:
             raise InputError(
-                "--adapter chooses embedded features; a feature file comes with its own adapter or none"
+                "--adapter chooses embedded features; a feature file comes with its own adapter or without one"
             )
         return features
     named = get_protocol(protocol or DEFAULT_PROTOCOL)
@@ -71,8 +69,8 @@ def choose_features(features: str | None, protocol: str | None, adapter: Adapter
         if not dataset_spec(dataset).downloads:
             way = f"get the images by hand ('fiveshot data fetch {dataset}' says from where)"
         raise InputError(
-            f"no features of {dataset} come with the package; {way} "
-            "and give them with --images, or give extracted features with --features"
+            f"no features of {dataset} come with the package",
+            hint=f"{way} and give them with --images, or give extracted features with --features",
         )
     return source
 
@@ -83,23 +81,43 @@ def make_jobs(
     *,
     methods: Sequence[str],
     seeds: int,
-    flavour: Flavour = "paper",
+    flavor: Flavour = "paper",
     parameters: Mapping[str, Any] | None = None,
     sessions: str | None = None,
+    needed: Collection[str] = (),
 ) -> list[Job]:
-    """Return one job per method and seed; a parameter of ``make_head`` goes to the heads that have it."""
+    """Return one job per method and seed; without ``methods``, of every head there is.
+
+    A parameter goes to the heads that have it. Those in ``needed`` must be parameters of at least one head, and
+    heads of this package must accept their values.
+    """
     if seeds < 1:
         raise InputError(f"seeds must be at least 1, got {seeds}")
-    parameters = parameters or {}
     if not methods:
         load_plugins()
-    jobs = []
-    for method in methods or tuple(RECIPES):
-        method = recipe_name(method, kind="method")
-        known = parameter_names(make_head(method, flavour))
-        fitting = {key: value for key, value in parameters.items() if key in known}
+    jobs: list[Job] = []
+    known: set[str] = set()
+    for method in dict.fromkeys(recipe_name(name, kind="method") for name in methods or RECIPES):
+        names = parameter_names(make_head(method, flavor))
+        known.update(names)
+        fitting = {key: value for key, value in (parameters or {}).items() if key in names}
+        first = Job(protocol, method, features, flavor, fitting, sessions)
+        if set(needed) & set(fitting):
+            _try_values(first)
         jobs += [
-            Job(protocol.replace(shot_seed=seed), method, features, flavour, fitting, sessions)
+            Job(protocol.replace(shot_seed=seed), method, features, flavor, fitting, sessions)
             for seed in range(protocol.shot_seed, protocol.shot_seed + seeds)
         ]
+    for name in needed:
+        if name not in known:
+            raise InputError(
+                f"none of the methods has a parameter {name!r}", hint=f"they have {', '.join(sorted(known))}"
+            )
     return jobs
+
+
+def _try_values(job: Job) -> None:
+    """Refuse values that a head of this package would not accept; another may need more than a few numbers."""
+    head = plain_head(job.head())
+    if type(head).__module__.startswith("fiveshot."):
+        try_parameters(head)

@@ -1,20 +1,25 @@
-"""Protocols of few-shot class-incremental learning: which classes arrive when, and with how many shots."""
+"""Protocols of few-shot class-incremental learning: which classes arrive when, and what is learned and tested."""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from fiveshot.errors import InputError, unknown_name
 
+Indices: TypeAlias = NDArray[np.int64]
 ShotDraw = Literal["random", "first"]
 PAPER_ORDER_SEED = 1993
 
 
 def _require_integer(name: str, value: object, least: int, most: float = float("inf")) -> None:
+    """Refuse a field that is not a whole number in its range."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         allowed = f"of at least {least}" if most == float("inf") else f"from {least} to {most}"
         raise InputError(f"{name} must be an integer {allowed}, not {value!r}")
@@ -24,12 +29,33 @@ def _require_integer(name: str, value: object, least: int, most: float = float("
 class Protocol:
     """A class order cut into sessions, and how the shots of later sessions are drawn.
 
-    The classes are permuted with ``order_seed`` (None keeps their order); session 0 has the first
-    ``base_classes`` of them with all their training images, every later session the next ``increment`` with
-    ``shots`` images each. What remains at the end is a smaller last session, be it of one class.
-    ``shot_draw="random"`` draws with ``shot_seed``, ``"first"`` takes the first images of a class in the
-    order of the dataset, as the published code does.
+    Session 0 has the first ``base_classes`` classes with all their training images, every later session the next
+    ``increment`` classes with ``shots`` images each. What remains at the end is a smaller last session.
 
+    Parameters
+    ----------
+    name, dataset : str
+        What tables call the protocol, and the dataset that it is for.
+    n_classes, base_classes, increment : int
+        Classes in all, in session 0, and in each later session.
+    order_seed : int or None
+        Permutes the classes; None keeps their order. 1993 is the paper's.
+    shots : int
+        Images of a new class.
+    shot_seed : int
+        Draws the shots.
+    shot_draw : {"random", "first"}
+        ``"first"`` takes the first images of a class in the order of the dataset, as the published code does.
+    paper_sessions : tuple of int
+        Sessions at which the paper reports A_HM.
+
+    Raises
+    ------
+    InputError
+        If the protocol cannot be run.
+
+    Examples
+    --------
     >>> from fiveshot.benchmark import Protocol
     >>> Protocol("birds", dataset="birds", n_classes=8, base_classes=3, increment=2).session_sizes
     (3, 2, 2, 1)
@@ -44,7 +70,7 @@ class Protocol:
     shots: int = 5
     shot_seed: int = 0
     shot_draw: ShotDraw = "random"
-    paper_sessions: tuple[int, ...] = ()  # sessions at which the paper reports A_HM
+    paper_sessions: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse a protocol that cannot be run."""
@@ -55,8 +81,8 @@ class Protocol:
             _require_integer("order_seed", self.order_seed, 0, 2**32 - 1)
         if self.base_classes > self.n_classes:
             raise InputError(
-                f"protocol {self.name!r}: {self.base_classes} base classes of {self.n_classes}; "
-                f"choose at most {self.n_classes}"
+                f"protocol {self.name!r}: {self.base_classes} base classes of {self.n_classes}",
+                hint=f"choose at most {self.n_classes}",
             )
         if self.shot_draw not in get_args(ShotDraw):
             raise unknown_name("shot draw", self.shot_draw, get_args(ShotDraw))
@@ -95,15 +121,25 @@ class Protocol:
 
     @property
     def is_papers(self) -> bool:
-        """Whether the paper has figures for this: a named setting, whatever the seed and draw of shots."""
+        """Whether the paper has figures for this: a named setting, with any seed and draw of the shots."""
         named = PROTOCOLS.get(self.name)
         return named == dataclasses.replace(self, shot_seed=0, shot_draw="random")
 
     def replace(self, **changes: Any) -> Protocol:
         """Return the protocol with some values changed.
 
-        When the sessions change, the paper's session numbers mean nothing any more and are dropped.
+        Parameters
+        ----------
+        **changes
+            Fields with their new values. When the sessions change, the paper's session numbers are dropped.
 
+        Returns
+        -------
+        Protocol
+            The changed copy.
+
+        Examples
+        --------
         >>> get_protocol("cub200/big").replace(shot_seed=3).paper_sessions
         (2, 4, 6, 8, 10)
         >>> get_protocol("cub200/big").replace(increment=30).paper_sessions
@@ -119,6 +155,7 @@ class Protocol:
 
 
 def _named(name: str, n_classes: int, base: int, increment: int, *paper_sessions: int) -> Protocol:
+    """Return a protocol of the paper."""
     dataset = name.split("/")[0]
     return Protocol(name, dataset, n_classes, base, increment, paper_sessions=paper_sessions)
 
@@ -144,6 +181,23 @@ A ``small`` one starts with as many classes as every later session adds, a ``big
 def get_protocol(name: str) -> Protocol:
     """Return one of the paper's protocols.
 
+    Parameters
+    ----------
+    name : str
+        Such as ``"cub200/big"``.
+
+    Returns
+    -------
+    Protocol
+        The protocol.
+
+    Raises
+    ------
+    InputError
+        If there is no protocol of this name.
+
+    Examples
+    --------
     >>> from fiveshot.benchmark import get_protocol
     >>> get_protocol("cub200/big").session_sizes
     (100, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10)
@@ -154,3 +208,213 @@ def get_protocol(name: str) -> Protocol:
     if name not in PROTOCOLS:
         raise unknown_name("protocol", name, PROTOCOLS)
     return PROTOCOLS[name]
+
+
+@dataclass(frozen=True, eq=False)
+class Session:
+    """One step: the classes it introduces, what it learns from, and what it is tested on.
+
+    Attributes
+    ----------
+    number : int
+        From 0, the base session.
+    classes : tuple of int
+        Label indices, in order of arrival.
+    train_indices : ndarray of int
+        Rows of these classes only, class by class.
+    test_indices : ndarray of int
+        Rows of all classes seen so far, ascending.
+
+    Examples
+    --------
+    >>> from fiveshot.benchmark import get_protocol, sessions
+    >>> from fiveshot.features import embedded_features
+    >>> birds = embedded_features("cub200")
+    >>> first = sessions(get_protocol("cub200/big"), birds.train_y, birds.test_y, birds.class_names)[1]
+    >>> first.number, len(first.classes), len(first.train_indices), len(first.test_indices)
+    (1, 10, 50, 3181)
+    """
+
+    number: int
+    classes: tuple[int, ...]
+    train_indices: Indices
+    test_indices: Indices
+
+
+def sessions(
+    protocol: Protocol, train_y: ArrayLike, test_y: ArrayLike, class_names: Sequence[str]
+) -> tuple[Session, ...]:
+    """Return the sessions of a protocol on a dataset.
+
+    The arguments alone decide the result. The shots of a class depend on ``shot_seed``, its name and its own
+    images, not on other classes; more shots contain the fewer ones.
+
+    Parameters
+    ----------
+    protocol : Protocol
+        Which classes come when.
+    train_y, test_y : array-like of int
+        Labels of the training and test images, as indices into ``class_names``.
+    class_names : sequence of str
+        The names of all classes.
+
+    Returns
+    -------
+    tuple of Session
+        Session 0 and all later ones.
+
+    Raises
+    ------
+    InputError
+        If the dataset does not fit the protocol, or a class has too few images.
+
+    Examples
+    --------
+    >>> from fiveshot.benchmark import Protocol, sessions
+    >>> protocol = Protocol("p", "d", n_classes=3, base_classes=2, increment=1, order_seed=None, shots=1)
+    >>> base, new = sessions(protocol, [0, 0, 1, 2], [2, 1, 0], ("ani", "rook", "wren"))
+    >>> base.train_indices, base.test_indices, new.train_indices, new.test_indices
+    (array([0, 1, 2]), array([1, 2]), array([3]), array([0, 1, 2]))
+    """
+    train, test = (_labels(y, len(class_names)) for y in (train_y, test_y))
+    if len(class_names) != protocol.n_classes:
+        raise InputError(
+            f"protocol {protocol.name!r} has {protocol.n_classes} classes, the dataset {len(class_names)}",
+            hint="choose a protocol for this dataset",
+        )
+    rows_of = {label: np.flatnonzero(train == label) for label in range(protocol.n_classes)}
+    learned = []
+    for number, classes in enumerate(protocol.session_classes):
+        least = 1 if number == 0 else protocol.shots
+        _require_images(classes, rows_of, class_names, least)
+        picked = [
+            rows_of[label] if number == 0 else draw_shots(rows_of[label], protocol, class_names[label])
+            for label in classes
+        ]
+        learned.append((classes, np.concatenate(picked)))
+    return _with_tests(learned, test, class_names)
+
+
+def listed_sessions(
+    train_lists: Sequence[ArrayLike], train_y: ArrayLike, test_y: ArrayLike, class_names: Sequence[str]
+) -> tuple[Session, ...]:
+    """Return the sessions whose training rows are given, one list per session, as official lists do.
+
+    The classes of a session are those of its rows, in order of appearance. A class may come only once.
+
+    Parameters
+    ----------
+    train_lists : sequence of array-like of int
+        Rows of each session; ``fiveshot.data.match_names`` makes them from image names.
+    train_y, test_y : array-like of int
+        Labels of the training and test images, as indices into ``class_names``.
+    class_names : sequence of str
+        The names of all classes.
+
+    Returns
+    -------
+    tuple of Session
+        Session 0 and all later ones.
+
+    Raises
+    ------
+    InputError
+        If the lists contradict the labels or each other.
+
+    Examples
+    --------
+    >>> from fiveshot.benchmark import listed_sessions
+    >>> base, new = listed_sessions([[2, 0], [3]], [0, 0, 1, 2], [0, 1, 2], ("ani", "rook", "wren"))
+    >>> base.classes, new.classes, new.test_indices.tolist()
+    ((1, 0), (2,), [0, 1, 2])
+    """
+    train, test = (_labels(y, len(class_names)) for y in (train_y, test_y))
+    learned: list[tuple[tuple[int, ...], Indices]] = []
+    session_of: dict[int, int] = {}
+    for number, given in enumerate(train_lists):
+        rows = np.asarray(given, dtype=np.int64)
+        if rows.ndim != 1 or len(rows) == 0 or rows.min() < 0 or rows.max() >= len(train):
+            raise InputError(f"the list of session {number} must name rows from 0 to {len(train) - 1}")
+        if len(np.unique(rows)) != len(rows):
+            raise InputError(f"the list of session {number} names a row twice")
+        classes = tuple(dict.fromkeys(train[rows].tolist()))
+        for label in classes:
+            if session_of.setdefault(label, number) != number:
+                raise InputError(
+                    f"class {class_names[label]!r} is listed in sessions {session_of[label]} and {number}"
+                )
+        learned.append((classes, np.concatenate([rows[train[rows] == label] for label in classes])))
+    if not learned:
+        raise InputError("no session lists given")
+    return _with_tests(learned, test, class_names)
+
+
+def draw_shots(rows: Indices, protocol: Protocol, class_name: str) -> Indices:
+    """Return the rows of a class's shots, ascending: drawn by the protocol's seed, or the first ones.
+
+    Parameters
+    ----------
+    rows : ndarray of int
+        All training rows of the class.
+    protocol : Protocol
+        Says how many shots, and how they are drawn.
+    class_name : str
+        Takes part in the draw, so that each class has its own.
+
+    Returns
+    -------
+    ndarray of int
+        The chosen rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fiveshot.benchmark import draw_shots, get_protocol
+    >>> protocol = get_protocol("cub200/big")
+    >>> draw_shots(np.arange(100, 130), protocol, "wren").tolist()
+    [105, 106, 115, 122, 127]
+    >>> draw_shots(np.arange(100, 130), protocol.replace(shot_draw="first"), "wren").tolist()
+    [100, 101, 102, 103, 104]
+    """
+    if protocol.shot_draw == "first":
+        return rows[: protocol.shots]
+    name_seed = int.from_bytes(hashlib.sha256(class_name.encode("utf-8", "surrogateescape")).digest())
+    rng = np.random.default_rng([protocol.shot_seed, name_seed])
+    return np.sort(rng.permutation(rows)[: protocol.shots])
+
+
+def _require_images(
+    classes: Iterable[int], rows_of: dict[int, Indices], class_names: Sequence[str], least: int
+) -> None:
+    """Refuse a class with fewer training images than it takes."""
+    for label in classes:
+        if len(rows_of[label]) < least:
+            raise InputError(
+                f"class {class_names[label]!r} has {len(rows_of[label])} training images of {least} needed, those "
+                "held out for testing not counted",
+                hint="add some or leave the class out" + (", or take fewer with --shots" if least > 1 else ""),
+            )
+
+
+def _with_tests(
+    learned: Sequence[tuple[tuple[int, ...], Indices]], test: NDArray[np.int64], class_names: Sequence[str]
+) -> tuple[Session, ...]:
+    """Add to what each session learns the test rows of all classes seen by then."""
+    found: list[Session] = []
+    seen = np.zeros(len(test), dtype=bool)
+    for number, (classes, rows) in enumerate(learned):
+        own = np.isin(test, classes)
+        if not own.any():
+            names = ", ".join(class_names[label] for label in classes[:8])
+            raise InputError(f"session {number} ({names}) has no test images; its accuracy cannot be measured")
+        seen |= own
+        found.append(Session(number, classes, rows.astype(np.int64), np.flatnonzero(seen).astype(np.int64)))
+    return tuple(found)
+
+
+def _labels(y: ArrayLike, n_classes: int) -> NDArray[np.int64]:
+    """Return labels as a vector of indices."""
+    labels = np.asarray(y)
+    if labels.ndim != 1 or labels.dtype.kind not in "iu" or (labels < 0).any() or (labels >= n_classes).any():
+        raise InputError(f"labels must be a vector of indices into the {n_classes} class names")
+    return labels.astype(np.int64, copy=False)

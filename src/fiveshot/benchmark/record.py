@@ -1,10 +1,11 @@
-"""The record of a run: configuration, raw predictions and measures, as a value and as a directory."""
+"""The record of a run (configuration, raw predictions, measures), and runs over several seeds in summary."""
 
 from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import metadata
@@ -16,18 +17,44 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot import __version__
-from fiveshot.errors import StorageError
-from fiveshot.metrics import RunMetrics, SessionPredictions, run_metrics
+from fiveshot.errors import InputError, StorageError, is_number
+from fiveshot.heads import TunedHead
+from fiveshot.metrics import RunMetrics, SessionPredictions, Spread, mean_std, run_metrics
 from fiveshot.storage import atomic_path
 
-FORMAT = 1
+FORMAT = 2
 UNSEEN = -1  # in ``predictions``: the sample's class had not come yet
+SEEDS = ("random_state",)  # parameters that follow the seed of the shots
+PLAYED = {"shots": 5, "episodes": 8}  # of heads that tune themselves, unless said otherwise
 
 
 @dataclass(frozen=True, eq=False)
 class RunRecord:
     """One finished run. Its accuracies are computed from the predictions.
 
+    Attributes
+    ----------
+    config : mapping
+        Everything that decides the numbers.
+    class_names : tuple of str
+        The names of all classes.
+    session_classes : tuple of tuple of int
+        Label indices of the classes each session introduced.
+    y_true : ndarray of shape (n_test,)
+        True labels.
+    predictions : ndarray of shape (n_sessions, n_test)
+        Predicted labels after each session, -1 where the sample's class had not come yet.
+    seconds : float
+        How long learning and predicting took.
+    provenance, versions : mapping
+        Where the features come from, and the releases that made the run.
+    calibration_error : float or None
+        Of the probabilities after the last session.
+    chosen : mapping
+        What a head that chooses parameters itself has chosen.
+
+    Examples
+    --------
     >>> from fiveshot.benchmark import get_protocol, run
     >>> from fiveshot.features import embedded_features
     >>> record = run(get_protocol("cub200/big"), embedded_features(), "ncm")
@@ -40,13 +67,13 @@ class RunRecord:
     config: Mapping[str, Any]
     class_names: tuple[str, ...]
     session_classes: tuple[tuple[int, ...], ...]
-    y_true: NDArray[np.int64]  # (n_test,)
-    predictions: NDArray[np.int64]  # (n_sessions, n_test), UNSEEN where not tested
+    y_true: NDArray[np.int64]
+    predictions: NDArray[np.int64]
     seconds: float
     provenance: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=lambda: installed_versions())
-    calibration_error: float | None = None  # of the probabilities after the last session
-    chosen: Mapping[str, Any] = field(default_factory=dict)  # by a head that chooses parameters itself
+    calibration_error: float | None = None
+    chosen: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def metrics(self) -> RunMetrics:
@@ -64,20 +91,39 @@ class RunRecord:
         return str(self.config["method"])
 
     @property
+    def flavor(self) -> str:
+        """Which form of the method's recipe."""
+        return str(self.config["flavor"])
+
+    @property
     def seed(self) -> int:
         """Seed of the shots."""
         return int(self.config["protocol"]["shot_seed"])
 
+    @property
+    def head(self) -> tuple[str, dict[str, Any]]:
+        """Class and parameters of the head without seeds; of one that tunes itself, those of the head inside."""
+        head = self.config["head"]
+        kind, parameters = head["class"], dict(head["parameters"])
+        if kind == TunedHead.__name__:
+            inside = dict(parameters["head"])
+            played = {key: parameters[key] for key in PLAYED}
+            kind = inside.pop("type")
+            parameters = {**_with_auto(inside, parameters["auto"]), **({} if played == PLAYED else played)}
+        return kind, {key: value for key, value in parameters.items() if key not in SEEDS}
+
     def save(self, folder: Path) -> None:
         """Write the run into a folder; ``metrics.json`` comes last and marks it as finished.
 
-        That of an earlier run goes first: what is stopped in between is a mixture, and not finished.
+        That of an earlier run is removed first, so that a mixture of two runs never counts as finished.
         """
         try:
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "metrics.json").unlink(missing_ok=True)
         except OSError as error:
-            raise StorageError(f"cannot write runs to {folder}: {error.strerror}; choose another --out") from error
+            raise StorageError(
+                f"cannot write runs to {folder}: {error.strerror}", hint="choose another --out"
+            ) from error
         about = {
             "format": FORMAT,
             "config": self.config,
@@ -100,12 +146,12 @@ class RunRecord:
     def load(cls, folder: Path) -> RunRecord:
         """Read a finished run."""
         if not is_finished(folder):
-            raise StorageError(f"{folder} holds no finished run; start it again with the same command")
+            raise StorageError(f"{folder} holds no finished run", hint="start it again with the same command")
         try:
             about = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-            if about["format"] > FORMAT:
-                raise StorageError(f"{folder} was written by a newer release; upgrade fiveshot to read it")
-            # Opened here, because numpy leaves a file that is no archive open.
+            if about["format"] != FORMAT:
+                raise StorageError(f"{folder} was written by another release", hint="remove it and run again")
+            # Opened here, because numpy leaves a file that is not an archive open.
             with (folder / "predictions.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
                 y_true, predictions = arrays["y_true"], arrays["predictions"]
             return cls(
@@ -117,13 +163,145 @@ class RunRecord:
                 about["seconds"],
                 about["provenance"],
                 about["versions"],
-                about.get("calibration_error"),  # runs of earlier releases have none
-                about.get("chosen", {}),
+                about["calibration_error"],
+                about["chosen"],
             )
         except (OSError, ValueError, KeyError, TypeError, BadZipFile) as error:
             if isinstance(error, StorageError):
                 raise
-            raise StorageError(f"the run in {folder} is damaged ({error}); remove it and run again") from error
+            raise StorageError(
+                f"the run in {folder} is damaged ({error})", hint="remove it and run again"
+            ) from error
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a table shows of a method: fractions and seconds with their spread over seeds.
+
+    Attributes
+    ----------
+    method, flavor : str
+        What was run.
+    seeds : tuple of int
+        Seeds of the shots.
+    a_hm : tuple of Spread or None
+        After session 1, 2, ...
+    a_hm_mean : Spread or None
+        Averaged over the sessions of a run; None when there is only session 0.
+    accuracy : tuple of Spread
+        After session 0, 1, ...
+    a_old, a_new : Spread or None
+        After the last session; None where there is nothing to measure.
+    a_last, a_inc, seconds : Spread
+        Over the whole run.
+    calibration_error : Spread or None
+        After the last session.
+    alpha : float or None
+        Of the method's calibration, where it has one.
+
+    Examples
+    --------
+    >>> from fiveshot.benchmark import get_protocol, run, summarize_runs
+    >>> from fiveshot.features import embedded_features
+    >>> summary = summarize_runs([run(get_protocol("cub200/big"), embedded_features(), "ncm")])
+    >>> summary.method, summary.seeds, len(summary.a_hm), len(summary.accuracy)
+    ('ncm', (0,), 10, 11)
+    """
+
+    method: str
+    flavor: str
+    seeds: tuple[int, ...]
+    a_hm: tuple[Spread | None, ...]
+    a_hm_mean: Spread | None
+    accuracy: tuple[Spread, ...]
+    a_old: Spread | None
+    a_new: Spread | None
+    a_last: Spread
+    a_inc: Spread
+    seconds: Spread
+    calibration_error: Spread | None = None
+    alpha: float | None = None
+
+
+def summarize_runs(records: Sequence[RunRecord]) -> Summary:
+    """Summarize runs that differ only in the seed.
+
+    Parameters
+    ----------
+    records : sequence of RunRecord
+        At least one run.
+
+    Returns
+    -------
+    Summary
+        Mean and deviation of each measure.
+
+    Raises
+    ------
+    InputError
+        If there are no runs.
+
+    Examples
+    --------
+    >>> from fiveshot.benchmark import get_protocol, run, summarize_runs
+    >>> from fiveshot.features import embedded_features
+    >>> protocols = [get_protocol("cub200/big").replace(shot_seed=seed) for seed in (0, 1)]
+    >>> summary = summarize_runs([run(protocol, embedded_features(), "ncm") for protocol in protocols])
+    >>> summary.seeds, f"{summary.a_last.mean:.2f} ± {summary.a_last.std:.2f}"
+    ((0, 1), '0.50 ± 0.00')
+    """
+    if not records:
+        raise InputError("no runs to summarize")
+    metrics = [record.metrics for record in records]
+    later = range(1, len(metrics[0].sessions))
+    first = records[0]
+    return Summary(
+        method=first.method,
+        flavor=first.flavor,
+        seeds=tuple(record.seed for record in records),
+        a_hm=tuple(_spread([m.sessions[number].a_hm for m in metrics]) for number in later),
+        a_hm_mean=_spread([_mean_hm(m) for m in metrics]),
+        accuracy=tuple(
+            mean_std([m.sessions[number].accuracy for m in metrics]) for number in range(len(later) + 1)
+        ),
+        a_old=_spread([m.sessions[-1].a_old for m in metrics]),
+        a_new=_spread([m.sessions[-1].a_new for m in metrics]),
+        a_last=mean_std([m.a_last for m in metrics]),
+        a_inc=mean_std([m.a_inc for m in metrics]),
+        seconds=mean_std([record.seconds for record in records]),
+        calibration_error=_spread([record.calibration_error for record in records]),
+        alpha=_alpha(first),
+    )
+
+
+def summarize_all(records: Sequence[RunRecord]) -> list[Summary]:
+    """Group runs by everything but the seed, in order of appearance, and summarize each group.
+
+    Parameters
+    ----------
+    records : sequence of RunRecord
+        Runs of any methods.
+
+    Returns
+    -------
+    list of Summary
+        One for each group.
+
+    Examples
+    --------
+    >>> from fiveshot.benchmark import Protocol, run, summarize_all
+    >>> from fiveshot.features import embedded_features
+    >>> birds = embedded_features("cub200").restrict(["001.Black_footed_Albatross", "002.Laysan_Albatross"])
+    >>> protocol = Protocol("two birds", "cub200", n_classes=2, base_classes=1, increment=1)
+    >>> runs = [(method, protocol.replace(shot_seed=seed)) for method in ("ncm", "teen") for seed in (0, 1)]
+    >>> summaries = summarize_all([run(protocol, birds, method) for method, protocol in runs])
+    >>> [(summary.method, summary.seeds) for summary in summaries]
+    [('ncm', (0, 1)), ('teen', (0, 1))]
+    """
+    groups: dict[str, list[RunRecord]] = {}
+    for record in records:
+        groups.setdefault(_without_seed(record), []).append(record)
+    return [summarize_runs(group) for group in groups.values()]
 
 
 def is_finished(folder: Path) -> bool:
@@ -134,6 +312,23 @@ def is_finished(folder: Path) -> bool:
 def find_runs(folder: Path) -> list[RunRecord]:
     """Return all finished runs below a folder, in order of their paths.
 
+    Parameters
+    ----------
+    folder : Path
+        The ``--out`` folder of a benchmark, or a part of it.
+
+    Returns
+    -------
+    list of RunRecord
+        The runs.
+
+    Raises
+    ------
+    StorageError
+        If the folder is not there, has no finished run, or has a damaged one.
+
+    Examples
+    --------
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
     >>> from fiveshot.benchmark import Job, find_runs, get_protocol, run_job
@@ -144,16 +339,54 @@ def find_runs(folder: Path) -> list[RunRecord]:
     [('ncm', 0)]
     """
     if not folder.is_dir():
-        raise StorageError(f"no such folder: {folder}; give the --out folder of a benchmark")
+        raise StorageError(f"no such folder: {folder}", hint="give the --out folder of a benchmark")
     found = sorted(path.parent for path in folder.rglob("metrics.json") if (path.parent / "run.json").is_file())
     if not found:
-        raise StorageError(f"no finished run below {folder}; make one with: fiveshot bench --out {folder}")
+        raise StorageError(f"no finished run below {folder}", hint=f"make one with: fiveshot bench --out {folder}")
     return [RunRecord.load(path) for path in found]
 
 
 def installed_versions() -> dict[str, str]:
-    """Return the versions a result may depend on."""
-    names = ("torch", "numpy", "scipy", "scikit-learn")
-    versions = {name: metadata.version(name) for name in names}
-    # Its own number from the package itself: run from a source folder, it is not installed.
-    return {"python": platform.python_version(), "fiveshot": __version__, **versions}
+    """Return the versions a result may depend on, of what is installed."""
+    versions = {"python": platform.python_version(), "fiveshot": __version__}
+    for name in ("numpy", "scipy", "scikit-learn", "torch"):
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return versions
+
+
+def _with_auto(parameters: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Return parameters with ``auto`` in place of those that were chosen."""
+    return {
+        key: "auto" if key in names else _with_auto(value, names) if isinstance(value, Mapping) else value
+        for key, value in parameters.items()
+    }
+
+
+def _spread(values: Sequence[float | None]) -> Spread | None:
+    """Return mean and deviation of what every run measured, or None."""
+    measured = [value for value in values if value is not None]
+    return mean_std(measured) if len(measured) == len(values) else None
+
+
+def _mean_hm(metrics: RunMetrics) -> float | None:
+    """Return A_HM averaged over the sessions after session 0, where each has one."""
+    values = [session.a_hm for session in metrics.sessions[1:]]
+    measured = [value for value in values if value is not None]
+    return sum(measured) / len(values) if values and len(measured) == len(values) else None
+
+
+def _without_seed(record: RunRecord) -> str:
+    """Return what runs of one group have in common."""
+    config = dict(record.config)
+    config["protocol"] = {**config["protocol"], "shot_seed": None}
+    head = config["head"]
+    config["head"] = {**head, "parameters": {**head["parameters"], **dict.fromkeys(SEEDS)}}
+    return json.dumps(config, sort_keys=True)  # a run read from its folder has lists where a fresh one has tuples
+
+
+def _alpha(record: RunRecord) -> float | None:
+    """Return the alpha of the head's calibration; None where it was chosen, or there is no calibration."""
+    calibration = record.head[1].get("calibration")  # in a head of one's own it may be anything
+    alpha = calibration.get("alpha") if isinstance(calibration, Mapping) else None
+    return alpha if is_number(alpha) else None

@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+from numpy.typing import NDArray
 
-from fiveshot.benchmark.job import Job, fingerprint, open_features, run_config
-from fiveshot.benchmark.protocol import Protocol
-from fiveshot.benchmark.protocol_head import protocol_head
+from fiveshot.benchmark.job import Job, fingerprint, open_features, protocol_head, run_config
+from fiveshot.benchmark.protocol import Protocol, Session, listed_sessions, sessions
 from fiveshot.benchmark.record import UNSEEN, RunRecord
-from fiveshot.benchmark.sessions import Session, listed_sessions, sessions
 from fiveshot.data.sessions import match_names, read_session_lists
 from fiveshot.errors import InputError
 from fiveshot.features import FeatureSet
@@ -28,8 +26,24 @@ def run(
 ) -> RunRecord:
     """Learn the protocol's sessions one after the other and predict all seen classes after each.
 
-    A head given by name is made as a job makes it, and gives the same numbers; any other is run as it is.
+    Parameters
+    ----------
+    protocol : Protocol
+        Which classes come when.
+    features : FeatureSet
+        Training and test vectors.
+    head : FewShotHead or str
+        A head given by name is made as a job makes it, and gives the same numbers; any other runs as it is.
+    progress : Progress, optional
+        Called after each session.
 
+    Returns
+    -------
+    RunRecord
+        Predictions and measures.
+
+    Examples
+    --------
     >>> from fiveshot.benchmark import Protocol, run
     >>> from fiveshot.features import embedded_features
     >>> birds = embedded_features("cub200").restrict(["001.Black_footed_Albatross", "002.Laysan_Albatross"])
@@ -47,6 +61,20 @@ def run(
 def run_job(job: Job, *, progress: Progress | None = None) -> RunRecord:
     """Run a job: open its features, make its head, and learn its sessions one after the other.
 
+    Parameters
+    ----------
+    job : Job
+        What to run.
+    progress : Progress, optional
+        Called after each session.
+
+    Returns
+    -------
+    RunRecord
+        Predictions and measures.
+
+    Examples
+    --------
     >>> from fiveshot.benchmark import Job, get_protocol, run_job
     >>> record = run_job(Job(get_protocol("cub200/big"), "ncm", "embedded:cub200"))
     >>> len(record.metrics.sessions), round(record.metrics.a_last, 2)
@@ -64,8 +92,8 @@ def official_sessions(folder: Path, features: FeatureSet) -> tuple[Session, ...]
     """Return the sessions given by a folder of session lists, matched to the features by image name."""
     if features.train_names is None:
         raise InputError(
-            "these features do not say which image each vector is of, so session lists cannot be matched; "
-            "extract them again from the images"
+            "these features do not say which image each vector is of, so session lists cannot be matched",
+            hint="extract them again from the images",
         )
     rows = match_names(read_session_lists(folder).train, features.train_names)
     return listed_sessions(rows, features.train_y, features.test_y, features.class_names)
@@ -78,6 +106,7 @@ def _record(
     steps: Sequence[Session],
     progress: Progress | None,
 ) -> RunRecord:
+    """Teach the head session by session, and record what it predicts after each."""
     predictions = np.full((len(steps), len(features.test_y)), UNSEEN, dtype=np.int64)
     table: ScoreTable | None = None
     start = time.perf_counter()
@@ -102,10 +131,12 @@ def _record(
     )
 
 
-def _calibration_error(head: FewShotHead, table: ScoreTable, test_y: np.ndarray, last: Session) -> float:
+def _calibration_error(head: FewShotHead, table: ScoreTable, test_y: NDArray[Any], last: Session) -> float:
+    """Measure the probabilities after the last session."""
     rows = last.test_indices
     return expected_calibration_error(table.probabilities()[rows], np.searchsorted(head.classes_, test_y[rows]))
 
 
-def _vectors(array: np.ndarray) -> torch.Tensor:
-    return torch.from_numpy(np.asarray(array, dtype=np.float64 if array.dtype == np.float64 else np.float32))
+def _vectors(array: NDArray[Any]) -> NDArray[Any]:
+    """Return vectors as heads compute: stored halves become single precision, doubles stay."""
+    return np.asarray(array, dtype=np.float64 if array.dtype == np.float64 else np.float32)

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
+from typing import NamedTuple
 
-import torch
 from threadpoolctl import threadpool_limits
 
 from fiveshot import __version__
@@ -23,13 +24,24 @@ from fiveshot.heads import FeCAM, RanPAC
 from fiveshot.heads.ridge import ROWS_AT_ONCE
 from fiveshot.heads.tuned_head import plain_head
 
-PROCESS_BYTES = 900 * 2**20  # the interpreter with torch, and features
+PROCESS_BYTES = 900 * 2**20  # the interpreter with its libraries, and features
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """A job with its run; ``reused`` when it had been finished before.
+    """A job with its run.
 
+    Attributes
+    ----------
+    job : Job
+        What was asked for.
+    record : RunRecord
+        What was found.
+    reused : bool
+        Whether it had been finished before.
+
+    Examples
+    --------
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
     >>> from fiveshot.benchmark import Job, get_protocol, sweep
@@ -46,7 +58,7 @@ class Outcome:
 
     @property
     def earlier_release(self) -> str | None:
-        """The release that made a reused run, if it is another than this one; ``fresh`` runs it again."""
+        """The release that made a reused run, where it is not this one; ``fresh`` runs it again."""
         release = self.record.versions.get("fiveshot", "unknown")
         return release if self.reused and release != __version__ else None
 
@@ -59,12 +71,30 @@ def sweep(
     memory: int | None = None,
     fresh: bool = False,
 ) -> Iterator[Outcome]:
-    """Run the jobs that are not finished below ``out``, yielding every outcome as soon as it is there.
+    """Run the jobs that are not finished below ``out``, and yield each outcome as soon as it is there.
 
-    At most ``workers`` processes run at a time, and no more than fit ``memory`` bytes by estimate (80 % of
-    what is available unless given). A run is written when it is complete; an interrupted sweep goes on where
-    it stopped. ``fresh`` runs everything again.
+    A run is written when it is complete; an interrupted sweep goes on where it stopped.
 
+    Parameters
+    ----------
+    jobs : sequence of Job
+        What to run.
+    out : Path
+        Where runs are kept.
+    workers : int
+        Most processes at a time.
+    memory : int, optional
+        Bytes that all processes may need together by estimate; 80 % of what is available unless given.
+    fresh : bool
+        Run finished jobs again.
+
+    Yields
+    ------
+    Outcome
+        Jobs finished before come first, then the others as they finish.
+
+    Examples
+    --------
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
     >>> from fiveshot.benchmark import Job, get_protocol, sweep
@@ -77,55 +107,79 @@ def sweep(
     """
     if workers < 1:
         raise InputError(f"workers must be at least 1, got {workers}")
-    memory = available_memory() * 8 // 10 if memory is None else memory
-    waiting = []
-    for job in jobs:
-        folder = out / job.folder
-        if is_finished(folder) and not fresh:
-            yield Outcome(job, RunRecord.load(folder), reused=True)
-        else:
-            waiting.append(job)
+    kept, waiting = finished_and_waiting(jobs, out, fresh=fresh)
+    yield from kept
     if workers == 1 or len(waiting) == 1:
-        for job in waiting:
-            yield Outcome(job, _run_and_save(job, out), reused=False)
+        for task in waiting:
+            yield Outcome(task.job, run_and_save(task), reused=False)
     elif waiting:
-        yield from _in_parallel(waiting, out, workers, memory)
+        yield from _in_parallel(waiting, workers, available_memory() * 8 // 10 if memory is None else memory)
 
 
-def _in_parallel(jobs: Sequence[Job], out: Path, workers: int, memory: int) -> Iterator[Outcome]:
+class Task(NamedTuple):
+    """A job that waits, and where its run will be kept.
+
+    The folder is named before the job runs: the files that the run is made from may change meanwhile.
+    """
+
+    job: Job
+    folder: Path
+
+
+def finished_and_waiting(
+    jobs: Sequence[Job], out: Path, *, fresh: bool = False
+) -> tuple[list[Outcome], list[Task]]:
+    """Return the outcomes that are there already, and what remains to be run."""
+    tasks = [Task(job, out / job.folder) for job in jobs]
+    done = [not fresh and is_finished(task.folder) for task in tasks]
+    kept = [Outcome(job, RunRecord.load(folder), reused=True) for job, folder in compress(tasks, done)]
+    return kept, [task for task, finished in zip(tasks, done, strict=True) if not finished]
+
+
+def run_and_save(task: Task) -> RunRecord:
+    """Run a job and write its folder."""
+    record = run_job(task.job)
+    record.save(task.folder)
+    return record
+
+
+def _in_parallel(tasks: Sequence[Task], workers: int, memory: int) -> Iterator[Outcome]:
+    """Run tasks in processes, the largest first, as many at a time as fit."""
     threads = max(1, (os.cpu_count() or 1) // workers)
-    # Spawned, not forked: a fork of a process in which torch has started threads can hang.
+    # Spawned, not forked: a fork of a process that has started threads can hang.
     context = multiprocessing.get_context("spawn")
-    waiting = sorted(jobs, key=estimated_memory, reverse=True)
-    running: dict[Future[RunRecord], Job] = {}
+    need = {task: estimated_memory(task.job) for task in tasks}
+    waiting = sorted(tasks, key=need.__getitem__, reverse=True)
+    running: dict[Future[RunRecord], Task] = {}
     pool = ProcessPoolExecutor(workers, context, initializer=_prepare_worker, initargs=(threads,))
     try:
         while waiting or running:
             while waiting and len(running) < workers:
-                used = sum(map(estimated_memory, running.values()))
-                fitting = [job for job in waiting if used + estimated_memory(job) <= memory]
+                used = sum(need[task] for task in running.values())
+                fitting = [task for task in waiting if used + need[task] <= memory]
                 if not fitting and running:
                     break
-                job = fitting[0] if fitting else waiting[-1]
-                waiting.remove(job)
-                running[pool.submit(_run_and_save, job, out)] = job
+                task = fitting[0] if fitting else waiting[-1]
+                waiting.remove(task)
+                running[pool.submit(run_and_save, task)] = task
             done, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
-                job = running.pop(future)
+                job = running.pop(future).job
                 yield Outcome(job, _result(future, job), reused=False)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _prepare_worker(threads: int) -> None:
+    """Set a new process up: its share of the cores, and an end together with its parent."""
     # Processes whose threads outnumber the cores wait for each other most of the time.
-    torch.set_num_threads(threads)
+    os.environ["OMP_NUM_THREADS"] = str(threads)  # for libraries that are loaded later
     threadpool_limits(threads)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
 
 
 def _leave_with_parent() -> None:
-    """End this process when the one that started it is gone, however that was ended."""
+    """End this process when the one that started it is gone."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -133,20 +187,14 @@ def _leave_with_parent() -> None:
 
 
 def _result(future: Future[RunRecord], job: Job) -> RunRecord:
+    """Return the record of a finished process; a killed one is an error with the way out."""
     try:
         return future.result()
     except BrokenProcessPool as error:
         raise FiveshotError(
-            f"the process running {job.method} on {job.protocol.name} was killed, most likely for memory; "
-            "finished runs are kept: start again with fewer --workers"
+            f"the process running {job.method} on {job.protocol.name} was killed, most likely for memory",
+            hint="finished runs are kept: start again with fewer --workers",
         ) from error
-
-
-def _run_and_save(job: Job, out: Path) -> RunRecord:
-    folder = out / job.folder  # before it runs: the files it is made from may change meanwhile
-    record = run_job(job)
-    record.save(folder)
-    return record
 
 
 def estimated_memory(job: Job) -> int:

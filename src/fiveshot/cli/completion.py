@@ -143,8 +143,8 @@ def paper_targets() -> list[str]:
     >>> paper_targets()[:2]
     ['table1', 'table2']
     """
-    ablations = [f"ablation-{name}" for name in named_by("benchmark.ablation", "Ablation")]
-    return [*table_keys("benchmark.paper", "SETTINGS"), "all", *ablations]
+    ablations = [f"ablation-{name}" for name in named_by("reports.paper.plan", "Ablation")]
+    return [*table_keys("reports.paper.plan", "SETTINGS"), "all", *ablations]
 
 
 def tuning_recipes() -> list[str]:

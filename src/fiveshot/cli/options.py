@@ -48,7 +48,7 @@ Seed = Annotated[int, typer.Option(help="Of everything random.")]
 Address = Annotated[
     str | None, typer.Option(help="Of the Ray cluster, or 'auto'; one is started here unless given.")
 ]
-Flavour = Annotated[
+Flavor = Annotated[
     Literal["paper", "published"],
     typer.Option(help="'paper' follows the paper's text, 'published' its published code."),
 ]

@@ -10,16 +10,19 @@ from fiveshot.metrics.accuracy import (
     per_class_accuracy,
 )
 from fiveshot.metrics.calibration import expected_calibration_error
-from fiveshot.metrics.run import RunMetrics, SessionMetrics, run_metrics
 from fiveshot.metrics.sessions import (
     Forgetting,
+    RunMetrics,
+    SessionMetrics,
     SessionPredictions,
+    Spread,
     a_inc,
     a_last,
     accuracy_matrix,
     forgetting,
+    mean_std,
+    run_metrics,
 )
-from fiveshot.metrics.spread import Spread, mean_std
 
 __all__ = [
     "BaseNewConfusion",

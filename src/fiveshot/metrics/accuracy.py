@@ -16,8 +16,15 @@ from fiveshot.errors import InputError
 
 
 class OldNewAccuracy(NamedTuple):
-    """A_old and A_new; None where there is no test sample to measure it on.
+    """A_old and A_new after a session.
 
+    Attributes
+    ----------
+    old, new : float or None
+        The accuracy on old and on new classes; None where there is no test sample to measure it on.
+
+    Examples
+    --------
     >>> from fiveshot.metrics import old_new_accuracy
     >>> measured = old_new_accuracy([0, 0, 1, 2], [0, 0, 1, 0], new_classes=[1, 2])
     >>> measured.old, measured.new
@@ -30,10 +37,19 @@ class OldNewAccuracy(NamedTuple):
 
 @dataclass(frozen=True)
 class BaseNewConfusion:
-    """How many samples of base and of new classes were predicted rightly, or as which kind of class.
+    """How many samples of base and of new classes were predicted right, or as which kind of class.
 
-    ``base_to_base`` and ``new_to_new`` count errors within a group; right predictions are counted apart.
+    Attributes
+    ----------
+    base_right, new_right : int
+        Right predictions of samples of base and of new classes.
+    base_to_base, new_to_new : int
+        Errors within a group.
+    base_to_new, new_to_base : int
+        Errors from one group to the other.
 
+    Examples
+    --------
     >>> from fiveshot.metrics import base_new_confusion
     >>> counts = base_new_confusion([0, 0, 1, 2], [0, 1, 0, 0], base_classes=[0], new_classes=[1, 2])
     >>> counts.base_to_new, counts.new_to_base
@@ -55,6 +71,23 @@ class BaseNewConfusion:
 def accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     """Return the fraction of samples whose predicted label is the true one.
 
+    Parameters
+    ----------
+    y_true, y_pred : array-like of shape (n_samples,)
+        True and predicted labels.
+
+    Returns
+    -------
+    float
+        The accuracy.
+
+    Raises
+    ------
+    InputError
+        If the labels are not two vectors of equal length with at least one entry.
+
+    Examples
+    --------
     >>> from fiveshot.metrics import accuracy
     >>> accuracy([0, 1, 2, 2], [0, 1, 1, 2])
     0.75
@@ -66,9 +99,22 @@ def accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:
 def old_new_accuracy(y_true: ArrayLike, y_pred: ArrayLike, new_classes: Iterable[Any]) -> OldNewAccuracy:
     """Return A_old and A_new after a session, both with all classes seen so far as candidates.
 
-    A_new is the accuracy on the test samples of ``new_classes``, those of the current session; A_old that on
-    all others, i.e. on the classes of all earlier sessions, the base session included.
+    A_old is the accuracy on the classes of all earlier sessions, the base session included.
 
+    Parameters
+    ----------
+    y_true, y_pred : array-like of shape (n_samples,)
+        True and predicted labels.
+    new_classes : iterable of labels
+        The classes of the current session.
+
+    Returns
+    -------
+    OldNewAccuracy
+        Both accuracies.
+
+    Examples
+    --------
     >>> from fiveshot.metrics import old_new_accuracy
     >>> old_new_accuracy([0, 0, 1, 2], [0, 1, 1, 0], new_classes=[2])
     OldNewAccuracy(old=0.6666666666666666, new=0.0)
@@ -83,6 +129,23 @@ def old_new_accuracy(y_true: ArrayLike, y_pred: ArrayLike, new_classes: Iterable
 def harmonic_mean(a_old: float, a_new: float) -> float:
     """Return A_HM = 2 A_old A_new / (A_old + A_new), and 0 when both are 0.
 
+    Parameters
+    ----------
+    a_old, a_new : float
+        Accuracies between 0 and 1.
+
+    Returns
+    -------
+    float
+        Their harmonic mean, equation (10) of the paper.
+
+    Raises
+    ------
+    InputError
+        If an accuracy does not lie between 0 and 1.
+
+    Examples
+    --------
     >>> from fiveshot.metrics import harmonic_mean
     >>> harmonic_mean(0.75, 0.25)
     0.375
@@ -97,8 +160,20 @@ def per_class_accuracy(
 ) -> NDArray[np.float64]:  # (n_classes,)
     """Return for each class the fraction of its samples that were predicted as it (its recall).
 
-    NaN for a class without samples.
+    Parameters
+    ----------
+    y_true, y_pred : array-like of shape (n_samples,)
+        True and predicted labels.
+    classes : iterable of labels
+        The classes to look at.
 
+    Returns
+    -------
+    ndarray of shape (n_classes,)
+        The recall of each class; NaN for a class without samples.
+
+    Examples
+    --------
     >>> from fiveshot.metrics import per_class_accuracy
     >>> per_class_accuracy([0, 0, 1], [0, 1, 1], classes=[0, 1, 2])
     array([0.5, 1. , nan])
@@ -114,6 +189,25 @@ def base_new_confusion(
 ) -> BaseNewConfusion:
     """Count errors between the base classes and all classes added later, and within each group.
 
+    Parameters
+    ----------
+    y_true, y_pred : array-like of shape (n_samples,)
+        True and predicted labels.
+    base_classes, new_classes : iterable of labels
+        The classes of the base session, and those of all later sessions.
+
+    Returns
+    -------
+    BaseNewConfusion
+        The counts.
+
+    Raises
+    ------
+    InputError
+        If a label belongs to neither group.
+
+    Examples
+    --------
     >>> from fiveshot.metrics import base_new_confusion
     >>> base_new_confusion([0, 1, 2, 3], [0, 2, 3, 0], base_classes=[0, 1], new_classes=[2, 3]).as_dict()
     {'base_right': 1, 'base_to_base': 0, 'base_to_new': 1, 'new_right': 0, 'new_to_new': 1, 'new_to_base': 1}
@@ -123,12 +217,9 @@ def base_new_confusion(
     for labels in (true, predicted):
         stray = labels[~_member(labels, [*base_classes, *new_classes])]
         if len(stray):
-            raise InputError(f"the label {stray[0]!r} is neither of a base class nor of a new one")
-    right, from_base, to_base = (
-        true == predicted,
-        _member(true, base_classes),
-        _member(predicted, base_classes),
-    )
+            raise InputError(f"the label {stray[0]!r} belongs neither to a base class nor to a new one")
+    right = true == predicted
+    from_base, to_base = _member(true, base_classes), _member(predicted, base_classes)
 
     def count(chosen: NDArray[np.bool_]) -> int:
         return int(np.count_nonzero(chosen))
@@ -144,7 +235,7 @@ def base_new_confusion(
 
 
 def label_pair(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return true and predicted labels as arrays, after requiring equally many, and at least one."""
+    """Return true and predicted labels as arrays; both must have the same length, at least one."""
     true, predicted = np.asarray(y_true), np.asarray(y_pred)
     if true.ndim != 1 or true.shape != predicted.shape or len(true) == 0:
         raise InputError(
@@ -152,13 +243,14 @@ def label_pair(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[NDArray[Any], NDAr
             f"not of shapes {true.shape} and {predicted.shape}"
         )
     if (true.dtype.kind in "US") != (predicted.dtype.kind in "US"):
-        raise InputError(f"true labels are {true.dtype}, predicted ones {predicted.dtype}; use one kind")
+        raise InputError(f"true labels are {true.dtype}, predicted ones {predicted.dtype}", hint="use one kind")
     return true, predicted
 
 
 def _member(labels: NDArray[Any], classes: Iterable[Any]) -> NDArray[np.bool_]:
+    """Tell for each label whether it is one of these classes."""
     wanted = list(classes)
     given = np.array(wanted) if wanted else labels[:0]
     if (given.dtype.kind in "US") != (labels.dtype.kind in "US"):
-        raise InputError(f"classes are {given.dtype}, labels {labels.dtype}; use one kind")
+        raise InputError(f"classes are {given.dtype}, labels {labels.dtype}", hint="use one kind")
     return np.isin(labels, given)

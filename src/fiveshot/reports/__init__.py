@@ -1,16 +1,11 @@
 """Reports: tables in four formats, the paper's tables and figures, and one HTML page about runs."""
 
-from fiveshot.reports.ablation_table import ablation_table
-from fiveshot.reports.bench_table import bench_table, bench_tables
-from fiveshot.reports.csv import as_csv
-from fiveshot.reports.feature_files import MissingFeatures, find_feature_files
-from fiveshot.reports.files import write_table
-from fiveshot.reports.html import write_report
-from fiveshot.reports.latex import as_latex
-from fiveshot.reports.markdown import as_markdown
-from fiveshot.reports.paper import PaperResult, make_paper
-from fiveshot.reports.table import Cell, Column, Number, Row, Table
-from fiveshot.reports.terminal import as_rich, as_text
+from fiveshot.reports.page.page import write_report
+from fiveshot.reports.paper.feature_files import MissingFeatures, find_feature_files
+from fiveshot.reports.paper.make import PaperOutput, make_paper
+from fiveshot.reports.tables.bench import ablation_table, bench_table, bench_tables
+from fiveshot.reports.tables.formats import as_csv, as_latex, as_markdown, as_rich, as_text, write_table
+from fiveshot.reports.tables.table import Cell, Column, Number, Row, Table
 from fiveshot.reports.variants import Experiment, Variant, experiments
 
 __all__ = [
@@ -19,7 +14,7 @@ __all__ = [
     "Experiment",
     "MissingFeatures",
     "Number",
-    "PaperResult",
+    "PaperOutput",
     "Row",
     "Table",
     "Variant",

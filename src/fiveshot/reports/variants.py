@@ -1,22 +1,95 @@
-"""Runs put in order: which belong to one experiment, and which of those differ in their seed alone."""
+"""Runs put in order: which belong to one experiment, which differ only in their seed, and how each is shown."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fiveshot.benchmark import Protocol, RunRecord, Summary, summarize_runs
-from fiveshot.benchmark.shown_head import shown_head
+from fiveshot.heads import RECIPES, make_head
+from fiveshot.heads.files import plain_parameters
 from fiveshot.metrics import Spread, mean_std
-from fiveshot.reports.method_style import METHODS, method_label
+
+MOST_DRAWN = 8
+
+
+@dataclass(frozen=True)
+class MethodStyle:
+    """A name as the paper spells it, and a look that differs in color, marker and dash.
+
+    The colors are told apart by color-blind readers too; a calibrated method has the
+    darker color of a pair and a whole line, so that print without color works as well.
+    """
+
+    name: str
+    color: str  # on white
+    night_color: str  # on a dark screen
+    marker: str  # as matplotlib names them
+    dashed: bool
+
+
+METHODS = {
+    "ncm": MethodStyle("NCM", "#6b6b6b", "#a8a8a8", "o", True),
+    "teen": MethodStyle("TEEN", "#009e73", "#2fc99b", "s", False),
+    "fecam": MethodStyle("FeCAM", "#56b4e9", "#8fd0f5", "^", True),
+    "c-fecam": MethodStyle("C-FeCAM", "#0072b2", "#3f9fe0", "v", False),
+    "ranpac": MethodStyle("RanPAC", "#e69f00", "#f2bd4b", "D", True),
+    "ranpac*": MethodStyle("RanPAC*", "#cc79a7", "#e3a3c5", "P", True),
+    "c-ranpac": MethodStyle("C-RanPAC", "#d55e00", "#f08a3c", "X", False),
+    "ulda": MethodStyle("UnbiasedLDA", "#000000", "#f5f5f5", "*", False),
+}
+OTHERS = (
+    MethodStyle("", "#332288", "#9a8cf0", "<", True),
+    MethodStyle("", "#882255", "#d97aa8", ">", True),
+    MethodStyle("", "#117733", "#5cbf7c", "h", True),
+    MethodStyle("", "#999933", "#cfcf6b", "p", True),
+)
+
+
+def method_label(method: str, flavor: str = "paper") -> str:
+    """Return the name of a method as a reader knows it.
+
+    >>> method_label("c-ranpac"), method_label("teen", "published"), method_label("mine")
+    ('C-RanPAC', 'TEEN (published)', 'mine')
+    """
+    name = METHODS[method].name if method in METHODS else method
+    return name if flavor == "paper" else f"{name} ({flavor})"
+
+
+def styles(methods: Sequence[str]) -> list[MethodStyle]:
+    """Return one look per entry; a method that comes again, in another variant, gets one of the spare looks.
+
+    >>> [style.color for style in styles(["ncm", "mine", "ncm"])]
+    ['#6b6b6b', '#332288', '#882255']
+    """
+    found: list[MethodStyle] = []
+    spare = 0
+    for method in methods:
+        style = METHODS.get(method)
+        if style is None or style in found:
+            style = OTHERS[spare % len(OTHERS)]
+            spare += 1
+        found.append(style)
+    return found
 
 
 @dataclass(frozen=True, eq=False)
 class Variant:
     """One method with one set of parameters, run with one or more seeds.
 
+    Attributes
+    ----------
+    label : str
+        Tells the variants of an experiment apart.
+    summary : Summary
+        Mean and deviation of each measure.
+    records : tuple of RunRecord
+        The runs, one for each seed.
+
+    Examples
+    --------
     >>> from fiveshot.benchmark import get_protocol, run
     >>> from fiveshot.features import embedded_features
     >>> from fiveshot.reports import experiments
@@ -28,7 +101,7 @@ class Variant:
     ('NCM', 2, 0.62, 0.37)
     """
 
-    label: str  # tells the variants of an experiment apart
+    label: str
     summary: Summary
     records: tuple[RunRecord, ...]
 
@@ -45,6 +118,19 @@ class Variant:
 class Experiment:
     """All variants that were run under one protocol on one set of features.
 
+    Attributes
+    ----------
+    protocol : Protocol
+        Which classes came when.
+    session_lists : str or None
+        Fingerprint of the official lists that took the protocol's place.
+    provenance : mapping
+        Where the features come from.
+    variants : tuple of Variant
+        The paper's methods first, in its order.
+
+    Examples
+    --------
     >>> from fiveshot.benchmark import get_protocol, run
     >>> from fiveshot.features import embedded_features
     >>> from fiveshot.reports import experiments
@@ -55,14 +141,26 @@ class Experiment:
     """
 
     protocol: Protocol
-    session_lists: str | None  # which official lists, where those took the protocol's place
+    session_lists: str | None
     provenance: Mapping[str, Any]
     variants: tuple[Variant, ...]
 
 
 def experiments(records: Sequence[RunRecord]) -> tuple[Experiment, ...]:
-    """Group runs by protocol and features, then by everything but the seed; a run found twice counts once.
+    """Group runs by protocol and features, then by everything but the seed.
 
+    Parameters
+    ----------
+    records : sequence of RunRecord
+        The runs; one that is found twice counts once.
+
+    Returns
+    -------
+    tuple of Experiment
+        The groups, in order of appearance.
+
+    Examples
+    --------
     >>> from fiveshot.benchmark import get_protocol, run
     >>> from fiveshot.features import embedded_features
     >>> from fiveshot.heads import NCM
@@ -80,6 +178,7 @@ def experiments(records: Sequence[RunRecord]) -> tuple[Experiment, ...]:
 
 
 def _experiment(records: list[RunRecord]) -> Experiment:
+    """Return the variants among runs of one protocol and one set of features."""
     first = records[0]
     groups: dict[str, list[RunRecord]] = {}
     for record in records:
@@ -103,12 +202,12 @@ def variant_labels(records: Sequence[RunRecord]) -> list[str]:
     labels = []
     for record in records:
         own = _identity(record)
-        same = [_identity(r) for r in records if (r.method, _flavour(r)) == (record.method, _flavour(record))]
+        same = [_identity(r) for r in records if (r.method, r.flavor) == (record.method, record.flavor)]
         parameters = flat(own["parameters"])
         others = [flat(identity["parameters"]) for identity in same]
         names = [key for key in parameters if any(other.get(key) != parameters[key] for other in others)]
         details = ", ".join(f"{key.split('.')[-1]} {parameters[key]}" for key in names)
-        labels.append(method_label(record.method, _flavour(record)) + (f", {details}" if details else ""))
+        labels.append(method_label(record.method, record.flavor) + (f", {details}" if details else ""))
     return labels
 
 
@@ -124,26 +223,49 @@ def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
+def representatives(variants: Sequence[Variant], most: int = MOST_DRAWN) -> tuple[Variant, ...]:
+    """Return the variants if they are few, else of every method and flavor the one nearest to its recipe.
+
+    Chosen by parameters and not by accuracy, for that would show each method at its luckiest.
+    """
+    if len(variants) <= most:
+        return tuple(variants)
+    chosen: dict[str, Variant] = {}
+    for variant in variants:
+        label = method_label(variant.summary.method, variant.summary.flavor)
+        known = chosen.get(label)
+        if known is None or _changes(variant.records[0]) < _changes(known.records[0]):
+            chosen[label] = variant
+    return tuple(replace(variant, label=label) for label, variant in chosen.items())
+
+
+def _changes(record: RunRecord) -> int:
+    """Return how many parameters differ from the recipe's."""
+    if record.method not in RECIPES:
+        return 0
+    recipe = flat(plain_parameters(make_head(record.method, record.config["flavor"])))
+    own = flat(record.head[1])
+    return sum(own.get(name) != recipe.get(name) for name in {*own, *recipe} - {"random_state"})
+
+
 def _setting(record: RunRecord) -> dict[str, Any]:
+    """Return what all runs of an experiment share beside the protocol."""
     sources = {key: record.config.get(key) for key in ("sessions", "features")}
     return {**sources, "provenance": record.provenance, "classes": record.class_names}
 
 
 def _identity(record: RunRecord) -> dict[str, Any]:
+    """Return what all runs of a variant share."""
     head = record.config["head"]
-    kind, parameters = shown_head(record)
-    if "source" in head:  # of a head from a file of one's own: an edited one is another
+    kind, parameters = record.head
+    if "source" in head:  # a head from a file of one's own: with the file edited, it is another head
         parameters["source"] = str(head["source"])[:8]
     return {
         "method": record.method,
-        "flavour": _flavour(record),
+        "flavor": record.flavor,
         "class": kind,
         "parameters": parameters,
     }
-
-
-def _flavour(record: RunRecord) -> str:
-    return str(record.config.get("flavour", "paper"))
 
 
 def _rank(record: RunRecord) -> tuple[int, str, str]:

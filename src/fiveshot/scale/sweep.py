@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from fiveshot.benchmark import Job, Outcome, RunRecord, run_job
-from fiveshot.benchmark.record import is_finished
-from fiveshot.benchmark.sweep import estimated_memory
+from fiveshot.benchmark.sweep import estimated_memory, finished_and_waiting
 from fiveshot.extras import import_extra
 from fiveshot.scale.cluster import connected, own_errors
 
@@ -51,26 +50,20 @@ def sweep_on_cluster(
     >>> sorted((outcome.job.method, outcome.reused) for outcome in outcomes)  # doctest: +SKIP
     [('ncm', False), ('teen', False)]
     """
-    waiting = []
-    for job in jobs:
-        folder = out / job.folder
-        if is_finished(folder) and not fresh:
-            yield Outcome(job, RunRecord.load(folder), reused=True)
-        else:
-            waiting.append(job)
+    kept, waiting = finished_and_waiting(jobs, out, fresh=fresh)
+    yield from kept
     if not waiting:
         return
     with connected(address), own_errors():
         ray = import_extra("ray", extra="ray")
         largest = max(node["Resources"].get("memory", 0) for node in ray.nodes() if node["Alive"])
-        # Where a run is kept is known before it runs: the files it is made from may change meanwhile.
-        running = {_started(ray, job, largest): (job, out / job.folder) for job in waiting}
+        running = {_started(ray, task.job, largest): task for task in waiting}
         while running:
             (done,), _ = ray.wait(list(running), num_returns=1)
             record = ray.get(done)
-            job, folder = running.pop(done)
-            record.save(folder)
-            yield Outcome(job, record, reused=False)
+            task = running.pop(done)
+            record.save(task.folder)
+            yield Outcome(task.job, record, reused=False)
 
 
 def run_here(job: Job) -> RunRecord:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,7 +14,7 @@ from fiveshot.cli.options import (
     CLUSTER,
     LOCAL,
     Address,
-    Flavour,
+    Flavor,
     HeadDevice,
     Projections,
     head_parameters,
@@ -59,7 +59,7 @@ def bench(
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="With --images: leave out images that cannot be read.")
     ] = False,
-    flavour: Flavour = "paper",
+    flavor: Flavor = "paper",
     projections: Projections = None,
     settings: Annotated[
         list[str] | None,
@@ -120,15 +120,15 @@ def bench(
     jobs = make_jobs(
         chosen,
         source,
-        methods=_distinct(methods) if methods else (),
+        methods=methods.split(",") if methods else (),
         seeds=seeds,
-        flavour=flavour,
+        flavor=flavor,
         parameters=head_parameters(projections, device, given, here=engine == "local"),
         sessions=str(sessions) if sessions else None,
+        needed=given,
     )
     if projections is not None and not any("n_projections" in job.parameters for job in jobs):
         echo("note: --projections is for RanPAC heads, and none is among the methods", err=True)
-    _check_settings(given, jobs)
     if engine == "ray":
         from fiveshot.scale import sweep_on_cluster
 
@@ -143,32 +143,6 @@ def bench(
 
     table = bench_table(summarize_all(records), chosen, records[0].provenance, given=given)
     print_table(table, output)
-
-
-def _distinct(methods: str) -> list[str]:
-    """Return each method once, also where it is named twice or by an alias: runs are counted as seeds."""
-    from fiveshot.heads.recipes import recipe_name
-
-    return list(dict.fromkeys(recipe_name(name, kind="method") for name in methods.split(",")))
-
-
-def _check_settings(names: Collection[str], jobs: Sequence[Job]) -> None:
-    """Refuse a parameter that none of the methods has, and one whose value a head will not take."""
-    from fiveshot.errors import InputError
-    from fiveshot.heads.parameters import parameter_names, try_parameters
-    from fiveshot.heads.recipes import make_head
-    from fiveshot.heads.tuned_head import plain_head
-
-    for name in names:
-        if not any(name in job.parameters for job in jobs):
-            known = sorted(
-                {known for job in jobs for known in parameter_names(make_head(job.method, job.flavour))}
-            )
-            raise InputError(f"none of the methods has a parameter {name!r}; they have {', '.join(known)}")
-    for job in {job.method: job for job in jobs if names}.values():
-        head = plain_head(job.head())
-        if type(head).__module__.startswith("fiveshot."):  # another may need more than a few numbers
-            try_parameters(head)
 
 
 def _check_options(ctx: typer.Context, *, engine: str, images: Path | None, sessions: Path | None) -> None:

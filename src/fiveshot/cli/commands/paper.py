@@ -9,7 +9,7 @@ import typer
 
 from fiveshot.cli import completion
 from fiveshot.cli.failures import KEPT, when_stopped
-from fiveshot.cli.options import Flavour, HeadDevice, Projections, head_parameters, refuse_unused
+from fiveshot.cli.options import Flavor, HeadDevice, Projections, head_parameters, refuse_unused
 from fiveshot.cli.output import echo, print_table
 
 
@@ -29,7 +29,7 @@ def paper(
     out: Annotated[Path, typer.Option(help="Where tables, figures and runs are written.")] = Path("paper"),
     seeds: Annotated[int, typer.Option(help="Number of seeds.")] = 1,
     workers: Annotated[int, typer.Option(help="Processes that run at the same time.")] = 1,
-    flavour: Flavour = "paper",
+    flavor: Flavor = "paper",
     shot_draw: Annotated[
         Literal["random", "first"], typer.Option(help="'random', or 'first' as the published code does.")
     ] = "random",
@@ -42,7 +42,7 @@ def paper(
     """
     if target == "figure2":
         why = "changes nothing in figure2, which shows features and no runs; leave it out"
-        refuse_unused(ctx, why, "seeds", "workers", "flavour", "shot_draw", "projections", "device")
+        refuse_unused(ctx, why, "seeds", "workers", "flavor", "shot_draw", "projections", "device")
     if target == "ablation-M":
         refuse_unused(ctx, "is what ablation-M varies; leave it out", "projections")
     from fiveshot.cli.commands.bench import describe
@@ -54,7 +54,7 @@ def paper(
         out=out,
         seeds=seeds,
         workers=workers,
-        flavour=flavour,
+        flavor=flavor,
         shot_draw=shot_draw,
         parameters=head_parameters(projections, device),
         on_outcome=lambda outcome: echo(describe(outcome), err=True),

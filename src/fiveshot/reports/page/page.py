@@ -1,0 +1,264 @@
+"""One HTML page about finished runs, complete in itself: no network, no other file.
+
+This module gathers what the page says; the templates beside it say it. They escape every text, so that the name of
+a class or a folder cannot become markup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fiveshot import __version__
+from fiveshot.benchmark import RunRecord, find_runs
+from fiveshot.metrics import mean_std
+from fiveshot.reports.drawings import (
+    NUMBERED,
+    base_new_chart,
+    confusion_chart,
+    confusion_matrix,
+    confusions_in_words,
+    marker_path,
+    percent,
+    session_chart,
+    variant_styles,
+)
+from fiveshot.reports.tables.bench import described, experiment_table
+from fiveshot.reports.tables.formats import write_text
+from fiveshot.reports.tables.table import Column, Number, Row, Table, header_groups, marks, shown
+from fiveshot.reports.variants import Experiment, Variant, experiments, flat, representatives
+from fiveshot.storage import FilePath
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+CONFUSIONS = {
+    "right": ("base_right", "new_right"),
+    "other, same kind": ("base_to_base", "new_to_new"),
+    "other kind": ("base_to_new", "new_to_base"),
+}
+
+
+def write_report(folder: FilePath, out: FilePath) -> Path:
+    """Write one page about all finished runs below a folder.
+
+    Parameters
+    ----------
+    folder : path
+        The ``--out`` folder of a benchmark, or a part of it.
+    out : path
+        The page.
+
+    Returns
+    -------
+    Path
+        The page.
+
+    Raises
+    ------
+    StorageError
+        If there is no finished run, or the page cannot be written.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from fiveshot.benchmark import Job, get_protocol, sweep
+    >>> from fiveshot.reports import write_report
+    >>> jobs = [Job(get_protocol("cub200/big"), method, "embedded:cub200") for method in ("ncm", "teen")]
+    >>> with TemporaryDirectory() as folder:
+    ...     outcomes = list(sweep(jobs, Path(folder)))
+    ...     page = write_report(folder, Path(folder) / "report.html").read_text(encoding="utf-8")
+    >>> "2 runs, seed 0." in page
+    True
+    """
+    return write_text(Path(out), report_page(find_runs(Path(folder))))
+
+
+def report_page(records: Sequence[RunRecord]) -> str:
+    """Return the page: results, charts, confusion, classes and configuration of each experiment."""
+    found = experiments(records)
+    runs = sum(len(variant.records) for experiment in found for variant in experiment.variants)
+    seeds = sorted({r.seed for e in found for v in e.variants for r in v.records})
+    sections = [
+        _section(experiment, title, number)
+        for number, (experiment, title) in enumerate(zip(found, experiment_titles(found), strict=True), 1)
+    ]
+    return (
+        templates()
+        .get_template("page.html")
+        .render(
+            names=list(dict.fromkeys(experiment.protocol.name for experiment in found)),
+            lead=f"{runs} {_plural(runs, 'run')}, {_plural(len(seeds), 'seed')} {', '.join(map(str, seeds))}.",
+            sections=sections,
+            version=__version__,
+        )
+    )
+
+
+def table_html(table: Table) -> str:
+    """Return a table as markup."""
+    return str(templates().get_template("parts.html").module.table(table))  # type: ignore[attr-defined]
+
+
+@cache
+def templates() -> Environment:
+    """Return the templates of the page, with escaping turned on for all of them."""
+    import jinja2  # here, because only this page needs it
+
+    here = Path(__file__).parent
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(here / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.globals |= {
+        "style": (here / "page.css").read_text(encoding="utf-8"),
+        "script": (here / "page.js").read_text(encoding="utf-8"),
+        "marks": marks,
+        "header_groups": header_groups,
+        "marker_path": marker_path,
+    }
+    environment.filters |= {"number": _number, "shown": shown}
+    environment.tests |= {"measured": lambda cell: isinstance(cell, Number)}
+    return environment
+
+
+def experiment_titles(found: Sequence[Experiment]) -> list[str]:
+    """Return the name of each protocol, with what else it takes to tell experiments apart."""
+    names = [experiment.protocol.name for experiment in found]
+    sessions = [described(experiment.protocol) for experiment in found]
+    features = [f"features of {experiment.provenance.get('backbone')}" for experiment in found]
+    adapters = [_adapter(experiment.provenance.get("adapter")) for experiment in found]
+    origins = [str(experiment.provenance.get("note") or "no note") for experiment in found]
+    for details in (sessions, features, adapters, origins):
+        distinct: dict[str, set[str]] = {}
+        for name, detail in zip(names, details, strict=True):
+            distinct.setdefault(name, set()).add(detail)
+        pairs = zip(names, details, strict=True)
+        names = [f"{name}, {detail}" if len(distinct[name]) > 1 else name for name, detail in pairs]
+    return names
+
+
+def _section(experiment: Experiment, title: str, number: int) -> dict[str, Any]:
+    """Return everything about one protocol on one set of features."""
+    best = max(experiment.variants, key=lambda variant: variant.summary.a_last.mean)
+    drawn = representatives(experiment.variants)
+    matrices = [(variant, confusion_matrix(variant.records)) for variant in drawn]
+    return {
+        "title": title,
+        "number": number,
+        "setting": described(experiment.protocol),
+        "backbone": experiment.provenance.get("backbone", "unknown"),
+        "official_lists": experiment.session_lists is not None,
+        "best": (best.label, percent(best.summary.a_last)),
+        "results": experiment_table(experiment),
+        "session_chart": session_chart(drawn),
+        "base_new_chart": base_new_chart(drawn),
+        "legend": list(zip((variant.label for variant in drawn), variant_styles(drawn), strict=True)),
+        "some_drawn": len(drawn) < len(experiment.variants),
+        "by_session": _by_session(experiment),
+        "confusions": _confusions(experiment),
+        "maps": [
+            (variant.label, confusion_chart(matrix, variant.label), confusions_in_words(matrix))
+            for variant, matrix in matrices
+        ],
+        "wide_maps": any(m.kind == "class" or len(m.groups) > NUMBERED for _, m in matrices),
+        "classes": _classes(experiment),
+        "labels": [variant.label for variant in experiment.variants],
+        "configuration": _configuration(experiment),
+    }
+
+
+def _by_session(experiment: Experiment) -> Table:
+    """Return the numbers of the chart of sessions."""
+    sessions = len(experiment.variants[0].summary.accuracy)
+    columns = [Column("method"), *(Column(str(n) if n else "base", percent=True) for n in range(sessions))]
+    rows = tuple(Row((v.label, *map(Number.of, v.summary.accuracy))) for v in experiment.variants)
+    return Table("Accuracy in % after each session", tuple(columns), rows)
+
+
+def _confusions(experiment: Experiment) -> Table:
+    """Return errors between base and new classes."""
+    columns = [Column("method")]
+    columns += [Column(name, f"{kind} images", True) for kind in ("base", "new") for name in CONFUSIONS]
+    rows = tuple(Row((variant.label, *_shares(variant))) for variant in experiment.variants)
+    notes = ("Shares in % of the test images of base classes, and of those of classes that came later.",)
+    return Table("Taken for a class of the same kind, or of the other", tuple(columns), rows, notes)
+
+
+def _shares(variant: Variant) -> list[Number | None]:
+    """Return the shares of right answers and of both kinds of errors, for images of base and of new classes."""
+    found: list[Number | None] = []
+    for kind in (0, 1):
+        names = [pair[kind] for pair in CONFUSIONS.values()]
+        counts = [[getattr(r.metrics.confusion, name) for name in names] for r in variant.records]
+        known = all(sum(row) for row in counts)
+        for place in range(len(names)):
+            share = mean_std([row[place] / sum(row) for row in counts]) if known else None
+            found.append(None if share is None else Number.of(share))
+    return found
+
+
+def _classes(experiment: Experiment) -> list[tuple[str, int, list[float | None]]]:
+    """Return each class with its session and its accuracy in each variant, mean over seeds."""
+    first = experiment.variants[0].records[0]
+    accuracies = []
+    for variant in experiment.variants:
+        values: dict[int, list[float]] = {}
+        for label, accuracy in (pair for record in variant.records for pair in record.metrics.per_class):
+            if accuracy is not None:
+                values.setdefault(label, []).append(accuracy)
+        accuracies.append({label: sum(found) / len(found) for label, found in values.items()})
+    return [
+        (first.class_names[label], session, [known.get(label) for known in accuracies])
+        for session, classes in enumerate(first.session_classes)
+        for label in classes
+    ]
+
+
+def _configuration(experiment: Experiment) -> list[tuple[str, dict[str, str]]]:
+    """Return protocol, features, heads, seeds and versions."""
+    protocol = dict(experiment.variants[0].records[0].config["protocol"])
+    protocol.pop("shot_seed", None)
+    parts: list[tuple[str, Mapping[str, Any]]] = [
+        ("Protocol", protocol),
+        ("Features", flat(experiment.provenance)),
+    ]
+    for variant in experiment.variants:
+        kind, parameters = variant.records[0].head
+        head = {"class": kind, **flat(parameters)}
+        for name in variant.records[0].chosen:
+            head[f"{name}, chosen"] = [
+                f"{record.chosen.get(name)} (seed {record.seed})" for record in variant.records
+            ]
+        head["seeds"] = [record.seed for record in variant.records]
+        head["seconds per run"] = f"{variant.summary.seconds.mean:.2f}"
+        parts.append((variant.label, head))
+    versions = {key: value for v in experiment.variants for r in v.records for key, value in r.versions.items()}
+    return [
+        (title, {key: _words(value) for key, value in values.items()})
+        for title, values in (*parts, ("Versions", versions))
+    ]
+
+
+def _words(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _adapter(digest: object) -> str:
+    return f"adapter {str(digest)[:8]}" if digest else "no adapter"
+
+
+def _plural(count: int, noun: str) -> str:
+    return noun if count == 1 else f"{noun}s"
+
+
+def _number(value: float) -> str:
+    # Two decimals of a drawing's unit are finer than any screen.
+    return f"{value:.2f}".rstrip("0").rstrip(".")

@@ -1,0 +1,269 @@
+"""Which runs each table and figure of the paper needs, and each ablation, given the features there are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fiveshot.benchmark import Job, Protocol, get_protocol, paper_beta_ablation, paper_parts_ablation
+from fiveshot.benchmark.plan import make_jobs
+from fiveshot.benchmark.protocol import ShotDraw
+from fiveshot.errors import InputError, unknown_name
+from fiveshot.heads import RECIPES, Sampling, make_head
+from fiveshot.heads.parameters import parameter_names
+from fiveshot.heads.recipes import Flavour
+from fiveshot.reports.paper.feature_files import features_for
+
+MAIN_METHODS = ("ncm", "teen", "fecam", "c-fecam", "ranpac", "c-ranpac")
+CALIBRATED = ("teen", "c-fecam", "c-ranpac")
+ABLATION_PROTOCOL = "cars/small"  # where the paper ablates, and what its figure 2 shows
+SUBSTITUTE_PROTOCOL = "cub200/small"  # the like of it whose features come with the package
+PREFIX = "ablation-"
+
+SETTINGS = {
+    "table1": ("cub200/small", "cub200/big", "aircraft/small", "aircraft/big"),
+    "table2": ("cars/small", "cars/big"),
+    "table3": ("cifar100/small",),
+    "table5": (ABLATION_PROTOCOL,),
+    "table6": (ABLATION_PROTOCOL,),
+    "figure1": ("cub200/big", "cars/big"),
+    "figure2": (ABLATION_PROTOCOL,),
+    "figure3": ("cub200/big", "cars/big", "aircraft/big"),
+}
+SUBSTITUTED = ("table5", "table6", "figure2")
+TARGETS = tuple(SETTINGS)
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """What is varied: its symbol for a reader, the methods it matters to, the values tried."""
+
+    name: str
+    symbol: str
+    methods: tuple[str, ...]
+    values: tuple[float, ...]
+
+
+ABLATIONS = {
+    ablation.name: ablation
+    for ablation in (
+        Ablation("tau", "τ", CALIBRATED, (1, 4, 8, 16, 32, 64)),
+        Ablation("alpha", "α", CALIBRATED, (0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 1.0)),
+        Ablation("beta", "β", ("c-fecam", "c-ranpac"), (0.5, 1.0, 1.5)),
+        Ablation(
+            "shots", "images per new class", ("ncm", "fecam", "c-fecam", "ranpac", "c-ranpac"), (1, 2, 5, 10, 20)
+        ),
+        Ablation("M", "random features M", ("ranpac", "c-ranpac"), (500, 1000, 2000, 5000, 10_000)),
+        Ablation("samples", "samples per new class", ("ranpac*", "c-ranpac"), (5, 25, 100, 400, 800, 1600)),
+    )
+}
+FURTHER_TARGETS = tuple(PREFIX + name for name in ABLATIONS)
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A row of a table: a method, what differs from its recipe, and the value of what an ablation varies."""
+
+    method: str
+    changes: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    value: float | None = None
+
+
+@dataclass(frozen=True)
+class Part:
+    """Which statistics of new classes a row of table 6 calibrates; ``paper`` where the paper has that row."""
+
+    configuration: Configuration
+    mean: bool
+    covariance: bool
+    paper: bool = True
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One protocol of a table or figure with its features: its rows, and the jobs of each, one per seed."""
+
+    protocol: Protocol
+    features: str
+    rows: tuple[Configuration, ...]
+    jobs: tuple[tuple[Job, ...], ...]
+
+
+@dataclass(frozen=True)
+class Procedure:
+    """How all rows are run: seeds, form of the methods, draw of the shots, and parameters of the heads."""
+
+    seeds: int = 1
+    flavor: Flavour = "paper"
+    shot_draw: ShotDraw = "random"
+    parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+def plan_target(
+    target: str, sources: Mapping[str, str], how: Procedure, protocol: Protocol | None = None
+) -> tuple[Setting, ...]:
+    """Return the settings of a table or figure for which there are features.
+
+    >>> (setting,) = plan_target("figure1", {"cub200": "embedded:cub200"}, Procedure(seeds=2))
+    >>> setting.protocol.name, len(setting.jobs), len(setting.jobs[0])
+    ('cub200/big', 6, 2)
+    """
+    check_parameters(how.parameters)
+    settings = []
+    for wanted in target_protocols(target, protocol or ablation_protocol(sources)):
+        features = features_for(wanted, sources)
+        if features is not None:
+            # A protocol of the caller's own keeps its draw unless another is asked for.
+            drawn = wanted if how.shot_draw == "random" else wanted.replace(shot_draw=how.shot_draw)
+            rows = configurations(target, how.flavor)
+            jobs = tuple(tuple(configuration_jobs(row, drawn, features, how)) for row in rows)
+            settings.append(Setting(drawn, features, rows, jobs))
+    return tuple(settings)
+
+
+def resolve_target(target: str) -> tuple[str, ...]:
+    """Return the tables and figures of a name; ``all`` are those of the paper.
+
+    >>> resolve_target("table4")
+    Traceback (most recent call last):
+    fiveshot.errors.InputError: the paper has no table or figure of results 'table4'; choose from table1, ...
+    """
+    if target == "all":
+        return TARGETS
+    known = (*TARGETS, "all", *FURTHER_TARGETS)
+    if re.fullmatch(r"(table|figure)\d+", target) and target not in known:
+        # Another number is not a slip of the finger: the nearest one would be a table about something else.
+        raise InputError(
+            f"the paper has no table or figure of results {target!r}", hint=f"choose from {', '.join(known)}"
+        )
+    if target not in known:
+        raise unknown_name("table or figure", target, known)
+    return (target,)
+
+
+def target_protocols(target: str, substitute: Protocol | None = None) -> tuple[Protocol, ...]:
+    """Return the protocols of a table or figure; ``substitute`` takes the place of the ablations' one.
+
+    >>> [protocol.name for protocol in target_protocols("table2")]
+    ['cars/small', 'cars/big']
+    """
+    if target in SUBSTITUTED or target.startswith(PREFIX):
+        return (substitute or get_protocol(ABLATION_PROTOCOL),)
+    return tuple(map(get_protocol, SETTINGS[target]))
+
+
+def ablation_protocol(sources: Mapping[str, str]) -> Protocol:
+    """Return the protocol of the paper's ablations, or its substitute where there are no features for it."""
+    papers = get_protocol(ABLATION_PROTOCOL)
+    return papers if features_for(papers, sources) else get_protocol(SUBSTITUTE_PROTOCOL)
+
+
+def configurations(target: str, flavor: Flavour = "paper") -> tuple[Configuration, ...]:
+    """Return the rows of a table or figure; figure 2 has none, because it shows features and no method.
+
+    >>> [(row.method, dict(row.changes)) for row in configurations("table5")[:2]]
+    [('c-fecam', {'beta': 0.5}), ('c-fecam', {'beta': 1.0})]
+    """
+    if target == "figure2":
+        return ()
+    if target == "table5":
+        return tuple(Configuration(row.method.lower(), {"beta": row.beta}) for row in paper_beta_ablation())
+    if target == "table6":
+        return tuple(part.configuration for part in parts())
+    if target.startswith(PREFIX):
+        return ablation_rows(target.removeprefix(PREFIX), flavor)
+    return tuple(map(Configuration, MAIN_METHODS))
+
+
+def parts() -> tuple[Part, ...]:
+    """Return the rows of table 6, each family with one the paper leaves out: only the covariance calibrated."""
+    found: dict[str, list[Part]] = {"fecam": [], "ranpac": []}
+    for row in paper_parts_ablation():
+        family = "fecam" if "fecam" in row.method.lower() else "ranpac"
+        found[family].append(_part(row.method.lower(), row.mean_calibrated, row.covariance_calibrated))
+    for family, rows in found.items():
+        rows.insert(-1, _part(f"c-{family}", mean=False, covariance=True, paper=False))
+    return tuple(part for rows in found.values() for part in rows)
+
+
+def ablation_rows(
+    name: str,
+    flavor: Flavour = "paper",
+    *,
+    values: Sequence[float] | None = None,
+    methods: Sequence[str] | None = None,
+) -> tuple[Configuration, ...]:
+    """Return the rows of an ablation, method by method, value by value.
+
+    >>> [(row.value, dict(row.changes)) for row in ablation_rows("M", methods=["ranpac"], values=[500])]
+    [(500, {'n_projections': 500})]
+    """
+    if name not in ABLATIONS:
+        raise unknown_name("ablation", name, ABLATIONS)
+    ablation = ABLATIONS[name]
+    return tuple(
+        Configuration(method, _varied(ablation, method, flavor, value), value)
+        for method in methods or ablation.methods
+        for value in values or ablation.values
+    )
+
+
+def configuration_jobs(
+    configuration: Configuration, protocol: Protocol, features: str, how: Procedure
+) -> list[Job]:
+    """Return a row's jobs, one per seed; what the row changes goes before the given parameters."""
+    changes = dict(configuration.changes)
+    shots = changes.pop("shots", None)  # of the protocol, not of the head
+    return make_jobs(
+        protocol if shots is None else protocol.replace(shots=shots),
+        features,
+        methods=[configuration.method],
+        seeds=how.seeds,
+        flavor=how.flavor,
+        parameters={**how.parameters, **changes},
+    )
+
+
+def check_parameters(parameters: Mapping[str, Any]) -> None:
+    """Refuse a parameter that no head has; others go to the heads that have them."""
+    known = sorted({name for method in RECIPES for name in make_head(method).get_params(deep=False)})
+    for name in parameters:
+        if name not in known:
+            raise InputError(f"no head has a parameter {name!r}", hint=f"choose from {', '.join(known)}")
+
+
+def _part(method: str, mean: bool, covariance: bool, paper: bool = True) -> Part:
+    """Return a row of table 6, with what is not calibrated turned off."""
+    changes: dict[str, Any] = {}
+    if make_head(method).get_params(deep=False).get("calibration") is not None:
+        changes |= {} if mean else {"alpha": 1.0}
+        changes |= {} if covariance else {"beta": None}
+    return Part(Configuration(method, changes), mean, covariance, paper)
+
+
+def _varied(ablation: Ablation, method: str, flavor: Flavour, value: float) -> dict[str, Any]:
+    """Return what a row must change so that the varied value takes effect."""
+    if ablation.name == "shots":
+        return {"shots": _whole("shots", value)}
+    recipe = make_head(method, flavor)
+    if ablation.name == "samples":
+        own = recipe.get_params(deep=False).get("sampling")
+        if not isinstance(own, Sampling):
+            raise InputError(f"{method!r} draws no samples", hint=f"choose from {', '.join(ablation.methods)}")
+        wanted: dict[str, Any] = {"sampling": replace(own, per_class=_whole("samples", value))}
+    else:
+        wanted = {"n_projections": _whole("M", value)} if ablation.name == "M" else {ablation.name: value}
+    if not set(wanted) <= set(parameter_names(recipe)):
+        raise InputError(
+            f"{ablation.name} means nothing to {method!r}", hint=f"choose from {', '.join(ablation.methods)}"
+        )
+    make_head(method, flavor, **wanted)  # refuses a value that makes no sense before anything runs
+    return wanted
+
+
+def _whole(name: str, value: float) -> int:
+    if value != int(value) or value < 1:
+        raise InputError(f"{name} must be a whole number of at least 1, not {value!r}")
+    return int(value)

@@ -1,0 +1,1 @@
+"""Tables: what one says, the formats it is printed in, and those that a benchmark makes."""
