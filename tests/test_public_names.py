@@ -122,6 +122,14 @@ def test_the_public_face_is_typed() -> None:
     assert imported == set(fiveshot._PLACES.items())
 
 
+def test_the_verbs_of_the_command_line_are_methods() -> None:
+    from fiveshot.cli.app import MODELS, PLACES
+
+    others = {"new": "create", "import": "import_file", "serve": ""}  # a program makes its own server
+    verbs = [others.get(name, name) for name in PLACES[MODELS]]
+    assert [verb for verb in verbs if verb and not hasattr(fiveshot.Recognizer, verb)] == []
+
+
 def test_the_packages_are_really_looked_at() -> None:
     assert set(PACKAGES) >= {"data", "heads", "recognizer", "service", "statistics", "storage"}
 

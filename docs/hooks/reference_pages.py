@@ -18,12 +18,13 @@ SOURCE = Path(__file__).parents[2] / "src" / "fiveshot"
 
 
 def exported(source: Path) -> list[str]:
-    """Return the names in a module's ``__all__``, without importing it."""
+    """Return the names in a module's ``__all__``, or else of its classes and functions, without importing it."""
     tree = ast.parse(source.read_text(encoding="utf-8"))
     for statement in tree.body:
         if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__":
             return list(ast.literal_eval(statement.value))
-    return []
+    defined = [node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+    return [name for name in defined if not name.startswith("_")]
 
 
 def module_page(package: str, source: Path) -> str:

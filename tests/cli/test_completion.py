@@ -113,7 +113,7 @@ def test_photos_are_added_to_classes_that_are_known(folder: Path) -> None:
         (("bench", "--methods", r"ranpac\*,c-r"), [r"ranpac\*,c-ranpac"]),
         (("bench", "--adapter", "t"), ["tuned"]),
         (("new", "birds", "--head", "c-"), ["c-fecam", "c-fecam+"]),
-        (("new", "birds", "--adapter", "tu"), ["tune"]),
+        (("new", "birds", "--adapter", "cub200-s"), ["cub200-small", "cub200-small-paper"]),
         (("new", "birds", "--backbone", "deit"), ["deit3_small_patch16_224.fb_in22k_ft_in1k"]),
         (("extract", "--adapter", "cub200-s"), ["cub200-small", "cub200-small-paper"]),
         (("extract", "--dataset", "c"), ["cars", "cifar100", "cub200"]),

@@ -305,7 +305,7 @@ def test_a_name_that_begins_with_a_dash_comes_after_two(run: Run, answer: Any, m
         (("new", "birds"), "birds"),
         (("new", "other", "--head", "ranpak"), "did you mean 'ranpac'?"),
         (("new", "other", "--base", "void"), "no class folders"),
-        (("new", "other", "--adapter", "tune"), "base=DIR"),
+        (("new", "other", "--tune"), "base=DIR"),
         (("new", "other", "--false-rejection", "2"), "between 0 and 1"),
     ],
 )

@@ -20,6 +20,12 @@ with progress.image_bar("looking at 3 photos") as show:
         show(done, 3)
 print("rich" in sys.modules)
 """
+NOTED = """
+from fiveshot.cli.output import echo
+from fiveshot.cli.progress import status
+with status("making birds \\x1b[31m"):
+    echo("note: left out a photo", err=True)
+"""
 SAID = """
 from fiveshot.cli.progress import run_bar, status
 with status("checking birds"):
@@ -51,20 +57,28 @@ def on_terminal(read_all: Callable[[int], bytes]) -> Callable[[str], tuple[str, 
 
 def test_short_work_is_a_line_that_vanishes_and_draws_nothing_else(on_terminal: Callable) -> None:
     printed, drawn = on_terminal(WORK.format(patience=60))
-    assert (printed, drawn) == ("False\n", "looking at 3 photos ...\r\x1b[2K")
+    assert (printed, drawn) == ("False\n", "\r\x1b[2Klooking at 3 photos ...\r\x1b[2K")
 
 
 def test_long_work_has_a_bar(on_terminal: Callable) -> None:
     printed, drawn = on_terminal(WORK.format(patience=0))
     assert printed == "True\n"
-    assert drawn.startswith("looking at 3 photos ...\r\x1b[2K")
+    assert drawn.startswith("\r\x1b[2Klooking at 3 photos ...\r\x1b[2K")
     assert "3/3" in drawn
     assert drawn.endswith("\x1b[2K")
 
 
 def test_lines_are_printed_above(on_terminal: Callable) -> None:
     _, drawn = on_terminal(SAID)
-    assert drawn == ("checking birds ...\r\x1b[2Krunning ...\r\x1b[2Kncm is done\r\nrunning ...\r\x1b[2K")
+    erase = "\r\x1b[2K"
+    assert drawn == (
+        f"{erase}checking birds ...{erase}{erase}running ...{erase}ncm is done\r\n{erase}running ...{erase}"
+    )
+
+
+def test_whatever_is_printed_takes_the_place_of_the_line(on_terminal: Callable) -> None:
+    _, drawn = on_terminal(NOTED)
+    assert drawn == "\r\x1b[2Kmaking birds \\x1b[31m ...\r\x1b[2Knote: left out a photo\r\n"
 
 
 @pytest.mark.parametrize(("code", "said"), [(WORK.format(patience=0), ""), (SAID, "ncm is done\n")])

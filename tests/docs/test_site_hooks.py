@@ -65,6 +65,9 @@ def test_the_reference_names_what_a_package_exports() -> None:
     made = hook("reference_pages").module_page("heads", ROOT / "src" / "fiveshot" / "heads" / "__init__.py")
     assert "::: fiveshot.heads" in made
     assert "- make_head\n" in made
+    errors = hook("reference_pages").module_page("errors", ROOT / "src" / "fiveshot" / "errors.py")
+    assert "- FiveshotError\n" in errors
+    assert "_rebuilt" not in errors
     face = hook("reference_pages").module_page("", ROOT / "src" / "fiveshot" / "__init__.py")
     assert "::: fiveshot\n" in face
     assert "- Recognizer\n" in face

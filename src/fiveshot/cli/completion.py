@@ -123,11 +123,6 @@ def adapters() -> list[str]:
     return sorted(file.stem for file in (PACKAGE / "backbones" / "adapters").glob("*.safetensors"))
 
 
-def adapters_or_tune() -> list[str]:
-    """Offer the adapters of the package, and making one."""
-    return ["tune", *adapters()]
-
-
 def datasets() -> list[str]:
     """Offer the datasets that are known by name.
 

@@ -7,6 +7,7 @@ in a pipe too: it ends in a pager, a log or another terminal. Programs get names
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,16 +29,40 @@ if TYPE_CHECKING:
 SHOWN = 5  # photos that a note names
 TEXT_FORMATS = ("markdown", "latex", "csv")
 FORMATS = ("terminal", "json", *TEXT_FORMATS)
+ERASE = "\r\x1b[2K"  # to the beginning of the line, which is emptied
 PIPE_WIDTH = 200  # a pipe has no width of its own, and a table cut off at 80 columns helps nobody
+
+
+_line_is_shown = False
 
 
 def echo(text: object, *, err: bool = False) -> None:
     """Print a line on standard output, or on standard error."""
+    erase_line()
     typer.echo(printable(str(text)), err=err)
+
+
+def show_line(text: str) -> None:
+    """Show on a terminal what is going on, in a line that the next output takes the place of."""
+    global _line_is_shown
+    if sys.stderr.isatty():
+        sys.stderr.write(f"{ERASE}{printable(text)} ...")
+        sys.stderr.flush()
+        _line_is_shown = True
+
+
+def erase_line() -> None:
+    """Take back the line that says what is going on."""
+    global _line_is_shown
+    if _line_is_shown:
+        sys.stderr.write(ERASE)
+        sys.stderr.flush()
+        _line_is_shown = False
 
 
 def echo_json(value: object) -> None:
     """Print a value for programs, who get every name exactly; JSON in ASCII commands no terminal."""
+    erase_line()
     typer.echo(json.dumps(value, indent=1).replace("\x7f", "\\u007f"))  # the one control code it lets through
 
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from fiveshot.cli.output import echo, erase_line, printable, show_line
+
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import ProgressColumn
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from fiveshot.tuning import TuneProgress
 
 PATIENCE = 0.5  # seconds before a bar is drawn
-ERASE = "\r\x1b[2K"  # to the beginning of the line, which is emptied
 
 MakeColumns = Callable[[], Sequence["ProgressColumn"]]
 
@@ -35,13 +36,13 @@ class Bar:
         self._drawn: RichProgress | None = None
 
     def __enter__(self) -> Bar:
-        self._write(f"{self._text} ...")
+        if self._shown:
+            show_line(self._text)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._drawn is None:
-            self._write(ERASE)
-        else:
+        erase_line()
+        if self._drawn is not None:
             self._drawn.stop()
 
     def update(self, done: float, total: float | None, **fields: Any) -> None:
@@ -57,27 +58,22 @@ class Bar:
         self._drawn.update(self._drawn.task_ids[0], completed=done, total=total, **fields)
 
     def say(self, text: str) -> None:
-        """Print a line on standard error, above the bar; the caller has made it printable."""
+        """Print a line on standard error, above the bar."""
         if self._drawn is not None:
-            self._drawn.console.print(text, markup=False, highlight=False, soft_wrap=True)
+            self._drawn.console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
             return
-        self._write(ERASE)
-        sys.stderr.write(f"{text}\n")
-        self._write(f"{self._text} ...")
+        echo(text, err=True)
+        if self._shown:
+            show_line(self._text)
 
     def _start(self) -> RichProgress:
         from rich.console import Console
         from rich.progress import Progress
 
-        self._write(ERASE)
+        erase_line()
         drawn = Progress(*self._columns(), console=Console(stderr=True), transient=True)
         drawn.start()
         return drawn
-
-    def _write(self, text: str) -> None:
-        if self._shown:
-            sys.stderr.write(text)
-            sys.stderr.flush()
 
 
 def status(text: str, *, shown: bool = True) -> Bar:

@@ -21,7 +21,7 @@ from fiveshot.cli.options import (
     parse_settings,
     refuse_unused,
 )
-from fiveshot.cli.output import check_format, echo, echo_json, print_table, printable
+from fiveshot.cli.output import check_format, echo, echo_json, print_table
 from fiveshot.cli.progress import image_bar, run_bar
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def _followed(outcomes: Iterable[Outcome], jobs: Sequence[Job]) -> list[RunRecor
         for done, outcome in enumerate(outcomes, start=1):
             found[outcome.job] = outcome.record
             bar.update(done, len(jobs))
-            bar.say(printable(describe(outcome)))
+            bar.say(describe(outcome))
     return [found[job] for job in jobs]
 
 

@@ -11,7 +11,7 @@ from fiveshot.cli import completion
 from fiveshot.cli.commands.photos import note_classes_left_out, note_left_out, open_to_look, total
 from fiveshot.cli.options import AsJson, Device, Model, Runtime, Weights
 from fiveshot.cli.output import Answer, answering, percent
-from fiveshot.cli.progress import image_bar
+from fiveshot.cli.progress import image_bar, status
 from fiveshot.errors import InputError, counted
 
 if TYPE_CHECKING:
@@ -134,8 +134,9 @@ def forget(
     """
     from fiveshot.recognizer import Recognizer
 
-    with answering("forget", model, as_json=as_json) as answer, Recognizer.open(model) as recognizer:
-        recognizer.forget(name, keep_history=keep_history)
+    with answering("forget", model, as_json=as_json) as answer:
+        with status(f"forgetting {name}"), Recognizer.open(model) as recognizer:  # may wait for those who read
+            recognizer.forget(name, keep_history=keep_history)
         answer.result = {"name": name, "keep_history": keep_history}
         answer.say(f"forgot {name}" + (f"; bring it back with: fiveshot undo {model}" if keep_history else ""))
 

@@ -24,7 +24,7 @@ from fiveshot.cli.options import (
     refuse_unused,
 )
 from fiveshot.cli.output import Answer, answering, file_size, percent
-from fiveshot.cli.progress import image_bar, tuning_bar
+from fiveshot.cli.progress import image_bar, status, tuning_bar
 from fiveshot.errors import counted
 
 if TYPE_CHECKING:
@@ -51,10 +51,11 @@ def new(
     adapter: Annotated[
         str | None,
         typer.Option(
-            help="'tune': adapt the backbone to the base; or a file of 'fiveshot tune', or cub200-big.",
-            autocompletion=completion.adapters_or_tune,
+            help="A file of 'fiveshot tune', or an embedded adapter such as cub200-big.",
+            autocompletion=completion.adapters,
         ),
     ] = None,
+    tune: Annotated[bool, typer.Option("--tune", help="Adapt the backbone to the base first.")] = False,
     seed: Seed = 0,
     keep_photos: Annotated[
         bool, typer.Option("--keep-photos", help="Keep the photos themselves, which adapting later needs.")
@@ -76,11 +77,10 @@ def new(
     """
     from fiveshot.recognizer import Recognizer
 
-    tunes = adapter == "tune"  # two bars at a time would write over each other
     with (
         answering("new", model, as_json=as_json) as answer,
-        tuning_bar(shown=tunes) as tuning,
-        image_bar(f"making {model}", shown=not tunes) as progress,
+        tuning_bar(shown=tune) as tuning,  # two bars at a time would write over each other
+        image_bar(f"making {model}", shown=not tune) as progress,
     ):
         if base is None:
             refuse_unused(ctx, WITHOUT_BASE, "skip_bad")
@@ -93,8 +93,8 @@ def new(
             backbone=backbone,
             weights=weights,
             head=head,
-            adapter=None if adapter == "tune" else adapter,
-            tune=adapter == "tune",
+            adapter=adapter,
+            tune=tune,
             seed=seed,
             keep_photos=keep_photos,
             thumbnails=thumbnails,
@@ -158,7 +158,8 @@ def check(
     from fiveshot.recognizer.checking import check_model
 
     with answering("check", model, as_json=as_json) as answer:
-        findings = check_model(model, repair=repair)
+        with status(f"checking {model}"):
+            findings = check_model(model, repair=repair)
         answer.result = {"findings": [finding.as_dict() for finding in findings]}
         for finding in findings:
             answer.say(f"{finding.severity}: {finding}" + ("; repaired" if finding.repaired else ""))

@@ -12,6 +12,7 @@ import typer
 
 from fiveshot.cli.options import AsJson, Model, refuse_unused
 from fiveshot.cli.output import answering, file_size
+from fiveshot.cli.progress import status
 from fiveshot.errors import InputError, counted
 
 if TYPE_CHECKING:
@@ -57,14 +58,15 @@ def export(
         with Recognizer.open(model, readonly=True, device="cpu", runtime="torch") as recognizer:
             if photos and not recognizer.show().keep_photos:
                 answer.note(f"{model} keeps no photos to take along")
-            if str(file) == STANDARD_OUTPUT:
-                _print_export(recognizer, photos=photos)
-                return
             written = [file]
-            if onnx:
-                written.append(recognizer.export_onnx(file, overwrite=force))
-            else:
-                recognizer.export(file, photos=photos, overwrite=force)
+            with status(f"exporting {model}"):
+                if str(file) == STANDARD_OUTPUT:
+                    _print_export(recognizer, photos=photos)
+                    return
+                if onnx:
+                    written.append(recognizer.export_onnx(file, overwrite=force))
+                else:
+                    recognizer.export(file, photos=photos, overwrite=force)
         answer.result = {"files": [str(path) for path in written]}
         for path in written:
             answer.say(f"{path}: {file_size(path.stat().st_size)}")
@@ -106,9 +108,9 @@ def import_model(
     """
     from fiveshot.recognizer import Recognizer
 
-    opened = answering("import", model, as_json=as_json)
-    with opened as answer, Recognizer.import_file(file, model) as recognizer:
-        info = recognizer.show()
+    with answering("import", model, as_json=as_json) as answer:
+        with status(f"importing {file}"), Recognizer.import_file(file, model) as recognizer:
+            info = recognizer.show()
         answer.result = info.as_dict()
         answer.say(f"{model}: {counted(len(info.classes), 'class')}, {info.backbone}")
 
@@ -127,8 +129,9 @@ def merge(
     """
     from fiveshot.recognizer import Recognizer
 
-    with answering("merge", model, as_json=as_json) as answer, Recognizer.open(model) as recognizer:
-        report = recognizer.merge(other)
+    with answering("merge", model, as_json=as_json) as answer:
+        with status(f"merging {other}"), Recognizer.open(model) as recognizer:
+            report = recognizer.merge(other)
         answer.result = report.as_dict()
         same = f"; {len(report.same):,} were the same in both" if report.same else ""
         added, photos = counted(len(report.added), "class"), counted(report.photos, "photo")
