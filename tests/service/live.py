@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,8 @@ from tiny import parts
 
 from fiveshot.recognizer import Recognizer
 from fiveshot.service import RequestLimits, Settings, create_app
-from fiveshot.service.http.server import address, listen, make_server
+from fiveshot.service.http.server import make_server
+from fiveshot.service.settings import address, listen
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,19 @@ class Live:
 
 
 @contextmanager
-def live(path: Path, *, limits: RequestLimits | None = None, ready: bool = True, **given: Any) -> Iterator[Live]:
-    """Serve a model on a free port of this machine."""
+def live(path: Path, **given: Any) -> Iterator[Live]:
+    """Serve the model in a folder on a free port of this machine."""
+    with running(lambda: Recognizer.open(path, device="cpu", runtime="torch"), **given) as service:
+        yield service
+
+
+@contextmanager
+def running(
+    open_model: Callable[[], Recognizer], *, limits: RequestLimits | None = None, ready: bool = True, **given: Any
+) -> Iterator[Live]:
+    """Serve a model on a free port of this machine, and wait until it is loaded unless told otherwise."""
     settings = Settings(**({"port": 0, "latency": 0.002, "limits": limits or RequestLimits(rate=10_000)} | given))
-    app = create_app(Recognizer.open(path, device="cpu", runtime="torch"), settings)
+    app = create_app(open_model, settings)
     with listen(settings) as sock:
         server = make_server(app, settings)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)

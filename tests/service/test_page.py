@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from chromium import PROGRAM, Watched, chromium
-from live import Live, live
+from live import Live, live, running
 from served import served
 from tiny import encoded, picture, tiny_model
 
@@ -53,13 +54,13 @@ def many(tmp_path_factory: pytest.TempPathFactory, tiny_file: Path) -> Iterator[
         width = model.snapshot.contents.width
         small = encoded(picture("x"))
         with model._model.change() as change:
-            from fiveshot.recognizer.learning import Shots, _store
+            from fiveshot.recognizer.learning import _store
             from fiveshot.recognizer.store.rows import PhotoRecord
 
             for number in range(1000):
                 row = rng.normal(size=width).astype(np.float32)
                 shot = PhotoRecord(f"{number:064x}", row, small)
-                _store(change, Shots(f"class {number:04d}", (shot,), ("x",)))
+                _store(change, f"class {number:04d}", (shot,))
             change.record("learn")
     with live(path) as service:
         yield service
@@ -395,3 +396,27 @@ def test_a_token_is_asked_for_once(open_page: Callable[..., Watched], start: Cal
     page.reload()
     page.wait_for_selector(".card[data-name=red]")
     assert not page.is_visible("#ask-token")
+
+
+def test_the_page_waits_for_the_model(open_page: Callable[..., Watched], fresh_path: Path) -> None:
+    go_on = threading.Event()
+
+    def opened() -> Recognizer:
+        assert go_on.wait(60)
+        return Recognizer.open(fresh_path, device="cpu", runtime="torch")
+
+    with running(opened, ready=False) as service:
+        try:
+            watched = open_page(service.url)
+            page = watched.page
+            page.locator("#summary", has_text="The model is being loaded").wait_for()
+            page.fill("#name", "red")
+            page.set_input_files("#pick-teach", files("red"))
+            page.click("#learn")  # waits with the page
+            go_on.set()
+            page.locator("#teach-result .good").get_by_text("red").wait_for()
+            page.locator("#summary", has_text="1 class").wait_for()
+            page.wait_for_selector(".card[data-name=red]")
+            assert watched.complaints == []
+        finally:
+            go_on.set()

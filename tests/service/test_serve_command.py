@@ -17,7 +17,7 @@ from fiveshot.cli.app import app
 from fiveshot.errors import InputError
 from fiveshot.recognizer import Recognizer
 from fiveshot.service import Settings
-from fiveshot.service.http.server import listen
+from fiveshot.service.settings import listen
 
 
 def learn_until_killed(url: str, who: int, acknowledged: list[str]) -> None:

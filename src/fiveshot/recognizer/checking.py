@@ -18,8 +18,8 @@ from fiveshot.heads import FewShotHead
 from fiveshot.recognizer.names import check_name
 from fiveshot.recognizer.recognition.snapshot import check_width, restored_head
 from fiveshot.recognizer.store.contents import file_sha256, read_base, same_statistics
-from fiveshot.recognizer.store.folder import TIMEOUT, ModelFolder, check_folder, orphans, read_manifest_file
-from fiveshot.recognizer.store.manifest import MANIFEST, Manifest
+from fiveshot.recognizer.store.folder import TIMEOUT, ModelFolder, orphans
+from fiveshot.recognizer.store.manifest import MANIFEST, Manifest, check_folder, read_manifest_file
 from fiveshot.recognizer.store.rows import (
     ClassRecord,
     class_from_bytes,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
@@ -27,22 +27,23 @@ SETTLE = 30.0  # seconds between tries to erase what a purge had to leave
 log = logging.getLogger("fiveshot.service")
 
 
-def create_app(recognizer: Recognizer, settings: Settings | None = None) -> FastAPI:
-    """Return the application that serves a model; it closes the recognizer when it ends.
+def create_app(model: Recognizer | Callable[[], Recognizer], settings: Settings | None = None) -> FastAPI:
+    """Return the application that serves a model; it closes the model when it ends.
 
     Any ASGI server can run it. ``fiveshot serve`` adds limits on connections that an application cannot set.
 
     Parameters
     ----------
-    recognizer : Recognizer
-        The model, opened to write.
+    model : Recognizer or callable
+        The model, opened to write, or a function that opens it. With a function the application answers at once,
+        and the model is opened beside it.
     settings : Settings, optional
         Who may ask, and for how much.
 
     Returns
     -------
     fastapi.FastAPI
-        The application. It loads the backbone in its lifespan.
+        The application. Until the backbone is loaded, requests that need it are answered with 503.
 
     Examples
     --------
@@ -56,7 +57,7 @@ def create_app(recognizer: Recognizer, settings: Settings | None = None) -> Fast
     """
     chosen = settings or Settings()
     metrics = Metrics()
-    engine = Engine(recognizer, chosen, metrics)
+    engine = Engine(model if callable(model) else lambda: model, chosen, metrics)
     app = FastAPI(
         title="fiveshot",
         version=__version__,
@@ -99,14 +100,21 @@ async def _keep_up(engine: Engine) -> None:
     """Load the model while the service answers already, then follow what other processes change."""
     now = asyncio.get_running_loop().time
     due = now() + SETTLE  # opening the model has just tried
+    told = ""  # what is wrong is said once, not every time that it is tried again
     while True:
+        problem = ""
         try:
             await engine.keep_up()
             if now() >= due:
                 due = now() + SETTLE
                 await engine.settle()
         except ApiError as error:
-            log.warning("%s: %s", error.message, error.hint)
-        except Exception:
-            log.exception("the model cannot be read")
+            problem = str(error)
+            if problem != told:
+                log.warning("%s", problem)
+        except Exception as error:
+            problem = repr(error)
+            if problem != told:
+                log.exception("the model cannot be read")
+        told = problem
         await asyncio.sleep(engine.settings.refresh)

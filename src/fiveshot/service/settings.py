@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import math
+import socket
 from dataclasses import dataclass, field, fields
 
 from fiveshot.data import MAX_PIXELS
@@ -200,6 +202,34 @@ class Settings:
             raise InputError(f"refresh is {self.refresh} s", hint="choose a number above 0")
         if self.drain < 0:
             raise InputError(f"drain is {self.drain} s", hint="choose 0 or more")
+
+
+def listen(settings: Settings) -> socket.socket:
+    """Open the port; a port that is taken and a host that is not this machine are errors.
+
+    >>> with listen(Settings(port=0)) as opened:
+    ...     address(opened).rpartition(":")[0]
+    'http://127.0.0.1'
+    """
+    host = settings.host.strip("[]")
+    try:
+        found = socket.getaddrinfo(host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        return socket.create_server(found[0][4][:2], family=found[0][0], backlog=256)
+    except (OSError, UnicodeError) as error:  # the latter: a name that no host can have
+        reason = (isinstance(error, OSError) and error.strerror) or error
+        wrong_host = isinstance(error, socket.gaierror | UnicodeError) or error.errno == errno.EADDRNOTAVAIL
+        hint = (
+            "choose an address of this machine with --host, such as 127.0.0.1"
+            if wrong_host
+            else "choose another with --port, or --port 0 for any that is free"
+        )
+        raise InputError(f"cannot listen on {settings.host}:{settings.port} ({reason})", hint=hint) from error
+
+
+def address(sock: socket.socket) -> str:
+    """Return the URL of a listening socket."""
+    host, port = sock.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def is_loopback(host: str) -> bool:

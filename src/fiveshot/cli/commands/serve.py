@@ -1,13 +1,17 @@
-"""``fiveshot serve``: the recogniser over HTTP, with a page."""
+"""``fiveshot serve``: the recognizer over HTTP, with a page."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fiveshot.cli.options import Device, Model, Runtime, Weights
 from fiveshot.cli.output import echo
+
+if TYPE_CHECKING:
+    from fiveshot.recognizer import Recognizer
 
 
 def serve(
@@ -36,11 +40,14 @@ def serve(
     Example: fiveshot serve birds
     """
     from fiveshot.extras import import_extra
+    from fiveshot.recognizer.store.manifest import check_folder
     from fiveshot.service import RequestLimits, Settings
-    from fiveshot.service.settings import MIB
+    from fiveshot.service.settings import MIB, address, listen
 
     for module in ("fastapi", "uvicorn", "python_multipart", "prometheus_client"):
-        import_extra(module, extra="serve")
+        if find_spec(module) is None:
+            import_extra(module, extra="serve")  # says what to install
+    check_folder(model)
     limits = RequestLimits(
         photos=max_photos,
         body_bytes=max_megabytes * MIB,
@@ -49,14 +56,17 @@ def serve(
         rate=rate,
     )
     settings = Settings(host=host, port=port, token=token, latency=latency / 1000, limits=limits)
-    from fiveshot.recognizer import Recognizer
-    from fiveshot.service import create_app
-    from fiveshot.service.http.server import address, listen, make_server
 
-    with Recognizer.open(model, device=device, runtime=runtime, weights=weights) as recognizer:
-        app = create_app(recognizer, settings)
-        with listen(settings) as sock:
-            echo(f"serving {model} at {address(sock)}")
-            if token is not None:
-                echo("the page asks for the token; programs send it as: Authorization: Bearer TOKEN")
-            make_server(app, settings).run(sockets=[sock])
+    def open_model() -> Recognizer:
+        from fiveshot.recognizer import Recognizer
+
+        return Recognizer.open(model, device=device, runtime=runtime, weights=weights)
+
+    with listen(settings) as sock:
+        echo(f"serving {model} at {address(sock)}")
+        if token is not None:
+            echo("the page asks for the token; programs send it as: Authorization: Bearer TOKEN")
+        from fiveshot.service import create_app
+        from fiveshot.service.http.server import make_server
+
+        make_server(create_app(open_model, settings), settings).run(sockets=[sock])

@@ -17,7 +17,7 @@ from pathlib import Path
 from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.recognizer.store.contents import file_sha256, write_base
 from fiveshot.recognizer.store.history import record, timestamp
-from fiveshot.recognizer.store.manifest import MANIFEST, REPAIR, Manifest
+from fiveshot.recognizer.store.manifest import MANIFEST, REPAIR, Manifest, check_folder, read_manifest_file
 from fiveshot.recognizer.store.rows import ClassRecord, insert_class
 from fiveshot.recognizer.store.schema import (
     DATABASE,
@@ -246,34 +246,6 @@ class ModelFolder:
         raise StorageError(
             f"{self.path / MANIFEST} is not the one this model was made with", hint=REPAIR, code="damaged_manifest"
         )
-
-
-def check_folder(path: Path) -> None:
-    """Refuse what is not the directory of a model."""
-    make = "make one with: fiveshot new MODEL"
-    if not path.exists():
-        raise StorageError(f"no such model: {path}", hint=make, code="no_model")
-    if not path.is_dir():
-        raise StorageError(
-            f"{path} is a file, and a model is a directory",
-            hint="an exported one is taken in with: fiveshot import FILE MODEL",
-            code="no_model",
-        )
-    if not (path / MANIFEST).is_file():
-        raise StorageError(f"{path} is not a fiveshot model: it has no {MANIFEST}", hint=make, code="no_model")
-
-
-def read_manifest_file(path: Path) -> str:
-    """Return the text of ``model.toml``; a damaged or newer one is refused."""
-    file = path / MANIFEST
-    try:
-        text = file.read_bytes().decode()
-    except OSError as error:
-        raise StorageError(f"cannot read {file}: {error.strerror or error}") from error
-    except UnicodeDecodeError:
-        text = "\0"  # not TOML: refused below as any other damage
-    Manifest.from_toml(text, where=file)
-    return text
 
 
 def write_manifest_file(path: Path, text: str) -> None:

@@ -6,6 +6,7 @@ import json
 import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
 from fiveshot import __version__
@@ -169,3 +170,31 @@ def _damaged(where: object, reason: str) -> StorageError:
     return StorageError(
         f"{where} is damaged or was changed by hand ({reason})", hint=REPAIR, code="damaged_manifest"
     )
+
+
+def check_folder(path: Path) -> None:
+    """Refuse what is not the directory of a model."""
+    make = "make one with: fiveshot new MODEL"
+    if not path.exists():
+        raise StorageError(f"no such model: {path}", hint=make, code="no_model")
+    if not path.is_dir():
+        raise StorageError(
+            f"{path} is a file, and a model is a directory",
+            hint="an exported one is taken in with: fiveshot import FILE MODEL",
+            code="no_model",
+        )
+    if not (path / MANIFEST).is_file():
+        raise StorageError(f"{path} is not a fiveshot model: it has no {MANIFEST}", hint=make, code="no_model")
+
+
+def read_manifest_file(path: Path) -> str:
+    """Return the text of ``model.toml``; a damaged or newer one is refused."""
+    file = path / MANIFEST
+    try:
+        text = file.read_bytes().decode()
+    except OSError as error:
+        raise StorageError(f"cannot read {file}: {error.strerror or error}") from error
+    except UnicodeDecodeError:
+        text = "\0"  # not TOML: refused below as any other damage
+    Manifest.from_toml(text, where=file)
+    return text

@@ -23,7 +23,7 @@ from fiveshot.recognizer.store.folder import ModelFolder
 from fiveshot.recognizer.store.rows import PhotoRecord
 from fiveshot.service.engine.metrics import Metrics
 from fiveshot.service.engine.photos import PhotoPipeline, Upload
-from fiveshot.service.http.errors import ApiError, busy, from_library, not_found, without_path
+from fiveshot.service.http.errors import ApiError, busy, from_library, loading, not_found, without_path
 from fiveshot.service.settings import Settings
 
 MOST_NAMES = 100  # of an answer
@@ -73,8 +73,11 @@ class Engine:
     Others look into the database through a connection of their own, which waits for no writer.
     """
 
-    def __init__(self, recognizer: Recognizer, settings: Settings, metrics: Metrics) -> None:
-        self.recognizer, self.settings, self.metrics = recognizer, settings, metrics
+    def __init__(self, open_model: Callable[[], Recognizer], settings: Settings, metrics: Metrics) -> None:
+        self.settings, self.metrics = settings, metrics
+        self._open_model = open_model
+        self._recognizer: Recognizer | None = None
+        self._not_ready = loading("the model is being loaded", "try again in a moment")
         self._photos = PhotoPipeline(settings, metrics)
         self._serving: Serving | None = None
         self._view: ModelFolder | None = None
@@ -84,22 +87,37 @@ class Engine:
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="read")
 
     @property
+    def recognizer(self) -> Recognizer:
+        """The model, once it is open."""
+        if self._recognizer is None:
+            raise self._not_ready
+        return self._recognizer
+
+    @property
     def serving(self) -> Serving:
         """What answers are made of now."""
-        if self._serving is None or self._closing:
-            raise busy("the model is being loaded" if self._serving is None else "the service is about to end")
+        if self._closing:
+            raise busy("the service is about to end")
+        if self._serving is None:
+            raise self._not_ready
         return self._serving
 
     async def start(self) -> None:
-        """Load the backbone and derive the head."""
+        """Open the model, load the backbone and derive the head; after a failure it can be called again."""
 
         def load() -> None:
+            if self._recognizer is None:
+                self._recognizer = self._open_model()
             if self._view is None:
-                self._view = ModelFolder(self.recognizer.path, readonly=True)
-            self._photos.start(self.recognizer.runner)
+                self._view = ModelFolder(self._recognizer.path, readonly=True)
+            self._photos.start(self._recognizer.runner)
             self._publish()
 
-        await self._in(self._writer, load)
+        try:
+            await self._in(self._writer, load)
+        except Exception:
+            self._not_ready = loading("the model cannot be loaded", "look at the service's log")
+            raise
 
     def _publish(self) -> None:
         """Let answers be made of the state in force, once its head is ready."""
@@ -231,6 +249,7 @@ class Engine:
                 except Exception:
                     log.exception("answers cannot be made of the model's last state yet")
 
+        self.serving  # noqa: B018  # while the model is loaded nobody waits behind that
         return await self._in(self._writer, run)
 
     async def read(self, look: Callable[[sqlite3.Connection], Result]) -> Result:
@@ -253,9 +272,9 @@ class Engine:
             pool.shutdown()
         self._photos.close()
         self._scorer.shutdown()
-        if self._view is not None:
-            self._view.close()
-        self.recognizer.close()
+        for opened in (self._view, self._recognizer):
+            if opened is not None:
+                opened.close()
 
     async def _in(self, pool: Executor, work: Callable[[], Result]) -> Result:
         """Run work in a thread; an error of the library becomes an answer."""
@@ -264,7 +283,8 @@ class Engine:
         except ApiError:
             raise
         except FiveshotError as error:
-            raise from_library(error, self.recognizer.path) from error
+            path = None if self._recognizer is None else self._recognizer.path
+            raise from_library(error, path) from error
 
 
 def _learn_reply(report: LearnReport, *, created: bool, state: int) -> LearnReply:

@@ -71,6 +71,11 @@ def busy(message: str) -> ApiError:
     return ApiError(503, "busy", message, "try again in a moment", headers=RETRY)
 
 
+def loading(message: str, hint: str) -> ApiError:
+    """Return the error for a request that has to wait until the model is there."""
+    return ApiError(503, "loading", message, hint, headers=RETRY)
+
+
 def too_large(message: str, hint: str) -> ApiError:
     """Return the error for a request that is too large."""
     return ApiError(413, "too_large", message, hint)
@@ -81,7 +86,7 @@ def not_found(message: str) -> ApiError:
     return ApiError(404, "not_found", message, "GET /v1/classes lists what is there")
 
 
-def from_library(error: FiveshotError, model: Path) -> ApiError:
+def from_library(error: FiveshotError, model: Path | None) -> ApiError:
     """Return an error of the library as an answer."""
     message, hint = without_path(error.message, model), without_path(error.hint, model)
     if isinstance(error, StorageError):
@@ -91,9 +96,9 @@ def from_library(error: FiveshotError, model: Path) -> ApiError:
     return ApiError(422, "refused", message, hint or "change the request")
 
 
-def without_path(text: str, model: Path) -> str:
+def without_path(text: str, model: Path | None) -> str:
     """Return text that does not tell clients where the model lies."""
-    return text.replace(str(model), "the model")
+    return text if model is None else text.replace(str(model), "the model")
 
 
 def wire_text(text: Any) -> str:

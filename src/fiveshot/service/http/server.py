@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import json
-import socket
 from collections import Counter
 from math import ceil
 from typing import Any, ClassVar
@@ -15,7 +13,6 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from fiveshot.errors import InputError
 from fiveshot.service.http.errors import ApiError, busy
 from fiveshot.service.http.gate import HEADERS, client_network
 from fiveshot.service.settings import RequestLimits, Settings, is_loopback
@@ -156,7 +153,7 @@ class GuardedProtocol(H11Protocol):
 
 
 def make_server(app: FastAPI, settings: Settings, **given: Any) -> uvicorn.Server:
-    """Return a server for the application; ``run`` and ``serve`` take the socket of ``listen``."""
+    """Return a server for the application; ``run`` and ``serve`` take the socket of ``settings.listen``."""
     protocol = type("Protocol", (GuardedProtocol,), {"limits": settings.limits, "addresses": Counter()})
     config = uvicorn.Config(
         app,
@@ -173,26 +170,3 @@ def make_server(app: FastAPI, settings: Settings, **given: Any) -> uvicorn.Serve
         **given,
     )
     return uvicorn.Server(config)
-
-
-def listen(settings: Settings) -> socket.socket:
-    """Open the port; a port that is taken and a host that is not this machine are errors."""
-    host = settings.host.strip("[]")
-    try:
-        found = socket.getaddrinfo(host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        return socket.create_server(found[0][4][:2], family=found[0][0], backlog=256)
-    except (OSError, UnicodeError) as error:  # the latter: a name that no host can have
-        reason = (isinstance(error, OSError) and error.strerror) or error
-        wrong_host = isinstance(error, socket.gaierror | UnicodeError) or error.errno == errno.EADDRNOTAVAIL
-        hint = (
-            "choose an address of this machine with --host, such as 127.0.0.1"
-            if wrong_host
-            else "choose another with --port, or --port 0 for any that is free"
-        )
-        raise InputError(f"cannot listen on {settings.host}:{settings.port} ({reason})", hint=hint) from error
-
-
-def address(sock: socket.socket) -> str:
-    """Return the URL of a listening socket."""
-    host, port = sock.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

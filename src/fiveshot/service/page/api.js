@@ -3,6 +3,8 @@
 let token = sessionStorage.getItem("fiveshot-token");
 let askForToken = () => Promise.reject(new Failure("no_token", "This service wants a token.", ""));
 
+let tellLoading = () => {}; // the model is not there yet: the request waits
+
 export class Failure extends Error {
   constructor(code, message, hint) {
     super(hint ? `${sentence(message)} ${sentence(hint)}` : sentence(message));
@@ -19,6 +21,10 @@ function sentence(text) {
 
 export function whenTokenIsWanted(ask) {
   askForToken = ask;
+}
+
+export function whenLoading(tell) {
+  tellLoading = tell;
 }
 
 export function useToken(value) {
@@ -58,13 +64,17 @@ function send(method, url, { body, headers = {}, onProgress, kind = "" } = {}) {
   });
 }
 
-async function call(method, url, options) {
+async function call(method, url, options, tries = 120) {
   try {
     return await send(method, url, options);
   } catch (error) {
-    if (error.code !== "no_token" && error.code !== "wrong_token") throw error;
-    await askForToken(error);
-    return call(method, url, options);
+    if (error.code === "loading" && tries) {
+      tellLoading(error);
+      await new Promise((resolve) => setTimeout(resolve, 500));
+    } else if (error.code === "no_token" || error.code === "wrong_token") {
+      await askForToken(error);
+    } else throw error;
+    return call(method, url, options, tries - 1);
   }
 }
 

@@ -59,7 +59,7 @@ async function changed(fresh) {
 }
 
 function pictures(files) {
-  const images = Array.from(files).filter((file) => file.type.startsWith("image/") || /\.(jpe?g|png|webp|gif|bmp|tiff?|mpo)$/i.test(file.name));
+  const images = Array.from(files).filter((file) => file.type.startsWith("image/") || /\.(jpe?g|png|webp|gif|bmp|tiff?|avif)$/i.test(file.name));
   const others = files.length - images.length;
   if (others) complain(new api.Failure("", `${plural(others, "file")} left out`, "Only pictures can be used"));
   return images;
@@ -365,14 +365,14 @@ api.whenTokenIsWanted((error) => {
   return asking;
 });
 
-async function begin(tries = 120) {
+api.whenLoading((error) => { $("summary").textContent = error.message; });
+
+async function begin() {
   try {
     await tellModel();
     await gallery.reload();
   } catch (error) {
-    if (error.code !== "busy" || !tries) return complain(error);
-    $("summary").textContent = "The model is being loaded …";
-    setTimeout(() => begin(tries - 1), 500);
+    complain(error);
   }
 }
 
