@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any, ClassVar, TypeGuard
@@ -79,6 +79,16 @@ def counted(count: int, noun: str) -> str:
     """
     ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
     return f"{count:,} {noun}{ending}"
+
+
+def some_of(names: Sequence[str], shown: int = 5) -> str:
+    """Return the first names in one line, and how many more there are.
+
+    >>> some_of(["owl", "wren", "kite"], 2), some_of(["owl", "wren"])
+    ('owl, wren and 1 more', 'owl, wren')
+    """
+    rest = len(names) - shown
+    return ", ".join(names[:shown]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
 def is_number(value: object, *, whole: bool = False) -> TypeGuard[float]:

@@ -125,11 +125,11 @@ def test_bad_images_are_listed_and_left_out_only_when_asked(
     command += ["--backbone", TINY, "--weights", weights]
     status, _, message = fiveshot(*command)
     assert status == 1
-    assert "error: 1 of 10 images cannot be used:\n  cat/0.jpg: not an image in a known format" in message
+    assert "error: 1 of 10 images cannot be used:\n  cat/0.jpg: not a photo in a format that is read" in message
     assert not (tmp_path / "a.safetensors").exists()
     status, printed, _ = fiveshot(*command, "--skip-bad")
     assert status == 0
-    assert "left out 1 bad image:\n  cat/0.jpg: not an image" in printed
+    assert "left out 1 bad image:\n  cat/0.jpg: not a photo" in printed
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import shutil
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -281,12 +282,12 @@ def test_a_name_that_begins_with_a_dash_comes_after_two(run: Run, answer: Any, m
         (("learn", "birds", "new", "*.gif"), "nothing matches the pattern *.gif"),
         (("learn", "birds", "new", "void"), "no photos in void"),
         (("learn", "birds", "new", "bad/empty.jpg"), "bad/empty.jpg: the file is empty"),
-        (("learn", "birds", "new", "bad/text.jpg"), "bad/text.jpg: not an image"),
+        (("learn", "birds", "new", "bad/text.jpg"), "bad/text.jpg: not a photo"),
         (("learn", "birds", "new", "bad", "strange"), "4 of 9 photos cannot be used"),
-        (("learn", "birds", "new", "bad/bomb.pgm"), "bad/bomb.pgm: too large"),
+        (("learn", "birds", "new", "bad/bomb.bmp"), "bad/bomb.bmp: too large"),
         (("learn", "birds", "strange"), "strange has no class folders"),
         (("predict", "birds", "nowhere.jpg"), "no such file or folder: nowhere.jpg"),
-        (("predict", "birds", "bad/text.jpg"), "bad/text.jpg: not an image"),
+        (("predict", "birds", "bad/text.jpg"), "bad/text.jpg: not a photo"),
         (("predict", "birds", "strange", "--top", "0"), "top=0"),
         (("predict", "birds", "strange", "--device", "banana"), "no device 'banana'; choose auto"),
         (("predict", "birds", "bad/phone.jpg"), "HEIC cannot be read: convert to JPEG"),
@@ -317,7 +318,8 @@ def test_wrong_input_is_one_sentence_and_changes_nothing(
     Path("bad/empty.jpg").touch()
     Path("bad/text.jpg").write_text("no photo")
     Path("bad/phone.jpg").write_bytes(PHONE)
-    Path("bad/bomb.pgm").write_bytes(b"P5 50000 50000 255\n\x00")
+    header = struct.pack("<2sIIIIiiHHIIiiII", b"BM", 54, 0, 54, 40, 50_000, 50_000, 1, 24, 0, 0, 0, 0, 0, 0)
+    Path("bad/bomb.bmp").write_bytes(header)
     state = answer("show", model)["state"]
     around = sorted(path.name for path in Path().iterdir())
     status, printed, said = run(*arguments)

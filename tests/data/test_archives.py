@@ -11,21 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from fiveshot.data.archives import open_archive
-from fiveshot.data.extract import extract_safely
-from fiveshot.data.limits import Limits
+from fiveshot.data.archives import ArchiveLimits, open_archive
+from fiveshot.data.fetching import extract_safely
 from fiveshot.errors import InputError, StorageError
 
 KINDS = ["a.tar", "a.tar.gz", "a.tar.xz", "a.tar.bz2", "a.zip"]
 
 
-def read_everything(path: Path, limits: Limits) -> None:
+def read_everything(path: Path, limits: ArchiveLimits) -> None:
     archive = open_archive(path, limits)
     for name in archive.members:
         archive.read(name)
 
 
-def extract_everything(path: Path, limits: Limits) -> None:
+def extract_everything(path: Path, limits: ArchiveLimits) -> None:
     folder = path.parent / "unpacked"
     try:
         extract_safely([path], folder, limits)
@@ -68,7 +67,7 @@ def test_a_changed_archive_is_indexed_again(pack):
 def test_a_way_out_of_the_folder_is_refused_by_name(pack, kind, name, way):
     path = pack(kind, ["fine.jpg", name])
     with pytest.raises(InputError, match=r"refused to read .*evil\.jpg.* leads out"):
-        way(path, Limits())
+        way(path, ArchiveLimits())
     assert not list(path.parent.glob("**/evil.jpg"))
 
 
@@ -81,7 +80,7 @@ def test_links_and_devices_in_a_tar_are_refused_by_name(tmp_path, kind, way):
         info.type, info.linkname = kind, "/etc/passwd"
         tar.addfile(info)
     with pytest.raises(InputError, match=r"'train/cat/sneaky\.jpg' is a link or a special file"):
-        way(path, Limits())
+        way(path, ArchiveLimits())
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -92,14 +91,14 @@ def test_a_link_or_an_encrypted_member_in_a_zip_is_refused_by_name(tmp_path, way
     with zipfile.ZipFile(path, "w") as packed:
         packed.writestr(info, "/etc/passwd")
     with pytest.raises(InputError, match=r"sneaky\.jpg' is a link"):
-        way(path, Limits())
+        way(path, ArchiveLimits())
     with zipfile.ZipFile(path, "w") as packed:
         packed.writestr("cat/secret.jpg", b"x")
     data = bytearray(path.read_bytes())
     data[data.index(b"PK\x01\x02") + 8] |= 1  # the flag in the central directory
     path.write_bytes(data)
     with pytest.raises(InputError, match=r"secret\.jpg' is encrypted"):
-        way(path, Limits())
+        way(path, ArchiveLimits())
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -107,10 +106,10 @@ def test_a_link_or_an_encrypted_member_in_a_zip_is_refused_by_name(tmp_path, way
 def test_a_decompression_bomb_is_refused(pack, kind, way):
     path = pack(kind, [f"{i}.bmp" for i in range(4)], content=b"\0" * (1 << 20))
     with pytest.raises(InputError, match="looks like a decompression bomb"):
-        way(path, Limits(ratio=50, ratio_from=1 << 20))
+        way(path, ArchiveLimits(ratio=50, ratio_from=1 << 20))
     with pytest.raises(InputError, match="looks like a decompression bomb"):
-        way(path, Limits(total_bytes=3 << 20))
-    way(path, Limits(ratio=50, ratio_from=1 << 30))
+        way(path, ArchiveLimits(total_bytes=3 << 20))
+    way(path, ArchiveLimits(ratio=50, ratio_from=1 << 30))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -118,9 +117,9 @@ def test_a_decompression_bomb_is_refused(pack, kind, way):
 def test_too_many_and_too_large_members_are_refused_by_name(pack, kind, way):
     path = pack(kind, ["1.jpg", "2.jpg", "3.jpg"], content=b"12345678")
     with pytest.raises(InputError, match=r"more than 2 members, at '3\.jpg'"):
-        way(path, Limits(members=2))
+        way(path, ArchiveLimits(members=2))
     with pytest.raises(InputError, match=r"member '1\.jpg' unpacks to 8 bytes"):
-        way(path, Limits(member_bytes=7))
+        way(path, ArchiveLimits(member_bytes=7))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -133,7 +132,7 @@ def test_a_zip_member_that_lies_about_its_size_is_refused(tmp_path, way):
     data[entry + 24 : entry + 28] = (1000).to_bytes(4, "little")  # declared uncompressed size
     path.write_bytes(data)
     with pytest.raises(InputError, match=r"1\.bmp.* is damaged"):
-        way(path, Limits())
+        way(path, ArchiveLimits())
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -142,7 +141,7 @@ def test_a_truncated_archive_is_refused_by_name(pack, kind, way):
     path = pack(kind, [f"{i}.jpg" for i in range(30)])
     path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3 + 7])
     with pytest.raises(InputError, match=r"a\.(tar|zip)"):
-        way(path, Limits())
+        way(path, ArchiveLimits())
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -151,7 +150,7 @@ def test_a_plain_tar_that_ends_between_two_members_is_refused(pack, way, cut):
     path = pack("a.tar", ["1.jpg", "2.jpg", "3.jpg"], content=b"x" * 512)
     path.write_bytes(path.read_bytes()[: 2 * 1024 + cut])  # each member: a header and a block of 512 bytes
     with pytest.raises(InputError, match=r"unexpected end of data"):
-        way(path, Limits())
+        way(path, ArchiveLimits())
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -161,7 +160,7 @@ def test_a_damaged_header_does_not_end_a_tar_early(pack, way):
     data[1024 + 150] ^= 0xFF  # in the checksum of the second header
     path.write_bytes(data)
     with pytest.raises(InputError, match=r"a\.tar.* is damaged"):
-        way(path, Limits())
+        way(path, ArchiveLimits())
 
 
 def test_damage_in_the_last_bytes_of_a_compressed_tar_is_noticed(pack, tmp_path):
@@ -171,15 +170,15 @@ def test_damage_in_the_last_bytes_of_a_compressed_tar_is_noticed(pack, tmp_path)
     path.write_bytes(data)
     for way in (read_everything, extract_everything):
         with pytest.raises(InputError, match=r"a\.tar\.gz"):
-            way(path, Limits())
+            way(path, ArchiveLimits())
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_what_is_no_archive_is_refused_by_name(tmp_path, way):
     path = tmp_path / "a.tar"
     path.write_bytes(b"this is a text, not an archive" * 100)
-    with pytest.raises(InputError, match=r"a\.tar is damaged, truncated or no tar or zip"):
-        way(path, Limits())
+    with pytest.raises(InputError, match=r"a\.tar is damaged, truncated or not a tar or zip"):
+        way(path, ArchiveLimits())
 
 
 def test_reading_a_compressed_tar_leaves_no_file_behind(pack, tmp_path, monkeypatch, jpeg):
@@ -190,7 +189,7 @@ def test_reading_a_compressed_tar_leaves_no_file_behind(pack, tmp_path, monkeypa
     assert archive.read("1.jpg") == jpeg
     bomb = pack("bomb.tar.gz", ["1.bmp"], content=b"\0" * (1 << 20))
     with pytest.raises(InputError, match="bomb"):
-        open_archive(bomb, Limits(total_bytes=1 << 18))
+        open_archive(bomb, ArchiveLimits(total_bytes=1 << 18))
     assert list(elsewhere.iterdir()) == []  # not even while the archive is open
 
 

@@ -6,12 +6,10 @@ import tarfile
 
 import pytest
 
-from fiveshot.data.cub200 import SPEC, read_cub200
 from fiveshot.data.dataset import ImageDataset
-from fiveshot.data.download import Patience
-from fiveshot.data.fetch import fetch, fetch_spec
-from fiveshot.data.registry import dataset_specs
-from fiveshot.data.spec import DatasetSpec, Download
+from fiveshot.data.fetching import Patience, fetch, fetch_spec
+from fiveshot.data.official.cub200 import SPEC, read_cub200
+from fiveshot.data.registry import DatasetSpec, Download, dataset_specs
 from fiveshot.errors import InputError, StorageError
 
 HURRIED = Patience(timeout=5, tries=2, pause=0.0)

@@ -5,14 +5,14 @@ import sys
 
 import pytest
 
-import fiveshot.data
+from fiveshot.data import official
 from fiveshot.data.registry import dataset_specs, open_dataset, package_specs
 from fiveshot.errors import InputError
 
 NEW_DATASET = """
 from pathlib import Path
 from fiveshot.data.dataset import ImageDataset
-from fiveshot.data.spec import DatasetSpec
+from fiveshot.data.registry import DatasetSpec
 
 def read(path: Path) -> ImageDataset | None:
     return None
@@ -34,7 +34,7 @@ def test_the_official_counts_are_those_of_the_papers():
 def test_adding_a_dataset_takes_one_file(tmp_path, make_files, monkeypatch):
     (tmp_path / "plugin").mkdir()
     (tmp_path / "plugin/flowers.py").write_text(NEW_DATASET)
-    monkeypatch.setattr(fiveshot.data, "__path__", [*fiveshot.data.__path__, str(tmp_path / "plugin")])
+    monkeypatch.setattr(official, "__path__", [*official.__path__, str(tmp_path / "plugin")])
     package_specs.cache_clear()
     try:
         root = make_files(["train/a/1.jpg", "train/b/1.jpg", "test/a/1.jpg", "test/b/1.jpg"])
@@ -42,7 +42,7 @@ def test_adding_a_dataset_takes_one_file(tmp_path, make_files, monkeypatch):
         assert (dataset.name, dataset.differences) == ("flowers", ())
     finally:
         package_specs.cache_clear()
-        sys.modules.pop("fiveshot.data.flowers", None)
+        sys.modules.pop("fiveshot.data.official.flowers", None)
 
 
 def test_an_unknown_name_suggests_a_known_one(tmp_path):
@@ -78,32 +78,3 @@ def test_importing_the_package_stays_light():
     code = f"import sys, fiveshot.data.registry as r; r.dataset_specs(); print({heavy} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "set()"
-
-
-def test_without_the_images_extra_the_way_to_install_it_is_said(tmp_path):
-    code = """
-import sys
-sys.modules["PIL"] = sys.modules["torchvision"] = sys.modules["torchvision.datasets"] = None
-from pathlib import Path
-from fiveshot.data import FileSource, decode, open_dataset
-from fiveshot.errors import InputError
-root = Path(sys.argv[1])
-(root / "cifar-100-python").mkdir()
-(root / "fgvc-aircraft-2013b/data").mkdir(parents=True)
-(root / "fgvc-aircraft-2013b/data/variants.txt").touch()
-(root / "a.jpg").write_bytes(b"x")
-for action in (
-    lambda: decode(FileSource(root / "a.jpg", "a.jpg")),
-    lambda: open_dataset("cifar100", root, seed=0),
-    lambda: open_dataset("aircraft", root, seed=0),
-):
-    try:
-        action()
-    except InputError as error:
-        print(error)
-"""
-    result = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
-    )
-    endings = ["fiveshot", "'fiveshot[torch]'", "'fiveshot[torch]'"]
-    assert [line.partition("pip install ")[2] for line in result.stdout.splitlines()] == endings

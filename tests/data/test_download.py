@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fiveshot.data.download import DownloadError, Patience, download
-from fiveshot.data.spec import Download
+from fiveshot.data.fetching import DownloadError, Patience, download
+from fiveshot.data.registry import Download
 from fiveshot.errors import InputError, StorageError
 
 CONTENT = bytes(range(256)) * 4096  # 1 MiB

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fiveshot.data.dataset import ImageDataset, ImageSplit, restrict
-from fiveshot.data.source import FileSource
+from fiveshot.data.sources import FileSource
 from fiveshot.errors import InputError
 
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from fiveshot.data.folder import open_images
-from fiveshot.data.holdout import hold_out
+from fiveshot.data.dataset import hold_out
+from fiveshot.data.folders import open_images
 from fiveshot.errors import InputError
 
 SPLIT = ["train/b/2.jpg", "train/b/1.jpg", "train/a/1.JPG", "test/a/9.webp", "test/b/9.png"]
@@ -68,7 +68,7 @@ def test_what_is_left_out_is_said(make_files):
     assert summary(dataset) == EXPECTED
     assert dataset.differences == (
         "ignored 3 images outside the class folders: cover.jpg, train/stray.png, val/a/1.jpg",
-        "ignored 2 files in class folders that are no images by name: .heic (1), no suffix (1)",
+        "ignored 2 files in class folders that are not images by name: .heic (1), no suffix (1)",
     )
 
 

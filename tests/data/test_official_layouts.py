@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import pickle
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -12,8 +15,8 @@ import pytest
 from PIL import Image
 from scipy.io import savemat
 
-from fiveshot.data.check import check_dataset
-from fiveshot.data.decode import decode
+from fiveshot.data.decoding import check_dataset, decode
+from fiveshot.data.official import cifar100
 from fiveshot.data.registry import open_dataset
 from fiveshot.errors import InputError
 
@@ -214,7 +217,7 @@ def test_cars_without_the_labels_of_the_test_images_say_what_is_missing(cars):
         (lambda root: (root / "devkit/cars_meta.mat").unlink(), "has no cars_meta.mat"),
         (
             lambda root: (root / "devkit/cars_meta.mat").write_bytes(b"junk" * 99),
-            "no MATLAB file with 'class_names'",
+            "not a MATLAB file with 'class_names'",
         ),
         (
             lambda root: savemat(root / "devkit/cars_meta.mat", {"class_names": cells(CARS[:1])}),
@@ -260,18 +263,16 @@ def test_aircraft_official_folder(aircraft):
 
 def test_damaged_aircraft_lists_are_refused(aircraft):
     (aircraft / "fgvc-aircraft-2013b/data/images_variant_test.txt").write_text("5 Zeppelin\n")
-    with pytest.raises(InputError, match=r"damaged .*Zeppelin.*Expected the official folder"):
+    with pytest.raises(InputError, match=r"does not have: Zeppelin; Expected the official folder"):
         open_dataset("aircraft", aircraft, seed=0)
     (aircraft / "fgvc-aircraft-2013b/data/images_variant_test.txt").unlink()
-    with pytest.raises(InputError, match="damaged"):
+    with pytest.raises(InputError, match=r"has no data/images_variant_test.txt; Expected the official folder"):
         open_dataset("aircraft", aircraft, seed=0)
 
 
 @pytest.fixture
 def cifar(tmp_path, monkeypatch):
-    """The pickled batches; torchvision's checksums are those of the real files, so they are left out here."""
-    from torchvision.datasets import CIFAR100
-
+    """The pickled batches, with checksums of their own."""
     folder = tmp_path / "cifar-100-python"
     folder.mkdir()
     rng = np.random.default_rng(0)
@@ -282,10 +283,27 @@ def cifar(tmp_path, monkeypatch):
         batch = {"data": pixels[name].reshape(len(labels), -1), "fine_labels": labels, "coarse_labels": labels}
         (folder / name).write_bytes(pickle.dumps(batch))
     (folder / "meta").write_bytes(pickle.dumps({"fine_label_names": ["apple", "worm"]}))
-    monkeypatch.setattr(CIFAR100, "train_list", [["train", None]])
-    monkeypatch.setattr(CIFAR100, "test_list", [["test", None]])
-    monkeypatch.setattr(CIFAR100, "meta", {**CIFAR100.meta, "md5": None})
+    sums = {name: hashlib.md5((folder / name).read_bytes()).hexdigest() for name in ("train", "test", "meta")}
+    monkeypatch.setattr(cifar100, "CHECKSUMS", sums)
     return tmp_path, pixels
+
+
+def test_the_published_checksums_of_cifar100_are_those_that_torchvision_has():
+    theirs = pytest.importorskip("torchvision.datasets").CIFAR100
+    listed = dict([*theirs.train_list, *theirs.test_list, [theirs.meta["filename"], theirs.meta["md5"]]])
+    assert listed == cifar100.CHECKSUMS
+
+
+def test_official_layouts_are_read_without_torch(aircraft):
+    code = """
+import sys
+from pathlib import Path
+sys.modules["torch"] = sys.modules["torchvision"] = None
+from fiveshot.data import open_dataset
+print(len(open_dataset("aircraft", Path(sys.argv[1]), seed=0).train))
+"""
+    done = subprocess.run([sys.executable, "-c", code, str(aircraft)], capture_output=True, text=True, check=True)
+    assert done.stdout == "3\n"
 
 
 def test_cifar100_official_folder(cifar):
@@ -343,7 +361,7 @@ def test_cifar100_arrays(tmp_path):
         ({"train_images": np.zeros((3, 32, 32, 3), np.float32)}, "train_images .* uint8 of shape"),
         ({"test_labels": np.array([1, 0])}, "test_labels .* must be 1 integers"),
         ({"test_labels": np.array([2])}, "between 0 and 1"),
-        ({"class_names": np.array([{"a": 1}], dtype=object)}, "no .npz file with train_images"),
+        ({"class_names": np.array([{"a": 1}], dtype=object)}, "not an .npz file with train_images"),
     ],
 )
 def test_wrong_cifar100_arrays_are_refused(tmp_path, change, says):
@@ -356,10 +374,10 @@ def test_an_incomplete_or_ambiguous_cifar100_npz_is_refused(tmp_path):
     buffer = io.BytesIO()
     np.savez(buffer, train_images=np.zeros(1))
     (tmp_path / "cifar100.npz").write_bytes(buffer.getvalue())
-    with pytest.raises(InputError, match=r"no .npz file with .*train_labels"):
+    with pytest.raises(InputError, match=r"not an .npz file with .*train_labels"):
         open_dataset("cifar100", tmp_path, seed=0)
     (tmp_path / "cifar100.npz").write_bytes(buffer.getvalue()[:50])
-    with pytest.raises(InputError, match=r"no .npz file"):
+    with pytest.raises(InputError, match=r"not an .npz file"):
         open_dataset("cifar100", tmp_path, seed=0)
     (tmp_path / "cifar100-b.npz").write_bytes(b"")
     with pytest.raises(InputError, match=r"name one of them"):

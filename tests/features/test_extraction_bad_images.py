@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import warnings
 from pathlib import Path
 
@@ -45,6 +46,21 @@ def test_bad_images_are_left_out_when_asked(damaged: Path, tiny: Backbone) -> No
     good = open_images(damaged, seed=0)
     labels = dict(zip(good.train.names, good.train.labels, strict=True))
     assert [labels[name] for name in report.features.train_names] == report.features.train_y.tolist()
+
+
+def test_what_is_not_a_regular_file_is_bad_and_never_waited_for(photographs: Path, tiny: Backbone) -> None:
+    strange = [photographs / "train" / "ani" / name for name in ("device.jpg", "huge.jpg", "pipe.jpg")]
+    device, huge, pipe = strange
+    os.mkfifo(pipe)
+    device.symlink_to("/dev/zero")
+    huge.touch()
+    os.truncate(huge, 3 * 2**30)  # sparse: it takes no space
+    report = run_extraction(open_images(photographs, seed=0), tiny, skip_bad=True, batch_size=4)
+    assert [image.name for image in report.bad] == [f"train/ani/{path.name}" for path in strange]
+    reasons = [image.reason for image in report.bad]
+    assert reasons[0] == "it is a device, not a file"
+    assert reasons[1].startswith("too large: 3,221,225,472 bytes")
+    assert reasons[2] == "it is a pipe, not a file"
 
 
 def test_the_others_keep_their_vectors(photographs: Path, tiny: Backbone) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import struct
 import sys
 import zipfile
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fiveshot.data import ImageError
+from fiveshot.data import MAX_PHOTO_BYTES, ImageError
 from fiveshot.errors import InputError
 from fiveshot.recognizer.photos import photo as photo_module
 from fiveshot.recognizer.photos.inputs import class_folders, class_photos, gather_photos, left_out, loose_photos
@@ -158,20 +159,25 @@ def test_what_is_no_photo_is_named(birds: Path) -> None:
     (birds / "empty.jpg").write_bytes(b"")
     (birds / "text.jpg").write_text("not a photo at all")
     (birds / "half.png").write_bytes(encoded(picture(size=(300, 300)))[:200])
-    for name, reason in (("empty.jpg", "empty"), ("text.jpg", "not an image"), ("half.png", "damaged")):
+    for name, reason in (("empty.jpg", "empty"), ("text.jpg", "not a photo"), ("half.png", "damaged")):
         with pytest.raises(ImageError, match=f"birds/{name}.*{reason}"):
             gather_photos(f"birds/{name}")[0].image()
 
 
+def bitmap_header(width: int, height: int) -> bytes:
+    """Return a BMP that says how large it is, and has no pixels."""
+    return struct.pack("<2sIIIIiiHHIIiiII", b"BM", 54, 0, 54, 40, width, height, 1, 24, 0, 0, 0, 0, 0, 0)
+
+
 def test_enormous_photos_are_refused_before_they_are_decoded(birds: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # 50,000 x 50,000 pixels in a header of a few bytes.
-    (birds / "bomb.pgm").write_bytes(b"P5 50000 50000 255\n\x00")
-    with pytest.raises(ImageError, match=r"bomb\.pgm: too large"):
-        gather_photos("birds/bomb.pgm")[0].image()
+    (birds / "bomb.bmp").write_bytes(bitmap_header(50_000, 50_000))
+    with pytest.raises(ImageError, match=r"bomb\.bmp: too large"):
+        gather_photos("birds/bomb.bmp")[0].image()
     huge = birds / "huge.jpg"
     huge.touch()
-    os.truncate(huge, photo_module.MAX_BYTES + 1)  # sparse: it takes no space
-    with pytest.raises(ImageError, match=r"huge\.jpg: too large: 536,870,913 bytes"):
+    os.truncate(huge, MAX_PHOTO_BYTES + 1)  # sparse: it takes no space
+    with pytest.raises(ImageError, match=r"huge\.jpg: too large: 268,435,457 bytes"):
         gather_photos("birds/huge.jpg")
     monkeypatch.setattr(photo_module, "MAX_PIXELS", 99)
     with pytest.raises(ImageError, match="too large: 10 x 10"):
@@ -182,7 +188,7 @@ def test_enormous_photos_are_refused_before_they_are_decoded(birds: Path, monkey
 
 def test_a_device_is_not_read(birds: Path) -> None:
     os.mkfifo(birds / "pipe.jpg")
-    with pytest.raises(ImageError, match="neither a file nor a folder"):
+    with pytest.raises(ImageError, match="it is a pipe, not a file"):
         gather_photos("birds/pipe.jpg")
 
 

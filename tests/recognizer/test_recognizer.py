@@ -111,7 +111,7 @@ def test_a_folder_of_folders_is_learned_as_a_whole(create: Callable[..., Recogni
         model.undo()
         (tmp_path / "p" / "red" / "bad.png").write_bytes(b"not a picture")
         before = held(model)
-        with pytest.raises(InputError, match=r"1 of 13 photos cannot be used:\n.*bad.png: not an image"):
+        with pytest.raises(InputError, match=r"1 of 13 photos cannot be used:\n.*bad.png: not a photo"):
             model.learn_many(tmp_path / "p", add=True)
         assert held(model) == before
         with pytest.raises(InputError, match=r"known already: 4 of 4 classes \('blue', "):

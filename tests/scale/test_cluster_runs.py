@@ -210,7 +210,7 @@ def test_shards_are_resumed_by_the_command_and_equal_a_single_machine(
     command += [spec.weights, "--runtime", "torch", "--dtype", "float32", "--workers", "1"]
     status, said = fiveshot(*command, "--result", "shards", "--out", parts)
     assert status == 1
-    assert f"error: 1 of 72 images cannot be used:\n  {BAD}: not an image in a known format" in said
+    assert f"error: 1 of 72 images cannot be used:\n  {BAD}: not a photo in a format that is read" in said
     assert all(path.stat().st_mtime_ns == time for path, time in finished.items()), "finished shards stay"
     assert len(list(parts.glob("shard-*"))) == len(catalog.shards)
 
@@ -218,7 +218,7 @@ def test_shards_are_resumed_by_the_command_and_equal_a_single_machine(
     assert status == 0
     assert f"{parts}: 8 shards with vectors of 72 images" in said
     assert "all 72 images were extracted before; nothing had to be computed" in said
-    assert f"left out 1 bad image:\n  {BAD}: not an image" in said
+    assert f"left out 1 bad image:\n  {BAD}: not a photo" in said
     assert read_manifest(parts)["bad"][0][0] == BAD
     reduced = reduce_shards(
         parts, tmp_path / "statistics.safetensors", plan=StatisticsPlan(head="default", sample=2)

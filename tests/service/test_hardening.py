@@ -243,7 +243,7 @@ def test_icons_are_refused(start: Callable[..., Live]) -> None:
     icon = encoded(Image.new("RGB", (256, 256), "red"), "ICO")
     reply = service.client.post("/v1/classes/red/photos", files={"photos": ("x.ico", icon)})
     assert code(reply) == (422, "bad_photo")
-    assert "JPEG, PNG, WEBP" in reply.json()["message"]
+    assert "JPEG, PNG, WebP" in reply.json()["message"]
 
 
 def test_rates_are_limited(start: Callable[..., Live]) -> None:

@@ -28,20 +28,10 @@ def table_keys(module: str, table: str) -> list[str]:
 def named_by(module: str, call: str) -> list[str]:
     """Return the first argument, or the one called ``name``, of every call that a module makes of a function.
 
-    >>> named_by("data.cub200", "DatasetSpec")
-    ['cub200']
+    >>> "beta" in named_by("benchmark.ablation", "Ablation")
+    True
     """
     return [_text(module, _name_argument(node)) for node in ast.walk(_tree(module)) if _is_call(node, call)]
-
-
-def modules_with(package: str, word: str) -> list[str]:
-    """Return the modules of a package whose text has this word.
-
-    >>> modules_with("data", "SPEC = DatasetSpec")
-    ['data.aircraft', 'data.cars', 'data.cifar100', 'data.cub200']
-    """
-    files = sorted((PACKAGE / package).glob("*.py"))
-    return [f"{package}.{file.stem}" for file in files if word in file.read_text(encoding="utf-8")]
 
 
 @cache

@@ -1,25 +1,38 @@
-"""Labelled images: from folders, archives and official layouts; downloads; session lists; Gaussian classes."""
+"""Labeled images: from folders, archives and official layouts; downloads; session lists; Gaussian classes."""
 
-from fiveshot.data.check import BadImage, bad_images_error, check_dataset, check_images
 from fiveshot.data.dataset import ImageDataset, ImageSplit, restrict
-from fiveshot.data.decode import MAX_PIXELS, decode
-from fiveshot.data.fetch import Fetched, fetch
-from fiveshot.data.folder import open_images
+from fiveshot.data.decoding import (
+    MAX_PIXELS,
+    BadImage,
+    bad_images_error,
+    check_dataset,
+    check_images,
+    decode,
+)
+from fiveshot.data.fetching import Fetched, fetch
+from fiveshot.data.folders import open_images
 from fiveshot.data.gaussian import gaussian_classes, gaussian_parameters
-from fiveshot.data.registry import dataset_specs, open_dataset, register_dataset, unregister_dataset
+from fiveshot.data.registry import (
+    DatasetSpec,
+    Download,
+    dataset_specs,
+    open_dataset,
+    register_dataset,
+    unregister_dataset,
+)
 from fiveshot.data.sessions import SessionLists, match_names, read_session_lists
-from fiveshot.data.source import (
+from fiveshot.data.sources import (
+    MAX_PHOTO_BYTES,
     ArchiveSource,
     ArraySource,
     BytesSource,
     FileSource,
     ImageError,
     ImageSource,
-    identity,
 )
-from fiveshot.data.spec import DatasetSpec, Download
 
 __all__ = [
+    "MAX_PHOTO_BYTES",
     "MAX_PIXELS",
     "ArchiveSource",
     "ArraySource",
@@ -42,7 +55,6 @@ __all__ = [
     "fetch",
     "gaussian_classes",
     "gaussian_parameters",
-    "identity",
     "match_names",
     "open_dataset",
     "open_images",

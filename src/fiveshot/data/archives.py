@@ -1,27 +1,105 @@
-"""Read tar and zip archives in place, member by member, refusing everything that is not a plain file."""
+"""Read tar and zip archives member by member: plain files only, no way out of the folder, no links, no bombs."""
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import lzma
 import os
+import re
 import stat
 import tarfile
+import tempfile
+import weakref
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Self
+from threading import Lock
+from typing import IO, NoReturn, Self, cast
 
-from fiveshot.data.chunks import CHUNK
-from fiveshot.data.compression import TemporaryTar, is_compressed, is_zip
-from fiveshot.data.limits import LIMITS, Limits, Meter, checked_name, refuse
-from fiveshot.errors import FiveshotError, InputError
+from fiveshot.errors import FiveshotError, InputError, StorageError
 
+CHUNK = 1 << 20  # bytes read at a time
+MIB = 1 << 20
 ARCHIVE_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.xz", ".txz", ".tar.bz2", ".tbz2", ".zip")
 _DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError)
+_DRIVE = re.compile(r"^[A-Za-z]:")
+_OPENERS: dict[bytes, Callable[[Path], object]] = {
+    b"\x1f\x8b": gzip.GzipFile,
+    b"\xfd7zXZ\x00": lzma.LZMAFile,
+    b"BZh": bz2.BZ2File,
+}
+
+
+@dataclass(frozen=True)
+class ArchiveLimits:
+    """The most an archive may hold; far above any image dataset, far below what hurts."""
+
+    members: int = 5_000_000
+    member_bytes: int = 2048 * MIB
+    total_bytes: int = 1024 * 1024 * MIB
+    ratio: float = 100.0  # unpacked to packed; photographs are near 1, bombs beyond 1,000
+    ratio_from: int = 256 * MIB  # a small archive of flat drawings may compress as well as it likes
+
+
+ARCHIVE_LIMITS = ArchiveLimits()
+
+
+def refuse(archive: Path, reason: str) -> NoReturn:
+    """Raise the error for an archive that is not safe to read."""
+    raise InputError(f"refused to read {archive}: {reason}", hint="pack it again with plain files only")
+
+
+def checked_name(archive: Path, name: str) -> str:
+    """Return a member's name in normal form, or refuse one that leads out of the folder.
+
+    >>> checked_name(Path("a.tar"), "./train/cat/1.jpg")
+    'train/cat/1.jpg'
+    >>> checked_name(Path("a.tar"), "train/../../1.jpg")
+    Traceback (most recent call last):
+    fiveshot.errors.InputError: refused to read a.tar: member 'train/../../1.jpg' leads out of the ...
+    """
+    forward = name.replace("\\", "/")
+    parts = [part for part in forward.split("/") if part not in ("", ".")]
+    if forward.startswith("/") or _DRIVE.match(forward) or ".." in parts or "\0" in name:
+        refuse(archive, f"member {name!r} leads out of the archive's folder")
+    return "/".join(parts)
+
+
+class Meter:
+    """Adds up what an archive unpacks to and refuses as soon as a limit is passed."""
+
+    def __init__(self, archive: Path, limits: ArchiveLimits) -> None:
+        self._archive = archive
+        self._limits = limits
+        self._packed = max(1, archive.stat().st_size)
+        self._members = 0
+        self._total = 0
+
+    def member(self, name: str, size: int) -> None:
+        """Count one member of the declared size, before anything of it is unpacked."""
+        self._members += 1
+        if self._members > self._limits.members:
+            refuse(self._archive, f"more than {self._limits.members:,} members, at {name!r}")
+        if size > self._limits.member_bytes:
+            refuse(self._archive, f"member {name!r} unpacks to {size:,} bytes")
+        self.unpacked(size, name)
+
+    def unpacked(self, size: int, name: str) -> None:
+        """Count bytes that were, or would be, unpacked."""
+        self._total += size
+        ratio = self._total / self._packed
+        bomb = self._total > self._limits.ratio_from and ratio > self._limits.ratio
+        if bomb or self._total > self._limits.total_bytes:
+            refuse(
+                self._archive,
+                f"at member {name!r} its {self._packed:,} bytes have unpacked to {self._total:,}, "
+                "which looks like a decompression bomb",
+            )
 
 
 def is_archive(path: Path) -> bool:
@@ -31,6 +109,82 @@ def is_archive(path: Path) -> bool:
     (True, False)
     """
     return path.name.lower().endswith(ARCHIVE_SUFFIXES)
+
+
+def is_zip(path: Path) -> bool:
+    """Tell a zip from a tar by its first bytes, whatever its name says."""
+    return _first_bytes(path).startswith(b"PK")
+
+
+def is_compressed(path: Path) -> bool:
+    """Tell whether a tar is compressed by its first bytes, whatever its name says."""
+    return _opener(path) is not None
+
+
+@contextmanager
+def decompressed(path: Path, limits: ArchiveLimits) -> Iterator[IO[bytes]]:
+    """Open a tar, compressed or not, for reading from start to end under the limits."""
+    opener = _opener(path)
+    stream = cast("IO[bytes]", opener(path)) if opener else path.open("rb")
+    with stream:
+        yield cast("IO[bytes]", _Metered(stream, Meter(path, limits)))
+
+
+class TemporaryTar:
+    """A compressed tar, unpacked into a nameless temporary file: it goes with the process, however that ends."""
+
+    def __init__(self, path: Path, limits: ArchiveLimits) -> None:
+        self.file = cast("IO[bytes]", tempfile.TemporaryFile(buffering=0))  # noqa: SIM115 lives as long as this
+        weakref.finalize(self, self.file.close)
+        self._lock = Lock()
+        with decompressed(path, limits) as stream:
+            while chunk := stream.read(CHUNK):
+                self._append(path, chunk)
+
+    def _append(self, path: Path, chunk: bytes) -> None:
+        try:
+            write_all(self.file, chunk)
+        except OSError as error:
+            raise StorageError(
+                f"cannot unpack {path} into {tempfile.gettempdir()}: {error.strerror or error}",
+                hint="nothing was left behind",
+            ) from error
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Return bytes from the middle, also while other threads and forked processes do."""
+        if hasattr(os, "pread"):
+            return os.pread(self.file.fileno(), size, offset)
+        with self._lock:  # Windows, which does not fork
+            self.file.seek(offset)
+            return self.file.read(size)
+
+
+class _Metered:
+    def __init__(self, stream: IO[bytes], meter: Meter) -> None:
+        self._stream = stream
+        self._meter = meter
+
+    def read(self, size: int = CHUNK) -> bytes:
+        data = self._stream.read(size)
+        self._meter.unpacked(len(data), "(compressed stream)")
+        return data
+
+
+def _opener(path: Path) -> Callable[[Path], object] | None:
+    first = _first_bytes(path)
+    return next((opener for magic, opener in _OPENERS.items() if first.startswith(magic)), None)
+
+
+def _first_bytes(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(6)
+
+
+def write_all(file: IO[bytes], chunk: bytes) -> None:
+    """Write every byte to an unbuffered file, which may take only some of them at a time."""
+    rest = memoryview(chunk)
+    while rest:
+        rest = rest[file.write(rest) :]
 
 
 class StrictTarInfo(tarfile.TarInfo):
@@ -53,13 +207,16 @@ class Archive:
 
     path: Path
     unpacked: TemporaryTar | None  # where the bytes of a compressed tar are
-    members: Mapping[str, tarfile.TarInfo | zipfile.ZipInfo]  # by normalised name, in archive order
+    members: Mapping[str, tarfile.TarInfo | zipfile.ZipInfo]  # by normalized name, in archive order
+
+    def size(self, name: str) -> int:
+        """Return how many bytes a member unpacks to."""
+        member = self._member(name)
+        return member.file_size if isinstance(member, zipfile.ZipInfo) else member.size
 
     def read(self, name: str) -> bytes:
         """Return the bytes of one member."""
-        if name not in self.members:
-            raise InputError(f"{self.path} has no member {name!r}")
-        member = self.members[name]
+        member = self._member(name)
         with damage_reported(self.path, name):
             if isinstance(member, zipfile.ZipInfo):
                 with _zip_handle(self, os.getpid()).open(member) as file:
@@ -75,8 +232,13 @@ class Archive:
                 raise EOFError("unexpected end of data")
             return data
 
+    def _member(self, name: str) -> tarfile.TarInfo | zipfile.ZipInfo:
+        if name not in self.members:
+            raise InputError(f"{self.path} has no member {name!r}")
+        return self.members[name]
 
-def open_archive(path: Path, limits: Limits = LIMITS) -> Archive:
+
+def open_archive(path: Path, limits: ArchiveLimits = ARCHIVE_LIMITS) -> Archive:
     """Index an archive after checking every member; a second call for the same file costs nothing.
 
     A compressed tar has no index, so it is unpacked once into a temporary tar.
@@ -86,8 +248,8 @@ def open_archive(path: Path, limits: Limits = LIMITS) -> Archive:
         return _index(path, limits, status.st_mtime_ns, status.st_size)
 
 
-def tar_members(path: Path, file: tarfile.TarFile, limits: Limits) -> Iterator[tuple[str, tarfile.TarInfo]]:
-    """Yield the plain files of a tar in order, with their normalised names, refusing anything else."""
+def tar_members(path: Path, file: tarfile.TarFile, limits: ArchiveLimits) -> Iterator[tuple[str, tarfile.TarInfo]]:
+    """Yield the plain files of a tar in order, with their normalized names, refusing anything else."""
     meter = Meter(path, limits)
     for info in file:
         name = checked_name(path, info.name)
@@ -98,8 +260,8 @@ def tar_members(path: Path, file: tarfile.TarFile, limits: Limits) -> Iterator[t
             yield name, info
 
 
-def zip_members(path: Path, file: zipfile.ZipFile, limits: Limits) -> Iterator[tuple[str, zipfile.ZipInfo]]:
-    """Yield the plain files of a zip in order, with their normalised names, refusing anything else."""
+def zip_members(path: Path, file: zipfile.ZipFile, limits: ArchiveLimits) -> Iterator[tuple[str, zipfile.ZipInfo]]:
+    """Yield the plain files of a zip in order, with their normalized names, refusing anything else."""
     meter = Meter(path, limits)
     for info in file.infolist():
         name = checked_name(path, info.filename)
@@ -121,13 +283,13 @@ def damage_reported(path: Path, member: str | None = None) -> Iterator[None]:
     except FiveshotError:
         raise
     except _DAMAGE as error:
-        raise InputError(f"{where} is damaged, truncated or no tar or zip archive ({error})") from error
+        raise InputError(f"{where} is damaged, truncated or not a tar or zip archive ({error})") from error
     except OSError as error:  # gzip reports damage this way too, without an errno
         raise InputError(f"cannot read {where}: {error.strerror or error}") from error
 
 
 @lru_cache(maxsize=16)
-def _index(path: Path, limits: Limits, _changed: int, _size: int) -> Archive:
+def _index(path: Path, limits: ArchiveLimits, _changed: int, _size: int) -> Archive:
     if is_zip(path):
         with zipfile.ZipFile(path) as archive:
             return Archive(path, None, dict(zip_members(path, archive, limits)))

@@ -1,23 +1,40 @@
-"""Labelled images in a training and a test split."""
+"""Labeled images in a training and a test split."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fiveshot.data.source import ImageSource
+from fiveshot.data.sources import ImageSource
 from fiveshot.errors import InputError
 
 Labels = NDArray[np.int64]
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, eq=False)
 class ImageSplit:
     """Images in dataset order with their labels.
 
+    Parameters
+    ----------
+    images : tuple of ImageSource
+        The images.
+    labels : ndarray of shape (n_images,)
+        Their classes, as indices into the dataset's ``class_names``.
+
+    Raises
+    ------
+    InputError
+        When the labels do not belong to the images.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from fiveshot.data import ArraySource, ImageSplit
     >>> pixels = np.zeros((3, 32, 32, 3), np.uint8)
@@ -28,7 +45,7 @@ class ImageSplit:
     """
 
     images: tuple[ImageSource, ...]
-    labels: Labels  # (n_images,), indices into the dataset's class_names
+    labels: Labels  # (n_images,)
 
     def __post_init__(self) -> None:
         """Refuse labels that do not belong to the images."""
@@ -53,8 +70,26 @@ class ImageSplit:
 
 @dataclass(frozen=True, eq=False)
 class ImageDataset:
-    """A named dataset; ``differences`` says in words where it departs from what was expected.
+    """A named dataset.
 
+    Parameters
+    ----------
+    name : str
+        Its name.
+    class_names : tuple of str
+        Names of the classes, by label.
+    train, test : ImageSplit
+        Its images.
+    differences : tuple of str
+        In words, where it departs from what was expected.
+
+    Raises
+    ------
+    InputError
+        When a label has no class name.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from fiveshot.data import ArraySource, ImageDataset, ImageSplit
     >>> night, day = (ArraySource(np.full((32, 32, 3), grey, np.uint8), f"{grey}") for grey in (9, 250))
@@ -89,7 +124,7 @@ def restrict(dataset: ImageDataset, classes: Sequence[int]) -> ImageDataset:
     """Return the dataset with these classes only, labelled 0, 1, ... in the order given.
 
     >>> from pathlib import Path
-    >>> from fiveshot.data.source import FileSource
+    >>> from fiveshot.data.sources import FileSource
     >>> images = tuple(FileSource(Path(name), name) for name in "abc")
     >>> split = ImageSplit(images, np.array([0, 1, 2]))
     >>> part = restrict(ImageDataset("letters", ("A", "B", "C"), split, split), [2, 0])
@@ -110,3 +145,30 @@ def restrict(dataset: ImageDataset, classes: Sequence[int]) -> ImageDataset:
 
     names = tuple(dataset.class_names[label] for label in classes)
     return replace(dataset, class_names=names, train=part(dataset.train), test=part(dataset.test))
+
+
+def hold_out(
+    by_class: Mapping[str, Sequence[Item]], *, holdout: float, seed: int
+) -> tuple[dict[str, list[Item]], dict[str, list[Item]]]:
+    """Split every class's items, in order, into training and test items.
+
+    A class of two or more items gives at least one to each side; a single item stays in training. The draw
+    of a class depends on the seed and its own name and items only, so adding a class changes no other.
+
+    >>> hold_out({"cat": [1, 2, 3, 4], "dog": [5]}, holdout=0.25, seed=0)
+    ({'cat': [2, 3, 4], 'dog': [5]}, {'cat': [1]})
+    """
+    if not 0 < holdout < 1:
+        raise InputError(f"holdout={holdout} must lie between 0 and 1", hint="0.2, for example")
+    if seed < 0:
+        raise InputError(f"seed={seed} must not be negative")
+    train: dict[str, list[Item]] = {}
+    test: dict[str, list[Item]] = {}
+    for name, items in by_class.items():
+        rng = np.random.default_rng([seed, zlib.crc32(name.encode("utf-8", "surrogateescape"))])
+        count = min(max(1, round(holdout * len(items))), len(items) - 1)
+        held = set(rng.permutation(len(items))[:count].tolist())
+        train[name] = [item for i, item in enumerate(items) if i not in held]
+        if held:
+            test[name] = [item for i, item in enumerate(items) if i in held]
+    return train, test

@@ -47,11 +47,37 @@ def gaussian_parameters(
 ) -> GaussianParameters:
     """Draw the class distributions.
 
-    Two means of one family are about ``separation`` apart, two families about twice that. ``spread`` is the
-    standard deviation along each of the ``rank`` directions of a family, ``noise`` the one along every axis.
-    ``perturbation`` in [0, 1] is how much of a class's directions is its own (0: a family shares one
-    covariance, 1: the families mean nothing). ``n_families`` is one for every ten classes unless given.
+    Parameters
+    ----------
+    n_classes, n_features : int
+        How many classes, in how many dimensions.
+    seed : int
+        Decides the distributions.
+    n_families : int, optional
+        Number of families; one for every ten classes unless given.
+    separation : float
+        About how far two means of one family are apart; two families are about twice as far.
+    rank : int
+        Number of directions along which a family varies most.
+    spread : float
+        Standard deviation along each of these directions.
+    noise : float
+        Standard deviation along every axis.
+    perturbation : float
+        How much of a class's directions is its own, from 0 (a family shares one covariance) to 1.
 
+    Returns
+    -------
+    GaussianParameters
+        The distribution of every class.
+
+    Raises
+    ------
+    InputError
+        When a number is out of range.
+
+    Examples
+    --------
     >>> parameters = gaussian_parameters(n_classes=20, n_features=16, seed=0)
     >>> parameters.means.shape, parameters.families.max() + 1
     ((20, 16), np.int64(2))
@@ -63,8 +89,8 @@ def gaussian_parameters(
     # Dealt in turn, so that the first half of the classes already shows every family.
     families = np.arange(n_classes, dtype=np.int64) % n_families
     length = separation / np.sqrt(2 * n_features)
-    centres = 2 * length * rng.standard_normal((n_families, n_features))
-    means = centres[families] + length * rng.standard_normal((n_classes, n_features))
+    centers = 2 * length * rng.standard_normal((n_families, n_features))
+    means = centers[families] + length * rng.standard_normal((n_classes, n_features))
     shared = rng.standard_normal((n_families, n_features, rank))
     own = rng.standard_normal((n_classes, n_features, rank))
     mixed = np.sqrt(1 - perturbation**2) * shared[families] + perturbation * own
@@ -88,8 +114,30 @@ def gaussian_classes(
     """Draw training and test features with labels 0, 1, ..., class by class in label order.
 
     The distributions depend on the seed and the shape alone: asking for more images per class keeps them.
-    See ``gaussian_parameters`` for what the other parameters mean.
 
+    Parameters
+    ----------
+    n_classes, n_features : int
+        How many classes, in how many dimensions.
+    train_per_class, test_per_class : int
+        How many vectors of each class.
+    seed : int
+        Decides everything.
+    n_families, separation, rank, spread, noise, perturbation
+        As in :func:`gaussian_parameters`.
+
+    Returns
+    -------
+    train_x, train_y, test_x, test_y : ndarray
+        Features in float32 and labels in int64.
+
+    Raises
+    ------
+    InputError
+        When a number is out of range.
+
+    Examples
+    --------
     >>> train_x, train_y, test_x, test_y = gaussian_classes(
     ...     n_classes=3, n_features=4, train_per_class=5, test_per_class=2, seed=0)
     >>> train_x.shape, train_x.dtype, test_y.tolist()
@@ -133,6 +181,6 @@ def _check(n_classes: int, n_features: int, n_families: int, perturbation: float
             f"n_classes={n_classes}, n_features={n_features} and n_families={n_families} must be at least 1"
         )
     if n_families > n_classes:
-        raise InputError(f"n_families={n_families} exceeds n_classes={n_classes}; ask for fewer families")
+        raise InputError(f"n_families={n_families} exceeds n_classes={n_classes}", hint="ask for fewer families")
     if not 0 <= perturbation <= 1:
         raise InputError(f"perturbation={perturbation} must be between 0 and 1")

@@ -1,22 +1,21 @@
-"""Open a dataset by its name, in whichever of the known layouts it lies there."""
+"""Datasets known by name: official counts, how to read them, where to get them; and opening one."""
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import pkgutil
 import re
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
-import fiveshot.data
 from fiveshot.data.archives import is_archive
 from fiveshot.data.dataset import ImageDataset
-from fiveshot.data.folder import open_images
-from fiveshot.data.source import FileSource
-from fiveshot.data.spec import DatasetSpec, count_differences
-from fiveshot.data.tree import split_archive
+from fiveshot.data.folders import open_images, split_archive
+from fiveshot.data.sources import FileSource
 from fiveshot.errors import InputError
 from fiveshot.plugins import load_plugins, same_origin, unknown_or_unloaded
 
@@ -24,9 +23,114 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")  # what can stand in a path and 
 _registered: dict[str, DatasetSpec] = {}
 
 
+@dataclass(frozen=True)
+class Download:
+    """One file to download.
+
+    Parameters
+    ----------
+    url : str
+        Where it is.
+    file : str
+        What to call it.
+    md5, sha256 : str, optional
+        Its checksums, where they were published.
+    size : int, optional
+        Its size in bytes, where it was published.
+
+    Examples
+    --------
+    >>> from fiveshot.data import dataset_specs
+    >>> [item.file for item in dataset_specs()["cub200"].downloads]
+    ['CUB_200_2011.tgz']
+    """
+
+    url: str
+    file: str
+    md5: str | None = None
+    sha256: str | None = None
+    size: int | None = None
+
+
+def is_published(item: Download, file: Path) -> bool:
+    """Compare a file with the published size and checksums, as far as there are any; empty is never right."""
+    size = file.stat().st_size
+    if size == 0 or (item.size is not None and size != item.size):
+        return False
+    for published, digest in ((item.md5, hashlib.md5(usedforsecurity=False)), (item.sha256, hashlib.sha256())):
+        if published is None:
+            continue
+        with file.open("rb") as stream:
+            while chunk := stream.read(1 << 18):
+                digest.update(chunk)
+        if digest.hexdigest() != published.lower():
+            return False
+    return True
+
+
+@dataclass(frozen=True)
+class DatasetSpec:
+    """A dataset known by name: :func:`~fiveshot.data.register_dataset` makes it so.
+
+    A module of ``fiveshot.data.official`` that has one as ``SPEC`` is found by itself.
+
+    Parameters
+    ----------
+    name : str
+        Letters, digits, ``-`` and ``_``.
+    title : str
+        What people call it.
+    classes, train_count, test_count : int
+        The official counts.
+    reader : callable
+        Gets a path and returns the dataset in its official layout, or None where that is not there.
+    layout_help : str
+        Tells how to lay the files out and, for a dead address, where to get them.
+    downloads : tuple of Download
+        What to download.
+
+    Examples
+    --------
+    >>> from fiveshot.data import dataset_specs
+    >>> spec = dataset_specs()["cub200"]
+    >>> spec.title, spec.classes, spec.train_count
+    ('CUB-200-2011', 200, 5994)
+    """
+
+    name: str
+    title: str
+    classes: int
+    train_count: int
+    test_count: int
+    reader: Callable[[Path], ImageDataset | None]
+    layout_help: str
+    downloads: tuple[Download, ...] = ()
+
+
+def count_differences(spec: DatasetSpec, dataset: ImageDataset) -> tuple[str, ...]:
+    """Say in words where a dataset's counts are not the official ones."""
+    counts = (
+        ("class", "classes", len(dataset.class_names), spec.classes),
+        ("training image", "training images", len(dataset.train), spec.train_count),
+        ("test image", "test images", len(dataset.test), spec.test_count),
+    )
+    return tuple(
+        f"{found:,} {one if found == 1 else many}, officially {official:,}"
+        for one, many, found, official in counts
+        if found != official
+    )
+
+
 def dataset_specs() -> MappingProxyType[str, DatasetSpec]:
     """Return every known dataset by name: those of this package, and those that were registered.
 
+    Returns
+    -------
+    mapping of str to DatasetSpec
+        It cannot be changed.
+
+    Examples
+    --------
     >>> sorted(dataset_specs())
     ['aircraft', 'cars', 'cifar100', 'cub200']
     """
@@ -36,8 +140,18 @@ def dataset_specs() -> MappingProxyType[str, DatasetSpec]:
 def register_dataset(spec: DatasetSpec) -> None:
     """Make a dataset known by name to :func:`open_dataset`, ``fiveshot extract`` and ``fiveshot data``.
 
-    Registering a name again is an error, unless the reader comes from the same file.
+    Parameters
+    ----------
+    spec : DatasetSpec
+        The dataset.
 
+    Raises
+    ------
+    InputError
+        When the name cannot be used, or is taken by a dataset whose reader comes from another file.
+
+    Examples
+    --------
     >>> from fiveshot.data import DatasetSpec, open_images
     >>> def read(path):
     ...     return open_images(path / "pictures", seed=0)
@@ -49,33 +163,47 @@ def register_dataset(spec: DatasetSpec) -> None:
     if not isinstance(spec, DatasetSpec):
         raise InputError(f"a dataset is registered by its DatasetSpec, not by {spec!r}")
     if not NAME.fullmatch(spec.name):
-        raise InputError(f"{spec.name!r} cannot name a dataset; use letters, digits, '-' and '_': 'my-garden'")
+        hint = "use letters, digits, '-' and '_': 'my-garden'"
+        raise InputError(f"{spec.name!r} cannot name a dataset", hint=hint)
     known = dataset_specs().get(spec.name)
     if known is not None and (spec.name in package_specs() or not same_origin(known.reader, spec.reader)):
-        raise InputError(
-            f"the name {spec.name!r} is taken by a dataset of {known.reader.__module__}; choose another"
-        )
+        taken = f"the name {spec.name!r} is taken by a dataset of {known.reader.__module__}"
+        raise InputError(taken, hint="choose another")
     _registered[spec.name] = spec
 
 
 def unregister_dataset(name: str) -> None:
     """Take a registered dataset away again.
 
+    Parameters
+    ----------
+    name : str
+        Its name.
+
+    Raises
+    ------
+    InputError
+        When no such dataset was registered.
+
+    Examples
+    --------
     >>> unregister_dataset("cub200")
     Traceback (most recent call last):
     fiveshot.errors.InputError: 'cub200' is not a registered dataset; those of the package stay
     """
     if name not in _registered:
-        raise InputError(f"{name!r} is not a registered dataset; those of the package stay")
+        raise InputError(f"{name!r} is not a registered dataset", hint="those of the package stay")
     del _registered[name]
 
 
 @cache
 def package_specs() -> MappingProxyType[str, DatasetSpec]:
-    """Return the datasets of this package by name: those of its modules that have a ``SPEC``."""
+    """Return the datasets of this package by name: the ``SPEC`` of every module of ``fiveshot.data.official``."""
+    from fiveshot.data import official
+
     modules = (
-        importlib.import_module(f"{fiveshot.data.__name__}.{found.name}")
-        for found in pkgutil.iter_modules(fiveshot.data.__path__)
+        importlib.import_module(f"{official.__name__}.{found.name}")
+        for found in pkgutil.iter_modules(official.__path__)
     )
     specs = (getattr(module, "SPEC", None) for module in modules)
     return MappingProxyType({spec.name: spec for spec in specs if isinstance(spec, DatasetSpec)})
@@ -94,9 +222,27 @@ def dataset_spec(name: str) -> DatasetSpec:
 def open_dataset(name: str, root: Path, *, seed: int, holdout: float = 0.2) -> ImageDataset:
     """Open a named dataset in ``root`` or ``root/<name>``: its official layout, or plain class folders.
 
-    Differences from the official counts are listed in the result. ``seed`` and ``holdout`` matter only for
-    class folders without a test split.
+    Parameters
+    ----------
+    name : str
+        The dataset.
+    root : Path
+        Where it lies.
+    seed, holdout : int, float
+        As in :func:`open_images`; they matter only for class folders without a test split.
 
+    Returns
+    -------
+    ImageDataset
+        The images; its ``differences`` say where it is not the official one.
+
+    Raises
+    ------
+    InputError
+        When the dataset is not known, or not there.
+
+    Examples
+    --------
     >>> import tempfile
     >>> from pathlib import Path
     >>> from fiveshot.data import open_dataset

@@ -11,19 +11,26 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
-from fiveshot.data.folder import is_image
-from fiveshot.data.listing import some_of
-from fiveshot.errors import InputError
+from fiveshot.data.folders import is_image
+from fiveshot.data.sources import read_regular
+from fiveshot.errors import InputError, some_of
 
 _FILE = re.compile(r"^(session|test)_(\d+)\.txt$")
 
 
 @dataclass(frozen=True)
 class SessionLists:
-    """Per session the listed images in file order: paths, or indices written as digits.
+    """The listed images of each session, in file order.
 
-    ``test`` lists the test images of each session's own classes; it is empty where there are no such files.
+    Parameters
+    ----------
+    train : tuple of tuple of str
+        Per session the training images: paths, or indices written as digits.
+    test : tuple of tuple of str
+        Per session the test images of its own classes; empty where there are no such lists.
 
+    Examples
+    --------
     >>> lists = SessionLists(train=(("owl/1.jpg", "wren/1.jpg"), ("rook/3.jpg",)), test=())
     >>> [len(session) for session in lists.train]
     [2, 1]
@@ -36,6 +43,23 @@ class SessionLists:
 def read_session_lists(folder: Path) -> SessionLists:
     """Read ``session_1.txt`` ... and, where present, ``test_1.txt`` ... from a folder.
 
+    Parameters
+    ----------
+    folder : Path
+        The folder.
+
+    Returns
+    -------
+    SessionLists
+        What they list.
+
+    Raises
+    ------
+    InputError
+        When a list is missing, empty or cannot be read.
+
+    Examples
+    --------
     >>> import tempfile
     >>> from pathlib import Path
     >>> from fiveshot.data import read_session_lists
@@ -70,6 +94,25 @@ def match_names(lists: Sequence[Sequence[str]], names: Sequence[str]) -> tuple[N
     extension are. An index matches the name that ends in that number (``train/29774``), never a position:
     in a part of the dataset the positions mean other images.
 
+    Parameters
+    ----------
+    lists : sequence of sequence of str
+        The lists.
+    names : sequence of str
+        Names of the images.
+
+    Returns
+    -------
+    tuple of ndarray of int64
+        Positions, a list's in its own order.
+
+    Raises
+    ------
+    InputError
+        When an entry matches no name, or several equally well.
+
+    Examples
+    --------
     >>> match_names([["CUB/images/001.Owl/b.jpg"]], ["train/001.Owl/a.webp", "train/001.Owl/b.webp"])
     (array([1]),)
     >>> match_names([["7", "3"]], ["train/00003", "train/00007"])
@@ -83,8 +126,8 @@ def match_names(lists: Sequence[Sequence[str]], names: Sequence[str]) -> tuple[N
     missing = [entry for entry in entries if _wanted(entry) not in by_key]
     if missing:
         raise InputError(
-            f"{len(missing)} of {len(entries)} listed images are not in the dataset: "
-            f"{some_of(missing)}; get the complete official files"
+            f"{len(missing)} of {len(entries)} listed images are not in the dataset: {some_of(missing)}",
+            hint="get the complete official files",
         )
     return tuple(
         np.array([_nearest(entry, by_key[_wanted(entry)], names) for entry in session], dtype=np.int64)
@@ -94,8 +137,8 @@ def match_names(lists: Sequence[Sequence[str]], names: Sequence[str]) -> tuple[N
 
 def _lines(file: Path) -> tuple[str, ...]:
     try:
-        text = file.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_regular(file).decode("utf-8")
+    except (InputError, OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read the session list {file}: {error}") from error
     lines = tuple(line.strip() for line in text.splitlines() if line.strip())
     if not lines:
@@ -129,8 +172,8 @@ def _nearest(entry: str, positions: Sequence[int], names: Sequence[str]) -> int:
     shared = [_shared_end(_parts(entry), _parts(names[position])) for position in positions]
     if shared.count(max(shared)) > 1:
         raise InputError(
-            f"{entry} matches several images: {some_of([names[p] for p in positions], 3)}; "
-            "give the names of one split only"
+            f"{entry} matches several images: {some_of([names[p] for p in positions], 3)}",
+            hint="give the names of one split only",
         )
     return positions[shared.index(max(shared))]
 

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from fiveshot.data.listing import some_of
-from fiveshot.errors import counted
+from fiveshot.errors import counted, some_of
 from fiveshot.heads import FewShotHead
 from fiveshot.heads.memory import Memory
 from fiveshot.recognizer.recognition.held_out import HeldOutScores, held_out_scores

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from fiveshot.data.listing import some_of
-from fiveshot.errors import InputError
+from fiveshot.data import MAX_PHOTO_BYTES
+from fiveshot.errors import InputError, some_of
 from fiveshot.features import Runner
 from fiveshot.heads import FewShotHead
 from fiveshot.heads.memory import Memory
@@ -25,7 +25,7 @@ from fiveshot.recognizer.insight import LearnReport, inspect_class
 from fiveshot.recognizer.names import check_name
 from fiveshot.recognizer.photos.embedding import QUIET, see_photos
 from fiveshot.recognizer.photos.inputs import PhotoInputs, class_folders, class_photos
-from fiveshot.recognizer.photos.photo import MAX_BYTES, Photo, check_digest, check_thumbnail
+from fiveshot.recognizer.photos.photo import Photo, check_digest, check_thumbnail
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.store.contents import Contents, KnownPhotos
 from fiveshot.recognizer.store.history import ClassChange
@@ -168,8 +168,8 @@ def check_pictures(photos: Sequence[PhotoRecord]) -> None:
             check_digest(photo.sha256, photo.name)
             if photo.thumbnail is not None:
                 check_thumbnail(photo.thumbnail, photo.name)
-            if photo.original is not None and not 1 <= len(photo.original) <= MAX_BYTES:
-                raise InputError(f"the file of {photo.name} is empty, or larger than {MAX_BYTES:,} bytes")
+            if photo.original is not None and not 1 <= len(photo.original) <= MAX_PHOTO_BYTES:
+                raise InputError(f"the file of {photo.name} is empty, or larger than {MAX_PHOTO_BYTES:,} bytes")
 
 
 def checked_features(features: ArrayLike | Tensor, width: int) -> Floats:

@@ -15,8 +15,7 @@ import torch
 
 from fiveshot.backbones import Preprocessing
 from fiveshot.data import BytesSource, ImageDataset, ImageSource, ImageSplit
-from fiveshot.data.listing import some_of
-from fiveshot.errors import InputError, counted
+from fiveshot.errors import InputError, counted, some_of
 from fiveshot.features import Runner, load_runner
 from fiveshot.heads import FewShotHead
 from fiveshot.progress import Progress

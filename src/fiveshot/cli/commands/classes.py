@@ -12,7 +12,7 @@ from fiveshot.cli.commands.photos import note_classes_left_out, note_left_out, o
 from fiveshot.cli.options import AsJson, Device, Model, Runtime, Weights
 from fiveshot.cli.output import Answer, answering, percent
 from fiveshot.cli.progress import image_bar, status
-from fiveshot.errors import InputError, counted
+from fiveshot.errors import InputError, counted, some_of
 
 if TYPE_CHECKING:
     from fiveshot.recognizer import HistoryEntry, LearnReport
@@ -63,8 +63,6 @@ def learn(
 
     Example: fiveshot learn birds photos
     """
-    from fiveshot.data.listing import some_of
-
     with answering("learn", model, as_json=as_json) as answer:
         classes = _classes(answer, name, photos)
         count = total(classes)
@@ -204,7 +202,5 @@ def history(
 
 def describe_change(entry: HistoryEntry, shown: int = 5) -> str:
     """Return what a change was, in a few words."""
-    from fiveshot.data.listing import some_of
-
     photos = f" ({counted(entry.photos, 'photo')})" if entry.photos else ""
     return f"{entry.action} {some_of(entry.classes, shown)}{photos}".rstrip()

@@ -25,7 +25,7 @@ from fiveshot.cli.options import (
 )
 from fiveshot.cli.output import Answer, answering, file_size, percent
 from fiveshot.cli.progress import image_bar, status, tuning_bar
-from fiveshot.errors import counted
+from fiveshot.errors import counted, some_of
 
 if TYPE_CHECKING:
     from fiveshot.recognizer.info import ModelInfo
@@ -117,7 +117,6 @@ def new(
 
 def _note_base(answer: Answer, base: Path) -> None:
     """Say what is passed over in a base, and which of its classes cannot do what a base is for."""
-    from fiveshot.data.listing import some_of
     from fiveshot.recognizer.photos.inputs import class_folders
 
     if base.suffix in (".safetensors", ".npz"):

@@ -11,7 +11,7 @@ import typer
 from fiveshot.cli.options import AsJson, Device, Model, Runtime, Weights
 from fiveshot.cli.output import Answer, answering, percent
 from fiveshot.cli.progress import image_bar
-from fiveshot.errors import counted
+from fiveshot.errors import counted, some_of
 
 if TYPE_CHECKING:
     from fiveshot.recognizer import Prediction, Recognizer
@@ -94,8 +94,6 @@ def evaluate(
 
 def _note(answer: Answer, measured: Evaluation) -> None:
     """Say what the figures rest on, where that may not be what was meant."""
-    from fiveshot.data.listing import some_of
-
     if measured.other_folders:
         answer.note(f"folders that are no class: {some_of([str(one) for one in measured.other_folders], SHOWN)}")
     if measured.learned_photos:
@@ -165,7 +163,6 @@ def gathered(answer: Answer, inputs: Sequence[str]) -> list[Photo]:
 
 def note_classes_left_out(answer: Answer, folder: Path) -> None:
     """Say what was passed over in a folder of class folders: photos beside them, and files that are no photos."""
-    from fiveshot.data.listing import some_of
     from fiveshot.recognizer.photos.inputs import loose_photos
 
     loose = loose_photos(folder)

@@ -18,7 +18,7 @@ import torch
 from fiveshot.backbones import Preprocessing
 from fiveshot.backbones.loading import checked_device
 from fiveshot.data import BadImage, ImageError
-from fiveshot.data.check import SHOWN
+from fiveshot.data.decoding import SHOWN
 from fiveshot.errors import InputError, StorageError, unknown_name
 from fiveshot.features import Runner, load_runner
 from fiveshot.features.batch_stream import default_batch_size, default_workers, device_of, forward_streams

@@ -14,15 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
-from fiveshot.data import BytesSource, ImageError
+from fiveshot.data import MAX_PHOTO_BYTES, BytesSource, ImageError
 from fiveshot.data.archives import is_archive
-from fiveshot.data.folder import IMAGE_SUFFIXES, is_image, other_suffixes, unread
-from fiveshot.data.listing import some_of
-from fiveshot.data.source import FileSource, StoredSource
-from fiveshot.data.tree import SPLITS, open_tree
-from fiveshot.errors import InputError, counted
+from fiveshot.data.folders import IMAGE_SUFFIXES, SPLITS, is_image, open_tree, other_suffixes, unread
+from fiveshot.data.sources import FileSource, StoredSource
+from fiveshot.errors import InputError, counted, some_of
 from fiveshot.recognizer.names import check_name
-from fiveshot.recognizer.photos.photo import MAX_BYTES, Photo, picture_source
+from fiveshot.recognizer.photos.photo import Photo, picture_source
 from fiveshot.storage import FilePath
 
 if TYPE_CHECKING:
@@ -198,11 +196,12 @@ def _below(path: Path, others: Counter[str], one_class: bool) -> list[Photo]:
 def _from_stream(stream: Any, unnamed: str, name: str | None = None) -> Photo:
     own = getattr(stream, "name", None)
     name = name or (own if isinstance(own, str) else unnamed)
-    data = stream.read(MAX_BYTES + 1)
+    data = stream.read(MAX_PHOTO_BYTES + 1)
     if isinstance(data, str):
         raise InputError(f"{name} is open as text", hint="open it with mode 'rb'")
-    if len(data) > MAX_BYTES:
-        raise ImageError(name, f"too large: the limit is {MAX_BYTES:,} bytes")
+    if len(data) > MAX_PHOTO_BYTES:
+        reason = f"too large: the limit is {MAX_PHOTO_BYTES:,} bytes"
+        raise ImageError(name, reason, code="image_too_large")
     return Photo(BytesSource(bytes(data), name))
 
 
@@ -223,20 +222,10 @@ def _stored_photo(where: Path, file: str, source: StoredSource) -> Photo:
     """Return a file as a photo that is called by its path; what is not a file, or too large, is refused."""
     name = str(where / file)
     if isinstance(source, FileSource):
-        _check_file(source.path, name)
-        return Photo(FileSource(source.path, name))
+        photo = FileSource(source.path, name)
+        photo.check()
+        return Photo(photo)
     return Photo(type(source)(source.archive, source.member, name))
-
-
-def _check_file(path: Path, name: str) -> None:
-    try:
-        size = path.stat().st_size
-    except OSError as error:
-        raise ImageError(name, f"cannot read it: {error.strerror or error}") from error
-    if not path.is_file():
-        raise ImageError(name, "neither a file nor a folder")
-    if size > MAX_BYTES:
-        raise ImageError(name, f"too large: {size:,} bytes, the limit is {MAX_BYTES:,}")
 
 
 def _expected() -> str:

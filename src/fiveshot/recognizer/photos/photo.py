@@ -14,8 +14,6 @@ from fiveshot.errors import InputError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-
-MAX_BYTES = 512 * 1024 * 1024  # of one file: far above any photograph
 THUMBNAIL = 128  # pixels of the longer side
 MAX_THUMBNAIL = 1 << 18  # bytes
 MAX_THUMBNAIL_PIXELS = 512 * 512  # whoever made it
@@ -27,9 +25,11 @@ _AS_THEY_ARE = ("L", "RGB", "RGBA", "I", "F", "I;16")  # modes that TIFF keeps a
 class Photo:
     """A photo that is read when it is needed; an error names it.
 
-    >>> photo = Photo(BytesSource(b"P5 1 1 255 \\x00", "black.pgm"))
-    >>> photo.name, photo.image().size, photo.sha256[:8]
-    ('black.pgm', (1, 1), '3d779f20')
+    >>> import numpy as np
+    >>> from fiveshot.data import ArraySource
+    >>> photo = Photo(ArraySource(np.zeros((1, 1, 3), np.uint8), "black.bmp"))
+    >>> photo.name, photo.image().size, len(photo.sha256)
+    ('black.bmp', (1, 1), 64)
     """
 
     source: ImageSource

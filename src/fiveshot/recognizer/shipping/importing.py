@@ -18,10 +18,11 @@ from torch import Tensor
 from fiveshot.backbones import Preprocessing
 from fiveshot.backbones.adapterfile import KIND as ADAPTER_KIND
 from fiveshot.backbones.adapterfile import VERSION as ADAPTER_VERSION
+from fiveshot.data import MAX_PHOTO_BYTES
 from fiveshot.errors import FiveshotError, StorageError
 from fiveshot.heads.memory import Memory
 from fiveshot.recognizer.names import check_name
-from fiveshot.recognizer.photos.photo import MAX_BYTES, check_digest, check_thumbnail
+from fiveshot.recognizer.photos.photo import check_digest, check_thumbnail
 from fiveshot.recognizer.recognition.rejection import Rejection
 from fiveshot.recognizer.recognition.snapshot import check_width, head_record, restored_head
 from fiveshot.recognizer.shipping.portable import DIGESTS, KIND, PICTURES, VERSION, pictures
@@ -191,7 +192,7 @@ def _check_photo_tensors(tensors: dict[str, Tensor], m: int, width: int) -> None
     for kind in kinds:
         check_tensor(tensors, f"{kind}.lengths", (m,), torch.int64)
         lengths = tensors[f"{kind}.lengths"]
-        if bool((lengths < 0).any()) or bool((lengths > MAX_BYTES).any()):
+        if bool((lengths < 0).any()) or bool((lengths > MAX_PHOTO_BYTES).any()):
             raise ValueError(f"a {kind} has an impossible length")
         check_tensor(tensors, f"{kind}.bytes", (int(lengths.sum()),), torch.uint8)
     known = {"counts", "means", "ranks", "factors", "features", "file.base", "file.adapter"}

@@ -10,8 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fiveshot.data.listing import some_of
-from fiveshot.errors import InputError
+from fiveshot.errors import InputError, some_of
 from fiveshot.recognizer.change import Change
 from fiveshot.recognizer.shipping.importing import import_model
 from fiveshot.recognizer.store.contents import Contents, StoredClass, read_contents, same_bits

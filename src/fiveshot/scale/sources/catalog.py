@@ -11,9 +11,8 @@ from typing import Literal, cast, get_args
 import numpy as np
 
 from fiveshot.data import ImageDataset, open_images
-from fiveshot.data.folder import tree_dataset
-from fiveshot.data.source import StoredSource
-from fiveshot.data.tree import SPLITS, Tree
+from fiveshot.data.folders import SPLITS, Tree, tree_dataset
+from fiveshot.data.sources import StoredSource
 from fiveshot.errors import InputError, unknown_name
 from fiveshot.features.image_marks import quick_marks
 from fiveshot.scale.sources.files import StoredFile, UrlSource, find_files, is_url

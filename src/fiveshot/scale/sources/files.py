@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any, TypeVar
 
-from fiveshot.data.chunks import CHUNK
-from fiveshot.data.source import ImageError
+from fiveshot.data.archives import CHUNK
+from fiveshot.data.sources import ImageError
 from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.extras import import_extra
 

@@ -20,9 +20,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from fiveshot.data import ImageError, ImageSource
-from fiveshot.data.archives import StrictTarInfo
-from fiveshot.data.folder import is_image
-from fiveshot.data.limits import LIMITS
+from fiveshot.data.archives import ARCHIVE_LIMITS, StrictTarInfo
+from fiveshot.data.folders import is_image
 from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import import_extra
 from fiveshot.scale.sources.files import StoredFile, UrlSource
@@ -137,8 +136,10 @@ def _samples(stream: Any) -> Iterator[tuple[str, dict[str, bytes]]]:
         for info in tar:
             if not info.isreg() or PurePosixPath(info.name).name.startswith("."):
                 continue
-            if info.size > LIMITS.member_bytes:
-                raise tarfile.ReadError(f"member {info.name!r} is larger than {LIMITS.member_bytes:,} bytes")
+            if info.size > ARCHIVE_LIMITS.member_bytes:
+                raise tarfile.ReadError(
+                    f"member {info.name!r} is larger than {ARCHIVE_LIMITS.member_bytes:,} bytes"
+                )
             folder, slash, file = info.name.removeprefix("./").rpartition("/")
             stem, _, suffix = file.partition(".")
             key = f"{folder}{slash}{stem}"

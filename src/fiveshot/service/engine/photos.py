@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from fiveshot.data import BytesSource, ImageError, decode
-from fiveshot.data.decode import image_size
+from fiveshot.data.decoding import image_size
 from fiveshot.features import Runner
 from fiveshot.features.batch_stream import default_workers, device_of
 from fiveshot.features.runner import one_thread

@@ -59,7 +59,7 @@ async function changed(fresh) {
 }
 
 function pictures(files) {
-  const images = Array.from(files).filter((file) => file.type.startsWith("image/") || /\.(jpe?g|png|webp|gif|bmp|tiff?|avif)$/i.test(file.name));
+  const images = Array.from(files).filter((file) => file.type.startsWith("image/") || /\.(jpe?g|png|webp|gif|bmp|tiff?|mpo)$/i.test(file.name));
   const others = files.length - images.length;
   if (others) complain(new api.Failure("", `${plural(others, "file")} left out`, "Only pictures can be used"));
   return images;

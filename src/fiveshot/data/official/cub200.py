@@ -7,10 +7,9 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from fiveshot.data.dataset import ImageDataset, ImageSplit
-from fiveshot.data.folder import is_image
-from fiveshot.data.source import StoredSource
-from fiveshot.data.spec import DatasetSpec, Download
-from fiveshot.data.tree import SPLITS, Tree, open_tree, tree_with
+from fiveshot.data.folders import SPLITS, Tree, is_image, open_tree, tree_with
+from fiveshot.data.registry import DatasetSpec, Download
+from fiveshot.data.sources import StoredSource
 from fiveshot.errors import InputError
 
 TABLES = ("images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt")

@@ -11,22 +11,22 @@ from typing import Any
 import numpy as np
 
 from fiveshot.data.dataset import ImageDataset, ImageSplit
-from fiveshot.data.source import StoredSource
-from fiveshot.data.spec import DatasetSpec
-from fiveshot.data.tree import Tree, open_tree, tree_with
+from fiveshot.data.folders import Tree, open_tree, tree_with
+from fiveshot.data.registry import DatasetSpec
+from fiveshot.data.sources import StoredSource
 from fiveshot.errors import InputError
 
 ONE_FILE = "cars_annos.mat"
 TRAIN_LABELS = "cars_train_annos.mat"
 TEST_LABELS = "cars_test_annos_withlabels.mat"
 LAYOUT_HELP = (
-    "The address of Stanford Cars, which torchvision used too, is dead; get the images from one of the mirrors "
+    "The address of Stanford Cars is dead; get the images from one of the mirrors "
     "named 'Stanford Cars Dataset' on Kaggle, and the development kit (cars_meta.mat, cars_train_annos.mat, "
     "cars_test_annos_withlabels.mat) from where the mirror points to. Expected cars_train/*.jpg, cars_test/*.jpg "
     "and devkit/ with those three files; or cars_annos.mat beside car_ims/*.jpg; or train/<class>/*.jpg and "
     "test/<class>/*.jpg."
 )
-Labelled = tuple[StoredSource, int]  # an image and its class, counted from 1
+Labeled = tuple[StoredSource, int]  # an image and its class, counted from 1
 
 
 def read_cars(path: Path) -> ImageDataset | None:
@@ -58,7 +58,7 @@ def _from_devkit(kit: Tree, tree: Tree) -> ImageDataset:
     return _dataset(tree, _column(kit, "cars_meta.mat", "class_names"), train, test)
 
 
-def _listed(rows: Any, tree: Tree, folder: str) -> list[Labelled]:
+def _listed(rows: Any, tree: Tree, folder: str) -> list[Labeled]:
     # Wherever the folder is: mirrors hold cars_train/cars_train/*.jpg.
     paths = {PurePosixPath(name).parts[-2:]: source for name, source in tree.files.items()}
     images = []
@@ -79,13 +79,13 @@ def _column(tree: Tree, file: str, variable: str, fields: Sequence[str] = ()) ->
     try:
         values = np.atleast_1d(loadmat(content, squeeze_me=True)[variable])
     except Exception as error:  # the parser raises all kinds of errors on damaged files
-        raise InputError(f"{tree.where / file} is no MATLAB file with {variable!r} ({error})") from error
+        raise InputError(f"{tree.where / file} is not a MATLAB file with {variable!r} ({error})") from error
     if not set(fields) <= set(values.dtype.names or ()):
         raise InputError(f"{tree.where / file} has no {', '.join(fields)} in its {variable}")
     return values
 
 
-def _dataset(tree: Tree, names: Any, train: list[Labelled], test: list[Labelled]) -> ImageDataset:
+def _dataset(tree: Tree, names: Any, train: list[Labeled], test: list[Labeled]) -> ImageDataset:
     classes = tuple(str(name) for name in names)
     outside = sorted({label for _, label in train + test} - set(range(1, len(classes) + 1)))
     if outside:
@@ -93,7 +93,7 @@ def _dataset(tree: Tree, names: Any, train: list[Labelled], test: list[Labelled]
     return ImageDataset("cars", classes, _split(train), _split(test))
 
 
-def _split(images: list[Labelled]) -> ImageSplit:
+def _split(images: list[Labeled]) -> ImageSplit:
     labels = np.array([label - 1 for _, label in images], dtype=np.int64)
     return ImageSplit(tuple(source for source, _ in images), labels)
 

@@ -1,0 +1,371 @@
+"""Get a named dataset: download its archives, unpack them, count what is there.
+
+Written by hand, since pooch starts a download of gigabytes again from nothing. Here it is resumed where it stopped
+if the server still has the same file, tried again while it gets any further, and refused before it fills the disk.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import shutil
+import tarfile
+import time
+import urllib.error
+import urllib.request
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from fiveshot.data.archives import (
+    ARCHIVE_LIMITS,
+    CHUNK,
+    ArchiveLimits,
+    StrictTarInfo,
+    damage_reported,
+    decompressed,
+    is_zip,
+    tar_members,
+    write_all,
+    zip_members,
+)
+from fiveshot.data.dataset import ImageDataset
+from fiveshot.data.registry import DatasetSpec, Download, dataset_spec, is_published, open_spec
+from fiveshot.errors import InputError, StorageError
+from fiveshot.storage import part_beside
+
+BytesProgress = Callable[[int, int | None], None]  # bytes so far, bytes in all where the server tells
+PIECE = 1 << 17  # small, so that an interrupted download has kept almost all that had arrived
+_CONTENT_RANGE = re.compile(r"bytes (?:(\d+)-\d+|\*)/(\d+)")
+
+
+class DownloadError(InputError):
+    """A file cannot be downloaded, or is not the one that was published."""
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to wait for a server, and how often to try again without getting any further."""
+
+    timeout: float = 30.0  # seconds without a byte
+    tries: int = 5
+    pause: float = 1.0  # seconds before the second try, doubled before each further one
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A dataset on disk.
+
+    Parameters
+    ----------
+    folder : Path
+        Where it lies.
+    dataset : ImageDataset
+        What is there; ``dataset.differences`` says where it is not the official one.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from fiveshot.data import fetch
+    >>> with tempfile.TemporaryDirectory() as root:
+    ...     for photo in (Path(root, "aircraft", part, "A380", "1.jpg") for part in ("train", "test")):
+    ...         photo.parent.mkdir(parents=True)
+    ...         photo.touch()
+    ...     fetched = fetch("aircraft", Path(root))
+    >>> fetched.folder.name, fetched.dataset.class_names, fetched.dataset.differences[0]
+    ('aircraft', ('A380',), '1 class, officially 100')
+    """
+
+    folder: Path
+    dataset: ImageDataset
+
+
+def fetch(
+    name: str, root: Path, *, progress: BytesProgress | None = None, patience: Patience | None = None
+) -> Fetched:
+    """Download a dataset into ``root/<name>``; one that is there already is only opened.
+
+    The archives are removed once they are unpacked. What was interrupted is continued by the next call.
+
+    Parameters
+    ----------
+    name : str
+        The dataset.
+    root : Path
+        Where to put it.
+    progress : callable, optional
+        Told the bytes so far and the bytes in all, which are None where the server does not tell.
+    patience : Patience, optional
+        How long to wait for a server.
+
+    Returns
+    -------
+    Fetched
+        The dataset.
+
+    Raises
+    ------
+    InputError
+        When it is not known, cannot be downloaded or is not the published one.
+    StorageError
+        When it cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from fiveshot.data import fetch
+    >>> with tempfile.TemporaryDirectory() as root:
+    ...     for photo in (Path(root, "cub200", part, "wren", "1.jpg") for part in ("train", "test")):
+    ...         photo.parent.mkdir(parents=True)
+    ...         photo.touch()
+    ...     fetch("cub200", Path(root)).dataset.differences[0]  # there already: nothing is downloaded
+    '1 class, officially 200'
+    """
+    return fetch_spec(dataset_spec(name), root, progress=progress, patience=patience)
+
+
+def fetch_spec(
+    spec: DatasetSpec, root: Path, *, progress: BytesProgress | None = None, patience: Patience | None = None
+) -> Fetched:
+    """Do what ``fetch`` does for a dataset that has a specification, but no place in this package."""
+    if not spec.downloads:
+        raise DownloadError(f"{spec.title} cannot be downloaded. {spec.layout_help}")
+    folder = Path(root) / spec.name
+    if not folder.exists():
+        _download_and_unpack(spec, folder, progress, patience)
+    # Official layouts come with their split: no seed has any effect.
+    return Fetched(folder, open_spec(spec, folder, seed=0))
+
+
+def _download_and_unpack(
+    spec: DatasetSpec, folder: Path, progress: BytesProgress | None, patience: Patience | None
+) -> None:
+    root = folder.parent
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"cannot create {root}: {error.strerror or error}") from error
+    already = [root / item.file for item in spec.downloads if (root / item.file).exists()]
+    try:
+        archives = [download(item, root, progress=progress, patience=patience) for item in spec.downloads]
+    except DownloadError as error:
+        raise DownloadError(f"{error}. {spec.layout_help}") from error
+    extract_safely(archives, folder)
+    for archive in archives:
+        if archive not in already:  # what the user had put there stays
+            archive.unlink()
+
+
+def download(
+    item: Download, folder: Path, *, progress: BytesProgress | None = None, patience: Patience | None = None
+) -> Path:
+    """Download into ``folder`` and return the file; it bears its name only once it is whole and checked.
+
+    An interrupted download leaves ``<file>.part``, which the next call continues, provided the server still
+    has the same file. A wrong checksum starts over from nothing, once.
+    """
+    target, part = folder / item.file, folder / f"{item.file}.part"
+    if target.is_file():
+        if not is_published(item, target):
+            message = f"{target} is not the published file (size or checksum differ)"
+            raise DownloadError(message, hint="remove it first")
+        return target
+    for _ in range(2):
+        _complete(item, part, progress or (lambda done, total: None), patience or Patience())
+        if is_published(item, part):
+            with _writing(part):
+                part.replace(target)
+                _validator_file(part).unlink(missing_ok=True)
+            return target
+        _discard(part)
+    raise DownloadError(
+        f"{item.url} does not give the published file (size or checksum differ, twice); nothing was kept"
+    )
+
+
+def _complete(item: Download, part: Path, progress: BytesProgress, patience: Patience) -> None:
+    failures, furthest = 0, _size(part)
+    while True:
+        try:
+            return _continue(item, part, progress, patience.timeout)
+        except StorageError:
+            raise
+        except urllib.error.HTTPError as error:
+            error.close()
+            if error.code < 500 and error.code not in (408, 425, 429):
+                raise DownloadError(f"{item.url} is not available: HTTP {error.code} {error.reason}") from error
+            reason: Exception = error
+        except (OSError, http.client.HTTPException) as error:
+            reason = error
+        failures = 0 if _size(part) > furthest else failures + 1
+        furthest = max(furthest, _size(part))
+        if failures >= patience.tries:
+            raise DownloadError(
+                f"cannot download {item.url}: {reason}",
+                hint=f"what has arrived is kept in {part}, so try the same command again later",
+            ) from reason
+        time.sleep(patience.pause * 2 ** max(0, failures - 1))
+
+
+def _continue(item: Download, part: Path, progress: BytesProgress, timeout: float) -> None:
+    """Ask for what is missing and append it; raise when the connection ends early."""
+    done, validator = _resumable(item, part)
+    headers = {"User-Agent": "fiveshot", "Accept-Encoding": "identity"}
+    if done:
+        headers["Range"] = f"bytes={done}-"
+        if validator:  # the server sends the whole file instead when it has changed
+            headers["If-Range"] = validator
+    try:
+        response = urllib.request.urlopen(urllib.request.Request(item.url, headers=headers), timeout=timeout)
+    except urllib.error.HTTPError as error:
+        if error.code != 416:
+            raise
+        error.close()
+        if done != _range(error.headers.get("Content-Range"))[1]:
+            _discard(part)  # longer than the file: not a part of it
+            raise ConnectionError("the file on the server has changed") from error
+        return  # all of it had arrived
+    with response:
+        start, total = 0, response.headers.get("Content-Length")
+        if response.status == http.client.PARTIAL_CONTENT:
+            start, total = _range(response.headers.get("Content-Range"))
+            if start != done:
+                _discard(part)
+                raise ConnectionError(f"asked for the bytes from {done}, got those from {start}")
+        _receive(response, part, start, None if total is None else int(total), progress)
+
+
+def _receive(
+    response: http.client.HTTPResponse, part: Path, start: int, total: int | None, progress: BytesProgress
+) -> None:
+    with _writing(part):
+        free = shutil.disk_usage(part.parent).free
+        if total is not None and total - start > free:
+            raise StorageError(
+                f"{part.parent} has {free:,} bytes free, but {total - start:,} are still to come",
+                hint="make room",
+            )
+        _validator_file(part).write_text(_validator(response) or "", "utf-8")
+        file = part.open("ab" if start else "wb", buffering=0)
+    with file:
+        progress(start, total)
+        while chunk := response.read(PIECE):
+            with _writing(part):
+                write_all(file, chunk)
+            start += len(chunk)
+            progress(start, total)
+        with _writing(part):
+            os.fsync(file.fileno())
+    if total is not None and start != total:
+        raise ConnectionError(f"the connection ended after {start:,} of {total:,} bytes")
+
+
+def _resumable(item: Download, part: Path) -> tuple[int, str | None]:
+    """Return how much of a part to keep, and what identifies the file it is a part of."""
+    file = _validator_file(part)
+    validator = file.read_text("utf-8") if file.is_file() else ""
+    if not validator and not (item.md5 or item.sha256):
+        return 0, None  # nothing would tell if the two halves were of different files
+    return _size(part), validator or None
+
+
+def _validator(response: http.client.HTTPResponse) -> str | None:
+    etag = response.headers.get("ETag")
+    return etag if etag and not etag.startswith("W/") else response.headers.get("Last-Modified")
+
+
+def _validator_file(part: Path) -> Path:
+    return part.with_name(f"{part.name}.from")
+
+
+def _range(header: str | None) -> tuple[int, int | None]:
+    match = _CONTENT_RANGE.match(header or "")
+    return (int(match[1] or 0), int(match[2])) if match else (0, None)
+
+
+def _size(part: Path) -> int:
+    return part.stat().st_size if part.is_file() else 0
+
+
+def _discard(part: Path) -> None:
+    part.unlink(missing_ok=True)
+    _validator_file(part).unlink(missing_ok=True)
+
+
+@contextmanager
+def _writing(part: Path) -> Iterator[None]:
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(
+            f"cannot write {part}: {error.strerror or error}",
+            hint="make room or choose another folder, then repeat the command: it continues from there",
+        ) from error
+
+
+def extract_safely(archives: Sequence[Path], folder: Path, limits: ArchiveLimits = ARCHIVE_LIMITS) -> None:
+    """Unpack the plain files of archives into one new folder, all of them or none.
+
+    The checks are those of ``fiveshot.data.archives.open_archive``. Permissions, owners and times in
+    an archive are ignored.
+    """
+    if folder.exists():
+        raise StorageError(f"{folder} exists already", hint="remove it, or choose another place")
+    temporary = part_beside(folder)
+    try:
+        temporary.mkdir()
+    except OSError as error:
+        raise StorageError(f"cannot write {folder}: {error.strerror or error}") from error
+    try:
+        for archive in archives:
+            for name, stream in _streams(archive, limits):
+                with closing(stream):
+                    _write(_chunks(stream, archive, name), temporary / name)
+        temporary.rename(folder)
+    except OSError as error:
+        raise StorageError(
+            f"cannot unpack into {folder}: {error.strerror or error}", hint="nothing was left behind"
+        ) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _streams(archive: Path, limits: ArchiveLimits) -> Iterator[tuple[str, IO[bytes]]]:
+    with damage_reported(archive):
+        if is_zip(archive):
+            with zipfile.ZipFile(archive) as packed:
+                for name, info in zip_members(archive, packed, limits):
+                    yield name, packed.open(info)
+            return
+        # "r|": from start to end, so that a compressed tar is decompressed once and never stored.
+        with (
+            decompressed(archive, limits) as plain,
+            tarfile.open(fileobj=plain, mode="r|", tarinfo=StrictTarInfo) as tar,
+        ):
+            for name, member in tar_members(archive, tar, limits):
+                stream = tar.extractfile(member)
+                if stream is not None:
+                    yield name, stream
+            while plain.read(CHUNK):  # past the last member: where a compressed file keeps its checksum
+                pass
+
+
+def _chunks(stream: IO[bytes], archive: Path, name: str) -> Iterator[bytes]:
+    with damage_reported(archive, name):
+        while chunk := stream.read(CHUNK):
+            yield chunk
+
+
+def _write(chunks: Iterator[bytes], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb", buffering=0) as file:
+        for chunk in chunks:
+            write_all(file, chunk)

@@ -1,0 +1,257 @@
+"""Any folder or archive of images, one folder per class, is a dataset; and the files in such places, by name."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from fiveshot.data.archives import ARCHIVE_SUFFIXES, is_archive, open_archive
+from fiveshot.data.dataset import ImageDataset, ImageSplit, hold_out
+from fiveshot.data.decoding import FORMATS, HEIC
+from fiveshot.data.sources import ArchiveSource, FileSource, StoredSource
+from fiveshot.errors import InputError, counted, some_of
+
+SPLITS = ("train", "test")
+IMAGE_SUFFIXES = frozenset(suffix for suffixes in FORMATS.values() for suffix in suffixes)
+_OF_PHONES = frozenset((".heic", ".heif"))
+LAYOUT = "expected train/<class>/*.jpg and test/<class>/*.jpg, or <class>/*.jpg alone (.png, .webp, ... too)"
+ByClass = Mapping[str, Sequence[StoredSource]]
+
+
+def open_images(path: Path, *, seed: int, holdout: float = 0.2) -> ImageDataset:
+    """Open ``train/<class>/*`` and ``test/<class>/*``, or ``<class>/*``, in a folder or an archive.
+
+    Class names are sorted as strings, a class's images by name. No image is read yet.
+
+    Parameters
+    ----------
+    path : Path
+        The folder or archive.
+    seed : int
+        Draws the test images where there is no test split.
+    holdout : float
+        Share of every class that becomes the test split then.
+
+    Returns
+    -------
+    ImageDataset
+        The images.
+
+    Raises
+    ------
+    InputError
+        When there are no images in class folders.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from fiveshot.data import open_images
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for photo in (Path(folder, name, f"{number}.jpg") for name in ("cat", "dog") for number in range(5)):
+    ...         photo.parent.mkdir(exist_ok=True)
+    ...         photo.touch()
+    ...     dataset = open_images(Path(folder), seed=0, holdout=0.2)
+    >>> dataset.class_names, len(dataset.train), len(dataset.test)
+    (('cat', 'dog'), 8, 2)
+    """
+    path = Path(path)
+    name = path.name
+    for suffix in ARCHIVE_SUFFIXES if path.is_file() else ():
+        name = name[: -len(suffix)] if name.lower().endswith(suffix) else name
+    return tree_dataset(open_tree(path), name=name, seed=seed, holdout=holdout)
+
+
+def tree_dataset(tree: Tree, *, name: str, seed: int, holdout: float) -> ImageDataset:
+    """Return the dataset in a tree of class folders."""
+    tree = _unwrapped(tree)
+    images = {file: source for file, source in tree.files.items() if is_image(file)}
+    train, test = (_by_class(images, f"{split}/") for split in SPLITS)
+    if test and not train:
+        raise InputError(f"{tree.where} has a test split, but no train split", hint=LAYOUT)
+    prefixes = [f"{split}/" for split in SPLITS] if train else [""]
+    train = train or _by_class(images, "")
+    if not set(train) - set(SPLITS):
+        raise InputError(f"{tree.where} has no images in class folders{unread(tree.files)}", hint=LAYOUT)
+    notes = list(_left_out(tree, prefixes, sum(map(len, (*train.values(), *test.values())))))
+    if not test:
+        train, test = hold_out(train, holdout=holdout, seed=seed)
+    untrained = sorted(set(test) - set(train))
+    if untrained:
+        raise InputError(
+            f"{counted(len(untrained), 'test class')} of {tree.where} without training images: "
+            f"{some_of(untrained)}",
+            hint="add images to train/<class>/, or remove their test folders",
+        )
+    untested = sorted(set(train) - set(test))
+    if untested:
+        notes.append(f"{counted(len(untested), 'class')} without test images: {some_of(untested)}")
+    classes = tuple(sorted(train))
+    return ImageDataset(name, classes, _split(train, classes), _split(test, classes), tuple(notes))
+
+
+def is_image(name: str) -> bool:
+    """Tell whether a file's name is that of an image.
+
+    >>> is_image("train/cat/1.JPG"), is_image("train/cat/notes.txt")
+    (True, False)
+    """
+    return PurePosixPath(name).suffix.lower() in IMAGE_SUFFIXES
+
+
+def other_suffixes(names: Iterable[str]) -> Counter[str]:
+    """Count by suffix the files that are not images by name.
+
+    >>> other_suffixes(["1.jpg", "2.HEIC", "3.heic", "notes"])
+    Counter({'.heic': 2, 'no suffix': 1})
+    """
+    return Counter(PurePosixPath(name).suffix.lower() or "no suffix" for name in names if not is_image(name))
+
+
+def unread(names: Iterable[str]) -> str:
+    """Say in brackets which files are not images by name, and how photos of phones become readable.
+
+    >>> unread(["notes.txt"]), unread([])
+    (' (seen: 1 .txt)', '')
+    """
+    others = other_suffixes(names)
+    if not others:
+        return ""
+    seen = ", ".join(f"{count} {suffix}" for suffix, count in sorted(others.items()))
+    way = f"; {HEIC}" if _OF_PHONES & set(others) else ""
+    return f" (seen: {seen}{way})"
+
+
+def _unwrapped(tree: Tree) -> Tree:
+    """Step into the folders that archives are usually packed in: birds/train/... is train/..."""
+    images = [name.split("/") for name in tree.files if is_image(name)]
+    tops = {parts[0] for parts in images}
+    if len(tops) == 1 and not tops & set(SPLITS) and all(len(parts) > 2 for parts in images):
+        return _unwrapped(tree.below(tops.pop()))
+    return tree
+
+
+def _by_class(images: Mapping[str, StoredSource], prefix: str) -> dict[str, list[StoredSource]]:
+    classes: dict[str, list[StoredSource]] = {}
+    for name, source in images.items():
+        class_name, slash, _ = name.removeprefix(prefix).partition("/")
+        if slash and name.startswith(prefix):
+            classes.setdefault(class_name, []).append(source)
+    return classes
+
+
+def _left_out(tree: Tree, prefixes: Sequence[str], used: int) -> Iterator[str]:
+    """Say what was found and not used: a photo in a format we do not read must not vanish silently."""
+    images = [name for name in tree.files if is_image(name)]
+    if len(images) > used:
+        stray = [n for n in images if not any(n.startswith(p) and "/" in n[len(p) :] for p in prefixes)]
+        yield f"ignored {counted(len(stray), 'image')} outside the class folders: {some_of(stray)}"
+    inside = (n for n in tree.files if any(n.startswith(p) and "/" in n[len(p) :] for p in prefixes))
+    others = other_suffixes(inside)
+    if others:
+        kinds = ", ".join(f"{suffix} ({count})" for suffix, count in sorted(others.items()))
+        none = "is not an image" if others.total() == 1 else "are not images"
+        yield f"ignored {counted(others.total(), 'file')} in class folders that {none} by name: {kinds}"
+
+
+def _split(by_class: ByClass, classes: Sequence[str]) -> ImageSplit:
+    images = [(image, label) for label, name in enumerate(classes) for image in by_class.get(name, ())]
+    labels = np.array([label for _, label in images], dtype=np.int64)
+    return ImageSplit(tuple(image for image, _ in images), labels)
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Files by relative name with forward slashes, sorted; hidden ones are left out."""
+
+    where: Path
+    files: Mapping[str, StoredSource]
+
+    def below(self, folder: str) -> Tree:
+        """Return what lies in a folder of the tree, named relative to it ("" is the tree itself)."""
+        start = f"{folder}/" if folder else ""
+        return Tree(
+            self.where / folder,
+            {
+                name.removeprefix(start): replace(source, name=name.removeprefix(start))
+                for name, source in self.files.items()
+                if name.startswith(start)
+            },
+        )
+
+    def source(self, name: str) -> StoredSource:
+        """Return a file that an annotation lists; a missing one is found out when it is read."""
+        return self.files.get(name) or FileSource(self.where / name, name)
+
+    def text(self, name: str) -> str:
+        """Return the content of a text file."""
+        try:
+            return self.files[name].read().decode("utf-8")
+        except KeyError:
+            raise InputError(f"{self.where} has no {name}") from None
+        except UnicodeDecodeError as error:
+            raise InputError(f"{self.where / name} is not a text file ({error})") from error
+
+
+def open_tree(path: Path) -> Tree:
+    """List a folder, an archive, or a folder that holds train.tar and test.tar (or .zip, .tar.gz, ...)."""
+    if path.is_dir():
+        files: dict[str, StoredSource] = {name: FileSource(path / name, name) for name in _walk(path)}
+        files.update(_split_archives(path))
+        return Tree(path, dict(sorted(files.items())))
+    if path.is_file() and is_archive(path):
+        members = sorted(name for name in open_archive(path).members if not _hidden(name))
+        return Tree(path, {name: ArchiveSource(path, name, name) for name in members})
+    if path.exists():
+        raise InputError(f"{path} is neither a folder nor an archive ({', '.join(ARCHIVE_SUFFIXES)})")
+    raise InputError(f"no such folder or archive: {path}")
+
+
+def tree_with(path: Path, marker: str) -> Tree | None:
+    """Return the tree that has the file ``marker`` at its top: at ``path`` or at most two folders deeper."""
+    if path.is_dir():
+        found = next((hit for depth in ("", "*/", "*/*/") for hit in sorted(path.glob(depth + marker))), None)
+        return open_tree(found.parents[marker.count("/")]) if found else None
+    if not is_archive(path):
+        return None
+    tree = open_tree(path)
+    hits = [name for name in tree.files if f"/{name}".endswith(f"/{marker}")]
+    if not hits:
+        return None
+    nearest = min(hits, key=lambda name: name.count("/"))
+    return tree.below(nearest.removesuffix(marker).rstrip("/"))
+
+
+def split_archive(folder: Path, split: str) -> Path | None:
+    """Return the archive in the folder that is named after a split, such as train.tar."""
+    return next((p for suffix in ARCHIVE_SUFFIXES if (p := folder / f"{split}{suffix}").is_file()), None)
+
+
+def _split_archives(folder: Path) -> Iterator[tuple[str, ArchiveSource]]:
+    for split in SPLITS:
+        archive = split_archive(folder, split)
+        if archive is None or (folder / split).is_dir():
+            continue
+        for member in open_archive(archive).members:
+            if not _hidden(member):
+                name = member if member.startswith(f"{split}/") else f"{split}/{member}"
+                yield name, ArchiveSource(archive, member, name)
+
+
+def _walk(top: Path) -> Iterator[str]:
+    seen: set[Path] = set()
+    for folder, folders, files in os.walk(top, followlinks=True):
+        real = Path(folder).resolve()
+        folders[:] = [] if real in seen else [name for name in folders if not _hidden(name)]
+        files = [] if real in seen else files
+        seen.add(real)  # a link back up would otherwise be followed for ever
+        yield from ((Path(folder) / name).relative_to(top).as_posix() for name in files if not _hidden(name))
+
+
+def _hidden(name: str) -> bool:
+    return any(part.startswith(".") or part == "__MACOSX" for part in name.split("/"))

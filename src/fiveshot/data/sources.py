@@ -1,0 +1,264 @@
+"""Where an image's bytes come from: a file, a member of an archive, or memory.
+
+This is the one place where photos are read, for every command: regular files only, and none that is too large.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fiveshot.data.archives import open_archive
+from fiveshot.errors import InputError
+
+MAX_PHOTO_BYTES = 256 * 1024 * 1024
+"""The largest file that is read as a photo, in bytes: a 16-bit TIFF of 40 megapixels fits.
+
+Examples
+--------
+>>> MAX_PHOTO_BYTES == 2**28
+True
+"""
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+class ImageError(InputError):
+    """One image that cannot be used.
+
+    Parameters
+    ----------
+    name : str
+        The image.
+    reason : str
+        Why it cannot be used.
+    code : str
+        ``bad_image``, or ``image_too_large`` for one with too many bytes or pixels.
+
+    Examples
+    --------
+    >>> print(ImageError("cat/1.jpg", "the file is empty"))
+    cannot use image cat/1.jpg: the file is empty
+    """
+
+    def __init__(self, name: str, reason: str, *, code: str = "bad_image") -> None:
+        super().__init__(f"cannot use image {name}: {reason}", code=code)
+        self.name = name
+        self.reason = reason
+
+
+class ImageSource(Protocol):
+    """An image that has a stable relative name and can be read, also after a trip to another process.
+
+    Examples
+    --------
+    Anything with these two is one:
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Downloaded:
+    ...     name: str
+    ...     def read(self) -> bytes:
+    ...         return b"the bytes of a photo"
+    >>> source: ImageSource = Downloaded("red/1.jpg")
+    >>> source.read()
+    b'the bytes of a photo'
+    """
+
+    @property
+    def name(self) -> str:
+        """Relative name with forward slashes: in errors, caches and session lists."""
+
+    def read(self) -> bytes:
+        """Return the encoded image, or raise ``ImageError``."""
+
+
+def read_regular(path: Path, *, limit: int = MAX_PHOTO_BYTES) -> bytes:
+    """Return the bytes of a regular file of at most ``limit`` bytes; ``OSError`` or ``ImageError`` otherwise.
+
+    A pipe, a device or a folder, or a link to one, is refused at once: opening one could wait for ever.
+    """
+    _check_status(path, path.stat(), limit)
+    # What lies there may have changed since. A pipe opened like this does not wait either.
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    with os.fdopen(os.open(path, flags), "rb") as file:
+        _check_status(path, os.fstat(file.fileno()), limit)
+        data = file.read(limit + 1)
+    if len(data) > limit:  # a file that grows, or one of a kind that does not tell its size
+        raise _too_large(path, len(data), limit)
+    return data
+
+
+def _check_status(path: Path, status: os.stat_result, limit: int) -> None:
+    kind = stat.S_IFMT(status.st_mode)
+    if kind != stat.S_IFREG:
+        raise ImageError(str(path), f"it is {_KINDS.get(kind, 'a special file')}, not a file")
+    if status.st_size > limit:
+        raise _too_large(path, status.st_size, limit)
+
+
+def _too_large(name: object, size: int, limit: int) -> ImageError:
+    reason = f"too large: {size:,} bytes, the limit is {limit:,}"
+    return ImageError(str(name), reason, code="image_too_large")
+
+
+@dataclass(frozen=True)
+class FileSource:
+    """An image in a file.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    name : str
+        What errors and session lists call it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from fiveshot.data import FileSource
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     photo = Path(folder, "1.jpg")
+    ...     _ = photo.write_bytes(b"the bytes of a photo")
+    ...     FileSource(photo, name="wren/1.jpg").read()
+    b'the bytes of a photo'
+    """
+
+    path: Path
+    name: str
+
+    def check(self) -> None:
+        """Refuse, without opening it, what is not a regular file or is too large."""
+        with self._named():
+            _check_status(self.path, self.path.stat(), MAX_PHOTO_BYTES)
+
+    def read(self) -> bytes:
+        """Return the bytes of the file."""
+        with self._named():
+            return read_regular(self.path)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except ImageError as error:
+            raise ImageError(self.name, error.reason, code=error.code) from None
+        except OSError as error:
+            raise ImageError(self.name, f"cannot read {self.path}: {error.strerror or error}") from error
+
+
+@dataclass(frozen=True)
+class ArchiveSource:
+    """An image inside a tar or zip archive; the archive's index is built once per process.
+
+    Parameters
+    ----------
+    archive : Path
+        The archive.
+    member : str
+        The name of the image in it.
+    name : str
+        What errors and session lists call it.
+
+    Examples
+    --------
+    >>> import tempfile, zipfile
+    >>> from pathlib import Path
+    >>> from fiveshot.data import ArchiveSource
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with zipfile.ZipFile(f"{folder}/birds.zip", "w") as archive:
+    ...         archive.writestr("wren/1.jpg", b"the bytes of a photo")
+    ...     ArchiveSource(Path(folder, "birds.zip"), member="wren/1.jpg", name="wren/1.jpg").read()
+    b'the bytes of a photo'
+    """
+
+    archive: Path
+    member: str
+    name: str
+
+    def read(self) -> bytes:
+        """Return the bytes of the member."""
+        try:
+            archive = open_archive(self.archive)
+            size = archive.size(self.member)
+            if size > MAX_PHOTO_BYTES:
+                raise _too_large(self.name, size, MAX_PHOTO_BYTES)
+            return archive.read(self.member)
+        except ImageError:
+            raise
+        except InputError as error:
+            raise ImageError(self.name, str(error)) from error
+
+
+@dataclass(frozen=True, eq=False)
+class ArraySource:
+    """An image in memory.
+
+    Parameters
+    ----------
+    array : ndarray of shape (height, width, 3)
+        The pixels, uint8.
+    name : str
+        What errors and session lists call it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ArraySource(np.zeros((1, 2, 3), np.uint8), "train/00000").read()[:2]
+    b'BM'
+    """
+
+    array: NDArray[np.uint8]
+    name: str
+
+    def read(self) -> bytes:
+        """Return the image as BMP: a header before the pixels as they are."""
+        from PIL import Image
+
+        buffer = io.BytesIO()
+        Image.fromarray(self.array).save(buffer, "BMP")
+        return buffer.getvalue()
+
+
+@dataclass(frozen=True)
+class BytesSource:
+    """An encoded image in memory, as an upload or a database gives it.
+
+    Parameters
+    ----------
+    data : bytes
+        The encoded image.
+    name : str
+        What errors call it.
+
+    Examples
+    --------
+    >>> from fiveshot.data import BytesSource
+    >>> BytesSource(b"the bytes of a photo", "upload.jpg").read()
+    b'the bytes of a photo'
+    """
+
+    data: bytes
+    name: str
+
+    def read(self) -> bytes:
+        """Return the bytes as they were given."""
+        return self.data
+
+
+StoredSource = FileSource | ArchiveSource
