@@ -17,6 +17,7 @@ BY_PATH = {page.path: page for page in PAGES}
 LANGUAGES = {"sh", "console", "python", "json", "toml", "math", "mermaid", "bibtex", "text"}
 SOURCE = ROOT / "src" / "fiveshot"
 NAMED_TEST = re.compile(r"`(?:tests/)?((?:\w+/)*test_\w+\.py|(?=::))(?:::(test_\w+))?`")
+NAMED_MODULE = re.compile(r"`(?:src/fiveshot/)?((?:\w+/)+(?!test_)\w+\.py)`")
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
@@ -57,6 +58,19 @@ def test_commands_and_options_exist(page: Page) -> None:
         f"{text}: {said}" for text in (*typed, *spoken) for words in programs(text) for said in complaints(words)
     ]
     assert wrong == []
+
+
+@each_page
+def test_modules_that_a_page_names_exist(page: Page) -> None:
+    packages = {path.name for path in SOURCE.iterdir() if path.is_dir()}
+    named = {
+        (number, module)
+        for number, line in page.prose
+        for module in NAMED_MODULE.findall(line)
+        if module.partition("/")[0] in packages
+    }
+    missing = [(number, module) for number, module in named if not (SOURCE / module).is_file()]
+    assert [found for found in missing if not (ROOT / "tests" / found[1]).is_file()] == []
 
 
 def test_the_quickstart_shows_every_verb() -> None:
