@@ -159,9 +159,6 @@ def test_everything_at_once_runs(backbone: Backbone, split: ImageSplit, quick: T
     recipe = quick.replace(
         epochs=4,
         label_smoothing=0.1,
-        warmup=0.2,
-        grad_clip=1.0,
-        head_lr=2.0,
         head_scale_learnable=True,
         crop_scale=(0.5, 1.0),
     )

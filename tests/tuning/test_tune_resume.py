@@ -43,7 +43,7 @@ def every_step(monkeypatch: pytest.MonkeyPatch) -> None:
 RECIPES = {
     "adamw": {},
     "sgd": {"optimizer": "sgd", "lr": 0.05, "head_scale_learnable": True, "schedule": "cosine-per-epoch"},
-    "clipped": {"grad_clip": 0.5, "warmup": 0.3, "label_smoothing": 0.1},
+    "smoothed": {"label_smoothing": 0.1, "crop_scale": (0.3, 0.9)},
 }
 
 
@@ -92,7 +92,7 @@ def test_a_selection_goes_on_in_the_run_where_it_stopped(
     expected = tune(whole, split, **options)
     folder = tmp_path / "kept" / "here"
     with pytest.raises(StopError):
-        tune(make_backbone(), split, **options, checkpoint_folder=folder, progress=stop_in(2, "selection-1-2"))
+        tune(make_backbone(), split, **options, checkpoint_folder=folder, progress=stop_in(2, "selection-2"))
     phases: list[tuple[str, int]] = []
     result = tune(
         resumed,
@@ -102,9 +102,9 @@ def test_a_selection_goes_on_in_the_run_where_it_stopped(
         resume=True,
         progress=lambda now: phases.append((now.phase, now.epoch)),
     )
-    assert ("selection-1-1", 1) not in phases
-    assert ("selection-1-2", 1) not in phases
-    assert ("selection-1-2", 2) in phases
+    assert ("selection-1", 1) not in phases
+    assert ("selection-2", 1) not in phases
+    assert ("selection-2", 2) in phases
     assert result.best_epoch == expected.best_epoch
     assert resumed.adapter_hash == whole.adapter_hash
     assert not folder.exists()
@@ -241,7 +241,7 @@ def test_a_checkpoint_scored_by_another_test_is_refused(
             make_backbone(),
             split,
             selection=Selection("few-shot-classes", folds=2, test=test),
-            progress=stop_in(2, "selection-1-1"),
+            progress=stop_in(2, "selection-1"),
             **options,
         )
     other = Selection("few-shot-classes", folds=2, test=replace(test, **change))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from fiveshot.backbones import Backbone, adapter_state, adapters
+from fiveshot.backbones import Backbone, adapters
 from fiveshot.data import ImageSplit
 from fiveshot.errors import InputError
 from fiveshot.tuning import (
@@ -16,7 +16,6 @@ from fiveshot.tuning import (
     FewShotScore,
     FewShotTest,
     Fold,
-    Run,
     Selection,
     TuneRecipe,
     TuningRun,
@@ -24,7 +23,7 @@ from fiveshot.tuning import (
     tune,
 )
 from fiveshot.tuning.few_shot import hold_out_rows
-from fiveshot.tuning.first_task import mean_scores, select
+from fiveshot.tuning.first_task import best_epoch, mean_scores
 
 DEVICE = Execution(data="device")
 FEW = FewShotTest(shots=3, draws=4)
@@ -51,34 +50,12 @@ def test_scores_are_averaged_over_the_epochs_that_all_runs_reached() -> None:
     assert mean_scores(runs, "few-shot", "harmonic") == {0: pytest.approx(0.3), 1: pytest.approx(0.5)}
 
 
-def test_the_best_epoch_of_the_best_recipe_is_chosen() -> None:
-    recipes = [TuneRecipe(lr=lr) for lr in (0.1, 0.2)]
-    curves = {
-        (0.1, 1): [0.5, 0.7, 0.6],
-        (0.1, 2): [0.5, 0.5, 0.8],
-        (0.2, 1): [0.5, 0.9, 0.1],
-        (0.2, 2): [0.5, 0.6, 0],
-    }
-    labels = np.repeat(np.arange(8), 6)
-    rows = Fold.of(*hold_out_rows(labels, share=0.2, seed=0))
-    asked: list[tuple[str, frozenset[int]]] = []
-
-    def train(name: str, fold: Fold, recipe: TuneRecipe, choice: str) -> Run:
-        assert choice == "few-shot"
-        assert not set(labels[fold.train]) & set(labels[fold.new])
-        asked.append((name, frozenset(labels[fold.new].tolist())))
-        curve = curves[recipe.lr, int(name[-1])]
-        history = tuple(EpochRecord(epoch, few_shot=score(value)) for epoch, value in enumerate(curve))
-        return Run(history, 0, {}, 0.0)
-
-    chosen = select(recipes, labels, rows, selection=Selection("few-shot-classes"), folds=2, train=train)
-    assert (chosen.recipe, chosen.epochs) == (recipes[1], 1)  # 0.75 on average, against 0.7 after two epochs
-    assert chosen.score == pytest.approx(0.75)
-    assert len(chosen.histories) == 4
-    assert [name for name, _ in asked] == ["selection-1-1", "selection-1-2", "selection-2-1", "selection-2-2"]
-    left_out = [classes for _, classes in asked]
-    assert left_out[:2] == left_out[2:]  # the same folds for every recipe
-    assert not left_out[0] & left_out[1]
+def test_the_epoch_with_the_best_mean_is_chosen_and_the_fewest_of_equals() -> None:
+    runs = [
+        tuple(EpochRecord(epoch, few_shot=score(value)) for epoch, value in enumerate(curve))
+        for curve in ([0.5, 0.9, 0.1, 0.7], [0.5, 0.6, 0.9, 0.8])
+    ]
+    assert best_epoch(runs, "few-shot", "harmonic") == 1  # 0.75 on average, as after three epochs
 
 
 def test_classes_left_out_choose_the_epochs_and_all_classes_are_trained_then(
@@ -135,31 +112,6 @@ def test_held_out_images_choose_the_epoch_whose_adapters_are_kept(
     accuracies = {r.epoch: r.held_out_accuracy for r in result.history if r.epoch}
     assert result.best_epoch == max(accuracies, key=lambda epoch: accuracies[epoch])
     assert result.best.held_out_accuracy == max(accuracies.values())
-
-
-def test_the_better_of_two_recipes_is_chosen(
-    make_backbone: Callable[[], Backbone], birds: ImageSplit, quick: TuneRecipe
-) -> None:
-    backbone = make_backbone()
-    idle = quick.replace(lr=1e-9, bottleneck=4)
-    result = tune(
-        backbone, birds, recipe=[idle, quick], selection="held-out-images", held_out=0.25, execution=DEVICE
-    )
-    assert result.recipe == quick
-    assert len(result.selection) == 2
-    alone = make_backbone()
-    tune(alone, birds, recipe=quick, selection="held-out-images", held_out=0.25, execution=DEVICE)
-    ours, theirs = adapter_state(backbone.model), adapter_state(alone.model)
-    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
-
-
-def test_several_recipes_need_something_to_choose_by(
-    backbone: Backbone, birds: ImageSplit, quick: TuneRecipe
-) -> None:
-    with pytest.raises(InputError, match="several recipes need a selection"):
-        tune(backbone, birds, recipe=[quick, quick])
-    with pytest.raises(InputError, match="recipe must be a TuneRecipe"):
-        tune(backbone, birds, recipe=[])
 
 
 def test_held_out_images_must_be_held_out(backbone: Backbone, birds: ImageSplit, quick: TuneRecipe) -> None:

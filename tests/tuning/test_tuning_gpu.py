@@ -19,10 +19,9 @@ pytestmark = [
 
 EVERYTHING = {
     "label_smoothing": 0.1,
-    "head_lr": 2.0,
     "head_scale_learnable": True,
-    "warmup": 0.2,
-    "grad_clip": 1.0,
+    "schedule": "cosine-per-epoch",
+    "crop_scale": (0.5, 1.0),
 }
 
 

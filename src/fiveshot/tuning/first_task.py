@@ -1,12 +1,12 @@
 """First-task tuning: adapters for a frozen backbone, trained on the base classes.
 
-The number of epochs, and one of several recipes, is chosen without a single test image.
+The number of epochs is chosen without a single test image.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -18,7 +18,7 @@ from fiveshot.backbones import Backbone, adapters, attach_adapters, save_adapter
 from fiveshot.data import ImageDataset, ImageSplit
 from fiveshot.errors import InputError, StorageError, unknown_name
 from fiveshot.storage import FilePath
-from fiveshot.tuning.few_shot import FewShotTest, Fold, Integers, class_folds, fold_without, hold_out_rows
+from fiveshot.tuning.few_shot import FewShotTest, Fold, class_folds, fold_without, hold_out_rows
 from fiveshot.tuning.images.material import Material, open_material
 from fiveshot.tuning.recipes import TUNE_RECIPES, TuneRecipe
 from fiveshot.tuning.results import EpochRecord, OnProgress, TuneResult
@@ -28,12 +28,11 @@ from fiveshot.tuning.training.network import plain_blocks, restore_blocks
 from fiveshot.tuning.training.run import Choice, Run, TuningRun
 
 SelectionKind = Literal["few-shot-classes", "held-out-images", "none"]
-Train = Callable[[str, Fold, TuneRecipe, Choice], Run]  # a name for the run, its rows, recipe and choice
 
 
 @dataclass(frozen=True)
 class Selection:
-    """How the number of epochs, and one of several recipes, is chosen; never with test images.
+    """How the number of epochs is chosen; never with test images.
 
     Parameters
     ----------
@@ -72,7 +71,7 @@ def tune(
     backbone: Backbone,
     data: ImageDataset | ImageSplit,
     *,
-    recipe: TuneRecipe | Sequence[TuneRecipe] = TUNE_RECIPES["ours"],
+    recipe: TuneRecipe = TUNE_RECIPES["ours"],
     out: FilePath | None = None,
     held_out: float = 0.1,
     selection: Selection | SelectionKind = "none",
@@ -95,8 +94,8 @@ def tune(
         The network to adapt; it has no adapters yet.
     data : ImageDataset or ImageSplit
         The base images. Of a dataset the training split is used and nothing else.
-    recipe : TuneRecipe or sequence of TuneRecipe
-        How to train. Of several recipes ``selection`` chooses the best.
+    recipe : TuneRecipe
+        How to train.
     out : path, optional
         The adapter file to write.
     held_out : float
@@ -149,13 +148,8 @@ def tune(
     (1, 6)
     """
     started = time.perf_counter()
-    recipes = _recipes(recipe)
     selection = Selection(kind=selection) if isinstance(selection, str) else selection
     target = _checked_out(out)
-    if len(recipes) > 1 and selection.kind == "none":
-        raise InputError(
-            "several recipes need a selection to choose by", hint="few-shot-classes or held-out-images"
-        )
     if adapters(backbone.model):
         raise InputError(f"{backbone.name} has adapters already", hint="load the backbone again to tune it")
     if selection.kind == "held-out-images" and held_out == 0:
@@ -165,18 +159,18 @@ def tune(
     material = open_material(
         backbone,
         split,
-        (execution or Execution()).resolved(where, images=len(split) * recipes[0].epochs),
+        (execution or Execution()).resolved(where, images=len(split) * recipe.epochs),
         few_shot=selection.test,
         skip_bad=skip_bad,
         accelerator=accelerator,
         progress=progress,
     )
-    rows = hold_out_rows(material.labels, share=held_out, seed=recipes[0].seed)
+    rows = hold_out_rows(material.labels, share=held_out, seed=recipe.seed)
     checkpoints = Checkpoints.beside(checkpoint_folder, target, resume=resume)
-    tuning = _Tuning(material, Fold.of(*rows), selection, checkpoints, progress)
+    tuning = _Tuning(material, recipe, Fold.of(*rows), selection, checkpoints, progress)
     blocks = plain_blocks(backbone)
     try:
-        result = tuning.result(recipes, refit=refit)
+        result = tuning.result(refit=refit)
         result = result.finished(out=target, seconds=time.perf_counter() - started)
         if target is not None and material.is_main:
             save_adapter(target, backbone, meta=result.to_json())
@@ -193,98 +187,79 @@ class _Tuning:
     """The runs of one tuning."""
 
     material: Material
+    recipe: TuneRecipe
     fold: Fold
     selection: Selection
     checkpoints: Checkpoints
     progress: OnProgress | None
     names: list[str] = field(default_factory=list)  # of the runs made
 
-    def result(self, recipes: Sequence[TuneRecipe], *, refit: bool) -> TuneResult:
-        """Choose where there is a choice, train what was chosen, and leave its adapters in the backbone."""
+    def result(self, *, refit: bool) -> TuneResult:
+        """Choose the number of epochs, train for so many, and leave the adapters in the backbone."""
         if self.selection.kind == "none":
-            return _result(recipes[0], self.train("tuning", self.fold, recipes[0], "last"))
+            return self._result(self.train("tuning", self.fold, "last"))
         blocks = plain_blocks(self.material.backbone)
-
-        def trial(name: str, fold: Fold, recipe: TuneRecipe, choice: Choice) -> Run:
-            run = self.train(name, fold, recipe, choice)
+        choice, folds = self._folds(self.selection.folds if refit else 1)
+        runs = []
+        for number, fold in enumerate(folds, start=1):
+            runs.append(self.train(f"selection-{number}", fold, choice))
             restore_blocks(self.material.backbone, blocks)
-            return run
-
-        folds = self.selection.folds if refit else 1
-        chosen = select(
-            recipes, self.material.labels, self.fold, selection=self.selection, folds=folds, train=trial
-        )
+        histories = tuple(run.history for run in runs)
         if refit and self.selection.kind == "few-shot-classes":
-            run = self.train("tuning", self.fold, chosen.recipe, "last", epochs=chosen.epochs)
+            epochs = best_epoch(histories, choice, self.selection.test.metric)
+            run = self.train("tuning", self.fold, "last", epochs=epochs)
         else:
-            run = chosen.run
-            self._attach(chosen.recipe, run)
-        return _result(chosen.recipe, run, selection=chosen.histories)
+            run = runs[0]
+            self._attach(run)
+        return self._result(run, selection=histories)
 
-    def train(
-        self, name: str, fold: Fold, recipe: TuneRecipe, choice: Choice, *, epochs: int | None = None
-    ) -> Run:
+    def train(self, name: str, fold: Fold, choice: Choice, *, epochs: int | None = None) -> Run:
         """Train fresh adapters and leave them in the backbone."""
-        run = TuningRun(self.material, fold, recipe, choose=choice)
-        keeping = self.checkpoints.keeping(name, self._bound_to(fold, recipe, choice))
+        run = TuningRun(self.material, fold, self.recipe, choose=choice)
+        keeping = self.checkpoints.keeping(name, self._bound_to(fold, choice))
         self.names.append(name)
         return run.train(epochs=epochs, keeping=keeping, phase=name, progress=self.progress)
 
-    def _bound_to(self, fold: Fold, recipe: TuneRecipe, choice: Choice) -> dict[str, Any]:
+    def _folds(self, count: int) -> tuple[Choice, list[Fold]]:
+        """Return what epochs are chosen by, and the rows of the runs that choose."""
+        if self.selection.kind == "held-out-images":
+            return "held-out", [self.fold]
+        labels, least = self.material.labels, self.selection.test.shots + 1
+        left_out = class_folds(
+            labels, share=self.selection.share, folds=count, least_images=least, seed=self.recipe.seed
+        )
+        return "few-shot", [fold_without(labels, self.fold, classes) for classes in left_out]
+
+    def _bound_to(self, fold: Fold, choice: Choice) -> dict[str, Any]:
         """Return, as JSON values, what decides a run's result."""
         backbone, labels = self.material.backbone, self.material.labels
         rows = [fold.train, fold.held_out, fold.new]
         return {
             "backbone": {"name": backbone.name, "weights": backbone.weights_hash},
             "preprocessing": backbone.preprocessing.to_json(),
-            "recipe": recipe.to_json(),
+            "recipe": self.recipe.to_json(),
             "images": data_mark(self.material.names, labels.tolist()),
             "split": data_mark([str(part.tolist()) for part in rows], []),
             "choice": choice,
             **({"test": asdict(self.selection.test)} if choice == "few-shot" else {}),
         }
 
-    def _attach(self, recipe: TuneRecipe, run: Run) -> None:
-        model = self.material.backbone.model
+    def _attach(self, run: Run) -> None:
+        model, recipe = self.material.backbone.model, self.recipe
         attach_adapters(model, recipe.bottleneck, recipe.scale, recipe.dropout, seed=recipe.seed)
         model.load_state_dict(run.adapters, strict=False)
         model.requires_grad_(False).eval()
 
-
-@dataclass(frozen=True, eq=False)
-class Chosen:
-    """What a selection came to, and the runs it rests on; ``run`` is one with the chosen recipe."""
-
-    recipe: TuneRecipe
-    epochs: int
-    score: float
-    run: Run
-    histories: tuple[tuple[EpochRecord, ...], ...]
+    def _result(self, run: Run, *, selection: tuple[tuple[EpochRecord, ...], ...] = ()) -> TuneResult:
+        rates = [record.images_per_second for record in run.history if record.images_per_second]
+        rate = sum(rates) / len(rates) if rates else 0.0
+        return TuneResult(self.recipe, run.history, run.best_epoch, rate, run.seconds, selection=selection)
 
 
-def select(
-    recipes: Sequence[TuneRecipe],
-    labels: Integers,
-    rows: Fold,
-    *,
-    selection: Selection,
-    folds: int,
-    train: Train,
-) -> Chosen:
-    """Train every recipe on every fold and return the best by mean score, with its best number of epochs."""
-    histories: list[tuple[EpochRecord, ...]] = []
-    best: Chosen | None = None
-    for index, recipe in enumerate(recipes):
-        choice, parts = _folds(recipe, labels, rows, selection, folds)
-        runs = [train(f"selection-{index + 1}-{j + 1}", fold, recipe, choice) for j, fold in enumerate(parts)]
-        histories += [run.history for run in runs]
-        scores = mean_scores([run.history for run in runs], choice, selection.test.metric)
-        epochs = max(scores, key=lambda epoch: scores[epoch])  # the first, i.e. the fewest, of equals
-        if best is None or scores[epochs] > best.score:
-            best = Chosen(recipe, epochs, scores[epochs], runs[0], ())
-    if best is None:
-        raise InputError("no recipe to choose from")
-    return Chosen(best.recipe, best.epochs, best.score, best.run, tuple(histories))
+def best_epoch(histories: Sequence[tuple[EpochRecord, ...]], choice: Choice, metric: str) -> int:
+    """Return the epoch with the best mean score over the runs; the first, that is the fewest, of equals."""
+    scores = mean_scores(histories, choice, metric)
+    return max(scores, key=lambda epoch: scores[epoch])
 
 
 def mean_scores(histories: Sequence[tuple[EpochRecord, ...]], choice: Choice, metric: str) -> dict[int, float]:
@@ -295,32 +270,6 @@ def mean_scores(histories: Sequence[tuple[EpochRecord, ...]], choice: Choice, me
     ]
     common = sorted(set.intersection(*(set(scores) for scores in per_run)))
     return {epoch: float(np.mean([scores[epoch] for scores in per_run])) for epoch in common}
-
-
-def _folds(
-    recipe: TuneRecipe, labels: Integers, rows: Fold, selection: Selection, folds: int
-) -> tuple[Choice, list[Fold]]:
-    if selection.kind == "held-out-images":
-        return "held-out", [rows]
-    left_out = class_folds(
-        labels, share=selection.share, folds=folds, least_images=selection.test.shots + 1, seed=recipe.seed
-    )
-    return "few-shot", [fold_without(labels, rows, classes) for classes in left_out]
-
-
-def _result(recipe: TuneRecipe, run: Run, *, selection: Any = ()) -> TuneResult:
-    rates = [record.images_per_second for record in run.history if record.images_per_second]
-    rate = sum(rates) / len(rates) if rates else 0.0
-    return TuneResult(recipe, run.history, run.best_epoch, rate, run.seconds, selection=selection)
-
-
-def _recipes(recipe: TuneRecipe | Sequence[TuneRecipe]) -> tuple[TuneRecipe, ...]:
-    recipes = (recipe,) if isinstance(recipe, TuneRecipe) else tuple(recipe)
-    if not recipes or not all(isinstance(one, TuneRecipe) for one in recipes):
-        raise InputError(
-            f"recipe must be a TuneRecipe or several, not {recipe!r}", hint="get_recipe('ours') returns one"
-        )
-    return recipes
 
 
 def _checked_out(out: FilePath | None) -> Path | None:

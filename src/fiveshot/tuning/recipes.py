@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args, get_type_hints
 from fiveshot.errors import InputError, is_number, unknown_name
 
 Optimizer = Literal["sgd", "adamw"]
-Schedule = Literal["cosine", "cosine-per-epoch", "constant"]
+Schedule = Literal["cosine", "cosine-per-epoch"]
 
 
 def _whole(value: float) -> bool:
@@ -25,13 +25,10 @@ _RANGES: dict[str, tuple[Any, str]] = {
     "weight_decay": (lambda v: 0 <= v < math.inf, "0 or more"),
     "batch_size": (lambda v: _whole(v) and v >= 1, "a whole number of 1 or more"),
     "epochs": (lambda v: _whole(v) and v >= 1, "a whole number of 1 or more"),
-    "warmup": (lambda v: 0 <= v < 1, "from 0 to below 1"),
-    "grad_clip": (lambda v: 0 <= v < math.inf, "0 (off) or more"),
     "bottleneck": (lambda v: _whole(v) and v >= 1, "a whole number of 1 or more"),
     "scale": (lambda v: 0 < v < math.inf, "a number above 0"),
     "dropout": (lambda v: 0 <= v < 1, "from 0 to below 1"),
     "head_scale": (lambda v: 0 < v < math.inf, "a number above 0"),
-    "head_lr": (lambda v: 0 <= v < math.inf, "0 or more"),
     "label_smoothing": (lambda v: 0 <= v < 1, "from 0 to below 1"),
     "flip": (lambda v: 0 <= v <= 1, "from 0 to 1"),
     "seed": (lambda v: _whole(v) and 0 <= v < 2**63, "a whole number of 0 or more"),
@@ -59,7 +56,7 @@ class TuneRecipe:
     optimizer : {"adamw", "sgd"}
         What changes the weights.
     lr : float
-        Learning rate at the start, or after the warm-up.
+        Learning rate at the start.
     momentum : float
         Of SGD; AdamW keeps its own.
     weight_decay : float
@@ -68,20 +65,14 @@ class TuneRecipe:
         Images in a step, over all processes together.
     epochs : int
         How often each image is shown.
-    schedule : {"cosine", "cosine-per-epoch", "constant"}
-        How the rate falls; cosines reach 0 at the end of the last epoch.
-    warmup : float
-        Share of all steps in which the rate rises from 0.
-    grad_clip : float
-        Largest norm of the gradient; 0 allows any.
+    schedule : {"cosine", "cosine-per-epoch"}
+        Whether the rate falls with every step or with every epoch; it reaches 0 at the end of the last.
     bottleneck, scale, dropout : int, float, float
         Of the adapters: hidden units, factor of their output, and share of inputs left out in training.
     head_scale : float
         What cosines are multiplied with before the softmax.
     head_scale_learnable : bool
         Whether that factor is trained too.
-    head_lr : float
-        Learning rate of the temporary classifier, in multiples of ``lr``.
     label_smoothing : float
         Share of the target that is spread over all classes.
     crop_scale : pair of float, optional
@@ -107,14 +98,11 @@ class TuneRecipe:
     batch_size: int = 64
     epochs: int = 20
     schedule: Schedule = "cosine"
-    warmup: float = 0.0
-    grad_clip: float = 0.0
     bottleneck: int = 64
     scale: float = 0.1
     dropout: float = 0.1
     head_scale: float = 16.0
     head_scale_learnable: bool = False
-    head_lr: float = 1.0
     label_smoothing: float = 0.0
     crop_scale: tuple[float, float] | None = None
     crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)

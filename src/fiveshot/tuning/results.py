@@ -17,7 +17,7 @@ class TuneProgress:
     Parameters
     ----------
     phase : str
-        ``decode``, ``selection-1-2`` (first recipe, second fold) or ``tuning``.
+        ``decode``, ``selection-2`` (the second fold) or ``tuning``.
     epoch, epochs : int
         The epoch, from 1, and how many there are; 0 while decoding.
     done, total : int
@@ -137,7 +137,7 @@ class TuneResult:
     Parameters
     ----------
     recipe : TuneRecipe
-        The recipe that was trained with, or chosen.
+        The recipe that was trained with.
     history : tuple of EpochRecord
         Epochs of the run whose adapters are kept.
     best_epoch : int
@@ -147,7 +147,7 @@ class TuneResult:
     out : Path, optional
         The adapter file.
     selection : tuple of tuple of EpochRecord
-        Epochs of the runs it was chosen by, one tuple for each fold of each recipe.
+        Epochs of the runs it was chosen by, one tuple for each fold.
 
     Examples
     --------

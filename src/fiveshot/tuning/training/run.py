@@ -109,15 +109,11 @@ class TuningRun:
         self,
         *,
         epochs: int | None = None,
-        measure_all: bool = True,
         keeping: Keeping | None = None,
         phase: str = "tuning",
         progress: OnProgress | None = None,
     ) -> Run:
-        """Train for the recipe's epochs, or leave its schedule after fewer, and put the chosen adapters in place.
-
-        Without ``measure_all``, held-out images and new classes are looked at after the last epoch only.
-        """
+        """Train for the recipe's epochs, or stop after fewer, and put the chosen adapters in place."""
         epochs = self.recipe.epochs if epochs is None else epochs
         if keeping is not None and keeping.resume and keeping.path.is_file():
             with damage_reported(keeping.path):
@@ -128,7 +124,7 @@ class TuningRun:
             started = time.perf_counter()
             stats = self.trainer.epoch(number, on_step=_reporter(phase, number, epochs, progress))
             record = EpochRecord(number + 1, stats.loss, stats.accuracy, images_per_second=stats.rate)
-            self._note(self._measured(record) if measure_all or number + 1 == epochs else record)
+            self._note(self._measured(record))
             self.seconds += time.perf_counter() - started
             if keeping is not None:
                 self._write(keeping)

@@ -35,21 +35,14 @@ def trained_parameters(network: TuningNetwork) -> dict[str, nn.Parameter]:
 def make_optimizer(
     network: TuningNetwork, recipe: TuneRecipe, *, capturable: bool = False
 ) -> torch.optim.Optimizer:
-    """Return the recipe's optimizer: one group for the adapters, one for the classifier."""
-    named = trained_parameters(network)
-    head = [p for name, p in named.items() if name.startswith("classifier.")]
-    body = [p for name, p in named.items() if not name.startswith("classifier.")]
-    on_gpu = next(iter(named.values())).is_cuda
-    groups: list[dict[str, Any]] = [{"params": body, "factor": 1.0}, {"params": head, "factor": recipe.head_lr}]
-    for group in groups:
-        rate = recipe.lr * group["factor"]
-        # Inside a CUDA graph the rate must be read from memory to change from step to step.
-        group["lr"] = torch.tensor(rate, device=named["classifier.weight"].device) if capturable else rate
+    """Return the recipe's optimizer of the adapters and the classifier."""
+    trained = list(trained_parameters(network).values())
+    # Inside a CUDA graph the rate must be read from memory to change from step to step.
+    rate = torch.tensor(recipe.lr, device=trained[0].device) if capturable else recipe.lr
+    options: dict[str, Any] = {"weight_decay": recipe.weight_decay, "fused": trained[0].is_cuda or None}
     if recipe.optimizer == "sgd":
-        return torch.optim.SGD(
-            groups, momentum=recipe.momentum, weight_decay=recipe.weight_decay, fused=on_gpu or None
-        )
-    return torch.optim.AdamW(groups, weight_decay=recipe.weight_decay, fused=on_gpu or None, capturable=capturable)
+        return torch.optim.SGD(trained, rate, momentum=recipe.momentum, **options)
+    return torch.optim.AdamW(trained, rate, capturable=capturable, **options)
 
 
 def learning_rate(recipe: TuneRecipe, step: int, *, steps_per_epoch: int) -> float:
@@ -59,25 +52,18 @@ def learning_rate(recipe: TuneRecipe, step: int, *, steps_per_epoch: int) -> flo
     >>> [round(learning_rate(paper, step, steps_per_epoch=2), 3) for step in range(8)]
     [1.0, 1.0, 0.854, 0.854, 0.5, 0.5, 0.146, 0.146]
     """
-    total = recipe.epochs * steps_per_epoch
-    rising = recipe.warmup * total
-    if step < rising:
-        return recipe.lr * (step + 1) / (rising + 1)
-    if recipe.schedule == "constant":
-        return recipe.lr
     if recipe.schedule == "cosine-per-epoch":
         step -= step % steps_per_epoch
-    done = max(0.0, step - rising) / (total - rising)
-    return recipe.lr * (1 + math.cos(math.pi * done)) / 2
+    return recipe.lr * (1 + math.cos(math.pi * step / (recipe.epochs * steps_per_epoch))) / 2
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Set the rate of every group, each in its own proportion."""
-    for group in optimizer.param_groups:
-        if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(rate * group["factor"])
-        else:
-            group["lr"] = rate * group["factor"]
+    """Set the rate of the next step."""
+    (group,) = optimizer.param_groups
+    if isinstance(group["lr"], Tensor):
+        group["lr"].fill_(rate)
+    else:
+        group["lr"] = rate
 
 
 def optimizer_state(optimizer: torch.optim.Optimizer, named: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
@@ -139,7 +125,6 @@ class TrainStep:
         self.forward: Any = network if accelerator is None else accelerator.prepare_model(network)
         # Compiled for whole batches alone: every other size would be compiled again.
         self.whole: Any = torch.compile(self.forward, dynamic=False) if execution.compile else self.forward
-        self.trained = [p for p in network.parameters() if p.requires_grad]
 
     def __call__(self, batch: Batch) -> None:
         """Take one step."""
@@ -164,8 +149,6 @@ class TrainStep:
             torch.autograd.backward(loss)
         else:
             self.accelerator.backward(loss * batch.weight)
-        if self.recipe.grad_clip:
-            nn.utils.clip_grad_norm_(self.trained, self.recipe.grad_clip, foreach=True)
         self.optimizer.step()
         with torch.no_grad():
             self.sums.loss.add_(loss.detach(), alpha=len(batch))
