@@ -84,7 +84,7 @@ def test_a_dead_address_says_what_is_expected_instead(birds, tmp_path, local_ser
 
 
 def test_cars_cannot_be_fetched_and_say_where_they_are(tmp_path):
-    with pytest.raises(InputError, match=r"Stanford Cars cannot be downloaded\. .*is dead.*Kaggle.*withlabels"):
+    with pytest.raises(InputError, match=r"Stanford Cars cannot be downloaded; .*is dead.*Kaggle.*withlabels"):
         fetch("cars", tmp_path / "data")
     assert not (tmp_path / "data").exists()
     with pytest.raises(InputError, match="no dataset 'car'"):

@@ -207,7 +207,7 @@ def test_cars_in_one_annotation_file(tmp_path, make_files):
 
 def test_cars_without_the_labels_of_the_test_images_say_what_is_missing(cars):
     (cars / "cars_test_annos_withlabels.mat").unlink()
-    with pytest.raises(InputError, match=r"no cars_test_annos_withlabels\.mat; .*without the classes.*Kaggle"):
+    with pytest.raises(InputError, match=r"no cars_test_annos_withlabels\.mat, .*without the classes.*Kaggle"):
         open_dataset("cars", cars, seed=0)
 
 

@@ -92,7 +92,7 @@ class ImageDataset:
     --------
     >>> import numpy as np
     >>> from fiveshot.data import ArraySource, ImageDataset, ImageSplit
-    >>> night, day = (ArraySource(np.full((32, 32, 3), grey, np.uint8), f"{grey}") for grey in (9, 250))
+    >>> night, day = (ArraySource(np.full((32, 32, 3), gray, np.uint8), f"{gray}") for gray in (9, 250))
     >>> train = ImageSplit((night, day), np.array([0, 1]))
     >>> test = ImageSplit((day,), np.array([1]))
     >>> skies = ImageDataset("skies", ("night", "day"), train, test)
@@ -121,10 +121,29 @@ class ImageDataset:
 
 
 def restrict(dataset: ImageDataset, classes: Sequence[int]) -> ImageDataset:
-    """Return the dataset with these classes only, labelled 0, 1, ... in the order given.
+    """Return the dataset with these classes only, labeled 0, 1, ... in the order given.
 
+    Parameters
+    ----------
+    dataset : ImageDataset
+        The dataset.
+    classes : sequence of int
+        Labels of the classes to keep.
+
+    Returns
+    -------
+    ImageDataset
+        The part of it.
+
+    Raises
+    ------
+    InputError
+        When a class is named twice, or is not there.
+
+    Examples
+    --------
     >>> from pathlib import Path
-    >>> from fiveshot.data.sources import FileSource
+    >>> from fiveshot.data import FileSource
     >>> images = tuple(FileSource(Path(name), name) for name in "abc")
     >>> split = ImageSplit(images, np.array([0, 1, 2]))
     >>> part = restrict(ImageDataset("letters", ("A", "B", "C"), split, split), [2, 0])

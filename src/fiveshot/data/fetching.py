@@ -135,7 +135,7 @@ def fetch_spec(
 ) -> Fetched:
     """Do what ``fetch`` does for a dataset that has a specification, but no place in this package."""
     if not spec.downloads:
-        raise DownloadError(f"{spec.title} cannot be downloaded. {spec.layout_help}")
+        raise DownloadError(f"{spec.title} cannot be downloaded", hint=spec.layout_help)
     folder = Path(root) / spec.name
     if not folder.exists():
         _download_and_unpack(spec, folder, progress, patience)
@@ -155,7 +155,8 @@ def _download_and_unpack(
     try:
         archives = [download(item, root, progress=progress, patience=patience) for item in spec.downloads]
     except DownloadError as error:
-        raise DownloadError(f"{error}. {spec.layout_help}") from error
+        hints = (error.hint, spec.layout_help)
+        raise DownloadError(error.message, hint=". ".join(hint for hint in hints if hint)) from error
     extract_safely(archives, folder)
     for archive in archives:
         if archive not in already:  # what the user had put there stays

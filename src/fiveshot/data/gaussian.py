@@ -7,6 +7,7 @@ seen five times can borrow the covariance of base classes with similar means.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,12 +105,7 @@ def gaussian_classes(
     train_per_class: int,
     test_per_class: int,
     seed: int,
-    n_families: int | None = None,
-    separation: float = 4.0,
-    rank: int = 8,
-    spread: float = 2.5,
-    noise: float = 0.5,
-    perturbation: float = 0.3,
+    **distribution: Any,
 ) -> tuple[Features, Labels, Features, Labels]:
     """Draw training and test features with labels 0, 1, ..., class by class in label order.
 
@@ -123,8 +119,8 @@ def gaussian_classes(
         How many vectors of each class.
     seed : int
         Decides everything.
-    n_families, separation, rank, spread, noise, perturbation
-        As in :func:`gaussian_parameters`.
+    **distribution
+        What else :func:`gaussian_parameters` takes.
 
     Returns
     -------
@@ -145,17 +141,7 @@ def gaussian_classes(
     """
     if min(train_per_class, test_per_class) < 0:
         raise InputError("train_per_class and test_per_class cannot be negative")
-    parameters = gaussian_parameters(
-        n_classes=n_classes,
-        n_features=n_features,
-        seed=seed,
-        n_families=n_families,
-        separation=separation,
-        rank=rank,
-        spread=spread,
-        noise=noise,
-        perturbation=perturbation,
-    )
+    parameters = gaussian_parameters(n_classes=n_classes, n_features=n_features, seed=seed, **distribution)
     train = sample_classes(parameters, per_class=train_per_class, rng=np.random.default_rng([seed, 1]))
     test = sample_classes(parameters, per_class=test_per_class, rng=np.random.default_rng([seed, 2]))
     return *train, *test

@@ -261,11 +261,11 @@ def open_spec(spec: DatasetSpec, root: Path, *, seed: int, holdout: float = 0.2)
     """Open a dataset by its specification; see ``open_dataset``."""
     place = root / spec.name if (root / spec.name).is_dir() else root
     if not place.exists():
-        raise InputError(f"no such folder: {place}. {_where_to_get(spec)}")
+        raise InputError(f"no such folder: {place}", hint=_where_to_get(spec))
     dataset = spec.reader(place)
     if dataset is None:
         if not _has_class_folders(place, spec):
-            raise InputError(f"no {spec.title} in {place}. {_where_to_get(spec)}")
+            raise InputError(f"no {spec.title} in {place}", hint=_where_to_get(spec))
         dataset = open_images(place, seed=seed, holdout=holdout)
     return replace(dataset, name=spec.name).noting(*count_differences(spec, dataset), *_missing(dataset))
 

@@ -141,7 +141,7 @@ def tune(
     >>> from fiveshot.tuning import TuneRecipe, tune
     >>> vit = timm.create_model("test_vit", img_size=32, num_classes=0)
     >>> backbone = Backbone(vit, "test_vit", Preprocessing(size=32, resize=36))
-    >>> black, white = (ArraySource(np.full((40, 40, 3), grey, np.uint8), str(grey)) for grey in (0, 255))
+    >>> black, white = (ArraySource(np.full((40, 40, 3), gray, np.uint8), str(gray)) for gray in (0, 255))
     >>> split = ImageSplit((black, white) * 4, np.array([0, 1] * 4))
     >>> result = tune(backbone, split, recipe=TuneRecipe(epochs=1, bottleneck=8), held_out=0.25)
     >>> result.best_epoch, len(adapters(backbone.model))  # one beside the MLP of each block

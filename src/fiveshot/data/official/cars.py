@@ -51,7 +51,8 @@ def _from_devkit(kit: Tree, tree: Tree) -> ImageDataset:
     labels = next((name for name in tree.files if PurePosixPath(name).name == TEST_LABELS), None)
     if labels is None:
         raise InputError(
-            f"{tree.where} has no {TEST_LABELS}; cars_test_annos.mat comes without the classes. {LAYOUT_HELP}"
+            f"{tree.where} has no {TEST_LABELS}, and cars_test_annos.mat comes without the classes",
+            hint=LAYOUT_HELP,
         )
     train = _listed(_column(kit, TRAIN_LABELS, "annotations", ("fname", "class")), tree, "cars_train")
     test = _listed(_column(tree, labels, "annotations", ("fname", "class")), tree, "cars_test")
@@ -74,7 +75,7 @@ def _column(tree: Tree, file: str, variable: str, fields: Sequence[str] = ()) ->
     from scipy.io import loadmat
 
     if file not in tree.files:
-        raise InputError(f"{tree.where} has no {file}. {LAYOUT_HELP}")
+        raise InputError(f"{tree.where} has no {file}", hint=LAYOUT_HELP)
     content: Any = io.BytesIO(tree.files[file].read())
     try:
         values = np.atleast_1d(loadmat(content, squeeze_me=True)[variable])

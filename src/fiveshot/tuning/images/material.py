@@ -51,7 +51,7 @@ class Material:
     >>> from fiveshot.tuning import Execution, FewShotTest, open_material
     >>> vit = timm.create_model("test_vit", img_size=32, num_classes=0)
     >>> backbone = Backbone(vit, "test_vit", Preprocessing(size=32, resize=36))
-    >>> black, white = (ArraySource(np.full((40, 40, 3), grey, np.uint8), str(grey)) for grey in (0, 255))
+    >>> black, white = (ArraySource(np.full((40, 40, 3), gray, np.uint8), str(gray)) for gray in (0, 255))
     >>> split = ImageSplit((black, white) * 4, np.array([0, 1] * 4))
     >>> execution = Execution().resolved(backbone.device, images=len(split))
     >>> material = open_material(backbone, split, execution, few_shot=FewShotTest(shots=1))
@@ -120,7 +120,7 @@ def open_material(
     >>> from fiveshot.tuning import Execution, open_material
     >>> vit = timm.create_model("test_vit", img_size=32, num_classes=0)
     >>> backbone = Backbone(vit, "test_vit", Preprocessing(size=32, resize=36))
-    >>> black, white = (ArraySource(np.full((40, 40, 3), grey, np.uint8), str(grey)) for grey in (0, 255))
+    >>> black, white = (ArraySource(np.full((40, 40, 3), gray, np.uint8), str(gray)) for gray in (0, 255))
     >>> split = ImageSplit((black, white) * 4, np.array([0, 1] * 4))
     >>> material = open_material(backbone, split, Execution().resolved(backbone.device, images=len(split)))
     >>> material.names

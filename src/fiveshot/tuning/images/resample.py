@@ -3,7 +3,7 @@
 Resizing is linear and separable: out = A · crop · Bᵀ, where row i of A holds the filter's weights of output row i.
 The matrices of a batch are cheap to compute, and two batched products do the rest on any device. The filters,
 their widening when an image is made smaller (antialiasing) and their cut at the border are those of PIL and
-torchvision's antialiased resize; what differs is that nothing is rounded to whole grey levels on the way.
+torchvision's antialiased resize; what differs is that nothing is rounded to whole gray levels on the way.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class TuningRun:
     >>> from fiveshot.tuning import Execution, Fold, TuneRecipe, TuningRun, open_material
     >>> vit = timm.create_model("test_vit", img_size=32, num_classes=0)
     >>> backbone = Backbone(vit, "test_vit", Preprocessing(size=32, resize=36))
-    >>> black, white = (ArraySource(np.full((40, 40, 3), grey, np.uint8), str(grey)) for grey in (0, 255))
+    >>> black, white = (ArraySource(np.full((40, 40, 3), gray, np.uint8), str(gray)) for gray in (0, 255))
     >>> split = ImageSplit((black, white) * 4, np.array([0, 1] * 4))
     >>> material = open_material(backbone, split, Execution().resolved(backbone.device, images=len(split)))
     >>> fold = Fold.of(train=np.arange(6), held_out=np.arange(6, 8))
