@@ -29,10 +29,17 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw
 
-from fiveshot.backbones import DEFAULT, Backbone
+from fiveshot.backbones import (
+    DEFAULT,
+    Backbone,
+    BackboneSpec,
+    Embedder,
+    default_workers,
+    load_backbone,
+    load_embedder,
+)
 from fiveshot.data import FileSource, ImageDataset, ImageSource, ImageSplit, decode
-from fiveshot.features import Runner, bare_rate, load_runner, run_extraction
-from fiveshot.features.batch_stream import default_workers
+from fiveshot.features import bare_rate, run_extraction
 from fiveshot.features.image_batches import read_batch
 
 PHOTOGRAPHS = Path(__file__).resolve().parents[2] / "shared" / "data" / "cub200" / "test.tar"
@@ -80,17 +87,24 @@ def as_dataset(sources: list[FileSource], repeat: int) -> ImageDataset:
 
 
 def plain_loop(backbone: Backbone, images: tuple[ImageSource, ...], batch: int = 32) -> float:
-    transform, began = backbone.preprocessing.transform(), time.perf_counter()
+    prepare, began = backbone.preprocessing, time.perf_counter()
     for start in range(0, len(images), batch):
-        backbone.features(torch.stack([transform(decode(image)) for image in images[start : start + batch]])).cpu()
+        pixels = np.stack([prepare.pixels(decode(image)) for image in images[start : start + batch]])
+        backbone.features(torch.from_numpy(prepare.normalize(pixels))).cpu()
     return len(images) / (time.perf_counter() - began)
 
 
-def runners(options: argparse.Namespace) -> dict[str, Runner]:
-    load = partial(load_runner, options.backbone, weights=options.weights)
+def runners(options: argparse.Namespace) -> dict[str, Embedder]:
+    spec = BackboneSpec(options.backbone, weights=options.weights)
     if options.device == "cuda" or (options.device == "auto" and torch.cuda.is_available()):
-        return {f"cuda {precision}": load(device="cuda", precision=precision) for precision in ("bf16", "float32")}
-    return {runtime: load(device="cpu", runtime=runtime) for runtime in options.runtimes.split(",")}
+        return {
+            f"cuda {precision}": load_embedder(spec.replace(device="cuda", precision=precision))
+            for precision in ("bf16", "float32")
+        }
+    return {
+        runtime: load_embedder(spec.replace(device="cpu", runtime=runtime))
+        for runtime in options.runtimes.split(",")
+    }
 
 
 def timed(function: Callable[[], T]) -> tuple[T, float]:
@@ -100,7 +114,7 @@ def timed(function: Callable[[], T]) -> tuple[T, float]:
     return result, (time.process_time() - cpu) / (time.perf_counter() - wall)
 
 
-def measure(name: str, runner: Runner, data: ImageDataset, folder: Path, options: argparse.Namespace) -> Shares:
+def measure(name: str, runner: Embedder, data: ImageDataset, folder: Path, options: argparse.Namespace) -> Shares:
     pace = {"batch_size": options.batch_size, "workers": options.workers}
     bare, bare_cores = timed(lambda: bare_rate(runner, **pace, seconds=options.seconds))
     done, cores = timed(lambda: run_extraction(data, runner, out=folder / "features.safetensors", **pace))
@@ -116,8 +130,8 @@ def measure(name: str, runner: Runner, data: ImageDataset, folder: Path, options
     return done.rate / bare, per_core
 
 
-def decoding_rate(pool: Executor, data: ImageDataset, runner: Runner, batch: int = 16) -> float:
-    images, transform = data.train.images, runner.preprocessing.pixel_transform()
+def decoding_rate(pool: Executor, data: ImageDataset, runner: Embedder, batch: int = 16) -> float:
+    images, transform = data.train.images, runner.preprocessing.pixels
     blocks = [images[start : start + batch] for start in range(0, len(images), batch)]
     list(pool.map(partial(pixels, transform), blocks[:64]))  # processes start and import
     began = time.perf_counter()
@@ -127,11 +141,10 @@ def decoding_rate(pool: Executor, data: ImageDataset, runner: Runner, batch: int
 
 
 def pixels(transform: object, images: tuple[ImageSource, ...]) -> np.ndarray:
-    torch.set_num_threads(1)
-    return read_batch(images, 0, len(images), transform).pixels.numpy()
+    return read_batch(images, 0, len(images), transform).pixels
 
 
-def compare_decoding(data: ImageDataset, runner: Runner, workers: int) -> None:
+def compare_decoding(data: ImageDataset, runner: Embedder, workers: int) -> None:
     with ThreadPoolExecutor(workers) as threads:
         by_threads = decoding_rate(threads, data, runner)
     with ProcessPoolExecutor(workers, get_context("spawn")) as processes:
@@ -168,7 +181,7 @@ def main() -> None:
         for _ in range(options.rounds):
             for name, runner in chosen.items():
                 shares[name].append(measure(name, runner, data, folder, options))
-            plain = plain_loop(next(iter(chosen.values())).backbone, data.train.images[:96])
+            plain = plain_loop(load_backbone(next(iter(chosen.values())).spec), data.train.images[:96])
             print(f"{'plain loop':13} {'':9} {plain:11.1f}", flush=True)
         print()
         for name, values in shares.items():

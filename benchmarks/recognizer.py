@@ -22,8 +22,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from fiveshot.features import Runner, load_runner
-from fiveshot.features.batch_stream import default_workers
+from fiveshot.backbones import BackboneSpec, Embedder, default_workers, load_embedder
 from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.creation import learn_base
 from fiveshot.recognizer.photos.embedding import backbone_record, see_photos
@@ -58,7 +57,7 @@ def features(number: int, count: int, centre: np.ndarray, spread: np.ndarray) ->
     return torch.from_numpy((own + 0.6 * spread * rng.normal(size=(count, len(centre)))).astype(np.float32))
 
 
-def make_model(path: Path, runner: Runner, classes: int, base: int, head: str) -> None:
+def make_model(path: Path, runner: Embedder, classes: int, base: int, head: str) -> None:
     real = np.stack([one.feature for one in see_photos(runner, gather_photos(photographs(16, seed=1)))])
     centre, spread = real.mean(axis=0), real.std(axis=0)
     picture = thumbnail(Image.open(io.BytesIO(photographs(1, seed=2)[0])))
@@ -97,16 +96,13 @@ def best(action: Callable[[int], object], repeats: int) -> float:
     return min(times)
 
 
-def forward_seconds(runner: Runner, photos: list[bytes], repeats: int) -> float:
+def forward_seconds(runner: Embedder, photos: list[bytes], repeats: int) -> float:
     """Return the seconds of the network alone over preprocessed photos, spread over the cores as always."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from fiveshot.features.runner import one_thread
-
-    transform = runner.preprocessing.transform()
-    images = torch.stack([transform(photo.image()) for photo in gather_photos(photos)])
-    parts = torch.split(images, -(-len(images) // default_workers()))
-    with one_thread(), ThreadPoolExecutor(default_workers()) as pool:
+    images = np.stack([runner.pixels(photo.image()) for photo in gather_photos(photos)])
+    parts = np.array_split(images, min(len(images), default_workers()))
+    with ThreadPoolExecutor(default_workers()) as pool:
         return best(lambda _: list(pool.map(runner.features, parts)), repeats)
 
 
@@ -139,7 +135,7 @@ def main() -> None:
     parser.add_argument("--head", default="default")
     parser.add_argument("--repeats", type=int, default=9, help="of which the shortest counts")
     arguments = parser.parse_args()
-    runner = load_runner(device="cpu", precision="float32")
+    runner = load_embedder(BackboneSpec(device="cpu"))
     print(
         f"{default_workers()} cores, {runner.runtime}; {arguments.classes} classes of {SHOTS} photos, "
         f"{arguments.base} base classes, head {arguments.head}\n",
@@ -153,7 +149,7 @@ def main() -> None:
         report(path, small, runner, arguments.classes, arguments.repeats)
 
 
-def report(path: Path, small: Path, runner: Runner, classes: int, repeats: int) -> None:
+def report(path: Path, small: Path, runner: Embedder, classes: int, repeats: int) -> None:
     photos = photographs(SHOTS, seed=3)
     shots = [photographs(SHOTS, seed=10 + number) for number in range(repeats)]
     size = sum(file.stat().st_size for file in path.iterdir())

@@ -27,7 +27,7 @@ import httpx
 import numpy as np
 from PIL import Image
 
-from fiveshot.features import Runner, load_runner
+from fiveshot.backbones import Embedder, load_embedder
 from fiveshot.features.bare_rate import bare_rate
 from fiveshot.recognizer import Recognizer
 
@@ -119,7 +119,7 @@ def serve(model: Path) -> tuple[subprocess.Popen[str], str]:
     return process, found[0]
 
 
-def bare_once(runner: Runner, given: argparse.Namespace) -> tuple[float, float]:
+def bare_once(runner: Embedder, given: argparse.Namespace) -> tuple[float, float]:
     """Return photos a second, and seconds of processor time for each, of the backbone alone."""
     used, began = time.process_time(), time.perf_counter()
     rate = bare_rate(runner, batch_size=given.bare_batch, seconds=given.bare_seconds)
@@ -136,7 +136,7 @@ def main() -> None:
     parser.add_argument("--bare-seconds", type=float, default=5, help="of each measurement of the bare backbone")
     parser.add_argument("--bare-batch", type=int, help="photos of its passes")
     given = parser.parse_args()
-    runner = load_runner(device="auto")
+    runner = load_embedder()
     bare = [bare_once(runner, given)]
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "model"

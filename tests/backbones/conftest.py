@@ -7,7 +7,7 @@ import timm
 import torch
 from safetensors.torch import save_file
 
-from fiveshot.backbones import Backbone, load_backbone
+from fiveshot.backbones import Backbone, BackboneSpec, load_backbone
 
 TINY = "test_vit.r160_in1k"
 
@@ -22,7 +22,7 @@ def tiny_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def tiny(tiny_file: Path) -> Backbone:
-    return load_backbone(TINY, weights=tiny_file)
+    return load_backbone(BackboneSpec(TINY, weights=tiny_file))
 
 
 @pytest.fixture

@@ -7,7 +7,15 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from fiveshot.backbones import adapters, attach_adapters, load_adapter, load_backbone, save_adapter
+from fiveshot.backbones import (
+    BackboneSpec,
+    adapters,
+    attach_adapters,
+    load_adapter,
+    load_backbone,
+    save_adapter,
+    torch_embedder,
+)
 from fiveshot.errors import InputError, StorageError
 
 TINY = "test_vit.r160_in1k"
@@ -26,14 +34,14 @@ def tuned(tiny):
 
 def test_a_saved_adapter_gives_the_same_features_on_a_fresh_backbone(tuned, tiny_file, tmp_path, images):
     save_adapter(tmp_path / "a.safetensors", tuned, meta={"epochs": 3})
-    loaded = load_backbone(TINY, weights=tiny_file, adapter=tmp_path / "a.safetensors")
-    plain = load_backbone(TINY, weights=tiny_file)
+    loaded = load_backbone(BackboneSpec(TINY, weights=tiny_file, adapter=tmp_path / "a.safetensors"))
+    plain = load_backbone(BackboneSpec(TINY, weights=tiny_file))
     assert torch.equal(loaded.features(images), tuned.features(images))
     assert not torch.allclose(loaded.features(images), plain.features(images))
     assert loaded.weights_hash == plain.weights_hash == tuned.weights_hash
     assert loaded.adapter_hash == tuned.adapter_hash is not None
     assert plain.adapter_hash is None
-    assert loaded.fingerprint != plain.fingerprint
+    assert torch_embedder(loaded).fingerprint != torch_embedder(plain).fingerprint
     assert not any(p.requires_grad or p.grad is not None for p in loaded.model.parameters())
     assert not loaded.model.training
 
@@ -59,7 +67,7 @@ def test_the_file_holds_the_adapters_alone(tuned, tmp_path):
 
 def test_metadata_comes_back(tuned, tiny_file, tmp_path):
     save_adapter(tmp_path / "a.safetensors", tuned, meta={"epochs": 3})
-    fresh = load_backbone(TINY, weights=tiny_file)
+    fresh = load_backbone(BackboneSpec(TINY, weights=tiny_file))
     meta = load_adapter(tmp_path / "a.safetensors", fresh)
     assert (meta["bottleneck"], meta["scale"], meta["dropout"]) == (4, 0.3, 0.2)
     assert adapters(fresh.model)[0].scale == 0.3
@@ -81,19 +89,21 @@ def test_one_changed_weight_is_another_backbone(tuned, tiny_file, tmp_path):
     state["blocks.2.mlp.fc1.weight"][0, 0] += 1e-3
     save_file(state, tmp_path / "other.safetensors")
     with pytest.raises(InputError, match="does not fit"):
-        load_backbone(TINY, weights=tmp_path / "other.safetensors", adapter=tmp_path / "a.safetensors")
+        load_backbone(
+            BackboneSpec(TINY, weights=tmp_path / "other.safetensors", adapter=tmp_path / "a.safetensors")
+        )
 
 
 def test_damaged_and_missing_files_are_refused(tuned, tiny_file, tmp_path):
     path = tmp_path / "a.safetensors"
     with pytest.raises(StorageError, match="no such file"):
-        load_backbone(TINY, weights=tiny_file, adapter=path)
+        load_backbone(BackboneSpec(TINY, weights=tiny_file, adapter=path))
     save_adapter(path, tuned)
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(StorageError, match="truncated"):
-        load_backbone(TINY, weights=tiny_file, adapter=path)
+        load_backbone(BackboneSpec(TINY, weights=tiny_file, adapter=path))
     with pytest.raises(StorageError, match="written by another program"):
-        load_backbone(TINY, weights=tiny_file, adapter=tiny_file)
+        load_backbone(BackboneSpec(TINY, weights=tiny_file, adapter=tiny_file))
 
 
 def test_a_file_that_contradicts_its_metadata_leaves_the_backbone_alone(tuned, tiny_file, tmp_path):
@@ -104,7 +114,7 @@ def test_a_file_that_contradicts_its_metadata_leaves_the_backbone_alone(tuned, t
     tensors = load_file(path)
     del tensors["blocks.5.adapter.up.bias"]
     save_file(tensors, path, metadata=metadata)
-    fresh = load_backbone(TINY, weights=tiny_file)
+    fresh = load_backbone(BackboneSpec(TINY, weights=tiny_file))
     with pytest.raises(StorageError, match="does not hold the adapters"):
         load_adapter(path, fresh)
     assert not adapters(fresh.model)

@@ -165,7 +165,7 @@ def test_timms_own_methods_still_work(images):
 
 
 def test_what_is_not_a_plain_vit_is_refused():
-    with pytest.raises(InputError, match="ResNet is no timm vision transformer"):
+    with pytest.raises(InputError, match="ResNet is not a vision transformer"):
         attach_adapters(timm.create_model("test_resnet"), seed=0)
     other = timm.create_model("test_vit", block_fn=ParallelScalingBlock)
     with pytest.raises(InputError, match="type ParallelScalingBlock take no adapter"):

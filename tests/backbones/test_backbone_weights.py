@@ -9,7 +9,7 @@ import timm
 import torch
 from safetensors.torch import load_file, save_file
 
-from fiveshot.backbones import EMBEDDED, load_backbone, resolve_name
+from fiveshot.backbones import EMBEDDED, BackboneSpec, load_backbone, resolve_name
 from fiveshot.backbones.embedded import EMBEDDED_FILE
 from fiveshot.errors import InputError, StorageError
 
@@ -71,7 +71,7 @@ def written(folder: Path, kind: str, state: dict[str, torch.Tensor]) -> Path:
 
 @pytest.mark.parametrize("kind", [".pth", ".pt", ".npz"])
 def test_all_file_kinds_give_the_same_backbone(kind, state, tiny, tmp_path, images):
-    other = load_backbone(TINY, weights=written(tmp_path, kind, state))
+    other = load_backbone(BackboneSpec(TINY, weights=written(tmp_path, kind, state)))
     assert other.weights_hash == tiny.weights_hash
     assert torch.equal(other.features(images), tiny.features(images))
 
@@ -81,7 +81,10 @@ def test_the_classifier_does_not_matter(state, tiny, tmp_path):
     none = {name: tensor for name, tensor in state.items() if not name.startswith("head.")}
     for number, changed in enumerate((more, none)):
         save_file(changed, tmp_path / f"{number}.safetensors")
-        assert load_backbone(TINY, weights=tmp_path / f"{number}.safetensors").weights_hash == tiny.weights_hash
+        assert (
+            load_backbone(BackboneSpec(TINY, weights=tmp_path / f"{number}.safetensors")).weights_hash
+            == tiny.weights_hash
+        )
 
 
 def test_the_features_are_those_of_the_file(state, tiny, images):
@@ -102,18 +105,18 @@ def test_a_file_with_a_part_missing_is_refused(kind, state, tmp_path):
         del state["patch_embed.proj.bias"]
         torch.save(state, path)
     with pytest.raises(InputError, match=r"does not fit test_vit\.r160_in1k.*bias") as caught:
-        load_backbone(TINY, weights=path)
+        load_backbone(BackboneSpec(TINY, weights=path))
     assert len(str(caught.value)) < 350
 
 
 def test_weights_of_another_architecture_are_refused_briefly(tmp_path, state):
     with pytest.raises(InputError, match="does not fit test_vit2") as caught:
-        load_backbone("test_vit2.r160_in1k", weights=written(tmp_path, ".pth", state))
+        load_backbone(BackboneSpec("test_vit2.r160_in1k", weights=written(tmp_path, ".pth", state)))
     assert len(str(caught.value)) < 350
     with pytest.raises(InputError, match="tensors missing or of another shape"):
-        load_backbone(EMBEDDED, weights=tmp_path / "weights.pth")
+        load_backbone(BackboneSpec(EMBEDDED, weights=tmp_path / "weights.pth"))
     with pytest.raises(InputError, match=r"does not fit test_vit\.r160_in1k"):
-        load_backbone(TINY, weights=EMBEDDED_FILE)
+        load_backbone(BackboneSpec(TINY, weights=EMBEDDED_FILE))
 
 
 class _Bomb:
@@ -125,30 +128,30 @@ def test_pickled_code_never_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.save({"model": _Bomb()}, "evil.pth")
     with pytest.raises(StorageError, match="could run code"):
-        load_backbone(TINY, weights="evil.pth")
+        load_backbone(BackboneSpec(TINY, weights="evil.pth"))
     Path("old.pth").write_bytes(pickle.dumps(_Bomb(), protocol=2))
     with pytest.raises(StorageError, match="could run code"):
-        load_backbone(TINY, weights="old.pth")
+        load_backbone(BackboneSpec(TINY, weights="old.pth"))
     assert not Path("exploded").exists()
 
 
 def test_unreadable_files_are_named(tmp_path, tiny_file):
     with pytest.raises(StorageError, match=r"no such file: .*absent\.safetensors"):
-        load_backbone(TINY, weights=tmp_path / "absent.safetensors")
+        load_backbone(BackboneSpec(TINY, weights=tmp_path / "absent.safetensors"))
     with pytest.raises(StorageError, match=r"no such file: .*absent\.npz"):
-        load_backbone(TINY, weights=tmp_path / "absent.npz")
+        load_backbone(BackboneSpec(TINY, weights=tmp_path / "absent.npz"))
     (tmp_path / "half.safetensors").write_bytes(tiny_file.read_bytes()[:5000])
     with pytest.raises(StorageError, match="truncated"):
-        load_backbone(TINY, weights=tmp_path / "half.safetensors")
+        load_backbone(BackboneSpec(TINY, weights=tmp_path / "half.safetensors"))
     (tmp_path / "half.npz").write_bytes(b"PK not really")
     with pytest.raises(StorageError, match=r"half\.npz is no \.npz file"):
-        load_backbone(TINY, weights=tmp_path / "half.npz")
+        load_backbone(BackboneSpec(TINY, weights=tmp_path / "half.npz"))
     (tmp_path / "notes.txt").write_text("weights")
     with pytest.raises(InputError, match=r"give \.safetensors, \.pth"):
-        load_backbone(TINY, weights=tmp_path / "notes.txt")
+        load_backbone(BackboneSpec(TINY, weights=tmp_path / "notes.txt"))
     torch.save({"lr": 0.1}, tmp_path / "empty.pth")
     with pytest.raises(StorageError, match="holds no state dict"):
-        load_backbone(TINY, weights=tmp_path / "empty.pth")
+        load_backbone(BackboneSpec(TINY, weights=tmp_path / "empty.pth"))
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
@@ -159,13 +162,13 @@ def test_a_damaged_npz_is_an_error_of_ours(tmp_path, state, save):
     for share in (0.0, 0.0001, 0.1, 0.5, 0.9, 0.9999):
         path.write_bytes(data[: int(share * len(data))])
         with pytest.raises(StorageError, match=r"weights\.npz is no \.npz file, or it is truncated"):
-            load_backbone(TINY, weights=path)
+            load_backbone(BackboneSpec(TINY, weights=path))
     middle = data.index(b"PK\x03\x04", len(data) // 2) + 300  # within the data of one array
     path.write_bytes(
         data[:middle] + bytes(byte ^ 255 for byte in data[middle : middle + 40]) + data[middle + 40 :]
     )
     with pytest.raises(StorageError, match="get a fresh copy"):
-        load_backbone(TINY, weights=path)
+        load_backbone(BackboneSpec(TINY, weights=path))
 
 
 def test_pickled_objects_in_an_npz_are_never_loaded(tmp_path, state, monkeypatch):
@@ -174,12 +177,12 @@ def test_pickled_objects_in_an_npz_are_never_loaded(tmp_path, state, monkeypatch
     arrays["embedding/bias"] = np.array([_Bomb()], dtype=object)
     np.savez(tmp_path / "weights.npz", **arrays)
     with pytest.raises(InputError, match="allow_pickle=False"):
-        load_backbone(TINY, weights=tmp_path / "weights.npz")
+        load_backbone(BackboneSpec(TINY, weights=tmp_path / "weights.npz"))
     assert not (tmp_path / "exploded").exists()
 
 
 def test_a_bare_architecture_gets_its_tag_and_says_so(caplog, tiny_file):
-    assert load_backbone("test_vit", weights=tiny_file).name == TINY
+    assert load_backbone(BackboneSpec("test_vit", weights=tiny_file)).name == TINY
     assert "backbone test_vit means test_vit.r160_in1k" in caplog.text
     assert resolve_name("vit_hybrid_small_patch16_224") == EMBEDDED
     assert resolve_name("vit_tiny_patch16_224_in21k") == "vit_tiny_patch16_224.augreg_in21k"
@@ -190,15 +193,15 @@ def test_a_bare_architecture_gets_its_tag_and_says_so(caplog, tiny_file):
 
 def test_unknown_names_suggest_the_nearest():
     with pytest.raises(InputError, match=r"no backbone 'vit_bse_patch16_224'; nearest: vit_base_patch16_224"):
-        load_backbone("vit_bse_patch16_224")
+        load_backbone(BackboneSpec("vit_bse_patch16_224"))
     with pytest.raises(InputError, match=r"nearest: vit_base_patch16_224\.augreg_in21k_ft_in1k"):
-        load_backbone("vit_base_patch16_224.augreg_in21k_ft_in2k")
+        load_backbone(BackboneSpec("vit_base_patch16_224.augreg_in21k_ft_in2k"))
     with pytest.raises(InputError, match="the embedded one is vit_hybrid"):
-        load_backbone("???")
+        load_backbone(BackboneSpec("???"))
 
 
 def test_an_architecture_without_weights_asks_for_a_file():
     with pytest.raises(
         InputError, match=r"no pre-trained weights for vit_base_patch16_xp_224.*; pass weights=FILE"
     ):
-        load_backbone("vit_base_patch16_xp_224")
+        load_backbone(BackboneSpec("vit_base_patch16_xp_224"))

@@ -4,28 +4,28 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-from fiveshot.backbones import load_backbone
-from fiveshot.backbones.embedded_adapters import adapter_path, embedded_adapters
+from fiveshot.backbones import BackboneSpec, adapter_path, embedded_adapters, load_embedder
 from fiveshot.data import decode, open_dataset
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features import embedded_features
 
 
 def test_each_embedded_adapter_fits_the_embedded_backbone_and_changes_it() -> None:
-    image = torch.rand(1, 3, 224, 224, generator=torch.Generator().manual_seed(0))
-    plain = load_backbone().features(image)
+    pixels = np.random.default_rng(0).integers(0, 256, (1, 3, 224, 224), np.uint8)
+    plain = load_embedder(BackboneSpec(device="cpu")).features(pixels)
     for name in embedded_adapters():
-        adapted = load_backbone(adapter=name)
-        assert adapted.adapter_hash
-        assert (adapted.features(image) - plain).abs().max() > 1e-3
+        adapted = load_embedder(BackboneSpec(adapter=name, device="cpu"))
+        assert adapted.identity()["adapter_hash"]
+        assert np.abs(adapted.features(pixels) - plain).max() > 1e-3
 
 
 def test_packs_say_which_adapter_they_were_made_with() -> None:
     for start in ("big", "small"):
-        pack = embedded_features(f"cub200-160px-{start}")
-        assert pack.provenance.adapter == load_backbone(adapter=f"cub200-{start}").adapter_hash
+        made = embedded_features(f"cub200-160px-{start}").provenance
+        embedder = load_embedder(BackboneSpec(adapter=f"cub200-{start}", device="cpu"))
+        assert made.adapter == embedder.identity()["adapter_hash"]
+        assert made.weights_hash == embedder.weights_hash
     assert embedded_features("cub200-160px").provenance.adapter is None
 
 
@@ -45,10 +45,9 @@ def test_packs_hold_the_features_of_the_photographs() -> None:
     pack = embedded_features("cub200-160px-big")
     assert pack.test_names is not None
     rows = {Path(name).stem: row for row, name in enumerate(pack.test_names)}
-    backbone = load_backbone(adapter="cub200-big")
-    transform = backbone.preprocessing.transform()
+    embedder = load_embedder(BackboneSpec(adapter="cub200-big", device="cpu"))
     chosen = [birds.test.images[i] for i in range(0, len(birds.test), 800)]
-    vectors = backbone.features(torch.stack([transform(decode(image)) for image in chosen])).numpy()
+    vectors = embedder.features(np.stack([embedder.pixels(decode(image)) for image in chosen]))
     stored = pack.test_x[[rows[Path(image.name).stem] for image in chosen]].astype(np.float32)
     cosines = (vectors * stored).sum(1) / np.linalg.norm(vectors, axis=1) / np.linalg.norm(stored, axis=1)
     assert cosines.min() > 0.99  # the pack was computed in bf16

@@ -11,7 +11,8 @@ import pytest
 import timm
 import torch
 
-from fiveshot.backbones import describe_backbone, hub, load_backbone
+from fiveshot.backbones import BackboneSpec, describe_backbone, load_backbone
+from fiveshot.backbones import networks as hub
 from fiveshot.errors import StorageError
 
 TINY = "test_vit.r160_in1k"
@@ -82,7 +83,7 @@ def test_a_hub_that_refuses_connections_gives_the_hint_at_once(hub_at):
     with pytest.raises(
         StorageError, match=r"cannot be fetched \(no connection to the hub\).*pass weights=FILE"
     ) as caught:
-        load_backbone(TINY)
+        load_backbone(BackboneSpec(TINY))
     assert time.monotonic() - started < 2
     assert f"model.safetensors of timm/{TINY}" in str(caught.value)
     assert len(str(caught.value)) < 350
@@ -94,30 +95,30 @@ def test_a_hub_that_never_answers_is_given_up_soon(hub_at, monkeypatch):
         hub_at(f"http://127.0.0.1:{silent.getsockname()[1]}")
         started = time.monotonic()
         with pytest.raises(StorageError, match="no answer from the hub"):
-            load_backbone(TINY)
+            load_backbone(BackboneSpec(TINY))
         assert time.monotonic() - started < 2
 
 
 def test_offline_mode_asks_nobody(local_hub, monkeypatch):
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(StorageError, match="HF_HUB_OFFLINE is set"):
-        load_backbone(TINY)
+        load_backbone(BackboneSpec(TINY))
     assert not local_hub.requests
 
 
 def test_weights_are_fetched_once_and_then_need_no_hub(local_hub, tiny, images):
     assert not describe_backbone(TINY).local
-    fetched = load_backbone(TINY)
+    fetched = load_backbone(BackboneSpec(TINY))
     assert fetched.weights_hash == tiny.weights_hash
     asked = len(local_hub.requests)
     assert asked > 0
     assert describe_backbone(TINY).local
-    cached = load_backbone(TINY)
+    cached = load_backbone(BackboneSpec(TINY))
     assert len(local_hub.requests) == asked
     assert torch.equal(cached.features(images), fetched.features(images))
 
 
 def test_weights_the_hub_does_not_have_give_the_same_hint(local_hub):
     with pytest.raises(StorageError, match=r"test_vit2\.r160_in1k .*pass weights=FILE"):
-        load_backbone("test_vit2.r160_in1k")
+        load_backbone(BackboneSpec("test_vit2.r160_in1k"))
     assert local_hub.requests

@@ -12,9 +12,10 @@ from scipy import stats
 from timm.data import create_transform, resolve_model_data_config
 from torchvision import transforms as v1
 
-from fiveshot.backbones import Preprocessing, load_backbone, paper_preprocessing
+from fiveshot.backbones import BackboneSpec, Preprocessing, paper_preprocessing
 from fiveshot.backbones.augmentation import random_crop_box
-from fiveshot.backbones.preprocessing import weights_preprocessing
+from fiveshot.backbones.backbone import normalize_tensor
+from fiveshot.backbones.networks import weights_preprocessing
 from fiveshot.errors import InputError
 
 
@@ -24,6 +25,18 @@ def photo(request: pytest.FixtureRequest) -> Image.Image:
     rng = np.random.default_rng(0)
     coarse = rng.integers(0, 256, (height // 8, width // 8, 3), dtype=np.uint8)
     return Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
+
+
+def prepared(preprocessing: Preprocessing, photo: Image.Image) -> torch.Tensor:
+    return torch.from_numpy(preprocessing.normalize(preprocessing.pixels(photo)))
+
+
+def rows_first(size: tuple[int, int], mode: v1.InterpolationMode) -> list:
+    """Torchvision's resize to (height, width), the rows first: Pillow 13 sometimes begins with the columns."""
+    return [
+        v1.Lambda(lambda image: v1.functional.resize(image, [image.height, size[1]], mode)),
+        v1.Resize(size, mode),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -40,36 +53,74 @@ def test_the_weights_preprocessing_equals_timms_own_transform(name, photo):
         model = timm.create_model(name)
     oracle = create_transform(**resolve_model_data_config(model), is_training=False)
     ours = weights_preprocessing(model, name=name)
-    torch.testing.assert_close(ours.transform()(photo), oracle(photo))
+    torch.testing.assert_close(prepared(ours, photo), oracle(photo))
     assert ours.name == "weights"
 
 
 @pytest.mark.parametrize(
-    ("name", "steps"),
-    [
-        ("paper:cub200", [v1.Resize(256), v1.CenterCrop(224)]),
-        ("paper:cars", [v1.Resize((224, 224)), v1.Resize(256), v1.CenterCrop(224)]),
-        ("paper:aircraft", [v1.Resize((224, 224)), v1.Resize(256), v1.CenterCrop(224)]),
-    ],
+    ("name", "squash"), [("paper:cub200", False), ("paper:cars", True), ("paper:aircraft", True)]
 )
-def test_the_papers_photographs_get_imagenet_statistics(name, steps, photo):
-    normalise = v1.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
-    oracle = v1.Compose([*steps, v1.ToTensor(), normalise])
-    torch.testing.assert_close(paper_preprocessing(name).transform()(photo), oracle(photo))
+def test_the_papers_photographs_get_imagenet_statistics(name, squash, photo):
+    bilinear = v1.InterpolationMode.BILINEAR
+    normalize = v1.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])
+    steps = rows_first((224, 224), bilinear) if squash else []
+    oracle = v1.Compose([*steps, v1.Resize(256), v1.CenterCrop(224), v1.ToTensor(), normalize])
+    torch.testing.assert_close(prepared(paper_preprocessing(name), photo), oracle(photo))
+
+
+@pytest.mark.parametrize("interpolation", ["bicubic", "bilinear", "lanczos"])
+def test_pixels_are_those_of_torchvision(interpolation):
+    """Resizing and cropping by turns, against a resize of everything and a crop, on 60 shapes of photographs."""
+    rng = np.random.default_rng(5)
+    mode = v1.InterpolationMode(interpolation)
+    ours = Preprocessing(size=224, resize=256, interpolation=interpolation)
+    for _ in range(60):
+        width, height = (int(side) for side in np.exp(rng.uniform(np.log(40), np.log(900), 2)))
+        coarse = Image.fromarray(rng.integers(0, 256, (height // 8 + 2, width // 8 + 2, 3), np.uint8))
+        photo = coarse.resize((width, height), Image.Resampling.BICUBIC)
+        short = min(width, height)
+        scaled = int(256 * height / short), int(256 * width / short)
+        oracle = v1.Compose([*rows_first(scaled, mode), v1.CenterCrop(224)])
+        expected = np.asarray(oracle(photo)).transpose(2, 0, 1)
+        np.testing.assert_array_equal(ours.pixels(photo), expected)
+
+
+def test_what_is_cropped_already_is_left_alone():
+    photo = np.random.default_rng(0).integers(0, 256, (224, 224, 3), np.uint8)
+    found = Preprocessing(size=224, resize=224).pixels(photo)
+    np.testing.assert_array_equal(found, photo.transpose(2, 0, 1))
+    np.testing.assert_array_equal(Preprocessing(size=224, resize=224).pixels(Image.fromarray(photo)), found)
+    other = np.random.default_rng(0).integers(0, 256, (256, 300, 3), np.uint8)
+    crop = Preprocessing(size=224, resize=256).pixels(other)
+    np.testing.assert_array_equal(crop, other[16:240, 38:262].transpose(2, 0, 1))
+
+
+@pytest.mark.parametrize("size", [(1, 60_000), (60_000, 1), (10, 1001)])
+def test_strips_are_refused(size):
+    with pytest.raises(InputError) as caught:
+        Preprocessing(size=224, resize=256).pixels(Image.new("RGB", size))
+    assert caught.value.code == "too_long"
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("wrong", [np.zeros((4, 4), np.uint8), np.zeros((4, 4, 3), np.float32), "photo.jpg"])
+def test_what_is_not_a_photo_is_refused(wrong):
+    with pytest.raises(InputError, match="a photo must be a PIL image or a uint8 array"):
+        Preprocessing(size=8, resize=8).pixels(wrong)
 
 
 def test_the_papers_cifar_is_not_normalised(photo):
     bicubic = v1.InterpolationMode.BICUBIC
     oracle = v1.Compose([v1.Resize(256, interpolation=bicubic), v1.CenterCrop(224), v1.ToTensor()])
     cifar = paper_preprocessing("paper:cifar100")
-    torch.testing.assert_close(cifar.transform()(photo), oracle(photo))
+    torch.testing.assert_close(prepared(cifar, photo), oracle(photo))
     assert cifar.train_transform().scale == (0.05, 1.0)
 
 
 def test_plain_paper_is_that_of_cub_and_typos_are_named():
     assert paper_preprocessing("paper") == paper_preprocessing("paper:cub200")
     with pytest.raises(InputError, match="did you mean 'paper:cars'"):
-        load_backbone(preprocessing="paper:car")
+        BackboneSpec(preprocessing="paper:car")
 
 
 def test_json_round_trip_and_unknown_keys():
@@ -81,7 +132,7 @@ def test_json_round_trip_and_unknown_keys():
 
 
 def test_impossible_values_are_refused():
-    with pytest.raises(InputError, match="centre crop of 224 px"):
+    with pytest.raises(InputError, match="center crop of 224 px"):
         Preprocessing(size=224, resize=200)
     with pytest.raises(InputError, match="did you mean 'bicubic'"):
         Preprocessing(size=224, resize=256, interpolation="cubic")
@@ -95,14 +146,21 @@ def test_inputs_timm_pads_are_refused():
         weights_preprocessing(model, name="test_vit")
 
 
-def test_normalise_takes_batches_of_bytes_only():
+def test_normalize_takes_batches_of_bytes_only():
     plain = Preprocessing(size=8, resize=8, mean=(0.5, 0.25, 0.0), std=(0.5, 0.25, 1.0))
-    bytes_ = torch.tensor([0, 51, 255], dtype=torch.uint8).view(3, 1, 1).expand(2, 3, 8, 8)
-    normalised = plain.normalise(bytes_)
-    assert normalised.shape == (2, 3, 8, 8)
-    torch.testing.assert_close(normalised[1, :, 4, 4], torch.tensor([-1.0, -0.2, 1.0]))
+    pixels = np.broadcast_to(np.array([0, 51, 255], np.uint8).reshape(3, 1, 1), (2, 3, 8, 8))
+    normalized = plain.normalize(pixels)
+    assert normalized.shape == (2, 3, 8, 8)
+    np.testing.assert_allclose(normalized[1, :, 4, 4], [-1.0, -0.2, 1.0], rtol=1e-6)
     with pytest.raises(InputError, match="give uint8"):
-        plain.normalise(bytes_.float())
+        plain.normalize(pixels.astype(np.float32))
+
+
+def test_normalize_is_the_same_to_the_bit_in_torch():
+    imagenet = paper_preprocessing("paper")
+    pixels = np.arange(3 * 256, dtype=np.uint8).reshape(3, 16, 16)
+    in_torch = normalize_tensor(torch.from_numpy(pixels), imagenet)
+    np.testing.assert_array_equal(imagenet.normalize(pixels), in_torch.numpy())
 
 
 def test_random_views_depend_on_the_generator_alone(photo):

@@ -4,7 +4,7 @@ import pytest
 import timm
 import torch
 
-from fiveshot.backbones import Backbone, Preprocessing, Readout, load_backbone
+from fiveshot.backbones import Backbone, BackboneSpec, Preprocessing, Readout, load_backbone, torch_embedder
 from fiveshot.errors import InputError
 
 TINY = "test_vit.r160_in1k"
@@ -85,6 +85,6 @@ def test_impossible_readouts_are_refused(tiny):
 
 
 def test_the_readout_is_part_of_the_fingerprint(tiny, tiny_file):
-    other = load_backbone(TINY, weights=tiny_file, readout=Readout("cls+mean"))
+    other = load_backbone(BackboneSpec(TINY, weights=tiny_file, tokens="cls+mean"))
     assert other.weights_hash == tiny.weights_hash
-    assert other.fingerprint != tiny.fingerprint
+    assert torch_embedder(other).fingerprint != torch_embedder(tiny).fingerprint

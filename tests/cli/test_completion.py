@@ -165,7 +165,7 @@ def test_bash_takes_what_is_offered(folder: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_offered_is_what_there_is() -> None:
-    from fiveshot.backbones.embedded_adapters import embedded_adapters
+    from fiveshot.backbones import embedded_adapters
     from fiveshot.backbones.listing import CURATED
     from fiveshot.benchmark import PROTOCOLS
     from fiveshot.data.registry import package_specs

@@ -57,7 +57,8 @@ def write_pack(path: Path) -> None:
 
 def write_statistics(path: Path) -> None:
     """Write what a cluster makes of many images, here of three classes of thirty made-up vectors."""
-    from fiveshot.scale import BackboneSpec, ClusterStatistics, StatisticsPlan
+    from fiveshot.backbones import BackboneSpec
+    from fiveshot.scale import ClusterStatistics, StatisticsPlan
     from fiveshot.scale.extraction.backbone import backbone_facts
     from fiveshot.scale.extraction.batches import Rows
     from fiveshot.scale.statistics.reductions import Sample

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-from fiveshot.backbones import Backbone, load_backbone
+from fiveshot.backbones import BackboneSpec, Embedder, load_embedder
 
 TINY = "test_vit.r160_in1k"
 SPLITS = {"train": 3, "test": 2}  # images of each class
@@ -30,8 +30,8 @@ def tiny_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def tiny(tiny_weights: Path) -> Backbone:
-    return load_backbone(TINY, weights=tiny_weights)
+def tiny(tiny_weights: Path) -> Embedder:
+    return load_embedder(BackboneSpec(TINY, weights=tiny_weights, device="cpu", runtime="torch"))
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fiveshot.backbones import load_embedder
 from fiveshot.errors import InputError
 from fiveshot.features import convert_npz, embedded_features, embedded_packs
 from fiveshot.features.embedded import PACKS
@@ -74,11 +75,8 @@ def test_conversion_of_the_original_gives_the_committed_bytes(tmp_path):
 
 
 def test_pack_belongs_to_the_embedded_backbone():
-    pytest.importorskip("timm", reason="backbones need the extra 'images'")
-    from fiveshot.backbones import load_backbone
-
-    backbone, made = load_backbone(), embedded_features().provenance
-    assert (made.backbone, made.weights_hash) == (backbone.name, backbone.weights_hash)
-    assert made.adapter == backbone.adapter_hash
-    assert made.readout == backbone.readout.tokens
-    assert made.preprocessing.items() <= backbone.preprocessing.to_json().items()
+    embedder, made = load_embedder(), embedded_features().provenance
+    assert (made.backbone, made.weights_hash) == (embedder.name, embedder.weights_hash)
+    assert made.adapter == embedder.identity()["adapter_hash"]
+    assert made.readout == embedder.spec.tokens
+    assert made.preprocessing.items() <= embedder.preprocessing.to_json().items()

@@ -7,18 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
-from fiveshot.backbones import Backbone, OnnxBackbone, Preprocessing, Readout, load_backbone, paper_preprocessing
+from fiveshot.backbones import BackboneSpec, Embedder, load_backbone, load_embedder
+from fiveshot.backbones.embedder import Network, Vectors
+from fiveshot.backbones.preprocessing import Pixels
 from fiveshot.data import ArraySource, ImageDataset, ImageSplit, decode, open_images
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features import (
     FeatureSet,
     bare_rate,
-    choose_runner,
     extract,
     extracted_features,
-    load_runner,
     run_extraction,
 )
 from fiveshot.features.batch_stream import BatchStream
@@ -30,13 +29,18 @@ def birds(photographs: Path) -> ImageDataset:
     return open_images(photographs, seed=0)
 
 
-def spelled_out(split: ImageSplit, backbone: Backbone) -> np.ndarray:
-    """The definition: decode, transform and pass each image by itself."""
-    transform = backbone.preprocessing.transform()
-    return torch.cat([backbone.features(transform(decode(image))[None]) for image in split.images]).numpy()
+def spelled_out(split: ImageSplit, embedder: Embedder) -> np.ndarray:
+    """The definition: decode, prepare and pass each image by itself, with torch."""
+    backbone = load_backbone(embedder.spec)
+    prepared = (embedder.preprocessing.normalize(embedder.pixels(decode(image))) for image in split.images)
+    return torch.cat([backbone.features(torch.from_numpy(image)[None]) for image in prepared]).numpy()
 
 
-def test_vectors_are_those_of_the_images_one_by_one_in_dataset_order(birds: ImageDataset, tiny: Backbone) -> None:
+def on(tiny: Embedder, runtime: str) -> Embedder:
+    return load_embedder(tiny.spec.replace(runtime=runtime))
+
+
+def test_vectors_are_those_of_the_images_one_by_one_in_dataset_order(birds: ImageDataset, tiny: Embedder) -> None:
     found = extract(birds, tiny, dtype="float32", batch_size=4)
     np.testing.assert_allclose(found.train_x, spelled_out(birds.train, tiny), atol=1e-5)
     np.testing.assert_allclose(found.test_x, spelled_out(birds.test, tiny), atol=1e-5)
@@ -47,56 +51,36 @@ def test_vectors_are_those_of_the_images_one_by_one_in_dataset_order(birds: Imag
     np.testing.assert_array_equal(found.test_y, birds.test.labels)
 
 
-def test_provenance_says_how_they_were_made(birds: ImageDataset, tiny: Backbone) -> None:
-    made = extract(birds, choose_runner(tiny, runtime="torch")).provenance
+def test_provenance_says_how_they_were_made(birds: ImageDataset, tiny: Embedder) -> None:
+    made = extract(birds, tiny).provenance
     assert (made.dataset, made.backbone, made.adapter, made.readout) == ("birds", tiny.name, None, "cls")
     assert made.weights_hash == tiny.weights_hash
     assert made.preprocessing["resize"] == tiny.preprocessing.resize
-    assert made.note == f"float16 vectors; {tiny.runtime}, float32"
+    assert made.note == f"float16 vectors; {tiny.runtime}"
 
 
-def test_provenance_names_a_longer_readout(birds: ImageDataset, tiny_weights: Path, tiny: Backbone) -> None:
-    wide = load_backbone(tiny.name, weights=tiny_weights, readout=Readout("cls+mean", 2))
+def test_provenance_names_a_longer_readout(birds: ImageDataset, tiny_weights: Path, tiny: Embedder) -> None:
+    wide = load_embedder(
+        BackboneSpec(
+            tiny.name, weights=tiny_weights, tokens="cls+mean", last_blocks=2, device="cpu", runtime="torch"
+        )
+    )
     found = extract(birds, wide)
     assert found.provenance.readout == "cls+mean, last 2 blocks"
     assert found.n_features == 3 * tiny.width
 
 
-def test_an_extractor_that_does_not_say_leaves_it_unknown(birds: ImageDataset, tiny: Backbone) -> None:
-    made = extract(birds, OnnxBackbone(tiny, threads=1)).provenance
-    assert (made.weights_hash, made.readout) == ("unknown", "unknown")
-
-
-@pytest.mark.parametrize(
-    "preprocessing",
-    [
-        Preprocessing(size=160, resize=168),
-        Preprocessing(size=96, resize=128, interpolation="lanczos", squash=128),
-        paper_preprocessing("paper:cars"),
-        paper_preprocessing("paper:cifar100"),
-    ],
-    ids=["plain", "squash only", "cars", "cifar100"],
-)
-def test_pixels_then_normalise_is_the_preprocessing_to_the_bit(preprocessing: Preprocessing) -> None:
-    rng = np.random.default_rng(3)
-    images = [Image.fromarray(rng.integers(0, 256, shape, np.uint8)) for shape in ((150, 201, 3), (90, 60, 3))]
-    crop, whole = preprocessing.pixel_transform(), preprocessing.transform()
-    batch = preprocessing.normalise(torch.stack([crop(image) for image in images]))
-    assert torch.equal(batch, torch.stack([whole(image) for image in images]))
-
-
 @pytest.mark.parametrize("runtime", ["torch", "onnx"])
-def test_workers_change_no_bit(birds: ImageDataset, tiny: Backbone, runtime: str) -> None:
-    runner = choose_runner(tiny, runtime=runtime)
+def test_workers_change_no_bit(birds: ImageDataset, tiny: Embedder, runtime: str) -> None:
+    runner = on(tiny, runtime)
     alone, many = (extract(birds, runner, dtype="float32", batch_size=2, workers=n) for n in (1, 5))
     np.testing.assert_array_equal(alone.train_x, many.train_x)
     np.testing.assert_array_equal(alone.test_x, many.test_x)
 
 
-def test_both_runtimes_agree_and_say_their_names(birds: ImageDataset, tiny: Backbone) -> None:
+def test_both_runtimes_agree_and_say_their_names(birds: ImageDataset, tiny: Embedder) -> None:
     torch_run, onnx_run, chosen = (
-        run_extraction(birds, choose_runner(tiny, runtime=runtime), dtype="float32")
-        for runtime in ("torch", "onnx", "auto")
+        run_extraction(birds, on(tiny, runtime), dtype="float32") for runtime in ("torch", "onnx", "auto")
     )
     np.testing.assert_allclose(torch_run.features.train_x, onnx_run.features.train_x, atol=1e-4)
     assert torch_run.runtime == f"PyTorch {torch.__version__} on cpu, float32"
@@ -104,21 +88,20 @@ def test_both_runtimes_agree_and_say_their_names(birds: ImageDataset, tiny: Back
     assert chosen.runtime == onnx_run.runtime, "installed, so it is chosen by itself"
 
 
-def test_features_say_their_precision(birds: ImageDataset, tiny: Backbone) -> None:
-    assert run_extraction(birds, choose_runner(tiny)).features.provenance.precision == "float32"
-    assert run_extraction(birds, tiny).features.provenance.precision == "unknown", "of a backbone by itself"
+def test_features_say_their_precision(birds: ImageDataset, tiny: Embedder) -> None:
+    assert run_extraction(birds, tiny).features.provenance.precision == "float32"
 
 
-def test_threads_of_pytorch_are_as_before(birds: ImageDataset, tiny: Backbone) -> None:
+def test_threads_of_pytorch_are_as_before(birds: ImageDataset, tiny: Embedder) -> None:
     torch.set_num_threads(2)
     try:
-        extract(birds, choose_runner(tiny))
+        extract(birds, tiny)
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(1)
 
 
-def test_the_report_counts_and_times(birds: ImageDataset, tiny: Backbone) -> None:
+def test_the_report_counts_and_times(birds: ImageDataset, tiny: Embedder) -> None:
     seen: list[tuple[int, int]] = []
     report = run_extraction(birds, tiny, batch_size=4, workers=2, progress=lambda *now: seen.append(now))
     assert (report.images, report.computed, report.bad, report.streams) == (15, 15, (), 2)
@@ -130,7 +113,7 @@ def test_the_report_counts_and_times(birds: ImageDataset, tiny: Backbone) -> Non
     assert report.stages.transform > 0
 
 
-def test_without_cache_or_file_the_vectors_are_in_memory(birds: ImageDataset, tiny: Backbone) -> None:
+def test_without_cache_or_file_the_vectors_are_in_memory(birds: ImageDataset, tiny: Embedder) -> None:
     report = run_extraction(birds, tiny)
     assert report.path is None
     assert report.features.train_x.flags.owndata
@@ -140,7 +123,7 @@ def test_without_cache_or_file_the_vectors_are_in_memory(birds: ImageDataset, ti
 
 @pytest.mark.parametrize("kind", ["tar", "gztar", "zip"])
 def test_an_archive_gives_the_vectors_of_the_folder(
-    photographs: Path, tiny: Backbone, tmp_path: Path, kind: str
+    photographs: Path, tiny: Embedder, tmp_path: Path, kind: str
 ) -> None:
     archive = Path(shutil.make_archive(str(tmp_path / "packed"), kind, photographs.parent, photographs.name))
     folder, packed = (
@@ -150,7 +133,7 @@ def test_an_archive_gives_the_vectors_of_the_folder(
     assert folder.train_names == packed.train_names
 
 
-def test_images_in_memory_and_no_test_images(tiny: Backbone) -> None:
+def test_images_in_memory_and_no_test_images(tiny: Embedder) -> None:
     rng = np.random.default_rng(1)
     images = tuple(ArraySource(rng.integers(0, 256, (32, 32, 3), np.uint8), f"train/{i}") for i in range(5))
     train = ImageSplit(images, np.array([0, 0, 1, 1, 1]))
@@ -159,7 +142,7 @@ def test_images_in_memory_and_no_test_images(tiny: Backbone) -> None:
     assert found.test_x.shape == (0, tiny.width)
 
 
-def test_half_precision_is_the_rounded_single_one(birds: ImageDataset, tiny: Backbone) -> None:
+def test_half_precision_is_the_rounded_single_one(birds: ImageDataset, tiny: Embedder) -> None:
     half, single = (extract(birds, tiny, dtype=dtype) for dtype in ("float16", "float32"))
     assert half.train_x.dtype == np.float16
     np.testing.assert_array_equal(half.train_x, single.train_x.astype(np.float16))
@@ -167,43 +150,45 @@ def test_half_precision_is_the_rounded_single_one(birds: ImageDataset, tiny: Bac
 
 @dataclass(frozen=True)
 class Scaled:
-    """An extractor of the user's own: a backbone's features times a number."""
+    """A network of the user's own: the features of another one times a number."""
 
-    backbone: Backbone
+    network: Network
     factor: float
     name: str = "scaled"
-    runtime: str = "PyTorch"
-
-    @property
-    def preprocessing(self) -> Preprocessing:
-        return self.backbone.preprocessing
+    device: str = "cpu"
+    precision: str = "float32"
+    weights_hash: str = "none"
+    adapter_hash: None = None
 
     @property
     def width(self) -> int:
-        return self.backbone.width
+        return self.network.width
 
-    @property
-    def fingerprint(self) -> str:
-        return f"{self.backbone.fingerprint} {self.factor}"
+    def ready(self) -> str:
+        return self.network.ready()
 
-    def features(self, images: torch.Tensor) -> torch.Tensor:
-        return self.backbone.features(images) * self.factor
+    def forward(self, images: Pixels) -> Vectors:
+        return self.network.forward(images) * np.float32(self.factor)
 
 
-def test_vectors_too_large_for_half_precision_are_refused(birds: ImageDataset, tiny: Backbone) -> None:
+def scaled(tiny: Embedder, factor: float) -> Embedder:
+    return Embedder(tiny.spec, tiny.preprocessing, Scaled(tiny.network, factor))
+
+
+def test_vectors_too_large_for_half_precision_are_refused(birds: ImageDataset, tiny: Embedder) -> None:
     with pytest.raises(
         InputError, match=r"vector of .*ani/0\.jpg has values up to \d+, too large for float16; st"
     ):
-        extract(birds, Scaled(tiny, 1e6))
-    assert np.isfinite(extract(birds, Scaled(tiny, 1e6), dtype="float32").train_x).all()
+        extract(birds, scaled(tiny, 1e6))
+    assert np.isfinite(extract(birds, scaled(tiny, 1e6), dtype="float32").train_x).all()
 
 
-def test_vectors_that_are_no_numbers_are_refused(birds: ImageDataset, tiny: Backbone) -> None:
+def test_vectors_that_are_no_numbers_are_refused(birds: ImageDataset, tiny: Embedder) -> None:
     with pytest.raises(InputError, match=r"ani/0\.jpg holds NaN or infinity"):
-        extract(birds, Scaled(tiny, float("nan")), dtype="float32")
+        extract(birds, scaled(tiny, float("nan")), dtype="float32")
 
 
-def test_a_file_is_what_the_set_itself_would_write(birds: ImageDataset, tiny: Backbone, tmp_path: Path) -> None:
+def test_a_file_is_what_the_set_itself_would_write(birds: ImageDataset, tiny: Embedder, tmp_path: Path) -> None:
     found = extract(birds, tiny, out=tmp_path / "ours.safetensors")
     found.save(tmp_path / "plain.safetensors")
     assert (tmp_path / "ours.safetensors").read_bytes() == (tmp_path / "plain.safetensors").read_bytes()
@@ -218,34 +203,32 @@ def test_a_file_is_what_the_set_itself_would_write(birds: ImageDataset, tiny: Ba
         ({"dtype": "float64"}, "no type of vectors 'float64'; .* choose from float16, float32"),
     ],
 )
-def test_bad_options_are_named(birds: ImageDataset, tiny: Backbone, options: dict, message: str) -> None:
+def test_bad_options_are_named(birds: ImageDataset, tiny: Embedder, options: dict, message: str) -> None:
     with pytest.raises(InputError, match=message):
         extract(birds, tiny, **options)
 
 
-def test_runtimes_and_precisions_that_do_not_fit_are_refused(tiny: Backbone) -> None:
+def test_runtimes_and_precisions_that_do_not_fit_are_refused(tiny: Embedder) -> None:
     with pytest.raises(InputError, match="no runtime 'tensorrt'; choose from auto, onnx, torch"):
-        choose_runner(tiny, runtime="tensorrt")
+        BackboneSpec(runtime="tensorrt")
     with pytest.raises(InputError, match="precision 'bf16' is for CUDA devices; on cpu use 'float32'"):
-        choose_runner(tiny, precision="bf16")
+        load_embedder(tiny.spec.replace(precision="bf16"))
 
 
-def test_what_cannot_be_exported_runs_on_pytorch(birds: ImageDataset, tiny_weights: Path, tiny: Backbone) -> None:
+def test_what_cannot_be_exported_runs_on_pytorch(birds: ImageDataset, tiny_weights: Path, tiny: Embedder) -> None:
     # At another size than its own, this network resamples its positions in a way that ONNX does not know.
-    paper = load_backbone(tiny.name, weights=tiny_weights, preprocessing="paper")
-    assert run_extraction(birds, choose_runner(paper)).runtime.startswith("PyTorch ")
+    paper = BackboneSpec(tiny.name, weights=tiny_weights, preprocessing="paper", device="cpu")
+    assert run_extraction(birds, load_embedder(paper)).runtime.startswith("PyTorch ")
     with pytest.raises(
         InputError, match=r"test_vit.* with 224 px images cannot be exported to ONNX .*use the run"
     ):
-        run_extraction(birds, choose_runner(paper, runtime="onnx"))
+        run_extraction(birds, load_embedder(paper.replace(runtime="onnx")))
 
 
 def test_features_by_path_are_made_once(photographs: Path, tiny_weights: Path, tmp_path: Path) -> None:
     options = {
         "seed": 0,
-        "backbone": "test_vit.r160_in1k",
-        "weights": tiny_weights,
-        "device": "cpu",
+        "spec": BackboneSpec("test_vit.r160_in1k", weights=tiny_weights, device="cpu"),
         "cache": FeatureCache(tmp_path / "cache"),
     }
     first = extracted_features(photographs, **options)
@@ -256,7 +239,7 @@ def test_features_by_path_are_made_once(photographs: Path, tiny_weights: Path, t
     assert extracted_features(photographs, **options, dtype="float32") != first
 
 
-def test_processes_decode_what_threads_decode(birds: ImageDataset, tiny: Backbone) -> None:
+def test_processes_decode_what_threads_decode(birds: ImageDataset, tiny: Embedder) -> None:
     ranges = [(0, 3), (3, 6), (6, len(birds.train))]
     found = [
         list(BatchStream(birds.train.images, tiny, workers=2, dtype=np.float32, processes=processes).run(ranges))
@@ -269,14 +252,14 @@ def test_processes_decode_what_threads_decode(birds: ImageDataset, tiny: Backbon
         np.testing.assert_array_equal(threads.batch.marks, processes.batch.marks)
 
 
-def test_the_forward_pass_alone_is_measured(tiny: Backbone) -> None:
+def test_the_forward_pass_alone_is_measured(tiny: Embedder) -> None:
     assert bare_rate(tiny, batch_size=2, workers=2, seconds=0.1) > 0
 
 
 def test_the_embedded_vit_is_the_default(birds: ImageDataset) -> None:
-    runner = load_runner(device="cpu")
-    found = extract(birds, runner, dtype="float32")
-    np.testing.assert_allclose(found.test_x, spelled_out(birds.test, runner.backbone), atol=1e-4)
+    embedder = load_embedder(BackboneSpec(device="cpu"))
+    found = extract(birds, embedder, dtype="float32")
+    np.testing.assert_allclose(found.test_x, spelled_out(birds.test, embedder), atol=1e-4)
 
 
 @pytest.mark.gpu
@@ -284,7 +267,7 @@ def test_the_embedded_vit_is_the_default(birds: ImageDataset) -> None:
 def test_cuda_in_bf16_is_near_the_cpu_and_kept_apart_from_it(birds: ImageDataset, tmp_path: Path) -> None:
     cache = FeatureCache(tmp_path / "cache")
     on_cpu, on_cuda = (
-        run_extraction(birds, load_runner(device=device), cache=cache, dtype="float32")
+        run_extraction(birds, load_embedder(BackboneSpec(device=device)), cache=cache, dtype="float32")
         for device in ("cpu", "cuda")
     )
     assert on_cuda.computed == 15, "other vectors than those in the cache"

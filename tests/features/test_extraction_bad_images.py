@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fiveshot.backbones import Backbone
+from fiveshot.backbones import Embedder
 from fiveshot.data import FileSource, ImageDataset, ImageSplit, open_images
 from fiveshot.errors import InputError
 from fiveshot.features import FeatureCache, extract, run_extraction
@@ -24,7 +24,7 @@ def damaged(photographs: Path) -> Path:
     return photographs
 
 
-def test_all_bad_images_are_listed_in_one_error(damaged: Path, tiny: Backbone) -> None:
+def test_all_bad_images_are_listed_in_one_error(damaged: Path, tiny: Embedder) -> None:
     with pytest.raises(InputError) as caught:
         extract(open_images(damaged, seed=0), tiny, batch_size=2, workers=2)
     lines = str(caught.value).splitlines()
@@ -37,7 +37,7 @@ def test_all_bad_images_are_listed_in_one_error(damaged: Path, tiny: Backbone) -
     assert lines[-1].endswith("leave them out with --skip-bad")
 
 
-def test_bad_images_are_left_out_when_asked(damaged: Path, tiny: Backbone) -> None:
+def test_bad_images_are_left_out_when_asked(damaged: Path, tiny: Embedder) -> None:
     report = run_extraction(open_images(damaged, seed=0), tiny, skip_bad=True, batch_size=4)
     assert [image.name for image in report.bad] == ["train/ani/1.jpg", "train/wren/0.jpg", "test/rook/1.jpg"]
     assert len(report.features.train_x) == 7
@@ -48,7 +48,7 @@ def test_bad_images_are_left_out_when_asked(damaged: Path, tiny: Backbone) -> No
     assert [labels[name] for name in report.features.train_names] == report.features.train_y.tolist()
 
 
-def test_what_is_not_a_regular_file_is_bad_and_never_waited_for(photographs: Path, tiny: Backbone) -> None:
+def test_what_is_not_a_regular_file_is_bad_and_never_waited_for(photographs: Path, tiny: Embedder) -> None:
     strange = [photographs / "train" / "ani" / name for name in ("device.jpg", "huge.jpg", "pipe.jpg")]
     device, huge, pipe = strange
     os.mkfifo(pipe)
@@ -63,14 +63,14 @@ def test_what_is_not_a_regular_file_is_bad_and_never_waited_for(photographs: Pat
     assert reasons[2] == "it is a pipe, not a file"
 
 
-def test_the_others_keep_their_vectors(photographs: Path, tiny: Backbone) -> None:
+def test_the_others_keep_their_vectors(photographs: Path, tiny: Embedder) -> None:
     before = extract(open_images(photographs, seed=0), tiny, batch_size=1)
     (photographs / "train" / "ani" / "1.jpg").write_bytes(b"no longer")
     after = extract(open_images(photographs, seed=0), tiny, batch_size=1, skip_bad=True)
     assert (before.train_x[[0, *range(2, 9)]] == after.train_x).all()
 
 
-def test_what_was_computed_before_the_error_is_not_lost(damaged: Path, tiny: Backbone, tmp_path: Path) -> None:
+def test_what_was_computed_before_the_error_is_not_lost(damaged: Path, tiny: Embedder, tmp_path: Path) -> None:
     cache = FeatureCache(tmp_path / "cache")
     birds = open_images(damaged, seed=0)
     with pytest.raises(InputError, match="3 of 15 images"):
@@ -81,7 +81,7 @@ def test_what_was_computed_before_the_error_is_not_lost(damaged: Path, tiny: Bac
 
 
 def test_cached_features_without_the_bad_images_are_used_only_when_asked(
-    damaged: Path, tiny: Backbone, tmp_path: Path
+    damaged: Path, tiny: Embedder, tmp_path: Path
 ) -> None:
     cache = FeatureCache(tmp_path / "cache")
     birds = open_images(damaged, seed=0)
@@ -93,7 +93,7 @@ def test_cached_features_without_the_bad_images_are_used_only_when_asked(
         run_extraction(birds, tiny, cache=cache)
 
 
-def test_a_repaired_image_is_computed(damaged: Path, tiny: Backbone, tmp_path: Path, redraw) -> None:
+def test_a_repaired_image_is_computed(damaged: Path, tiny: Embedder, tmp_path: Path, redraw) -> None:
     cache = FeatureCache(tmp_path / "cache")
     run_extraction(open_images(damaged, seed=0), tiny, cache=cache, skip_bad=True)
     for name in ("train/ani/1.jpg", "train/wren/0.jpg", "test/rook/1.jpg"):
@@ -102,14 +102,14 @@ def test_a_repaired_image_is_computed(damaged: Path, tiny: Backbone, tmp_path: P
     assert (report.bad, len(report.features.train_x), len(report.features.test_x)) == ((), 9, 6)
 
 
-def test_a_class_that_loses_all_training_images_is_an_error(photographs: Path, tiny: Backbone) -> None:
+def test_a_class_that_loses_all_training_images_is_an_error(photographs: Path, tiny: Embedder) -> None:
     for number in range(3):
         (photographs / "train" / "rook" / f"{number}.jpg").write_bytes(b"gone")
     with pytest.raises(InputError, match="1 class without a usable training image: rook"):
         extract(open_images(photographs, seed=0), tiny, skip_bad=True)
 
 
-def test_an_image_that_vanishes_is_bad(photographs: Path, tiny: Backbone) -> None:
+def test_an_image_that_vanishes_is_bad(photographs: Path, tiny: Embedder) -> None:
     birds = open_images(photographs, seed=0)
     (photographs / "test" / "wren" / "0.jpg").unlink()
     with pytest.raises(InputError, match=r"1 of 15 images cannot be used:\n  test/wren/0\.jpg: cannot read"):
@@ -117,7 +117,7 @@ def test_an_image_that_vanishes_is_bad(photographs: Path, tiny: Backbone) -> Non
 
 
 def test_images_that_a_decoder_warns_about_are_good_and_later_warnings_are_heard(
-    tiny: Backbone, tmp_path: Path
+    tiny: Embedder, tmp_path: Path
 ) -> None:
     path = tmp_path / "odd.jpg"
     Image.new("RGB", (200, 180), "green").save(path, exif=b"Exif\0\0II*\0\x08\0\0\0\x09\0\x12\x01\x03\0")

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fiveshot.backbones import Backbone, Readout, load_backbone
+from fiveshot.backbones import Embedder, Preprocessing, load_embedder
 from fiveshot.data import open_images
 from fiveshot.errors import StorageError
 from fiveshot.features import Extraction, FeatureCache, run_extraction
@@ -45,18 +45,18 @@ def cache(tmp_path: Path) -> FeatureCache:
     return FeatureCache(tmp_path / "cache")
 
 
-def run(folder: Path, extractor: Backbone, cache: FeatureCache, **options) -> Extraction:
-    return run_extraction(open_images(folder, seed=0), extractor, cache=cache, batch_size=4, **options)
+def run(folder: Path, embedder: Embedder, cache: FeatureCache, **options) -> Extraction:
+    return run_extraction(open_images(folder, seed=0), embedder, cache=cache, batch_size=4, **options)
 
 
-def test_a_first_extraction_opens_every_image_once(photographs: Path, tiny: Backbone, cache: FeatureCache) -> None:
+def test_a_first_extraction_opens_every_image_once(photographs: Path, tiny: Embedder, cache: FeatureCache) -> None:
     with images_opened() as opened:
         report = run(photographs, tiny, cache)
     assert (len(opened), set(opened.values())) == (15, {1})
     assert report.computed == 15
 
 
-def test_a_second_one_opens_none(photographs: Path, tiny: Backbone, cache: FeatureCache) -> None:
+def test_a_second_one_opens_none(photographs: Path, tiny: Embedder, cache: FeatureCache) -> None:
     first = run(photographs, tiny, cache)
     with images_opened() as opened:
         again = run(photographs, tiny, cache)
@@ -66,7 +66,7 @@ def test_a_second_one_opens_none(photographs: Path, tiny: Backbone, cache: Featu
     np.testing.assert_array_equal(again.features.train_x, first.features.train_x)
 
 
-def test_touched_files_are_read_and_found(photographs: Path, tiny: Backbone, cache: FeatureCache) -> None:
+def test_touched_files_are_read_and_found(photographs: Path, tiny: Embedder, cache: FeatureCache) -> None:
     run(photographs, tiny, cache)
     os.utime(photographs / "train" / "ani" / "0.jpg")
     with images_opened() as opened:
@@ -77,14 +77,14 @@ def test_touched_files_are_read_and_found(photographs: Path, tiny: Backbone, cac
     assert not opened, "their new times are remembered"
 
 
-def test_a_copy_elsewhere_is_found(photographs: Path, tiny: Backbone, cache: FeatureCache, tmp_path: Path) -> None:
+def test_a_copy_elsewhere_is_found(photographs: Path, tiny: Embedder, cache: FeatureCache, tmp_path: Path) -> None:
     run(photographs, tiny, cache)
     copied = shutil.copytree(photographs, tmp_path / "elsewhere" / "birds")
     assert run(copied, tiny, cache).computed == 0
 
 
 def test_another_photograph_of_equal_size_and_time_is_noticed(
-    photographs: Path, tiny: Backbone, cache: FeatureCache, redraw
+    photographs: Path, tiny: Embedder, cache: FeatureCache, redraw
 ) -> None:
     first = run(photographs, tiny, cache)
     path = photographs / "train" / "ani" / "0.jpg"
@@ -103,7 +103,7 @@ def test_another_photograph_of_equal_size_and_time_is_noticed(
 
 @pytest.mark.parametrize("change", ["added", "removed", "other class", "folder renamed"])
 def test_another_dataset_is_another_entry(
-    photographs: Path, tiny: Backbone, cache: FeatureCache, change: str, redraw
+    photographs: Path, tiny: Embedder, cache: FeatureCache, change: str, redraw
 ) -> None:
     run(photographs, tiny, cache)
     match change:
@@ -120,22 +120,25 @@ def test_another_dataset_is_another_entry(
 
 
 def test_whatever_decides_the_vectors_is_another_entry(
-    photographs: Path, tiny: Backbone, tiny_weights: Path, cache: FeatureCache
+    photographs: Path, tiny: Embedder, cache: FeatureCache
 ) -> None:
     run(photographs, tiny, cache)
-    load = {"name": tiny.name, "weights": tiny_weights}
     others = [
-        run(photographs, load_backbone(**load, readout=Readout("mean")), cache),
-        run(photographs, load_backbone(**load, preprocessing=tiny.preprocessing.__class__(160, 200)), cache),
+        run(photographs, load_embedder(tiny.spec.replace(tokens="mean")), cache),
+        run(
+            photographs,
+            load_embedder(tiny.spec.replace(preprocessing=Preprocessing(160, 200))),
+            cache,
+        ),
         run(photographs, tiny, cache, dtype="float32"),
     ]
     assert [report.computed for report in others] == [15, 15, 15]
     assert len({report.path for report in others}) == 3
-    assert run(photographs, load_backbone(**load), cache).computed == 0, "the same weights, loaded again"
+    assert run(photographs, load_embedder(tiny.spec), cache).computed == 0, "the same weights, loaded again"
 
 
 def test_a_cleared_cache_and_a_lost_index_cost_time_only(
-    photographs: Path, tiny: Backbone, cache: FeatureCache
+    photographs: Path, tiny: Embedder, cache: FeatureCache
 ) -> None:
     first = run(photographs, tiny, cache)
     assert cache.clear() == 1
@@ -146,14 +149,14 @@ def test_a_cleared_cache_and_a_lost_index_cost_time_only(
     assert (report.computed, report.path) == (15, first.path)
 
 
-def test_nothing_but_the_result_stays_in_the_cache(photographs: Path, tiny: Backbone, cache: FeatureCache) -> None:
+def test_nothing_but_the_result_stays_in_the_cache(photographs: Path, tiny: Embedder, cache: FeatureCache) -> None:
     report = run(photographs, tiny, cache)
     files = sorted(path.relative_to(cache.folder).parts[0] for path in cache.folder.rglob("*") if path.is_file())
     assert files == sorted([report.path.name, "index"])
 
 
 def test_the_output_is_a_copy_of_the_cached_file(
-    photographs: Path, tiny: Backbone, cache: FeatureCache, tmp_path: Path
+    photographs: Path, tiny: Embedder, cache: FeatureCache, tmp_path: Path
 ) -> None:
     out = tmp_path / "birds.safetensors"
     report = run(photographs, tiny, cache, out=out)
@@ -162,7 +165,7 @@ def test_the_output_is_a_copy_of_the_cached_file(
     assert cached.read_bytes() == out.read_bytes()
 
 
-def test_two_at_the_same_time_do_the_work_once(photographs: Path, tiny: Backbone, cache: FeatureCache) -> None:
+def test_two_at_the_same_time_do_the_work_once(photographs: Path, tiny: Embedder, cache: FeatureCache) -> None:
     start = threading.Barrier(2)
 
     def one(_: int) -> Extraction:
@@ -178,7 +181,7 @@ def test_two_at_the_same_time_do_the_work_once(photographs: Path, tiny: Backbone
     np.testing.assert_array_equal(reports[0].features.test_x, reports[1].features.test_x)
 
 
-def test_a_cache_that_cannot_be_made_is_named(photographs: Path, tiny: Backbone, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_made_is_named(photographs: Path, tiny: Embedder, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StorageError, match=r"cannot keep finished parts in .*file"):
         run(photographs, tiny, FeatureCache(tmp_path / "file"))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from file_limits import no_file_may_grow_beyond
 
-from fiveshot.backbones import Backbone, load_backbone
+from fiveshot.backbones import Embedder, Preprocessing, load_embedder
 from fiveshot.data import open_images
 from fiveshot.errors import StorageError
 from fiveshot.features import FeatureCache, FeatureSet, run_extraction
@@ -21,7 +21,7 @@ PROGRAM = """
 import sys, time
 from pathlib import Path
 import torch
-from fiveshot.backbones import load_backbone
+from fiveshot.backbones import BackboneSpec, load_embedder
 from fiveshot.data import open_images
 from fiveshot.features import FeatureCache, run_extraction
 
@@ -29,7 +29,7 @@ torch.set_num_threads(1)
 images, weights, cache, out, pause = sys.argv[1:]
 run_extraction(
     open_images(Path(images), seed=0),
-    load_backbone("test_vit.r160_in1k", weights=weights),
+    load_embedder(BackboneSpec("test_vit.r160_in1k", weights=weights, device="cpu", runtime="torch")),
     cache=FeatureCache(cache),
     out=out,
     batch_size=1,
@@ -59,7 +59,7 @@ def kill_after(process: subprocess.Popen, folder: Path, parts: int) -> int:
 
 
 def test_a_killed_extraction_goes_on_where_it_stopped(
-    photographs: Path, tiny: Backbone, tiny_weights: Path, tmp_path: Path
+    photographs: Path, tiny: Embedder, tiny_weights: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "birds.safetensors"
     cache = FeatureCache(tmp_path / "cache")
@@ -80,7 +80,7 @@ def test_a_killed_extraction_goes_on_where_it_stopped(
 
 
 def test_without_a_cache_the_parts_wait_beside_the_output(
-    photographs: Path, tiny: Backbone, tmp_path: Path
+    photographs: Path, tiny: Embedder, tmp_path: Path
 ) -> None:
     out = tmp_path / "out" / "birds.safetensors"
     out.parent.mkdir()
@@ -91,7 +91,7 @@ def test_without_a_cache_the_parts_wait_beside_the_output(
     assert list(out.parent.iterdir()) == [out]
 
 
-def interrupted(folder: Path, extractor: Backbone, *, after: int, **kept) -> None:
+def interrupted(folder: Path, embedder: Embedder, *, after: int, **kept) -> None:
     """Stop as Ctrl-C does."""
 
     def progress(done: int, total: int) -> None:
@@ -100,11 +100,11 @@ def interrupted(folder: Path, extractor: Backbone, *, after: int, **kept) -> Non
 
     with pytest.raises(KeyboardInterrupt):
         run_extraction(
-            open_images(folder, seed=0), extractor, **kept, batch_size=1, part_seconds=0, progress=progress
+            open_images(folder, seed=0), embedder, **kept, batch_size=1, part_seconds=0, progress=progress
         )
 
 
-def test_an_interruption_keeps_everything_finished(photographs: Path, tiny: Backbone, tmp_path: Path) -> None:
+def test_an_interruption_keeps_everything_finished(photographs: Path, tiny: Embedder, tmp_path: Path) -> None:
     cache = FeatureCache(tmp_path / "cache")
 
     def progress(done: int, total: int) -> None:
@@ -118,7 +118,7 @@ def test_an_interruption_keeps_everything_finished(photographs: Path, tiny: Back
 
 
 def test_an_image_changed_in_between_is_computed_again(
-    photographs: Path, tiny: Backbone, tmp_path: Path, redraw
+    photographs: Path, tiny: Embedder, tmp_path: Path, redraw
 ) -> None:
     cache = FeatureCache(tmp_path / "cache")
     interrupted(photographs, tiny, after=6, cache=cache)
@@ -133,7 +133,7 @@ def test_an_image_changed_in_between_is_computed_again(
 
 
 @pytest.mark.parametrize("damage", ["truncated", "empty", "of another program", "of other positions"])
-def test_a_damaged_part_is_computed_again(photographs: Path, tiny: Backbone, tmp_path: Path, damage: str) -> None:
+def test_a_damaged_part_is_computed_again(photographs: Path, tiny: Embedder, tmp_path: Path, damage: str) -> None:
     cache = FeatureCache(tmp_path / "cache")
     interrupted(photographs, tiny, after=6, cache=cache)
     (part,) = cache.folder.rglob("part-3-4.safetensors")
@@ -155,15 +155,15 @@ def test_a_damaged_part_is_computed_again(photographs: Path, tiny: Backbone, tmp
 
 
 def test_parts_of_other_options_are_not_taken(
-    photographs: Path, tiny: Backbone, tiny_weights: Path, tmp_path: Path
+    photographs: Path, tiny: Embedder, tiny_weights: Path, tmp_path: Path
 ) -> None:
     cache = FeatureCache(tmp_path / "cache")
     interrupted(photographs, tiny, after=6, cache=cache)
-    other = load_backbone(tiny.name, weights=tiny_weights, preprocessing=tiny.preprocessing.__class__(160, 180))
+    other = load_embedder(tiny.spec.replace(preprocessing=Preprocessing(160, 180)))
     assert run_extraction(open_images(photographs, seed=0), other, cache=cache).computed == 15
 
 
-def test_another_batch_size_goes_on_too(photographs: Path, tiny: Backbone, tmp_path: Path) -> None:
+def test_another_batch_size_goes_on_too(photographs: Path, tiny: Embedder, tmp_path: Path) -> None:
     cache = FeatureCache(tmp_path / "cache")
     interrupted(photographs, tiny, after=6, cache=cache)
     birds = open_images(photographs, seed=0)
@@ -175,7 +175,7 @@ def test_another_batch_size_goes_on_too(photographs: Path, tiny: Backbone, tmp_p
 
 @pytest.mark.parametrize(("limit", "finished"), [(2600, 15), (100, 0)], ids=["for the result", "for a part"])
 def test_a_full_disk_leaves_no_half_file(
-    photographs: Path, tiny: Backbone, tmp_path: Path, limit: int, finished: int
+    photographs: Path, tiny: Embedder, tmp_path: Path, limit: int, finished: int
 ) -> None:
     out = tmp_path / "out" / "birds.safetensors"
     out.parent.mkdir()
@@ -200,20 +200,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 import numpy as np
-import torch
-from fiveshot.backbones import Preprocessing
+from fiveshot.backbones import BackboneSpec, Embedder, Preprocessing
 from fiveshot.data import FileSource, ImageDataset, ImageSplit
 from fiveshot.features import run_extraction
 
 @dataclass
 class Pixels:  # 12,288 values for an image: 48 kB
     name: str = "pixels"
-    runtime: str = "none"
-    fingerprint: str = "pixels"
+    device: str = "cpu"
+    precision: str = "float32"
+    weights_hash: str = "none"
+    adapter_hash: None = None
     width: int = 3 * 64 * 64
-    preprocessing: Preprocessing = Preprocessing(size=64, resize=64)
-    def features(self, images):
-        return images.flatten(1)
+    def ready(self):
+        return "none"
+    def forward(self, images):
+        return images.reshape(len(images), -1).astype(np.float32)
 
 def held():  # MiB that are in memory and nowhere else
     lines = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
@@ -230,11 +232,11 @@ for count in map(int, counts):
     split = ImageSplit(images, np.zeros(count, np.int64))
     empty = ImageSplit((), np.zeros(0, np.int64))
     most, end = [0], Event()
-    watcher = Thread(target=watch, args=(most, end))
+    watcher = Thread(target=watch, args=(most, end), daemon=True)
     watcher.start()
     done = run_extraction(
         ImageDataset("one", ("one",), split, empty),
-        Pixels(),
+        Embedder(BackboneSpec(), Preprocessing(size=64, resize=64), Pixels()),
         out=out,
         dtype="float32",
         workers=2,
@@ -259,7 +261,7 @@ def test_memory_does_not_grow_with_the_number_of_images(photographs: Path, tmp_p
 
 
 def test_an_output_that_cannot_be_written_is_refused_before_any_work(
-    photographs: Path, tiny: Backbone, tmp_path: Path
+    photographs: Path, tiny: Embedder, tmp_path: Path
 ) -> None:
     birds = open_images(photographs, seed=0)
     (tmp_path / "notes.txt").write_text("precious")
@@ -273,7 +275,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_any_work(
     assert (tmp_path / "notes.txt").read_text() == "precious"
 
 
-def test_an_older_feature_file_is_replaced(photographs: Path, tiny: Backbone, tmp_path: Path) -> None:
+def test_an_older_feature_file_is_replaced(photographs: Path, tiny: Embedder, tmp_path: Path) -> None:
     birds, out = open_images(photographs, seed=0), tmp_path / "a.safetensors"
     run_extraction(birds, tiny, out=out, dtype="float32")
     run_extraction(birds, tiny, out=out, dtype="float16")

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from models import held, new_model, photos
 
-from fiveshot.backbones import adapter_state
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features import FeatureSet, embedded_features
 from fiveshot.heads.files import plain_parameters
@@ -145,7 +144,7 @@ def test_a_base_of_features_and_the_embedded_backbone(tmp_path: Path) -> None:
     with Recognizer.create(
         tmp_path / "model", base=tmp_path / "base.safetensors", adapter="cub200-big", device="cpu", runtime="torch"
     ) as model:
-        assert adapter_state(model.runner.backbone.model)
+        assert model.runner.identity()["adapter_hash"]
         found = model.predict_features(base.test_x)
         names = [base.class_names[label] for label in base.test_y]
         right = np.mean([one.candidates[0][0] == name for one, name in zip(found, names, strict=True)])

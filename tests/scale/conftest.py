@@ -11,7 +11,7 @@ import timm
 import torch
 from safetensors.torch import save_file
 
-from fiveshot.scale import BackboneSpec
+from fiveshot.backbones import BackboneSpec
 from fiveshot.scale.cluster import QUIET
 
 TINY = "test_vit.r160_in1k"

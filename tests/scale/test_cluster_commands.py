@@ -16,14 +16,14 @@ import pytest
 import torch
 from pictures import CLASSES, draw_folder
 
-from fiveshot.backbones import adapter_state, load_backbone
+from fiveshot.backbones import BackboneSpec, adapter_state, load_backbone
 from fiveshot.benchmark import Protocol, RunRecord, sweep
 from fiveshot.benchmark.plan import make_jobs
 from fiveshot.data import open_images
 from fiveshot.data.gaussian import gaussian_classes
 from fiveshot.errors import InputError
 from fiveshot.features import FeatureSet, Provenance
-from fiveshot.scale import BackboneSpec, TuningTask, sweep_on_cluster, tune_on_cluster
+from fiveshot.scale import TuningTask, sweep_on_cluster, tune_on_cluster
 from fiveshot.scale.cluster import connected, resources
 from fiveshot.scale.extraction.pipeline import data_context
 from fiveshot.scale.progress import Tally
@@ -136,7 +136,7 @@ def test_two_processes_tune_what_one_tunes(cluster: Any, spec: BackboneSpec, tmp
     ray.cloudpickle.register_pickle_by_value(sys.modules[Doomed.__module__])
     dataset = open_images(draw_folder(tmp_path / "birds", per_class=4, seed=2, splits=("train",)), seed=0)
     recipe = TuneRecipe(optimizer="sgd", lr=0.01, batch_size=4, epochs=2, bottleneck=4, dropout=0.0, seed=1)
-    alone = load_backbone(spec.backbone, weights=spec.weights)
+    alone = load_backbone(BackboneSpec(spec.name, weights=spec.weights))
     expected = tune(alone, dataset, recipe=recipe, held_out=0.25)
     folder = tmp_path / "checkpoints"
     stale = Checkpoints(folder).keeping("tuning", {"recipe": "another"})
@@ -149,7 +149,7 @@ def test_two_processes_tune_what_one_tunes(cluster: Any, spec: BackboneSpec, tmp
     train = replace(dataset.train, images=(doomed, *dataset.train.images[1:]))
     task = TuningTask(
         replace(dataset, train=train),
-        spec.backbone,
+        spec.name,
         spec.weights,
         recipe=recipe,
         held_out=0.25,
@@ -161,7 +161,7 @@ def test_two_processes_tune_what_one_tunes(cluster: Any, spec: BackboneSpec, tmp
     assert found.out == out
     assert [record.epoch for record in found.history] == [1, 2]
     assert found.history[-1].loss == pytest.approx(expected.history[-1].loss, rel=1e-4)
-    shared = load_backbone(spec.backbone, weights=spec.weights, adapter=out)
+    shared = load_backbone(BackboneSpec(spec.name, weights=spec.weights, adapter=out))
     for name, tensor in adapter_state(alone.model).items():
         assert torch.allclose(adapter_state(shared.model)[name], tensor, atol=2e-4), name
     assert sorted(path.name for path in tmp_path.iterdir()) == ["adapter.safetensors", "birds", "died"]

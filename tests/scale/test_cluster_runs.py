@@ -14,13 +14,13 @@ import pytest
 import torch
 from pictures import CLASSES, draw_folder, encoded, write_tar
 
+from fiveshot.backbones import BackboneSpec, load_embedder
 from fiveshot.cli.app import main
 from fiveshot.data import open_images
 from fiveshot.errors import InputError
 from fiveshot.features import FeatureSet, run_extraction
 from fiveshot.heads import make_head
 from fiveshot.scale import (
-    BackboneSpec,
     Catalog,
     ClusterProgress,
     ClusterSettings,
@@ -206,7 +206,7 @@ def test_shards_are_resumed_by_the_command_and_equal_a_single_machine(
     assert 2 <= len(finished) < len(catalog.shards)
     assert not (parts / MANIFEST).exists()
 
-    command = ["extract", "--engine", "ray", "--images", folder, "--backbone", spec.backbone, "--weights"]
+    command = ["extract", "--engine", "ray", "--images", folder, "--backbone", spec.name, "--weights"]
     command += [spec.weights, "--runtime", "torch", "--dtype", "float32", "--workers", "1"]
     status, said = fiveshot(*command, "--result", "shards", "--out", parts)
     assert status == 1
@@ -232,7 +232,9 @@ def test_shards_are_resumed_by_the_command_and_equal_a_single_machine(
     assert f"{out}: 35 training and 36 test vectors of 64 float32, 3 classes" in said
     assert [path.name for path in tmp_path.iterdir()] == [out.name]
     found = FeatureSet.load(out)
-    alone = run_extraction(open_images(folder, seed=0), spec.load(), dtype="float32", skip_bad=True).features
+    alone = run_extraction(
+        open_images(folder, seed=0), load_embedder(spec), dtype="float32", skip_bad=True
+    ).features
     assert alone.provenance.differences(found.provenance) == ()
     assert (found.train_names, found.test_names) == (alone.train_names, alone.test_names)
     assert (found.train_y == alone.train_y).all()
@@ -268,7 +270,7 @@ def test_wrong_options_are_one_sentence(
     change: dict[str, str], message: str, folder: Path, spec: BackboneSpec, tmp_path: Path, fiveshot: Any
 ) -> None:
     options = {"--engine": "ray", "--images": folder, "--out": tmp_path / "x.safetensors"}
-    options |= {"--backbone": spec.backbone, "--weights": spec.weights, "--runtime": "torch", **change}
+    options |= {"--backbone": spec.name, "--weights": spec.weights, "--runtime": "torch", **change}
     status, said = fiveshot("extract", *(part for option in options.items() for part in option))
     assert status == 1
     assert f"error: {message}" in said

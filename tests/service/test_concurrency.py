@@ -16,8 +16,8 @@ import torch
 from live import Live, live
 from prometheus_client.parser import text_string_to_metric_families
 
+from fiveshot.backbones import Embedder
 from fiveshot.errors import StorageError
-from fiveshot.features import Runner
 from fiveshot.recognizer import Recognizer
 from fiveshot.service import Settings
 from fiveshot.service.engine import photos
@@ -163,15 +163,14 @@ def test_an_end_finishes_what_is_in_flight(fresh_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def runner(model_path: Path) -> Runner:
+def runner(model_path: Path) -> Embedder:
     with Recognizer.open(model_path, device="cpu", runtime="torch") as model:
         return model.runner
 
 
-def test_batches_give_what_single_photos_give(runner: Runner) -> None:
-    generator = torch.Generator().manual_seed(0)
+def test_batches_give_what_single_photos_give(runner: Embedder) -> None:
     size = runner.preprocessing.size
-    pixels = list(torch.randint(256, (20, 3, size, size), dtype=torch.uint8, generator=generator))
+    pixels = list(np.random.default_rng(0).integers(0, 256, (20, 3, size, size), np.uint8))
     batcher = Batcher(runner, latency=0.01, size=8)
     found = [future.result() for future in batcher.submit(runner, pixels)]
     alone = np.concatenate([forward(runner, [one]) for one in pixels])
@@ -181,9 +180,9 @@ def test_batches_give_what_single_photos_give(runner: Runner) -> None:
         batcher.submit(runner, pixels)
 
 
-def test_a_photo_waits_no_longer_than_the_latency(runner: Runner) -> None:
+def test_a_photo_waits_no_longer_than_the_latency(runner: Embedder) -> None:
     size = runner.preprocessing.size
-    pixels = [torch.zeros(3, size, size, dtype=torch.uint8)]
+    pixels = [np.zeros((3, size, size), np.uint8)]
     forward(runner, pixels)
     batcher = Batcher(runner, latency=0.2, size=8)
     began = time.monotonic()
@@ -196,13 +195,13 @@ def test_a_photo_waits_no_longer_than_the_latency(runner: Runner) -> None:
     batcher.close()
 
 
-def test_an_error_of_the_backbone_reaches_those_who_wait(runner: Runner) -> None:
+def test_an_error_of_the_backbone_reaches_those_who_wait(runner: Embedder) -> None:
     batcher = Batcher(runner, latency=0.0, size=8)
-    wrong = [torch.zeros(3, 7, 7, dtype=torch.uint8)]
+    wrong = [np.zeros((3, 7, 7), np.uint8)]
     with pytest.raises(Exception, match=r".+"):
         batcher.submit(runner, wrong)[0].result()
     size = runner.preprocessing.size
-    good = batcher.submit(runner, [torch.zeros(3, size, size, dtype=torch.uint8)])
+    good = batcher.submit(runner, [np.zeros((3, size, size), np.uint8)])
     assert good[0].result().shape == (runner.width,)
     batcher.close()
 

@@ -15,7 +15,7 @@ from PIL import Image
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
-from fiveshot.backbones import load_adapter, load_backbone
+from fiveshot.backbones import BackboneSpec, load_adapter, load_backbone
 from fiveshot.benchmark import get_protocol
 from fiveshot.cli.app import app
 from fiveshot.cli.commands.tune import base_images
@@ -66,7 +66,7 @@ def test_a_folder_is_tuned(photos: Path, weights: Path, tmp_path: Path) -> None:
     )
     assert f"{out}: 3 base classes, 2 epochs" in output
     assert "accuracy on held-out training images" in output
-    meta = load_adapter(out, load_backbone(TINY, weights=weights))
+    meta = load_adapter(out, load_backbone(BackboneSpec(TINY, weights=weights)))
     expected = get_recipe("paper").replace(epochs=2, crop_scale=(0.5, 1.0), seed=3)
     assert meta["training"]["recipe"] == expected.to_json()
 
@@ -165,7 +165,8 @@ def test_the_adapter_search_runs_on_a_cpu(
         assert kept["train_x"].shape == (480, 64)
         assert kept["test_x"].dtype == np.float16
     load_adapter(
-        tmp_path / "kept" / "cub200-small-quick_lr=0.001.safetensors", load_backbone(TINY, weights=weights)
+        tmp_path / "kept" / "cub200-small-quick_lr=0.001.safetensors",
+        load_backbone(BackboneSpec(TINY, weights=weights)),
     )
 
 

@@ -1,40 +1,87 @@
-"""Frozen vision transformers and their AdaptFormer adapters: images in, features out."""
+"""Frozen vision transformers and their adapters: photos in, feature vectors out.
 
-from fiveshot.backbones.adapterfile import load_adapter, save_adapter
-from fiveshot.backbones.adaptformer import AdaptedBlock, Adapter, adapter_state, adapters, attach_adapters
-from fiveshot.backbones.backbone import Backbone, Extractor
-from fiveshot.backbones.embedded import EMBEDDED, build_embedded
-from fiveshot.backbones.listing import BackboneInfo, describe_backbone, list_backbones
-from fiveshot.backbones.loading import DEFAULT, load_backbone
-from fiveshot.backbones.names import PAPER_BACKBONE, resolve_name
-from fiveshot.backbones.onnx import OnnxBackbone, fastest_cpu
-from fiveshot.backbones.paper import PAPER_PREPROCESSING, paper_preprocessing
-from fiveshot.backbones.preprocessing import Preprocessing
-from fiveshot.backbones.readout import Readout
+The embedded backbone needs no torch. What does is imported when it is asked for.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from fiveshot.backbones.adapter import (
+    AdapterFile,
+    adapter_path,
+    embedded_adapters,
+    load_adapter,
+    read_adapter,
+    save_adapter,
+)
+from fiveshot.backbones.embedder import Embedder, NotFiniteError, choose_device, default_workers, load_embedder
+from fiveshot.backbones.preprocessing import PAPER_PREPROCESSING, Preprocessing, paper_preprocessing
+from fiveshot.backbones.spec import DEFAULT, EMBEDDED, PAPER_BACKBONE, RUNTIMES, BackboneSpec, Readout
+
+if TYPE_CHECKING:
+    from fiveshot.backbones.adaptformer import (
+        AdaptedBlock,
+        Adapter,
+        adapter_state,
+        adapters,
+        attach_adapters,
+    )
+    from fiveshot.backbones.backbone import Backbone, load_backbone, torch_embedder
+    from fiveshot.backbones.listing import BackboneInfo, describe_backbone, list_backbones
+    from fiveshot.backbones.networks import build_embedded, resolve_name
 
 __all__ = [
     "DEFAULT",
     "EMBEDDED",
     "PAPER_BACKBONE",
     "PAPER_PREPROCESSING",
+    "RUNTIMES",
     "AdaptedBlock",
     "Adapter",
+    "AdapterFile",
     "Backbone",
     "BackboneInfo",
-    "Extractor",
-    "OnnxBackbone",
+    "BackboneSpec",
+    "Embedder",
+    "NotFiniteError",
     "Preprocessing",
     "Readout",
+    "adapter_path",
     "adapter_state",
     "adapters",
     "attach_adapters",
     "build_embedded",
+    "choose_device",
+    "default_workers",
     "describe_backbone",
-    "fastest_cpu",
+    "embedded_adapters",
     "list_backbones",
     "load_adapter",
     "load_backbone",
+    "load_embedder",
     "paper_preprocessing",
+    "read_adapter",
     "resolve_name",
     "save_adapter",
+    "torch_embedder",
 ]
+
+_WITH_TORCH = {
+    "adaptformer": ("AdaptedBlock", "Adapter", "adapter_state", "adapters", "attach_adapters"),
+    "backbone": ("Backbone", "load_backbone", "torch_embedder"),
+    "listing": ("BackboneInfo", "describe_backbone", "list_backbones"),
+    "networks": ("build_embedded", "resolve_name"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _WITH_TORCH.items():
+        if name in names:
+            from fiveshot.backbones.embedder import TORCH
+            from fiveshot.extras import require_extra
+
+            require_extra(*TORCH)
+            return getattr(import_module(f"fiveshot.backbones.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

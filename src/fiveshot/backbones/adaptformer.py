@@ -147,10 +147,10 @@ def _check_blocks(vit: Any) -> None:
     block_type = import_extra("timm.models.vision_transformer").Block
     blocks = getattr(vit, "blocks", None)
     if not isinstance(blocks, nn.Sequential) or not hasattr(vit, "embed_dim"):
-        raise InputError(f"{type(vit).__name__} is no timm vision transformer; adapters need one")
+        raise InputError(f"{type(vit).__name__} is not a vision transformer of timm's; adapters need one")
     for block in blocks:
         if isinstance(block, AdaptedBlock):
-            raise InputError("this vision transformer has adapters already; load the backbone afresh")
+            raise InputError("this vision transformer has adapters already; load the backbone again")
         if not isinstance(block, block_type) or type(block).forward is not block_type.forward:
             raise InputError(
                 f"blocks of type {type(block).__name__} take no adapter; "

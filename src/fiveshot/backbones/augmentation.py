@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from fiveshot.backbones.backbone import normalize_tensor
 from fiveshot.extras import import_extra
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def random_crop_box(
     """Draw the box of a random resized crop: its share of the area, its proportions, its place.
 
     Share uniform in ``scale``, proportions log-uniform in ``ratio``. Boxes that stick out are drawn again;
-    after ten tries the largest centred box with allowed proportions is taken.
+    after ten tries the largest centered box with allowed proportions is taken.
     """
     for _ in range(_TRIES):
         area = height * width * rng.uniform(*scale)
@@ -49,7 +50,7 @@ def random_crop_box(
 
 @dataclass(frozen=True)
 class RandomCropFlip:
-    """A random resized crop to the network's input, flipped by chance, then normalised."""
+    """A random resized crop to the network's input, flipped by chance, then normalized."""
 
     preprocessing: Preprocessing
     scale: tuple[float, float]
@@ -68,4 +69,4 @@ class RandomCropFlip:
         image = v2.functional.resized_crop(image, *box, [wanted.size, wanted.size], interpolation=mode)
         if rng.random() < self.flip:
             image = v2.functional.horizontal_flip(image)
-        return wanted.normalise(v2.functional.to_image(image).as_subclass(Tensor))
+        return normalize_tensor(v2.functional.to_image(image).as_subclass(Tensor), wanted)

@@ -1,64 +1,51 @@
-"""A frozen network, its preprocessing and its readout: images in, features out."""
+"""A network in torch, its preprocessing and its readout: for tuning, for CUDA, and for timm's backbones."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from threading import Lock, Thread
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from fiveshot.backbones.adapter import adapter_path, load_adapter
 from fiveshot.backbones.adaptformer import adapter_state
-from fiveshot.backbones.hashing import hash_tensors
-from fiveshot.backbones.precision import forward_precision
-from fiveshot.backbones.preprocessing import Preprocessing
-from fiveshot.backbones.readout import CLS, Readout, check_readout, feature_width, read_features
-from fiveshot.errors import InputError
-
-
-class Extractor(Protocol):
-    """What turns images into features: a backbone, or the same backbone on another runtime.
-
-    >>> from fiveshot.backbones import Extractor, load_backbone
-    >>> def described(extractor: Extractor) -> str:
-    ...     return f"{extractor.name}: {extractor.preprocessing.size} px to {extractor.width} values"
-    >>> described(load_backbone())
-    'vit_hybrid_small_patch16_224.fiveshot: 224 px to 384 values'
-    """
-
-    @property
-    def name(self) -> str:
-        """Exact name of the backbone."""
-
-    @property
-    def preprocessing(self) -> Preprocessing:
-        """How images must be prepared."""
-
-    @property
-    def width(self) -> int:
-        """Length of a feature vector."""
-
-    @property
-    def runtime(self) -> str:
-        """What runs the forward pass."""
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 of everything that decides the features."""
-
-    def features(self, images: Tensor) -> Tensor:
-        """Return the features (n, width) of preprocessed images (n, 3, size, size)."""
+from fiveshot.backbones.embedded import onnx_runtime, open_session
+from fiveshot.backbones.embedder import Embedder, Vectors, choose_device, hash_arrays
+from fiveshot.backbones.networks import load_network, resolve_name, weights_preprocessing
+from fiveshot.backbones.preprocessing import Pixels, Preprocessing, paper_preprocessing
+from fiveshot.backbones.spec import CLS, PRECISIONS, BackboneSpec, Readout
+from fiveshot.errors import FiveshotError, InputError, unknown_name
 
 
 @dataclass(frozen=True, eq=False)
 class Backbone:
-    """A network whose weights do not change, except for adapters while they are trained.
+    """A network of torch whose weights do not change, except for adapters while they are trained.
 
-    ``load_backbone`` makes one by name; a timm network of your own needs its preprocessing:
+    :func:`load_backbone` makes one by name; a timm network of your own needs its preprocessing.
 
+    Parameters
+    ----------
+    model : torch.nn.Module
+        A network of timm's without classifier.
+    name : str
+        What it is called.
+    preprocessing : Preprocessing
+        How photos are prepared for it.
+    readout : Readout, optional
+        What is read from it.
+
+    Raises
+    ------
+    InputError
+        When the network cannot give this readout, or takes images of another size.
+
+    Examples
+    --------
     >>> import timm, torch
     >>> from fiveshot.backbones import Backbone, Preprocessing
     >>> vit = timm.create_model("test_vit", num_classes=0).eval().requires_grad_(False)
@@ -73,8 +60,7 @@ class Backbone:
     readout: Readout = CLS
 
     def __post_init__(self) -> None:
-        """Refuse a readout or an input size that the network cannot take."""
-        check_readout(self.model, self.readout, name=self.name)
+        _check_readout(self.model, self.readout, name=self.name)
         wanted = _fixed_input_size(self.model)
         if wanted is not None and wanted != self.preprocessing.size:
             raise InputError(
@@ -87,7 +73,7 @@ class Backbone:
         """SHA-256 of the weights, without adapters and batch-norm counters: computed once, on first use."""
         adapted = adapter_state(self.model)
         state = self.model.state_dict()
-        return hash_tensors(
+        return _hash_tensors(
             {
                 name: tensor
                 for name, tensor in state.items()
@@ -99,7 +85,7 @@ class Backbone:
     def adapter_hash(self) -> str | None:
         """SHA-256 of the adapters' present weights, or None without adapters."""
         state = adapter_state(self.model)
-        return hash_tensors(state) if state else None
+        return _hash_tensors(state) if state else None
 
     @property
     def width(self) -> int:
@@ -111,33 +97,8 @@ class Backbone:
         """Where the weights are."""
         return next(self.model.parameters()).device
 
-    @property
-    def runtime(self) -> str:
-        """What runs the forward pass."""
-        return f"PyTorch {torch.__version__} on {self.device}"
-
-    def identity(self) -> dict[str, Any]:
-        """Return, as JSON values, everything that decides the features of an image."""
-        prepared = {
-            key: value
-            for key, value in self.preprocessing.to_json().items()
-            if key != "name" and not key.startswith("train_")
-        }
-        return {
-            "name": self.name,
-            "weights_hash": self.weights_hash,
-            "adapter_hash": self.adapter_hash,
-            "preprocessing": prepared,
-            "readout": asdict(self.readout),
-        }
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 of ``identity()``: the key for features kept on disk."""
-        return hashlib.sha256(json.dumps(self.identity(), sort_keys=True).encode()).hexdigest()
-
     def features(self, images: Tensor, *, precision: str = "float32") -> Tensor:
-        """Return the float32 features (n, width) of preprocessed images (n, 3, size, size).
+        """Return the float32 features (n, width) of normalized images (n, 3, size, size).
 
         Gradients reach adapters that require them; otherwise nothing is recorded. ``tf32`` and ``bf16`` are
         for CUDA.
@@ -151,6 +112,335 @@ class Backbone:
             features = read_features(self.model, images, self.readout)
         # A copy made outside inference mode is an ordinary tensor again, fit to train a classifier on.
         return features.float() if trains else features.float().clone()
+
+
+def load_backbone(spec: BackboneSpec = BackboneSpec()) -> Backbone:  # noqa: B008  # frozen
+    """Return a frozen backbone in torch without classifier, in float32 and eval mode.
+
+    Parameters
+    ----------
+    spec : BackboneSpec, optional
+        The backbone; the embedded one unless given. Its runtime and precision are not used here.
+
+    Returns
+    -------
+    Backbone
+        The network with its weights, on its device, with its adapter.
+
+    Raises
+    ------
+    InputError
+        When the name or the device is unknown, or a file belongs to another network.
+    StorageError
+        When a file is missing or damaged, or the weights cannot be fetched.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from fiveshot.backbones import BackboneSpec, load_backbone
+    >>> backbone = load_backbone(BackboneSpec(device="cpu"))
+    >>> backbone.name, backbone.width, backbone.preprocessing.resize
+    ('vit_hybrid_small_patch16_224.fiveshot', 384, 256)
+    >>> backbone.features(torch.zeros(2, 3, 224, 224)).shape
+    torch.Size([2, 384])
+    """
+    where = torch.device(choose_device(spec.device))
+    name = resolve_name(spec.name)
+    model = load_network(name, spec.weights)
+    model = model.float().requires_grad_(False).eval().to(where, memory_format=torch.channels_last)
+    preprocessing = spec.preprocessing
+    if preprocessing is None or preprocessing == "weights":
+        preprocessing = weights_preprocessing(model, name=name)
+    elif isinstance(preprocessing, str):
+        preprocessing = paper_preprocessing(preprocessing)
+    backbone = Backbone(model, name, preprocessing, spec.readout)
+    if spec.adapter is not None:
+        load_adapter(adapter_path(spec.adapter), backbone)
+    return backbone
+
+
+def torch_embedder(backbone: Backbone, spec: BackboneSpec | None = None) -> Embedder:
+    """Return an embedder for a backbone of torch that is loaded already.
+
+    Parameters
+    ----------
+    backbone : Backbone
+        The network. Later changes of its adapters are seen only by the runtime ``torch``.
+    spec : BackboneSpec, optional
+        Where its runtime and precision are said; those that are fastest here unless given.
+
+    Returns
+    -------
+    Embedder
+        What turns photos into its feature vectors.
+
+    Examples
+    --------
+    >>> import timm
+    >>> from fiveshot.backbones import Backbone, BackboneSpec, Preprocessing, torch_embedder
+    >>> vit = timm.create_model("test_vit", num_classes=0).eval().requires_grad_(False)
+    >>> backbone = Backbone(vit, "test_vit", Preprocessing(size=160, resize=160))
+    >>> torch_embedder(backbone).runtime
+    'ONNX Runtime ... on cpu, float32'
+    >>> torch_embedder(backbone, BackboneSpec(runtime="torch")).runtime
+    'PyTorch ... on cpu, float32'
+    """
+    readout = backbone.readout
+    spec = (spec or BackboneSpec()).replace(
+        name=backbone.name,
+        preprocessing=backbone.preprocessing,
+        tokens=readout.tokens,
+        last_blocks=readout.last_blocks,
+    )
+    on_cpu = backbone.device.type == "cpu"
+    if spec.runtime == "onnx" and not on_cpu:
+        raise InputError(
+            f"ONNX Runtime is for the CPU, and the device is {backbone.device}", hint="use device 'cpu'"
+        )
+    if spec.precision not in (None, "float32") and backbone.device.type != "cuda":
+        raise InputError(
+            f"precision {spec.precision!r} is for CUDA devices", hint=f"on {backbone.device.type} use 'float32'"
+        )
+    precision = spec.precision or ("float32" if backbone.device.type != "cuda" else "bf16")
+    return Embedder(spec, backbone.preprocessing, TorchNetwork(backbone, spec.runtime, precision))
+
+
+class TorchNetwork:
+    """A backbone of torch as a ``Network`` of an embedder: run by torch, or on a CPU by ONNX Runtime."""
+
+    def __init__(self, backbone: Backbone, runtime: str, precision: str) -> None:
+        self.backbone, self.precision = backbone, precision
+        self._wanted = runtime
+        self._lock = Lock()
+        self._runtime = ""  # once it is ready
+        self._session: Any = None
+
+    @property
+    def name(self) -> str:
+        """Exact name of the backbone."""
+        return self.backbone.name
+
+    @property
+    def width(self) -> int:
+        """Length of a feature vector."""
+        return self.backbone.width
+
+    @property
+    def device(self) -> str:
+        """Where it runs."""
+        return str(self.backbone.device)
+
+    @property
+    def weights_hash(self) -> str:
+        """SHA-256 of the weights, without adapters."""
+        return self.backbone.weights_hash
+
+    @property
+    def adapter_hash(self) -> str | None:
+        """SHA-256 of the adapters, or None without them."""
+        return self.backbone.adapter_hash
+
+    def ready(self) -> str:
+        """Export the network to ONNX where that is faster, once, and say what runs it."""
+        with self._lock:
+            if not self._runtime:
+                self._session = self._exported()
+                own = f"PyTorch {torch.__version__} on {self.backbone.device}"
+                self._runtime = own if self._session is None else onnx_runtime()
+            return self._runtime
+
+    def forward(self, images: Pixels) -> Vectors:
+        """Return the features (n, width) of pixels (n, 3, size, size)."""
+        preprocessing = self.backbone.preprocessing
+        if self._session is not None:
+            (features,) = self._session.run(None, {"images": preprocessing.normalize(images)})
+            vectors: Vectors = features
+            return vectors
+        where = self.backbone.device
+        try:
+            normalized = normalize_tensor(torch.from_numpy(images).to(where), preprocessing)
+            if where.type != "cpu":
+                return self.backbone.features(normalized, precision=self.precision).cpu().numpy()
+            with one_thread():
+                return self.backbone.features(normalized).numpy()
+        except torch.cuda.OutOfMemoryError as error:
+            raise InputError(
+                f"a batch of {len(images)} images does not fit into the memory of {where}",
+                hint="choose a smaller batch size (--batch-size)",
+            ) from error
+
+    def _exported(self) -> Any:
+        """Return a session of ONNX Runtime, or None where torch is to run the network."""
+        from fiveshot.backbones.export import export_onnx, fits_onnx
+
+        if self.backbone.device.type != "cpu" or self._wanted == "torch":
+            return None
+        if self._wanted == "auto" and not fits_onnx(self.backbone):
+            return None
+        try:
+            return open_session(export_onnx(self.backbone))
+        except FiveshotError:
+            raise
+        except Exception as error:  # the exporter's errors have no common base
+            if self._wanted == "auto":
+                return None
+            raise InputError(
+                f"{self.name} with {self.backbone.preprocessing.size} px images cannot be exported to ONNX "
+                f"({type(error).__name__})",
+                hint="use the runtime 'torch'",
+            ) from error
+
+
+def normalize_tensor(images: Tensor, preprocessing: Preprocessing) -> Tensor:
+    """Return uint8 images (..., 3, height, width) as normalized float32, on the device they are on.
+
+    >>> normalize_tensor(torch.full((3, 1, 1), 255, dtype=torch.uint8), Preprocessing(size=1, resize=1)).ravel()
+    tensor([1., 1., 1.])
+    """
+    if images.dtype != torch.uint8:
+        raise InputError(f"images of type {images.dtype} cannot be normalized", hint="give uint8, 0..255")
+    mean, std = (
+        images.new_tensor(values, dtype=torch.float32).view(3, 1, 1)
+        for values in (preprocessing.mean, preprocessing.std)
+    )
+    return (images.to(torch.float32) / 255 - mean) / std
+
+
+def checked_device(device: str | torch.device) -> torch.device:
+    """Return a device that this machine has, or say which to choose; ``auto`` is a GPU where there is one."""
+    cuda = torch.cuda.is_available()
+    if device == "auto":
+        return torch.device("cuda" if cuda else "cpu")
+    try:
+        where = torch.device(device)
+    except RuntimeError as error:
+        choices = "auto, cpu, cuda or cuda:0" if cuda else "auto or cpu; this machine has no CUDA device"
+        raise InputError(f"no device {device!r}", hint=f"choose {choices}") from error
+    if where.type == "cuda" and not cuda:
+        raise InputError("no CUDA device is available", hint="choose auto or cpu")
+    return where
+
+
+def feature_width(model: Any, readout: Readout) -> int:
+    """Return the length of the feature vectors."""
+    width: int = getattr(model, "head_hidden_size", None) or model.num_features
+    return width * readout.vectors
+
+
+def read_features(model: Any, images: Tensor, readout: Readout) -> Tensor:
+    """Return the features (n, width) of a batch (n, 3, height, width) of normalized images."""
+    if readout == CLS:
+        pooled: Tensor = model.forward_head(model.forward_features(images), pre_logits=True)
+        return pooled
+    blocks = model.forward_intermediates(
+        images,
+        indices=readout.last_blocks,
+        return_prefix_tokens=True,
+        norm=True,
+        output_fmt="NLC",
+        intermediates_only=True,
+    )
+    parts = [prefix[:, 0] for _, prefix in blocks] if readout.tokens != "mean" else []
+    if readout.tokens != "cls":
+        patches, _ = blocks[-1]
+        parts.append(patches.mean(dim=1))
+    return torch.cat(parts, dim=1)
+
+
+@contextmanager
+def forward_precision(precision: str, device: torch.device) -> Iterator[None]:
+    """Run the block in ``float32``, or on CUDA with ``tf32`` matrix products or under ``bf16`` autocast.
+
+    >>> with forward_precision("float32", torch.device("cpu")):
+    ...     pass
+    """
+    if precision not in PRECISIONS:
+        raise unknown_name("precision", precision, PRECISIONS)
+    if precision == "float32":
+        yield
+        return
+    if device.type != "cuda":  # bf16 arithmetic crashes some CPUs outright
+        raise InputError(f"precision {precision!r} is for CUDA devices", hint=f"on {device.type} use 'float32'")
+    if precision == "bf16":
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            yield
+        return
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch use one thread for each call, in this thread and in those started inside the block.
+
+    torch's number is that of the thread that sets it, and of all threads that begin later: blocks of several
+    threads may overlap, each thread has its own number back, and the last one puts back that of the process.
+    """
+    own = _ONE_THREAD.enter()
+    try:
+        yield
+    finally:
+        _ONE_THREAD.leave(own)
+
+
+class _OneThread:
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._users = 0
+        self._before = 0  # the number of the first, and of threads that begin when all have left
+
+    def enter(self) -> int | None:
+        """Return the number of this thread, or None for one that has its single thread from another's block."""
+        with self._lock:
+            own = torch.get_num_threads()
+            inside = self._users > 0
+            if not inside:
+                self._before = own
+            self._users += 1
+            torch.set_num_threads(1)
+            return None if inside and own == 1 else own
+
+    def leave(self, own: int | None) -> None:
+        with self._lock:
+            self._users -= 1
+            later = 1 if self._users else self._before
+            torch.set_num_threads(later if own is None else own)
+            if own not in (None, later):  # that was for this thread: those that begin later are to have theirs
+                again = Thread(target=torch.set_num_threads, args=(later,))
+                again.start()
+                again.join()
+
+
+_ONE_THREAD = _OneThread()
+
+
+def _hash_tensors(tensors: dict[str, Tensor]) -> str:
+    return hash_arrays({name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()})
+
+
+def _check_readout(model: Any, readout: Readout, *, name: str) -> None:
+    """Refuse a readout that this network cannot give."""
+    if readout == CLS:
+        return
+    if not _reads_class_token(model):
+        raise InputError(
+            f"{name} has no class token that its classifier reads, so its feature is its own pooled one",
+            hint=f"leave out tokens={readout.tokens!r} and last_blocks={readout.last_blocks}",
+        )
+    if readout.last_blocks > len(model.blocks):
+        raise InputError(f"{name} has {len(model.blocks)} blocks; last_blocks is {readout.last_blocks}")
+
+
+def _reads_class_token(model: Any) -> bool:
+    return (
+        getattr(model, "global_pool", None) == "token"
+        and getattr(model, "cls_token", None) is not None
+        and hasattr(model, "forward_intermediates")
+    )
 
 
 def _fixed_input_size(model: Any) -> int | None:

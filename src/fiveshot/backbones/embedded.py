@@ -1,84 +1,203 @@
-"""The ViT that comes with the package, built from timm's own parts; facts in weights/MODEL_CARD.md."""
+"""The ViT that comes with the package, run by ONNX Runtime without torch; facts in weights/MODEL_CARD.md.
+
+The weights are stored once, in half precision. The graphs hold the structure alone: ``python -m
+fiveshot.backbones.export`` makes them from the torch module, and they get the weights when they are loaded.
+"""
 
 from __future__ import annotations
 
-import os
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
-from fiveshot.backbones.checkpoint import read_state
-from fiveshot.errors import InputError
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from fiveshot.backbones.adapter import AdapterFile, adapter_path, read_adapter
+from fiveshot.backbones.embedder import Vectors, hash_arrays
+from fiveshot.backbones.preprocessing import Pixels, Preprocessing, paper_preprocessing
+from fiveshot.backbones.spec import EMBEDDED, BackboneSpec, Readout
+from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import import_extra
+from fiveshot.storage import FilePath
 
-EMBEDDED = "vit_hybrid_small_patch16_224.fiveshot"
-"""Name of the backbone that comes with the package, weights included.
+FOLDER = Path(__file__).parent / "weights"
+EMBEDDED_FILE = FOLDER / "vit_hybrid_small_patch16_224.safetensors"
+PLAIN_GRAPH = FOLDER / "plain.onnx"
+ADAPTED_GRAPH = FOLDER / "adapted.onnx"
+SIZE, WIDTH, BLOCKS = 224, 384, 8
+PREPROCESSING = Preprocessing(size=SIZE, resize=256, name="weights")
 
->>> from fiveshot.backbones import EMBEDDED, load_backbone
->>> load_backbone(EMBEDDED).width
-384
-"""
-EMBEDDED_FILE = Path(__file__).parent / "weights" / "vit_hybrid_small_patch16_224.safetensors"
-
-# The fields timm's own models carry, so that resolve_model_data_config and friends work here too.
-_CONFIG = {
-    "architecture": "vit_hybrid_small_patch16_224",
-    "tag": "fiveshot",
-    "input_size": (3, 224, 224),
-    "fixed_input_size": True,
-    "interpolation": "bicubic",
-    "crop_pct": 224 / 256,
-    "crop_mode": "center",
-    "mean": (0.5, 0.5, 0.5),
-    "std": (0.5, 0.5, 0.5),
-    "num_classes": 1000,
-    "first_conv": "patch_embed.backbone.conv_stem",
-    "classifier": "head",
-    "license": "apache-2.0",
-}
+Arrays = dict[str, NDArray[np.float32]]
 
 
-def build_embedded(*, num_classes: int = 1000) -> Any:
-    """Return the embedded architecture with fresh weights: a ViT over the stride-16 map of EfficientNet-lite2.
+class EmbeddedNetwork:
+    """The embedded backbone on ONNX Runtime, with an adapter or without; a :class:`Network` of an embedder."""
 
-    ``num_classes`` is that of its classifier; 0 leaves it out.
+    def __init__(self, spec: BackboneSpec, preprocessing: Preprocessing) -> None:
+        """Check what was asked for; weights are read when they are needed."""
+        self._preprocessing, self._readout = preprocessing, spec.readout
+        self._file = EMBEDDED_FILE if spec.weights is None else Path(spec.weights)
+        self._lock = Lock()
+        self._arrays: Arrays | None = None  # read, and not yet in a session
+        self._hash: str | None = None
+        self._session: Any = None
+        if preprocessing.size != SIZE:
+            raise InputError(
+                f"{EMBEDDED} takes {SIZE} px images; preprocessing {preprocessing.name!r} "
+                f"gives {preprocessing.size} px"
+            )
+        if spec.last_blocks > BLOCKS:
+            raise InputError(f"{EMBEDDED} has {BLOCKS} blocks; last_blocks is {spec.last_blocks}")
+        if spec.weights is not None and not self._file.is_file():
+            raise StorageError(f"no such file: {self._file}")
+        self._adapter: AdapterFile | None = None
+        if spec.adapter is not None:
+            path = adapter_path(spec.adapter)
+            self._adapter = read_adapter(path)
+            self._adapter.require(self.weights_hash, name=EMBEDDED, path=path)
+            self._adapter.require_shapes(BLOCKS, WIDTH, path=path)
+        self._inputs = {} if self._adapter is None else adapter_inputs(self._adapter)
 
-    >>> import torch
-    >>> with torch.device("meta"):  # the shapes alone, without memory
-    ...     vit = build_embedded(num_classes=10)
-    >>> len(vit.blocks), vit.head
-    (8, Linear(in_features=384, out_features=10, bias=True))
+    name = EMBEDDED
+    device = "cpu"
+    precision = "float32"
+
+    @property
+    def width(self) -> int:
+        """Length of a feature vector."""
+        return WIDTH * self._readout.vectors
+
+    @property
+    def weights_hash(self) -> str:
+        """SHA-256 of the weights as float32, without adapters."""
+        with self._lock:
+            if self._hash is None:
+                self._arrays = read_weights(self._file)
+                self._hash = hash_arrays(self._arrays)
+            return self._hash
+
+    @property
+    def adapter_hash(self) -> str | None:
+        """SHA-256 of the adapter, or None without one."""
+        return None if self._adapter is None else self._adapter.hash
+
+    def ready(self) -> str:
+        """Open the session, once, and say what runs the forward pass."""
+        with self._lock:
+            if self._session is None:
+                arrays = read_weights(self._file) if self._arrays is None else self._arrays
+                graph = PLAIN_GRAPH if self._adapter is None else ADAPTED_GRAPH
+                self._session = open_session(graph.read_bytes(), arrays)
+                self._arrays = None  # they are the session's now
+        return onnx_runtime()
+
+    def forward(self, images: Pixels) -> Vectors:
+        """Return the features (n, width) of pixels (n, 3, size, size)."""
+        given = {"images": self._preprocessing.normalize(images), **self._inputs}
+        class_tokens, patch_mean = self._session.run(None, given)
+        return read_tokens(class_tokens, patch_mean, self._readout)
+
+
+def embedded_preprocessing(wanted: Preprocessing | str | None) -> Preprocessing:
+    """Return the preprocessing that was asked for; None and ``weights`` are the embedded network's own.
+
+    >>> embedded_preprocessing(None).resize
+    256
     """
-    timm = import_extra("timm")
-    vision_transformer = import_extra("timm.models.vision_transformer")
-    stem = timm.create_model("tf_efficientnet_lite2", features_only=True, out_indices=(3,))
-    stem.blocks = stem.blocks[:5]  # the stride-16 map leaves the fifth stage; the rest is never run
-    vit = vision_transformer.VisionTransformer(
-        img_size=224,
-        patch_size=1,
-        embed_dim=384,
-        depth=8,
-        num_heads=6,
-        num_classes=num_classes,
-        # The map's size is stated because timm would otherwise run the stem once to find it.
-        embed_layer=partial(import_extra("timm.layers").HybridEmbed, backbone=stem, feature_size=14),
-    )
-    vit.pretrained_cfg = vit.default_cfg = dict(_CONFIG)
-    return vit
+    if isinstance(wanted, Preprocessing):
+        return wanted
+    return PREPROCESSING if wanted in (None, "weights") else paper_preprocessing(str(wanted))
 
 
-def load_embedded(weights: str | os.PathLike[str] = EMBEDDED_FILE) -> Any:
-    """Return the architecture without classifier, in float32, every tensor from the file."""
-    state = {name: tensor for name, tensor in read_state(weights).items() if not name.startswith("head.")}
-    model = build_embedded(num_classes=0)
-    counters = {name for name in model.state_dict() if name.endswith("num_batches_tracked")}
-    wanted = {name: t.shape for name, t in model.state_dict().items() if name not in counters}
-    found = {name: t.shape for name, t in state.items() if name not in counters}
+def read_weights(path: FilePath) -> Arrays:
+    """Return the weights of the embedded architecture in a file as float32, without classifier and counters."""
+    path = Path(path)
+    if path.suffix == ".safetensors":
+        arrays = _read_safetensors(path)
+    else:
+        from fiveshot.backbones.networks import read_state
+
+        arrays = {name: tensor.float().numpy() for name, tensor in read_state(path).items()}
+    found = {name: array.shape for name, array in arrays.items() if _is_weight(name)}
+    wanted = _expected_shapes()
     if found != wanted:
         lacking = sum(found.get(name) != shape for name, shape in wanted.items())
         raise InputError(
-            f"{weights} does not fit {EMBEDDED}: {lacking} tensors missing or of another shape, "
+            f"{path} does not fit {EMBEDDED}: {lacking} tensors missing or of another shape, "
             f"{len(found.keys() - wanted.keys())} unexpected"
         )
-    model.load_state_dict(state, strict=False)  # the counters, which nothing reads, may be left out
-    return model
+    return {name: arrays[name].astype(np.float32, copy=False) for name in found}
+
+
+def adapter_inputs(adapter: AdapterFile) -> Arrays:
+    """Return an adapter as the adapted graph takes it: all blocks stacked, transposed, the scale multiplied in."""
+    down, down_bias, up, up_bias = (
+        np.stack([adapter.tensors[f"blocks.{block}.adapter.{part}"] for block in range(BLOCKS)])
+        for part in ("down.weight", "down.bias", "up.weight", "up.bias")
+    )
+    scale = np.float32(adapter.scale)
+    return {
+        "down": np.ascontiguousarray(down.transpose(0, 2, 1)),  # (blocks, width, bottleneck)
+        "down_bias": down_bias,  # (blocks, bottleneck)
+        "up": np.ascontiguousarray(up.transpose(0, 2, 1)) * scale,  # (blocks, bottleneck, width)
+        "up_bias": up_bias * scale,  # (blocks, width)
+    }
+
+
+def read_tokens(class_tokens: Vectors, patch_mean: Vectors, readout: Readout) -> Vectors:
+    """Return the feature vectors from the class tokens (n, blocks, width) and the mean of the last patches."""
+    if readout.tokens == "mean":
+        return patch_mean
+    tokens: Vectors = class_tokens[:, -readout.last_blocks :].reshape(len(class_tokens), -1)
+    return tokens if readout.tokens == "cls" else np.concatenate([tokens, patch_mean], axis=1)
+
+
+def open_session(graph: bytes, weights: Mapping[str, NDArray[Any]] | None = None) -> Any:
+    """Return an ONNX Runtime session for the CPU; ``weights`` are those that the graph only names.
+
+    It uses one thread: several calls of one thread each use the cores better than one call of several
+    threads, and leave none of them waiting while another decodes images.
+    """
+    runtime = import_extra("onnxruntime", extra="")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = 1
+    # Idle threads must not spin: the cores are shared with those who decode images.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if weights is not None:
+        values = [runtime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
+        options.add_external_initializers(list(weights), values)
+    return runtime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+
+
+def onnx_runtime() -> str:
+    """Return the name of this runtime with its version."""
+    return f"ONNX Runtime {import_extra('onnxruntime', extra='').__version__} on cpu"
+
+
+def _read_safetensors(path: Path) -> dict[str, NDArray[Any]]:
+    if not path.is_file():
+        raise StorageError(f"no such file: {path}")
+    try:
+        with safe_open(path, framework="np") as file:
+            return {name: file.get_tensor(name) for name in file.keys() if _is_weight(name)}  # noqa: SIM118
+    except SafetensorError as error:
+        raise StorageError(f"{path} is not a safetensors file, or it is truncated ({error})") from error
+    except TypeError as error:  # NumPy has no bfloat16
+        raise InputError(f"{path} cannot be read ({error})", hint="convert it to float16 or float32") from error
+
+
+def _expected_shapes() -> dict[str, tuple[int, ...]]:
+    with safe_open(EMBEDDED_FILE, framework="np") as file:
+        return {
+            name: tuple(file.get_slice(name).get_shape())
+            for name in file.keys()  # noqa: SIM118
+            if _is_weight(name)
+        }
+
+
+def _is_weight(name: str) -> bool:
+    """Tell whether a tensor decides features: the classifier and counters of batches do not."""
+    return not name.startswith("head.") and not name.endswith("num_batches_tracked")

@@ -9,11 +9,10 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from fiveshot.backbones.embedded import EMBEDDED, EMBEDDED_FILE, build_embedded
-from fiveshot.backbones.hub import cached_weights
-from fiveshot.backbones.names import PAPER_BACKBONE, resolve_name
-from fiveshot.backbones.preprocessing import weights_preprocessing
-from fiveshot.backbones.readout import CLS, feature_width, read_features
+from fiveshot.backbones.backbone import feature_width, read_features
+from fiveshot.backbones.embedded import EMBEDDED_FILE
+from fiveshot.backbones.networks import build_embedded, cached_weights, resolve_name, weights_preprocessing
+from fiveshot.backbones.spec import CLS, EMBEDDED, PAPER_BACKBONE
 from fiveshot.extras import import_extra
 
 # Plain ViTs with a class token, from small to large: all take adapters. Any other timm name works too.

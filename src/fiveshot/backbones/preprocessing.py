@@ -1,76 +1,129 @@
-"""From a decoded RGB image to the tensor a network expects, as a value that travels with the features."""
+"""From a photo to the square of pixels that a network takes, as a value that travels with the features.
+
+Pillow and NumPy alone: the pixels are the same to the bit whatever runs the network afterwards.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from fiveshot.errors import InputError, unknown_name
-from fiveshot.extras import import_extra
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
+
     from fiveshot.backbones.augmentation import RandomCropFlip
 
-INTERPOLATIONS = ("bicubic", "bilinear", "lanczos", "nearest")
+Pixels: TypeAlias = NDArray[np.uint8]
+INTERPOLATIONS = ("bicubic", "bilinear", "lanczos")
+LONGEST_SIDE = 100  # times the short one: the center crop of a longer strip shows nothing of it
 Triple = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """Resize, crop and normalise, as the weights were trained with.
+    """Resize, crop and normalize, as the weights were trained with.
 
+    Parameters
+    ----------
+    size : int
+        Side of the square that the network takes, in pixels.
+    resize : int
+        Length of the short side before the center crop of ``size``.
+    interpolation : {"bicubic", "bilinear", "lanczos"}
+        How pixels are resampled.
+    mean, std : tuple of three floats
+        Subtracted from red, green and blue in 0..1, and what the rest is divided by.
+    squash : int, optional
+        First of all, both sides get this length, whatever the proportions.
+    train_scale : tuple of two floats
+        Share of the area that a random crop covers in training.
+    train_interpolation : str, optional
+        Interpolation in training, where it is another one.
+    name : str
+        What these values are called; it decides nothing.
+
+    Examples
+    --------
+    >>> from fiveshot.backbones import Preprocessing
     >>> plain = Preprocessing(size=224, resize=256)
     >>> Preprocessing.from_json(plain.to_json()) == plain
     True
     """
 
-    size: int  # side of the square the network takes
-    resize: int  # short side before the centre crop of `size`
+    size: int
+    resize: int
     interpolation: str = "bicubic"
     mean: Triple = (0.5, 0.5, 0.5)
     std: Triple = (0.5, 0.5, 0.5)
-    squash: int | None = None  # first of all, both sides to this length, whatever the proportions
-    train_scale: tuple[float, float] = (0.08, 1.0)  # share of the area that a random crop covers
-    train_interpolation: str | None = None  # None: as for testing
+    squash: int | None = None
+    train_scale: tuple[float, float] = (0.08, 1.0)
+    train_interpolation: str | None = None
     name: str = "custom"
 
     def __post_init__(self) -> None:
-        """Refuse sizes that cannot be cropped and unknown interpolations."""
         if not 0 < self.size <= self.resize:
-            raise InputError(f"a centre crop of {self.size} px needs a short side of at least that: {self.resize}")
+            raise InputError(f"a center crop of {self.size} px needs a short side of at least that: {self.resize}")
         for interpolation in (self.interpolation, self.train_interpolation or self.interpolation):
             if interpolation not in INTERPOLATIONS:
                 raise unknown_name("interpolation", interpolation, INTERPOLATIONS)
 
-    def transform(self) -> Callable[[Any], Tensor]:
-        """Return the transform for features and tests: a PIL RGB image or uint8 tensor to (3, size, size)."""
-        v2 = import_extra("torchvision.transforms.v2")
-        composed: Callable[[Any], Tensor] = v2.Compose([self.pixel_transform(), self.normalise])
-        return composed
+    def pixels(self, image: Image | Pixels) -> Pixels:
+        """Scale and crop a photo to the square that the network takes.
 
-    def pixel_transform(self) -> Callable[[Any], Tensor]:
-        """Return ``transform()`` short of its last step, which is cheaper on a whole batch.
+        The short side becomes ``resize`` pixels long, the long one in proportion (rounded down), and the center is
+        cut out. The memory this takes is bounded, whatever the shape of the photo.
 
+        Parameters
+        ----------
+        image : PIL.Image.Image or uint8 array (height, width, 3)
+            The photo, in RGB.
+
+        Returns
+        -------
+        uint8 array (3, size, size)
+            The pixels, channel by channel.
+
+        Raises
+        ------
+        InputError
+            When the long side is more than 100 times the short one (``code`` is ``too_long``).
+
+        Examples
+        --------
         >>> import PIL.Image
-        >>> pixels = Preprocessing(size=224, resize=256).pixel_transform()(PIL.Image.new("RGB", (500, 375)))
-        >>> pixels.shape, pixels.dtype
-        (torch.Size([3, 224, 224]), torch.uint8)
+        >>> from fiveshot.backbones import Preprocessing
+        >>> Preprocessing(size=224, resize=256).pixels(PIL.Image.new("RGB", (500, 375))).shape
+        (3, 224, 224)
         """
-        v2 = import_extra("torchvision.transforms.v2")
-        mode = v2.InterpolationMode(self.interpolation)
-        steps = []
+        picture = _picture(image)
+        _check_shape(picture.size)
         if self.squash is not None:
-            steps.append(v2.Resize((self.squash, self.squash), interpolation=mode))
-        if self.squash != self.resize:
-            steps.append(v2.Resize(self.resize, interpolation=mode))
-        steps += [v2.CenterCrop(self.size), v2.ToImage(), v2.ToPureTensor()]
-        composed: Callable[[Any], Tensor] = v2.Compose(steps)
-        return composed
+            picture = _resized(picture, self.squash, self.squash, self.squash, self.interpolation)
+        short = min(picture.size)
+        width, height = (int(self.resize * side / short) for side in picture.size)
+        square = _resized(picture, width, height, self.size, self.interpolation)
+        return np.ascontiguousarray(np.asarray(square).transpose(2, 0, 1))
+
+    def normalize(self, pixels: Pixels) -> NDArray[np.float32]:
+        """Return uint8 pixels (..., 3, height, width) as the float32 numbers that the network takes.
+
+        >>> Preprocessing(size=1, resize=1).normalize(np.array([[[0]], [[255]], [[0]]], np.uint8)).ravel()
+        array([-1.,  1., -1.], dtype=float32)
+        """
+        if pixels.dtype != np.uint8:
+            raise InputError(f"pixels of type {pixels.dtype} cannot be normalized", hint="give uint8, 0..255")
+        mean, std = (np.array(values, np.float32).reshape(3, 1, 1) for values in (self.mean, self.std))
+        normalized = pixels.astype(np.float32)
+        normalized /= 255
+        normalized -= mean
+        normalized /= std
+        return normalized
 
     def train_transform(
         self,
@@ -79,17 +132,10 @@ class Preprocessing:
         ratio: tuple[float, float] = (3 / 4, 4 / 3),
         flip: float = 0.5,
     ) -> RandomCropFlip:
-        """Return the transform for training: called with an image and a random generator."""
+        """Return the random crop and flip for training (needs torch), called with an image and a generator."""
         from fiveshot.backbones.augmentation import RandomCropFlip
 
         return RandomCropFlip(self, scale=scale or self.train_scale, ratio=ratio, flip=flip)
-
-    def normalise(self, images: Tensor) -> Tensor:
-        """Return uint8 images (..., 3, height, width) as normalised float32, on the device they are on."""
-        if images.dtype != torch.uint8:
-            raise InputError(f"images of type {images.dtype} cannot be normalised; give uint8, 0..255")
-        mean, std = (images.new_tensor(v, dtype=torch.float32).view(3, 1, 1) for v in (self.mean, self.std))
-        return (images.to(torch.float32) / 255 - mean) / std
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -97,7 +143,7 @@ class Preprocessing:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Preprocessing:
-        """Read what ``to_json()`` wrote; unknown keys fail."""
+        """Read what :meth:`to_json` wrote; unknown keys fail."""
         known = {field.name for field in fields(cls)}
         for key in values:
             if key not in known:
@@ -107,23 +153,127 @@ class Preprocessing:
         }
         return cls(**arguments)
 
+    def decisive(self) -> dict[str, Any]:
+        """Return the values that decide the pixels of a feature: not the name, nor what is for training."""
+        return {
+            key: value for key, value in self.to_json().items() if key != "name" and not key.startswith("train_")
+        }
 
-def weights_preprocessing(model: Any, *, name: str) -> Preprocessing:
-    """Return the preprocessing that timm records for the model's weights."""
-    config = import_extra("timm.data").resolve_model_data_config(model)
-    channels, height, width = config["input_size"]
-    if channels != 3 or height != width or config["crop_mode"] not in ("center", "squash"):
+
+def _picture(image: Image | Pixels) -> Image:
+    """Return an array as a picture, and a picture in RGB as it is."""
+    import PIL.Image
+
+    if isinstance(image, PIL.Image.Image):
+        return image if image.mode == "RGB" else image.convert("RGB")
+    if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+        found = f"{image.dtype} of shape {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
+        raise InputError(f"a photo must be a PIL image or a uint8 array (height, width, 3), not {found}")
+    return PIL.Image.fromarray(image)
+
+
+def _resized(picture: Image, width: int, height: int, side: int, interpolation: str) -> Image:
+    """Return the center of a picture that is resized to ``width`` and ``height``: a square of this side.
+
+    Rows are resized and cropped before columns are. So no picture in between is larger than the photo or, with
+    the longest shape that is allowed, than 26 MB. Pillow in one call does the same, but from release 13 on
+    begins with the columns where that is faster. The two orders round differently, and pixels must not depend
+    on the release.
+    """
+    from PIL.Image import Resampling
+
+    mode = Resampling[interpolation.upper()]
+    left, top = round((width - side) / 2), round((height - side) / 2)
+    rows = picture.resize((width, picture.height), mode).crop((left, 0, left + side, picture.height))
+    return rows.resize((side, height), mode).crop((0, top, side, top + side))
+
+
+def _check_shape(size: tuple[int, int]) -> None:
+    """Refuse a strip so long that its center shows nothing of it."""
+    short, long = sorted(size)
+    if long > LONGEST_SIDE * short:
         raise InputError(
-            f"{name} wants {channels} x {height} x {width} images, crop mode {config['crop_mode']!r}; "
-            "only square RGB inputs with a centre crop are supported: choose another backbone"
+            f"{size[0]} x {size[1]} pixels: one side is more than {LONGEST_SIDE} times the other",
+            hint="cut out the part that matters",
+            code="too_long",
         )
-    resize = math.floor(height / config["crop_pct"])
+
+
+_IMAGENET_MEAN = (0.485, 0.456, 0.406)
+_IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+def _photographs(name: str, squash: int | None) -> Preprocessing:
+    """Return the paper's transforms of photographs."""
     return Preprocessing(
-        size=height,
-        resize=resize,
-        interpolation=config["interpolation"],
-        mean=tuple(config["mean"]),
-        std=tuple(config["std"]),
-        squash=resize if config["crop_mode"] == "squash" else None,
-        name="weights",
+        size=224,
+        resize=256,
+        interpolation="bilinear",
+        mean=_IMAGENET_MEAN,
+        std=_IMAGENET_STD,
+        squash=squash,
+        name=name,
     )
+
+
+PAPER_PREPROCESSING = {
+    "paper:cub200": _photographs("paper:cub200", squash=None),
+    "paper:cars": _photographs("paper:cars", squash=224),
+    "paper:aircraft": _photographs("paper:aircraft", squash=224),
+    "paper:cifar100": Preprocessing(
+        size=224,
+        resize=256,
+        interpolation="bicubic",
+        mean=(0.0, 0.0, 0.0),  # no normalization at all: pixels stay in 0..1
+        std=(1.0, 1.0, 1.0),
+        train_scale=(0.05, 1.0),
+        train_interpolation="bilinear",
+        name="paper:cifar100",
+    ),
+}
+"""The paper's preprocessing of each of its datasets, by the name that a ``BackboneSpec`` takes.
+
+>>> from fiveshot.backbones import PAPER_PREPROCESSING
+>>> PAPER_PREPROCESSING["paper:cub200"].resize
+256
+"""
+
+
+def preprocessing_for(wanted: str | None, dataset: str | None) -> str | None:
+    """Return the preprocessing to use for a dataset: a plain ``paper`` is the paper's for that dataset.
+
+    >>> preprocessing_for("paper", "cars"), preprocessing_for("paper", None), preprocessing_for("weights", "cars")
+    ('paper:cars', 'paper', 'weights')
+    """
+    own = f"paper:{dataset}"
+    return own if wanted == "paper" and own in PAPER_PREPROCESSING else wanted
+
+
+def paper_preprocessing(name: str) -> Preprocessing:
+    """Return the paper's preprocessing of one of its datasets.
+
+    Parameters
+    ----------
+    name : str
+        ``paper:cub200`` and so on; plain ``paper`` is that of CUB-200.
+
+    Returns
+    -------
+    Preprocessing
+        The values the paper's code has for it.
+
+    Raises
+    ------
+    InputError
+        When the paper has no such dataset.
+
+    Examples
+    --------
+    >>> from fiveshot.backbones import paper_preprocessing
+    >>> paper_preprocessing("paper:cars").squash
+    224
+    """
+    name = "paper:cub200" if name == "paper" else name
+    if name not in PAPER_PREPROCESSING:
+        raise unknown_name("preprocessing", name, [*PAPER_PREPROCESSING, "paper", "weights"])
+    return PAPER_PREPROCESSING[name]

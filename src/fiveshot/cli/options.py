@@ -112,9 +112,9 @@ def head_parameters(
             raise _twice("n_projections")
         parameters["n_projections"] = projections
     if device is not None:
-        from fiveshot.backbones.loading import checked_device
+        from fiveshot.backbones import choose_device
 
-        parameters["device"] = str(checked_device(device)) if here else device
+        parameters["device"] = choose_device(device) if here else device
     return parameters
 
 

@@ -7,11 +7,10 @@ from fiveshot.features.extraction import extract, run_extraction
 from fiveshot.features.extraction_report import Extraction
 from fiveshot.features.feature_set import FeatureSet
 from fiveshot.features.fingerprint import ImageIdentity, bytes_mark, dataset_fingerprint, file_mark
-from fiveshot.features.image_features import extracted_features, load_runner, open_labelled_images
+from fiveshot.features.image_features import extracted_features, open_labelled_images
 from fiveshot.features.loading import load_features
 from fiveshot.features.npz import convert_npz, load_npz
 from fiveshot.features.provenance import Provenance
-from fiveshot.features.runner import Runner, choose_runner
 
 __all__ = [
     "CacheKey",
@@ -20,10 +19,8 @@ __all__ = [
     "FeatureSet",
     "ImageIdentity",
     "Provenance",
-    "Runner",
     "bare_rate",
     "bytes_mark",
-    "choose_runner",
     "convert_npz",
     "dataset_fingerprint",
     "default_cache_folder",
@@ -34,7 +31,6 @@ __all__ = [
     "file_mark",
     "load_features",
     "load_npz",
-    "load_runner",
     "open_labelled_images",
     "run_extraction",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import warnings
 from collections import deque
@@ -13,16 +12,14 @@ from threading import Event, Semaphore
 from typing import TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from fiveshot.backbones import Extractor
+from fiveshot.backbones import Embedder, NotFiniteError
 from fiveshot.data import ImageSource
 from fiveshot.errors import InputError
 from fiveshot.features.checks import Vectors
 from fiveshot.features.image_batches import NO_PIXELS, ImageBatch, read_batch
 from fiveshot.features.reader_process import prepare_reader, read_in_process, reader_context
-from fiveshot.features.runner import one_thread
 
 Range = tuple[int, int]  # positions, from and up to
 Result = TypeVar("Result")
@@ -50,39 +47,18 @@ class BatchVectors:
     stages: Stages
 
 
-def default_workers() -> int:
-    """Return the number of CPU cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def default_batch_size(extractor: Extractor) -> int:
-    """Return a size that fills the device, and no more: small batches spread evenly over the workers."""
-    return 64 if device_of(extractor).type == "cuda" else 8
-
-
-def device_of(extractor: Extractor) -> torch.device:
-    """Return where an extractor wants its images; one that does not say takes them from the CPU."""
-    device: torch.device = getattr(extractor, "device", torch.device("cpu"))
-    return device
-
-
-def forward_streams(extractor: Extractor, workers: int) -> int:
-    """Return how many forward passes run at a time: one for each core, but one alone on an accelerator."""
-    return workers if device_of(extractor).type == "cpu" else 1
-
-
-def decodes_in_processes(extractor: Extractor, images: int) -> bool:
+def decodes_in_processes(embedder: Embedder, images: int) -> bool:
     """Tell whether decoding is worth processes of its own.
 
     On a CPU the network takes nearly all the time, threads release the interpreter's lock, and nothing has to
     be copied or started. An accelerator is so much faster that decoding is the bottleneck, and there threads
     wait for the lock: measured on 16 cores, 806 images/s with threads and 2,125 with processes.
     """
-    return device_of(extractor).type != "cpu" and images >= MANY_IMAGES
+    return not embedder.on_cpu and images >= MANY_IMAGES
 
 
 class BatchStream:
-    """Passes ranges of images through an extractor with a pool of workers.
+    """Passes ranges of images through an embedder with a pool of workers.
 
     What is computed for a range depends on the range alone, so neither the number of workers nor their luck
     changes a vector.
@@ -91,27 +67,26 @@ class BatchStream:
     def __init__(
         self,
         images: Sequence[ImageSource],
-        extractor: Extractor,
+        embedder: Embedder,
         *,
         workers: int,
         dtype: type[np.floating],
         processes: bool | None = None,
     ) -> None:
         """Prepare the stages; nothing runs yet. ``processes`` is decided by the device unless given."""
-        self._processes = decodes_in_processes(extractor, len(images)) if processes is None else processes
+        self._processes = decodes_in_processes(embedder, len(images)) if processes is None else processes
         self._images = images
-        self._extractor = extractor
+        self._embedder = embedder
         self._workers = workers
         self._dtype = dtype
-        self._transform = extractor.preprocessing.pixel_transform()
-        self._slots = Semaphore(forward_streams(extractor, workers))
+        self._slots = Semaphore(embedder.streams(workers))
         self.decode_only = Event()  # set it to list bad images without computing any more vectors
 
     def run(self, ranges: Iterable[Range]) -> Generator[BatchVectors]:
         """Yield the results of the ranges in their order; a bounded number of them is in flight."""
         # Decoding silences warnings, which is a setting of the whole process: threads that change it and put it
         # back in turns would let some through and leave it wrong. So it is silent for all, and put back once.
-        with one_thread(), warnings.catch_warnings(action="ignore"):
+        with warnings.catch_warnings(action="ignore"):
             if self._processes:
                 yield from self._with_processes(ranges)
             else:
@@ -123,10 +98,10 @@ class BatchStream:
             self._workers,
             reader_context(),
             initializer=prepare_reader,
-            initargs=(self._images, self._extractor.preprocessing),
+            initargs=(self._images, self._embedder.preprocessing),
         )
-        for batch, pixels in self._in_order(pool, read_in_process, ranges):
-            yield self._through_network(replace(batch, pixels=torch.from_numpy(pixels)))
+        for batch in self._in_order(pool, read_in_process, ranges):
+            yield self._through_network(batch)
 
     def _in_order(
         self, pool: Executor, work: Callable[[int, int], Result], ranges: Iterable[Range]
@@ -143,7 +118,7 @@ class BatchStream:
             pool.shutdown(wait=True, cancel_futures=True)
 
     def _batch(self, start: int, stop: int) -> BatchVectors:
-        return self._through_network(read_batch(self._images, start, stop, self._transform))
+        return self._through_network(read_batch(self._images, start, stop, self._embedder.pixels))
 
     def _through_network(self, batch: ImageBatch) -> BatchVectors:
         stages = Stages(batch.decode_seconds, batch.transform_seconds)
@@ -156,39 +131,32 @@ class BatchStream:
 
     def _forward(self, batch: ImageBatch) -> tuple[Vectors, Stages]:
         if not len(batch.kept):
-            return np.zeros((0, self._extractor.width), self._dtype), Stages()
+            return np.zeros((0, self._embedder.width), self._dtype), Stages()
         began = time.perf_counter()
         try:
-            pixels = batch.pixels.to(device_of(self._extractor))
-            images = self._extractor.preprocessing.normalise(pixels)
-            normalised = time.perf_counter()
-            values = self._extractor.features(images).cpu().numpy()
-        except torch.cuda.OutOfMemoryError as error:
-            raise InputError(
-                f"a batch of {len(batch.kept)} images does not fit into the memory of "
-                f"{device_of(self._extractor)}; choose a smaller batch size (--batch-size)"
-            ) from error
+            values = self._embedder.features(batch.pixels)
+        except NotFiniteError as error:
+            raise NotFiniteError(error.row, self._images[int(batch.kept[error.row])].name) from error
         ended = time.perf_counter()
-        vectors = _finite(values, batch.kept, self._images, self._dtype)
-        return vectors, Stages(transform=normalised - began, forward=ended - normalised)
+        vectors = _stored(values, batch.kept, self._images, self._dtype)
+        return vectors, Stages(forward=ended - began)
 
 
-def _finite(
+def _stored(
     values: NDArray[np.float32],
     kept: NDArray[np.int64],
     images: Sequence[ImageSource],
     dtype: type[np.floating],
 ) -> Vectors:
+    """Return vectors in the type they are stored in, or name the image whose values do not fit."""
     with np.errstate(over="ignore"):
         vectors = values.astype(dtype)
     good = np.isfinite(vectors).all(axis=1)
     if good.all():
         return vectors
     row = int(good.argmin())
-    name = images[int(kept[row])].name
-    if np.isfinite(values[row]).all():
-        raise InputError(
-            f"the vector of {name} has values up to {np.abs(values[row]).max():.0f}, too large for "
-            f"{np.dtype(dtype).name}; store float32 (--dtype float32)"
-        )
-    raise InputError(f"the vector of {name} holds NaN or infinity; the backbone's weights look damaged")
+    raise InputError(
+        f"the vector of {images[int(kept[row])].name} has values up to {np.abs(values[row]).max():.0f}, too large "
+        f"for {np.dtype(dtype).name}",
+        hint="store float32 (--dtype float32)",
+    )

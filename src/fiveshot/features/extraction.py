@@ -12,10 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fiveshot.backbones import Extractor
+from fiveshot.backbones import Embedder, default_workers
 from fiveshot.data import ImageDataset
 from fiveshot.errors import StorageError
-from fiveshot.features.batch_stream import default_batch_size, default_workers, forward_streams
 from fiveshot.features.cache import FeatureCache
 from fiveshot.features.extraction_index import find_extraction, remember
 from fiveshot.features.extraction_job import ExtractionJob
@@ -34,7 +33,7 @@ PART_SECONDS = 5.0  # the most that a kill costs
 
 def extract(
     dataset: ImageDataset,
-    extractor: Extractor,
+    embedder: Embedder,
     *,
     out: str | os.PathLike[str] | None = None,
     cache: FeatureCache | None = None,
@@ -49,19 +48,19 @@ def extract(
     >>> import tempfile
     >>> from pathlib import Path
     >>> from PIL import Image
-    >>> from fiveshot.backbones import load_backbone
+    >>> from fiveshot.backbones import load_embedder
     >>> from fiveshot.data import open_images
     >>> from fiveshot.features import extract
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     for file in (Path(folder, "colours", c, f"{n}.png") for c in ("red", "blue") for n in range(2)):
     ...         file.parent.mkdir(parents=True, exist_ok=True)
     ...         Image.new("RGB", (64, 64), file.parent.name).save(file)
-    ...     extract(open_images(Path(folder, "colours"), seed=0), load_backbone())
+    ...     extract(open_images(Path(folder, "colours"), seed=0), load_embedder())
     FeatureSet('colours': 2 training and 2 test vectors of 384 float16, 2 classes)
     """
     return run_extraction(
         dataset,
-        extractor,
+        embedder,
         out=out,
         cache=cache,
         batch_size=batch_size,
@@ -74,7 +73,7 @@ def extract(
 
 def run_extraction(
     dataset: ImageDataset,
-    extractor: Extractor,
+    embedder: Embedder,
     *,
     out: str | os.PathLike[str] | None = None,
     cache: FeatureCache | None = None,
@@ -95,24 +94,23 @@ def run_extraction(
     number of ``workers`` (one for each core unless given) changes no vector. ``dtype`` is that of the stored
     vectors, float16 or float32. ``progress`` gets the images done and in all.
 
-    >>> import tempfile, timm
+    >>> import tempfile
     >>> import numpy as np
-    >>> from fiveshot.backbones import Backbone, Preprocessing
+    >>> from fiveshot.backbones import load_embedder
     >>> from fiveshot.data import ArraySource, ImageDataset, ImageSplit
     >>> from fiveshot.features import FeatureCache, run_extraction
     >>> night, day = (ArraySource(np.full((160, 160, 3), grey, np.uint8), f"{grey}") for grey in (9, 250))
     >>> split = ImageSplit((night, day), np.array([0, 1]))
     >>> skies = ImageDataset("skies", ("night", "day"), split, split)
-    >>> vit = timm.create_model("test_vit", num_classes=0).eval().requires_grad_(False)
-    >>> backbone = Backbone(vit, "test_vit", Preprocessing(size=160, resize=160))
+    >>> embedder = load_embedder()
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     first, again = (run_extraction(skies, backbone, cache=FeatureCache(folder)) for _ in range(2))
+    ...     first, again = (run_extraction(skies, embedder, cache=FeatureCache(folder)) for _ in range(2))
     >>> first.computed, again.computed
     (4, 0)
     """
-    job = ExtractionJob(dataset, extractor, dtype)
+    job = ExtractionJob(dataset, embedder, dtype)
     pace = Pace(
-        batch_size=default_batch_size(extractor) if batch_size is None else batch_size,
+        batch_size=embedder.batch_size if batch_size is None else batch_size,
         workers=default_workers() if workers is None else workers,
         skip_bad=skip_bad,
         progress=progress or (lambda done, total: None),
@@ -151,7 +149,7 @@ def _computed(
     job: ExtractionJob, pace: Pace, folder: Path, place: Callable[[str], Path]
 ) -> tuple[Extraction, str]:
     """Compute what is missing in ``folder`` and write the file to the ``place`` of these contents."""
-    runtime = job.extractor.runtime  # makes it ready, before the clock starts
+    runtime = job.embedder.runtime  # makes it ready, before the clock starts
     began = time.perf_counter()
     store = PartialFeatures(folder)
     computed = compute_parts(job, store, pace)
@@ -167,7 +165,7 @@ def _computed(
         runtime=runtime if computed.images else None,
         seconds=time.perf_counter() - began,
         stages=computed.stages,
-        streams=forward_streams(job.extractor, pace.workers),
+        streams=job.embedder.streams(pace.workers),
     )
     return extraction, assembly.content
 

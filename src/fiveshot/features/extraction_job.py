@@ -10,23 +10,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fiveshot.backbones import Extractor
+from fiveshot.backbones import Embedder
 from fiveshot.data import ImageDataset, ImageSource
 from fiveshot.errors import unknown_name
 from fiveshot.features.cache import CacheKey
 from fiveshot.features.fingerprint import ImageIdentity, dataset_fingerprint
 from fiveshot.features.image_marks import quick_marks
-from fiveshot.features.provenance import UNKNOWN, Provenance
+from fiveshot.features.provenance import Provenance
 
 DTYPES: dict[str, type[np.floating[Any]]] = {"float16": np.float16, "float32": np.float32}
 
 
 @dataclass(frozen=True, eq=False)
 class ExtractionJob:
-    """All images of a dataset, an extractor, and the type of the stored vectors."""
+    """All images of a dataset, an embedder, and the type of the stored vectors."""
 
     dataset: ImageDataset
-    extractor: Extractor
+    embedder: Embedder
     dtype: str = "float16"
 
     def __post_init__(self) -> None:
@@ -46,18 +46,8 @@ class ExtractionJob:
 
     @cached_property
     def provenance(self) -> Provenance:
-        """How the vectors are made; an extractor without ``identity()`` leaves some of it unknown."""
-        identity: dict[str, Any] = getattr(self.extractor, "identity", dict)()
-        readout = identity.get("readout")
-        return Provenance(
-            dataset=self.dataset.name,
-            backbone=self.extractor.name,
-            weights_hash=identity.get("weights_hash", UNKNOWN),
-            preprocessing=identity.get("preprocessing", self.extractor.preprocessing.to_json()),
-            adapter=identity.get("adapter_hash"),
-            readout=readout_in_words(**readout) if readout else UNKNOWN,
-            precision=identity.get("precision", UNKNOWN),
-        )
+        """How the vectors are made."""
+        return Provenance.of(self.dataset.name, self.embedder.identity())
 
     @cached_property
     def listing_key(self) -> CacheKey:
@@ -68,8 +58,8 @@ class ExtractionJob:
             for name, split in (("train", data.train), ("test", data.test))
             for position, (image, label) in enumerate(zip(split.images, split.labels, strict=True))
         )
-        # The provenance has no place for the type of the vectors, nor for an extractor without an identity.
-        return CacheKey(f"{listing} {self.dtype} {self.extractor.fingerprint}", self.provenance)
+        # The provenance has no place for the type of the vectors.
+        return CacheKey(f"{listing} {self.dtype} {self.embedder.fingerprint}", self.provenance)
 
     def content_key(self, content: str) -> CacheKey:
         """Return the whole key, from the ``digest`` of the marks of the images' contents."""
@@ -79,12 +69,3 @@ class ExtractionJob:
 def digest(marks: NDArray[np.uint8]) -> str:
     """Return one SHA-256 for all marks in their order."""
     return hashlib.sha256(np.ascontiguousarray(marks).data).hexdigest()
-
-
-def readout_in_words(tokens: str, last_blocks: int) -> str:
-    """Return what is read from a network as a provenance says it.
-
-    >>> readout_in_words("cls", 1), readout_in_words("mean", 4)
-    ('cls', 'mean, last 4 blocks')
-    """
-    return tokens if last_blocks == 1 else f"{tokens}, last {last_blocks} blocks"

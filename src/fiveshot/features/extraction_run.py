@@ -47,7 +47,7 @@ def compute_parts(job: ExtractionJob, store: PartialFeatures, pace: Pace) -> Com
     """
     done, bad = _finished(job, store)
     progress = _Counter(sum(stop - start for start, stop in done), len(job.images), pace.progress)
-    stream = BatchStream(job.images, job.extractor, workers=pace.workers, dtype=DTYPES[job.dtype])
+    stream = BatchStream(job.images, job.embedder, workers=pace.workers, dtype=DTYPES[job.dtype])
     writer = PartWriter(store, job.quick, seconds=pace.part_seconds)
     images, stages = 0, Stages()
     try:

@@ -54,7 +54,7 @@ class FeatureAssembly:
             },
             class_names=data.class_names,
             provenance=replace(
-                self._job.provenance, note=f"{self._job.dtype} vectors; {self._job.extractor.runtime}"
+                self._job.provenance, note=f"{self._job.dtype} vectors; {self._job.embedder.runtime}"
             ),
         )
 
@@ -64,7 +64,7 @@ class FeatureAssembly:
             for part in self._store.parts()
             if part.start < last and part.stop > first
         )
-        return Blocks(np.dtype(DTYPES[self._job.dtype]), (rows, self._job.extractor.width), blocks)
+        return Blocks(np.dtype(DTYPES[self._job.dtype]), (rows, self._job.embedder.width), blocks)
 
     def _check_classes(self, trained: NDArray[np.int64]) -> None:
         gone = np.setdiff1d(self._job.dataset.train.labels, trained)

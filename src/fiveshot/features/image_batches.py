@@ -8,16 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from fiveshot.data import BadImage, BytesSource, ImageError, ImageSource, decode
+from fiveshot.errors import InputError
 from fiveshot.features.image_marks import CONTENT_BYTES, UNREADABLE, content_mark
 
-PixelTransform = Callable[[Any], Tensor]
+PixelTransform = Callable[[Any], NDArray[np.uint8]]
 
-NO_PIXELS = torch.zeros(0, 3, 1, 1, dtype=torch.uint8)
+NO_PIXELS = np.zeros((0, 3, 1, 1), np.uint8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +27,7 @@ class ImageBatch:
     stop: int
     marks: NDArray[np.uint8] = field(repr=False)  # (stop - start, 32): of the contents
     kept: NDArray[np.int64]  # (n_kept,): positions of the images that could be decoded
-    pixels: Tensor = field(repr=False)  # (n_kept, 3, size, size), uint8
+    pixels: NDArray[np.uint8] = field(repr=False)  # (n_kept, 3, size, size), uint8
     bad: tuple[tuple[int, BadImage], ...]  # with their positions
     decode_seconds: float  # reading and marking included
     transform_seconds: float
@@ -45,11 +44,13 @@ def read_batch(images: Sequence[ImageSource], start: int, stop: int, transform: 
             data = source.read()
             mark = content_mark(data)
             image = decode(BytesSource(data, source.name))
-        except ImageError as error:
-            bad.append((position, BadImage(error.name, error.reason)))
-        else:
             decoded = time.perf_counter()
             pixels.append(transform(image))
+        except ImageError as error:
+            bad.append((position, BadImage(error.name, error.reason)))
+        except InputError as error:  # decoded, but of a shape that cannot be used
+            bad.append((position, BadImage(source.name, str(error))))
+        else:
             kept.append(position)
             transforming += time.perf_counter() - decoded
             began += time.perf_counter() - decoded
@@ -60,7 +61,7 @@ def read_batch(images: Sequence[ImageSource], start: int, stop: int, transform: 
         stop,
         np.frombuffer(marks, np.uint8).reshape(stop - start, CONTENT_BYTES),
         np.array(kept, dtype=np.int64),
-        torch.stack(pixels) if pixels else NO_PIXELS,
+        np.stack(pixels) if pixels else NO_PIXELS,
         tuple(bad),
         decoding,
         transforming,

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import torch
-
-from fiveshot.backbones import DEFAULT, Preprocessing, Readout, load_backbone
+from fiveshot.backbones import BackboneSpec, load_embedder
 from fiveshot.data import ImageDataset, open_dataset, open_images
 from fiveshot.errors import InputError
 from fiveshot.features.cache import FeatureCache
 from fiveshot.features.extraction import run_extraction
-from fiveshot.features.runner import Runner, choose_runner
 from fiveshot.progress import Progress
 from fiveshot.storage import FilePath
 
@@ -46,50 +43,12 @@ def open_labelled_images(
     raise InputError("give either images (--images DIR) or a dataset and its folder (--dataset NAME --root DIR)")
 
 
-def load_runner(
-    backbone: str = DEFAULT,
-    *,
-    weights: FilePath | None = None,
-    adapter: FilePath | None = None,
-    preprocessing: Preprocessing | str | None = None,
-    tokens: str = "cls",
-    last_blocks: int = 1,
-    device: str = "auto",
-    runtime: str = "auto",
-    precision: str | None = None,
-) -> Runner:
-    """Load a backbone and choose what runs it; ``auto`` is the fastest device and runtime here.
-
-    >>> load_runner(device="cpu", runtime="torch").runtime
-    'PyTorch ... on cpu, float32'
-    """
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    loaded = load_backbone(
-        backbone,
-        weights=weights,
-        adapter=adapter,
-        preprocessing=preprocessing,
-        readout=Readout(tokens, last_blocks),
-        device=device,
-    )
-    return choose_runner(loaded, runtime=runtime, precision=precision)
-
-
 def extracted_features(
     images: FilePath | ImageDataset,
     *,
     seed: int,
     holdout: float = 0.2,
-    backbone: str = DEFAULT,
-    weights: FilePath | None = None,
-    adapter: FilePath | None = None,
-    preprocessing: Preprocessing | str | None = None,
-    tokens: str = "cls",
-    last_blocks: int = 1,
-    device: str = "auto",
-    runtime: str = "auto",
-    precision: str | None = None,
+    spec: BackboneSpec = BackboneSpec(),  # noqa: B008  # frozen
     cache: FeatureCache | None = None,
     batch_size: int | None = None,
     workers: int | None = None,
@@ -99,7 +58,7 @@ def extracted_features(
 ) -> Path:
     """Return the cached feature file of a folder, an archive or a dataset; it is made where it is missing.
 
-    The arguments are those of ``open_labelled_images``, ``load_runner`` and ``run_extraction``; ``cache`` is the
+    The arguments are those of ``open_labelled_images``, ``load_embedder`` and ``run_extraction``; ``cache`` is the
     default one unless given.
 
     >>> import tempfile
@@ -111,26 +70,15 @@ def extracted_features(
     ...         file.parent.mkdir(parents=True, exist_ok=True)
     ...         Image.new("RGB", (64, 64), file.parent.name).save(file)
     ...     cache = FeatureCache(folder)
-    ...     load_features(extracted_features(Path(folder, "colours"), seed=0, runtime="torch", cache=cache))
+    ...     load_features(extracted_features(Path(folder, "colours"), seed=0, cache=cache))
     FeatureSet('colours': 2 training and 2 test vectors of 384 float16, 2 classes)
     """
     dataset = images
     if not isinstance(dataset, ImageDataset):
         dataset = open_labelled_images(dataset, seed=seed, holdout=holdout)
-    runner = load_runner(
-        backbone,
-        weights=weights,
-        adapter=adapter,
-        preprocessing=preprocessing,
-        tokens=tokens,
-        last_blocks=last_blocks,
-        device=device,
-        runtime=runtime,
-        precision=precision,
-    )
     return run_extraction(
         dataset,
-        runner,
+        load_embedder(spec),
         cache=cache or FeatureCache(),
         batch_size=batch_size,
         workers=workers,

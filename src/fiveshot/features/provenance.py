@@ -59,6 +59,24 @@ class Provenance:
         return cls(dataset, UNKNOWN, UNKNOWN, {}, None, UNKNOWN, note)
 
     @classmethod
+    def of(cls, dataset: str, identity: Mapping[str, Any]) -> Provenance:
+        """Return the provenance of vectors that an embedder with this ``identity()`` makes.
+
+        >>> from fiveshot.backbones import load_embedder
+        >>> Provenance.of("birds", load_embedder().identity()).precision
+        'float32'
+        """
+        return cls(
+            dataset,
+            identity["name"],
+            identity["weights_hash"],
+            identity["preprocessing"],
+            identity["adapter_hash"],
+            readout_in_words(**identity["readout"]),
+            precision=identity["precision"],
+        )
+
+    @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Provenance:
         """Rebuild a provenance from ``as_dict()``; missing and unknown entries are errors."""
         expected = {entry.name for entry in fields(cls)}
@@ -90,3 +108,12 @@ class Provenance:
             for name in names
             if getattr(self, name) != getattr(other, name)
         )
+
+
+def readout_in_words(tokens: str, last_blocks: int) -> str:
+    """Return what is read from a network as a provenance says it.
+
+    >>> readout_in_words("cls", 1), readout_in_words("mean", 4)
+    ('cls', 'mean, last 4 blocks')
+    """
+    return tokens if last_blocks == 1 else f"{tokens}, last {last_blocks} blocks"

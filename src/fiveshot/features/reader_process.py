@@ -5,19 +5,14 @@ from __future__ import annotations
 import multiprocessing
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from multiprocessing.context import BaseContext
-
-import numpy as np
-import torch
-from numpy.typing import NDArray
 
 from fiveshot.backbones import Preprocessing
 from fiveshot.data import ImageSource
-from fiveshot.features.image_batches import NO_PIXELS, ImageBatch, PixelTransform, read_batch
+from fiveshot.features.image_batches import ImageBatch, PixelTransform, read_batch
 
-# Imported once by the process that the others are forked from: torch takes seconds in each otherwise.
-PRELOADED = [__name__, "PIL.JpegImagePlugin", "PIL.PngImagePlugin", "torchvision.transforms.v2.functional"]
+# Imported once by the process that the others are forked from.
+PRELOADED = [__name__, "PIL.JpegImagePlugin", "PIL.PngImagePlugin"]
 _given: tuple[Sequence[ImageSource], PixelTransform] | None = None
 
 
@@ -36,15 +31,13 @@ def reader_context() -> BaseContext:
 def prepare_reader(images: Sequence[ImageSource], preprocessing: Preprocessing) -> None:
     """Keep what every batch needs, once in the life of a process."""
     global _given
-    torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    _given = images, preprocessing.pixel_transform()
+    _given = images, preprocessing.pixels
 
 
-def read_in_process(start: int, stop: int) -> tuple[ImageBatch, NDArray[np.uint8]]:
-    """Read a batch; its pixels travel as an array, because tensors would share memory by open files."""
+def read_in_process(start: int, stop: int) -> ImageBatch:
+    """Read a batch."""
     if _given is None:
         raise RuntimeError("prepare_reader must run first")
     images, transform = _given
-    batch = read_batch(images, start, stop, transform)
-    return replace(batch, pixels=NO_PIXELS), batch.pixels.numpy()
+    return read_batch(images, start, stop, transform)

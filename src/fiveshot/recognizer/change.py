@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fiveshot.backbones.backbone import one_thread
 from fiveshot.errors import InputError, StorageError
-from fiveshot.features.runner import one_thread
 from fiveshot.recognizer.recognition.snapshot import Snapshot, restored_head
 from fiveshot.recognizer.store.contents import Contents, file_sha256, read_contents, write_base
 from fiveshot.recognizer.store.folder import ModelFolder

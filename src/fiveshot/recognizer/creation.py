@@ -14,13 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fiveshot.backbones import DEFAULT
-from fiveshot.backbones.embedded_adapters import adapter_path
+from fiveshot.backbones import DEFAULT, BackboneSpec, Embedder, adapter_path, load_embedder
 from fiveshot.data import BadImage, ImageDataset, ImageSplit
 from fiveshot.errors import InputError
-from fiveshot.features import FeatureSet, Runner, load_features, load_runner, run_extraction
-from fiveshot.features.extraction_job import readout_in_words
-from fiveshot.features.provenance import UNKNOWN
+from fiveshot.features import FeatureSet, load_features, run_extraction
+from fiveshot.features.provenance import UNKNOWN, readout_in_words
 from fiveshot.heads import make_head
 from fiveshot.progress import Progress
 from fiveshot.recognizer.names import check_name
@@ -66,11 +64,12 @@ def make_model(
     on_tuning: OnTuning | None = None,
     skip_bad: bool = False,
     on_bad: OnBad | None = None,
-) -> Runner:
+) -> Embedder:
     """Write a new model and return the backbone it works with."""
     check_place(device, runtime)  # what can be refused is refused before anything is computed
     require_statistics_head(head)
     free_folder(path)
+    spec = BackboneSpec(backbone or DEFAULT, weights=weights, device=device, runtime=runtime, precision="float32")
     with ExitStack() as held:
         if isinstance(base, str | os.PathLike) and Path(base).suffix in (".safetensors", ".npz"):
             base = load_features(base)
@@ -81,17 +80,9 @@ def make_model(
             if adapter is not None:
                 raise InputError("tune=True makes an adapter, and one was given", hint="choose one of the two")
             folder = held.enter_context(tempfile.TemporaryDirectory())
-            fresh = load_runner(backbone or DEFAULT, weights=weights, device=device, precision="float32")
             adapter = Path(folder) / "adapter.safetensors"
-            tune_adapter(fresh, images.train, adapter, seed=options.seed, on_tuning=on_tuning, skip_bad=skip_bad)
-        runner = load_runner(
-            backbone or DEFAULT,
-            weights=weights,
-            adapter=adapter,
-            device=device,
-            runtime=runtime,
-            precision="float32",
-        )
+            tune_adapter(spec, images.train, adapter, seed=options.seed, on_tuning=on_tuning, skip_bad=skip_bad)
+        runner = load_embedder(spec.replace(adapter=adapter))
         record = head_record(head)
         learned = BaseSession(NO_CLASSES, record, {})
         if isinstance(base, FeatureSet):
@@ -120,7 +111,7 @@ def base_images(folder: FilePath) -> ImageDataset:
 
 
 def tune_adapter(
-    fresh: Runner,
+    spec: BackboneSpec,
     images: ImageSplit,
     out: Path,
     *,
@@ -131,17 +122,18 @@ def tune_adapter(
     skip_bad: bool = False,
 ) -> TuneResult:
     """Adapt a backbone without adapters to all of these images, and write the adapters to a file."""
+    from fiveshot.backbones import load_backbone
     from fiveshot.tuning import get_recipe, tune
 
     chosen = get_recipe(recipe).replace(**{"seed": seed, **(settings or {})})
     return tune(
-        fresh.backbone, images, recipe=chosen, out=out, held_out=0.0, progress=on_tuning, skip_bad=skip_bad
+        load_backbone(spec), images, recipe=chosen, out=out, held_out=0.0, progress=on_tuning, skip_bad=skip_bad
     )
 
 
 def extracted(
     images: ImageDataset,
-    runner: Runner,
+    runner: Embedder,
     progress: Progress | None,
     *,
     skip_bad: bool = False,
@@ -156,7 +148,7 @@ def extracted(
     return torch.from_numpy(np.array(features.train_x, dtype=np.float32)), names
 
 
-def features_of(base: FeatureSet, runner: Runner) -> tuple[Tensor, list[str]]:
+def features_of(base: FeatureSet, runner: Embedder) -> tuple[Tensor, list[str]]:
     """Return the training features of a set, after checking that this backbone made them."""
     made, own = base.provenance, runner.identity()
     found = {"weights_hash": made.weights_hash, "adapter_hash": made.adapter}

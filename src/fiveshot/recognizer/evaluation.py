@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
 
-from fiveshot.features import Runner
+from fiveshot.backbones import Embedder
 from fiveshot.metrics import expected_calibration_error
 from fiveshot.progress import Progress
 from fiveshot.recognizer.photos.embedding import see_photos
@@ -122,7 +122,7 @@ class Evaluation:
 
 
 def evaluate_photos(
-    snapshot: Snapshot, runner: Runner, classes: Mapping[str, Sequence[Photo]], *, progress: Progress | None
+    snapshot: Snapshot, runner: Embedder, classes: Mapping[str, Sequence[Photo]], *, progress: Progress | None
 ) -> Evaluation:
     """Measure a model on photos by the names of their classes."""
     everything = [photo for photos in classes.values() for photo in photos]

@@ -14,9 +14,9 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from fiveshot.backbones import Embedder
 from fiveshot.data import MAX_PHOTO_BYTES
 from fiveshot.errors import InputError, some_of
-from fiveshot.features import Runner
 from fiveshot.heads import FewShotHead
 from fiveshot.heads.memory import Memory
 from fiveshot.progress import Progress
@@ -50,7 +50,7 @@ SeenClasses: TypeAlias = "Mapping[str, Sequence[PhotoRecord]]"
 
 def learn_photos(
     model: LiveModel,
-    runner_of: Callable[[Snapshot], Runner],
+    runner_of: Callable[[Snapshot], Embedder],
     classes: ClassInputs,
     *,
     add: bool,

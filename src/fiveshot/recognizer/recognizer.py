@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from fiveshot.backbones import Embedder
 from fiveshot.errors import InputError
-from fiveshot.features import FeatureSet, Runner
+from fiveshot.features import FeatureSet
 from fiveshot.progress import Progress
 from fiveshot.recognizer.change import LiveModel
 from fiveshot.recognizer.checking import Finding, check_model
@@ -71,7 +72,7 @@ class Recognizer:
         """Use ``create`` or ``open``."""
         self._model = model
         self._device, self._runtime, self._weights = device, runtime, weights
-        self._runner: Runner | None = None
+        self._runner: Embedder | None = None
         self._runner_lock = threading.Lock()
 
     @classmethod
@@ -178,11 +179,11 @@ class Recognizer:
         return self._model.snapshot
 
     @property
-    def runner(self) -> Runner:
+    def runner(self) -> Embedder:
         """The backbone, loaded on first use and checked against the one the model was made with."""
         return self._runner_of(self.snapshot)
 
-    def _runner_of(self, snapshot: Snapshot) -> Runner:
+    def _runner_of(self, snapshot: Snapshot) -> Embedder:
         with self._runner_lock:
             record = snapshot.manifest.backbone
             if self._runner is None or self._runner.fingerprint != record.fingerprint:
@@ -538,6 +539,7 @@ class Recognizer:
         ...         print(error.hint)
         teach it one before it is exported
         """
+        from fiveshot.backbones import load_backbone
         from fiveshot.recognizer.shipping.onnx import export_onnx, onnx_targets
 
         snapshot = self.refresh()
@@ -548,7 +550,7 @@ class Recognizer:
                 code="no_classes",
             )
         onnx_targets(file, overwrite=overwrite)  # before the backbone is loaded
-        backbone = self._runner_of(snapshot).backbone
+        backbone = load_backbone(self._runner_of(snapshot).spec)
         return export_onnx(backbone, snapshot.head, file, rejection=snapshot.rejection, overwrite=overwrite)
 
     @classmethod

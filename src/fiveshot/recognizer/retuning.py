@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from fiveshot.backbones import Preprocessing
+from fiveshot.backbones import BackboneSpec, Embedder, Preprocessing, load_embedder
 from fiveshot.data import BytesSource, ImageDataset, ImageSource, ImageSplit
 from fiveshot.errors import InputError, counted, some_of
-from fiveshot.features import Runner, load_runner
 from fiveshot.heads import FewShotHead
 from fiveshot.progress import Progress
 from fiveshot.recognizer.change import Change, ConflictError, LiveModel
@@ -67,9 +66,9 @@ def retuned_model(
     with tempfile.TemporaryDirectory() as folder:
         images = _base_images(base, contents)
         adapter = Path(folder) / "adapter.safetensors"
-        loading = _loading(contents.manifest.backbone, weights, device, runtime)
+        spec = _spec(contents.manifest.backbone, weights, device, runtime)
         result = tune_adapter(
-            load_runner(**loading),
+            spec,
             _split(records, images.train if images else NO_IMAGES, images.class_names if images else ()),
             adapter,
             seed=contents.manifest.options.seed,
@@ -78,7 +77,7 @@ def retuned_model(
             on_tuning=on_tuning,
             skip_bad=skip_bad,
         )
-        runner = load_runner(**loading, adapter=adapter)
+        runner = load_embedder(spec.replace(adapter=adapter))
         head = head_record(contents.manifest.head.name)
         learned = BaseSession(NO_CLASSES, head, {})
         if images is not None:
@@ -121,17 +120,17 @@ def _base_images(base: FilePath | None, contents: Contents) -> ImageDataset | No
     return images
 
 
-def _loading(record: BackboneRecord, weights: FilePath | None, device: str, runtime: str) -> dict[str, Any]:
-    return {
-        "backbone": record.name,
-        "weights": weights or record.weights or None,
-        "preprocessing": Preprocessing.from_json(record.preprocessing),
-        "tokens": record.tokens,
-        "last_blocks": record.last_blocks,
-        "device": device,
-        "runtime": runtime,
-        "precision": "float32",
-    }
+def _spec(record: BackboneRecord, weights: FilePath | None, device: str, runtime: str) -> BackboneSpec:
+    return BackboneSpec(
+        record.name,
+        weights=weights or record.weights or None,
+        preprocessing=Preprocessing.from_json(record.preprocessing),
+        tokens=record.tokens,
+        last_blocks=record.last_blocks,
+        device=device,
+        runtime=runtime,
+        precision="float32",
+    )
 
 
 def _split(records: Sequence[ClassRecord], base: ImageSplit, base_names: tuple[str, ...]) -> ImageSplit:
@@ -153,7 +152,7 @@ def _photos(record: ClassRecord) -> list[Photo]:
     return [Photo(BytesSource(data, name)) for data, name in named]
 
 
-def _seen_again(record: ClassRecord, runner: Runner, head: FewShotHead) -> ClassRecord:
+def _seen_again(record: ClassRecord, runner: Embedder, head: FewShotHead) -> ClassRecord:
     seen = see_photos(runner, _photos(record))
     photos = tuple(replace(photo, feature=again.feature) for photo, again in zip(record.photos, seen, strict=True))
     features = torch.from_numpy(np.stack([photo.feature for photo in photos]))
@@ -165,7 +164,7 @@ class Retuned:
     """A model after tuning that has not taken its place yet."""
 
     result: TuneResult
-    runner: Runner
+    runner: Embedder
     adapter: Path
     records: tuple[ClassRecord, ...]  # with the new features
     learned: BaseSession  # the base session with the new features

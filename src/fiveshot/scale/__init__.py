@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fiveshot.scale.cluster import ClusterSettings, connected
-    from fiveshot.scale.extraction.backbone import BackboneSpec
     from fiveshot.scale.extraction.run import ClusterExtraction, extract_file, extract_shards
     from fiveshot.scale.index import ClassIndex, exact_nearest
     from fiveshot.scale.progress import ClusterProgress
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from fiveshot.scale.tuning import TuningTask, tune_on_cluster
 
 __all__ = [
-    "BackboneSpec",
     "Catalog",
     "ClassIndex",
     "ClusterExtraction",
@@ -48,7 +46,6 @@ __all__ = [
 # Loaded when first asked for: processes that only read images are started by the dozen and need none of it.
 _MODULES = {
     "cluster": ("ClusterSettings", "connected"),
-    "extraction.backbone": ("BackboneSpec",),
     "extraction.run": ("ClusterExtraction", "extract_file", "extract_shards"),
     "index": ("ClassIndex", "exact_nearest"),
     "progress": ("ClusterProgress",),

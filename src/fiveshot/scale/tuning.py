@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fiveshot.backbones import DEFAULT, Preprocessing, load_backbone
+from fiveshot.backbones import DEFAULT, BackboneSpec, Preprocessing, load_backbone
 from fiveshot.data import ImageDataset
 from fiveshot.errors import InputError
 from fiveshot.extras import import_extra
@@ -201,9 +201,13 @@ def train_here(config: dict[str, Any]) -> None:
     if not config["on_gpus"]:
         os.environ["ACCELERATE_USE_CPU"] = "true"
     accelerator = make_accelerator(cpu=not config["on_gpus"])
-    backbone = load_backbone(
-        task.backbone, weights=task.weights, preprocessing=task.preprocessing, device=accelerator.device
+    spec = BackboneSpec(
+        task.backbone,
+        weights=task.weights,
+        preprocessing=task.preprocessing,
+        device=str(accelerator.device),
     )
+    backbone = load_backbone(spec)
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "adapter.safetensors"
         result = tune(

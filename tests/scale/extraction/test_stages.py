@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from pictures import draw_folder
 
+from fiveshot.backbones import BackboneSpec, load_embedder
 from fiveshot.data import open_images
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features import FeatureSet, run_extraction
-from fiveshot.scale import BackboneSpec, Catalog, open_catalog
+from fiveshot.scale import Catalog, open_catalog
 from fiveshot.scale.extraction.backbone import BackboneFacts, backbone_facts
 from fiveshot.scale.extraction.batches import END, Batch, concatenate, good_rows, tally
 from fiveshot.scale.extraction.shard_folder import (
@@ -44,7 +45,9 @@ def catalog(folder: Path) -> Catalog:
 
 @pytest.fixture(scope="module")
 def alone(folder: Path, spec: BackboneSpec) -> FeatureSet:
-    return run_extraction(open_images(folder, seed=0), spec.load(), dtype="float32", skip_bad=True).features
+    return run_extraction(
+        open_images(folder, seed=0), load_embedder(spec), dtype="float32", skip_bad=True
+    ).features
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,9 @@ pytest.importorskip("fsspec", reason="the extra 'ray' is not installed")
 
 from flaky_store import Store, serving
 
+from fiveshot.backbones import BackboneSpec
 from fiveshot.errors import StorageError
-from fiveshot.scale import BackboneSpec, open_catalog
+from fiveshot.scale import open_catalog
 from fiveshot.scale.extraction.backbone import backbone_facts
 from fiveshot.scale.extraction.shard_folder import ShardCollector, ShardFolder, read_shard_file
 from fiveshot.scale.extraction.stages import Decode, Forward, read_shard

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
+from fiveshot.backbones import BackboneSpec, load_embedder
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features import FeatureSet
 from fiveshot.heads import RanPAC
 from fiveshot.heads.sampling import random_features
 from fiveshot.recognizer import Recognizer
 from fiveshot.scale import (
-    BackboneSpec,
     ClusterStatistics,
     Ridge,
     StatisticsPlan,
@@ -126,12 +126,12 @@ def test_a_model_from_statistics_is_one_from_features(spec: BackboneSpec, tmp_pa
         tuple(np.unique(rows.labels).tolist()),
         backbone_facts(spec, "float32", dataset="birds").provenance,
     )
-    alone = Recognizer.create(tmp_path / "alone", base=features, backbone=spec.backbone, **options)
+    alone = Recognizer.create(tmp_path / "alone", base=features, backbone=spec.name, **options)
     made = create_from_statistics(tmp_path / "birds", file, **options)
     with made, alone, Recognizer.open(tmp_path / "birds", device="cpu", runtime="torch") as again:
         assert made.check() == []
         assert made.show().base_classes == 12
-        assert made.runner.fingerprint == spec.load().fingerprint
+        assert made.runner.fingerprint == load_embedder(spec).fingerprint
         expected, found = alone.snapshot.memory.base, again.snapshot.memory.base
         for label in expected.labels.tolist():
             assert found[label].count == expected[label].count

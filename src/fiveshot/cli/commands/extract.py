@@ -17,10 +17,11 @@ from fiveshot.cli.progress import cluster_bar, image_bar
 from fiveshot.errors import InputError, counted
 
 if TYPE_CHECKING:
+    from fiveshot.backbones import BackboneSpec
     from fiveshot.data import BadImage
     from fiveshot.features import FeatureSet
     from fiveshot.features.extraction_report import Extraction
-    from fiveshot.scale import BackboneSpec, Catalog, ClusterSettings, StatisticsPlan
+    from fiveshot.scale import Catalog, ClusterSettings, StatisticsPlan
 
 SHOWN = 20  # bad images that are listed by name
 
@@ -119,22 +120,23 @@ def extract(
     Example: fiveshot extract --images photos --out photos.safetensors
     """
     _check_options(ctx, engine=engine, result=result, layout=layout, dataset=dataset, device=device)
-    from fiveshot.backbones import DEFAULT
-    from fiveshot.backbones.paper import preprocessing_for
+    from fiveshot.backbones import DEFAULT, BackboneSpec
+    from fiveshot.backbones.preprocessing import preprocessing_for
     from fiveshot.features import open_labelled_images
 
-    loading = {
-        "weights": weights,
-        "adapter": adapter,
-        "preprocessing": preprocessing_for(preprocessing, dataset),
-        "tokens": tokens,
-        "last_blocks": last_blocks,
-        "device": device,
-        "runtime": runtime,
-        "precision": None if precision == "auto" else precision,
-    }
+    spec = BackboneSpec(
+        backbone or DEFAULT,
+        weights=weights,
+        adapter=adapter,
+        preprocessing=preprocessing_for(preprocessing, dataset),
+        tokens=tokens,
+        last_blocks=last_blocks,
+        device=device,
+        runtime=runtime,
+        precision=None if precision == "auto" else precision,
+    )
     if engine == "ray":
-        from fiveshot.scale import BackboneSpec, ClusterSettings, StatisticsPlan, dataset_catalog, open_catalog
+        from fiveshot.scale import ClusterSettings, StatisticsPlan, dataset_catalog, open_catalog
 
         if images is not None and dataset is None and root is None:
             catalog = open_catalog(
@@ -149,18 +151,18 @@ def extract(
             opened = open_labelled_images(images, dataset=dataset, root=root, seed=seed, holdout=holdout)
             catalog = dataset_catalog(opened)
         plan = StatisticsPlan(covariance, None if head == "none" else head) if result == "statistics" else None
-        spec = BackboneSpec(backbone or DEFAULT, **loading)  # type: ignore[arg-type]  # each option has its type
         settings = ClusterSettings(address, workers, batch_size, dtype, skip_bad)
         _extract_on_cluster(catalog, out, plan, spec, settings, shards=result == "shards")
         return
-    from fiveshot.features import FeatureCache, load_runner, run_extraction
+    from fiveshot.backbones import load_embedder
+    from fiveshot.features import FeatureCache, run_extraction
 
     if cache is not None and no_cache:
         raise InputError("--cache and --no-cache contradict each other", hint="give one of them")
     opened = open_labelled_images(images, dataset=dataset, root=root, seed=seed, holdout=holdout)
     for note in opened.differences:
         echo(f"note: {note}", err=True)
-    runner = load_runner(backbone or DEFAULT, **loading)  # type: ignore[arg-type]  # each option has its type
+    runner = load_embedder(spec)
     with image_bar("extracting") as progress:
         done = run_extraction(
             opened,

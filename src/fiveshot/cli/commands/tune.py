@@ -94,8 +94,8 @@ def tune(
         refuse_unused(ctx, CLUSTER, "address", "processes")
     if selection != "few-shot-classes":
         refuse_unused(ctx, "belongs to --selection few-shot-classes; add that, or leave it out", "refit")
-    from fiveshot.backbones import DEFAULT, load_backbone
-    from fiveshot.backbones.paper import preprocessing_for
+    from fiveshot.backbones import DEFAULT, BackboneSpec, load_backbone
+    from fiveshot.backbones.preprocessing import preprocessing_for
     from fiveshot.benchmark import PROTOCOLS
     from fiveshot.tuning import Execution, get_recipe, parse_setting
     from fiveshot.tuning import tune as tune_adapters
@@ -134,12 +134,13 @@ def tune(
         return
     where = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     accelerator = make_accelerator(cpu=where == "cpu") if started_by_launcher() else None
-    loaded = load_backbone(
+    spec = BackboneSpec(
         backbone or DEFAULT,
         weights=weights,
         preprocessing=preprocessing,
-        device=accelerator.device if accelerator else where,
+        device=str(accelerator.device) if accelerator else where,
     )
+    loaded = load_backbone(spec)
     main = accelerator is None or accelerator.is_main_process
     with tuning_bar(shown=main) as progress:
         result = tune_adapters(

@@ -6,23 +6,27 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 
-from fiveshot.backbones import Preprocessing
-from fiveshot.backbones.loading import checked_device
+from fiveshot.backbones import (
+    RUNTIMES,
+    BackboneSpec,
+    Embedder,
+    NotFiniteError,
+    Preprocessing,
+    choose_device,
+    default_workers,
+    load_embedder,
+)
 from fiveshot.data import BadImage, ImageError
 from fiveshot.data.decoding import SHOWN
 from fiveshot.errors import InputError, StorageError, unknown_name
-from fiveshot.features import Runner, load_runner
-from fiveshot.features.batch_stream import default_batch_size, default_workers, device_of, forward_streams
-from fiveshot.features.runner import RUNTIMES, one_thread
 from fiveshot.progress import Progress
 from fiveshot.recognizer.photos.photo import Photo, thumbnail
 from fiveshot.recognizer.store.contents import file_sha256
@@ -34,17 +38,16 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 
-def backbone_record(runner: Runner, *, weights: FilePath | None = None) -> BackboneRecord:
+def backbone_record(runner: Embedder, *, weights: FilePath | None = None) -> BackboneRecord:
     """Return what names this backbone; its adapter is added when its file has a place."""
-    own = runner.backbone
-    readout = asdict(own.readout)
+    own = runner
     return BackboneRecord(
         own.name,
         own.width,
         runner.fingerprint,
         own.preprocessing.to_json(),
-        readout["tokens"],
-        readout["last_blocks"],
+        own.spec.tokens,
+        own.spec.last_blocks,
         own.weights_hash,
         "" if weights is None else str(Path(weights).absolute()),
     )
@@ -53,7 +56,7 @@ def backbone_record(runner: Runner, *, weights: FilePath | None = None) -> Backb
 def check_place(device: str, runtime: str) -> None:
     """Refuse a device that this machine has not, or an unknown runtime, before a model is opened for it."""
     if device != "auto":
-        checked_device(device)
+        choose_device(device)
     if runtime not in RUNTIMES:
         raise unknown_name("runtime", runtime, RUNTIMES)
 
@@ -65,7 +68,7 @@ def open_backbone(
     weights: FilePath | None = None,
     device: str = "auto",
     runtime: str = "auto",
-) -> Runner:
+) -> Embedder:
     """Load the backbone a model was made with; another one, or another adapter, is refused.
 
     Features are computed in float32 on every device, so that a model may move between machines.
@@ -81,7 +84,7 @@ def open_backbone(
             f"the weights of {record.name} are not at {file}",
             hint="say where they are with weights=FILE (--weights FILE)",
         )
-    runner = load_runner(
+    spec = BackboneSpec(
         record.name,
         weights=file,
         adapter=adapter,
@@ -92,14 +95,15 @@ def open_backbone(
         runtime=runtime,
         precision="float32",
     )
+    runner = load_embedder(spec)
     if runner.fingerprint != record.fingerprint:
         raise different_backbone(runner, record)
     return runner
 
 
-def different_backbone(runner: Runner, record: BackboneRecord) -> InputError:
+def different_backbone(runner: Embedder, record: BackboneRecord) -> InputError:
     """Return the error for a backbone that makes other features than those the model has learned."""
-    own = runner.backbone
+    own = runner
     if own.weights_hash != record.weights_hash:
         found = f"weights {own.weights_hash[:12]}, not {record.weights_hash[:12]}"
         return InputError(
@@ -116,7 +120,7 @@ def different_backbone(runner: Runner, record: BackboneRecord) -> InputError:
 
 
 def see_photos(
-    runner: Runner,
+    runner: Embedder,
     photos: Sequence[Photo],
     *,
     thumbnails: bool = False,
@@ -124,14 +128,12 @@ def see_photos(
     progress: Progress | None = None,
 ) -> list[PhotoRecord]:
     """Return the features of photos, in order; what cannot be decoded raises one error that lists it all."""
-    runner.extractor  # noqa: B018  # made ready before threads ask for it
-    workers = default_workers()
-    streams = forward_streams(runner, workers)
-    size = max(1, min(default_batch_size(runner), -(-len(photos) // streams)))
+    streams = runner.streams(default_workers())
+    size = max(1, min(runner.batch_size, -(-len(photos) // streams)))
     batches = [photos[start : start + size] for start in range(0, len(photos), size)]
     seen: list[PhotoRecord] = []
     bad: list[BadImage] = []
-    with QUIET, one_thread(), ThreadPoolExecutor(streams) as pool:
+    with QUIET, ThreadPoolExecutor(streams) as pool:
         # Of a few photos the stream that has fewer makes all thumbnails; of many, they would pile up undone.
         later = pool if len(batches) <= streams else None
         for looked, refused in pool.map(_Look(runner, thumbnails, originals, later), batches):
@@ -175,28 +177,29 @@ QUIET = _Quiet()
 
 @dataclass(frozen=True, eq=False)
 class _Look:
-    runner: Runner
+    runner: Embedder
     thumbnails: bool
     originals: bool
     later: Executor | None  # where thumbnails are made, if not at once
 
     def __call__(self, photos: Sequence[Photo]) -> tuple[list[Callable[[], PhotoRecord]], list[BadImage]]:
-        transform = self.runner.preprocessing.pixel_transform()
         kept, pixels = [], []
         bad: list[BadImage] = []
         for photo, held, image in _decoded(photos, bad):
+            try:
+                pixels.append(self.runner.pixels(image))
+            except InputError as error:  # decoded, but of a shape that cannot be used
+                bad.append(BadImage(photo.name, str(error)))
+                continue
             kept.append((photo.name, held, self._thumbnail(image)))
-            pixels.append(transform(image))
         if not kept:
             return [], bad
-        batch = torch.stack(pixels).to(device_of(self.runner))
-        vectors = self.runner.features(self.runner.preprocessing.normalise(batch)).cpu().numpy()
-        if not np.isfinite(vectors).all():
-            raise InputError(
-                f"the features of {kept[0][0]} hold NaN or infinity", hint="the backbone's weights look damaged"
-            )
+        try:
+            vectors = self.runner.features(np.stack(pixels))
+        except NotFiniteError as error:
+            raise NotFiniteError(error.row, kept[error.row][0]) from error
         seen: list[Callable[[], PhotoRecord]] = [
-            partial(self._seen, name, held, vector.astype(np.float32), small)
+            partial(self._seen, name, held, vector, small)
             for (name, held, small), vector in zip(kept, vectors, strict=True)
         ]
         return seen, bad

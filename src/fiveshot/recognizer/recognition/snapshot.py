@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fiveshot.backbones.backbone import one_thread
 from fiveshot.errors import InputError, StorageError, is_number
-from fiveshot.features.runner import one_thread
 from fiveshot.heads import FewShotHead, make_head
 from fiveshot.heads.files import plain_parameters
 from fiveshot.heads.memory import Memory

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from fiveshot.backbones import Preprocessing
-from fiveshot.backbones.adapterfile import KIND as ADAPTER_KIND
-from fiveshot.backbones.adapterfile import VERSION as ADAPTER_VERSION
+from fiveshot.backbones.adapter import KIND as ADAPTER_KIND
+from fiveshot.backbones.adapter import VERSION as ADAPTER_VERSION
 from fiveshot.data import MAX_PHOTO_BYTES
 from fiveshot.errors import FiveshotError, StorageError
 from fiveshot.heads.memory import Memory

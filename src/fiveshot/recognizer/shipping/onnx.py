@@ -17,9 +17,8 @@ from torch import Tensor, nn
 
 from fiveshot import __version__
 from fiveshot.backbones import Backbone
-from fiveshot.backbones.onnx import OPSET
-from fiveshot.backbones.readout import read_features
-from fiveshot.backbones.silence import silent_output
+from fiveshot.backbones.backbone import read_features
+from fiveshot.backbones.export import OPSET, silent_output
 from fiveshot.errors import FiveshotError, InputError
 from fiveshot.extras import import_extra
 from fiveshot.heads import FeCAM, FewShotHead

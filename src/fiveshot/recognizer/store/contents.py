@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fiveshot.backbones.hashing import hash_tensors
+from fiveshot.backbones.embedder import hash_arrays
 from fiveshot.errors import StorageError
 from fiveshot.heads.memory import Memory
 from fiveshot.recognizer.names import check_name
@@ -191,7 +191,8 @@ def write_base(folder: Path, statistics: ClassStatistics) -> BaseRecord:
         return BaseRecord()
     labels = python_labels(statistics.labels)
     tensors = summary_tensors(statistics.summaries)
-    content = hashlib.sha256(f"{hash_tensors(tensors)} {json.dumps(labels)}".encode()).hexdigest()
+    whole = hash_arrays({name: tensor.numpy() for name, tensor in tensors.items()})
+    content = hashlib.sha256(f"{whole} {json.dumps(labels)}".encode()).hexdigest()
     name = f"base-{content[:16]}.safetensors"
     write_tensors(folder / name, tensors, kind=KIND, version=VERSION, meta={"labels": labels})
     return BaseRecord(name, file_sha256(folder / name), len(labels))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fiveshot.backbones.names import PAPER_BACKBONE
+from fiveshot.backbones import PAPER_BACKBONE
 from fiveshot.benchmark import Protocol, RunRecord, Summary, paper_methods, paper_result
 from fiveshot.benchmark.job import ALPHA
 from fiveshot.errors import InputError

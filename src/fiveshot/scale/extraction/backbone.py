@@ -2,46 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from fiveshot.backbones import DEFAULT, Preprocessing
+from fiveshot.backbones import BackboneSpec, Preprocessing, load_embedder
+from fiveshot.backbones.embedder import fingerprint_of
 from fiveshot.errors import InputError, unknown_name
-from fiveshot.features import Provenance, Runner, load_runner
-from fiveshot.features.extraction_job import DTYPES, readout_in_words
-from fiveshot.storage import FilePath
+from fiveshot.features import Provenance
+from fiveshot.features.extraction_job import DTYPES
 
 
-@dataclass(frozen=True)
-class BackboneSpec:
-    """The arguments of ``fiveshot.features.load_runner``; files must be readable on every node.
+def placed(spec: BackboneSpec, *, gpus: bool) -> BackboneSpec:
+    """Return a backbone with its device chosen for a cluster with or without GPUs.
 
-    >>> from fiveshot.scale import BackboneSpec
-    >>> spec = BackboneSpec(tokens="mean", precision="float32")
-    >>> spec.placed(gpus=False).device, spec.placed(gpus=True).device
+    >>> placed(BackboneSpec(), gpus=False).device, placed(BackboneSpec(), gpus=True).device
     ('cpu', 'cuda')
     """
-
-    backbone: str = DEFAULT
-    weights: FilePath | None = None
-    adapter: FilePath | None = None
-    preprocessing: Preprocessing | str | None = None
-    tokens: str = "cls"
-    last_blocks: int = 1
-    device: str = "auto"
-    runtime: str = "auto"
-    precision: str | None = None
-
-    def placed(self, *, gpus: bool) -> BackboneSpec:
-        """Return the spec with its device chosen for a cluster with or without GPUs."""
-        if self.device.startswith("cuda") and not gpus:
-            raise InputError("the cluster has no GPU", hint="leave --device out, or choose cpu", code="no_gpu")
-        device = ("cuda" if gpus else "cpu") if self.device == "auto" else self.device.partition(":")[0]
-        return replace(self, device=device)
-
-    def load(self) -> Runner:
-        """Load the backbone here."""
-        return load_runner(**{name: getattr(self, name) for name in self.__dataclass_fields__})
+    if spec.device.startswith("cuda") and not gpus:
+        raise InputError("the cluster has no GPU", hint="leave --device out, or choose cpu", code="no_gpu")
+    device = ("cuda" if gpus else "cpu") if spec.device == "auto" else spec.device.partition(":")[0]
+    return spec.replace(device=device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,17 +45,8 @@ def backbone_facts(spec: BackboneSpec, dtype: str, *, dataset: str) -> BackboneF
     """Load the backbone on this machine's CPU and tell what the workers' vectors will be like."""
     if dtype not in DTYPES:
         raise unknown_name("type of vectors", dtype, DTYPES)
-    on_cpu = replace(spec, device="cpu", runtime="torch", precision=None).load()
+    here = load_embedder(spec.replace(device="cpu", precision=None))
     precision = spec.precision or ("bf16" if spec.device == "cuda" else "float32")
-    runner = Runner(on_cpu.backbone, "torch", precision)
-    identity = runner.identity()
-    provenance = Provenance(
-        dataset=dataset,
-        backbone=runner.name,
-        weights_hash=identity["weights_hash"],
-        preprocessing=identity["preprocessing"],
-        adapter=identity["adapter_hash"],
-        readout=readout_in_words(**identity["readout"]),
-        precision=identity["precision"],
-    )
-    return BackboneFacts(runner.preprocessing, runner.width, runner.fingerprint, provenance, dtype, identity)
+    identity = {**here.identity(), "precision": precision}
+    provenance = Provenance.of(dataset, identity)
+    return BackboneFacts(here.preprocessing, here.width, fingerprint_of(identity), provenance, dtype, identity)

@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from fiveshot.backbones import BackboneSpec
 from fiveshot.extras import import_extra
 from fiveshot.scale.cluster import ClusterSettings, Resources, Workers, connected, own_errors, share_out
-from fiveshot.scale.extraction.backbone import BackboneFacts, BackboneSpec, backbone_facts
+from fiveshot.scale.extraction.backbone import BackboneFacts, backbone_facts, placed
 from fiveshot.scale.extraction.batches import Batch
 from fiveshot.scale.extraction.stages import Decode, Forward, read_shards
 from fiveshot.scale.sources.shard import Shard
@@ -68,10 +69,10 @@ class VectorPipeline:
 def vector_pipeline(spec: BackboneSpec, settings: ClusterSettings, *, dataset: str) -> Iterator[VectorPipeline]:
     """Connect to a cluster and return the pipeline for it; errors of workers arrive as if raised here."""
     with connected(settings.address) as resources, own_errors(), data_context(resources):
-        placed = spec.placed(gpus=resources.gpus > 0)
-        facts = backbone_facts(placed, settings.dtype, dataset=dataset)
-        workers = share_out(resources, gpus=placed.device == "cuda", workers=settings.workers)
-        yield VectorPipeline(placed, facts, resources, workers, settings.batch_size)
+        here = placed(spec, gpus=resources.gpus > 0)
+        facts = backbone_facts(here, settings.dtype, dataset=dataset)
+        workers = share_out(resources, gpus=here.device == "cuda", workers=settings.workers)
+        yield VectorPipeline(here, facts, resources, workers, settings.batch_size)
 
 
 @contextmanager

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fiveshot.backbones import BackboneSpec
 from fiveshot.data import BadImage, bad_images_error
 from fiveshot.errors import StorageError, counted
 from fiveshot.features.feature_set import FeatureSet
 from fiveshot.features.work_folder import work_folder
 from fiveshot.scale.cluster import ClusterSettings, Workers, check_target, retried
-from fiveshot.scale.extraction.backbone import BackboneSpec
 from fiveshot.scale.extraction.batches import tally
 from fiveshot.scale.extraction.pipeline import VectorPipeline, vector_pipeline
 from fiveshot.scale.extraction.shard_folder import ShardCollector, ShardFolder, join_shards

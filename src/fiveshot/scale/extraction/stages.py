@@ -16,8 +16,7 @@ from fiveshot.scale.extraction.batches import END, IDENTITY, Batch, usable
 from fiveshot.scale.sources.shard import Shard
 
 if TYPE_CHECKING:
-    from fiveshot.backbones import Preprocessing
-    from fiveshot.scale.extraction.backbone import BackboneSpec
+    from fiveshot.backbones import BackboneSpec, Preprocessing
 
 ROWS_AT_ONCE = 128
 BYTES_AT_ONCE = 8 << 20
@@ -62,12 +61,9 @@ class Decode:
     """Turns encoded images into pixels for the network; what cannot be decoded gets a reason instead."""
 
     def __init__(self, preprocessing: Preprocessing) -> None:
-        import torch
-
-        torch.set_num_threads(1)
         warnings.simplefilter("ignore")  # about metadata, from every decoder there is
         self._size = preprocessing.size
-        self._transform = preprocessing.pixel_transform()
+        self._transform = preprocessing.pixels
 
     def __call__(self, batch: Batch) -> Batch:
         """Decode a batch."""
@@ -81,7 +77,7 @@ class Decode:
         count = len(batch["row"])
         pixels = np.zeros((count, 3, self._size, self._size), np.uint8)
         if len(decoded.kept):
-            pixels[rows[decoded.kept]] = decoded.pixels.numpy()
+            pixels[rows[decoded.kept]] = decoded.pixels
         reasons = batch["reason"].copy()
         for position, image in decoded.bad:
             reasons[rows[position]] = image.reason
@@ -98,31 +94,25 @@ class Forward:
     """Turns pixels into vectors with a backbone of its own, loaded once."""
 
     def __init__(self, spec: BackboneSpec, *, fingerprint: str, dtype: str) -> None:
-        import torch
+        from fiveshot.backbones import load_embedder
 
-        torch.set_num_threads(1)
-        self._runner = spec.load()
+        self._runner = load_embedder(spec)
         if self._runner.fingerprint != fingerprint:
             raise InputError(
                 f"this node loads another {self._runner.name} than the machine that asked for it",
                 hint="install the same release of fiveshot everywhere, and give the same weights and adapter",
                 code="other_backbone",
             )
-        self._runner.extractor  # noqa: B018  # made ready before the first batch comes
+        self._runner.runtime  # noqa: B018  # made ready before the first batch comes
         self._dtype = np.dtype(dtype)
 
     def __call__(self, batch: Batch) -> Batch:
         """Compute the vectors of a batch; rows without a usable image have a vector of zeros."""
-        import torch
-
-        from fiveshot.features.batch_stream import device_of
-
         rows, count = usable(batch), len(batch["row"])
         vectors = np.zeros((count, self._runner.width), self._dtype)
         began = time.perf_counter()
         if len(rows):
-            pixels = torch.from_numpy(batch["pixels"][rows]).to(device_of(self._runner))
-            values = self._runner.features(self._runner.preprocessing.normalise(pixels)).cpu().numpy()
+            values = self._runner.features(batch["pixels"][rows])
             with np.errstate(over="ignore"):
                 vectors[rows] = values
             check_finite(vectors[rows], batch["name"][rows])

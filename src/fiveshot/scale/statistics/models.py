@@ -9,10 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fiveshot.backbones import Preprocessing
-from fiveshot.backbones.embedded_adapters import adapter_path
+from fiveshot.backbones import BackboneSpec, Embedder, Preprocessing, adapter_path, load_embedder
 from fiveshot.errors import InputError
-from fiveshot.features import Runner, load_runner
 from fiveshot.heads import RanPAC, make_head
 from fiveshot.heads.evidence import Evidence, GramCache
 from fiveshot.heads.memory import Memory, derive_models
@@ -85,7 +83,8 @@ def create_from_statistics(
     --------
     >>> from tempfile import TemporaryDirectory
     >>> import numpy as np
-    >>> from fiveshot.scale import BackboneSpec, ClusterStatistics, StatisticsPlan, create_from_statistics
+    >>> from fiveshot.backbones import BackboneSpec
+    >>> from fiveshot.scale import ClusterStatistics, StatisticsPlan, create_from_statistics
     >>> from fiveshot.scale.extraction.backbone import backbone_facts
     >>> from fiveshot.scale.extraction.batches import Rows
     >>> facts = backbone_facts(BackboneSpec(device="cpu"), "float32", dataset="birds")
@@ -121,10 +120,10 @@ def create_from_statistics(
 
 def same_backbone(
     found: ClusterStatistics, *, weights: FilePath | None, adapter: FilePath | None, device: str, runtime: str
-) -> Runner:
+) -> Embedder:
     """Load the backbone that the statistics were made with; any other is refused."""
     identity = found.identity
-    runner = load_runner(
+    spec = BackboneSpec(
         identity["name"],
         weights=weights,
         adapter=adapter,
@@ -134,6 +133,7 @@ def same_backbone(
         runtime=runtime,
         precision="float32",
     )
+    runner = load_embedder(spec)
     own = runner.identity()
     for key, value in identity.items():
         if own[key] != value:

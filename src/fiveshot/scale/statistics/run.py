@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from fiveshot.backbones import BackboneSpec
 from fiveshot.data import BadImage, bad_images_error
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features import Provenance
 from fiveshot.heads import make_head
 from fiveshot.scale.cluster import ClusterSettings, check_target, connected, own_errors, retried
-from fiveshot.scale.extraction.backbone import BackboneSpec
 from fiveshot.scale.extraction.batches import Batch, Rows, concatenate, good_rows, select
 from fiveshot.scale.extraction.pipeline import VectorPipeline, block_bytes, vector_pipeline
 from fiveshot.scale.extraction.shard_folder import read_manifest, read_shard_file

@@ -10,18 +10,16 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
-from fiveshot.features import Runner
-from fiveshot.features.batch_stream import default_batch_size, default_workers, device_of, forward_streams
+from fiveshot.backbones import Embedder, default_workers
 from fiveshot.recognizer.store.rows import Floats
 
 
 @dataclass(eq=False)
 class _Item:
-    runner: Runner
-    pixels: Tensor  # (3, size, size), uint8
+    runner: Embedder
+    pixels: NDArray[np.uint8]  # (3, size, size), uint8
     since: float
     result: Future[Floats] = field(default_factory=Future)
 
@@ -36,13 +34,13 @@ class Batcher:
 
     def __init__(
         self,
-        runner: Runner,
+        runner: Embedder,
         *,
         latency: float,
         size: int | None = None,
         on_batch: Callable[[int, float], None] | None = None,
     ) -> None:
-        self.size = size or default_batch_size(runner)
+        self.size = size or runner.batch_size
         self._latency = latency
         self._on_batch = on_batch
         self._queue: deque[_Item] = deque()
@@ -50,7 +48,7 @@ class Batcher:
         self._closed = False
         self._threads = [
             threading.Thread(target=self._work, name=f"backbone-{number}", daemon=True)
-            for number in range(forward_streams(runner, default_workers()))
+            for number in range(runner.streams(default_workers()))
         ]
         for thread in self._threads:
             thread.start()
@@ -60,7 +58,7 @@ class Batcher:
         """Photos in the queue."""
         return len(self._queue)
 
-    def submit(self, runner: Runner, pixels: Sequence[Tensor]) -> list[Future[Floats]]:
+    def submit(self, runner: Embedder, pixels: Sequence[NDArray[np.uint8]]) -> list[Future[Floats]]:
         """Queue photos; their features come one by one."""
         now = time.monotonic()
         items = [_Item(runner, one, now) for one in pixels]
@@ -126,8 +124,6 @@ class Batcher:
         return batch
 
 
-def forward(runner: Runner, pixels: Sequence[Tensor]) -> Floats:
+def forward(runner: Embedder, pixels: Sequence[NDArray[np.uint8]]) -> Floats:
     """Return the features, (n, width), of photos that are cropped already."""
-    images = torch.stack(list(pixels)).to(device_of(runner))
-    vectors = runner.features(runner.preprocessing.normalise(images)).cpu().numpy()
-    return vectors.astype(np.float32, copy=False)
+    return runner.features(np.stack(pixels))

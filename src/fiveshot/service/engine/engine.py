@@ -12,8 +12,8 @@ from typing import TypeVar
 
 import numpy as np
 
+from fiveshot.backbones import Embedder
 from fiveshot.errors import FiveshotError, InputError
-from fiveshot.features import Runner
 from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.change import ConflictError, NotErasedError
 from fiveshot.recognizer.forgetting import NotUndoableError
@@ -36,7 +36,7 @@ class Serving:
     """What answers are made of: a snapshot whose head is ready, and the backbone that fits it."""
 
     snapshot: Snapshot
-    runner: Runner
+    runner: Embedder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +176,7 @@ class Engine:
         return reply, replayed
 
     def _learn(
-        self, name: str, runner: Runner, photos: Sequence[PhotoRecord], repeated: bool
+        self, name: str, runner: Embedder, photos: Sequence[PhotoRecord], repeated: bool
     ) -> tuple[LearnReply, bool]:
         snapshot = self.recognizer.snapshot
         row = snapshot.contents.by_name.get(name)

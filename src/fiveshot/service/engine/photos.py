@@ -14,14 +14,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
+from fiveshot.backbones import Embedder, default_workers
+from fiveshot.backbones.backbone import one_thread
 from fiveshot.data import BytesSource, ImageError, decode
 from fiveshot.data.decoding import image_size
-from fiveshot.features import Runner
-from fiveshot.features.batch_stream import default_workers, device_of
-from fiveshot.features.runner import one_thread
+from fiveshot.errors import InputError
 from fiveshot.recognizer.photos.embedding import QUIET
 from fiveshot.recognizer.photos.photo import thumbnail
 from fiveshot.recognizer.store.manifest import Options
@@ -54,7 +53,7 @@ class DecodedPhoto:
 
     name: str
     sha256: str  # of the file as it came, not of the copy: it tells the same file learned twice
-    pixels: Tensor  # (3, size, size), uint8
+    pixels: NDArray[np.uint8]  # (3, size, size), uint8
     thumbnail: bytes | None = None
     copy: bytes | None = None
 
@@ -69,16 +68,16 @@ class PhotoPipeline:
         self._decoders = ThreadPoolExecutor(default_workers(), thread_name_prefix="decode")
         self._held = ExitStack()
 
-    def start(self, runner: Runner) -> None:
+    def start(self, runner: Embedder) -> None:
         """Make the backbone ready, once; after a failure it can be called again."""
         if self._batcher is not None:
             return
         with ExitStack() as held:
             held.enter_context(QUIET)  # as long as the service runs
-            if device_of(runner).type == "cpu":
+            if runner.on_cpu:
                 held.enter_context(one_thread())  # several streams of one thread each
             size = runner.preprocessing.size
-            forward(runner, [torch.zeros(3, size, size, dtype=torch.uint8)])
+            forward(runner, [np.zeros((3, size, size), np.uint8)])
             self._batcher = Batcher(
                 runner,
                 latency=self._settings.latency,
@@ -101,7 +100,7 @@ class PhotoPipeline:
             self._metrics.pending.set(self._pending)
 
     async def seen(
-        self, runner: Runner, uploads: Sequence[Upload], keep: Options = NOTHING_KEPT
+        self, runner: Embedder, uploads: Sequence[Upload], keep: Options = NOTHING_KEPT
     ) -> list[PhotoRecord]:
         """Decode photos and pass them through the backbone; one error names all that cannot be used."""
         assert self._batcher is not None  # there since the model was loaded
@@ -117,7 +116,7 @@ class PhotoPipeline:
             for photo, vector in zip(photos, vectors, strict=True)
         ]
 
-    async def _decoded(self, runner: Runner, uploads: Sequence[Upload], keep: Options) -> list[DecodedPhoto]:
+    async def _decoded(self, runner: Embedder, uploads: Sequence[Upload], keep: Options) -> list[DecodedPhoto]:
         loop = asyncio.get_running_loop()
         one = partial(_decoded_or_error, runner, keep, self._settings.limits.pixels)
         done = await asyncio.gather(*(loop.run_in_executor(self._decoders, one, upload) for upload in uploads))
@@ -134,24 +133,31 @@ class PhotoPipeline:
         self._held.close()
 
 
-def _decoded_or_error(runner: Runner, keep: Options, pixels: int, upload: Upload) -> DecodedPhoto | ImageError:
+def _decoded_or_error(runner: Embedder, keep: Options, pixels: int, upload: Upload) -> DecodedPhoto | ImageError:
     try:
         return decode_upload(runner, upload, pixels=pixels, keep=keep)
     except ImageError as error:
         return error
 
 
-def decode_upload(runner: Runner, upload: Upload, *, pixels: int, keep: Options) -> DecodedPhoto:
+def decode_upload(runner: Embedder, upload: Upload, *, pixels: int, keep: Options) -> DecodedPhoto:
     """Decode a photo, and make of it what the backbone and the model need."""
     source = BytesSource(upload.data, upload.name)
     width, height = image_size(source, max_pixels=pixels)
     # One large photo at a time, so that memory stays bounded however many are sent.
     with _one_large if width * height > LARGE else nullcontext():
         image = decode(source, max_pixels=pixels)
-        cropped = runner.preprocessing.pixel_transform()(image)
+        cropped = _cropped(runner, image, upload.name)
         small = thumbnail(image) if keep.thumbnails else None
         copy = clean_copy(image) if keep.keep_photos else None
     return DecodedPhoto(upload.name, hashlib.sha256(upload.data).hexdigest(), cropped, small, copy)
+
+
+def _cropped(runner: Embedder, image: Image, name: str) -> NDArray[np.uint8]:
+    try:
+        return runner.pixels(image)
+    except InputError as error:  # decoded, but of a shape that cannot be used
+        raise ImageError(name, str(error)) from error
 
 
 def clean_copy(image: Image) -> bytes:

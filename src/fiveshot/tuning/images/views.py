@@ -122,7 +122,7 @@ class LoadedViews:
     def measure(self, rows: Rows, *, batch_size: int) -> Iterator[Tensor]:
         """Yield what the preprocessing's own transform makes."""
         content = [rows[start : start + batch_size].tolist() for start in range(0, len(rows), batch_size)]
-        dataset = _FixedViews(self.sources, self.preprocessing.transform())
+        dataset = _FixedViews(self.sources, self.preprocessing)
         yield from self._moved(self._loader(dataset, _Batches(content), stay=False))
 
     def _loader(self, dataset: Dataset[Tensor], batches: _Batches, *, stay: bool) -> Any:
@@ -271,9 +271,9 @@ class _RandomViews(Dataset[Tensor]):
 
 
 class _FixedViews(Dataset[Tensor]):
-    def __init__(self, sources: Sequence[ImageSource], transform: Any) -> None:
-        self.sources, self.transform = sources, transform
+    def __init__(self, sources: Sequence[ImageSource], preprocessing: Preprocessing) -> None:
+        self.sources, self.preprocessing = sources, preprocessing
 
     def __getitem__(self, row: int) -> Tensor:
-        view: Tensor = self.transform(decode(self.sources[row]))
-        return view
+        pixels = self.preprocessing.pixels(decode(self.sources[row]))
+        return torch.from_numpy(self.preprocessing.normalize(pixels))

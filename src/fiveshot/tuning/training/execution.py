@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from fiveshot.backbones import Backbone
-from fiveshot.backbones.loading import checked_device
+from fiveshot.backbones.backbone import checked_device
 from fiveshot.errors import InputError, unknown_name
 from fiveshot.extras import import_extra
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from fiveshot.backbones import Backbone, Readout, adapters, attach_adapters
-from fiveshot.backbones.readout import read_features
+from fiveshot.backbones.backbone import read_features
 from fiveshot.tuning.recipes import TuneRecipe
 
 

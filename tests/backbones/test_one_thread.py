@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from fiveshot.features.runner import one_thread
+from fiveshot.backbones.backbone import one_thread
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,339 @@
+"""Photos in, feature vectors out: one value and one call, whatever runs the network."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fiveshot.backbones.preprocessing import Pixels, Preprocessing
+from fiveshot.backbones.spec import EMBEDDED, BackboneSpec
+from fiveshot.errors import InputError
+from fiveshot.extras import is_installed, require_extra
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+Vectors: TypeAlias = NDArray[np.float32]
+TORCH = ("torch", "timm", "torchvision")  # what the extra `torch` installs
+
+
+class NotFiniteError(InputError):
+    """Raised when a feature vector holds NaN or infinity.
+
+    Parameters
+    ----------
+    row : int
+        Which of the images given has it.
+    name : str, optional
+        The name of that image, where it is known.
+
+    Examples
+    --------
+    >>> print(NotFiniteError(3))
+    the vector of image 4 holds NaN or infinity; the backbone's weights look damaged
+    """
+
+    default_code = "not_finite"
+
+    def __init__(self, row: int, name: str = "") -> None:
+        what = name or f"image {row + 1}"
+        super().__init__(f"the vector of {what} holds NaN or infinity", hint="the backbone's weights look damaged")
+        self.row = row
+
+
+class Network(Protocol):
+    """A network on one runtime: what an :class:`Embedder` needs from it."""
+
+    @property
+    def name(self) -> str:
+        """Exact name of the backbone."""
+
+    @property
+    def width(self) -> int:
+        """Length of a feature vector."""
+
+    @property
+    def device(self) -> str:
+        """Where it runs: ``cpu``, ``cuda`` or ``cuda:0``."""
+
+    @property
+    def precision(self) -> str:
+        """Number format of the forward pass."""
+
+    @property
+    def weights_hash(self) -> str:
+        """SHA-256 of the weights, without adapters."""
+
+    @property
+    def adapter_hash(self) -> str | None:
+        """SHA-256 of the adapter's weights, or None without one."""
+
+    def ready(self) -> str:
+        """Load what is needed, once, and say what runs the forward pass."""
+
+    def forward(self, images: Pixels) -> Vectors:
+        """Return the features (n, width) of pixels (n, 3, size, size), n at least 1."""
+
+
+@dataclass(frozen=True, eq=False)
+class Embedder:
+    """A backbone with its adapter, its preprocessing and its runtime: :func:`load_embedder` makes one.
+
+    The network is loaded when it is first used: features found in a cache need none. Threads may share an
+    embedder. On a CPU each call uses one thread: several calls at a time use the cores best.
+
+    Parameters
+    ----------
+    spec : BackboneSpec
+        What was asked for.
+    preprocessing : Preprocessing
+        How photos become pixels.
+    network : Network
+        What turns pixels into vectors.
+
+    Examples
+    --------
+    >>> import PIL.Image
+    >>> from fiveshot.backbones import load_embedder
+    >>> embedder = load_embedder()
+    >>> pixels = embedder.pixels(PIL.Image.new("RGB", (500, 375), "green"))
+    >>> pixels.shape, embedder.features(pixels[None]).shape
+    ((3, 224, 224), (1, 384))
+    """
+
+    spec: BackboneSpec
+    preprocessing: Preprocessing
+    network: Network
+
+    @property
+    def name(self) -> str:
+        """Exact name of the backbone."""
+        return self.network.name
+
+    @property
+    def width(self) -> int:
+        """Length of a feature vector."""
+        return self.network.width
+
+    @property
+    def device(self) -> str:
+        """Where the network runs: ``cpu``, ``cuda`` or ``cuda:0``."""
+        return self.network.device
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the network runs on the CPU."""
+        return self.device == "cpu"
+
+    @property
+    def runtime(self) -> str:
+        """What runs the network, and in which precision; asking makes it ready."""
+        return f"{self.network.ready()}, {self.network.precision}"
+
+    @property
+    def weights_hash(self) -> str:
+        """SHA-256 of the network's weights, without adapters."""
+        return self.network.weights_hash
+
+    def identity(self) -> dict[str, Any]:
+        """Return, as JSON values, everything that decides the features of a photo."""
+        return {
+            "name": self.name,
+            "weights_hash": self.network.weights_hash,
+            "adapter_hash": self.network.adapter_hash,
+            "preprocessing": self.preprocessing.decisive(),
+            "readout": asdict(self.spec.readout),
+            "precision": self.network.precision,
+        }
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of everything that decides the features; float32 is the same on every runtime."""
+        return fingerprint_of(self.identity())
+
+    def pixels(self, image: Image | Pixels) -> Pixels:
+        """Return a photo as the network takes it.
+
+        Parameters
+        ----------
+        image : PIL.Image.Image or uint8 array (height, width, 3)
+            The photo, in RGB.
+
+        Returns
+        -------
+        uint8 array (3, size, size)
+            The pixels, scaled and cropped.
+        """
+        return self.preprocessing.pixels(image)
+
+    def features(self, pixels: Pixels) -> Vectors:
+        """Return the feature vectors of prepared photos.
+
+        Parameters
+        ----------
+        pixels : uint8 array (n, 3, size, size)
+            What :meth:`pixels` returned, stacked.
+
+        Returns
+        -------
+        float32 array (n, width)
+            One vector for each photo.
+
+        Raises
+        ------
+        InputError
+            When the pixels have another type or shape.
+        NotFiniteError
+            When a vector holds NaN or infinity.
+        """
+        size = self.preprocessing.size
+        if pixels.dtype != np.uint8 or pixels.shape[1:] != (3, size, size):
+            raise InputError(
+                f"pixels must be uint8 of shape (n, 3, {size}, {size}), not {pixels.dtype} of {pixels.shape}"
+            )
+        if not len(pixels):
+            return np.zeros((0, self.width), np.float32)
+        self.network.ready()
+        vectors = self.network.forward(pixels)
+        good = np.isfinite(vectors).all(axis=1)
+        if not good.all():
+            raise NotFiniteError(int(good.argmin()))
+        return vectors
+
+    def streams(self, workers: int) -> int:
+        """Return how many forward passes to run at a time: one for each worker on a CPU, one on a GPU."""
+        return workers if self.on_cpu else 1
+
+    @property
+    def batch_size(self) -> int:
+        """A number of photos that fills the device and no more: small batches spread evenly over workers."""
+        return 8 if self.on_cpu else 64
+
+
+def load_embedder(spec: BackboneSpec = BackboneSpec()) -> Embedder:  # noqa: B008  # frozen
+    """Return what turns photos into feature vectors as ``spec`` says.
+
+    The embedded backbone runs on ONNX Runtime without torch, adapters included. Other names, CUDA and the
+    runtime ``torch`` need ``pip install 'fiveshot[torch]'``.
+
+    Parameters
+    ----------
+    spec : BackboneSpec, optional
+        The backbone; the embedded one without adapter unless given.
+
+    Returns
+    -------
+    Embedder
+        Ready to be used; its network is loaded with the first photos.
+
+    Raises
+    ------
+    InputError
+        When a library is missing (the hint is the line that installs it), when the name, the device or the
+        precision cannot be used, or when the adapter belongs to another network.
+    StorageError
+        When a file is missing or damaged, or weights cannot be fetched.
+
+    Examples
+    --------
+    >>> from fiveshot.backbones import BackboneSpec, load_embedder
+    >>> embedder = load_embedder(BackboneSpec(adapter="cub200-big", device="cpu"))
+    >>> embedder.name, embedder.width, embedder.runtime
+    ('vit_hybrid_small_patch16_224.fiveshot', 384, 'ONNX Runtime ... on cpu, float32')
+    """
+    name = EMBEDDED if is_embedded(spec.name) else spec.name
+    device = choose_device(spec.device)
+    if spec.runtime == "onnx" and device != "cpu":
+        raise InputError(f"ONNX Runtime is for the CPU, and the device is {device}", hint="use device 'cpu'")
+    if spec.precision not in (None, "float32") and device == "cpu":
+        raise InputError(f"precision {spec.precision!r} is for CUDA devices", hint="on cpu use 'float32'")
+    if name == EMBEDDED and device == "cpu" and spec.runtime != "torch":
+        from fiveshot.backbones.embedded import EmbeddedNetwork, embedded_preprocessing
+
+        preprocessing = embedded_preprocessing(spec.preprocessing)
+        return Embedder(spec, preprocessing, EmbeddedNetwork(spec, preprocessing))
+    require_extra(*TORCH)
+    from fiveshot.backbones.backbone import load_backbone, torch_embedder
+
+    return torch_embedder(load_backbone(spec), spec)
+
+
+def is_embedded(name: str) -> bool:
+    """Tell whether a name means the backbone that comes with the package.
+
+    >>> is_embedded("vit_hybrid_small_patch16_224.fiveshot"), is_embedded("vit_base_patch16_224")
+    (True, False)
+    """
+    return name in (EMBEDDED, EMBEDDED.partition(".")[0])
+
+
+def choose_device(device: str) -> str:
+    """Return a device that this machine has; ``auto`` is a GPU where there is one.
+
+    A CPU is chosen without loading torch: where no driver is installed there is nothing to ask it.
+
+    >>> choose_device("cpu")
+    'cpu'
+    """
+    if device == "cpu" or (device == "auto" and not _may_have_gpu()):
+        return "cpu"
+    require_extra("torch")
+    from fiveshot.backbones.backbone import checked_device
+
+    return str(checked_device(device))
+
+
+def default_workers() -> int:
+    """Return the number of CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _may_have_gpu() -> bool:
+    """Tell whether torch and a CUDA driver are installed; torch has the last word."""
+    if not is_installed("torch"):
+        return False
+    try:
+        ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
+def fingerprint_of(identity: Mapping[str, Any]) -> str:
+    """Return the fingerprint that belongs to the ``identity()`` of an embedder, in whatever precision.
+
+    >>> embedder = load_embedder()
+    >>> fingerprint_of(embedder.identity()) == embedder.fingerprint
+    True
+    >>> fingerprint_of({**embedder.identity(), "precision": "bf16"}) == embedder.fingerprint
+    False
+    """
+    weights = {key: value for key, value in identity.items() if key != "precision"}
+    own = hashlib.sha256(json.dumps(weights, sort_keys=True).encode()).hexdigest()
+    precision = identity["precision"]
+    return own if precision == "float32" else hashlib.sha256(f"{own} {precision}".encode()).hexdigest()
+
+
+def hash_arrays(arrays: Mapping[str, NDArray[Any]]) -> str:
+    """Return one SHA-256 for named arrays: over names, types, shapes and bytes, in the order of the names.
+
+    >>> a, b = np.ones(2, np.float32), np.zeros(1, np.float32)
+    >>> hash_arrays({"a": a, "b": b}) == hash_arrays({"b": b, "a": a}) != hash_arrays({"a": b, "b": a})
+    True
+    """
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        # Types are written as torch writes them: hashes from before NumPy did this are the same.
+        digest.update(f"{name} torch.{array.dtype.name} {array.shape}\n".encode())
+        digest.update(array.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()

@@ -1,0 +1,180 @@
+"""Networks of torch as ONNX graphs: with their weights, or the embedded one's structure alone.
+
+``python -m fiveshot.backbones.export`` writes the two graphs of the embedded backbone (needs ``onnx`` too).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fiveshot.backbones.backbone import Backbone, load_backbone, read_features
+from fiveshot.backbones.embedded import ADAPTED_GRAPH, BLOCKS, PLAIN_GRAPH, SIZE, WIDTH
+from fiveshot.backbones.spec import BackboneSpec, Readout
+from fiveshot.extras import import_extra
+
+OPSET = 18
+STANDARD_OUTPUT = 1  # its file descriptor
+_PROTOBUF_LIMIT = 2 * 1024**3  # bytes: the most one ONNX file can hold
+_IMAGES = {0: "n"}
+
+
+def fits_onnx(backbone: Backbone) -> bool:
+    """Tell whether the weights fit into one ONNX file."""
+    size = sum(parameter.numel() * parameter.element_size() for parameter in backbone.model.parameters())
+    return size < _PROTOBUF_LIMIT
+
+
+def export_onnx(backbone: Backbone) -> bytes:
+    """Return the forward pass as an ONNX graph: ``images`` (n, 3, size, size) to ``features`` (n, width)."""
+    size = backbone.preprocessing.size
+    # Two images: a batch of one would be taken for a constant.
+    images = torch.zeros(2, 3, size, size, device=backbone.device)
+    return _traced(
+        _Features(backbone.model, backbone.readout),
+        {"images": (images, _IMAGES)},
+        {"features": _IMAGES},
+    )
+
+
+def embedded_graph(*, adapted: bool) -> bytes:
+    """Return the structure of the embedded backbone as an ONNX graph without weights, the same bytes each time.
+
+    It gives ``class_tokens`` (n, blocks, width), each after the final norm, and ``patch_mean`` (n, width), from
+    which every readout is made. An adapter comes as inputs, so that its bottleneck may have any width. The
+    initializers have the names and the shapes of the stored weights; ONNX Runtime folds and fuses them when it
+    gets their values.
+    """
+    model = load_backbone(BackboneSpec(device="cpu")).model
+    inputs: dict[str, tuple[Tensor, dict[int, str]]] = {"images": (torch.zeros(2, 3, SIZE, SIZE), _IMAGES)}
+    if adapted:
+        for name, shape in (
+            ("down", (BLOCKS, WIDTH, 4)),
+            ("down_bias", (BLOCKS, 4)),
+            ("up", (BLOCKS, 4, WIDTH)),
+            ("up_bias", (BLOCKS, WIDTH)),
+        ):
+            inputs[name] = torch.zeros(shape), {axis: "bottleneck" for axis, side in enumerate(shape) if side == 4}
+    outputs = {"class_tokens": _IMAGES, "patch_mean": _IMAGES}
+    return _without_weights(_traced(_Tokens(model), inputs, outputs, fold=False))
+
+
+class _Features(nn.Module):
+    def __init__(self, model: nn.Module, readout: Readout) -> None:
+        super().__init__()
+        self.model = model
+        self.readout = readout
+
+    def forward(self, images: Tensor) -> Tensor:
+        return read_features(self.model, images, self.readout)
+
+
+class _Tokens(nn.Module):
+    """The embedded network with every token a readout may want, and adapters as arguments."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, images: Tensor, *adapter: Tensor) -> tuple[Tensor, Tensor]:
+        model = self.model
+        x = model.norm_pre(model.patch_drop(model._pos_embed(model.patch_embed(images))))  # (n, tokens, width)
+        tokens = []
+        for index, block in enumerate(model.blocks):
+            attended = x + block.ls1(block.attn(block.norm1(x)))
+            x = attended + block.ls2(block.mlp(block.norm2(attended)))
+            if adapter:
+                down, down_bias, up, up_bias = (tensor[index] for tensor in adapter)
+                x = x + ((attended @ down + down_bias).relu() @ up + up_bias)
+            tokens.append(model.norm(x[:, :1]))
+        return torch.cat(tokens, dim=1), model.norm(x)[:, 1:].mean(dim=1)
+
+
+def _traced(
+    network: nn.Module,
+    inputs: dict[str, tuple[Tensor, dict[int, str]]],
+    outputs: dict[str, dict[int, str]],
+    *,
+    fold: bool = True,
+) -> bytes:
+    """Return a network as an ONNX graph; without ``fold`` its initializers are the module's own tensors."""
+    modes = torch.onnx.TrainingMode
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), silent_output():
+        # The tracing exporter needs no further library and its graph runs at least as fast as the newer one's.
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            network.eval(),
+            tuple(tensor for tensor, _ in inputs.values()),
+            f"{folder}/graph.onnx",
+            dynamo=False,
+            opset_version=OPSET,
+            input_names=list(inputs),
+            output_names=list(outputs),
+            dynamic_axes={**{name: axes for name, (_, axes) in inputs.items()}, **outputs},
+            do_constant_folding=fold,
+            training=modes.EVAL if fold else modes.PRESERVE,  # EVAL folds batch norms into convolutions
+        )
+        return Path(folder, "graph.onnx").read_bytes()
+
+
+def _without_weights(graph: bytes) -> bytes:
+    """Return a graph of ``_Tokens`` whose initializers are names and shapes, to be filled when it is loaded."""
+    onnx = import_extra("onnx", extra="onnx")
+    model = onnx.load_model_from_string(graph)
+    prefix = "model."  # of the one attribute that holds the network
+    own = {tensor.name for tensor in model.graph.initializer}
+    for tensor in model.graph.initializer:
+        tensor.ClearField("raw_data")
+        tensor.name = tensor.name.removeprefix(prefix)
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        entry = tensor.external_data.add()
+        entry.key, entry.value = "location", "given when it is loaded"
+    for node in model.graph.node:
+        node.ClearField("name")
+        node.ClearField("doc_string")
+        renamed = [name.removeprefix(prefix) if name in own else name for name in node.input]
+        del node.input[:]
+        node.input.extend(renamed)
+    content: bytes = model.SerializeToString(deterministic=True)
+    return content
+
+
+@contextmanager
+def silent_output() -> Iterator[None]:
+    """Drop what this process writes to standard output inside the block, also below Python.
+
+    The ONNX exporter prints its whole graph when it fails, and ``redirect_stdout`` does not reach it.
+
+    >>> import os
+    >>> with silent_output():
+    ...     _ = os.write(1, b"hundreds of lines")
+    """
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    try:
+        kept = os.dup(STANDARD_OUTPUT)
+    except OSError:  # closed: nobody would see it
+        yield
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, STANDARD_OUTPUT)
+        yield
+    finally:
+        os.dup2(kept, STANDARD_OUTPUT)
+        os.close(nowhere)
+        os.close(kept)
+
+
+if __name__ == "__main__":
+    PLAIN_GRAPH.write_bytes(embedded_graph(adapted=False))
+    ADAPTED_GRAPH.write_bytes(embedded_graph(adapted=True))

@@ -1,0 +1,188 @@
+"""A backbone as one value: which network, how photos are prepared for it, what is read from it, what runs it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from fiveshot.backbones.preprocessing import Preprocessing, paper_preprocessing
+from fiveshot.errors import InputError, is_number, unknown_name
+from fiveshot.storage import FilePath
+
+EMBEDDED = "vit_hybrid_small_patch16_224.fiveshot"
+"""Name of the backbone that comes with the package, weights included.
+
+>>> from fiveshot.backbones import EMBEDDED, BackboneSpec, load_embedder
+>>> load_embedder(BackboneSpec(EMBEDDED)).width
+384
+"""
+DEFAULT = EMBEDDED
+"""Name of the backbone that is used where none is given: the embedded one, which needs no download.
+
+>>> from fiveshot.backbones import DEFAULT, EMBEDDED
+>>> DEFAULT == EMBEDDED
+True
+"""
+PAPER_BACKBONE = "vit_base_patch16_224.augreg_in21k_ft_in1k"
+"""Exact name of the backbone of the paper's experiments; its weights are fetched from the hub.
+
+>>> from fiveshot.backbones import PAPER_BACKBONE, describe_backbone
+>>> describe_backbone(PAPER_BACKBONE).width
+768
+"""
+
+TOKENS = ("cls", "mean", "cls+mean")
+RUNTIMES = ("auto", "torch", "onnx")
+PRECISIONS = ("float32", "tf32", "bf16")  # of a forward pass; all but the first are for CUDA
+
+
+@dataclass(frozen=True)
+class Readout:
+    """What a feature vector is made of.
+
+    Parameters
+    ----------
+    tokens : {"cls", "mean", "cls+mean"}
+        ``cls`` is the class token after the final norm; networks without one give the pooled feature that
+        their own classifier reads. ``mean`` is the mean over the patch tokens after the final norm.
+        ``cls+mean`` is both, in this order.
+    last_blocks : int, default 1
+        Concatenate the class tokens of so many last blocks, earliest first, each after the final norm. The
+        mean is always that of the last block.
+
+    Examples
+    --------
+    >>> from fiveshot.backbones import Readout
+    >>> Readout(tokens="cls+mean", last_blocks=4).vectors
+    5
+    """
+
+    tokens: str = "cls"
+    last_blocks: int = 1
+
+    def __post_init__(self) -> None:
+        if self.tokens not in TOKENS:
+            raise unknown_name("token readout", self.tokens, TOKENS)
+        if not is_number(self.last_blocks, whole=True) or self.last_blocks < 1:
+            raise InputError(f"last_blocks is {self.last_blocks}", hint="choose 1 (the last block alone) or more")
+        if self.tokens == "mean" and self.last_blocks > 1:
+            raise InputError(
+                "last_blocks concatenates class tokens", hint="choose tokens 'cls' or 'cls+mean' with it"
+            )
+
+    @property
+    def vectors(self) -> int:
+        """How many vectors of the network's width are concatenated."""
+        return {"cls": self.last_blocks, "mean": 1, "cls+mean": self.last_blocks + 1}[self.tokens]
+
+
+CLS = Readout()
+
+
+@dataclass(frozen=True)
+class BackboneSpec:
+    """Everything that decides how photos become feature vectors, as one value that can be stored.
+
+    Parameters
+    ----------
+    name : str
+        The embedded backbone, or any name of timm's (which needs ``pip install 'fiveshot[torch]'``).
+    weights : str or path, optional
+        A local file with the weights of this architecture, for machines without a hub.
+    adapter : str or path, optional
+        An adapter file, or the name of an adapter that comes with the package.
+    preprocessing : Preprocessing or str, optional
+        That of the weights (None or ``weights``), the paper's (``paper``, ``paper:cifar100``, ...), or a value.
+    tokens, last_blocks
+        What is read from the network: see :class:`Readout`.
+    device : str, default "auto"
+        ``auto`` is a GPU where there is one; otherwise ``cpu``, ``cuda`` or ``cuda:0``.
+    runtime : {"auto", "torch", "onnx"}
+        What runs the network; ``auto`` is the fastest on this device.
+    precision : {"float32", "tf32", "bf16"}, optional
+        Number format of the forward pass. None is bf16 on CUDA and float32 elsewhere.
+
+    Raises
+    ------
+    InputError
+        When a value is not among those allowed.
+
+    Examples
+    --------
+    >>> from fiveshot.backbones import BackboneSpec
+    >>> spec = BackboneSpec(adapter="cub200-big", tokens="cls+mean")
+    >>> BackboneSpec.from_json(spec.to_json()) == spec
+    True
+    """
+
+    name: str = DEFAULT
+    weights: FilePath | None = None
+    adapter: FilePath | None = None
+    preprocessing: Preprocessing | str | None = None
+    tokens: str = "cls"
+    last_blocks: int = 1
+    device: str = "auto"
+    runtime: str = "auto"
+    precision: str | None = None
+
+    def __post_init__(self) -> None:
+        for key in ("name", "device"):
+            if not isinstance(getattr(self, key), str):
+                raise InputError(f"{key} of a backbone must be a text, not {getattr(self, key)!r}")
+        for key in ("weights", "adapter"):
+            given = getattr(self, key)
+            if given is not None:
+                object.__setattr__(self, key, _path_text(key, given))
+        if isinstance(self.preprocessing, str) and self.preprocessing != "weights":
+            paper_preprocessing(self.preprocessing)
+        elif not isinstance(self.preprocessing, Preprocessing | str | None):
+            raise InputError(f"preprocessing must be a name or a Preprocessing, not {self.preprocessing!r}")
+        if self.runtime not in RUNTIMES:
+            raise unknown_name("runtime", self.runtime, RUNTIMES)
+        if self.precision is not None and self.precision not in PRECISIONS:
+            raise unknown_name("precision", self.precision, PRECISIONS)
+        Readout(self.tokens, self.last_blocks)
+
+    @property
+    def readout(self) -> Readout:
+        """What is read from the network."""
+        return Readout(self.tokens, self.last_blocks)
+
+    def replace(self, **changes: Any) -> BackboneSpec:
+        """Return the same backbone with some values changed.
+
+        >>> BackboneSpec().replace(device="cpu").device
+        'cpu'
+        """
+        return replace(self, **changes)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        if isinstance(self.preprocessing, Preprocessing):
+            values["preprocessing"] = self.preprocessing.to_json()
+        return values
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> BackboneSpec:
+        """Read what :meth:`to_json` wrote; unknown keys fail."""
+        known = {entry.name for entry in fields(cls)}
+        for key in values:
+            if key not in known:
+                raise unknown_name("value of a backbone", key, known)
+        given = dict(values)
+        if isinstance(given.get("preprocessing"), Mapping):
+            given["preprocessing"] = Preprocessing.from_json(given["preprocessing"])
+        return cls(**given)
+
+
+def _path_text(key: str, given: Any) -> str:
+    try:
+        path = os.fspath(given)
+    except TypeError:
+        path = None
+    if not isinstance(path, str):
+        raise InputError(f"{key} of a backbone must be a path, not {given!r}")
+    return path

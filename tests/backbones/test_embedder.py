@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from PIL import Image
+
+from fiveshot.backbones import (
+    EMBEDDED,
+    BackboneSpec,
+    NotFiniteError,
+    Preprocessing,
+    Readout,
+    adapters,
+    attach_adapters,
+    embedded_adapters,
+    load_backbone,
+    load_embedder,
+    save_adapter,
+    torch_embedder,
+)
+from fiveshot.backbones import embedder as embedder_module
+from fiveshot.backbones.embedded import ADAPTED_GRAPH, EMBEDDED_FILE, PLAIN_GRAPH, open_session, read_weights
+from fiveshot.backbones.export import embedded_graph
+from fiveshot.errors import FiveshotError, InputError, StorageError
+
+READOUTS = [("cls", 1), ("cls", 3), ("mean", 1), ("cls+mean", 8)]
+
+
+@pytest.fixture(scope="module")
+def pixels() -> np.ndarray:
+    rng = np.random.default_rng(0)
+    return rng.integers(0, 256, (2, 3, 14, 14), np.uint8).repeat(16, axis=2).repeat(16, axis=3)
+
+
+def of_torch(spec: BackboneSpec, pixels: np.ndarray) -> np.ndarray:
+    """The torch module itself: no embedder and no ONNX."""
+    backbone = load_backbone(spec)
+    return backbone.features(torch.from_numpy(backbone.preprocessing.normalize(pixels))).numpy()
+
+
+def assert_near(found: np.ndarray, expected: np.ndarray, share: float = 1e-5) -> None:
+    assert np.abs(found - expected).max() < share * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(("tokens", "last_blocks"), READOUTS)
+def test_the_embedded_backbone_equals_its_torch_module(tokens: str, last_blocks: int, pixels: np.ndarray) -> None:
+    spec = BackboneSpec(tokens=tokens, last_blocks=last_blocks, device="cpu")
+    embedder = load_embedder(spec)
+    assert embedder.runtime.startswith("ONNX Runtime ")
+    assert_near(embedder.features(pixels), of_torch(spec, pixels))
+    assert embedder.width == 384 * Readout(tokens, last_blocks).vectors
+
+
+@pytest.mark.parametrize("adapter", embedded_adapters())
+def test_every_embedded_adapter_equals_its_torch_module(adapter: str, pixels: np.ndarray) -> None:
+    spec = BackboneSpec(adapter=adapter, device="cpu")
+    embedder, backbone = load_embedder(spec), load_backbone(spec)
+    assert_near(embedder.features(pixels), of_torch(spec, pixels))
+    assert embedder.identity()["adapter_hash"] == backbone.adapter_hash
+
+
+@pytest.mark.parametrize(("tokens", "last_blocks"), READOUTS[1:])
+def test_adapters_are_in_every_readout(tokens: str, last_blocks: int, pixels: np.ndarray) -> None:
+    spec = BackboneSpec(adapter="cub200-big", tokens=tokens, last_blocks=last_blocks, device="cpu")
+    assert_near(load_embedder(spec).features(pixels), of_torch(spec, pixels))
+
+
+@pytest.mark.parametrize(("bottleneck", "scale"), [(1, 1.0), (16, 0.1), (200, 4.0)])
+def test_an_adapter_of_any_width_runs_without_torch(
+    bottleneck: int, scale: float, pixels: np.ndarray, tmp_path: Path
+) -> None:
+    backbone = load_backbone(BackboneSpec(device="cpu"))
+    attach_adapters(backbone.model, bottleneck=bottleneck, scale=scale, seed=3)
+    with torch.no_grad():
+        for number, adapter in enumerate(adapters(backbone.model)):
+            generator = torch.Generator().manual_seed(number)
+            for tensor in (adapter.up.weight, adapter.up.bias, adapter.down.bias):
+                tensor.copy_(0.02 * torch.randn(tensor.shape, generator=generator))
+    save_adapter(tmp_path / "mine.safetensors", backbone)
+    spec = BackboneSpec(adapter=tmp_path / "mine.safetensors", device="cpu")
+    assert_near(load_embedder(spec).features(pixels), of_torch(spec, pixels))
+    plain = load_embedder(BackboneSpec(device="cpu")).features(pixels)
+    assert np.abs(plain - of_torch(spec, pixels)).max() > 0.01, "the adapter does something"
+
+
+@pytest.mark.parametrize("adapted", [False, True])
+def test_the_stored_graphs_are_what_the_torch_module_gives(adapted: bool, pixels: np.ndarray) -> None:
+    stored, made = (ADAPTED_GRAPH if adapted else PLAIN_GRAPH).read_bytes(), embedded_graph(adapted=adapted)
+    if onnx.load_model_from_string(stored).producer_version == onnx.load_model_from_string(made).producer_version:
+        assert made == stored, "run python -m fiveshot.backbones.export"
+    given = {"images": load_embedder().preprocessing.normalize(pixels)}
+    if adapted:
+        rng = np.random.default_rng(1)
+        for name, shape in {
+            "down": (8, 384, 5),
+            "down_bias": (8, 5),
+            "up": (8, 5, 384),
+            "up_bias": (8, 384),
+        }.items():
+            given[name] = rng.normal(scale=0.02, size=shape).astype(np.float32)
+    weights = read_weights(EMBEDDED_FILE)
+    for found, expected in zip(
+        *(open_session(graph, weights).run(None, given) for graph in (stored, made)), strict=True
+    ):
+        assert_near(found, expected)
+
+
+@pytest.mark.parametrize("file", [PLAIN_GRAPH, ADAPTED_GRAPH])
+def test_the_stored_graphs_hold_no_weights(file: Path) -> None:
+    graph = onnx.load_model_from_string(file.read_bytes()).graph
+    assert file.stat().st_size < 300_000
+    assert {tensor.name: tuple(tensor.dims) for tensor in graph.initializer} == {
+        name: array.shape for name, array in read_weights(EMBEDDED_FILE).items()
+    }
+
+
+@pytest.mark.parametrize("adapter", [None, "cub200-small"])
+def test_fingerprints_are_the_same_on_every_runtime(adapter: str | None) -> None:
+    spec = BackboneSpec(adapter=adapter, device="cpu")
+    onnx_run, torch_run = load_embedder(spec), load_embedder(spec.replace(runtime="torch"))
+    assert onnx_run.identity() == torch_run.identity()
+    assert onnx_run.fingerprint == torch_run.fingerprint
+    assert torch_run.runtime.startswith("PyTorch ")
+
+
+EVERYDAY = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "timm", "torchvision"):
+            raise ImportError(f"{name} is blocked")
+sys.meta_path.insert(0, Absent())
+import numpy as np
+from PIL import Image
+from fiveshot.backbones import BackboneSpec, load_embedder
+for adapter in (None, "cub200-big"):
+    embedder = load_embedder(BackboneSpec(adapter=adapter))
+    pixels = embedder.pixels(Image.new("RGB", (300, 200), "red"))
+    assert embedder.features(pixels[None]).shape == (1, 384)
+    assert len(embedder.fingerprint) == 64
+"""
+
+
+def test_the_embedded_backbone_needs_no_torch() -> None:
+    subprocess.run([sys.executable, "-c", EVERYDAY], check=True)
+
+
+MISSING = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "timm", "torchvision"):
+            raise ImportError(f"{name} is blocked")
+sys.meta_path.insert(0, Absent())
+import fiveshot.backbones as backbones
+from fiveshot.errors import InputError
+for wanted in (
+    lambda: backbones.load_embedder(backbones.BackboneSpec("vit_base_patch16_224")),
+    lambda: backbones.load_embedder(backbones.BackboneSpec(runtime="torch")),
+    lambda: backbones.load_embedder(backbones.BackboneSpec(device="cuda")),
+    lambda: backbones.load_backbone,
+    lambda: backbones.list_backbones,
+):
+    try:
+        wanted()
+    except InputError as error:
+        print(error.code, error.hint)
+print([name for name in ("onnxruntime", "PIL", "safetensors.numpy") if name in sys.modules])
+"""
+
+
+def test_what_needs_torch_says_the_one_line_before_anything_is_loaded() -> None:
+    done = subprocess.run([sys.executable, "-c", MISSING], check=True, capture_output=True, text=True)
+    line = "missing_library install it with: pip install 'fiveshot[torch]'"
+    assert done.stdout.splitlines() == [line] * 5 + ["[]"]
+
+
+def test_importing_the_package_loads_no_library_of_images() -> None:
+    script = (
+        "import sys, fiveshot.backbones; "
+        "print([m for m in ('torch', 'timm', 'torchvision', 'PIL', 'onnxruntime') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_pixels_of_another_type_or_shape_are_refused() -> None:
+    embedder = load_embedder(BackboneSpec(device="cpu"))
+    for wrong in (np.zeros((1, 3, 224, 224), np.float32), np.zeros((3, 224, 224), np.uint8)):
+        with pytest.raises(InputError, match=r"must be uint8 of shape \(n, 3, 224, 224\)"):
+            embedder.features(wrong)
+    assert embedder.features(np.zeros((0, 3, 224, 224), np.uint8)).shape == (0, 384)
+
+
+def test_damaged_weights_are_noticed(tmp_path: Path) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    state = load_file(EMBEDDED_FILE)
+    state["norm.bias"] = np.full_like(state["norm.bias"], np.nan)
+    save_file(state, tmp_path / "nan.safetensors")
+    broken = load_embedder(BackboneSpec(weights=tmp_path / "nan.safetensors", device="cpu"))
+    with pytest.raises(NotFiniteError) as caught:
+        broken.features(np.zeros((2, 3, 224, 224), np.uint8))
+    assert (caught.value.row, caught.value.code) == (0, "not_finite")
+    del state["norm.bias"]
+    save_file(state, tmp_path / "less.safetensors")
+    less = load_embedder(BackboneSpec(weights=tmp_path / "less.safetensors", device="cpu"))
+    with pytest.raises(InputError, match="1 tensors missing or of another shape"):
+        less.features(np.zeros((1, 3, 224, 224), np.uint8))
+    (tmp_path / "cut.safetensors").write_bytes(EMBEDDED_FILE.read_bytes()[:1000])
+    cut = load_embedder(BackboneSpec(weights=tmp_path / "cut.safetensors", device="cpu"))
+    with pytest.raises(StorageError, match="truncated"):
+        _ = cut.fingerprint
+
+
+def test_an_adapter_of_other_weights_is_refused(tmp_path: Path) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    state = load_file(EMBEDDED_FILE)
+    state["norm.bias"] = state["norm.bias"] + np.float16(1)
+    save_file(state, tmp_path / "other.safetensors")
+    with pytest.raises(InputError) as caught:
+        load_embedder(BackboneSpec(weights=tmp_path / "other.safetensors", adapter="cub200-big", device="cpu"))
+    assert caught.value.code == "other_backbone"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"preprocessing": Preprocessing(size=160, resize=160)}, "takes 224 px images"),
+        ({"last_blocks": 9}, "has 8 blocks; last_blocks is 9"),
+        ({"weights": "nowhere.safetensors"}, "no such file"),
+        ({"adapter": "cub200-bag"}, "did you mean 'cub200-big'"),
+        ({"precision": "bf16"}, "is for CUDA devices; on cpu use 'float32'"),
+    ],
+)
+def test_what_the_embedded_backbone_cannot_do_is_said_at_once(changes: dict, message: str) -> None:
+    with pytest.raises(FiveshotError, match=message):
+        load_embedder(BackboneSpec(device="cpu", **changes))
+
+
+def test_a_spec_survives_json_and_refuses_what_it_does_not_know() -> None:
+    spec = BackboneSpec("vit", weights=Path("w.safetensors"), preprocessing=Preprocessing(160, 180), last_blocks=2)
+    assert BackboneSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+    assert spec.weights == "w.safetensors"
+    with pytest.raises(InputError) as caught:
+        BackboneSpec.from_json({"nam": "vit"})
+    assert caught.value.code == "unknown_name"
+    for wrong in (
+        {"name": 3},
+        {"weights": 3},
+        {"preprocessing": 3},
+        {"preprocessing": "papr"},
+        {"tokens": "clas"},
+        {"runtime": "tensorrt"},
+        {"precision": "bf17"},
+        {"last_blocks": 1.5},
+    ):
+        with pytest.raises(InputError):
+            BackboneSpec(**wrong)
+
+
+def test_a_bare_architecture_is_the_embedded_backbone() -> None:
+    assert load_embedder(BackboneSpec(EMBEDDED.partition(".")[0], device="cpu")).name == EMBEDDED
+
+
+def test_a_machine_without_a_driver_asks_torch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedder_module, "_may_have_gpu", lambda: False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: pytest.fail("torch was asked"))
+    assert load_embedder().device == "cpu"
+
+
+def test_threads_may_share_an_embedder(pixels: np.ndarray) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    embedder = load_embedder(BackboneSpec(device="cpu"))
+    with ThreadPoolExecutor(4) as pool:
+        alike = list(pool.map(lambda _: embedder.features(pixels[:1]), range(8)))
+    assert all(np.array_equal(alike[0], other) for other in alike)
+
+
+def test_a_backbone_of_your_own_is_an_embedder_too(tiny, images) -> None:
+    embedder = torch_embedder(tiny, BackboneSpec(runtime="torch"))
+    photo = Image.fromarray(np.random.default_rng(0).integers(0, 256, (170, 200, 3), np.uint8))
+    pixels = embedder.pixels(photo)[None]
+    expected = tiny.features(torch.from_numpy(tiny.preprocessing.normalize(pixels))).numpy()
+    np.testing.assert_array_equal(embedder.features(pixels), expected)
+    assert embedder.weights_hash == tiny.weights_hash
