@@ -28,7 +28,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "neither of the two": {"prior": Prior(bias=0, posterior=False)},
     "between-class covariance a sphere (`smoothing=1`)": {"prior": Prior(smoothing=1.0)},
     'covariance of base classes alone (`pooled="base"`)': {"pooled": "base"},
-    "features not centred (`centre=False`)": {"centre": False},
+    "features not centered (`center=False`)": {"center": False},
     "no random features (`n_random=0`)": {"n_random": 0},
     "random features alone (`random_weight=1`)": {"random_weight": 1.0},
     "gap left open (`offset=0`)": {"offset": 0.0},

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from fiveshot.core.lda import Spectrum, TiedCovariance, expected_scores, kept_signal, tied_covariance
 from fiveshot.heads import Prior, UnbiasedLDA
-from fiveshot.heads.tied_covariance import TiedCovariance, tied_covariance
-from fiveshot.heads.two_covariance import Spectrum, _expected_score, _kept
 
 D = 128
 SHOTS = (1, 2, 5, 10, 30)
@@ -97,8 +96,8 @@ def scores(truth: Truth, covariance: TiedCovariance, rng: np.random.Generator) -
     values, vectors = np.linalg.eigh(B)
     spectrum = Spectrum(torch.from_numpy(vectors), torch.from_numpy(values), 0.0)
     for n in (*SHOTS, 1000):
-        noise = covariance.noise[None].double() / n
-        keep, rest = _kept(spectrum, noise, Prior())
+        noise = torch.tensor([covariance.noise], dtype=torch.float64) / n
+        keep, rest = kept_signal(spectrum, noise, Prior())
         K = keep[0].numpy()
         mu = whitened(rng.normal(size=(DRAWS, D)) @ truth.between, covariance) @ vectors
         e = whitened(rng.normal(size=(2 * DRAWS, D)) @ truth.within, covariance) @ vectors
@@ -108,7 +107,7 @@ def scores(truth: Truth, covariance: TiedCovariance, rng: np.random.Generator) -
         product = ((mu + e[DRAWS:]) * guess).sum(axis=1)
         plain = (product / np.sqrt(squared)).mean()
         corrected = (product / np.sqrt(np.maximum(squared - inflation, 0.02 * squared.mean()))).mean()
-        expected = float(_expected_score(spectrum, keep, rest))
+        expected = float(expected_scores(spectrum, keep, rest))
         print(
             f"| {n} | {squared.mean():.1f} | {squared.mean() - inflation:.1f} | {(K**2 * values).sum():.1f} "
             f"| {plain:.2f} | {corrected:.2f} | {expected:.2f} |"

@@ -23,6 +23,7 @@ import torch
 from PIL import Image
 
 from fiveshot.backbones import BackboneSpec, Embedder, default_workers, load_embedder
+from fiveshot.core import summarize
 from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.creation import learn_base
 from fiveshot.recognizer.photos.embedding import backbone_record, see_photos
@@ -32,7 +33,6 @@ from fiveshot.recognizer.recognition.snapshot import head_record, restored_head
 from fiveshot.recognizer.store.folder import create_model
 from fiveshot.recognizer.store.manifest import Manifest, Options
 from fiveshot.recognizer.store.rows import ClassRecord, PhotoRecord
-from fiveshot.statistics import summarize
 
 SHOTS, BASE_SHOTS = 5, 30
 AT = "2026-01-01T00:00:00.000+00:00"

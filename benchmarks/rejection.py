@@ -19,12 +19,12 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from fiveshot.benchmark import get_protocol
+from fiveshot.core import NO_CLASSES, class_statistics
+from fiveshot.core.memory import Memory
 from fiveshot.features import FeatureSet, embedded_features
 from fiveshot.heads import FewShotHead, make_head
-from fiveshot.heads.memory import Memory
 from fiveshot.recognizer.recognition.rejection import Rejection, fit_rejection, rejection_from_shots
 from fiveshot.recognizer.store.contents import KnownPhotos
-from fiveshot.statistics import NO_CLASSES, class_statistics
 
 SHOTS = 5
 HEADINGS = (

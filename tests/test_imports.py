@@ -14,11 +14,12 @@ ORDER = (
     "progress",
     "extras",
     "plugins",
+    "threads",
     "storage",
     "data",
     "backbones",
     "features",
-    "statistics",
+    "core",
     "heads",
     "metrics",
     "tuning",
@@ -72,7 +73,7 @@ def test_data_flows_one_way() -> None:
 
 def test_the_packages_are_really_read() -> None:
     read = {there for path in SOURCE.rglob("*.py") for _, there in _targets(path, ("fiveshot", "x", path.stem))}
-    assert {"errors", "storage", "statistics", "heads"} <= read
+    assert {"errors", "storage", "core", "heads"} <= read
 
 
 @pytest.mark.parametrize(
@@ -91,12 +92,12 @@ def test_the_packages_are_really_read() -> None:
 )
 def test_a_wrong_import_is_caught(tmp_path: Path, line: str, found: str) -> None:
     root = tmp_path / "fiveshot"
-    (root / "statistics").mkdir(parents=True)
+    (root / "core").mkdir(parents=True)
     (root / "__init__.py").write_text("__version__ = '0'\n")
-    (root / "statistics" / "__init__.py").write_text("")
-    (root / "statistics" / "mean.py").write_text(f"import numpy\n{line}\n")
+    (root / "core" / "__init__.py").write_text("")
+    (root / "core" / "mean.py").write_text(f"import numpy\n{line}\n")
     (wrong,) = wrong_imports(root)
-    assert wrong.startswith("fiveshot.statistics.mean:")
+    assert wrong.startswith("fiveshot.core.mean:")
     assert wrong.endswith(found)
 
 
@@ -105,7 +106,7 @@ def test_a_wrong_import_is_caught(tmp_path: Path, line: str, found: str) -> None
     [
         "from fiveshot import __version__",
         "from fiveshot.errors import InputError",
-        "from fiveshot.statistics.labels import Label",
+        "from fiveshot.core.labels import Label",
         "from .labels import Label",
         "from ..storage import read_tensors",
         "import numpy.fiveshot",
@@ -114,8 +115,8 @@ def test_a_wrong_import_is_caught(tmp_path: Path, line: str, found: str) -> None
 )
 def test_a_right_import_is_left_alone(tmp_path: Path, line: str) -> None:
     root = tmp_path / "fiveshot"
-    (root / "statistics").mkdir(parents=True)
-    (root / "statistics" / "mean.py").write_text(f"{line}\n")
+    (root / "core").mkdir(parents=True)
+    (root / "core" / "mean.py").write_text(f"{line}\n")
     assert wrong_imports(root) == []
 
 

@@ -131,7 +131,7 @@ def test_the_verbs_of_the_command_line_are_methods() -> None:
 
 
 def test_the_packages_are_really_looked_at() -> None:
-    assert set(PACKAGES) >= {"data", "heads", "recognizer", "service", "statistics", "storage"}
+    assert set(PACKAGES) >= {"data", "heads", "recognizer", "service", "core", "storage"}
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,9 @@ import numpy as np
 import torch
 
 from fiveshot.benchmark import get_protocol, run
+from fiveshot.core import Calibration, calibrate, calibrate_mean, class_statistics, summarize
 from fiveshot.features import embedded_features
 from fiveshot.heads import make_head
-from fiveshot.statistics import Calibration, calibrate, calibrate_mean, class_statistics, summarize
 
 features = embedded_features("cub200")
 protocol = get_protocol("cub200/big")  # 100 base classes, then 10 sessions of 10

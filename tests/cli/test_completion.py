@@ -14,11 +14,11 @@ import pytest
 import torch
 
 from fiveshot.cli import completion
+from fiveshot.core import class_statistics
 from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.recognition.snapshot import head_record
 from fiveshot.recognizer.store.folder import create_model
 from fiveshot.recognizer.store.manifest import BackboneRecord, Manifest
-from fiveshot.statistics import class_statistics
 
 HOSTILE = r"\$(touch caught)"  # what a shell must never run
 LEARNED = ["barn owl", "barn swallow", "wren", "O'Hara's gull", "c*t", HOSTILE]

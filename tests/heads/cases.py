@@ -70,7 +70,7 @@ class Case:
         if self.sampled:
             parameters.setdefault("sampling", Sampling(per_class=40))
         if self.recipe == "ulda":  # what is chosen on the base session stays when a base class is forgotten
-            parameters = {"centre": False, "offset": 0.5, "sharpness": 10.0, "n_random": 10} | parameters
+            parameters = {"center": False, "offset": 0.5, "sharpness": 10.0, "n_random": 10} | parameters
         return make_head(self.recipe, self.flavour, **parameters)
 
     def make_with_one_lambda(self, **parameters: Any) -> FewShotHead:

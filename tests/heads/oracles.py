@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fiveshot.statistics import Calibration
+from fiveshot.core import Calibration
 
 Rows = dict[object, np.ndarray]
 

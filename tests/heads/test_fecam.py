@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from oracles import covariance, fecam_scores
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
 
+from fiveshot.core import Calibration
 from fiveshot.errors import InputError
 from fiveshot.heads import FeCAM
-from fiveshot.statistics import Calibration
 
 CALIBRATIONS = [
     None,

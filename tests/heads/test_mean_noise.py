@@ -10,10 +10,10 @@ from cases import BASE, FIRST, SECOND, Rows, draw, flat, queries
 from oracles import covariance, fecam_scores, gaussians, ncm_scores, normalised
 
 from fiveshot.benchmark import get_protocol, run
+from fiveshot.core import Calibration
 from fiveshot.errors import InputError
 from fiveshot.features import embedded_features
 from fiveshot.heads import NCM, FeCAM, make_head
-from fiveshot.statistics import Calibration
 
 RAW, UNIT = Calibration(alpha=0.8), Calibration(alpha=0.8, prototypes="unit")
 
@@ -119,7 +119,7 @@ def test_the_squared_length_of_a_prototype_is_right_on_average(shots: int) -> No
     plain, corrected = [], []
     for label in new:
         prototype = head.model_.models[label]
-        squared = float(prototype.mean.square().sum()) - D * label**2
+        squared = float((prototype.mean**2).sum()) - D * label**2
         plain.append(squared)
         corrected.append(squared - prototype.inflation)
     inflation = np.mean(plain) - np.mean(corrected)

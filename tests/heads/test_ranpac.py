@@ -2,15 +2,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from cases import BASE, FIRST, SECOND, Rows, draw, flat, queries
 from oracles import best_lambda, one_hot, ranpac_scores
 from sklearn.linear_model import Ridge
 
+from fiveshot.core import Calibration, calibrate, class_statistics, summarize
+from fiveshot.core.draws import derived_seed, draw_samples, random_features, stratified_split
 from fiveshot.errors import InputError
 from fiveshot.heads import RanPAC, Sampling
-from fiveshot.heads.sampling import derived_seed, draw_samples, random_features, stratified_split
-from fiveshot.statistics import Calibration, calibrate, class_statistics, summarize
 
 CALIBRATIONS = [None, Calibration(alpha=0.9, beta=0.5), Calibration(alpha=0.9, beta=0.5, similarity="dot")]
 SHAPES = [30, 52, 400]  # sums from the start, sums from the second session on, always the dual form
@@ -18,17 +17,17 @@ N_BASE_ROWS = sum(BASE.values())
 
 
 def projection(width: int, seed: int) -> np.ndarray:
-    like = torch.empty(0, dtype=torch.float64)
-    return random_features(16, width, seed=seed, like=like).projection.numpy()
+    like = np.empty(0)
+    return random_features(16, width, seed=seed, like=like).projection
 
 
 def sampled(rows: Rows, base: Rows, calibration: Calibration | None, *, per_class: int, seed: int) -> Rows:
     """Draw what the head draws: through the class's factor, with the seed of its label."""
-    statistics = class_statistics(torch.from_numpy(flat(base)[0]), flat(base)[1])
+    statistics = class_statistics(np.asarray(flat(base)[0]), flat(base)[1])
     drawn = {}
     for label, part in rows.items():
-        gaussian = calibrate(summarize(torch.from_numpy(part)), statistics, calibration)
-        drawn[label] = draw_samples(gaussian, per_class, seed=derived_seed(seed, label)).numpy()
+        gaussian = calibrate(summarize(np.asarray(part)), statistics, calibration)
+        drawn[label] = draw_samples(gaussian, per_class, seed=derived_seed(seed, label))
     return drawn
 
 

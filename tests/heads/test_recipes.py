@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from fiveshot.core import Calibration
 from fiveshot.errors import InputError
 from fiveshot.heads import DESCRIPTIONS, NCM, RECIPES, FeCAM, RanPAC, Sampling, UnbiasedLDA, make_head
-from fiveshot.statistics import Calibration
 
 FROM_A_TENTH = (0.1, 1.0, 10.0, 100.0, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8)
 TEXT = {"alpha": 0.9, "beta": 1.0, "tau": 16.0, "similarity": "cosine", "prototypes": "raw"}

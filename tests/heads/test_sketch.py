@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
+from fiveshot.core import class_statistics
+from fiveshot.core.memory import Memory
 from fiveshot.data import gaussian_classes
 from fiveshot.heads import make_head
-from fiveshot.heads.memory import Memory
-from fiveshot.statistics import class_statistics
 
 N_BASE, N_NEW, D = 120, 40, 24
 
@@ -17,9 +16,9 @@ N_BASE, N_NEW, D = 120, 40, 24
 @pytest.fixture(scope="module")
 def data() -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
-    centres = rng.normal(size=(N_BASE + N_NEW + 3, D))
+    centers = rng.normal(size=(N_BASE + N_NEW + 3, D))
     y = np.concatenate([np.repeat(np.arange(N_BASE), 12), np.repeat(np.arange(N_BASE, N_BASE + N_NEW + 3), 5)])
-    return (centres[y] + 0.7 * rng.normal(size=(len(y), D))).astype(np.float32), y
+    return (centers[y] + 0.7 * rng.normal(size=(len(y), D))).astype(np.float32), y
 
 
 def learned(head, data: tuple[np.ndarray, np.ndarray]):
@@ -32,7 +31,7 @@ def with_more(head, data: tuple[np.ndarray, np.ndarray]) -> Memory:
     """Return the memory with three classes more and one less."""
     X, y = data
     more = y >= N_BASE + N_NEW
-    session = class_statistics(head.embed(torch.from_numpy(X[more])), y[more])
+    session = class_statistics(head.embed(X[more]), y[more])
     return Memory(head.memory_.base, head.memory_.new.drop([N_BASE]).merge(session))
 
 

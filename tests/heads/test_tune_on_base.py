@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
+from fiveshot.core.episodes import Episode
+from fiveshot.core.memory import Memory
 from fiveshot.data.gaussian import gaussian_classes
 from fiveshot.errors import InputError
 from fiveshot.heads import NCM, RECIPES, FeCAM, make_head
-from fiveshot.heads.episodes import Episode
-from fiveshot.heads.memory import Memory
 from fiveshot.heads.tune_on_base import _pick, tune_on_base
 from fiveshot.heads.tuning_candidates import default_candidates
 from fiveshot.heads.tuning_episodes import Shared, class_scores, score_at, tuning_episodes
@@ -63,7 +62,7 @@ def test_a_gain_within_its_standard_error_is_no_gain() -> None:
 
 def test_the_score_is_the_mean_of_accuracy_and_harmonic_mean_over_the_classes_known_so_far() -> None:
     nobody = np.empty(0, dtype=np.intp)
-    asked = torch.zeros(6, 1), np.array([0, 0, 1, 1, 2, 2])
+    asked = np.zeros((6, 1)), np.array([0, 0, 1, 1, 2, 2])
     episode = Episode(Memory(), *asked, np.array([False, True, True]), nobody, nobody)
     # Of class 0 both are right, of class 1 one, of class 2 one; at half depth class 2 is not there yet, and the
     # second sample of class 1, which it would have taken, is right.
@@ -109,7 +108,7 @@ def test_sharing_metrics_between_biases_changes_no_score() -> None:
         alone = tune_on_base(FeCAM(**{"gamma": 20.0} | change), X, y, candidates=[], episodes=2)
         assert alone.scores[0].mean == pytest.approx(together.scores[index].mean)
     head = FeCAM(20.0, bias=0.3)
-    episode = next(tuning_episodes(head, torch.from_numpy(X), y, shots=5, episodes=1, seed=0))
+    episode = next(tuning_episodes(head, X, y, shots=5, episodes=1, seed=0))
     shared = class_scores(head, episode, None, Shared())
     alone = head.adopt(episode.played.memory).class_scores(episode.asked)
     np.testing.assert_allclose(shared, alone, rtol=1e-4, atol=1e-5)
@@ -124,9 +123,9 @@ def test_string_labels_and_lists_work() -> None:
 def test_the_noise_of_means_is_found_to_matter() -> None:
     """Far more dimensions than separation: the penalty for few samples decides, and episodes see it."""
     rng = np.random.default_rng(1)
-    centres = 0.45 * rng.normal(size=(30, 128))
+    centers = 0.45 * rng.normal(size=(30, 128))
     y = np.repeat(np.arange(30), 40)
-    X = centres[y] + 2 * rng.normal(size=(len(y), 128))
+    X = centers[y] + 2 * rng.normal(size=(len(y), 128))
     tuned = tune_on_base(NCM("euclidean"), X, y)
     assert tuned.parameters["bias"] >= 0.5
     assert min(tuned.single_picks) > 0

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
+from fiveshot.core import Calibration
 from fiveshot.data.gaussian import gaussian_classes
 from fiveshot.errors import InputError
 from fiveshot.heads import (
@@ -28,7 +29,6 @@ from fiveshot.heads import (
 )
 from fiveshot.heads.parameters import parameter, with_parameters
 from fiveshot.heads.recipes import TEXT
-from fiveshot.statistics import Calibration
 
 D = 24
 SMALL = {"n_projections": 64, "per_class": 40}  # of C-RanPAC

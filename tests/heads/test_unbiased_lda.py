@@ -6,19 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
+from fiveshot.core import NO_CLASSES, class_statistics
+from fiveshot.core.episodes import DEFAULT_OFFSET, Choice, play_episodes
+from fiveshot.core.lda import default_shrinkage, estimate_spectrum, tied_covariance
+from fiveshot.core.memory import Memory
 from fiveshot.errors import InputError
 from fiveshot.heads import NCM, Prior, UnbiasedLDA, load_head, save_head
-from fiveshot.heads.episodes import play_episodes
-from fiveshot.heads.memory import Memory
-from fiveshot.heads.offset import DEFAULT_OFFSET, Choice
-from fiveshot.heads.tied_covariance import default_shrinkage, tied_covariance
-from fiveshot.heads.two_covariance import estimate_spectrum
-from fiveshot.statistics import NO_CLASSES, class_statistics
 
 D = 12
 
@@ -26,19 +23,19 @@ D = 12
 def classes(
     n_classes: int, shots: int, *, seed: int, first: int = 0, spread: float = 3.0
 ) -> tuple[np.ndarray, ...]:
-    """Draw correlated classes; a class's centre depends on its number alone."""
+    """Draw correlated classes; a class's center depends on its number alone."""
     mixing = np.random.default_rng(99).normal(size=(D, D))
     rows, labels = [], []
     for label in range(first, first + n_classes):
-        centre = spread * np.random.default_rng([label, 5]).normal(size=D)
+        center = spread * np.random.default_rng([label, 5]).normal(size=D)
         noise = np.random.default_rng([label, seed, 6]).normal(size=(shots, D)) @ mixing
-        rows.append(5 + centre + noise)
+        rows.append(5 + center + noise)
         labels += [label] * shots
     return np.concatenate(rows), np.array(labels)
 
 
 def spelled_out(X: np.ndarray, y: np.ndarray, n_base: int, asked: np.ndarray, *, offset: float) -> np.ndarray:
-    """The equations of fiveshot.heads.two_covariance, class by class."""
+    """The equations of fiveshot.core.lda, class by class."""
     prior = Prior()
     Z = X / np.linalg.norm(X, axis=1, keepdims=True)
     Q = asked / np.linalg.norm(asked, axis=1, keepdims=True)
@@ -86,7 +83,7 @@ def test_scores_are_those_of_the_equations(n_base: int, n_new: int) -> None:
     X, y = classes(n_base, 15, seed=0)
     new_X, new_y = classes(n_new, 5, seed=1, first=n_base)
     asked, _ = classes(n_base + n_new, 3, seed=2)
-    head = UnbiasedLDA(0, offset=0.6, sharpness=10.0, centre=False).fit(X, y).partial_fit(new_X, new_y)
+    head = UnbiasedLDA(0, offset=0.6, sharpness=10.0, center=False).fit(X, y).partial_fit(new_X, new_y)
     expected = spelled_out(np.concatenate([X, new_X]), np.concatenate([y, new_y]), n_base, asked, offset=0.6)
     np.testing.assert_allclose(head.class_scores(asked), expected, rtol=1e-8, atol=1e-10)
 
@@ -94,10 +91,10 @@ def test_scores_are_those_of_the_equations(n_base: int, n_new: int) -> None:
 def test_centring_is_a_shift_of_the_features() -> None:
     X, y = classes(12, 10, seed=0)
     asked, _ = classes(12, 2, seed=1)
-    centred = UnbiasedLDA(0, offset=0.5, sharpness=10.0).fit(X, y)
-    shifted = UnbiasedLDA(0, offset=0.5, sharpness=10.0, centre=False).fit(X - X.mean(axis=0), y)
+    centered = UnbiasedLDA(0, offset=0.5, sharpness=10.0).fit(X, y)
+    shifted = UnbiasedLDA(0, offset=0.5, sharpness=10.0, center=False).fit(X - X.mean(axis=0), y)
     np.testing.assert_allclose(
-        centred.class_scores(asked), shifted.class_scores(asked - X.mean(axis=0)), atol=1e-9
+        centered.class_scores(asked), shifted.class_scores(asked - X.mean(axis=0)), atol=1e-9
     )
 
 
@@ -137,11 +134,11 @@ def test_noise_is_that_of_samples_which_did_not_make_the_covariance() -> None:
     rng = np.random.default_rng(0)
     d, n = 40, 120
     mixing = rng.normal(size=(d, d))
-    samples, others = torch.from_numpy(rng.normal(size=(n, d)) @ mixing), rng.normal(size=(20_000, d)) @ mixing
-    nothing = torch.zeros(d, d, dtype=torch.float64)
+    samples, others = rng.normal(size=(n, d)) @ mixing, rng.normal(size=(20_000, d)) @ mixing
+    nothing = np.zeros((d, d))
     made = tied_covariance(samples.T @ samples, n, nothing, 0, spread=1.0, shrinkage=0.1, pool_new=True)
-    white = np.linalg.solve(made.cholesky.numpy(), others.T)
-    inside = np.linalg.solve(made.cholesky.numpy(), samples.numpy().T)
+    white = np.linalg.solve(made.cholesky, others.T)
+    inside = np.linalg.solve(made.cholesky, samples.T)
     assert float(made.noise) == pytest.approx((white**2).mean(), rel=0.06)
     assert (inside**2).mean() < 0.85 * (white**2).mean(), "the optimistic estimate would be far off"
 
@@ -149,21 +146,19 @@ def test_noise_is_that_of_samples_which_did_not_make_the_covariance() -> None:
 @settings(max_examples=25, deadline=None)
 @given(st.integers(2, 30), st.floats(0.0, 0.2), st.integers(0, 5))
 def test_the_spectrum_is_that_of_the_class_means(n_classes: int, noise: float, seed: int) -> None:
-    white = torch.from_numpy(np.random.default_rng(seed).normal(size=(n_classes, 9)))
-    found = estimate_spectrum(
-        white, torch.full((n_classes,), noise, dtype=torch.float64), prior=Prior(smoothing=0.0)
-    )
+    white = np.random.default_rng(seed).normal(size=(n_classes, 9))
+    found = estimate_spectrum(white, np.full(n_classes, noise), prior=Prior(smoothing=0.0))
     identity = found.directions.T @ found.directions
-    np.testing.assert_allclose(identity.numpy(), np.eye(len(identity)), atol=1e-6)
-    values = np.linalg.eigvalsh((white.T @ white).numpy() / n_classes)[-len(found.variances) :]
-    np.testing.assert_allclose(np.sort(found.variances.numpy()), np.clip(values - noise, 0, None), atol=1e-9)
+    np.testing.assert_allclose(identity, np.eye(len(identity)), atol=1e-6)
+    values = np.linalg.eigvalsh(white.T @ white / n_classes)[-len(found.variances) :]
+    np.testing.assert_allclose(np.sort(found.variances), np.clip(values - noise, 0, None), atol=1e-9)
 
 
 def test_no_base_session_at_all() -> None:
     X, y = classes(30, 5, seed=1, spread=1.5)
     asked, truth = classes(30, 10, seed=2, spread=1.5)
     head = UnbiasedLDA()
-    head.adopt(Memory(NO_CLASSES, class_statistics(head.embed(torch.from_numpy(X)), y)))
+    head.adopt(Memory(NO_CLASSES, class_statistics(head.embed(X), y)))
     nearest = NCM("euclidean").fit(X, y)
     assert head.choice_ == Choice()
     assert (head.predict(asked) == truth).mean() > (nearest.predict(asked) == truth).mean()
@@ -189,7 +184,7 @@ def test_forgetting_a_new_class_leaves_no_trace_in_what_is_derived() -> None:
     np.testing.assert_allclose(head.class_scores(asked), never.class_scores(asked), rtol=1e-12, atol=1e-12)
 
 
-def test_files_keep_centre_and_choice(tmp_path: Path) -> None:
+def test_files_keep_center_and_choice(tmp_path: Path) -> None:
     X, y = classes(15, 12, seed=0)
     asked, _ = classes(15, 2, seed=2)
     head = UnbiasedLDA(20, random_state=3).fit(X, y)
@@ -201,17 +196,17 @@ def test_files_keep_centre_and_choice(tmp_path: Path) -> None:
 
 def test_episodes_use_held_out_samples_of_every_class() -> None:
     X, y = classes(12, 14, seed=0)
-    found = list(play_episodes(torch.from_numpy(X), y, shots=5, episodes=3, seed=0))
+    found = list(play_episodes(X, y, shots=5, episodes=3, seed=0))
     assert len(found) == 3
     for episode in found:
         assert len(episode.memory.base) == len(episode.memory.new) == 6
         assert set(episode.memory.new.counts.tolist()) == {5}
-        known = torch.cat([episode.memory.base.means, episode.memory.new.means])
+        known = np.concatenate([episode.memory.base.means, episode.memory.new.means])
         assert len(np.unique(episode.codes)) == 12
         assert len(episode.X) == 12 * 4
-        assert torch.isfinite(known).all()
-    again = list(play_episodes(torch.from_numpy(X), y, shots=5, episodes=3, seed=0))
-    assert all(torch.equal(one.X, other.X) for one, other in zip(found, again, strict=True))
+        assert np.isfinite(known).all()
+    again = list(play_episodes(X, y, shots=5, episodes=3, seed=0))
+    assert all(np.array_equal(one.X, other.X) for one, other in zip(found, again, strict=True))
 
 
 def test_too_few_classes_take_the_defaults() -> None:
@@ -267,11 +262,11 @@ def test_a_singular_covariance_is_said_in_our_words() -> None:
 
 
 @pytest.mark.parametrize("n_random", [0, 20])
-def test_the_exported_module_scores_as_the_head_does(n_random: int) -> None:
+def test_the_matrices_to_export_score_as_the_head_does(n_random: int) -> None:
     X, y = classes(12, 10, seed=0)
     asked, _ = classes(14, 3, seed=1)
     head = UnbiasedLDA(n_random).fit(X, y).partial_fit(*classes(2, 5, seed=1, first=12))
-    scores, probabilities, familiarity = (part.numpy() for part in head.scorer()(torch.from_numpy(asked)))
+    scores, probabilities, familiarity = head.scorer()(asked)
     np.testing.assert_allclose(scores, head.class_scores(asked), atol=1e-10)
     np.testing.assert_allclose(probabilities, head.predict_proba(asked), atol=1e-10)
     np.testing.assert_allclose(familiarity, head.familiarity(asked), atol=1e-10)

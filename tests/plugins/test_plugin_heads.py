@@ -40,6 +40,7 @@ def test_a_name_is_found_in_the_environment(city: Path, monkeypatch: pytest.Monk
     np.testing.assert_allclose(scores, -np.abs(X[:, None] - means).mean(axis=2), rtol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:Estimator .* does not inherit from")
 def test_it_keeps_the_contract_and_scikit_learns(city: Path) -> None:
     kind = load_plugin(city).CityBlock
     assert "files" in check_head(kind)

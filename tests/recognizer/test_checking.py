@@ -70,8 +70,8 @@ def test_what_does_not_fit_is_found(model: Recognizer, change: str, said: str) -
 
 def test_statistics_that_are_not_of_the_photos(model: Recognizer) -> None:
     """Check sums that fit, so that only the comparison with the photos can tell."""
+    from fiveshot.core import ClassSummary
     from fiveshot.recognizer.store.rows import update_class
-    from fiveshot.statistics import ClassSummary
 
     summary = model.snapshot.memory.new["wren"]
     number = model.snapshot.contents.by_name["wren"].id
@@ -184,7 +184,7 @@ def test_what_was_repaired_asks_for_no_repair(model: Recognizer) -> None:
 
 def test_a_head_of_another_width_is_found_before_a_class_is_learned(tmp_path: Path) -> None:
     settings = {
-        "centre": [0.5],
+        "center": [0.5],
         "n_random": 0,
         "seed": 0,
         "choice": {"offset": 0.5, "sharpness": 9.0, "offset_spread": 0.1, "episodes": 6},

@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from fiveshot.core import NO_CLASSES, class_statistics, summarize
+from fiveshot.core.memory import Memory
 from fiveshot.heads import FewShotHead, make_head
-from fiveshot.heads.memory import Memory
 from fiveshot.recognizer.insight import Duplicate, LearnReport, find_outliers, inspect_class
 from fiveshot.recognizer.recognition import held_out
 from fiveshot.recognizer.recognition.held_out import held_out_scores
 from fiveshot.recognizer.store.contents import KnownPhotos
 from fiveshot.recognizer.store.rows import PhotoRecord
-from fiveshot.statistics import NO_CLASSES, class_statistics, summarize
 
 WIDTH = 16
 

@@ -245,17 +245,17 @@ def head_settings(**changed: Any) -> Edit:
 
 
 SETTINGS: dict[str, dict[str, Any]] = {
-    "a centre of one number": {"centre": [0.5]},
-    "a centre of 5,000 numbers": {"centre": [0.5] * 5000},
-    "a centre of 5,000 numbers and as many projections as features may have": {
-        "centre": [0.5] * 5000,
+    "a center of one number": {"center": [0.5]},
+    "a center of 5,000 numbers": {"center": [0.5] * 5000},
+    "a center of 5,000 numbers and as many projections as features may have": {
+        "center": [0.5] * 5000,
         "n_random": 1 << 14,
     },
-    "a centre that is no list": {"centre": 0.5},
-    "a centre of texts": {"centre": ["0.5"] * WIDTH},
-    "a centre with NaN": {"centre": [float("nan")] * WIDTH},
-    "a centre with infinity": {"centre": [1e400] * WIDTH},
-    "a centre beyond 32 bits": {"centre": [1e300] * WIDTH},
+    "a center that is no list": {"center": 0.5},
+    "a center of texts": {"center": ["0.5"] * WIDTH},
+    "a center with NaN": {"center": [float("nan")] * WIDTH},
+    "a center with infinity": {"center": [1e400] * WIDTH},
+    "a center beyond 32 bits": {"center": [1e300] * WIDTH},
     "another number of projections": {"n_random": 999},
     "a truth value for projections": {"n_random": True},
     "a negative number of projections": {"n_random": -1},
@@ -309,10 +309,10 @@ except StorageError as error:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from Linux's /proc")
 def test_settings_ask_for_no_memory_before_they_are_checked(tmp_path: Path) -> None:
-    """A centre of 300,000 numbers in a file of a megabyte would ask for 1.2 GB of random features."""
+    """A center of 300,000 numbers in a file of a megabyte would ask for 1.2 GB of random features."""
     with new_model(tmp_path / "origin", head="default", base=NAMES) as model:
         file = model.export(tmp_path / "model.fiveshot")
-    bad = rewritten(file, tmp_path / "bad", head_settings(centre=[0.5] * 300_000, n_random=1000))
+    bad = rewritten(file, tmp_path / "bad", head_settings(center=[0.5] * 300_000, n_random=1000))
     (tmp_path / "made").mkdir()
     command = [sys.executable, "-c", PEAK, str(file), str(bad), str(tmp_path / "made")]
     grown, refused = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()

@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from fiveshot.core import NO_CLASSES, class_statistics
+from fiveshot.core.memory import Memory
 from fiveshot.errors import InputError
 from fiveshot.heads import FewShotHead, make_head
-from fiveshot.heads.memory import Memory
 from fiveshot.recognizer.recognition import rejection as rejection_module
 from fiveshot.recognizer.recognition.rejection import (
     Rejection,
@@ -20,7 +21,6 @@ from fiveshot.recognizer.recognition.rejection import (
     rejection_from_shots,
 )
 from fiveshot.recognizer.store.contents import KnownPhotos
-from fiveshot.statistics import NO_CLASSES, class_statistics
 
 WIDTH = 12
 

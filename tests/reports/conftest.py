@@ -13,8 +13,8 @@ from browser import PROGRAM, Browser, browser
 from toys import toy_features
 
 from fiveshot.benchmark import Job, Protocol, RunRecord, run_job
+from fiveshot.core import Calibration
 from fiveshot.features import embedded_features
-from fiveshot.statistics import Calibration
 
 BIRDS = Protocol("birds", dataset="birds", n_classes=12, base_classes=6, increment=2)
 METHODS = {

@@ -16,6 +16,7 @@ from pictures import CLASSES, draw_folder, encoded, write_tar
 
 from fiveshot.backbones import BackboneSpec, load_embedder
 from fiveshot.cli.app import main
+from fiveshot.core import class_statistics
 from fiveshot.data import open_images
 from fiveshot.errors import InputError
 from fiveshot.features import FeatureSet, run_extraction
@@ -38,7 +39,6 @@ from fiveshot.scale.extraction.batches import Rows, concatenate, good_rows
 from fiveshot.scale.extraction.shard_folder import MANIFEST, read_manifest
 from fiveshot.scale.extraction.stages import Decode, Forward, read_shard
 from fiveshot.scale.statistics.run import choose_settings
-from fiveshot.statistics import class_statistics
 
 pytestmark = pytest.mark.usefixtures("cluster")
 BAD = "train/rook/002.jpg"
@@ -167,7 +167,7 @@ def test_statistics_survive_a_killed_node_and_an_interrupt(
     assert len(again.sample or ()) == 16
 
     settings = choose_settings("default", training_rows)
-    assert np.allclose(again.settings["centre"], settings["centre"], rtol=1e-5, atol=1e-5)
+    assert np.allclose(again.settings["center"], settings["center"], rtol=1e-5, atol=1e-5)
     vectors = (
         make_head("default")
         .fit(training_rows.vectors, training_rows.labels)
@@ -240,7 +240,7 @@ def test_shards_are_resumed_by_the_command_and_equal_a_single_machine(
     assert (found.train_y == alone.train_y).all()
     labels = np.array(alone.class_names)[alone.train_y]
     head = make_head("default").fit(np.array(alone.train_x), labels)
-    assert np.allclose(reduced.settings["centre"], head.settings()["centre"], rtol=1e-5, atol=1e-6)
+    assert np.allclose(reduced.settings["center"], head.settings()["center"], rtol=1e-5, atol=1e-6)
     assert reduced.statistics.counts.tolist() == head.memory_.base.counts.tolist() == [12, 11, 12]
     for one, other in zip(reduced.statistics.summaries, head.memory_.base.summaries, strict=True):
         assert close(one.mean, other.mean)

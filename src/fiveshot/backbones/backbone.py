@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from threading import Lock, Thread
+from threading import Lock
 from typing import Any
 
 import torch
@@ -20,6 +20,7 @@ from fiveshot.backbones.networks import load_network, resolve_name, weights_prep
 from fiveshot.backbones.preprocessing import Pixels, Preprocessing, paper_preprocessing
 from fiveshot.backbones.spec import CLS, PRECISIONS, BackboneSpec, Readout
 from fiveshot.errors import FiveshotError, InputError, unknown_name
+from fiveshot.threads import one_thread
 
 
 @dataclass(frozen=True, eq=False)
@@ -371,51 +372,6 @@ def forward_precision(precision: str, device: torch.device) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Let torch use one thread for each call, in this thread and in those started inside the block.
-
-    torch's number is that of the thread that sets it, and of all threads that begin later: blocks of several
-    threads may overlap, each thread has its own number back, and the last one puts back that of the process.
-    """
-    own = _ONE_THREAD.enter()
-    try:
-        yield
-    finally:
-        _ONE_THREAD.leave(own)
-
-
-class _OneThread:
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._users = 0
-        self._before = 0  # the number of the first, and of threads that begin when all have left
-
-    def enter(self) -> int | None:
-        """Return the number of this thread, or None for one that has its single thread from another's block."""
-        with self._lock:
-            own = torch.get_num_threads()
-            inside = self._users > 0
-            if not inside:
-                self._before = own
-            self._users += 1
-            torch.set_num_threads(1)
-            return None if inside and own == 1 else own
-
-    def leave(self, own: int | None) -> None:
-        with self._lock:
-            self._users -= 1
-            later = 1 if self._users else self._before
-            torch.set_num_threads(later if own is None else own)
-            if own not in (None, later):  # that was for this thread: those that begin later are to have theirs
-                again = Thread(target=torch.set_num_threads, args=(later,))
-                again.start()
-                again.join()
-
-
-_ONE_THREAD = _OneThread()
 
 
 def _hash_tensors(tensors: dict[str, Tensor]) -> str:

@@ -19,9 +19,9 @@ from fiveshot import __version__
 from fiveshot.benchmark.job import Job, open_features
 from fiveshot.benchmark.record import RunRecord, is_finished
 from fiveshot.benchmark.run import run_job
+from fiveshot.core.ridge import ROWS_AT_ONCE
 from fiveshot.errors import FiveshotError, InputError
 from fiveshot.heads import FeCAM, RanPAC
-from fiveshot.heads.ridge import ROWS_AT_ONCE
 from fiveshot.heads.tuned_head import plain_head
 
 PROCESS_BYTES = 900 * 2**20  # the interpreter with its libraries, and features

@@ -1,19 +1,19 @@
 """Heads: scikit-learn classifiers that learn classes session by session from feature vectors."""
 
+from fiveshot.core import ClassModels, Memory, derive_models
+from fiveshot.core.draws import Sampling
+from fiveshot.core.lda import Prior
 from fiveshot.heads.contract import check_head
 from fiveshot.heads.fecam import FeCAM
 from fiveshot.heads.files import load_head, save_head
 from fiveshot.heads.head import FewShotHead
-from fiveshot.heads.memory import ClassModels, Memory, derive_models
 from fiveshot.heads.ncm import NCM
 from fiveshot.heads.ranpac import RanPAC
 from fiveshot.heads.recipes import DESCRIPTIONS, RECIPES, make_head
 from fiveshot.heads.registry import register_head, unregister_head
-from fiveshot.heads.sampling import Sampling
 from fiveshot.heads.score_table import ScoreTable
 from fiveshot.heads.tune_on_base import Tuned, choose_parameters, tune_on_base
 from fiveshot.heads.tuned_head import TunedHead
-from fiveshot.heads.two_covariance import Prior
 from fiveshot.heads.unbiased_lda import UnbiasedLDA
 
 __all__ = [

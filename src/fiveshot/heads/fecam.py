@@ -5,21 +5,27 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
+from typing import Any
 
-import torch
-from torch import Tensor
-
+from fiveshot.core import Calibration, ClassModels, ClassSummary, Memory, calibrate, derive_models
+from fiveshot.core.arrays import Array, mean_row, namespace, unit_rows, values_like
+from fiveshot.core.distances import (
+    Metric,
+    Normalization,
+    WithinSpread,
+    kept_share,
+    make_metric,
+    squared_distances,
+    unit_noise,
+    within_spread,
+)
+from fiveshot.core.labels import Label, Labels
 from fiveshot.errors import InputError, is_number
-from fiveshot.heads.head import FewShotHead, unit_rows
-from fiveshot.heads.mahalanobis import Metric, Normalization, make_metric, squared_distances
-from fiveshot.heads.mean_noise import WithinSpread, check_bias, kept_share, unit_noise, within_spread
-from fiveshot.heads.memory import ClassModels, Memory, derive_models
-from fiveshot.statistics import Calibration, ClassSummary, calibrate
-from fiveshot.statistics.labels import Label, Labels
+from fiveshot.heads.head import FewShotHead, check_bias
 
 
 class FeCAM(FewShotHead):
-    """Nearest class by Mahalanobis distance with a shrunk, normalised covariance per class.
+    """Nearest class by Mahalanobis distance with a shrunk, normalized covariance per class.
 
     >>> from fiveshot.heads import FeCAM
     >>> head = FeCAM(normalize=False).fit([[0.0, 0.0], [1.0, 0.0], [5.0, 5.0], [5.0, 6.0]], [0, 0, 1, 1])
@@ -44,7 +50,7 @@ class FeCAM(FewShotHead):
         calibration: Calibration | None = None,
         bias: float = 0.0,
         temperature: float = 1 / 16,
-        device: str | torch.device | None = None,
+        device: Any = None,
     ) -> None:
         self.gamma = gamma
         self.normalization = normalization
@@ -55,7 +61,7 @@ class FeCAM(FewShotHead):
         self.device = device
 
     def _derive(
-        self, memory: Memory, X: Tensor, y: Labels, previous: ClassModels[Metric] | None
+        self, memory: Memory, X: Array, y: Labels, previous: ClassModels[Metric] | None
     ) -> ClassModels[Metric]:
         if not (is_number(self.gamma) and 0 <= self.gamma < math.inf):
             raise InputError(f"gamma must be finite and not negative, got {self.gamma}; the paper's is 100")
@@ -83,7 +89,7 @@ class FeCAM(FewShotHead):
         metric: Metric,
         summary: ClassSummary,
         spread: WithinSpread,
-        mean: Tensor,
+        mean: Array,
         calibration: Calibration | None,
     ) -> float:
         """Return tr(MΣ) in the metric of the class, for samples that did not make the metric.
@@ -98,17 +104,17 @@ class FeCAM(FewShotHead):
             rows = unit_noise(rows, mean)
         if not len(rows):
             return 0.0
-        outside = float(squared_distances(rows + metric.mean, [metric], origin=metric.mean).sum())
+        outside = float(namespace(rows).sum(squared_distances(rows + metric.mean, [metric], origin=metric.mean)))
         return outside * spread.of_class(summary) / spread.trace if spread.trace else 0.0
 
     def _class_tokens(self) -> Mapping[Label, object]:
         return self.model_.models
 
-    def _class_scores(self, X: Tensor, labels: list[Label]) -> Tensor:
-        origin = self._embedded(self.memory_.statistics.means).mean(dim=0)
+    def _class_scores(self, X: Array, labels: list[Label]) -> Array:
+        origin = mean_row(self._embedded(self.memory_.statistics.means))
         metrics = self.model_.of(labels)
         distances = squared_distances(self._embedded(X), metrics, origin=origin)
-        return distances.new_tensor([metric.inflation for metric in metrics]) - distances
+        return values_like([metric.inflation for metric in metrics], distances) - distances
 
-    def _embedded(self, X: Tensor) -> Tensor:
+    def _embedded(self, X: Array) -> Array:
         return unit_rows(X) if self.normalize else X

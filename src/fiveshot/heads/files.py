@@ -7,24 +7,23 @@ import os
 from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from fiveshot import __version__
+from fiveshot.core import Calibration, ClassStatistics, Memory
+from fiveshot.core.arrays import Array, as_numpy
+from fiveshot.core.draws import Sampling
+from fiveshot.core.labels import python_labels
+from fiveshot.core.lda import Prior
+from fiveshot.core.statistics import statistics_arrays, statistics_from_arrays
 from fiveshot.errors import InputError, StorageError
+from fiveshot.extras import import_extra
 from fiveshot.heads.fecam import FeCAM
-from fiveshot.heads.head import FewShotHead
-from fiveshot.heads.memory import Memory
+from fiveshot.heads.head import FewShotHead, on_device
 from fiveshot.heads.ncm import NCM
 from fiveshot.heads.ranpac import RanPAC
-from fiveshot.heads.sampling import Sampling
 from fiveshot.heads.tuned_head import TunedHead, plain_head
-from fiveshot.heads.two_covariance import Prior
 from fiveshot.heads.unbiased_lda import UnbiasedLDA
 from fiveshot.plugins import load_plugins, same_origin
-from fiveshot.statistics import NO_CLASSES, Calibration, ClassStatistics, ClassSummary
-from fiveshot.statistics.labels import python_labels
 from fiveshot.storage import read_tensors, write_tensors
 
 KIND, VERSION = "head", 1
@@ -66,12 +65,14 @@ def write_head(head: FewShotHead, path: str | os.PathLike[str]) -> None:
     """Write a fitted head of any class; only :func:`read_head`, which is told the class, reads all of them."""
     if not hasattr(head, "memory_"):
         raise InputError(f"{type(head).__name__} has learned nothing yet; fit it before saving")
-    tensors, memory = {}, {}
+    arrays: dict[str, Array] = {}
+    memory = {}
     for part in ("base", "new"):
         statistics: ClassStatistics = getattr(head.memory_, part)
-        tensors.update(_statistics_tensors(part, statistics))
+        arrays.update({f"{part}.{name}": array for name, array in statistics_arrays(statistics).items()})
         memory[part] = python_labels(statistics.labels)
-    extra_tensors, extra = head._extra_state()
+    more, extra = head._extra_state()
+    arrays.update({name: as_numpy(array) for name, array in more.items()})
     meta = {
         "fiveshot": __version__,
         "head": type(head).__name__,
@@ -83,7 +84,7 @@ def write_head(head: FewShotHead, path: str | os.PathLike[str]) -> None:
         "labels": memory,
         "extra": extra,
     }
-    write_tensors(path, {**tensors, **extra_tensors}, kind=KIND, version=VERSION, meta=meta)
+    write_tensors(path, arrays, kind=KIND, version=VERSION, meta=meta)
 
 
 def plain_parameters(head: FewShotHead) -> dict[str, Any]:
@@ -96,7 +97,7 @@ def revived_parameters(plain: dict[str, Any]) -> dict[str, Any]:
     return {key: _revived(value) for key, value in plain.items()}
 
 
-def load_head(path: str | os.PathLike[str], *, device: str | torch.device | None = None) -> FewShotHead:
+def load_head(path: str | os.PathLike[str], *, device: Any = None) -> FewShotHead:
     """Read a head that ``save_head`` wrote; ``device`` places it elsewhere than it was saved from.
 
     >>> import tempfile
@@ -115,7 +116,7 @@ def read_head(
     path: str | os.PathLike[str],
     *,
     kind: type[FewShotHead] | None = None,
-    device: str | torch.device | None = None,
+    device: Any = None,
 ) -> FewShotHead:
     """Read a head of a given class, or of the class that the file names."""
     file = read_tensors(path, kind=KIND, version=VERSION)
@@ -140,52 +141,30 @@ def _named_class(name: str) -> type[FewShotHead]:
     return HEADS[name]
 
 
-def _restored(
-    kind: type[FewShotHead],
-    arrays: dict[str, NDArray[Any]],
-    meta: dict[str, Any],
-    device: str | torch.device | None,
-) -> FewShotHead:
+def _restored(kind: type[FewShotHead], arrays: dict[str, Array], meta: dict[str, Any], device: Any) -> FewShotHead:
     head = kind(**revived_parameters(meta["parameters"]))
     if device is not None:
         head.set_params(device=device)
-    place = torch.device(head.device or "cpu")
-    if place.type == "cuda" and not torch.cuda.is_available():
-        raise InputError(
-            f"the head was saved with device={str(place)!r}, which this machine does not have; "
-            'load it with load_head(path, device="cpu")'
-        )
-    tensors = {name: torch.from_numpy(array).to(place) for name, array in arrays.items()}
-    parts = {part: _statistics(part, tensors, meta["labels"][part]) for part in ("base", "new")}
-    memory = Memory(**parts)
+    _refuse_absent(head.device)
+    arrays = {name: on_device(array, head.device) for name, array in arrays.items()}
+    memory = Memory(
+        *(statistics_from_arrays(meta["labels"][part], arrays, f"{part}.") for part in ("base", "new"))
+    )
     head.n_features_in_ = int(meta["features"]["count"])
     if meta["features"]["names"]:
         head.feature_names_in_ = np.array(meta["features"]["names"], dtype=object)
-    head._restore(memory, tensors, meta["extra"])
+    head._restore(memory, arrays, meta["extra"])
     return head
 
 
-def _statistics_tensors(part: str, statistics: ClassStatistics) -> dict[str, Tensor]:
-    if not len(statistics):
-        return {}
-    return {
-        f"{part}.counts": statistics.counts,
-        f"{part}.means": statistics.means,
-        f"{part}.ranks": torch.tensor([len(s.factor) for s in statistics.summaries]),
-        f"{part}.factors": torch.cat([s.factor for s in statistics.summaries]),  # (Σ r, d)
-    }
-
-
-def _statistics(part: str, tensors: dict[str, Tensor], labels: list[Any]) -> ClassStatistics:
-    if not labels:
-        return NO_CLASSES
-    counts, means = tensors[f"{part}.counts"].tolist(), tensors[f"{part}.means"]
-    factors: tuple[Tensor, ...] = torch.split(tensors[f"{part}.factors"], tensors[f"{part}.ranks"].tolist())
-    summaries = (ClassSummary(*values) for values in zip(counts, means, factors, strict=True))
-    statistics = ClassStatistics(np.array(labels), tuple(summaries))
-    if len(statistics) != len(labels) or list(labels) != sorted(labels):
-        raise ValueError(f"{len(labels)} labels for {len(statistics)} {part} classes")
-    return statistics
+def _refuse_absent(device: Any) -> None:
+    """Refuse a device that this machine does not have."""
+    if not str(device).startswith("cuda") or import_extra("torch", extra="torch").cuda.is_available():
+        return
+    raise InputError(
+        f"the head was saved with device={str(device)!r}, which this machine does not have",
+        hint='load it with load_head(path, device="cpu")',
+    )
 
 
 def _plain(value: Any) -> Any:
@@ -194,7 +173,7 @@ def _plain(value: Any) -> Any:
         return {"type": type(value).__name__, **{key: _plain(item) for key, item in fields}}
     if isinstance(value, FewShotHead):
         return {"type": type(value).__name__, **plain_parameters(value)}
-    if isinstance(value, torch.device):
+    if type(value).__module__ == "torch":  # a device
         return str(value)
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()

@@ -9,22 +9,21 @@ from contextlib import contextmanager
 from copy import copy
 from typing import Any, ClassVar, Self
 
-import torch
-from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
+import numpy as np
+from array_api_compat import is_array_api_obj, is_numpy_array
 
+from fiveshot.core import ClassStatistics, Memory, class_statistics
+from fiveshot.core.arrays import Array, as_numpy, chunks, namespace, placed, softmax
+from fiveshot.core.labels import Label, Labels, as_label_list, as_labels, python_labels
 from fiveshot.errors import InputError, is_number
-from fiveshot.heads.inputs import as_features, as_session_labels
-from fiveshot.heads.memory import Memory, as_label_list
-from fiveshot.statistics import ClassStatistics, class_statistics
-from fiveshot.statistics.labels import Label, Labels, python_labels
+from fiveshot.extras import import_extra
+from fiveshot.heads.estimator import Estimator, dispatches, not_fitted
+from fiveshot.heads.inputs import as_features, as_session_labels, flat_labels
 
 ROWS_AT_ONCE = 8192  # scores are computed for so many samples at a time, which bounds the memory
 
 
-class FewShotHead(ClassifierMixin, BaseEstimator):
+class FewShotHead(Estimator):
     """A classifier that learns classes session by session from feature vectors.
 
     A subclass stores its parameters, ``temperature`` and ``device`` among them, and says two things: how it
@@ -43,20 +42,22 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
     unused_fields: ClassVar[tuple[str, ...]] = ()  # of a calibration or other value, which this head does not read
 
     temperature: float
-    device: str | torch.device | None
+    device: Any  # None: where the data are; "cuda" and the like: on that device, by torch
+    n_features_in_: int
+    feature_names_in_: Any
     memory_: Memory
     model_: Any
     classes_: Labels
 
     @abstractmethod
-    def _derive(self, memory: Memory, X: Tensor, y: Labels, previous: Any) -> Any:
+    def _derive(self, memory: Memory, X: Array, y: Labels, previous: Any) -> Any:
         """Return the model of ``memory``, which has just learned X and y (both empty after forgetting).
 
         ``previous`` is the model before, or None. It must not be changed: copies of the head share it.
         """
 
     @abstractmethod
-    def _class_scores(self, X: Tensor, labels: list[Label]) -> Tensor:
+    def _class_scores(self, X: Array, labels: list[Label]) -> Array:
         """Return scores, (n_samples, len(labels)); the highest wins."""
 
     def _class_tokens(self) -> Mapping[Label, object]:
@@ -66,7 +67,7 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         """
         return dict.fromkeys(python_labels(self.classes_), self.model_)
 
-    def fit(self, X: ArrayLike | Tensor, y: ArrayLike | Tensor) -> Self:
+    def fit(self, X: Any, y: Any) -> Self:
         """Learn the base session, forgetting everything before.
 
         >>> from fiveshot.heads import make_head
@@ -77,7 +78,7 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         with self._unchanged_on_error():
             return self._learn(as_features(self, X, reset=True), y, None, Memory(), None)
 
-    def partial_fit(self, X: ArrayLike | Tensor, y: ArrayLike | Tensor, classes: ArrayLike | None = None) -> Self:
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
         """Learn a session: the first is the base session, later ones bring new classes or more samples.
 
         ``classes`` is optional. Given, it announces the classes of this session, and one without a sample is
@@ -104,7 +105,7 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         >>> head.forget("owl").predict([[1.0, 0.0]]).tolist()
         ['wren']
         """
-        check_is_fitted(self)
+        self._require_fitted()
         with self._unchanged_on_error():
             memory = self.memory_.forget(as_label_list(labels))
             return self._adopt(memory, self._derive(memory, *nothing(memory), self.model_))
@@ -151,7 +152,7 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         >>> head.settings()
         {}
         >>> sorted(make_head("ulda").fit([[1.0, 0.0], [0.0, 1.0]], ["owl", "wren"]).settings())
-        ['centre', 'choice', 'n_random', 'seed']
+        ['center', 'choice', 'n_random', 'seed']
         """
         return {}
 
@@ -159,21 +160,21 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         if settings:
             raise InputError(f"{type(self).__name__} has no settings, got {dict(settings)}; leave them out")
 
-    def embed(self, X: Tensor) -> Tensor:
+    def embed(self, X: Array) -> Array:
         """Return the vectors that this head keeps statistics of, (n_samples, d); the features themselves for most.
 
         A ``Memory`` for ``adopt`` holds statistics of these.
 
-        >>> import torch
+        >>> import numpy as np
         >>> from fiveshot.heads import make_head
-        >>> make_head("ncm").embed(torch.tensor([[3.0, 4.0]]))
-        tensor([[3., 4.]])
-        >>> make_head("ulda").embed(torch.tensor([[3.0, 4.0]]))
-        tensor([[0.6000, 0.8000]])
+        >>> make_head("ncm").embed(np.array([[3.0, 4.0]])).tolist()
+        [[3.0, 4.0]]
+        >>> make_head("ulda").embed(np.array([[3.0, 4.0]])).tolist()
+        [[0.6, 0.8]]
         """
         return X
 
-    def familiarity(self, X: ArrayLike | Tensor) -> NDArray[Any]:
+    def familiarity(self, X: Any) -> Any:
         """Return how much each sample is like the class it is most like, (n_samples,); low means unknown.
 
         >>> from fiveshot.heads import make_head
@@ -182,8 +183,8 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         >>> bool(known > unknown)
         True
         """
-        best: NDArray[Any] = self._scores(X).amax(dim=1).cpu().numpy()
-        return best
+        scores = self._scores(X)
+        return self._given_back(namespace(scores).max(scores, axis=1), X)
 
     @property
     def statistics_(self) -> ClassStatistics:
@@ -195,7 +196,7 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         """The classes of the base session."""
         return self.memory_.base.labels
 
-    def class_scores(self, X: ArrayLike | Tensor) -> NDArray[Any]:
+    def class_scores(self, X: Any) -> Any:
         """Return the score of each class, (n_samples, n_classes), in the order of ``classes_``; the highest wins.
 
         >>> from fiveshot.heads import make_head
@@ -203,10 +204,9 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         >>> head.class_scores([[2.0, 0.0]]).argmax(axis=1).tolist(), head.class_scores([[2.0, 0.0]]).shape
         ([0], (1, 2))
         """
-        scores: NDArray[Any] = self._scores(X).cpu().numpy()
-        return scores
+        return self._given_back(self._scores(X), X)
 
-    def decision_function(self, X: ArrayLike | Tensor) -> NDArray[Any]:
+    def decision_function(self, X: Any) -> Any:
         """Return scores as scikit-learn defines them: with two classes, one number for the second.
 
         >>> from fiveshot.heads import make_head
@@ -217,7 +217,7 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         scores = self.class_scores(X)
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
-    def predict(self, X: ArrayLike | Tensor) -> Labels:
+    def predict(self, X: Any) -> Any:
         """Return the label of the highest score.
 
         >>> from fiveshot.heads import make_head
@@ -225,10 +225,10 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         >>> head.predict([[0.9, 0.1], [0.2, 0.7]]).tolist()
         ['owl', 'wren']
         """
-        winner: Labels = self._scores(X).argmax(dim=1).cpu().numpy()
-        return self.classes_[winner]
+        scores = self._scores(X)
+        return self._given_back(self.classes_[as_numpy(namespace(scores).argmax(scores, axis=1))], X)
 
-    def predict_proba(self, X: ArrayLike | Tensor) -> NDArray[Any]:
+    def predict_proba(self, X: Any) -> Any:
         """Return softmax(score / temperature), consistent with ``predict``; calibrated where the head says so.
 
         >>> from fiveshot.heads import make_head
@@ -236,25 +236,52 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         >>> head.predict_proba([[0.5, 0.5], [1.0, 0.0]]).round(3).tolist()
         [[0.5, 0.5], [1.0, 0.0]]
         """
-        probabilities: NDArray[Any] = torch.softmax(self._scores(X) * self._softmax_factor(), dim=1).cpu().numpy()
-        return probabilities
+        return self._given_back(softmax(self._scores(X) * self._softmax_factor()), X)
 
-    def _scores(self, X: ArrayLike | Tensor) -> Tensor:
-        check_is_fitted(self)
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the share of samples whose predicted label is right.
+
+        >>> from fiveshot.heads import make_head
+        >>> head = make_head("ncm").fit([[1.0, 0.0], [0.0, 1.0]], ["owl", "wren"])
+        >>> head.score([[0.9, 0.1], [0.2, 0.7]], ["owl", "owl"])
+        0.5
+        """
+        right = as_numpy(self.predict(X)) == as_labels(flat_labels(y))
+        weights = None if sample_weight is None else as_numpy(sample_weight)
+        return float(np.average(right, weights=weights))
+
+    def _scores(self, X: Any) -> Array:
+        self._require_fitted()
         features = self._placed(as_features(self, X, reset=False))
         labels = python_labels(self.classes_)
-        return torch.cat([self._class_scores(part, labels) for part in torch.split(features, ROWS_AT_ONCE)])
+        found = [self._class_scores(part, labels) for part in chunks(features, ROWS_AT_ONCE)]
+        return found[0] if len(found) == 1 else namespace(*found).concat(found)
 
-    def _learn(self, X: Tensor, y: Any, classes: ArrayLike | None, memory: Memory, model: Any) -> Self:
+    def _learn(self, X: Array, y: Any, classes: Any, memory: Memory, model: Any) -> Self:
         known = memory.labels
         labels = as_session_labels(self, y, n_samples=len(X), known=known, classes=classes)
-        X = X.to(device=self.device) if not len(known) else X.to(memory.statistics.means)
+        X = placed(X, memory.statistics.means) if len(known) else on_device(X, self.device)
         if not len(known):
             self._begin(X, labels)
         memory = memory.learn(class_statistics(self.embed(X), labels))
         return self._adopt(memory, self._derive(memory, X, labels, model))
 
-    def _begin(self, X: Tensor, y: Labels) -> None:
+    def _require_fitted(self) -> None:
+        if not hasattr(self, "memory_"):
+            raise not_fitted(self)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Tell scikit-learn whether the head has learned."""
+        return hasattr(self, "memory_")
+
+    @staticmethod
+    def _given_back(values: Array, X: Any) -> Any:
+        """Return values as NumPy has them, or in the library of X where scikit-learn was told to keep to it."""
+        if dispatches() and is_array_api_obj(X):
+            return values if is_numpy_array(values) and values.dtype.kind == "U" else same_library(values, X)
+        return as_numpy(values)
+
+    def _begin(self, X: Array, y: Labels) -> None:
         """Prepare for the base session, whose samples are given."""
         self._softmax_factor()
 
@@ -272,16 +299,16 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         self.memory_, self.model_, self.classes_ = memory, model, memory.labels
         return self
 
-    def _extra_state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def _extra_state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Return what a file must hold beside the memory: tensors and JSON values."""
         return {}, {}
 
-    def _restore(self, memory: Memory, tensors: dict[str, Tensor], extra: dict[str, Any]) -> None:
+    def _restore(self, memory: Memory, tensors: dict[str, Array], extra: dict[str, Any]) -> None:
         """Take up the state that was saved."""
         self._adopt(memory, self._derive(memory, *nothing(memory), None))
 
-    def _placed(self, X: Tensor) -> Tensor:
-        return X.to(self.memory_.statistics.means)
+    def _placed(self, X: Array) -> Array:
+        return placed(X, self.memory_.statistics.means)
 
     @contextmanager
     def _unchanged_on_error(self) -> Iterator[None]:
@@ -295,11 +322,30 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
             raise
 
 
-def nothing(memory: Memory) -> tuple[Tensor, Labels]:
+def nothing(memory: Memory) -> tuple[Array, Labels]:
     """Return a session without samples."""
     return memory.statistics.means[:0], memory.labels[:0]
 
 
-def unit_rows(X: Tensor) -> Tensor:
-    """Return rows scaled to length one; a zero row stays zero."""
-    return torch.nn.functional.normalize(X, dim=-1)
+def check_bias(bias: float) -> None:
+    """Refuse a share of the correction for few samples that makes no sense."""
+    if not (is_number(bias) and 0 <= bias < math.inf):
+        raise InputError(f"bias must be finite and not negative, got {bias}; 1 removes the expected bias, 0 none")
+
+
+def on_device(X: Array, device: Any) -> Array:
+    """Return features where a head is to compute: as they are without a device, else by torch on that one."""
+    if device is None or (is_numpy_array(X) and str(device) == "cpu"):
+        return X
+    torch = import_extra("torch", extra="torch")
+    if is_numpy_array(X):
+        X = torch.from_numpy(X if X.flags.writeable else X.copy())
+    return X.to(device)
+
+
+def same_library(values: Array, X: Any) -> Array:
+    """Return values in the library, and on the device, of the samples they are about."""
+    if is_numpy_array(X):
+        return as_numpy(values)
+    xp = namespace(X)
+    return xp.asarray(as_numpy(values), device=X.device)

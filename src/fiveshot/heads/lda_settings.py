@@ -7,20 +7,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
+from fiveshot.core.episodes import Choice
 from fiveshot.errors import InputError
-from fiveshot.heads.offset import Choice
 
 MOST_FEATURES = 1 << 14  # of a vector: bounds the memory of the random features before they are drawn
 
 
 @dataclass(frozen=True, eq=False)
 class LdaSettings:
-    """The centre of the features, the random features beside them, and what the episodes chose."""
+    """The center of the features, the random features beside them, and what the episodes chose."""
 
-    centre: Tensor  # (d,)
+    center: NDArray[np.float32]  # (d,)
     n_random: int
     seed: int
     choice: Choice
@@ -30,7 +30,7 @@ def read_settings(settings: Mapping[str, Any], *, n_random: int) -> LdaSettings:
     """Return settings of a head with so many random features; whatever does not fit is refused.
 
     >>> choice = {"offset": 0.5, "sharpness": 9.0, "offset_spread": 0.1, "episodes": 6}
-    >>> read_settings({"centre": [0.5, 1], "n_random": 0, "seed": 0, "choice": choice}, n_random=1000).choice
+    >>> read_settings({"center": [0.5, 1], "n_random": 0, "seed": 0, "choice": choice}, n_random=1000).choice
     Choice(offset=0.5, sharpness=9.0, offset_spread=0.1, episodes=6)
     """
     _expect_entries(settings, LdaSettings, "settings")
@@ -39,7 +39,7 @@ def read_settings(settings: Mapping[str, Any], *, n_random: int) -> LdaSettings:
     if type(settings["seed"]) is not int:
         raise InputError(f"seed is {settings['seed']!r}; it must be an integer")
     return LdaSettings(
-        _read_centre(settings["centre"]), settings["n_random"], settings["seed"], read_choice(settings["choice"])
+        _read_center(settings["center"]), settings["n_random"], settings["seed"], read_choice(settings["choice"])
     )
 
 
@@ -54,15 +54,16 @@ def read_choice(values: Any) -> Choice:
     return Choice(**values)
 
 
-def _read_centre(values: Any) -> Tensor:
+def _read_center(values: Any) -> NDArray[np.float32]:
     if not isinstance(values, list) or not 1 <= len(values) <= MOST_FEATURES:
-        raise InputError(f"the centre is no list of 1 to {MOST_FEATURES} numbers")
+        raise InputError(f"the center is no list of 1 to {MOST_FEATURES} numbers")
     if not all(map(_is_number, values)):
-        raise InputError("the centre holds something that is no finite number")
-    centre = torch.tensor(values, dtype=torch.float32)
-    if not bool(torch.isfinite(centre).all()):
-        raise InputError("the centre holds a number beyond 32 bits")
-    return centre
+        raise InputError("the center holds something that is no finite number")
+    with np.errstate(over="ignore"):
+        center = np.array(values, dtype=np.float32)
+    if not np.isfinite(center).all():
+        raise InputError("the center holds a number beyond 32 bits")
+    return center
 
 
 def _expect_entries(values: Any, kind: type[Any], what: str) -> None:

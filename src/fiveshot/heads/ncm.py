@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
-import torch
-from torch import Tensor
-
+from fiveshot.core import Calibration, ClassModels, ClassSummary, Memory, calibrate_mean, derive_models
+from fiveshot.core.arrays import Array, at_least, mean_row, namespace, squared_lengths, unit_rows, values_like
+from fiveshot.core.distances import WithinSpread, kept_share, squared_euclidean, unit_noise, within_spread
+from fiveshot.core.labels import Label, Labels
 from fiveshot.errors import unknown_name
-from fiveshot.heads.head import FewShotHead, unit_rows
-from fiveshot.heads.mean_noise import WithinSpread, check_bias, kept_share, unit_noise, within_spread
-from fiveshot.heads.memory import ClassModels, Memory, derive_models
-from fiveshot.statistics import Calibration, ClassSummary, calibrate_mean
-from fiveshot.statistics.labels import Label, Labels
+from fiveshot.heads.head import FewShotHead, check_bias
 
 Metric = Literal["cosine", "euclidean"]
 LEAST_LENGTH = 0.1  # of the squared length of a prototype, which must stay positive when its noise is taken off
@@ -24,7 +21,7 @@ LEAST_LENGTH = 0.1  # of the squared length of a prototype, which must stay posi
 class Prototype:
     """The mean of a class as the head uses it, and what its noise adds to squared distances in expectation."""
 
-    mean: Tensor  # (d,)
+    mean: Array  # (d,)
     inflation: float = 0.0
 
 
@@ -52,7 +49,7 @@ class NCM(FewShotHead):
         calibration: Calibration | None = None,
         bias: float = 0.0,
         temperature: float = 1 / 16,
-        device: str | torch.device | None = None,
+        device: Any = None,
     ) -> None:
         self.metric = metric
         self.calibration = calibration
@@ -61,7 +58,7 @@ class NCM(FewShotHead):
         self.device = device
 
     def _derive(
-        self, memory: Memory, X: Tensor, y: Labels, previous: ClassModels[Prototype] | None
+        self, memory: Memory, X: Array, y: Labels, previous: ClassModels[Prototype] | None
     ) -> ClassModels[Prototype]:
         if self.metric not in get_args(Metric):
             raise unknown_name("metric", self.metric, get_args(Metric))
@@ -93,25 +90,16 @@ class NCM(FewShotHead):
     def _class_tokens(self) -> Mapping[Label, object]:
         return self.model_.models
 
-    def _class_scores(self, X: Tensor, labels: list[Label]) -> Tensor:
+    def _class_scores(self, X: Array, labels: list[Label]) -> Array:
         prototypes = self.model_.of(labels)
-        means = torch.stack([prototype.mean for prototype in prototypes])  # (n_classes, d)
+        xp = namespace(X)
+        means = xp.stack([prototype.mean for prototype in prototypes])  # (n_classes, d)
         if self.metric == "cosine" and not self.bias:
             return unit_rows(X) @ unit_rows(means).T
-        inflations = means.new_tensor([prototype.inflation for prototype in prototypes])
+        inflations = values_like([prototype.inflation for prototype in prototypes], means)
         if self.metric == "cosine":
-            squared = means.square().sum(dim=1)
-            lengths = torch.maximum(squared - inflations, LEAST_LENGTH * squared).clamp_min(1e-24).sqrt()
+            squared = squared_lengths(means)
+            lengths = xp.sqrt(at_least(xp.maximum(squared - inflations, LEAST_LENGTH * squared), 1e-24))
             return unit_rows(X) @ (means / lengths[:, None]).T
-        distances = squared_euclidean(X, means, origin=self.memory_.statistics.means.mean(dim=0))
+        distances = squared_euclidean(X, means, origin=mean_row(self.memory_.statistics.means))
         return inflations - distances
-
-
-def squared_euclidean(X: Tensor, points: Tensor, *, origin: Tensor) -> Tensor:
-    """Return ‖x − p‖² for all pairs, (n, k), as one matrix product.
-
-    ‖x‖² − 2 x·p + ‖p‖² cancels badly far from zero, so both are moved by ``origin``, a point among them.
-    """
-    X, points = X - origin, points - origin
-    products = X @ points.T
-    return ((X**2).sum(dim=1)[:, None] - 2 * products + (points**2).sum(dim=1)).clamp_min(0)

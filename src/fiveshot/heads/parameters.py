@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from sklearn.base import clone
 
+from fiveshot.core.lda import Prior
 from fiveshot.errors import InputError, is_number
+from fiveshot.heads.estimator import clone
 from fiveshot.heads.head import FewShotHead
-from fiveshot.heads.two_covariance import Prior
 
 UNSET: Mapping[str, Any] = {"prior": Prior()}  # what a parameter that is None stands for
 

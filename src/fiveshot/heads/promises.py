@@ -7,13 +7,13 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-import torch
-from sklearn.base import clone
 
+from fiveshot.core import NO_CLASSES, Memory
+from fiveshot.core.arrays import as_numpy
 from fiveshot.errors import InputError
 from fiveshot.heads.contract_material import BASE, FIRST, SECOND, draw, flat, halves, queries, shuffled, without
+from fiveshot.heads.estimator import clone
 from fiveshot.heads.files import read_head, write_head
-from fiveshot.heads.memory import Memory
 from fiveshot.heads.registry import Make, require_head
 from fiveshot.heads.requirements import (
     learned,
@@ -24,7 +24,6 @@ from fiveshot.heads.requirements import (
     require_same,
 )
 from fiveshot.heads.score_table import ScoreTable
-from fiveshot.statistics import NO_CLASSES
 
 
 def parameters_are_stored(make: Make) -> None:
@@ -54,8 +53,8 @@ def inputs_stay(make: Make) -> None:
     before = [array.copy() for array in arrays]
     head = make()
     for features, labels in sessions:
-        head.partial_fit(torch.from_numpy(features), torch.from_numpy(labels))  # tensors that share the memory
-    head.predict_proba(torch.from_numpy(X))
+        head.partial_fit(features, labels)
+    head.predict_proba(X)
     same = all(np.array_equal(old, new) for old, new in zip(before, arrays, strict=True))
     require(same, head, "changes the samples it is given; work on a copy")
 
@@ -151,7 +150,7 @@ def tokens_are_honest(make: Make) -> None:
     for session in (FIRST, SECOND, {30: 2, 25: 2}):
         table.scores()
         head.partial_fit(*flat(draw(session, seed=5)))
-        found, expected = table.scores().cpu().numpy(), head.class_scores(queries())
+        found, expected = as_numpy(table.scores()), head.class_scores(queries())
         require_close(head, found, expected, "_class_tokens keeps the object of a class whose scores changed")
 
 

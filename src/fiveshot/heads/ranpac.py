@@ -8,16 +8,22 @@ from functools import partial
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from fiveshot.errors import InputError, is_number, unknown_name
-from fiveshot.heads.evidence import Evidence, GramCache, RowBlock, given
-from fiveshot.heads.head import FewShotHead, unit_rows
-from fiveshot.heads.memory import ClassModels, Memory, derive_models
-from fiveshot.heads.ridge import best_lambda
-from fiveshot.heads.ridge_model import RidgeModel, model_state, restored_model, solve_blocks
-from fiveshot.heads.sampling import (
+from fiveshot.core import Calibration, ClassModels, ClassSummary, Memory, calibrate, derive_models
+from fiveshot.core.arrays import (
+    TINY,
+    Array,
+    at_least,
+    chunks,
+    empty,
+    namespace,
+    one_hot,
+    positions,
+    squared_lengths,
+    unit_rows,
+    values_like,
+)
+from fiveshot.core.draws import (
     RandomFeatures,
     Sampling,
     derived_seed,
@@ -25,8 +31,21 @@ from fiveshot.heads.sampling import (
     random_features,
     stratified_split,
 )
-from fiveshot.statistics import Calibration, ClassSummary, calibrate
-from fiveshot.statistics.labels import Label, Labels, python_labels
+from fiveshot.core.labels import Label, Labels, python_labels
+from fiveshot.core.linalg import product_into
+from fiveshot.core.ridge import (
+    Evidence,
+    GramCache,
+    RidgeModel,
+    RowBlock,
+    best_lambda,
+    given,
+    model_state,
+    restored_model,
+    solve_blocks,
+)
+from fiveshot.errors import InputError, is_number, unknown_name
+from fiveshot.heads.head import FewShotHead
 
 Scoring = Literal["cosine", "linear"]
 Mass = Literal["samples", "balanced"]
@@ -62,7 +81,7 @@ class RanPAC(FewShotHead):
         lambdas: Sequence[float] = LAMBDAS,
         random_state: int = 0,
         temperature: float = 1 / 16,
-        device: str | torch.device | None = None,
+        device: Any = None,
     ) -> None:
         self.n_projections = n_projections
         self.calibration = calibration
@@ -76,10 +95,10 @@ class RanPAC(FewShotHead):
 
     @property
     def lambda_(self) -> float:
-        """The regularisation chosen on the base session."""
+        """The regularization chosen on the base session."""
         return self.model_.lam
 
-    def _derive(self, memory: Memory, X: Tensor, y: Labels, previous: RidgeModel | None) -> RidgeModel:
+    def _derive(self, memory: Memory, X: Array, y: Labels, previous: RidgeModel | None) -> RidgeModel:
         self._check_parameters()
         if previous is None:
             evidence = self._learned(Evidence(), memory, X, y)
@@ -109,25 +128,26 @@ class RanPAC(FewShotHead):
             "fit it on them, or choose a head that follows from statistics, such as 'default'"
         )
 
-    def _extra_state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def _extra_state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         return model_state(self.model_)
 
-    def _restore(self, memory: Memory, tensors: dict[str, Tensor], extra: dict[str, Any]) -> None:
+    def _restore(self, memory: Memory, tensors: dict[str, Array], extra: dict[str, Any]) -> None:
         tokens = derive_models(memory, lambda _, __: object(), None)
         self._adopt(memory, restored_model(tensors, extra, tokens))
 
-    def _class_scores(self, X: Tensor, labels: list[Label]) -> Tensor:
+    def _class_scores(self, X: Array, labels: list[Label]) -> Array:
         columns = np.searchsorted(self.classes_, labels)
-        weights = self.model_.weights[torch.as_tensor(columns, device=X.device)]
+        weights = self.model_.weights[positions(columns, X)]
         if self.scoring == "cosine":
             weights = unit_rows(weights)
-        scores = X.new_empty(len(X), len(labels))
-        buffer = X.new_empty(min(len(X), SCORED_AT_ONCE), weights.shape[1])
-        for part, result in zip(torch.split(X, SCORED_AT_ONCE), torch.split(scores, SCORED_AT_ONCE), strict=True):
+        xp = namespace(X)
+        scores = empty((len(X), len(labels)), X)
+        buffer = empty((min(len(X), SCORED_AT_ONCE), weights.shape[1]), X)
+        for part, result in zip(chunks(X, SCORED_AT_ONCE), chunks(scores, SCORED_AT_ONCE), strict=True):
             mapped = self.model_.feature_map(part, out=buffer[: len(part)])
-            torch.mm(mapped, weights.T, out=result)
+            product_into(mapped, weights.T, result)
             if self.scoring == "cosine":
-                result /= torch.linalg.vector_norm(mapped, dim=1, keepdim=True).clamp_min(1e-12)
+                result /= at_least(xp.sqrt(squared_lengths(mapped)), TINY)[:, None]
         return scores
 
     @property
@@ -137,10 +157,10 @@ class RanPAC(FewShotHead):
     def _is_sampled(self, is_new: bool) -> bool:
         return self.sampling is not None and (is_new or self.sampling.classes == "all")
 
-    def _learned(self, evidence: Evidence, memory: Memory, X: Tensor, y: Labels) -> Evidence:
+    def _learned(self, evidence: Evidence, memory: Memory, X: Array, y: Labels) -> Evidence:
         for label in python_labels(np.unique(y)):
             if label in memory.base or not self._is_sampled(is_new=True):
-                evidence = evidence.add(label, X[torch.as_tensor(y == label, device=X.device)])
+                evidence = evidence.add(label, X[positions(np.flatnonzero(y == label), X)])
                 self._refuse_rebalancing(evidence, label)
         return evidence
 
@@ -159,10 +179,9 @@ class RanPAC(FewShotHead):
         counts = [len(part) for part in rows]
         codes = np.repeat(np.arange(len(rows)), counts)
         mass = len(codes) / len(rows)
-        features = torch.cat(rows)
-        targets = torch.nn.functional.one_hot(torch.as_tensor(codes), len(rows)).to(features)
-        roots = features.new_tensor([self._weight(mass, n) ** 0.5 for n in counts])
-        roots = roots[torch.as_tensor(codes, device=features.device)][:, None]
+        features = namespace(rows[0]).concat(rows)
+        targets = one_hot(codes, len(rows), features)
+        roots = values_like([self._weight(mass, counts[code]) ** 0.5 for code in codes], features)[:, None]
         train, held_out = stratified_split(codes, held_out=0.2, seed=self._seed)
         # The map is homogeneous: weighting a sample before it weights its mapped row.
         lam = best_lambda(
@@ -194,7 +213,7 @@ class RanPAC(FewShotHead):
                 blocks.append(RowBlock(label, token, len(kept), weight, given(kept)))
         return blocks
 
-    def _samples(self, label: Label, summary: ClassSummary, is_new: bool, memory: Memory) -> Tensor:
+    def _samples(self, label: Label, summary: ClassSummary, is_new: bool, memory: Memory) -> Array:
         gaussian = calibrate(summary, memory.base, self.calibration if is_new else None)
         count = self.sampling.per_class if self.sampling else 0
         return draw_samples(gaussian, count, seed=derived_seed(self._seed, label))

@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, get_args
 
+from fiveshot.core import Calibration
+from fiveshot.core.draws import Sampling
 from fiveshot.errors import InputError, unknown_name
 from fiveshot.heads.fecam import FeCAM
 from fiveshot.heads.head import FewShotHead
 from fiveshot.heads.ncm import NCM
 from fiveshot.heads.parameters import parameter_names, with_parameters
 from fiveshot.heads.ranpac import RanPAC
-from fiveshot.heads.sampling import Sampling
 from fiveshot.heads.tuned_head import TunedHead
 from fiveshot.heads.tuning_candidates import is_auto, values_to_try
 from fiveshot.heads.unbiased_lda import UnbiasedLDA
 from fiveshot.plugins import load_plugins, unknown_or_unloaded
-from fiveshot.statistics import Calibration
 
 Flavour = Literal["paper", "published"]
 

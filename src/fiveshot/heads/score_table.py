@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
+from numpy.typing import NDArray
 
+from fiveshot.core.arrays import Array, as_numpy, chunks, namespace, placed, softmax
+from fiveshot.core.labels import Label, Labels, python_labels
 from fiveshot.heads.head import ROWS_AT_ONCE, FewShotHead
 from fiveshot.heads.inputs import as_features
-from fiveshot.statistics.labels import Label, Labels, python_labels
 
 
 class ScoreTable:
@@ -30,38 +28,40 @@ class ScoreTable:
     (['a', 'c'], 3)
     """
 
-    def __init__(self, head: FewShotHead, X: ArrayLike | Tensor) -> None:
-        check_is_fitted(head)
+    def __init__(self, head: FewShotHead, X: Any) -> None:
+        head._require_fitted()
         self.head = head
         self.computed = 0  # class columns computed so far
         # A copy: columns of different sessions must be of the same samples, whatever happens to X.
-        self._X = as_features(head, X, reset=False).to(head.memory_.statistics.means, copy=True)
+        features = placed(as_features(head, X, reset=False), head.memory_.statistics.means)
+        self._X = namespace(features).asarray(features, copy=True)
         self._base: object = None
-        self._columns: dict[Label, tuple[object, Tensor]] = {}
+        self._columns: dict[Label, tuple[object, Array]] = {}
 
-    def scores(self) -> Tensor:
+    def scores(self) -> Array:
         """Return the scores of all samples and all classes known now, (n_samples, n_classes)."""
         tokens = self.head._class_tokens()
         # Distances are taken from an origin, the mean of all classes, so that columns of different sessions differ
-        # in rounding. New classes move it little; another base may move it far, and all columns begin anew.
+        # in rounding. New classes move it little; another base may move it far: all are computed again.
         if self._base is not self.head.memory_.base:
             self._base, self._columns = self.head.memory_.base, {}
         kept = {label: self._columns.get(label) for label in tokens}
         stale = [label for label, column in kept.items() if column is None or column[0] is not tokens[label]]
         if stale:
-            parts = [self.head._class_scores(part, stale) for part in torch.split(self._X, ROWS_AT_ONCE)]
-            fresh = torch.cat(parts)
+            xp = namespace(self._X)
+            found = [self.head._class_scores(part, stale) for part in chunks(self._X, ROWS_AT_ONCE)]
+            fresh = xp.asarray(xp.concat(found).T, copy=True)  # one row per class
             self.computed += len(stale)
-            self._columns.update({label: (tokens[label], fresh[:, i].clone()) for i, label in enumerate(stale)})
+            self._columns.update({label: (tokens[label], fresh[i]) for i, label in enumerate(stale)})
         self._columns = {label: self._columns[label] for label in python_labels(self.head.classes_)}
-        return torch.stack([column for _, column in self._columns.values()], dim=1)
+        return namespace(self._X).stack([column for _, column in self._columns.values()], axis=1)
 
     def probabilities(self) -> NDArray[Any]:
         """Return probabilities as ``head.predict_proba`` would, (n_samples, n_classes)."""
-        values: NDArray[Any] = torch.softmax(self.scores() * self.head._softmax_factor(), dim=1).cpu().numpy()
-        return values
+        return as_numpy(softmax(self.scores() * self.head._softmax_factor()))
 
     def predict(self) -> Labels:
         """Return the predicted label of every sample, as ``head.predict`` would."""
-        winner: Labels = self.scores().argmax(dim=1).cpu().numpy()
-        return self.head.classes_[winner]
+        scores = self.scores()
+        winners: Labels = self.head.classes_[as_numpy(namespace(scores).argmax(scores, axis=1))]
+        return winners

@@ -8,19 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from sklearn.base import clone
-from torch import Tensor
+from numpy.typing import NDArray
 
+from fiveshot.core.episodes import LEAST_CLASSES, usable_classes
 from fiveshot.errors import InputError
-from fiveshot.heads.episodes import LEAST_CLASSES
-from fiveshot.heads.head import FewShotHead
+from fiveshot.heads.estimator import clone
+from fiveshot.heads.head import FewShotHead, on_device
 from fiveshot.heads.inputs import as_features, as_session_labels
 from fiveshot.heads.parameters import parameter, with_parameters
 from fiveshot.heads.tuning_candidates import Candidate, default_candidates, values_to_try
 from fiveshot.heads.tuning_episodes import candidate_scores, tuning_episodes
 from fiveshot.heads.unbiased_lda import UnbiasedLDA
-from fiveshot.statistics.labels import Labels
 
 
 @dataclass(frozen=True)
@@ -60,8 +58,8 @@ class Tuned:
 
 def tune_on_base(
     head: FewShotHead,
-    X: ArrayLike | Tensor,
-    y: ArrayLike | Tensor,
+    X: Any,
+    y: Any,
     *,
     candidates: Sequence[Candidate] | None = None,
     shots: int = 5,
@@ -87,9 +85,9 @@ def tune_on_base(
     tried: list[Candidate] = [{}, *(default_candidates(head) if candidates is None else candidates)]
     heads = [with_parameters(head, candidate) for candidate in tried]
     fitted = clone(head)
-    features = as_features(fitted, X, reset=True).to(device=head.device)
+    features = on_device(as_features(fitted, X, reset=True), head.device)
     labels = as_session_labels(fitted, y, n_samples=len(features), known=np.empty(0, dtype=np.int64), classes=None)
-    if _usable(labels, shots) < LEAST_CLASSES:
+    if len(usable_classes(labels, shots)) < LEAST_CLASSES:
         return Tuned(clone(head), 0)
     settings: Mapping[str, Any] | None = None
     if isinstance(head, UnbiasedLDA):  # what it chooses on the base session is chosen once, not per candidate
@@ -111,8 +109,8 @@ def tune_on_base(
 
 def choose_parameters(
     head: FewShotHead,
-    X: ArrayLike | Tensor,
-    y: ArrayLike | Tensor,
+    X: Any,
+    y: Any,
     *,
     names: Sequence[str],
     shots: int = 5,
@@ -137,10 +135,6 @@ def choose_parameters(
         tuned = tune_on_base(head, X, y, candidates=candidates, shots=shots, episodes=episodes, seed=seed)
         head, chosen[name] = tuned.head, parameter(tuned.head, name)
     return chosen
-
-
-def _usable(y: Labels, shots: int) -> int:
-    return int((np.unique(y, return_counts=True)[1] >= shots + 2).sum())
 
 
 def _pick(table: NDArray[np.float64]) -> int:

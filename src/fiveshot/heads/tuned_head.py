@@ -6,16 +6,13 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any, Self
 
-import torch
-from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
-
+from fiveshot.core import Memory
+from fiveshot.core.arrays import Array
+from fiveshot.core.labels import Label, Labels
 from fiveshot.errors import InputError
-from fiveshot.heads.head import FewShotHead
-from fiveshot.heads.memory import Memory
+from fiveshot.heads.head import FewShotHead, on_device
 from fiveshot.heads.parameters import parameter_names, with_parameters
 from fiveshot.heads.tune_on_base import choose_parameters
-from fiveshot.statistics.labels import Label, Labels
 
 
 class TunedHead(FewShotHead):
@@ -47,7 +44,7 @@ class TunedHead(FewShotHead):
         shots: int = 5,
         episodes: int = 8,
         random_state: int | None = None,
-        device: str | torch.device | None = None,
+        device: Any = None,
     ) -> None:
         self.head = head
         self.auto = auto
@@ -73,19 +70,19 @@ class TunedHead(FewShotHead):
         """Return what was chosen, and what the head itself chose on the base session."""
         return {"chosen": self.chosen_, "head": self.head_.settings()}
 
-    def embed(self, X: Tensor) -> Tensor:
+    def embed(self, X: Array) -> Array:
         """Return the vectors that the head keeps statistics of."""
         return (self.head_ if hasattr(self, "head_") else self._placed_head({})).embed(X)
 
-    def familiarity(self, X: ArrayLike | Tensor) -> NDArray[Any]:
+    def familiarity(self, X: Any) -> Any:
         """Return how much each sample is like the class it is most like, as the head has it."""
         return self.head_.familiarity(X)
 
-    def _learn(self, X: Tensor, y: Any, classes: ArrayLike | None, memory: Memory, model: Any) -> Self:
+    def _learn(self, X: Array, y: Any, classes: Any, memory: Memory, model: Any) -> Self:
         place = self.device or getattr(self.head, "device", None)
-        return super()._learn(X.to(device=place), y, classes, memory, model)
+        return super()._learn(on_device(X, place), y, classes, memory, model)
 
-    def _begin(self, X: Tensor, y: Labels) -> None:
+    def _begin(self, X: Array, y: Labels) -> None:
         if isinstance(self.auto, str):
             raise InputError(f"auto must be a list of names, got {self.auto!r}; for example [{self.auto!r}]")
         start = self._placed_head({})
@@ -96,10 +93,10 @@ class TunedHead(FewShotHead):
         self._choose(chosen)
         self.head_._begin(X, y)
 
-    def _derive(self, memory: Memory, X: Tensor, y: Labels, previous: Any) -> Any:
+    def _derive(self, memory: Memory, X: Array, y: Labels, previous: Any) -> Any:
         return self.head_._derive(memory, X, y, previous)
 
-    def _class_scores(self, X: Tensor, labels: list[Label]) -> Tensor:
+    def _class_scores(self, X: Array, labels: list[Label]) -> Array:
         return self.head_._class_scores(X, labels)
 
     def _class_tokens(self) -> Mapping[Label, object]:
@@ -121,11 +118,11 @@ class TunedHead(FewShotHead):
         self._choose(settings["chosen"])
         self.head_._apply_settings(settings["head"])
 
-    def _extra_state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def _extra_state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         tensors, extra = self.head_._extra_state()
         return tensors, {"chosen": self.chosen_, "head": extra}
 
-    def _restore(self, memory: Memory, tensors: dict[str, Tensor], extra: dict[str, Any]) -> None:
+    def _restore(self, memory: Memory, tensors: dict[str, Array], extra: dict[str, Any]) -> None:
         self._choose(extra["chosen"])
         self.head_.n_features_in_ = self.n_features_in_
         self.head_._restore(memory, tensors, extra["head"])

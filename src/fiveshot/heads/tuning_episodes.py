@@ -9,19 +9,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from sklearn.base import clone
-from torch import Tensor
 
-from fiveshot.heads.episodes import Episode, play_episodes
+from fiveshot.core.arrays import Array, as_numpy, positions
+from fiveshot.core.draws import derived_seed
+from fiveshot.core.episodes import DEPTHS, Episode, balanced_accuracy, known_at, play_episodes, usable_classes
+from fiveshot.core.labels import Labels, python_labels
+from fiveshot.heads.estimator import clone
 from fiveshot.heads.fecam import FeCAM
-from fiveshot.heads.head import FewShotHead
-from fiveshot.heads.mean_noise import check_bias
-from fiveshot.heads.offset import DEPTHS
+from fiveshot.heads.head import FewShotHead, check_bias
 from fiveshot.heads.ranpac import RanPAC
-from fiveshot.heads.sampling import derived_seed
-from fiveshot.statistics.labels import Labels, python_labels
 
 MOST_CLASSES = 60  # per episode, drawn anew for each: bounds the time
 MOST_PROJECTIONS = 1000  # of RanPAC in an episode: what suits a tenth of its random features suits all of them
@@ -32,8 +29,8 @@ class TuningEpisode:
     """An episode over what a head keeps statistics of, and the samples behind it as they are."""
 
     played: Episode
-    asked: Tensor  # (n, d)
-    X: Tensor  # (N, d): what the rows of the episode count in
+    asked: Array  # (n, d)
+    X: Array  # (N, d): what the rows of the episode count in
     y: Labels  # (N,)
 
 
@@ -46,15 +43,14 @@ class Shared:
 
 
 def tuning_episodes(
-    head: FewShotHead, X: Tensor, y: Labels, *, shots: int, episodes: int, seed: int
+    head: FewShotHead, X: Array, y: Labels, *, shots: int, episodes: int, seed: int
 ) -> Iterator[TuningEpisode]:
     """Yield seeded episodes, each over classes drawn anew."""
-    names, counts = np.unique(y, return_counts=True)
-    usable = names[counts >= shots + 2]
+    usable = usable_classes(y, shots)
     for number in range(episodes):
         rng = np.random.default_rng([derived_seed(seed, "classes of episodes"), number])
         rows = np.flatnonzero(np.isin(y, rng.permutation(usable)[:MOST_CLASSES]))
-        samples = X[torch.as_tensor(rows, device=X.device)]
+        samples = X[positions(rows, X)]
         plain, embedded = (
             next(play_episodes(vectors, y[rows], shots=shots, episodes=1, seed=seed + number))
             for vectors in (samples, head.embed(samples))
@@ -79,7 +75,7 @@ def class_scores(
         return _ridge_scores(head, episode, shared)
     if isinstance(head, FeCAM):
         return _metric_scores(head, episode, shared)
-    return head.adopt(episode.played.memory, settings).class_scores(episode.asked)
+    return as_numpy(head.adopt(episode.played.memory, settings).class_scores(episode.asked))
 
 
 def _metric_scores(head: FeCAM, episode: TuningEpisode, shared: Shared) -> NDArray[Any]:
@@ -89,7 +85,8 @@ def _metric_scores(head: FeCAM, episode: TuningEpisode, shared: Shared) -> NDArr
     if key not in shared.metrics:
         whole: FeCAM = clone(head).set_params(bias=1.0).adopt(episode.played.memory)
         metrics = whole.model_.of(python_labels(whole.classes_))
-        shared.metrics[key] = whole.class_scores(episode.asked), np.array([metric.inflation for metric in metrics])
+        found = as_numpy(whole.class_scores(episode.asked))
+        shared.metrics[key] = found, np.array([metric.inflation for metric in metrics])
     scores, inflations = shared.metrics[key]
     return scores - (1 - head.bias) * inflations
 
@@ -98,12 +95,13 @@ def _ridge_scores(head: RanPAC, episode: TuningEpisode, shared: Shared) -> NDArr
     """Return RanPAC's scores, learned from samples; one base session serves all that differ in the calibration."""
     fewer = clone(head).set_params(n_projections=min(head.n_projections, MOST_PROJECTIONS))
     key = _parameters_but(fewer, "calibration")
-    base, new = (torch.as_tensor(rows) for rows in (episode.played.base_rows, episode.played.new_rows))
+    base, new = episode.played.base_rows, episode.played.new_rows
     if key not in shared.ridges:
-        shared.ridges[key] = fewer.fit(episode.X[base], episode.y[base])
+        shared.ridges[key] = fewer.fit(episode.X[positions(base, episode.X)], episode.y[base])
     fitted = copy(shared.ridges[key])
     fitted.calibration = head.calibration
-    return fitted.partial_fit(episode.X[new], episode.y[new]).class_scores(episode.asked)
+    fitted.partial_fit(episode.X[positions(new, episode.X)], episode.y[new])
+    return as_numpy(fitted.class_scores(episode.asked))
 
 
 def _parameters_but(head: FewShotHead, name: str) -> str:
@@ -113,12 +111,7 @@ def _parameters_but(head: FewShotHead, name: str) -> str:
 
 def score_at(scores: NDArray[Any], episode: Episode, depth: float) -> float:
     """Return (accuracy + A_HM) / 2 with a share of the new classes."""
-    new = np.flatnonzero(episode.new)
-    known = np.ones(len(episode.new), dtype=bool)
-    known[new[max(1, round(depth * len(new))) :]] = False
+    known = known_at(episode.new, depth)
     counted = known[episode.codes]
     answers = np.where(known, scores[counted], -math.inf).argmax(axis=1)
-    right, of_new = answers == episode.codes[counted], episode.new[episode.codes[counted]]
-    old_right, new_right = float(right[~of_new].mean()), float(right[of_new].mean())
-    both = old_right + new_right
-    return (float(right.mean()) + (2 * old_right * new_right / both if both else 0.0)) / 2
+    return balanced_accuracy(answers == episode.codes[counted], episode.new[episode.codes[counted]])

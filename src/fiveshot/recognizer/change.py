@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fiveshot.backbones.backbone import one_thread
+from fiveshot.core import ClassStatistics
+from fiveshot.core.statistics import unknown_class
 from fiveshot.errors import InputError, StorageError
 from fiveshot.recognizer.recognition.snapshot import Snapshot, restored_head
 from fiveshot.recognizer.store.contents import Contents, file_sha256, read_contents, write_base
 from fiveshot.recognizer.store.folder import ModelFolder
 from fiveshot.recognizer.store.history import ClassChange, record, timestamp
 from fiveshot.recognizer.store.manifest import MANIFEST, Manifest
-from fiveshot.statistics import ClassStatistics
-from fiveshot.statistics.class_statistics import unknown_class
+from fiveshot.threads import one_thread
 
 
 class ConflictError(InputError):

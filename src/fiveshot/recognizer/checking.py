@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from fiveshot.core import ClassStatistics, summarize
 from fiveshot.errors import FiveshotError, StorageError
 from fiveshot.heads import FewShotHead
 from fiveshot.recognizer.names import check_name
@@ -27,7 +28,6 @@ from fiveshot.recognizer.store.rows import (
     read_class,
 )
 from fiveshot.recognizer.store.schema import DATABASE, changed_meanwhile, is_outdated, open_database
-from fiveshot.statistics import ClassStatistics, summarize
 
 Severity = Literal["error", "note"]
 Kind = Literal["database", "manifest", "file", "leftover", "erase", "class", "history"]

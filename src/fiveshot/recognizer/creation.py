@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from fiveshot.backbones import DEFAULT, BackboneSpec, Embedder, adapter_path, load_embedder
+from fiveshot.core import NO_CLASSES, ClassStatistics
 from fiveshot.data import BadImage, ImageDataset, ImageSplit
 from fiveshot.errors import InputError
 from fiveshot.features import FeatureSet, load_features, run_extraction
@@ -28,7 +29,6 @@ from fiveshot.recognizer.recognition.rejection import fit_rejection
 from fiveshot.recognizer.recognition.snapshot import head_record, require_statistics_head
 from fiveshot.recognizer.store.folder import create_model, free_folder
 from fiveshot.recognizer.store.manifest import HeadRecord, Manifest, Options
-from fiveshot.statistics import NO_CLASSES, ClassStatistics
 from fiveshot.storage import FilePath
 
 if TYPE_CHECKING:

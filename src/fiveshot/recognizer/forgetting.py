@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
+from fiveshot.core import ClassStatistics
+from fiveshot.core.labels import python_labels
 from fiveshot.errors import InputError, StorageError
 from fiveshot.recognizer.change import Change, ConflictError
 from fiveshot.recognizer.store.history import (
@@ -26,8 +28,6 @@ from fiveshot.recognizer.store.rows import (
     rename_class,
     update_class,
 )
-from fiveshot.statistics import ClassStatistics
-from fiveshot.statistics.labels import python_labels
 
 
 class NotUndoableError(InputError):

@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fiveshot.core.labels import python_labels
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.store.rows import count_pictures
-from fiveshot.statistics.labels import python_labels
 
 
 @dataclass(frozen=True)

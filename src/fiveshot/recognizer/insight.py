@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from fiveshot.core import ClassSummary
+from fiveshot.core.labels import Labels
+from fiveshot.core.memory import Memory
 from fiveshot.errors import counted, some_of
 from fiveshot.heads import FewShotHead
-from fiveshot.heads.memory import Memory
 from fiveshot.recognizer.recognition.held_out import HeldOutScores, held_out_scores
 from fiveshot.recognizer.store.contents import KnownPhotos
 from fiveshot.recognizer.store.rows import PhotoRecord, photo_features
-from fiveshot.statistics import ClassSummary
-from fiveshot.statistics.labels import Labels
 
 Verdict = Literal["clear", "close", "confused", "unknown"]
 CLEAR, CLOSE = 0.8, 0.5  # separability from which on a class stands apart, and from which on it is still told

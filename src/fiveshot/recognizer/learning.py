@@ -15,10 +15,11 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from fiveshot.backbones import Embedder
+from fiveshot.core import ClassStatistics, summarize
+from fiveshot.core.memory import Memory
 from fiveshot.data import MAX_PHOTO_BYTES
 from fiveshot.errors import InputError, some_of
 from fiveshot.heads import FewShotHead
-from fiveshot.heads.memory import Memory
 from fiveshot.progress import Progress
 from fiveshot.recognizer.change import Change, ConflictError, LiveModel
 from fiveshot.recognizer.insight import LearnReport, inspect_class
@@ -41,7 +42,6 @@ from fiveshot.recognizer.store.rows import (
     photo_features,
     update_class,
 )
-from fiveshot.statistics import ClassStatistics, summarize
 from fiveshot.storage import FilePath
 
 ClassInputs: TypeAlias = "Mapping[str, PhotoInputs] | FilePath"

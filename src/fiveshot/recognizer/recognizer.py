@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from fiveshot.backbones import Embedder
+from fiveshot.core.statistics import unknown_class
 from fiveshot.errors import InputError
 from fiveshot.features import FeatureSet
 from fiveshot.progress import Progress
@@ -42,7 +43,6 @@ from fiveshot.recognizer.store.folder import TIMEOUT, ModelFolder
 from fiveshot.recognizer.store.history import HistoryEntry, read_history
 from fiveshot.recognizer.store.manifest import Options
 from fiveshot.recognizer.store.rows import PhotoRecord, read_photos
-from fiveshot.statistics.class_statistics import unknown_class
 from fiveshot.storage import FilePath
 
 if TYPE_CHECKING:

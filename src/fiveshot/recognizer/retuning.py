@@ -14,6 +14,8 @@ import numpy as np
 import torch
 
 from fiveshot.backbones import BackboneSpec, Embedder, Preprocessing, load_embedder
+from fiveshot.core import NO_CLASSES, summarize
+from fiveshot.core.labels import python_labels
 from fiveshot.data import BytesSource, ImageDataset, ImageSource, ImageSplit
 from fiveshot.errors import InputError, counted, some_of
 from fiveshot.heads import FewShotHead
@@ -35,8 +37,6 @@ from fiveshot.recognizer.store.contents import Contents
 from fiveshot.recognizer.store.folder import place_adapter
 from fiveshot.recognizer.store.manifest import BackboneRecord
 from fiveshot.recognizer.store.rows import ClassRecord, number_bytes, photo_digest, read_class, update_class
-from fiveshot.statistics import NO_CLASSES, summarize
-from fiveshot.statistics.labels import python_labels
 from fiveshot.storage import FilePath
 
 if TYPE_CHECKING:

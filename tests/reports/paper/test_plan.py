@@ -4,6 +4,7 @@ import pytest
 
 from fiveshot.benchmark import PROTOCOLS, get_protocol, paper_beta_ablation, paper_parts_ablation
 from fiveshot.benchmark.plan import make_jobs
+from fiveshot.core import Calibration
 from fiveshot.errors import InputError
 from fiveshot.heads import make_head
 from fiveshot.reports.paper.plan import (
@@ -18,7 +19,6 @@ from fiveshot.reports.paper.plan import (
     resolve_target,
     target_protocols,
 )
-from fiveshot.statistics import Calibration
 
 CUB = "embedded:cub200"  # any features do where nothing runs
 

@@ -7,10 +7,10 @@ from scipy.stats import linregress
 from toys import toy_features
 
 from fiveshot.benchmark import Protocol, get_protocol
+from fiveshot.core import class_statistics
 from fiveshot.errors import InputError
 from fiveshot.features import embedded_features
 from fiveshot.reports.paper.figures import covariance_similarity, similarity_points
-from fiveshot.statistics import class_statistics
 
 
 @pytest.mark.parametrize("images", [2, 5, 40])  # fewer and more than dimensions

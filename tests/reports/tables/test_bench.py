@@ -9,10 +9,10 @@ from rich.console import Console
 
 from fiveshot.benchmark import Job, Protocol, RunRecord, get_protocol, run_job, summarize_all
 from fiveshot.benchmark.plan import make_jobs
+from fiveshot.core import Calibration
 from fiveshot.errors import InputError
 from fiveshot.reports import Number, as_rich, bench_table, bench_tables
 from fiveshot.reports.tables.bench import PAPER_BLOCK, backbone_notes, described, shown_sessions
-from fiveshot.statistics import Calibration
 
 
 def cell(table, label: str, column: str, block: str = ""):

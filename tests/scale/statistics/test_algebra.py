@@ -11,8 +11,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fiveshot.core import class_statistics
+from fiveshot.core.draws import random_features
 from fiveshot.errors import InputError
-from fiveshot.heads.sampling import random_features
 from fiveshot.scale.extraction.batches import Rows
 from fiveshot.scale.statistics.classes import (
     TiedStatistics,
@@ -26,7 +27,6 @@ from fiveshot.scale.statistics.classes import (
 )
 from fiveshot.scale.statistics.reducer import MergeTree
 from fiveshot.scale.statistics.reductions import PerClass, Reduction, Ridge, Sample, Tied, merge_ridge, reduce_rows
-from fiveshot.statistics import class_statistics
 
 TOLERANCE = 1e-5
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from fiveshot.backbones import BackboneSpec, load_embedder
+from fiveshot.core.draws import random_features
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features import FeatureSet
 from fiveshot.heads import RanPAC
-from fiveshot.heads.sampling import random_features
 from fiveshot.recognizer import Recognizer
 from fiveshot.scale import (
     ClusterStatistics,

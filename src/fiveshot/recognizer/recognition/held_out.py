@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fiveshot.core import ClassStatistics, ClassSummary, summarize
+from fiveshot.core.memory import Memory
 from fiveshot.heads import FewShotHead
-from fiveshot.heads.memory import Memory
-from fiveshot.statistics import ClassStatistics, ClassSummary, summarize
 
 FOLDS = 10  # up to so many photos each is left out alone; of more, a tenth at a time
 JOINT_FROM = 100  # known classes from which on one class more or less hardly moves what classes share

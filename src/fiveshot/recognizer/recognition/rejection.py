@@ -16,14 +16,14 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from fiveshot.core import ClassStatistics, ClassSummary, summarize
+from fiveshot.core.labels import Label, as_labels, python_labels
+from fiveshot.core.memory import Memory
 from fiveshot.errors import InputError
 from fiveshot.heads import FewShotHead
-from fiveshot.heads.memory import Memory
 from fiveshot.recognizer.recognition.held_out import fold_numbers, without_fold
 from fiveshot.recognizer.store.contents import KnownPhotos
 from fiveshot.recognizer.store.manifest import check_rate
-from fiveshot.statistics import ClassStatistics, ClassSummary, summarize
-from fiveshot.statistics.labels import Label, as_labels, python_labels
 
 Values = NDArray[np.float64]
 SHOTS = (1, 2, 3, 5, 10, 20, 50)

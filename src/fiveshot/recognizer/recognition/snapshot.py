@@ -14,17 +14,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fiveshot.backbones.backbone import one_thread
+from fiveshot.core import NO_CLASSES, class_statistics
+from fiveshot.core.labels import python_labels
+from fiveshot.core.memory import Memory
 from fiveshot.errors import InputError, StorageError, is_number
 from fiveshot.heads import FewShotHead, make_head
 from fiveshot.heads.files import plain_parameters
-from fiveshot.heads.memory import Memory
 from fiveshot.heads.recipes import DEFAULT_HEAD
 from fiveshot.recognizer.recognition.rejection import Rejection, rejection_from_shots
 from fiveshot.recognizer.store.contents import Contents
 from fiveshot.recognizer.store.manifest import HeadRecord, Manifest
-from fiveshot.statistics import NO_CLASSES, class_statistics
-from fiveshot.statistics.labels import python_labels
+from fiveshot.threads import one_thread
 
 # Many small matrices, so one thread: several wait for each other, on a busy machine a hundred times longer than
 # they work.
@@ -147,7 +147,8 @@ class Snapshot:
 
     def embed(self, X: Tensor) -> Tensor:
         """Return what the head makes of features before it keeps statistics of them."""
-        return self.nearby_head.embed(X)
+        embedded: Tensor = self.nearby_head.embed(X)
+        return embedded
 
     def next(self, contents: Contents) -> Snapshot:
         """Return the snapshot of a later state; it starts from what is derived here."""

@@ -18,9 +18,10 @@ from torch import Tensor
 from fiveshot.backbones import Preprocessing
 from fiveshot.backbones.adapter import KIND as ADAPTER_KIND
 from fiveshot.backbones.adapter import VERSION as ADAPTER_VERSION
+from fiveshot.core import ClassStatistics, summarize
+from fiveshot.core.memory import Memory
 from fiveshot.data import MAX_PHOTO_BYTES
 from fiveshot.errors import FiveshotError, StorageError
-from fiveshot.heads.memory import Memory
 from fiveshot.recognizer.names import check_name
 from fiveshot.recognizer.photos.photo import check_digest, check_thumbnail
 from fiveshot.recognizer.recognition.rejection import Rejection
@@ -36,7 +37,6 @@ from fiveshot.recognizer.store.contents import (
 from fiveshot.recognizer.store.folder import create_model
 from fiveshot.recognizer.store.manifest import HeadRecord, Manifest, Options
 from fiveshot.recognizer.store.rows import ClassRecord, PhotoRecord
-from fiveshot.statistics import ClassStatistics, summarize
 from fiveshot.storage import FilePath, begins_as_ours, read_tensors
 
 MAX_SIDE = 4096  # of images on the way to a network

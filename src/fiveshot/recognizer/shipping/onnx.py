@@ -19,13 +19,15 @@ from fiveshot import __version__
 from fiveshot.backbones import Backbone
 from fiveshot.backbones.backbone import read_features
 from fiveshot.backbones.export import OPSET, silent_output
+from fiveshot.core.arrays import Array
+from fiveshot.core.distances import CholeskyMetric, LowRankMetric, Metric
+from fiveshot.core.labels import python_labels
+from fiveshot.core.lda import LinearScorer
 from fiveshot.errors import FiveshotError, InputError
 from fiveshot.extras import import_extra
 from fiveshot.heads import FeCAM, FewShotHead
-from fiveshot.heads.mahalanobis import CholeskyMetric, LowRankMetric, Metric
 from fiveshot.recognizer.recognition.rejection import Rejection
 from fiveshot.recognizer.shipping.portable import check_target
-from fiveshot.statistics.labels import python_labels
 from fiveshot.storage import atomic_paths
 
 if TYPE_CHECKING:
@@ -208,8 +210,35 @@ def scorer(head: FewShotHead) -> nn.Module:
     A head that has a method ``scorer`` gives its own; of others the score function itself is traced.
     """
     own = getattr(head, "scorer", None)
-    module: nn.Module = own() if own is not None else TracedScores(head)
+    module: nn.Module = TracedScores(head) if own is None else TracedLinearScores(own())
     return module.eval()
+
+
+class TracedLinearScores(nn.Module):
+    """The default head as plain tensor operations; nothing is written in place."""
+
+    def __init__(self, scorer: LinearScorer) -> None:
+        super().__init__()
+        self.offset, self.sharpness, self.doubt = scorer.offset, scorer.sharpness, scorer.doubt
+        self.center, self.gaps = _tensor(scorer.center), _tensor(scorer.gaps)
+        self.projection = None if scorer.projection is None else _tensor(scorer.projection)
+        self.weights, self.shifts = [_tensor(w) for w in scorer.weights], [_tensor(s) for s in scorer.shifts]
+
+    def forward(self, features: Tensor) -> Outputs:
+        """Return scores and probabilities (n, classes) and familiarity (n,)."""
+        shifted = features - self.center
+        unit = shifted / torch.linalg.vector_norm(shifted, dim=1, keepdim=True).clamp_min(1e-12)
+        plain = unit @ self.weights[0].T - self.shifts[0]
+        if self.projection is not None:
+            plain = plain + torch.relu(unit @ self.projection) @ self.weights[1].T - self.shifts[1]
+        scores = plain + self.offset * self.gaps
+        logits = self.sharpness * scores
+        best = torch.log_softmax(logits, dim=1).amax(dim=1)
+        return scores, torch.softmax(logits, dim=1), (plain + self.gaps).amax(dim=1) + self.doubt * best
+
+
+def _tensor(array: Array) -> Tensor:
+    return torch.as_tensor(array).clone()
 
 
 class TracedScores(nn.Module):
@@ -262,7 +291,8 @@ class MetricScores(nn.Module):
         X = self.embed(features) - self.origin
         axes = X.square() @ self.diagonals.T - 2 * X @ self.linear.T + self.constants
         projected = torch.cat([group.signed_lengths(X) for group in self.groups], dim=1)[:, self.positions]
-        return self.inflations - (axes + projected).clamp_min(0)
+        scores: Tensor = self.inflations - (axes + projected).clamp_min(0)
+        return scores
 
 
 class _Group:

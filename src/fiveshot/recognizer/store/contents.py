@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from fiveshot.backbones.embedder import hash_arrays
+from fiveshot.core import NO_CLASSES, ClassStatistics, ClassSummary
+from fiveshot.core.labels import python_labels
+from fiveshot.core.memory import Memory
 from fiveshot.errors import StorageError
-from fiveshot.heads.memory import Memory
 from fiveshot.recognizer.names import check_name
 from fiveshot.recognizer.store.manifest import MANIFEST, BaseRecord, Manifest
 from fiveshot.recognizer.store.rows import read_features, read_summaries
-from fiveshot.statistics import NO_CLASSES, ClassStatistics, ClassSummary
-from fiveshot.statistics.labels import python_labels
 from fiveshot.storage import read_tensors, write_tensors
 
 KIND, VERSION = "recognizer base", 1  # of the base file
@@ -166,7 +166,7 @@ def same_statistics(first: ClassSummary, second: ClassSummary) -> bool:
     Factors of one scatter matrix differ by a rotation, so the matrices are compared, without making them:
     ‖AᵀA − BᵀB‖² = ‖AAᵀ‖² + ‖BBᵀ‖² − 2 ‖ABᵀ‖².
 
-    >>> from fiveshot.statistics import summarize
+    >>> from fiveshot.core import summarize
     >>> X = torch.eye(4)
     >>> same_statistics(summarize(X), summarize(X[:2]).merge(summarize(X[2:])))
     True

@@ -14,6 +14,7 @@ from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
+from fiveshot.core import NO_CLASSES, ClassStatistics
 from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.recognizer.store.contents import file_sha256, write_base
 from fiveshot.recognizer.store.history import record, timestamp
@@ -28,7 +29,6 @@ from fiveshot.recognizer.store.schema import (
     storage_error,
     vacuum,
 )
-from fiveshot.statistics import NO_CLASSES, ClassStatistics
 from fiveshot.storage import FilePath, atomic_path, confirm_place, part_beside
 
 TIMEOUT = 10.0  # seconds that a second writer waits for the first, and an erase for readers

@@ -16,10 +16,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from fiveshot.core import ClassSummary
 from fiveshot.errors import StorageError
 from fiveshot.recognizer.photos.photo import MAX_THUMBNAIL
 from fiveshot.recognizer.store.manifest import Options
-from fiveshot.statistics import ClassSummary
 
 Floats = NDArray[np.float32]
 CHECK = "run: fiveshot check MODEL, or restore the model from a copy"

@@ -18,13 +18,13 @@ import torch
 from numpy.typing import NDArray
 
 from fiveshot.benchmark import Protocol, Summary
+from fiveshot.core import ClassStatistics, class_statistics
 from fiveshot.errors import InputError
 from fiveshot.extras import import_extra
 from fiveshot.features import FeatureSet
 from fiveshot.metrics import Spread
 from fiveshot.reports.drawings import Drawing, Shape, base_new_chart, session_chart, variant_styles
 from fiveshot.reports.variants import MethodStyle, Variant, method_label, styles
-from fiveshot.statistics import ClassStatistics, class_statistics
 from fiveshot.storage import atomic_path
 
 if TYPE_CHECKING:

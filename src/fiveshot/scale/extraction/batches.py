@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fiveshot.core.labels import Labels
 from fiveshot.data import BadImage
 from fiveshot.scale.progress import Tally
-from fiveshot.statistics.labels import Labels
 
 Batch = dict[str, NDArray[Any]]
 STAGES = ("read", "decode", "forward")  # each has a column of the seconds it took, such as ``read_s``

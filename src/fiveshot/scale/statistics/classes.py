@@ -1,6 +1,6 @@
 """Statistics of classes as arrays that travel and merge exactly: a covariance for each class, or one for all.
 
-They hold the same numbers as ``fiveshot.statistics.ClassStatistics``, which has one object for each class. A
+They hold the same numbers as ``fiveshot.core.ClassStatistics``, which has one object for each class. A
 cluster sends thousands of classes at a time, and arrays travel without being copied. A covariance for each class
 takes width² numbers a class; with a million classes only the shared one fits into a machine.
 """
@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fiveshot.core import NO_CLASSES, ClassStatistics, ClassSummary, class_statistics
+from fiveshot.core.labels import Labels, refuse_other_kind
+from fiveshot.core.statistics import compress
 from fiveshot.errors import InputError
-from fiveshot.statistics import NO_CLASSES, ClassStatistics, ClassSummary, class_statistics
-from fiveshot.statistics.factor import compress
-from fiveshot.statistics.labels import Labels, refuse_other_kind
 
 Floats = NDArray[np.floating[Any]]
 Integers = NDArray[np.int64]

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from fiveshot.backbones import BackboneSpec, Embedder, Preprocessing, adapter_path, load_embedder
+from fiveshot.core import ClassStatistics
+from fiveshot.core.draws import RandomFeatures, random_features
+from fiveshot.core.labels import python_labels
+from fiveshot.core.memory import Memory, derive_models
+from fiveshot.core.ridge import Evidence, GramCache, RidgeModel, solve_blocks
 from fiveshot.errors import InputError
 from fiveshot.heads import RanPAC, make_head
-from fiveshot.heads.evidence import Evidence, GramCache
-from fiveshot.heads.memory import Memory, derive_models
 from fiveshot.heads.ranpac import LAMBDAS
-from fiveshot.heads.ridge_model import RidgeModel, solve_blocks
-from fiveshot.heads.sampling import RandomFeatures, random_features
 from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.names import check_name
 from fiveshot.recognizer.photos.embedding import backbone_record
@@ -27,8 +28,6 @@ from fiveshot.recognizer.store.manifest import HeadRecord, Manifest, Options
 from fiveshot.scale.statistics.classes import unpack
 from fiveshot.scale.statistics.reductions import ClassSample, RidgeSums
 from fiveshot.scale.statistics.result import ClusterStatistics
-from fiveshot.statistics import ClassStatistics
-from fiveshot.statistics.labels import python_labels
 from fiveshot.storage import FilePath
 
 HELD_OUT = 5  # one sample of so many, and no more than were kept
@@ -243,7 +242,7 @@ def choose_lambda(
 ) -> float:
     """Return the λ of least squared error on held-out vectors, which are taken out of the sums first.
 
-    With nothing to hold out, the middle candidate is taken, as ``fiveshot.heads.ridge.best_lambda`` does.
+    With nothing to hold out, the middle candidate is taken, as ``fiveshot.core.ridge.best_lambda`` does.
     """
     if not len(held_out):
         return float(sorted(lambdas)[len(lambdas) // 2])

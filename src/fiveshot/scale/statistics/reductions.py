@@ -17,11 +17,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fiveshot.core import NO_CLASSES
+from fiveshot.core.draws import RandomFeatures, random_features
+from fiveshot.core.labels import Labels, python_labels, refuse_other_kind
+from fiveshot.core.ridge import FeatureMap, GramSums, RowBlock, given
 from fiveshot.errors import InputError, unknown_name
 from fiveshot.heads import FewShotHead, make_head
-from fiveshot.heads.evidence import GramSums, RowBlock, given
-from fiveshot.heads.ridge import FeatureMap
-from fiveshot.heads.sampling import RandomFeatures, random_features
 from fiveshot.recognizer.recognition.snapshot import require_statistics_head
 from fiveshot.scale.extraction.batches import Rows
 from fiveshot.scale.statistics.classes import (
@@ -33,8 +34,6 @@ from fiveshot.scale.statistics.classes import (
     packed_statistics,
     tied_statistics,
 )
-from fiveshot.statistics import NO_CLASSES
-from fiveshot.statistics.labels import Labels, python_labels, refuse_other_kind
 
 BUCKETS = 16
 SAMPLE = 40  # vectors of each class that are kept beside a covariance for each
@@ -121,7 +120,7 @@ class StatisticsPlan:
 
 @dataclass(frozen=True)
 class PerClass:
-    """A covariance for each class: what ``fiveshot.statistics.ClassStatistics`` holds."""
+    """A covariance for each class: what ``fiveshot.core.ClassStatistics`` holds."""
 
     buckets: int = BUCKETS
 

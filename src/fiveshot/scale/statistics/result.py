@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from fiveshot.core import ClassStatistics
 from fiveshot.data import BadImage
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features import Provenance
 from fiveshot.scale.extraction.shard_folder import decode_texts, encode_texts
 from fiveshot.scale.statistics.classes import PackedStatistics, TiedStatistics, tie, unpack
 from fiveshot.scale.statistics.reductions import ClassSample, RidgeSums
-from fiveshot.statistics import ClassStatistics
 from fiveshot.storage import FilePath, read_tensors, write_tensors
 
 KIND, VERSION = "cluster-statistics", 1

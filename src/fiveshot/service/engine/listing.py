@@ -7,11 +7,11 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from fiveshot.core.labels import python_labels
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.store.rows import count_thumbnails, read_thumbnail
 from fiveshot.service.engine.engine import Engine
 from fiveshot.service.http.errors import not_found
-from fiveshot.statistics.labels import python_labels
 
 MOST_BYTES = 32 * 1024 * 1024  # of the small copies that are kept in memory
 NOT_COUNTED = (0, 0)

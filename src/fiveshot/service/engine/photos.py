@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot.backbones import Embedder, default_workers
-from fiveshot.backbones.backbone import one_thread
 from fiveshot.data import BytesSource, ImageError, decode
 from fiveshot.data.decoding import image_size
 from fiveshot.errors import InputError
@@ -29,6 +28,7 @@ from fiveshot.service.engine.batcher import Batcher, forward
 from fiveshot.service.engine.metrics import Metrics
 from fiveshot.service.http.errors import PHOTO_HINT, ApiError, busy, too_large
 from fiveshot.service.settings import Settings
+from fiveshot.threads import one_thread
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -11,12 +11,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-import torch
-from torch import Tensor
-from torch.nn.functional import normalize
-
+from fiveshot.core.arrays import Array, namespace, softmax, unit_rows, zeros
+from fiveshot.core.statistics import ClassStatistics, ClassSummary
 from fiveshot.errors import InputError, is_number, unknown_name
-from fiveshot.statistics.class_statistics import ClassStatistics, ClassSummary
 
 Similarity = Literal["cosine", "dot"]
 Prototypes = Literal["raw", "unit"]
@@ -29,10 +26,10 @@ class Calibration:
     ``alpha`` keeps that share of the class's own mean; 1 leaves the mean alone. ``beta`` scales the sum of
     its own and the borrowed covariance; ``None`` leaves the covariance alone. The larger ``tau``, the more the
     most similar base classes count. ``similarity="cosine"`` is the paper's text, ``"dot"`` the published
-    C-RanPAC. ``prototypes="unit"`` mixes unit vectors and normalises the borrowed one again, as the published
+    C-RanPAC. ``prototypes="unit"`` mixes unit vectors and normalizes the borrowed one again, as the published
     TEEN and C-FeCAM do.
 
-    >>> from fiveshot.statistics import Calibration
+    >>> from fiveshot.core import Calibration
     >>> Calibration(alpha=0.8, beta=None)
     Calibration(alpha=0.8, beta=None, tau=16.0, similarity='cosine', prototypes='raw')
     >>> Calibration(alpha=1.5)
@@ -65,65 +62,62 @@ class Calibration:
 class ClassGaussian:
     """A mean and a factored covariance: what a head needs of a class.
 
-    >>> import torch
-    >>> from fiveshot.statistics import ClassGaussian
-    >>> gaussian = ClassGaussian(mean=torch.zeros(2), factor=torch.tensor([[3.0, 4.0]]))
-    >>> gaussian.factor.T @ gaussian.factor  # the covariance
-    tensor([[ 9., 12.],
-            [12., 16.]])
+    >>> import numpy as np
+    >>> from fiveshot.core import ClassGaussian
+    >>> gaussian = ClassGaussian(mean=np.zeros(2), factor=np.array([[3.0, 4.0]]))
+    >>> (gaussian.factor.T @ gaussian.factor).tolist()  # the covariance
+    [[9.0, 12.0], [12.0, 16.0]]
     """
 
-    mean: Tensor  # (d,)
-    factor: Tensor  # (r, d) with factorᵀ · factor = covariance
+    mean: Array  # (d,)
+    factor: Array  # (r, d) with factorᵀ · factor = covariance
 
 
 def similarity_weights(
-    mean: Tensor, base_means: Tensor, *, tau: float = 16.0, similarity: Similarity = "cosine"
-) -> Tensor:
+    mean: Array, base_means: Array, *, tau: float = 16.0, similarity: Similarity = "cosine"
+) -> Array:
     """Equations (1) and (2): softmax over the base classes of τ · similarity. Shapes (d,), (B, d) → (B,).
 
-    >>> import torch
-    >>> from fiveshot.statistics import similarity_weights
-    >>> similarity_weights(torch.tensor([1.0, 0.0]), torch.eye(2), tau=1.0)
-    tensor([0.7311, 0.2689])
+    >>> import numpy as np
+    >>> from fiveshot.core import similarity_weights
+    >>> similarity_weights(np.array([1.0, 0.0]), np.eye(2), tau=1.0).round(4).tolist()
+    [0.7311, 0.2689]
     """
     if similarity == "cosine":
-        mean, base_means = normalize(mean, dim=0), normalize(base_means, dim=1)
-    return torch.softmax(tau * (base_means @ mean), dim=0)
+        mean, base_means = unit_rows(mean), unit_rows(base_means)
+    return softmax(tau * (base_means @ mean))
 
 
-def calibrated_mean(mean: Tensor, base_means: Tensor, weights: Tensor, *, alpha: float) -> Tensor:
+def calibrated_mean(mean: Array, base_means: Array, weights: Array, *, alpha: float) -> Array:
     """Equation (3): α μₙ + (1 − α) Σ_b w_b μ_b. Shapes (d,), (B, d), (B,) → (d,).
 
-    >>> import torch
-    >>> from fiveshot.statistics import calibrated_mean
-    >>> calibrated_mean(torch.tensor([4.0, 0.0]), torch.eye(2), torch.tensor([0.5, 0.5]), alpha=0.5)
-    tensor([2.2500, 0.2500])
+    >>> import numpy as np
+    >>> from fiveshot.core import calibrated_mean
+    >>> calibrated_mean(np.array([4.0, 0.0]), np.eye(2), np.array([0.5, 0.5]), alpha=0.5).tolist()
+    [2.25, 0.25]
     """
     return alpha * mean + (1 - alpha) * (weights @ base_means)
 
 
-def calibrated_factor(
-    factor: Tensor, base_factors: Tensor, owners: Tensor, weights: Tensor, *, beta: float
-) -> Tensor:
+def calibrated_factor(factor: Array, base_factors: Array, owners: Array, weights: Array, *, beta: float) -> Array:
     """Equation (4), β (Σₙ + Σ_b w_b Σ_b), in factored form: the factors stacked, each scaled by √w.
 
     ``base_factors`` holds the factors of all base classes one below the other, (R, d), and ``owners`` the base
     class of each row, (R,). Rows of weight zero (a softmax underflows) are left out; they would add nothing.
 
-    >>> import torch
-    >>> from fiveshot.statistics import calibrated_factor
-    >>> own, base = torch.tensor([[2.0, 0.0]]), torch.tensor([[0.0, 2.0], [2.0, 0.0]])  # two base classes
-    >>> A = calibrated_factor(own, base, torch.tensor([0, 1]), torch.tensor([0.25, 0.75]), beta=1.0)
-    >>> (A.T @ A).round(decimals=3)
-    tensor([[7., 0.],
-            [0., 1.]])
+    >>> import numpy as np
+    >>> from fiveshot.core import calibrated_factor
+    >>> own, base = np.array([[2.0, 0.0]]), np.array([[0.0, 2.0], [2.0, 0.0]])  # two base classes
+    >>> A = calibrated_factor(own, base, np.array([0, 1]), np.array([0.25, 0.75]), beta=1.0)
+    >>> (A.T @ A).round(3).tolist()
+    [[7.0, 0.0], [0.0, 1.0]]
     """
+    xp = namespace(factor)
     row_weights = weights[owners]
-    if not row_weights.all():
+    if not xp.all(row_weights > 0):
         base_factors, row_weights = base_factors[row_weights > 0], row_weights[row_weights > 0]
-    borrowed = base_factors * (beta * row_weights).sqrt()[:, None]
-    return torch.cat([math.sqrt(beta) * factor, borrowed])  # (r + R, d)
+    borrowed = base_factors * xp.sqrt(beta * row_weights)[:, None]
+    return xp.concat([math.sqrt(beta) * factor, borrowed])  # (r + R, d)
 
 
 def calibrate(summary: ClassSummary, base: ClassStatistics, calibration: Calibration | None) -> ClassGaussian:
@@ -131,13 +125,13 @@ def calibrate(summary: ClassSummary, base: ClassStatistics, calibration: Calibra
 
     Both are the class's own without a calibration, or without base classes to borrow from.
 
-    >>> import torch
-    >>> from fiveshot.statistics import Calibration, calibrate, class_statistics, summarize
-    >>> features = torch.tensor([[0.0, 1.0], [0.0, 3.0], [1.0, 0.0], [3.0, 0.0]])
+    >>> import numpy as np
+    >>> from fiveshot.core import Calibration, calibrate, class_statistics, summarize
+    >>> features = np.array([[0.0, 1.0], [0.0, 3.0], [1.0, 0.0], [3.0, 0.0]])
     >>> base = class_statistics(features, ["owl", "owl", "wren", "wren"])
-    >>> kite = calibrate(summarize(torch.tensor([[0.0, 4.0]])), base, Calibration(alpha=0.5))
-    >>> kite.mean.round(decimals=3), (kite.factor.T @ kite.factor).diag().round(decimals=3)  # much like an owl
-    (tensor([0., 3.]), tensor([0., 2.]))
+    >>> kite = calibrate(summarize(np.array([[0.0, 4.0]])), base, Calibration(alpha=0.5))
+    >>> kite.mean.round(3).tolist(), (kite.factor.T @ kite.factor).diagonal().round(3).tolist()  # much like an owl
+    ([0.0, 3.0], [0.0, 2.0])
     """
     mean, weights = calibrate_mean(summary, base, calibration)
     factor = summary.covariance_factor
@@ -148,25 +142,25 @@ def calibrate(summary: ClassSummary, base: ClassStatistics, calibration: Calibra
 
 def calibrate_mean(
     summary: ClassSummary, base: ClassStatistics, calibration: Calibration | None
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Array, Array]:
     """Return the mean of a new class as a head uses it, (d,), and the weights of the base classes, (B,).
 
-    >>> import torch
-    >>> from fiveshot.statistics import Calibration, calibrate_mean, class_statistics, summarize
-    >>> base = class_statistics(torch.tensor([[0.0, 2.0], [2.0, 0.0]]), ["owl", "wren"])
-    >>> mean, weights = calibrate_mean(summarize(torch.tensor([[4.0, 4.0]])), base, Calibration(alpha=0.5))
-    >>> mean, weights
-    (tensor([2.5000, 2.5000]), tensor([0.5000, 0.5000]))
+    >>> import numpy as np
+    >>> from fiveshot.core import Calibration, calibrate_mean, class_statistics, summarize
+    >>> base = class_statistics(np.array([[0.0, 2.0], [2.0, 0.0]]), ["owl", "wren"])
+    >>> mean, weights = calibrate_mean(summarize(np.array([[4.0, 4.0]])), base, Calibration(alpha=0.5))
+    >>> mean.round(3).tolist(), weights.round(3).tolist()
+    ([2.5, 2.5], [0.5, 0.5])
     """
     if calibration is None or not len(base):
-        return summary.mean, summary.mean.new_zeros(len(base))
-    unit_mean = normalize(summary.mean, dim=0)
+        return summary.mean, zeros((len(base),), summary.mean)
+    unit_mean = unit_rows(summary.mean)
     if calibration.similarity == "cosine" or calibration.prototypes == "unit":
         # Of unit vectors, which are computed once for the base, the dot product is the cosine.
         weights = similarity_weights(unit_mean, base.unit_means, tau=calibration.tau, similarity="dot")
     else:
         weights = similarity_weights(summary.mean, base.means, tau=calibration.tau, similarity="dot")
     if calibration.prototypes == "unit":
-        borrowed = normalize(weights @ base.unit_means, dim=0)
+        borrowed = unit_rows(weights @ base.unit_means)
         return calibration.alpha * unit_mean + (1 - calibration.alpha) * borrowed, weights
     return calibrated_mean(summary.mean, base.means, weights, alpha=calibration.alpha), weights

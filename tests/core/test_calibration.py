@@ -6,10 +6,9 @@ import math
 
 import numpy as np
 import pytest
-import torch
+from libraries import made, same
 
-from fiveshot.errors import InputError
-from fiveshot.statistics import (
+from fiveshot.core import (
     NO_CLASSES,
     Calibration,
     calibrate,
@@ -20,6 +19,7 @@ from fiveshot.statistics import (
     similarity_weights,
     summarize,
 )
+from fiveshot.errors import InputError
 
 
 def oracle_weights(mean: np.ndarray, base_means: np.ndarray, tau: float, similarity: str) -> np.ndarray:
@@ -49,7 +49,7 @@ def draw(n: int, d: int = 6, n_base: int = 4, seed: int = 0) -> tuple[np.ndarray
 
 def statistics_of(base: list[np.ndarray]) -> object:
     labels = np.repeat(np.arange(len(base)), [len(rows) for rows in base])
-    return class_statistics(torch.from_numpy(np.concatenate(base)), labels)
+    return class_statistics(made(np.concatenate(base)), labels)
 
 
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
@@ -57,9 +57,7 @@ def statistics_of(base: list[np.ndarray]) -> object:
 def test_weights_are_equations_1_and_2(similarity: str, tau: float) -> None:
     samples, base = draw(5)
     mean, base_means = samples.mean(axis=0), np.stack([rows.mean(axis=0) for rows in base])
-    found = similarity_weights(
-        torch.from_numpy(mean), torch.from_numpy(base_means), tau=tau, similarity=similarity
-    ).numpy()
+    found = similarity_weights(made(mean), made(base_means), tau=tau, similarity=similarity)
     np.testing.assert_allclose(found, oracle_weights(mean, base_means, tau, similarity), atol=1e-14)
     assert found.sum() == pytest.approx(1, abs=1e-14)
 
@@ -69,14 +67,14 @@ def test_mean_and_factor_are_equations_3_and_4() -> None:
     weights = np.array([0.5, 0.3, 0.0, 0.2])
     base_means = np.stack([rows.mean(axis=0) for rows in base])
     found = calibrated_mean(
-        torch.from_numpy(samples.mean(axis=0)),
-        torch.from_numpy(base_means),
-        torch.from_numpy(weights),
+        made(samples.mean(axis=0)),
+        made(base_means),
+        made(weights),
         alpha=0.7,
     )
     np.testing.assert_allclose(found, oracle_mean(samples.mean(axis=0), base_means, weights, 0.7), atol=1e-14)
-    own = summarize(torch.from_numpy(samples)).covariance_factor
-    factor = calibrated_factor(own, *statistics_of(base).stacked_factors, torch.from_numpy(weights), beta=0.5)
+    own = summarize(made(samples)).covariance_factor
+    factor = calibrated_factor(own, *statistics_of(base).stacked_factors, made(weights), beta=0.5)
     expected = oracle_covariance(np.cov(samples.T), [np.cov(rows.T) for rows in base], weights, 0.5)
     np.testing.assert_allclose(factor.T @ factor, expected, atol=1e-13)
 
@@ -87,7 +85,7 @@ def test_mean_and_factor_are_equations_3_and_4() -> None:
 def test_a_new_class_is_calibrated_as_the_paper_says(n: int, similarity: str, alpha: float, beta: float) -> None:
     samples, base = draw(n, seed=n)
     calibration = Calibration(alpha=alpha, beta=beta, tau=3.0, similarity=similarity)
-    found = calibrate(summarize(torch.from_numpy(samples)), statistics_of(base), calibration)
+    found = calibrate(summarize(made(samples)), statistics_of(base), calibration)
     mean, base_means = samples.mean(axis=0), np.stack([rows.mean(axis=0) for rows in base])
     weights = oracle_weights(mean, base_means, 3.0, similarity)
     own = np.cov(samples.T) if n > 1 else np.zeros((6, 6))  # one sample has no covariance of its own
@@ -102,7 +100,7 @@ def test_unit_prototypes_are_mixed_as_published() -> None:
     base_means = np.stack([rows.mean(axis=0) / np.linalg.norm(rows.mean(axis=0)) for rows in base])
     weights = oracle_weights(mean, base_means, 16.0, "cosine")
     borrowed = weights @ base_means
-    summary, statistics = summarize(torch.from_numpy(samples)), statistics_of(base)
+    summary, statistics = summarize(made(samples)), statistics_of(base)
     found, used = calibrate_mean(summary, statistics, Calibration(alpha=0.75, prototypes="unit"))
     np.testing.assert_allclose(found, 0.75 * mean + 0.25 * borrowed / np.linalg.norm(borrowed), atol=1e-14)
     np.testing.assert_allclose(used, weights, atol=1e-14)
@@ -110,14 +108,14 @@ def test_unit_prototypes_are_mixed_as_published() -> None:
 
 def test_without_beta_the_covariance_is_left_alone() -> None:
     samples, base = draw(5)
-    found = calibrate(summarize(torch.from_numpy(samples)), statistics_of(base), Calibration(beta=None))
+    found = calibrate(summarize(made(samples)), statistics_of(base), Calibration(beta=None))
     np.testing.assert_allclose(found.factor.T @ found.factor, np.cov(samples.T), atol=1e-13)
     assert not np.allclose(found.mean, samples.mean(axis=0))
 
 
 def test_without_calibration_or_base_the_raw_statistics_stay() -> None:
     samples, base = draw(5)
-    summary = summarize(torch.from_numpy(samples))
+    summary = summarize(made(samples))
     for statistics, calibration in ((statistics_of(base), None), (NO_CLASSES, Calibration())):
         found = calibrate(summary, statistics, calibration)
         np.testing.assert_allclose(found.mean, samples.mean(axis=0), atol=1e-14)
@@ -128,7 +126,7 @@ def test_an_underflowing_weight_leaves_its_rows_out_and_changes_nothing() -> Non
     samples, base = draw(5)
     means = np.stack([rows.mean(axis=0) for rows in base])
     base = [rows * 40 for rows in base]  # raw products of many hundreds: all but one weight underflow
-    found = calibrate(summarize(torch.from_numpy(samples)), statistics_of(base), Calibration(similarity="dot"))
+    found = calibrate(summarize(made(samples)), statistics_of(base), Calibration(similarity="dot"))
     nearest = int(np.argmax(means @ samples.mean(axis=0)))
     np.testing.assert_allclose(found.factor.T @ found.factor, np.cov(samples.T) + np.cov(base[nearest].T))
     assert len(found.factor) == 4 + min(len(base[nearest]) - 1, 6)
@@ -139,19 +137,19 @@ def test_by_hand() -> None:
     # as near to the one as to the other, so both weights are one half.
     base = [np.array([[1.0, 0.0], [5.0, 0.0]]), np.array([[0.0, 3.0], [0.0, 5.0]])]
     new = np.array([[1.0, 0.0], [1.0, 2.0]])  # variance 2 along y
-    found = calibrate(summarize(torch.from_numpy(new)), statistics_of(base), Calibration(alpha=0.8, beta=0.5))
+    found = calibrate(summarize(made(new)), statistics_of(base), Calibration(alpha=0.8, beta=0.5))
     np.testing.assert_allclose(found.mean, [0.8 + 0.2 * 1.5, 0.8 + 0.2 * 2.0], atol=1e-15)
     np.testing.assert_allclose(found.factor.T @ found.factor, [[2.0, 0.0], [0.0, 1.5]], atol=1e-15)
 
 
 def test_the_inputs_are_not_changed() -> None:
     samples, base = draw(5)
-    summary, statistics = summarize(torch.from_numpy(samples)), statistics_of(base)
-    before = [t.clone() for s in (summary, *statistics.summaries) for t in (s.mean, s.factor)]
+    summary, statistics = summarize(made(samples)), statistics_of(base)
+    before = [made(t) for s in (summary, *statistics.summaries) for t in (s.mean, s.factor)]
     calibrate(summary, statistics, Calibration())
     calibrate(summary, statistics, Calibration(similarity="dot", prototypes="unit"))
     after = [t for s in (summary, *statistics.summaries) for t in (s.mean, s.factor)]
-    assert all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+    assert all(same(one, other) for one, other in zip(before, after, strict=True))
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
+from libraries import made
 from oracles import normalised
 
-from fiveshot.errors import InputError
-from fiveshot.heads import mahalanobis
-from fiveshot.heads.mahalanobis import (
+from fiveshot.core import distances as module
+from fiveshot.core.distances import (
     CholeskyMetric,
     LowRankMetric,
     Metric,
@@ -15,6 +14,7 @@ from fiveshot.heads.mahalanobis import (
     make_metric,
     squared_distances,
 )
+from fiveshot.errors import InputError
 
 
 def dense_distances(X: np.ndarray, mean: np.ndarray, factor: np.ndarray, gamma: float, kind: str) -> np.ndarray:
@@ -26,12 +26,12 @@ def dense_distances(X: np.ndarray, mean: np.ndarray, factor: np.ndarray, gamma: 
 def make(rank: int, d: int = 20, *, gamma: float = 2.0, kind: str = "correlation", seed: int = 0) -> tuple:
     rng = np.random.default_rng(seed)
     mean, factor = rng.normal(size=d), rng.normal(size=(rank, d))
-    metric = make_metric(torch.from_numpy(mean), torch.from_numpy(factor), gamma=gamma, normalization=kind)
+    metric = make_metric(made(mean), made(factor), gamma=gamma, normalization=kind)
     return metric, mean, factor
 
 
 def distances(X: np.ndarray, *metrics: Metric) -> np.ndarray:
-    return squared_distances(torch.from_numpy(X), metrics, origin=torch.zeros(X.shape[1]).double()).numpy()
+    return np.asarray(squared_distances(made(X), metrics, origin=made(np.zeros(X.shape[1]))))
 
 
 @pytest.mark.parametrize("kind", ["correlation", "none", "rows"])
@@ -47,7 +47,7 @@ def test_every_kind_of_metric_is_the_dense_formula(rank: int, kind: str) -> None
 @pytest.mark.parametrize("kind", ["correlation", "none"])
 def test_the_low_rank_way_is_the_cholesky_way(kind: str, gamma: float, monkeypatch: pytest.MonkeyPatch) -> None:
     low, *_ = make(5, gamma=gamma, kind=kind)
-    monkeypatch.setattr(mahalanobis, "WELL_CONDITIONED", 0.0)
+    monkeypatch.setattr(module, "WELL_CONDITIONED", 0.0)
     high, *_ = make(5, gamma=gamma, kind=kind)
     assert isinstance(low, LowRankMetric)
     assert isinstance(high, CholeskyMetric)
@@ -68,11 +68,11 @@ def test_few_rows_are_never_made_a_square() -> None:
 def test_a_small_gamma_costs_no_precision_in_single(shrinkage: float) -> None:
     rng = np.random.default_rng(3)
     mean, factor = rng.normal(size=30).astype(np.float32), rng.normal(size=(4, 30)).astype(np.float32)
-    metric = make_metric(torch.from_numpy(mean), torch.from_numpy(factor), gamma=shrinkage, normalization="none")
+    metric = make_metric(made(mean), made(factor), gamma=shrinkage, normalization="none")
     X = mean + rng.normal(size=(6, 4)) @ factor  # inside the class: the leading digits cancel
     expected = dense_distances(X, mean.astype(float), factor.astype(float), shrinkage, "none")
-    origin = torch.from_numpy(mean)
-    found = squared_distances(torch.from_numpy(X.astype(np.float32)), [metric], origin=origin).numpy()[:, 0]
+    origin = made(mean)
+    found = np.asarray(squared_distances(made(X, np.float32), [metric], origin=origin))[:, 0]
     scale = (
         np.sum((X - mean) ** 2, axis=1) / shrinkage
     )  # what is left of it after the leading digits cancel is about a rounding of it
@@ -94,7 +94,7 @@ def test_groups_bound_the_memory_and_change_nothing(monkeypatch: pytest.MonkeyPa
     metrics = [make(rank, seed=rank)[0] for rank in (0, 1, 5, 9, 2, 0, 7)]
     X = np.random.default_rng(5).normal(size=(6, 20))
     at_once = distances(X, *metrics)
-    monkeypatch.setattr(mahalanobis, "COLUMNS_AT_ONCE", 6)
+    monkeypatch.setattr(module, "COLUMNS_AT_ONCE", 6)
     np.testing.assert_allclose(distances(X, *metrics), at_once, rtol=1e-12, atol=1e-12)
 
 
@@ -102,7 +102,7 @@ def test_groups_bound_the_memory_and_change_nothing(monkeypatch: pytest.MonkeyPa
 def test_the_origin_changes_nothing_but_rounding(origin: float) -> None:
     metric, mean, factor = make(4)
     X = np.random.default_rng(6).normal(size=(5, 20))
-    found = squared_distances(torch.from_numpy(X), [metric], origin=torch.full((20,), origin).double())
+    found = squared_distances(made(X), [metric], origin=made(np.full(20, origin)))
     expected = dense_distances(X, mean, factor, 2.0, "correlation")
     np.testing.assert_allclose(found[:, 0], expected, rtol=1e-7)
 
@@ -116,4 +116,4 @@ def test_unknown_normalisations_and_singular_matrices_are_refused() -> None:
     with pytest.raises(InputError, match=r"no normalization 'row'; did you mean 'rows'\? choose from correlation"):
         make(3, kind="row")
     with pytest.raises(InputError, match=r"singular with gamma = 0.0; choose a larger gamma"):
-        make_metric(torch.zeros(4), torch.zeros(3, 4), gamma=0.0, normalization="none")
+        make_metric(made(np.zeros(4)), made(np.zeros((3, 4))), gamma=0.0, normalization="none")

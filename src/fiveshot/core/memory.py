@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Generic, TypeVar
 
-import numpy as np
-
+from fiveshot.core.labels import Label, Labels, python_label, python_labels
+from fiveshot.core.statistics import NO_CLASSES, ClassStatistics, ClassSummary, unknown_class
 from fiveshot.errors import InputError
-from fiveshot.statistics import NO_CLASSES, ClassStatistics, ClassSummary
-from fiveshot.statistics.class_statistics import unknown_class
-from fiveshot.statistics.labels import Label, Labels, python_label, python_labels
 
 Model = TypeVar("Model")
 
@@ -21,11 +18,10 @@ Model = TypeVar("Model")
 class Memory:
     """Raw statistics in two parts. Calibration reads the first and writes neither.
 
-    >>> import torch
-    >>> from fiveshot.heads import Memory
-    >>> from fiveshot.statistics import class_statistics
-    >>> memory = Memory(base=class_statistics(torch.eye(2), ["owl", "wren"]))
-    >>> memory = memory.learn(class_statistics(torch.ones(5, 2), ["kite"] * 5))
+    >>> import numpy as np
+    >>> from fiveshot.core import Memory, class_statistics
+    >>> memory = Memory(base=class_statistics(np.eye(2), ["owl", "wren"]))
+    >>> memory = memory.learn(class_statistics(np.ones((5, 2)), ["kite"] * 5))
     >>> [(label, summary.count, is_new) for label, summary, is_new in memory]
     [('kite', 5, True), ('owl', 1, False), ('wren', 1, False)]
     """
@@ -75,7 +71,7 @@ class Memory:
 class ClassModels(Generic[Model]):
     """One derived model per class, and the memory they were derived from.
 
-    >>> from fiveshot.heads import ClassModels, Memory
+    >>> from fiveshot.core import ClassModels, Memory
     >>> ClassModels(Memory(), {"owl": 0.5, "wren": 2.0}).of(["wren", "owl"])
     [2.0, 0.5]
     """
@@ -97,12 +93,11 @@ def derive_models(
 
     ``derive`` is given the raw statistics of a class, and whether it is new.
 
-    >>> import torch
-    >>> from fiveshot.heads import Memory, derive_models
-    >>> from fiveshot.statistics import class_statistics
-    >>> base = Memory(class_statistics(torch.eye(2), ["owl", "wren"]))
+    >>> import numpy as np
+    >>> from fiveshot.core import Memory, class_statistics, derive_models
+    >>> base = Memory(class_statistics(np.eye(2), ["owl", "wren"]))
     >>> before = derive_models(base, lambda summary, is_new: summary.mean, None)
-    >>> later = base.learn(class_statistics(torch.ones(5, 2), ["kite"] * 5))
+    >>> later = base.learn(class_statistics(np.ones((5, 2)), ["kite"] * 5))
     >>> after = derive_models(later, lambda summary, is_new: summary.mean, before)
     >>> sorted(after.models), after.models["owl"] is before.models["owl"]
     (['kite', 'owl', 'wren'], True)
@@ -115,10 +110,3 @@ def derive_models(
         unchanged = label in known and known[label] is summary and (same_base or not is_new)
         models[label] = previous.models[label] if previous and unchanged else derive(summary, is_new)
     return ClassModels(memory, models)
-
-
-def as_label_list(labels: Label | Iterable[Label]) -> list[Label]:
-    """Return one label, or several, as a list of plain values."""
-    if isinstance(labels, str | int | np.generic):
-        return [python_label(labels)]
-    return [python_label(label) for label in labels]

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
-import torch
+from libraries import made, same
 from oracles import best_lambda as brute_force
 from oracles import ridge_weights
 from sklearn.linear_model import Ridge
 
+from fiveshot.core import linalg
+from fiveshot.core.linalg import add_gram_, row_gram
+from fiveshot.core.ridge import best_lambda, dual_weights, solve_ridge
 from fiveshot.errors import InputError
-from fiveshot.heads import ridge
-from fiveshot.heads.ridge import add_gram_, best_lambda, dual_weights, row_gram, solve_ridge
 
 
 def problem(n: int, width: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -17,17 +20,21 @@ def problem(n: int, width: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return np.maximum(rng.normal(size=(n, width)), 0), np.eye(4)[rng.integers(0, 4, n)]
 
 
-def lower_gram(H: np.ndarray) -> torch.Tensor:
+def rectified(values: Any) -> Any:
+    return values * (values > 0)
+
+
+def lower_gram(H: np.ndarray, dtype: Any = np.float64) -> Any:
     """Return the Gram matrix with a useless upper triangle, as it stands after symmetric updates."""
-    gram = torch.from_numpy(np.tril(H.T @ H))
-    return gram + torch.triu(torch.full_like(gram, 7e7), diagonal=1)
+    gram = np.tril(H.T @ H)
+    return made(gram + np.triu(np.full_like(gram, 7e7), 1), dtype)
 
 
 @pytest.mark.parametrize(("n", "width"), [(50, 12), (12, 12), (5, 12), (200, 60)])
 @pytest.mark.parametrize("lam", [0.1, 100.0])
 def test_the_primal_form_is_the_formula_and_scikit_learns(n: int, width: int, lam: float) -> None:
     H, Y = problem(n, width)
-    found = solve_ridge(lower_gram(H), torch.from_numpy(Y.T @ H), lam).numpy()
+    found = np.asarray(solve_ridge(lower_gram(H), made(Y.T @ H), lam))
     np.testing.assert_allclose(found, ridge_weights(H, Y, lam).T, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(found, Ridge(alpha=lam, fit_intercept=False).fit(H, Y).coef_, rtol=1e-7, atol=1e-9)
 
@@ -36,56 +43,54 @@ def test_the_primal_form_is_the_formula_and_scikit_learns(n: int, width: int, la
 @pytest.mark.parametrize("lam", [0.1, 100.0])
 def test_the_dual_form_is_the_same_matrix(n: int, width: int, lam: float) -> None:
     H, Y = problem(n, width)
-    found = dual_weights(torch.from_numpy(H), torch.from_numpy(Y), lam).numpy()
+    found = np.asarray(dual_weights(made(H), made(Y), lam))
     np.testing.assert_allclose(found, ridge_weights(H, Y, lam).T, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(found, Ridge(alpha=lam, fit_intercept=False).fit(H, Y).coef_, rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize("block", [4, 7, 1024])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_solving_leaves_the_sums_as_they_were(
-    block: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ridge, "BLOCK", block)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_solving_leaves_the_sums_as_they_were(block: int, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linalg, "BLOCK", block)
     H, Y = problem(40, 21)
-    gram = lower_gram(H).to(dtype)
-    targets = torch.from_numpy(Y.T @ H).to(dtype)
-    before, targets_before = torch.tril(gram), targets.clone()
+    gram = lower_gram(H, dtype)
+    targets = made(Y.T @ H, dtype)
+    before, targets_before = np.tril(gram), made(targets)
     first = solve_ridge(gram, targets, 1.0)
-    assert torch.equal(torch.tril(gram), before)
-    assert torch.equal(targets, targets_before)
-    assert torch.equal(solve_ridge(gram, targets, 1.0), first)
-    tolerance = 1e-9 if dtype == torch.float64 else 1e-3
+    assert np.array_equal(np.tril(gram), before)
+    assert same(targets, targets_before)
+    assert same(solve_ridge(gram, targets, 1.0), first)
+    tolerance = 1e-9 if dtype == np.float64 else 1e-3
     np.testing.assert_allclose(first, ridge_weights(H, Y, 1.0).T, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("n", [1, 9, 40])
-def test_symmetric_updates_add_up_in_the_lower_triangle(n: int, dtype: torch.dtype) -> None:
+def test_symmetric_updates_add_up_in_the_lower_triangle(n: int, dtype: Any) -> None:
     H, _ = problem(n, 13)
-    rows = torch.from_numpy(H).to(dtype)
-    gram = torch.full((13, 13), 2.0, dtype=dtype)
-    kept = rows.clone()
+    rows = made(H, dtype)
+    gram = made(np.full((13, 13), 2.0), dtype)
+    kept = made(rows)
     add_gram_(gram, rows)
     add_gram_(gram, rows[: n // 2 + 1])
     expected = 2 + H.T @ H + H[: n // 2 + 1].T @ H[: n // 2 + 1]
-    np.testing.assert_allclose(np.tril(gram), np.tril(expected), rtol=1e-5 if dtype == torch.float32 else 1e-12)
-    assert (torch.triu(gram, 1) == torch.triu(torch.full_like(gram, 2), 1)).all(), "the upper one is left alone"
-    assert torch.equal(rows, kept)
+    np.testing.assert_allclose(np.tril(gram), np.tril(expected), rtol=1e-5 if dtype == np.float32 else 1e-12)
+    assert (np.triu(gram, 1) == np.triu(np.full((13, 13), 2.0), 1)).all(), "the upper one is left alone"
+    assert same(rows, kept)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_products_between_rows_are_in_the_lower_triangle(dtype: torch.dtype) -> None:
-    rows = torch.randn(7, 11, generator=torch.Generator().manual_seed(0), dtype=dtype)
-    for given in (rows, rows.T.contiguous().T):
-        expected = np.tril(rows.numpy().astype(np.float64) @ rows.numpy().astype(np.float64).T)
-        np.testing.assert_allclose(np.tril(row_gram(given).numpy()), expected, rtol=1e-5, atol=1e-6)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_products_between_rows_are_in_the_lower_triangle(dtype: Any) -> None:
+    rows = np.random.default_rng(0).normal(size=(7, 11)).astype(dtype)
+    for given in (made(rows), made(rows.T.copy()).T):
+        expected = np.tril(rows.astype(np.float64) @ rows.astype(np.float64).T)
+        np.testing.assert_allclose(np.tril(row_gram(given)), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_rows_in_any_memory_order_are_added() -> None:
     H, _ = problem(9, 13)
-    for rows in (torch.from_numpy(np.asfortranarray(H)), torch.from_numpy(np.repeat(H, 2, axis=0))[::2]):
-        gram = torch.zeros(13, 13, dtype=torch.float64)
+    for rows in (made(H.T.copy()).T, made(np.repeat(H, 2, axis=0))[::2]):
+        gram = made(np.zeros((13, 13)))
         add_gram_(gram, rows)
         np.testing.assert_allclose(np.tril(gram), np.tril(H.T @ H), atol=1e-12)
 
@@ -95,16 +100,16 @@ def test_a_lambda_below_single_precision_is_solved_in_double() -> None:
     # the matrix is singular.
     H = np.random.default_rng(0).integers(500, 1000, size=(3, 6)).astype(float)
     Y = np.eye(3)
-    found = solve_ridge(lower_gram(H).float(), torch.from_numpy(Y.T @ H).float(), 1e-3)
-    assert found.dtype == torch.float32
+    found = solve_ridge(lower_gram(H, np.float32), made(Y.T @ H, np.float32), 1e-3)
+    assert found.dtype == made([0], np.float32).dtype
     np.testing.assert_allclose(found, ridge_weights(H, Y, 1e-3).T, rtol=1e-4, atol=1e-6)
 
 
 def test_a_singular_system_is_refused() -> None:
-    gram = torch.zeros(3, 3, dtype=torch.float64)
+    gram = made(np.zeros((3, 3)))
     with pytest.raises(InputError, match="the ridge system is singular with lambda = 0; choose a larger one"):
-        solve_ridge(gram, torch.ones(2, 3, dtype=torch.float64), 0.0)
-    assert torch.equal(gram, torch.zeros(3, 3, dtype=torch.float64))
+        solve_ridge(gram, made(np.ones((2, 3))), 0.0)
+    assert same(gram, made(np.zeros((3, 3))))
 
 
 @pytest.mark.parametrize("n", [24, 90])  # below and above the width: dual and primal decomposition
@@ -120,9 +125,9 @@ def test_lambda_is_the_brute_force_choice(n: int) -> None:
         order = rng.permutation(n)
         train, held_out = order[n // 5 :], order[: n // 5]
         found = best_lambda(
-            torch.from_numpy(X * roots),
-            torch.from_numpy(Y * roots),
-            lambda part, W=W: torch.relu(part @ torch.from_numpy(W)),
+            made(X * roots),
+            made(Y * roots),
+            lambda part, W=W: rectified(part @ made(W)),
             train=train,
             held_out=held_out,
             lambdas=lambdas,
@@ -136,9 +141,9 @@ def test_a_lambda_that_single_precision_cannot_resolve_is_passed_over() -> None:
     X, Y = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32) * 1e4, np.eye(2)[np.arange(30) % 2]
     largest = np.linalg.eigvalsh(np.maximum(X, 0).T.astype(float) @ np.maximum(X, 0))[-1]
     found = best_lambda(
-        torch.from_numpy(X),
-        torch.from_numpy(Y).float(),
-        torch.relu,
+        made(X),
+        made(Y, np.float32),
+        rectified,
         train=np.arange(24),
         held_out=np.arange(24, 30),
         lambdas=[1e-8, 1e-4, 1e12],
@@ -148,11 +153,11 @@ def test_a_lambda_that_single_precision_cannot_resolve_is_passed_over() -> None:
 
 
 def test_with_nothing_to_hold_out_the_middle_is_taken() -> None:
-    one = torch.ones(2, 3)
+    one = made(np.ones((2, 3)))
     chosen = best_lambda(
         one,
-        torch.eye(2),
-        torch.relu,
+        made(np.eye(2)),
+        rectified,
         train=np.arange(2),
         held_out=np.empty(0, dtype=int),
         lambdas=(100.0, 1.0, 10.0),

@@ -6,24 +6,21 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from sklearn.utils.validation import column_or_1d
-from torch import Tensor
+from numpy.typing import NDArray
 
+from fiveshot.core.arrays import as_numpy
 from fiveshot.errors import InputError
 
 Label = str | int
 Labels = NDArray[Any]  # (n,) of int64 or of str
 
 
-def as_labels(y: ArrayLike | Tensor) -> Labels:
+def as_labels(y: Any) -> Labels:
     """Return labels as a one-dimensional array of int64 or of str.
 
     >>> as_labels(["wren", "owl"]).tolist(), as_labels([3.0, 1.0]).tolist()
     (['wren', 'owl'], [3, 1])
     """
-    if isinstance(y, Tensor):
-        y = y.detach().cpu().numpy()
     if isinstance(y, list | tuple):
         _refuse_mixture(y)
     array = _one_dimensional(y)
@@ -41,10 +38,22 @@ def as_labels(y: ArrayLike | Tensor) -> Labels:
 
 def _one_dimensional(y: Any) -> NDArray[Any]:
     try:
-        array: NDArray[Any] = column_or_1d(np.asarray(y), warn=True)
-    except ValueError as error:
+        array = as_numpy(y)
+    except ValueError as error:  # lists of different lengths
         raise InputError(f"{error}; give one label per sample, as a flat list") from error
+    if array.ndim != 1:
+        raise InputError(
+            f"y should be a 1d array, got an array of shape {array.shape} instead",
+            hint="give one label per sample, as a flat list",
+        )
     return array
+
+
+def as_label_list(labels: Label | Iterable[Label]) -> list[Label]:
+    """Return one label, or several, as a list of plain values."""
+    if isinstance(labels, str | int | np.generic):
+        return [python_label(labels)]
+    return [python_label(label) for label in labels]
 
 
 def same_kind(first: Labels, second: Labels) -> bool:

@@ -1,93 +1,111 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from libraries import made, same
 
+from fiveshot.core import ClassGaussian
+from fiveshot.core.draws import (
+    Sampling,
+    derived_seed,
+    draw_samples,
+    normal_numbers,
+    random_features,
+    stratified_split,
+)
 from fiveshot.errors import InputError
-from fiveshot.heads.sampling import Sampling, derived_seed, draw_samples, random_features, stratified_split
-from fiveshot.statistics import ClassGaussian
 
 
-def gaussian(rank: int, d: int = 8, dtype: torch.dtype = torch.float64) -> ClassGaussian:
+def gaussian(rank: int, d: int = 8, dtype: Any = np.float64) -> ClassGaussian:
     rng = np.random.default_rng(rank)
-    factor = torch.from_numpy(rng.normal(size=(rank, d)))
-    return ClassGaussian(torch.from_numpy(rng.normal(size=d)).to(dtype), factor.to(dtype))
+    factor = rng.normal(size=(rank, d))
+    return ClassGaussian(made(rng.normal(size=d), dtype), made(factor, dtype))
 
 
 @pytest.mark.parametrize("rank", [1, 4, 8, 30])
 def test_samples_have_the_mean_and_covariance_of_the_class(rank: int) -> None:
     n = 40_000
     target = gaussian(rank)
-    samples = draw_samples(target, n, seed=3).numpy()
-    covariance = (target.factor.T @ target.factor).numpy()
+    samples = np.asarray(draw_samples(target, n, seed=3))
+    covariance = np.asarray(target.factor.T @ target.factor)
     deviations = np.sqrt(np.diag(covariance))
     # Five standard errors: of a mean σ/√n, of a covariance √((σ_i² σ_j² + σ_ij²) / n).
-    assert (np.abs(samples.mean(axis=0) - target.mean.numpy()) < 5 * deviations / np.sqrt(n)).all()
+    assert (np.abs(samples.mean(axis=0) - np.asarray(target.mean)) < 5 * deviations / np.sqrt(n)).all()
     errors = np.sqrt((np.outer(deviations, deviations) ** 2 + covariance**2) / n)
     assert (np.abs(np.cov(samples.T) - covariance) < 5 * errors).all()
 
 
 def test_samples_stay_in_the_span_of_the_factor() -> None:
     target = gaussian(3)
-    samples = (draw_samples(target, 50, seed=0) - target.mean).numpy()
+    samples = np.asarray(draw_samples(target, 50, seed=0) - target.mean)
     assert np.linalg.matrix_rank(samples, tol=1e-9) == 3
 
 
 def test_samples_are_normal_in_every_direction() -> None:
     target = gaussian(8)
-    white = (draw_samples(target, 20_000, seed=1) - target.mean).numpy() @ np.linalg.inv(target.factor.numpy())
+    white = np.asarray(draw_samples(target, 20_000, seed=1) - target.mean) @ np.linalg.inv(
+        np.asarray(target.factor)
+    )
     kurtosis = (white**4).mean(axis=0)
     assert np.abs(kurtosis - 3).max() < 5 * np.sqrt(96 / 20_000)  # Var(z⁴) = 96
 
 
 def test_a_class_without_covariance_repeats_its_mean() -> None:
-    mean = torch.arange(4.0)
-    assert torch.equal(draw_samples(ClassGaussian(mean, torch.empty(0, 4)), 3, seed=0), mean.expand(3, 4))
+    mean = made(np.arange(4.0))
+    found = draw_samples(ClassGaussian(mean, made(np.empty((0, 4)))), 3, seed=0)
+    assert same(found, made(np.tile(np.arange(4.0), (3, 1))))
 
 
 def test_the_same_seed_gives_the_same_numbers_and_another_does_not() -> None:
     target = gaussian(5)
-    one, same, other = (draw_samples(target, 10, seed=seed) for seed in (7, 7, 8))
-    assert torch.equal(one, same)
-    assert not torch.isclose(one, other).any(dim=1).all()
-    features = [random_features(3, 5, seed=s, like=torch.empty(0)).projection for s in (1, 1, 2)]
-    assert torch.equal(features[0], features[1])
-    assert not torch.equal(features[0], features[2])
+    one, again, other = (draw_samples(target, 10, seed=seed) for seed in (7, 7, 8))
+    assert same(one, again)
+    assert not np.isclose(one, other).any(axis=1).all()
+    features = [random_features(3, 5, seed=s, like=made([0.0])).projection for s in (1, 1, 2)]
+    assert same(features[0], features[1])
+    assert not same(features[0], features[2])
 
 
 def test_precision_does_not_change_the_draw() -> None:
-    single, double = (draw_samples(gaussian(5, dtype=t), 20, seed=7) for t in (torch.float32, torch.float64))
-    assert (single.dtype, double.dtype) == (torch.float32, torch.float64)
+    single, double = (draw_samples(gaussian(5, dtype=t), 20, seed=7) for t in (np.float32, np.float64))
+    dtypes = [made([0], t).dtype for t in (np.float32, np.float64)]
+    assert [single.dtype, double.dtype] == dtypes
     np.testing.assert_allclose(single, double, rtol=1e-4, atol=1e-5)
-    projections = [
-        random_features(6, 40, seed=1, like=torch.empty(0, dtype=t)) for t in (torch.float32, torch.float64)
-    ]
-    assert [p.projection.dtype for p in projections] == [torch.float32, torch.float64]
+    projections = [random_features(6, 40, seed=1, like=made([0], t)) for t in (np.float32, np.float64)]
+    assert [p.projection.dtype for p in projections] == dtypes
     np.testing.assert_allclose(projections[0].projection, projections[1].projection, rtol=1e-6)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**31, 2**32 + 5, 2**63 - 1, 123456789012345])
+def test_normal_numbers_are_torchs(seed: int) -> None:
+    for size in (*range(1, 50), 100, 1000, 32_768, 32_769, 32_784, 70_001):
+        expected = torch.randn(size, generator=torch.Generator().manual_seed(seed)).numpy()
+        np.testing.assert_allclose(normal_numbers((1, size), seed=seed)[0], expected, atol=2e-6)
 
 
 def test_no_global_generator_is_touched() -> None:
     torch.manual_seed(0)
     torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
     draw_samples(gaussian(3), 5, seed=0)
-    random_features(3, 5, seed=0, like=torch.empty(0))
+    random_features(3, 5, seed=0, like=made([0.0]))
     stratified_split(np.arange(20) % 3, held_out=0.2, seed=0)
     assert torch.equal(torch.get_rng_state(), torch_state)
     assert (np.random.get_state()[1] == numpy_state).all()  # noqa: NPY002
 
 
 def test_random_features_are_gaussian_and_rectified() -> None:
-    features = random_features(50, 2000, seed=0, like=torch.empty(0, dtype=torch.float64))
+    features = random_features(50, 2000, seed=0, like=made([0.0]))
     assert features.projection.shape == (50, 2000)
     assert float(features.projection.mean()) == pytest.approx(0, abs=5 / np.sqrt(1e5))
     assert float(features.projection.var()) == pytest.approx(1, abs=5 * np.sqrt(2 / 1e5))
-    X = torch.randn(7, 50, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    kept = X.clone()
-    np.testing.assert_allclose(features(X), np.maximum(X.numpy() @ features.projection.numpy(), 0), atol=1e-12)
-    assert torch.equal(X, kept)
+    X = np.random.default_rng(0).normal(size=(7, 50))
+    given = made(X)
+    np.testing.assert_allclose(features(given), np.maximum(X @ np.asarray(features.projection), 0), atol=1e-12)
+    assert same(given, made(X))
 
 
 def test_derived_seeds_differ_by_seed_name_and_type_of_the_name() -> None:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from fiveshot.core.labels import as_labels, python_label, python_labels, refuse_other_kind, same_kind
 from fiveshot.errors import InputError
-from fiveshot.statistics.labels import as_labels, python_label, python_labels, refuse_other_kind, same_kind
 
 
 @pytest.mark.parametrize(

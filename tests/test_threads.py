@@ -1,4 +1,4 @@
-"""One thread for each call of PyTorch, while others do the same: the process stays as it was."""
+"""One thread for each call of a numerical library, while others do the same: the process stays as it was."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+import threadpoolctl
 import torch
 
-from fiveshot.backbones.backbone import one_thread
+from fiveshot.threads import one_thread
 
 
 @pytest.fixture(autouse=True)
@@ -25,6 +26,10 @@ def of_a_new_thread() -> int:
     thread.start()
     thread.join()
     return found[0]
+
+
+def of_blas() -> set[int]:
+    return {pool["num_threads"] for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"}
 
 
 class Other:
@@ -86,3 +91,13 @@ def test_an_error_inside() -> None:
     with pytest.raises(KeyError), one_thread():
         raise KeyError
     assert (torch.get_num_threads(), of_a_new_thread()) == (3, 3)
+
+
+def test_the_pools_of_blas_have_one_thread_until_the_last_has_left() -> None:
+    with threadpoolctl.threadpool_limits(2, user_api="blas"):
+        with one_thread():
+            assert of_blas() == {1}
+            other = Other()
+        assert of_blas() == {1}, "the other is still inside"
+        other.end()
+        assert of_blas() == {2}

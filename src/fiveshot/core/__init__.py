@@ -1,6 +1,9 @@
-"""Class statistics, exact to merge, and their calibration by similar classes."""
+"""The mathematics, as pure functions on arrays: NumPy by default, torch tensors computed where they lie.
 
-from fiveshot.statistics.calibration import (
+Nothing here imports torch or scikit-learn, reads files or writes them.
+"""
+
+from fiveshot.core.calibration import (
     Calibration,
     ClassGaussian,
     calibrate,
@@ -9,7 +12,8 @@ from fiveshot.statistics.calibration import (
     calibrated_mean,
     similarity_weights,
 )
-from fiveshot.statistics.class_statistics import (
+from fiveshot.core.memory import ClassModels, Memory, derive_models
+from fiveshot.core.statistics import (
     NO_CLASSES,
     ClassStatistics,
     ClassSummary,
@@ -22,13 +26,16 @@ __all__ = [
     "NO_CLASSES",
     "Calibration",
     "ClassGaussian",
+    "ClassModels",
     "ClassStatistics",
     "ClassSummary",
+    "Memory",
     "calibrate",
     "calibrate_mean",
     "calibrated_factor",
     "calibrated_mean",
     "class_statistics",
+    "derive_models",
     "similarity_weights",
     "statistics_of_batches",
     "summarize",

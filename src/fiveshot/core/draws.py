@@ -1,0 +1,159 @@
+"""Seeded draws: normal numbers, random features, samples of a class, held-out parts.
+
+The normal numbers are those of ``torch.randn`` on a CPU in single precision, made with NumPy alone, so that random
+features do not depend on which libraries are installed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fiveshot.core.arrays import Array, empty, placed
+from fiveshot.core.calibration import ClassGaussian
+from fiveshot.core.labels import Label, Labels
+from fiveshot.core.linalg import clip_negative_, product_into
+from fiveshot.errors import InputError, is_number, unknown_name
+
+Sampled = Literal["new", "all"]
+PAIRED = 16  # uniform numbers that become normal ones together, the first eight with the last
+AT_ONCE = 1 << 15  # of them: what fits the caches near a core
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Replace the features of new classes (or of all) by so many Gaussian samples of each.
+
+    Parameters
+    ----------
+    per_class : int
+        How many samples are drawn of each class.
+    classes : {"new", "all"}
+        Which classes are replaced by samples.
+
+    Examples
+    --------
+    >>> from fiveshot.heads import RanPAC, Sampling
+    >>> head = RanPAC(n_projections=64, sampling=Sampling(per_class=20))
+    >>> head = head.fit([[0.0, 1.0], [0.1, 1.0], [1.0, 0.0], [1.0, 0.1]], ["owl", "owl", "wren", "wren"])
+    >>> head.partial_fit([[-1.0, -1.1], [-1.1, -1.0]], ["kite", "kite"]).predict([[-0.9, -1.0]]).tolist()
+    ['kite']
+    """
+
+    per_class: int = 800
+    classes: Sampled = "new"
+
+    def __post_init__(self) -> None:
+        if not (is_number(self.per_class, whole=True) and self.per_class >= 1):
+            raise InputError(f"per_class must be at least 1, got {self.per_class}", hint="the paper draws 800")
+        if self.classes not in get_args(Sampled):
+            raise unknown_name("choice of sampled classes", self.classes, get_args(Sampled))
+
+
+@dataclass(frozen=True, eq=False)
+class RandomFeatures:
+    """φ(x) = max(0, x W) with a Gaussian W that is drawn once."""
+
+    projection: Array  # (d, M)
+
+    def __call__(self, X: Array, out: Array | None = None) -> Array:
+        """Map features, (n, d) → (n, M), into ``out`` where memory for them is at hand."""
+        if out is None:
+            out = empty((len(X), self.projection.shape[1]), X)
+        return clip_negative_(product_into(X, self.projection, out))
+
+
+def normal_numbers(shape: tuple[int, int], *, seed: int) -> NDArray[np.float32]:
+    """Return standard normal numbers, the stream of ``torch.randn`` for this seed up to the last digit.
+
+    >>> normal_numbers((2, 3), seed=0).round(3).tolist()
+    [[1.541, -0.293, -2.179], [0.568, -1.085, -1.398]]
+    """
+    source = np.random.RandomState(seed & 0xFFFFFFFF)
+    size = math.prod(shape)
+    found = np.empty(size, dtype=np.float32)
+    if size < PAIRED:
+        found[:] = _one_by_one(source, size)
+        return found.reshape(shape)
+    whole = size - size % PAIRED
+    for start in range(0, whole, AT_ONCE):
+        _make_normal(_uniform(source, min(AT_ONCE, whole - start)), found[start : min(start + AT_ONCE, whole)])
+    if size > whole:  # so many were drawn for the rest; then the last sixteen are drawn over again
+        _uniform(source, size - whole)
+        _make_normal(_uniform(source, PAIRED), found[-PAIRED:])
+    return found.reshape(shape)
+
+
+def _uniform(source: np.random.RandomState, size: int) -> NDArray[np.float32]:
+    """Return numbers of [0, 1) with 24 bits."""
+    bits = source.randint(0, 1 << 32, size=size, dtype=np.uint32)
+    bits &= np.uint32((1 << 24) - 1)
+    found = bits.astype(np.float32)
+    found *= np.float32(2.0**-24)
+    return found
+
+
+def _make_normal(uniform: NDArray[np.float32], out: NDArray[np.float32]) -> None:
+    """Turn uniform numbers, a multiple of 16, into normal ones by the method of Box and Muller."""
+    pairs, made = uniform.reshape(-1, 2, PAIRED // 2), out.reshape(-1, 2, PAIRED // 2)
+    radius = np.subtract(1, pairs[:, 0])
+    np.log(radius, out=radius)
+    radius *= np.float32(-2)
+    np.sqrt(radius, out=radius)
+    angle = np.multiply(pairs[:, 1], np.float32(2 * math.pi))
+    np.multiply(radius, np.cos(angle), out=made[:, 0])
+    np.multiply(radius, np.sin(angle, out=angle), out=made[:, 1])
+
+
+def _one_by_one(source: np.random.RandomState, size: int) -> NDArray[np.float64]:
+    """Return fewer than 16 normal numbers, which torch makes in double precision, two at a time."""
+    count = size + size % 2
+    bits = source.randint(0, 1 << 32, size=(count, 2), dtype=np.uint32).astype(np.uint64)
+    joined = (bits[:, 0] << np.uint64(32)) | bits[:, 1]
+    uniform = ((joined & np.uint64((1 << 53) - 1)).astype(np.float64) * 2.0**-53).reshape(-1, 2)
+    radius = np.sqrt(-2 * np.log1p(-uniform[:, 1]))
+    angle = 2 * math.pi * uniform[:, 0]
+    found: NDArray[np.float64] = np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1).reshape(-1)
+    return found[:size]
+
+
+def random_features(n_features: int, width: int, *, seed: int, like: Array) -> RandomFeatures:
+    """Draw random features for vectors like ``like`` (its library, precision and device)."""
+    drawn = normal_numbers((n_features, width), seed=derived_seed(seed, "projection"))
+    return RandomFeatures(placed(drawn, like))
+
+
+def draw_samples(gaussian: ClassGaussian, count: int, *, seed: int) -> Array:
+    """Draw from N(μ, Σ) through the factor, x = μ + z A with Σ = AᵀA: no matrix is decomposed. (count, d)."""
+    mean, factor = gaussian.mean, gaussian.factor
+    z = placed(normal_numbers((count, len(factor)), seed=seed), mean)
+    samples = z @ factor
+    samples += mean
+    return samples
+
+
+def derived_seed(seed: int, name: Label) -> int:
+    """Return a seed for one named purpose, independent of all others.
+
+    >>> derived_seed(0, "owl") != derived_seed(0, "wren") != derived_seed(1, "wren")
+    True
+    """
+    digest = hashlib.sha256(f"{seed}|{type(name).__name__}|{name}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def stratified_split(labels: Labels, *, held_out: float, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Split sample indices class by class; each class of two or more samples has one held out at least."""
+    rng = np.random.default_rng(derived_seed(seed, "held out"))
+    train, other = [], []
+    for label in np.unique(labels):
+        members = rng.permutation(np.flatnonzero(labels == label))
+        cut = max(1, round(held_out * len(members))) if len(members) > 1 else 0
+        other.append(members[:cut])
+        train.append(members[cut:])
+    return np.sort(np.concatenate(train)), np.sort(np.concatenate(other))

@@ -1,0 +1,380 @@
+"""Linear discriminant analysis for classes of few samples: class means under two covariances.
+
+Classes differ by a covariance B, samples of one class by a covariance Σ, which is one for all classes. Whiten by
+Σ. A class is a point μ ~ N(0, B); the mean of its n samples is x̄ ~ N(μ, u I/n), where u ≈ 1 is the noise that
+whitening leaves. Along an eigenvector of B with variance b the best guess of μ given x̄ is K x̄ with
+
+    K = n b / (n b + u),
+
+so five samples keep what classes differ in and drop the rest; with many samples K → 1. That is the posterior mean
+of probabilistic LDA. A sample is scored by its product with K x̄, over the length the guess has without its noise:
+
+    s(x) = x·K x̄ / √(‖K x̄‖² − u tr(K²) / n).
+
+Without the subtracted term a class of five samples has too long a prototype and loses. What remains is known too:
+on its own samples a class scores m(n) = tr(KB) / √tr(K²B) in expectation, less than m(∞) = √tr B because K drops
+some signal. ``gaps`` are the differences, and a head adds a share of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fiveshot.core.arrays import (
+    Array,
+    add_to_diagonal,
+    at_least,
+    log_softmax,
+    mask,
+    mean_row,
+    namespace,
+    positions,
+    softmax,
+    squared_lengths,
+    unit_rows,
+    values_like,
+)
+from fiveshot.core.linalg import cholesky_, eigh, inverse_of_cholesky, solve_lower_, solve_upper_
+from fiveshot.core.memory import Memory
+from fiveshot.core.scatter import PooledScatter
+from fiveshot.errors import InputError, is_number
+
+LEAST_SHRINKAGE = 0.3
+MOST_SPECTRUM_CLASSES = 512  # B is estimated from so many, evenly over the labels: bounds the decomposition
+LEAST_LENGTH = 0.02  # of the mean squared length: a class at the center keeps a finite score
+
+
+@dataclass(frozen=True)
+class Prior:
+    """How the two covariances are regularized.
+
+    Parameters
+    ----------
+    shrinkage : float or None
+        The share of the sphere in Σ; None follows from the counts.
+    strength : float
+        The factor of B. Below one because distances between class means, of which the factor multiplies all,
+        are overestimated by the largest.
+    smoothing : float
+        The share of the sphere in B.
+    bias : float
+        Multiplies the subtracted term; 0 is the plain length.
+    posterior : bool
+        False leaves the means as they are, K = 1.
+
+    Examples
+    --------
+    >>> from fiveshot.heads import Prior, UnbiasedLDA
+    >>> UnbiasedLDA(prior=Prior(shrinkage=0.3)).prior
+    Prior(shrinkage=0.3, strength=0.25, smoothing=0.7, bias=1.0, posterior=True)
+    >>> Prior(smoothing=1.5)
+    Traceback (most recent call last):
+    fiveshot.errors.InputError: smoothing must lie in [0, 1], got 1.5; the default is 0.7
+    """
+
+    shrinkage: float | None = None
+    strength: float = 0.25
+    smoothing: float = 0.7
+    bias: float = 1.0
+    posterior: bool = True
+
+    def __post_init__(self) -> None:
+        if self.shrinkage is not None and not _lies(self.shrinkage, 0, 1):
+            raise InputError(
+                f"shrinkage must be None or lie in [0, 1], got {self.shrinkage!r}; the default is None"
+            )
+        if not _lies(self.strength, 0, math.inf) or self.strength in (0, math.inf):
+            raise InputError(f"strength must be positive and finite, got {self.strength!r}; the default is 0.25")
+        if not _lies(self.smoothing, 0, 1):
+            raise InputError(f"smoothing must lie in [0, 1], got {self.smoothing!r}; the default is 0.7")
+        if not _lies(self.bias, 0, math.inf) or self.bias == math.inf:
+            raise InputError(f"bias must be finite and not negative, got {self.bias!r}; 0 is the plain length")
+        if not isinstance(self.posterior, bool):
+            raise InputError(f"posterior must be True or False, got {self.posterior!r}")
+
+
+def _lies(value: object, low: float, high: float) -> bool:
+    return is_number(value) and low <= value <= high
+
+
+@dataclass(frozen=True, eq=False)
+class TiedCovariance:
+    """Σ = L Lᵀ, and the mean variance that L⁻¹ leaves per direction of samples which did not make Σ."""
+
+    cholesky: Array  # (d, d), lower: L
+    noise: float  # of base classes
+    new_noise: float  # of new ones, which an adapted backbone has not drawn together
+
+
+def default_shrinkage(n_features: int, dof: int) -> float:
+    """Return the share of the sphere in Σ from counts alone: all of it without samples, never less than 0.3.
+
+    >>> round(default_shrinkage(384, 800), 3), default_shrinkage(384, 40_000)
+    (0.324, 0.3)
+    """
+    return max(LEAST_SHRINKAGE, n_features / (n_features + dof))
+
+
+def tied_covariance(
+    base: Array,
+    base_dof: int,
+    new: Array,
+    new_dof: int,
+    *,
+    spread: float,
+    shrinkage: float | None,
+    pool_new: bool,
+) -> TiedCovariance:
+    """Estimate Σ from the scatter within base classes and within new ones, (d, d) each, lower triangles.
+
+    ``spread`` is the variance to assume where no class has two different samples. Without base classes there is
+    one noise for all.
+    """
+    pooled = base + new if pool_new or not base_dof else base
+    dof = base_dof + new_dof if pool_new or not base_dof else base_dof
+    d = len(pooled)
+    share = default_shrinkage(d, dof) if shrinkage is None else shrinkage
+    xp = namespace(pooled)
+    level = float(xp.sum(xp.linalg.diagonal(pooled))) / d / max(dof, 1)
+    if level <= 0:
+        share, level = 1.0, max(spread, 1e-12)
+    covariance = pooled * ((1 - share) / max(dof, 1))
+    add_to_diagonal(covariance, share * level)
+    cholesky = cholesky_(covariance)
+    if cholesky is None:
+        raise InputError("the covariance of all classes is singular", hint="give more shrinkage")
+    precision = inverse_of_cholesky(cholesky)
+
+    def noise(scatter: Array, count: int) -> float:
+        # The samples that made Σ lie too well in it. Left out one by one (Sherman and Morrison) their squared
+        # length is q / (1 − (1 − ρ) q / dof) in place of q = tr(Σ⁻¹ S) / dof.
+        if not count or share == 1:
+            return 1.0
+        inside = _trace(precision, scatter) / count
+        return float(inside / max(1 - (1 - share) * inside / dof, 0.1) / d)
+
+    of_base = noise(base, base_dof) if base_dof else noise(new, new_dof)
+    return TiedCovariance(cholesky, of_base, noise(new, new_dof) if new_dof else of_base)
+
+
+def _trace(precision: Array, scatter: Array) -> float:
+    """Return tr(A S) of symmetric matrices, reading their lower triangles."""
+    xp = namespace(precision)
+    product = xp.tril(precision * scatter)
+    return float(2 * xp.sum(product) - xp.sum(xp.linalg.diagonal(product)))
+
+
+@dataclass(frozen=True, eq=False)
+class Spectrum:
+    """B in whitened space: variances along some directions, and one variance for all others."""
+
+    directions: Array  # (d, r), orthonormal
+    variances: Array  # (r,)
+    rest: float
+
+    @property
+    def trace(self) -> float:
+        """Mean squared length of a class mean."""
+        d, r = self.directions.shape
+        return float(namespace(self.variances).sum(self.variances) + (d - r) * self.rest)
+
+
+@dataclass(frozen=True, eq=False)
+class Shared:
+    """What the classes of a space share: Σ, B, and the least squared length of a guess."""
+
+    covariance: TiedCovariance
+    spectrum: Spectrum
+    least: float
+
+
+@dataclass(frozen=True, eq=False)
+class SpaceModel:
+    """Scores of one space, (x − origin)·weights; a class known perfectly scores 1 on its own samples."""
+
+    origin: Array  # (d,)
+    weights: Array  # (n_classes, d)
+    gaps: Array  # (n_classes,): (m(∞) − m(n)) / m(∞)
+    shared: Shared
+
+    def scores(self, X: Array) -> Array:
+        """Return scores, (n, n_classes)."""
+        return (X - self.origin) @ self.weights.T
+
+
+@dataclass(frozen=True, eq=False)
+class TiedModel:
+    """One model per space, and the sums it was derived from."""
+
+    pooled: PooledScatter
+    spaces: tuple[SpaceModel, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class LinearScorer:
+    """The matrices of a fitted model: from features to scores, probabilities and familiarity by products."""
+
+    center: Array  # (d,)
+    projection: Array | None  # (d, M)
+    weights: tuple[Array, ...]  # (n_classes, d) and, with random features, (n_classes, M)
+    shifts: tuple[Array, ...]  # (n_classes,) each
+    gaps: Array  # (n_classes,)
+    offset: float
+    sharpness: float
+    doubt: float
+
+    def __call__(self, X: Array) -> tuple[Array, Array, Array]:
+        """Return scores and probabilities, (n, n_classes), and familiarity, (n,)."""
+        unit = unit_rows(X - self.center)
+        plain = unit @ self.weights[0].T - self.shifts[0]
+        if self.projection is not None:
+            plain = plain + at_least(unit @ self.projection, 0.0) @ self.weights[1].T - self.shifts[1]
+        xp = namespace(plain)
+        scores = plain + self.offset * self.gaps
+        sure = xp.max(log_softmax(self.sharpness * scores), axis=1)
+        familiarity = xp.max(plain + self.gaps, axis=1) + self.doubt * sure
+        return scores, softmax(self.sharpness * scores), familiarity
+
+
+def tied_model(
+    memory: Memory, spaces: Sequence[slice], pooled: PooledScatter, *, prior: Prior, pool_new: bool
+) -> TiedModel:
+    """Return the scores of all classes in every space, from their means and the scatter within them."""
+    statistics = memory.statistics
+    means = statistics.means
+    counts = values_like([summary.count for summary in statistics.summaries], means)
+    anchor = mean_row(memory.base.means if len(memory.base) else means)
+    new = np.isin(statistics.labels, memory.new.labels)
+    models = []
+    for part, base, added in zip(spaces, pooled.base.matrices, pooled.new.matrices, strict=True):
+        origin, own = anchor[part], means[:, part]
+        covariance = tied_covariance(
+            base,
+            pooled.base.dof,
+            added,
+            pooled.new.dof,
+            spread=float(namespace(own).mean((own - origin) ** 2)),
+            shrinkage=prior.shrinkage,
+            pool_new=pool_new,
+        )
+        models.append(space_model(own, counts, covariance, new=mask(new, means), origin=origin, prior=prior))
+    return TiedModel(pooled, tuple(models))
+
+
+def space_model(
+    means: Array, counts: Array, covariance: TiedCovariance, *, new: Array, origin: Array, prior: Prior
+) -> SpaceModel:
+    """Return the scores of all classes from their means, (C, d), and counts, (C,); ``new`` says which are new."""
+    noise = _noise(counts, covariance, new)
+    white = solve_lower_(covariance.cholesky, means - origin)
+    spectrum = estimate_spectrum(white, noise, prior=prior)
+    guessed = _guess(white, noise, spectrum, prior)
+    least = LEAST_LENGTH * float(namespace(means).mean(guessed.squared)) + 1e-30
+    return _scored(guessed, Shared(covariance, spectrum, least), origin, prior)
+
+
+def further_classes(model: SpaceModel, means: Array, counts: Array, *, new: Array, prior: Prior) -> SpaceModel:
+    """Return scores of other classes in the same space: what classes share stays as it is in ``model``."""
+    shared = model.shared
+    noise = _noise(counts, shared.covariance, new)
+    white = solve_lower_(shared.covariance.cholesky, means - model.origin)
+    return _scored(_guess(white, noise, shared.spectrum, prior), shared, model.origin, prior)
+
+
+def sketched_spaces(
+    spaces: Sequence[SpaceModel], columns: Sequence[slice], known: Memory, wanted: Memory, *, prior: Prior
+) -> tuple[SpaceModel, ...]:
+    """Return the spaces of ``wanted``, with what all classes share left as it is.
+
+    Classes whose statistics are those in ``known`` keep their scores. ``columns`` are those of each space in the
+    statistics.
+    """
+    here, there = known.statistics.summaries, wanted.statistics.summaries
+    places = {id(summary): place for place, summary in enumerate(here)}
+    fresh = [(summary, is_new) for _, summary, is_new in wanted if id(summary) not in places]
+    places |= {id(summary): len(here) + number for number, (summary, _) in enumerate(fresh)}
+    like = wanted.statistics.means
+    xp = namespace(like)
+    rows = positions([places[id(summary)] for summary in there], like)
+    means = xp.stack([summary.mean for summary, _ in fresh]) if fresh else like[:0]
+    counts = values_like([summary.count for summary, _ in fresh], like)
+    new = mask([is_new for _, is_new in fresh], like)
+    found = []
+    for space, part in zip(spaces, columns, strict=True):
+        more = further_classes(space, means[:, part], counts, new=new, prior=prior)
+        weights, gaps = xp.concat([space.weights, more.weights]), xp.concat([space.gaps, more.gaps])
+        found.append(SpaceModel(space.origin, weights[rows], gaps[rows], space.shared))
+    return tuple(found)
+
+
+def estimate_spectrum(white: Array, noise: Array, *, prior: Prior) -> Spectrum:
+    """Estimate B from whitened class means: their scatter less the noise it contains, smoothed and scaled."""
+    step = -(-len(white) // MOST_SPECTRUM_CLASSES)
+    white, noise = white[::step], noise[::step]
+    n_classes, d = white.shape
+    xp = namespace(white)
+    if n_classes <= d:
+        values, vectors = eigh(xp.astype(white @ white.T, xp.float64) / n_classes)
+        values = at_least(values, 1e-12 * float(values[-1]) + 1e-30)
+        directions = xp.astype(white, xp.float64).T @ (vectors / xp.sqrt(values * n_classes))
+    else:
+        values, directions = eigh(xp.astype(white.T @ white, xp.float64) / n_classes)
+    variances = xp.astype(at_least(values - float(xp.mean(noise)), 0.0), white.dtype)
+    sphere = max(float(xp.sum(variances)) / d, 1e-12)
+    smoothed = (1 - prior.smoothing) * variances + prior.smoothing * sphere
+    return Spectrum(xp.astype(directions, white.dtype), smoothed, prior.smoothing * sphere)
+
+
+@dataclass(frozen=True, eq=False)
+class _Guess:
+    """Posterior means K x̄ of classes in whitened space."""
+
+    values: Array  # (C, d)
+    squared: Array  # (C,): their squared lengths
+    inflation: Array  # (C,): what noise adds to these
+    expected: Array  # (C,): m(n)
+
+
+def _noise(counts: Array, covariance: TiedCovariance, new: Array) -> Array:
+    """Return the variance of each class's mean per whitened direction, (C,)."""
+    noises = (values_like(value, counts) for value in (covariance.new_noise, covariance.noise))
+    return namespace(counts).where(new, *noises) / counts
+
+
+def _guess(white: Array, noise: Array, spectrum: Spectrum, prior: Prior) -> _Guess:
+    keep, rest = kept_signal(spectrum, noise, prior)  # K: (C, r), (C,)
+    along = white @ spectrum.directions  # (C, r)
+    values = rest[:, None] * white + ((keep - rest[:, None]) * along) @ spectrum.directions.T
+    others = white.shape[1] - len(spectrum.variances)
+    inflation = (squared_lengths(keep) + others * rest**2) * noise
+    return _Guess(values, squared_lengths(values), inflation, expected_scores(spectrum, keep, rest))
+
+
+def _scored(guess: _Guess, shared: Shared, origin: Array, prior: Prior) -> SpaceModel:
+    xp = namespace(origin)
+    length = xp.sqrt(at_least(guess.squared - prior.bias * guess.inflation, shared.least))
+    best = max(shared.spectrum.trace, 1e-30) ** 0.5
+    unit = guess.values / (length * best)[:, None]
+    weights = solve_upper_(shared.covariance.cholesky, unit)
+    return SpaceModel(origin, weights, 1 - guess.expected / best, shared)
+
+
+def kept_signal(spectrum: Spectrum, noise: Array, prior: Prior) -> tuple[Array, Array]:
+    """Return K of each class along the directions of B, (C, r), and along all others, (C,)."""
+    if not prior.posterior:
+        xp = namespace(noise)
+        return xp.ones_like(noise)[:, None] * xp.ones_like(spectrum.variances), xp.ones_like(noise)
+    signal, rest = prior.strength * spectrum.variances, prior.strength * spectrum.rest
+    return signal / (signal + noise[:, None]), rest / (rest + noise)
+
+
+def expected_scores(spectrum: Spectrum, keep: Array, rest: Array) -> Array:
+    """Return m(n) of each class: tr(KB) / √tr(K²B)."""
+    d, r = spectrum.directions.shape
+    signal = keep @ spectrum.variances + (d - r) * spectrum.rest * rest
+    squared = keep**2 @ spectrum.variances + (d - r) * spectrum.rest * rest**2
+    return signal / namespace(signal).sqrt(at_least(squared, 1e-30))

@@ -1,0 +1,325 @@
+"""Ridge regression on many random features: W = (HᵀH + λI)⁻¹ HᵀY by Cholesky, in whichever form is smaller.
+
+With fewer rows than features, W = Hᵀ (HHᵀ + λI)⁻¹ Y is the same matrix from an n × n system (the dual form).
+The rows are features that are kept while they are few, sums of them when they are many, and samples that are drawn
+when they are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fiveshot.core.arrays import (
+    Array,
+    at_least,
+    chunks,
+    empty,
+    epsilon,
+    grouped,
+    namespace,
+    parts,
+    positions,
+    zeros,
+)
+from fiveshot.core.draws import RandomFeatures
+from fiveshot.core.labels import Label
+from fiveshot.core.linalg import add_gram_, eigh, row_gram, solve_shifted
+from fiveshot.core.memory import ClassModels
+from fiveshot.errors import InputError
+
+ROWS_AT_ONCE = 1600  # rows mapped at a time: the M × M sum is read and written once for so many
+
+
+class FeatureMap(Protocol):
+    """Maps features, (n, d) → (n, M), homogeneously: φ(c x) = c φ(x) for c ≥ 0."""
+
+    def __call__(self, X: Array, out: Array | None = None) -> Array:
+        """Map X, into ``out`` where it is given."""
+
+
+def solve_ridge(gram: Array, targets: Array, lam: float) -> Array:
+    """Return targets · (gram + λI)⁻¹, (C, M), reading the lower triangle of ``gram`` alone.
+
+    On the CPU ``gram`` serves as the workspace, so that no second M × M matrix is needed; afterwards its lower
+    triangle is again what it was.
+    """
+    solution = solve_shifted(gram, targets, lam)
+    if solution is not None:
+        return solution
+    xp = namespace(gram)
+    if gram.dtype == xp.float32:  # λ is below what single precision resolves in this matrix
+        double = solve_ridge(xp.astype(gram, xp.float64), xp.astype(targets, xp.float64), lam)
+        return xp.astype(double, xp.float32)
+    raise InputError(f"the ridge system is singular with lambda = {lam:g}", hint="choose a larger one")
+
+
+def dual_weights(rows: Array, targets: Array, lam: float) -> Array:
+    """Return the ridge solution, (C, M), from mapped rows (n, M) and targets (n, C) with n < M."""
+    return solve_ridge(row_gram(rows), targets.T, lam) @ rows
+
+
+def best_lambda(
+    features: Array,
+    targets: Array,
+    feature_map: FeatureMap,
+    *,
+    train: NDArray[np.intp],
+    held_out: NDArray[np.intp],
+    lambdas: Sequence[float],
+) -> float:
+    """Return the λ of least squared error on the held-out rows, all from one decomposition.
+
+    Candidates below the resolution of the numbers (machine epsilon times the largest eigenvalue) are passed
+    over: they would regularize with rounding errors. With nothing to hold out, the middle candidate is taken.
+    """
+    if not len(held_out):
+        return float(sorted(lambdas)[len(lambdas) // 2])
+    xp = namespace(features)
+    used, asked = positions(train, features), positions(held_out, features)
+    values, left, inner = _decomposed(features[used], targets[used], features[asked], feature_map)
+    wanted = targets[asked]
+    candidates = [lam for lam in lambdas if lam >= float(xp.max(values)) * epsilon(values)] or [max(lambdas)]
+    errors = [float(xp.mean((wanted - left @ (inner / (values + lam)[:, None])) ** 2)) for lam in candidates]
+    return float(candidates[int(np.argmin(errors))])
+
+
+def _decomposed(
+    features: Array, targets: Array, held_out: Array, feature_map: FeatureMap
+) -> tuple[Array, Array, Array]:
+    """Return eigenvalues, and the two matrices between which the predictions' 1 / (eigenvalue + λ) stands."""
+    width = feature_map(features[:1]).shape[1]
+    if len(features) < width:
+        rows = feature_map(features)  # (n, M)
+        values, vectors = eigh(row_gram(rows))
+        left, inner = feature_map(held_out) @ rows.T @ vectors, vectors.T @ targets
+    else:
+        gram = zeros((width, width), features)
+        sums = zeros((width, targets.shape[1]), features)
+        for part, part_targets in zip(chunks(features, ROWS_AT_ONCE), chunks(targets, ROWS_AT_ONCE), strict=True):
+            rows = feature_map(part)
+            add_gram_(gram, rows)
+            sums += rows.T @ part_targets
+        values, vectors = eigh(gram)
+        mapped = [feature_map(part) @ vectors for part in chunks(held_out, ROWS_AT_ONCE)]
+        left, inner = namespace(gram).concat(mapped), vectors.T @ sums
+    return at_least(values, 0.0), left, inner
+
+
+@dataclass(frozen=True, eq=False)
+class RowBlock:
+    """The rows of one class: how many, what they depend on, and how to get them when they are needed."""
+
+    label: Label
+    token: object  # the same object means the same rows
+    count: int
+    weight: float  # of each row in the sums
+    rows: Callable[[], Array]  # () → (count, d)
+
+
+def given(rows: Array) -> Callable[[], Array]:
+    """Return the way to get rows that are at hand."""
+    return lambda: rows
+
+
+def mapped_rows(blocks: Sequence[RowBlock], feature_map: FeatureMap, like: Array) -> tuple[Array, list[Array]]:
+    """Return the mapped and weighted rows of some blocks, (n, M), and the part of each; ``like`` has M columns."""
+    counts = [block.count for block in blocks]
+    rows = empty((sum(counts), like.shape[1]), like)  # one piece, which goes back to the system as a whole
+    own = parts(rows, counts)
+    for block, part in zip(blocks, own, strict=True):
+        drawn = block.rows()
+        # The map is homogeneous: weighting a sample before it weights its mapped row.
+        feature_map(drawn if block.weight == 1 else drawn * block.weight**0.5, out=part)
+    return rows, own
+
+
+@dataclass(frozen=True, eq=False)
+class GramSums:
+    """G = Σ w φφᵀ (lower triangle) and, per class, c = Σ w φ, with the blocks that are in them."""
+
+    gram: Array  # (M, M)
+    targets: dict[Label, Array]  # (M,) each
+    tokens: dict[Label, object] = field(default_factory=dict)
+
+    def copy(self) -> GramSums:
+        """Return sums that can be added to without changing these."""
+        gram = namespace(self.gram).asarray(self.gram, copy=True)
+        return GramSums(gram, dict(self.targets), dict(self.tokens))
+
+    def add_(self, blocks: Iterable[RowBlock], feature_map: FeatureMap) -> None:
+        """Add blocks in place, several at a time."""
+        small = (part for block in blocks for part in _split(block))
+        for group in grouped(small, lambda block: block.count, ROWS_AT_ONCE):
+            rows, own = mapped_rows(group, feature_map, self.gram)
+            for block, part in zip(group, own, strict=True):
+                total = namespace(part).sum(part, axis=0) * block.weight**0.5
+                known = self.targets.get(block.label)
+                self.targets[block.label] = total if known is None else known + total
+                self.tokens[block.label] = block.token
+            add_gram_(self.gram, rows)
+
+
+def _split(block: RowBlock) -> Iterator[RowBlock]:
+    if block.count <= ROWS_AT_ONCE:
+        yield block
+        return
+    for part in chunks(block.rows(), ROWS_AT_ONCE):
+        yield replace(block, count=len(part), rows=given(part))
+
+
+@dataclass(eq=False)
+class GramCache:
+    """Running sums that one model hands to the next. Taken out while they change: a failure leaves none."""
+
+    sums: GramSums | None = None
+    start: GramSums | None = None  # the folded sums they were started from
+
+    def take(self, blocks: Iterable[RowBlock], start: GramSums | None) -> GramSums | None:
+        """Return the sums and empty the cache, if all that is in them is still wanted; else nothing."""
+        sums, self.sums = self.sums, None
+        if sums is None or self.start is not start:
+            return None
+        wanted = {block.label: block.token for block in blocks}
+        still = all(wanted.get(label) is token for label, token in sums.tokens.items())
+        return sums if still else None
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """Real features of the classes that are not sampled.
+
+    Kept as they are while they are fewer than the random features (then they take less memory than their Gram
+    matrix, and any class can be taken out exactly); folded into one sum from then on.
+    """
+
+    rows: dict[Label, Array] = field(default_factory=dict)  # (n_c, d) each
+    folded: GramSums | None = None
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows kept."""
+        return sum(len(rows) for rows in self.rows.values())
+
+    def add(self, label: Label, rows: Array) -> Evidence:
+        """Return the evidence with more rows of a class."""
+        known = self.rows.get(label)
+        joined = rows if known is None else namespace(rows).concat([known, rows])
+        return replace(self, rows={**self.rows, label: joined})
+
+    def without(self, labels: set[Label]) -> Evidence:
+        """Return the evidence that never had these classes; impossible for rows that are part of a sum."""
+        summed = labels & set(self.folded.targets if self.folded else ())
+        if summed:
+            raise InputError(
+                f"cannot forget {min(summed, key=str)!r}: its features are part of a sum over more samples than "
+                "there are random features",
+                hint="fit a new head without it, or raise n_projections",
+            )
+        return replace(self, rows={label: rows for label, rows in self.rows.items() if label not in labels})
+
+    def fold(self, weight: Callable[[int], float], feature_map: FeatureMap) -> Evidence:
+        """Return the evidence with all rows summed; ``weight`` tells a row's weight from its class's count."""
+        sums = self.sums(feature_map)
+        blocks = [
+            RowBlock(label, None, len(rows), weight(len(rows)), given(rows))
+            for label, rows in sorted(self.rows.items())
+        ]
+        sums.add_(blocks, feature_map)
+        sums.tokens.clear()  # they are there for good; what is added later is told apart by its token
+        return Evidence({}, sums)
+
+    def sums(self, feature_map: FeatureMap) -> GramSums:
+        """Return sums to add to: a copy of what is folded, or zero."""
+        if self.folded is not None:
+            return self.folded.copy()
+        sample = feature_map(next(iter(self.rows.values()))[:1])
+        width = sample.shape[1]
+        return GramSums(zeros((width, width), sample), {})
+
+
+@dataclass(frozen=True, eq=False)
+class RidgeModel:
+    """The regression after a session, and what the next session needs to go on from it."""
+
+    feature_map: RandomFeatures
+    lam: float
+    lambda_rows: dict[Label, int]  # rows of each base class that λ was chosen on
+    mass: float  # rows of a base class on average: the mass of every class when it is balanced
+    evidence: Evidence
+    tokens: ClassModels[object]
+    weights: Array  # (n_classes, M)
+    cache: GramCache
+
+
+def solve_blocks(
+    blocks: list[RowBlock],
+    evidence: Evidence,
+    feature_map: RandomFeatures,
+    lam: float,
+    cache: GramCache,
+) -> tuple[Array, GramCache]:
+    """Return the weights of all classes, (n_classes, M), and the sums for the next session to add to.
+
+    With fewer rows than random features the dual form is solved and there are no sums.
+    """
+    width = feature_map.projection.shape[1]
+    if evidence.folded is None and sum(block.count for block in blocks) < width:
+        return _dual_solution(blocks, feature_map, lam), GramCache()
+    sums = cache.take(blocks, evidence.folded) or evidence.sums(feature_map)
+    sums.add_([block for block in blocks if block.label not in sums.tokens], feature_map)
+    targets = namespace(sums.gram).stack([sums.targets[label] for label in sorted(sums.targets)])
+    return solve_ridge(sums.gram, targets, lam), GramCache(sums, start=evidence.folded)
+
+
+def _dual_solution(blocks: list[RowBlock], feature_map: RandomFeatures, lam: float) -> Array:
+    rows, own = mapped_rows(blocks, feature_map, feature_map.projection)
+    targets = zeros((len(rows), len(blocks)), rows)  # (n, C)
+    start = 0
+    for column, (block, part) in enumerate(zip(blocks, own, strict=True)):
+        targets[start : start + len(part), column] = block.weight**0.5
+        start += len(part)
+    return dual_weights(rows, targets, lam)
+
+
+def model_state(model: RidgeModel) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Return what a file must hold of a model; running sums are left out, they can be made again."""
+    arrays = {"projection": model.feature_map.projection, "weights": model.weights}
+    xp = namespace(model.weights)
+    rows, folded = model.evidence.rows, model.evidence.folded
+    if rows:
+        arrays["rows"] = xp.concat(list(rows.values()))
+    if folded:
+        arrays["folded.gram"] = folded.gram
+        arrays["folded.targets"] = xp.stack(list(folded.targets.values()))
+    return arrays, {
+        "lambda": model.lam,
+        "mass": model.mass,
+        "lambda_rows": list(model.lambda_rows.items()),
+        "rows": [(label, len(part)) for label, part in rows.items()],
+        "folded": list(folded.targets) if folded else None,
+    }
+
+
+def restored_model(arrays: dict[str, Array], meta: dict[str, Any], tokens: ClassModels[object]) -> RidgeModel:
+    """Return the model that ``model_state`` described."""
+    labels, counts = [label for label, _ in meta["rows"]], [count for _, count in meta["rows"]]
+    rows = dict(zip(labels, parts(arrays["rows"], counts), strict=True)) if labels else {}
+    folded = None
+    if meta["folded"] is not None:
+        targets = dict(zip(meta["folded"], arrays["folded.targets"], strict=True))
+        folded = GramSums(arrays["folded.gram"], targets)
+    return RidgeModel(
+        feature_map=RandomFeatures(arrays["projection"]),
+        lam=meta["lambda"],
+        lambda_rows=dict(meta["lambda_rows"]),
+        mass=meta["mass"],
+        evidence=Evidence(rows, folded),
+        tokens=tokens,
+        weights=arrays["weights"],
+        cache=GramCache(),
+    )

@@ -1,0 +1,119 @@
+"""What a tied covariance is estimated from: a fixed space, and the scatter within classes summed in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fiveshot.core.arrays import Array, beside, grouped, namespace, unit_rows, zeros
+from fiveshot.core.draws import RandomFeatures, random_features
+from fiveshot.core.linalg import add_gram_
+from fiveshot.core.memory import Memory
+from fiveshot.core.statistics import ClassStatistics, ClassSummary
+
+ROWS_AT_ONCE = 2048  # factor rows per symmetric update, which bounds the memory
+
+
+@dataclass(frozen=True, eq=False)
+class Embedding:
+    """z = (x − c) / ‖x − c‖, followed by max(0, zW): fixed by the base session, so that statistics stay valid.
+
+    Without a base session nothing is known to center on, and too little to estimate the covariance of many random
+    features: c = 0 and W is empty then.
+    """
+
+    center: Array  # (d,)
+    projection: RandomFeatures | None
+
+    def __call__(self, X: Array) -> Array:
+        """Map features, (n, d) → (n, d + M)."""
+        return namespace(X).concat(self.parts(X), axis=1)
+
+    def parts(self, X: Array) -> list[Array]:
+        """Map features space by space, (n, d) → (n, d) and (n, M)."""
+        unit = unit_rows(X - self.center)
+        return [unit] if self.projection is None else [unit, self.projection(unit)]
+
+    def beside(self, like: Array) -> Embedding:
+        """Return the same in the library and on the device of an array."""
+        center, drawn = beside(self.center, like), self.projection
+        if center is self.center:
+            return self
+        return Embedding(center, None if drawn is None else RandomFeatures(beside(drawn.projection, like)))
+
+    @property
+    def n_features(self) -> int:
+        """Length of the vectors that go in, d."""
+        return len(self.center)
+
+    @property
+    def n_random(self) -> int:
+        """Number of random features, M."""
+        return 0 if self.projection is None else int(self.projection.projection.shape[1])
+
+    @property
+    def spaces(self) -> tuple[slice, ...]:
+        """The columns of each space: the features themselves, then the random ones where there are any."""
+        d, width = self.n_features, self.n_random
+        return (slice(0, d), slice(d, d + width)) if width else (slice(0, d),)
+
+
+def make_embedding(center: Array, n_random: int, *, seed: int) -> Embedding:
+    """Return the embedding around a center, with so many random features."""
+    drawn = random_features(len(center), n_random, seed=seed, like=center) if n_random else None
+    return Embedding(center, drawn)
+
+
+@dataclass(frozen=True, eq=False)
+class PooledScatter:
+    """Sums over the classes of a memory, one per space, and their degrees of freedom."""
+
+    memory: Memory
+    base: Scatter
+    new: Scatter
+
+
+@dataclass(frozen=True, eq=False)
+class Scatter:
+    """Scatter within classes, one matrix per space, and its degrees of freedom."""
+
+    matrices: tuple[Array, ...]  # (d, d) each, in the lower triangle
+    dof: int  # Σ (n − 1)
+
+    def add(self, summaries: Sequence[ClassSummary], spaces: Sequence[slice]) -> Scatter:
+        """Return the sum with more classes."""
+        if not summaries:
+            return self
+        xp = namespace(*self.matrices)
+        matrices = tuple(xp.asarray(matrix, copy=True) for matrix in self.matrices)
+        factors = (summary.factor for summary in summaries if len(summary.factor))
+        for group in grouped(factors, len, ROWS_AT_ONCE):
+            rows = xp.concat(group)
+            for matrix, part in zip(matrices, spaces, strict=True):
+                add_gram_(matrix, rows[:, part])
+        return Scatter(matrices, self.dof + sum(summary.count - 1 for summary in summaries))
+
+
+def pooled_scatter(memory: Memory, spaces: Sequence[slice], previous: PooledScatter | None) -> PooledScatter:
+    """Sum the scatter of base classes, and of new ones.
+
+    After a session that only brought new classes, theirs is added to the sum. After anything else (a forgotten
+    class, more samples of a known one) the sum is made again: subtracting would leave rounding of what is to be
+    forgotten.
+    """
+    like = memory.statistics.means
+    nothing = Scatter(tuple(zeros((part.stop - part.start,) * 2, like) for part in spaces), 0)
+    same_base = previous is not None and previous.memory.base is memory.base
+    base = previous.base if previous and same_base else nothing.add(memory.base.summaries, spaces)
+    added = _added(memory.new, previous.memory.new if previous else None)
+    if previous is None or added is None:
+        return PooledScatter(memory, base, nothing.add(memory.new.summaries, spaces))
+    return PooledScatter(memory, base, previous.new.add(added, spaces))
+
+
+def _added(now: ClassStatistics, before: ClassStatistics | None) -> list[ClassSummary] | None:
+    """Return the summaries that came since, or None where others changed or are gone."""
+    known = {id(summary) for summary in before.summaries} if before is not None else set()
+    if not known <= {id(summary) for summary in now.summaries}:
+        return None
+    return [summary for summary in now.summaries if id(summary) not in known]

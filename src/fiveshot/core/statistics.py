@@ -1,0 +1,359 @@
+"""What a class leaves behind when its samples are gone: a count, a mean and a factored scatter.
+
+A scatter matrix is kept as a factor: an r × d matrix A stands for the d × d matrix AᵀA. Five samples in 768
+dimensions have a scatter of rank four; its factor has four rows, its dense form 768.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Any
+
+import numpy as np
+from array_api_compat import to_device
+from numpy.typing import NDArray
+
+from fiveshot.core.arrays import Array, as_numpy, mean_row, namespace, parts, positions, unit_rows, values_like
+from fiveshot.core.labels import Label, Labels, as_labels, python_label, python_labels, refuse_other_kind
+from fiveshot.core.linalg import triangle
+from fiveshot.errors import InputError, unknown_name
+
+
+@dataclass(frozen=True, eq=False)
+class ClassSummary:
+    """One class: everything its samples say about mean and covariance.
+
+    >>> import numpy as np
+    >>> from fiveshot.core import summarize
+    >>> both = summarize(np.array([[0.0, 0.0], [2.0, 0.0]])).merge(summarize(np.array([[4.0, 3.0]])))
+    >>> both.count, both.mean.tolist()
+    (3, [2.0, 1.0])
+    """
+
+    count: int
+    mean: Array  # (d,)
+    factor: Array  # (r, d) with factorᵀ · factor = scatter, r ≤ min(count, d)
+
+    @property
+    def covariance_factor(self) -> Array:
+        """Canonical factor of the covariance, scatter / (n − 1); a class seen once has none (zero rows)."""
+        return canonical(self.factor) / math.sqrt(max(self.count - 1, 1))  # (r, d)
+
+    def merge(self, other: ClassSummary) -> ClassSummary:
+        """Return the summary of both sample sets joined, exactly (Chan, Golub and LeVeque, 1983)."""
+        n = self.count + other.count
+        mean = (self.count * self.mean + other.count * other.mean) / n
+        # The scatter of the joined set has one term more: the two means' own scatter, of rank one.
+        between = math.sqrt(self.count * other.count / n) * (self.mean - other.mean)
+        return ClassSummary(n, mean, stack([self.factor, other.factor, between[None]]))
+
+
+@dataclass(frozen=True, eq=False)
+class ClassStatistics:
+    """Summaries of any number of classes, kept in the order of their labels.
+
+    A value, never changed: every operation returns another one that shares the summaries it did not touch.
+
+    >>> import numpy as np
+    >>> from fiveshot.core import class_statistics
+    >>> early = class_statistics(np.eye(4)[:2], ["wren", "owl"])
+    >>> late = class_statistics(np.eye(4)[2:], ["owl", "owl"])
+    >>> both = early.merge(late)
+    >>> both.labels.tolist(), both.counts.tolist()
+    (['owl', 'wren'], [3, 1])
+    """
+
+    labels: Labels  # (n_classes,), sorted
+    summaries: tuple[ClassSummary, ...]
+
+    def __len__(self) -> int:
+        return len(self.summaries)
+
+    def __contains__(self, label: object) -> bool:
+        return label in self._position
+
+    def __getitem__(self, label: Label) -> ClassSummary:
+        if label not in self._position:
+            raise unknown_class(label, self.labels)
+        return self.summaries[self._position[label]]
+
+    @classmethod
+    def of(cls, summaries: Mapping[Any, ClassSummary]) -> ClassStatistics:
+        """Return the summaries of classes, by label; no classes for an empty mapping."""
+        if not summaries:
+            return NO_CLASSES
+        labels = sorted(summaries)
+        return cls(np.array(labels), tuple(summaries[label] for label in labels))
+
+    @cached_property
+    def _position(self) -> dict[object, int]:
+        return {label: index for index, label in enumerate(python_labels(self.labels))}
+
+    @cached_property
+    def counts(self) -> Array:
+        """Number of samples per class, (n_classes,)."""
+        counts = np.array([summary.count for summary in self.summaries], dtype=np.int64)
+        return positions(counts, self.summaries[0].mean) if self.summaries else counts
+
+    @cached_property
+    def means(self) -> Array:
+        """Class means, (n_classes, d)."""
+        if not self.summaries:
+            raise InputError("no class is known, so there are no means; add samples first")
+        return namespace(self.summaries[0].mean).stack([summary.mean for summary in self.summaries])
+
+    @cached_property
+    def unit_means(self) -> Array:
+        """Class means scaled to length one, (n_classes, d)."""
+        return unit_rows(self.means)
+
+    @cached_property
+    def stacked_factors(self) -> tuple[Array, Array]:
+        """All covariance factors, one below the other, (Σ r, d), and the class index of each row, (Σ r,)."""
+        factors = [summary.covariance_factor for summary in self.summaries]
+        owners = np.repeat(np.arange(len(factors)), [len(factor) for factor in factors])
+        return namespace(factors[0]).concat(factors), positions(owners, factors[0])
+
+    @property
+    def n_features(self) -> int:
+        """Dimension of the feature vectors."""
+        return int(self.means.shape[1])
+
+    @property
+    def nbytes(self) -> int:
+        """Memory the summaries take."""
+        return sum(s.mean.nbytes + s.factor.nbytes for s in self.summaries)
+
+    def merge(self, other: ClassStatistics) -> ClassStatistics:
+        """Return the statistics of both sample sets joined; classes known to both are merged exactly."""
+        if not len(self) or not len(other):
+            return self if len(self) else other
+        refuse_other_kind(self.labels, other.labels)
+        if self.n_features != other.n_features:
+            raise InputError(
+                f"cannot merge statistics of {self.n_features} and of {other.n_features} features; "
+                "both must come from the same backbone"
+            )
+        joined = dict(zip(python_labels(self.labels), self.summaries, strict=True))
+        for label, summary in zip(python_labels(other.labels), other.summaries, strict=True):
+            joined[label] = joined[label].merge(summary) if label in joined else summary
+        return _ordered(joined)
+
+    def add(self, features: Array, labels: Any) -> ClassStatistics:
+        """Return the statistics after more samples, of known or of new classes."""
+        return self.merge(class_statistics(features, labels))
+
+    def drop(self, labels: Iterable[Label]) -> ClassStatistics:
+        """Return the statistics without these classes."""
+        unwanted = set(labels)
+        for label in unwanted:
+            self[label]
+        return self.restrict(label for label in python_labels(self.labels) if label not in unwanted)
+
+    def restrict(self, labels: Iterable[Label]) -> ClassStatistics:
+        """Return the statistics of these classes alone."""
+        return _ordered({python_label(label): self[label] for label in labels})
+
+    def to(self, device: Any) -> ClassStatistics:
+        """Return the statistics on another device of the same library."""
+        moved = (
+            ClassSummary(s.count, to_device(s.mean, device), to_device(s.factor, device)) for s in self.summaries
+        )
+        return ClassStatistics(self.labels, tuple(moved))
+
+
+NO_CLASSES = ClassStatistics(np.empty(0, dtype=np.int64), ())
+"""Statistics of no class at all, with which learning begins; merged with others, it gives those others."""
+
+
+def class_statistics(features: Array, labels: Any) -> ClassStatistics:
+    """Summarize each class of labeled feature vectors.
+
+    >>> import numpy as np
+    >>> from fiveshot.core import class_statistics
+    >>> class_statistics(np.array([[1.0, 3.0], [3.0, 5.0]]), [7, 7]).means.tolist()
+    [[2.0, 4.0]]
+    """
+    labels = as_labels(labels)
+    if features.ndim != 2 or len(features) != len(labels):
+        raise InputError(
+            f"features of shape {tuple(features.shape)} do not fit {len(labels)} labels; "
+            "give one row of features per label"
+        )
+    if not len(labels):
+        return NO_CLASSES
+    classes, codes = np.unique(labels, return_inverse=True)
+    by_class = np.argsort(codes, kind="stable")
+    ordered = features[positions(by_class, features)]
+    groups = parts(ordered, np.bincount(codes).tolist())
+    return ClassStatistics(classes, tuple(summarize(group) for group in groups))
+
+
+def statistics_of_batches(batches: Iterable[tuple[Array, Any]]) -> ClassStatistics:
+    """Summarize batches of labeled features one after the other, in memory independent of their number.
+
+    >>> import numpy as np
+    >>> from fiveshot.core import statistics_of_batches
+    >>> batches = [(np.eye(2), ["owl", "wren"]), (np.eye(2), ["owl", "owl"])]
+    >>> known = statistics_of_batches(batches)
+    >>> known.labels.tolist(), known.counts.tolist()
+    (['owl', 'wren'], [3, 1])
+    """
+    return reduce(lambda known, batch: known.add(*batch), batches, NO_CLASSES)
+
+
+def summarize(samples: Array) -> ClassSummary:
+    """Summarize the samples of one class, (n, d).
+
+    >>> import numpy as np
+    >>> from fiveshot.core import summarize
+    >>> shots = summarize(np.array([[1.0, 0.0, 2.0], [3.0, 0.0, 2.0]]))
+    >>> shots.count, shots.mean.tolist(), shots.factor.shape
+    (2, [2.0, 0.0, 2.0], (1, 3))
+    """
+    mean = mean_row(samples)
+    return ClassSummary(len(samples), mean, _contrasts(samples - mean))
+
+
+def scatter_factor(samples: Array) -> Array:
+    """Return A, with min(n − 1, d) rows, such that AᵀA = Σᵢ (xᵢ − x̄)(xᵢ − x̄)ᵀ.
+
+    >>> A = scatter_factor(np.array([[0.0, 0.0], [2.0, 0.0]]))
+    >>> A.shape, round(float((A.T @ A)[0, 0]), 4)
+    ((1, 2), 2.0)
+    """
+    return _contrasts(samples - mean_row(samples))
+
+
+def _contrasts(centered: Array) -> Array:
+    """Return the factor of samples whose mean is zero, (n, d) → (min(n − 1, d), d)."""
+    n, d = centered.shape
+    if n > d:
+        return compress(centered)
+    # Helmert's contrasts, an orthonormal basis of the space the mean leaves: row k compares sample k + 1 with
+    # the mean of the k samples before it, √(k / (k + 1)) · (x_{k+1} − x̄_k). No decomposition is needed.
+    k = np.arange(1, n)[:, None]  # (n − 1, 1)
+    earlier = namespace(centered).cumulative_sum(centered, axis=0)[:-1] / values_like(k, centered)
+    return (centered[1:] - earlier) * values_like(np.sqrt(k / (k + 1)), centered)
+
+
+def canonical(factor: Array) -> Array:
+    """Return the one factor of the same matrix that is triangular with a positive diagonal.
+
+    Factors are unique up to a rotation, and how samples arrived (at once, in parts, in which order) decides the
+    rotation. Whatever is drawn through a factor must not depend on that.
+    """
+    found = triangle(factor)  # (min(r, d), d)
+    xp = namespace(found)
+    signs = xp.where(xp.linalg.diagonal(found) < 0, values_like(-1.0, found), values_like(1.0, found))
+    return signs[:, None] * found
+
+
+def stack(factors: Sequence[Array]) -> Array:
+    """Return the factor of a sum of scatter matrices: their factors, one below the other."""
+    return compress(namespace(factors[0]).concat(list(factors)))
+
+
+def compress(factor: Array) -> Array:
+    """Return a factor of the same matrix with no more rows than columns (QR keeps AᵀA = RᵀR)."""
+    rows, columns = factor.shape
+    return factor if rows <= columns else triangle(factor)
+
+
+def statistics_arrays(statistics: ClassStatistics) -> dict[str, NDArray[Any]]:
+    """Return statistics as four arrays that a file can hold; the labels are apart, they may be texts.
+
+    Parameters
+    ----------
+    statistics : ClassStatistics
+        Those of any number of classes.
+
+    Returns
+    -------
+    dict
+        ``counts`` (n_classes,), ``means`` (n_classes, d), ``ranks`` (n_classes,) and ``factors`` (Σ ranks, d);
+        nothing where there is no class.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fiveshot.core import class_statistics
+    >>> known = class_statistics(np.eye(3), ["owl", "owl", "wren"])
+    >>> {name: array.tolist() for name, array in statistics_arrays(known).items() if name != "factors"}["ranks"]
+    [1, 0]
+    """
+    if not len(statistics):
+        return {}
+    factors = [as_numpy(summary.factor) for summary in statistics.summaries]
+    return {
+        "counts": as_numpy(statistics.counts),
+        "means": as_numpy(statistics.means),
+        "ranks": np.array([len(factor) for factor in factors]),
+        "factors": np.concatenate(factors),
+    }
+
+
+def statistics_from_arrays(
+    labels: Sequence[Label], arrays: Mapping[str, Array], prefix: str = ""
+) -> ClassStatistics:
+    """Return the statistics that :func:`statistics_arrays` took apart.
+
+    Parameters
+    ----------
+    labels : sequence of str or of int
+        The classes, sorted.
+    arrays : mapping
+        The arrays by name. They may be of any library; the statistics are views of them.
+    prefix : str
+        What stands before each name.
+
+    Returns
+    -------
+    ClassStatistics
+
+    Raises
+    ------
+    ValueError
+        The arrays do not fit the labels or each other.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fiveshot.core import class_statistics
+    >>> known = class_statistics(np.eye(3), ["owl", "owl", "wren"])
+    >>> statistics_from_arrays(["owl", "wren"], statistics_arrays(known))["owl"].count
+    2
+    """
+    if not len(labels):
+        return NO_CLASSES
+    counts, means, ranks, factors = (arrays[prefix + name] for name in ("counts", "means", "ranks", "factors"))
+    own = parts(factors, ranks.tolist())
+    if list(labels) != sorted(labels) or not len(labels) == len(counts) == len(means) == len(own):
+        raise ValueError(f"{len(labels)} labels for {len(counts)} classes")
+    if sum(map(len, own)) != len(factors):
+        raise ValueError(f"{len(factors)} rows of factors for ranks of {ranks.tolist()}")
+    summaries = (ClassSummary(*values) for values in zip(counts.tolist(), means, own, strict=True))
+    return ClassStatistics(np.array(labels), tuple(summaries))
+
+
+def unknown_class(label: Label, known: Labels) -> InputError:
+    """Return the error for a class that is not known."""
+    if known.dtype.kind == "U" and isinstance(label, str):
+        return unknown_name("class", label, known.tolist()) if len(known) <= 50 else _unlisted(label, known)
+    return _unlisted(label, known)
+
+
+def _unlisted(label: Label, known: Labels) -> InputError:
+    shown = ", ".join(repr(value) for value in known[:10].tolist())
+    more = f", ... ({len(known)} in all)" if len(known) > 10 else ""
+    return InputError(f"no class {label!r}; known classes are {shown}{more}")
+
+
+def _ordered(summaries: dict[Label, ClassSummary]) -> ClassStatistics:
+    if not summaries:
+        return NO_CLASSES
+    labels = np.array(sorted(summaries))  # all strings or all integers
+    return ClassStatistics(labels, tuple(summaries[label] for label in python_labels(labels)))
