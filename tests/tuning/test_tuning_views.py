@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from fiveshot.backbones import Backbone
+from fiveshot.backbones.preprocessing import INTERPOLATIONS
 from fiveshot.data import ImageSplit
 from fiveshot.tuning import Execution, TuneRecipe, open_material
+from fiveshot.tuning.images.resample import FILTERS
 from fiveshot.tuning.images.views import LoadedViews, PooledViews, Views, plan_epoch, share_of
 from fiveshot.tuning.training.execution import COMPILE_FROM_IMAGES, place
 
@@ -82,10 +84,8 @@ def test_both_ways_measure_the_same(backbone: Backbone, split: ImageSplit) -> No
     assert difference.quantile(0.99) <= 2 / 127.5
 
 
-def test_a_filter_without_matrices_is_left_to_the_cpu(backbone: Backbone, split: ImageSplit) -> None:
-    nearest = Backbone(backbone.model, backbone.name, replace(backbone.preprocessing, interpolation="nearest"))
-    views = open_material(nearest, split, Execution(data="device").resolved(CPU, images=0)).views
-    assert isinstance(views, LoadedViews)
+def test_every_interpolation_of_a_preprocessing_can_be_done_on_the_device() -> None:
+    assert set(FILTERS) == set(INTERPOLATIONS)
 
 
 def test_automatic_choices() -> None:

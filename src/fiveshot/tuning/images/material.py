@@ -14,7 +14,6 @@ from fiveshot.data import ImageSplit, bad_images_error
 from fiveshot.errors import InputError
 from fiveshot.tuning.few_shot import FewShotTest
 from fiveshot.tuning.images.pixels import Decoding, decode_all
-from fiveshot.tuning.images.resample import FILTERS
 from fiveshot.tuning.images.views import LoadedViews, PooledViews, Views
 from fiveshot.tuning.results import OnProgress, TuneProgress
 from fiveshot.tuning.training.execution import Execution
@@ -128,8 +127,6 @@ def open_material(
     """
     check_classes(split)
     wanted, device = backbone.preprocessing, backbone.device
-    filters = {wanted.interpolation, wanted.train_interpolation or wanted.interpolation}
-    on_device = execution.data == "device" and filters <= set(FILTERS)
 
     def report(done: int, total: int) -> None:
         if progress is not None:
@@ -138,7 +135,7 @@ def open_material(
     decoded = decode_all(
         split.images,
         Decoding.of(wanted, margin=execution.short_side),
-        budget=device_budget(execution, device) if on_device else 0,
+        budget=device_budget(execution, device) if execution.data == "device" else 0,
         workers=execution.workers or 0,
         on_progress=report,
     )

@@ -16,7 +16,7 @@ from fiveshot.backbones import Preprocessing
 from fiveshot.data import BadImage, ImageError, ImageSource, decode
 
 Integers = NDArray[np.int64]
-_PIL_FILTERS = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3}
+_PIL_FILTERS = {"lanczos": 1, "bilinear": 2, "bicubic": 3}
 _CHUNK = 32  # images that a worker hands over at a time
 
 
