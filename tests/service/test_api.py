@@ -600,6 +600,23 @@ def test_kept_photos_are_copies_without_metadata(tmp_path: Path, tiny_file: Path
     assert Image.open(io.BytesIO(original)).size == (64, 48)
 
 
+def test_kept_photos_do_not_grow(tmp_path: Path, tiny_file: Path) -> None:
+    """A drawing that is small as a PNG would be a hundred times larger as a JPEG of high quality."""
+    path = tiny_model(tmp_path / "kept", tiny_file, keep_photos=True)
+    tile = np.random.default_rng(0).integers(0, 2, (64, 64, 1), dtype=np.uint8) * np.array([255, 128, 0], np.uint8)
+    drawing = encoded(Image.fromarray(np.tile(tile, (40, 40, 1))), "PNG", optimize=True)
+    with live(path) as service:
+        file = {"photos": ("x.png", drawing, "image/png")}
+        assert service.client.post("/v1/classes/red/photos", files=file).status_code == 200
+    with Recognizer.open(path) as model:
+        with model._model.folder.reading() as connection:
+            ((original,),) = connection.execute("SELECT original FROM images").fetchall()
+        assert model.check() == []
+    assert len(encoded(Image.open(io.BytesIO(drawing)), quality=95, subsampling=0)) > 1_000_000
+    assert len(original) <= max(2 * len(drawing), 256 * 1024)
+    assert Image.open(io.BytesIO(original)).size == (2560, 2560)
+
+
 def test_kept_photos_survive_export_and_import(tmp_path: Path, tiny_file: Path) -> None:
     path = tiny_model(tmp_path / "kept", tiny_file, keep_photos=True)
     with live(path) as service:

@@ -35,7 +35,14 @@ if TYPE_CHECKING:
 
 NOTHING_KEPT = Options(keep_photos=False, thumbnails=False)
 LARGE = 12_000_000  # pixels from which on photos are decoded one at a time
-COPY_QUALITY = 95
+# How a copy of a photo is encoded: the first way that is not much larger than the file that came.
+ENCODINGS: tuple[tuple[str, dict[str, int]], ...] = (
+    ("JPEG", {"quality": 95, "subsampling": 0}),
+    ("PNG", {"compress_level": 6}),  # drawings and flat pictures
+    ("JPEG", {"quality": 80}),
+    ("JPEG", {"quality": 60}),
+)
+GROWTH, SMALL_COPY = 2, 256 * 1024  # a copy may be twice as large as the file, or this many bytes
 _one_large = threading.Lock()
 
 
@@ -149,7 +156,7 @@ def decode_upload(runner: Embedder, upload: Upload, *, pixels: int, keep: Option
         image = decode(source, max_pixels=pixels)
         cropped = _cropped(runner, image, upload.name)
         small = thumbnail(image) if keep.thumbnails else None
-        copy = clean_copy(image) if keep.keep_photos else None
+        copy = clean_copy(image, len(upload.data)) if keep.keep_photos else None
     return DecodedPhoto(upload.name, hashlib.sha256(upload.data).hexdigest(), cropped, small, copy)
 
 
@@ -160,14 +167,25 @@ def _cropped(runner: Embedder, image: Image, name: str) -> NDArray[np.uint8]:
         raise ImageError(name, str(error)) from error
 
 
-def clean_copy(image: Image) -> bytes:
-    """Return the picture as a JPEG of high quality, upright, with none of the original's metadata."""
+def clean_copy(image: Image, size: int) -> bytes:
+    """Return the picture upright and without metadata, not much larger than the ``size`` of the file that came.
+
+    >>> from PIL import Image
+    >>> drawing = Image.new("RGB", (4000, 3000), "red")
+    >>> len(clean_copy(drawing, 40_000)) < 256 * 1024
+    True
+    """
     from PIL import Image
 
     bare = Image.frombytes("RGB", image.size, image.tobytes())
-    buffer = io.BytesIO()
-    bare.save(buffer, "JPEG", quality=COPY_QUALITY, subsampling=0)
-    return buffer.getvalue()
+    copies = []
+    for kind, options in ENCODINGS:
+        buffer = io.BytesIO()
+        bare.save(buffer, kind, **options)
+        copies.append(buffer.getvalue())
+        if len(copies[-1]) <= max(GROWTH * size, SMALL_COPY):
+            return copies[-1]
+    return min(copies, key=len)
 
 
 def bad_photos(errors: Sequence[ImageError], total: int) -> ApiError:
