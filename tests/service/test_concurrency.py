@@ -21,7 +21,7 @@ from fiveshot.errors import StorageError
 from fiveshot.recognizer import Recognizer
 from fiveshot.service import Settings
 from fiveshot.service.engine import photos
-from fiveshot.service.engine.batcher import Batcher, forward
+from fiveshot.service.engine.batcher import Batcher
 from fiveshot.service.engine.engine import Engine
 from fiveshot.service.engine.metrics import Metrics
 
@@ -173,7 +173,7 @@ def test_batches_give_what_single_photos_give(runner: Embedder) -> None:
     pixels = list(np.random.default_rng(0).integers(0, 256, (20, 3, size, size), np.uint8))
     batcher = Batcher(runner, latency=0.01, size=8)
     found = [future.result() for future in batcher.submit(runner, pixels)]
-    alone = np.concatenate([forward(runner, [one]) for one in pixels])
+    alone = np.concatenate([runner.features(one[None]) for one in pixels])
     np.testing.assert_allclose(np.stack(found), alone, rtol=1e-3, atol=1e-4)
     batcher.close()
     with pytest.raises(RuntimeError):
@@ -183,7 +183,7 @@ def test_batches_give_what_single_photos_give(runner: Embedder) -> None:
 def test_a_photo_waits_no_longer_than_the_latency(runner: Embedder) -> None:
     size = runner.preprocessing.size
     pixels = [np.zeros((3, size, size), np.uint8)]
-    forward(runner, pixels)
+    runner.features(np.stack(pixels))
     batcher = Batcher(runner, latency=0.2, size=8)
     began = time.monotonic()
     batcher.submit(runner, pixels)[0].result()
@@ -259,7 +259,7 @@ def test_a_backbone_that_fails_at_the_start_leaves_the_process_as_it_was(
     def out_of_memory(*_: object) -> None:
         raise RuntimeError("out of memory")
 
-    monkeypatch.setattr(photos, "forward", out_of_memory)
+    monkeypatch.setattr(Embedder, "features", out_of_memory)
     before = backbone_threads(), list(warnings.filters), torch.get_num_threads()
     with Recognizer.open(fresh_path, device="cpu", runtime="torch") as model:
         started = photos.PhotoPipeline(Settings(), Metrics())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fiveshot.extras import import_extra
+from fiveshot.extras import require_extra
 from fiveshot.service.settings import RequestLimits, Settings
 
 if TYPE_CHECKING:
@@ -17,8 +17,7 @@ def __getattr__(name: str) -> Any:
     """Import the application when it is asked for: settings can be checked without the web framework."""
     if name != "create_app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    for library in ("fastapi", "python_multipart", "prometheus_client"):
-        import_extra(library, extra="serve")
+    require_extra("fastapi", "python_multipart", "prometheus_client", extra="serve")
     from fiveshot.service.app import create_app
 
     return create_app

@@ -12,13 +12,14 @@ from fastapi import FastAPI
 from starlette.middleware import Middleware
 
 from fiveshot import __version__
+from fiveshot.errors import FiveshotError
 from fiveshot.recognizer import Recognizer
 from fiveshot.service.api.requests import IdempotencyKeys
 from fiveshot.service.api.routes import Service, page_routes, photo_routes, status_routes
 from fiveshot.service.engine.engine import Engine
 from fiveshot.service.engine.listing import Listings, Thumbnails
 from fiveshot.service.engine.metrics import Metrics
-from fiveshot.service.http.errors import ApiError, answer_errors
+from fiveshot.service.http.errors import answer_errors
 from fiveshot.service.http.gate import Gate, Outermost
 from fiveshot.service.http.limits import BodyLimits
 from fiveshot.service.settings import Settings
@@ -79,7 +80,7 @@ def create_app(model: Recognizer | Callable[[], Recognizer], settings: Settings 
     routers = (photo_routes, status_routes, page_routes())
     for routes in routers:
         app.include_router(routes)
-    answer_errors(app, [route for routes in routers for route in routes.routes])
+    answer_errors(app, [route for routes in routers for route in routes.routes], lambda: engine.path)
     return app
 
 
@@ -108,7 +109,7 @@ async def _keep_up(engine: Engine) -> None:
             if now() >= due:
                 due = now() + SETTLE
                 await engine.settle()
-        except ApiError as error:
+        except FiveshotError as error:
             problem = str(error)
             if problem != told:
                 log.warning("%s", problem)

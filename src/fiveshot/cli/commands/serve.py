@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -39,14 +38,12 @@ def serve(
 
     Example: fiveshot serve birds
     """
-    from fiveshot.extras import import_extra
+    from fiveshot.extras import require_extra
     from fiveshot.recognizer.store.manifest import check_folder
     from fiveshot.service import RequestLimits, Settings
     from fiveshot.service.settings import MIB, address, listen
 
-    for module in ("fastapi", "uvicorn", "python_multipart", "prometheus_client"):
-        if find_spec(module) is None:
-            import_extra(module, extra="serve")  # says what to install
+    require_extra("fastapi", "uvicorn", "python_multipart", "prometheus_client", extra="serve")
     check_folder(model)
     limits = RequestLimits(
         photos=max_photos,

@@ -18,8 +18,8 @@ from fiveshot.recognizer.store.rows import Floats
 
 @dataclass(eq=False)
 class _Item:
-    runner: Embedder
-    pixels: NDArray[np.uint8]  # (3, size, size), uint8
+    embedder: Embedder
+    pixels: NDArray[np.uint8]  # (3, size, size)
     since: float
     result: Future[Floats] = field(default_factory=Future)
 
@@ -34,13 +34,13 @@ class Batcher:
 
     def __init__(
         self,
-        runner: Embedder,
+        embedder: Embedder,
         *,
         latency: float,
         size: int | None = None,
         on_batch: Callable[[int, float], None] | None = None,
     ) -> None:
-        self.size = size or runner.batch_size
+        self.size = size or embedder.batch_size
         self._latency = latency
         self._on_batch = on_batch
         self._queue: deque[_Item] = deque()
@@ -48,7 +48,7 @@ class Batcher:
         self._closed = False
         self._threads = [
             threading.Thread(target=self._work, name=f"backbone-{number}", daemon=True)
-            for number in range(runner.streams(default_workers()))
+            for number in range(embedder.streams(default_workers()))
         ]
         for thread in self._threads:
             thread.start()
@@ -58,10 +58,10 @@ class Batcher:
         """Photos in the queue."""
         return len(self._queue)
 
-    def submit(self, runner: Embedder, pixels: Sequence[NDArray[np.uint8]]) -> list[Future[Floats]]:
+    def submit(self, embedder: Embedder, pixels: Sequence[NDArray[np.uint8]]) -> list[Future[Floats]]:
         """Queue photos; their features come one by one."""
         now = time.monotonic()
-        items = [_Item(runner, one, now) for one in pixels]
+        items = [_Item(embedder, one, now) for one in pixels]
         with self._changed:
             if self._closed:
                 raise RuntimeError("the service is ending")
@@ -86,7 +86,7 @@ class Batcher:
     def _run(self, batch: list[_Item]) -> None:
         began = time.perf_counter()
         try:
-            vectors = forward(batch[0].runner, [item.pixels for item in batch])
+            vectors = batch[0].embedder.features(np.stack([item.pixels for item in batch]))
         except BaseException as error:
             for item in batch:
                 item.result.set_exception(error)
@@ -117,13 +117,8 @@ class Batcher:
         # Streams that are idle get their share, so that a short queue uses all cores.
         share = -(-len(self._queue) // len(self._threads)) if len(self._queue) < self.size else self.size
         batch = [self._queue.popleft()]
-        while self._queue and len(batch) < share and self._queue[0].runner is batch[0].runner:
+        while self._queue and len(batch) < share and self._queue[0].embedder is batch[0].embedder:
             batch.append(self._queue.popleft())
         if self._queue:
             self._changed.notify()
         return batch
-
-
-def forward(runner: Embedder, pixels: Sequence[NDArray[np.uint8]]) -> Floats:
-    """Return the features, (n, width), of photos that are cropped already."""
-    return runner.features(np.stack(pixels))

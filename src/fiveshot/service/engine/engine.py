@@ -8,12 +8,13 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
 from fiveshot.backbones import Embedder
-from fiveshot.errors import FiveshotError, InputError
+from fiveshot.errors import InputError
 from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.change import ConflictError, NotErasedError
 from fiveshot.recognizer.forgetting import NotUndoableError
@@ -23,7 +24,7 @@ from fiveshot.recognizer.store.folder import ModelFolder
 from fiveshot.recognizer.store.rows import PhotoRecord
 from fiveshot.service.engine.metrics import Metrics
 from fiveshot.service.engine.photos import PhotoPipeline, Upload
-from fiveshot.service.http.errors import ApiError, busy, from_library, loading, not_found, without_path
+from fiveshot.service.http.errors import ApiError, busy, loading, not_found, without_path
 from fiveshot.service.settings import Settings
 
 MOST_NAMES = 100  # of an answer
@@ -36,7 +37,7 @@ class Serving:
     """What answers are made of: a snapshot whose head is ready, and the backbone that fits it."""
 
     snapshot: Snapshot
-    runner: Embedder
+    embedder: Embedder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +95,11 @@ class Engine:
         return self._recognizer
 
     @property
+    def path(self) -> Path | None:
+        """Where the model lies, once it is open."""
+        return None if self._recognizer is None else self._recognizer.path
+
+    @property
     def serving(self) -> Serving:
         """What answers are made of now."""
         if self._closing:
@@ -114,7 +120,7 @@ class Engine:
             self._publish()
 
         try:
-            await self._in(self._writer, load)
+            await _in(self._writer, load)
         except Exception:
             self._not_ready = loading("the model cannot be loaded", "look at the service's log")
             raise
@@ -123,9 +129,9 @@ class Engine:
         """Let answers be made of the state in force, once its head is ready."""
         snapshot = self.recognizer.snapshot
         if self._serving is None or snapshot is not self._serving.snapshot:
-            runner = self.recognizer.runner
+            embedder = self.recognizer.runner
             snapshot.head, snapshot.rejection  # noqa: B018  # derived here, not when somebody waits for it
-            self._serving = Serving(snapshot, runner)
+            self._serving = Serving(snapshot, embedder)
         self.metrics.state.set(snapshot.state)
         self.metrics.classes.set(len(snapshot.memory.labels))
 
@@ -139,25 +145,25 @@ class Engine:
         if self._serving is None:
             await self.start()
         else:
-            await self._in(self._writer, refresh)
+            await _in(self._writer, refresh)
 
     async def settle(self) -> None:
         """Erase what a purge had to leave in the files, if nobody is in its way any more."""
-        await self._in(self._writer, self.recognizer.settle)
+        await _in(self._writer, self.recognizer.settle)
 
     async def predict(self, uploads: Sequence[Upload], top: int) -> tuple[list[Prediction], int]:
         """Say what photos show, and in which state of the model."""
-        runner = self.serving.runner
+        embedder = self.serving.embedder
         if not len(self.serving.snapshot.memory.labels):
             raise ApiError(409, "no_classes", "the model knows no class yet", "teach it one first")
         with self._photos.work_on(len(uploads)):
-            seen = await self._photos.seen(runner, uploads)
+            seen = await self._photos.seen(embedder, uploads)
             serving = self.serving
-            if serving.runner is not runner:
+            if serving.embedder is not embedder:
                 raise _replaced()
             X = np.stack([photo.feature for photo in seen])
             names = [photo.name for photo in seen]
-            found = await self._in(self._scorer, lambda: serving.snapshot.predict_features(X, top, photos=names))
+            found = await _in(self._scorer, lambda: serving.snapshot.predict_features(X, top, photos=names))
         self.metrics.photos.labels("predict").inc(len(names))
         return found, serving.snapshot.state
 
@@ -170,13 +176,13 @@ class Engine:
         """
         serving = self.serving
         with self._photos.work_on(len(uploads)):
-            seen = await self._photos.seen(serving.runner, uploads, serving.snapshot.manifest.options)
-            reply, replayed = await self._change(lambda: self._learn(name, serving.runner, seen, repeated))
+            seen = await self._photos.seen(serving.embedder, uploads, serving.snapshot.manifest.options)
+            reply, replayed = await self._change(lambda: self._learn(name, serving.embedder, seen, repeated))
         self.metrics.photos.labels("learn").inc(reply.added)
         return reply, replayed
 
     def _learn(
-        self, name: str, runner: Embedder, photos: Sequence[PhotoRecord], repeated: bool
+        self, name: str, embedder: Embedder, photos: Sequence[PhotoRecord], repeated: bool
     ) -> tuple[LearnReply, bool]:
         snapshot = self.recognizer.snapshot
         row = snapshot.contents.by_name.get(name)
@@ -184,7 +190,7 @@ class Engine:
         if row is not None and repeated and last == [photo.sha256 for photo in photos]:
             return LearnReply(name, row.total.count, 0, created=False, state=snapshot.state), True
         try:
-            report = self.recognizer.learn_seen(name, photos, fingerprint=runner.fingerprint, add=True)
+            report = self.recognizer.learn_seen(name, photos, fingerprint=embedder.fingerprint, add=True)
         except ConflictError as error:
             raise _replaced() from error
         created = name not in snapshot.contents
@@ -250,7 +256,7 @@ class Engine:
                     log.exception("answers cannot be made of the model's last state yet")
 
         self.serving  # noqa: B018  # while the model is loaded nobody waits behind that
-        return await self._in(self._writer, run)
+        return await _in(self._writer, run)
 
     async def read(self, look: Callable[[sqlite3.Connection], Result]) -> Result:
         """Look something up in the model's database, in the state that is committed by now."""
@@ -260,7 +266,7 @@ class Engine:
             with self._view.reading() as connection:
                 return look(connection)
 
-        return await self._in(self._reader, run)
+        return await _in(self._reader, run)
 
     async def close(self) -> None:
         """Finish what has begun, then close the model."""
@@ -276,15 +282,10 @@ class Engine:
             if opened is not None:
                 opened.close()
 
-    async def _in(self, pool: Executor, work: Callable[[], Result]) -> Result:
-        """Run work in a thread; an error of the library becomes an answer."""
-        try:
-            return await asyncio.get_running_loop().run_in_executor(pool, work)
-        except ApiError:
-            raise
-        except FiveshotError as error:
-            path = None if self._recognizer is None else self._recognizer.path
-            raise from_library(error, path) from error
+
+async def _in(pool: Executor, work: Callable[[], Result]) -> Result:
+    """Run work in a thread of a pool."""
+    return await asyncio.get_running_loop().run_in_executor(pool, work)
 
 
 def _learn_reply(report: LearnReport, *, created: bool, state: int) -> LearnReply:

@@ -24,7 +24,7 @@ from fiveshot.recognizer.photos.embedding import QUIET
 from fiveshot.recognizer.photos.photo import thumbnail
 from fiveshot.recognizer.store.manifest import Options
 from fiveshot.recognizer.store.rows import PhotoRecord
-from fiveshot.service.engine.batcher import Batcher, forward
+from fiveshot.service.engine.batcher import Batcher
 from fiveshot.service.engine.metrics import Metrics
 from fiveshot.service.http.errors import PHOTO_HINT, ApiError, busy, too_large
 from fiveshot.service.settings import Settings
@@ -60,7 +60,7 @@ class DecodedPhoto:
 
     name: str
     sha256: str  # of the file as it came, not of the copy: it tells the same file learned twice
-    pixels: NDArray[np.uint8]  # (3, size, size), uint8
+    pixels: NDArray[np.uint8]  # (3, size, size)
     thumbnail: bytes | None = None
     copy: bytes | None = None
 
@@ -75,18 +75,16 @@ class PhotoPipeline:
         self._decoders = ThreadPoolExecutor(default_workers(), thread_name_prefix="decode")
         self._held = ExitStack()
 
-    def start(self, runner: Embedder) -> None:
+    def start(self, embedder: Embedder) -> None:
         """Make the backbone ready, once; after a failure it can be called again."""
         if self._batcher is not None:
             return
         with ExitStack() as held:
             held.enter_context(QUIET)  # as long as the service runs
-            if runner.on_cpu:
-                held.enter_context(one_thread())  # several streams of one thread each
-            size = runner.preprocessing.size
-            forward(runner, [np.zeros((3, size, size), np.uint8)])
+            size = embedder.preprocessing.size
+            embedder.features(np.zeros((1, 3, size, size), np.uint8))
             self._batcher = Batcher(
-                runner,
+                embedder,
                 latency=self._settings.latency,
                 size=self._settings.batch_size,
                 on_batch=self._metrics.batch,
@@ -107,25 +105,21 @@ class PhotoPipeline:
             self._metrics.pending.set(self._pending)
 
     async def seen(
-        self, runner: Embedder, uploads: Sequence[Upload], keep: Options = NOTHING_KEPT
+        self, embedder: Embedder, uploads: Sequence[Upload], keep: Options = NOTHING_KEPT
     ) -> list[PhotoRecord]:
         """Decode photos and pass them through the backbone; one error names all that cannot be used."""
         assert self._batcher is not None  # there since the model was loaded
-        photos = await self._decoded(runner, uploads, keep)
-        waiting = self._batcher.submit(runner, [photo.pixels for photo in photos])
+        photos = await self._decoded(embedder, uploads, keep)
+        waiting = self._batcher.submit(embedder, [photo.pixels for photo in photos])
         vectors = await asyncio.gather(*map(asyncio.wrap_future, waiting))
-        for photo, vector in zip(photos, vectors, strict=True):
-            if not np.isfinite(vector).all():
-                message = f"the features of {photo.name} hold NaN or infinity"
-                raise ApiError(422, "refused", message, "the backbone's weights look damaged")
         return [
             PhotoRecord(photo.sha256, vector, photo.thumbnail, photo.copy, name=photo.name)
             for photo, vector in zip(photos, vectors, strict=True)
         ]
 
-    async def _decoded(self, runner: Embedder, uploads: Sequence[Upload], keep: Options) -> list[DecodedPhoto]:
+    async def _decoded(self, embedder: Embedder, uploads: Sequence[Upload], keep: Options) -> list[DecodedPhoto]:
         loop = asyncio.get_running_loop()
-        one = partial(_decoded_or_error, runner, keep, self._settings.limits.pixels)
+        one = partial(_decoded_or_error, embedder, keep, self._settings.limits.pixels)
         done = await asyncio.gather(*(loop.run_in_executor(self._decoders, one, upload) for upload in uploads))
         refused = [result for result in done if isinstance(result, ImageError)]
         if refused:
@@ -140,29 +134,29 @@ class PhotoPipeline:
         self._held.close()
 
 
-def _decoded_or_error(runner: Embedder, keep: Options, pixels: int, upload: Upload) -> DecodedPhoto | ImageError:
+def _decoded_or_error(embedder: Embedder, keep: Options, pixels: int, upload: Upload) -> DecodedPhoto | ImageError:
     try:
-        return decode_upload(runner, upload, pixels=pixels, keep=keep)
+        return decode_upload(embedder, upload, pixels=pixels, keep=keep)
     except ImageError as error:
         return error
 
 
-def decode_upload(runner: Embedder, upload: Upload, *, pixels: int, keep: Options) -> DecodedPhoto:
+def decode_upload(embedder: Embedder, upload: Upload, *, pixels: int, keep: Options) -> DecodedPhoto:
     """Decode a photo, and make of it what the backbone and the model need."""
     source = BytesSource(upload.data, upload.name)
     width, height = image_size(source, max_pixels=pixels)
     # One large photo at a time, so that memory stays bounded however many are sent.
     with _one_large if width * height > LARGE else nullcontext():
         image = decode(source, max_pixels=pixels)
-        cropped = _cropped(runner, image, upload.name)
+        cropped = _cropped(embedder, image, upload.name)
         small = thumbnail(image) if keep.thumbnails else None
         copy = clean_copy(image, len(upload.data)) if keep.keep_photos else None
     return DecodedPhoto(upload.name, hashlib.sha256(upload.data).hexdigest(), cropped, small, copy)
 
 
-def _cropped(runner: Embedder, image: Image, name: str) -> NDArray[np.uint8]:
+def _cropped(embedder: Embedder, image: Image, name: str) -> NDArray[np.uint8]:
     try:
-        return runner.pixels(image)
+        return embedder.pixels(image)
     except InputError as error:  # decoded, but of a shape that cannot be used
         raise ImageError(name, str(error)) from error
 

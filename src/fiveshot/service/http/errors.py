@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +87,9 @@ def not_found(message: str) -> ApiError:
 
 
 def from_library(error: FiveshotError, model: Path | None) -> ApiError:
-    """Return an error of the library as an answer."""
+    """Return an error of the library as an answer; an answer stays as it is."""
+    if isinstance(error, ApiError):
+        return error
     message, hint = without_path(error.message, model), without_path(error.hint, model)
     if isinstance(error, StorageError):
         return ApiError(503, "storage", message, hint or "look at the server's disk", headers=RETRY)
@@ -134,12 +136,12 @@ async def _throw_away(receive: Receive) -> None:
             return
 
 
-def answer_errors(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
-    """Give every error of an application with these routes the one shape."""
+def answer_errors(app: FastAPI, routes: Sequence[BaseRoute], model_path: Callable[[], Path | None]) -> None:
+    """Give every error of an application with these routes the one shape; clients are not told the path."""
 
-    @app.exception_handler(ApiError)
-    async def refused(_: Request, error: ApiError) -> Response:
-        return error.response()
+    @app.exception_handler(FiveshotError)
+    async def refused(_: Request, error: FiveshotError) -> Response:
+        return from_library(error, model_path()).response()
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> Response:
