@@ -81,6 +81,8 @@ class PhotoPipeline:
             return
         with ExitStack() as held:
             held.enter_context(QUIET)  # as long as the service runs
+            if embedder.on_cpu:
+                held.enter_context(one_thread())  # several streams of one thread each
             size = embedder.preprocessing.size
             embedder.features(np.zeros((1, 3, size, size), np.uint8))
             self._batcher = Batcher(
