@@ -500,7 +500,7 @@ def test_a_purge_that_a_reader_delays_is_not_to_be_sent_again(
         assert service.names() == ["other"]
         parts_of = service.app.state.service
         assert not parts_of.keys._known
-        assert not [name for name, _ in parts_of.thumbnails._known if name == "secret name"]
+        assert not [name for name, _ in parts_of.catalog._known if name == "secret name"]
     assert service.client.patch("/v1/classes/other", json={"name": "another"}).json()["pending"] is None
     assert not [file for file in fresh_path.iterdir() if b"secret name" in file.read_bytes()]
 

@@ -17,7 +17,7 @@ from fiveshot.recognizer import Recognizer
 from fiveshot.service.api.requests import IdempotencyKeys
 from fiveshot.service.api.routes import Service, page_routes, photo_routes, status_routes
 from fiveshot.service.engine.engine import Engine
-from fiveshot.service.engine.listing import Listings, Thumbnails
+from fiveshot.service.engine.listing import Catalog
 from fiveshot.service.engine.metrics import Metrics
 from fiveshot.service.http.errors import answer_errors
 from fiveshot.service.http.gate import Gate, Outermost
@@ -74,9 +74,7 @@ def create_app(model: Recognizer | Callable[[], Recognizer], settings: Settings 
             Middleware(BodyLimits, limits=chosen.limits),
         ],
     )
-    app.state.service = Service(
-        engine, chosen.limits, IdempotencyKeys(chosen.limits.keys), Thumbnails(engine), Listings()
-    )
+    app.state.service = Service(engine, chosen.limits, IdempotencyKeys(chosen.limits.keys), Catalog(engine))
     routers = (photo_routes, status_routes, page_routes())
     for routes in routers:
         app.include_router(routes)

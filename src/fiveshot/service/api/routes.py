@@ -20,8 +20,6 @@ from fiveshot.service.api.requests import (
     read_uploads,
 )
 from fiveshot.service.api.schemas import (
-    CHANGED,
-    LEARNED,
     PENDING,
     PHOTOS,
     ClassPage,
@@ -30,11 +28,10 @@ from fiveshot.service.api.schemas import (
     PredictReply,
     Rename,
     StatusReply,
-    error_replies,
-    example_reply,
+    documented,
 )
 from fiveshot.service.engine.engine import ChangeReply, Engine, LearnReply
-from fiveshot.service.engine.listing import Listings, Thumbnails
+from fiveshot.service.engine.listing import Catalog
 from fiveshot.service.settings import RequestLimits
 
 MOST_CLASSES = 500  # of a page
@@ -58,8 +55,7 @@ class Service:
     engine: Engine
     limits: RequestLimits
     keys: IdempotencyKeys
-    thumbnails: Thumbnails
-    listings: Listings
+    catalog: Catalog
 
 
 async def _service(request: Request) -> Service:
@@ -72,7 +68,9 @@ photo_routes = APIRouter(prefix="/v1", route_class=StrictRoute)
 status_routes = APIRouter(tags=["service"])
 
 
-@photo_routes.post("/predict", tags=["recognize"], responses=error_replies(409, 415), openapi_extra=PHOTOS)
+@photo_routes.post(
+    "/predict", tags=["recognize"], responses=documented(409, 415, example="predicted"), openapi_extra=PHOTOS
+)
 async def predict(
     service: TheService,
     request: Request,
@@ -84,7 +82,7 @@ async def predict(
     return PredictReply(predictions=[PredictionEntry.of(one) for one in found], state=state)
 
 
-@photo_routes.get("/classes", tags=["classes"], responses=error_replies())
+@photo_routes.get("/classes", tags=["classes"], responses=documented(example="classes"))
 async def list_classes(
     service: TheService,
     search: Annotated[str, Query(max_length=200, description="Text that the name holds.")] = "",
@@ -93,15 +91,14 @@ async def list_classes(
 ) -> ClassPage:
     """List classes by name, a page at a time."""
     snapshot = service.engine.serving.snapshot
-    classes, total = service.listings.of(snapshot).page(search, offset, limit)
-    shown = await service.thumbnails.counted(snapshot, classes)
-    return ClassPage(classes=shown, total=total, offset=offset, state=snapshot.state)
+    classes, total = await service.catalog.page(snapshot, search, offset, limit)
+    return ClassPage(classes=classes, total=total, offset=offset, state=snapshot.state)
 
 
 @photo_routes.post(
     "/classes/{name}/photos",
     tags=["classes"],
-    responses=error_replies(404, 415) | example_reply(LEARNED),
+    responses=documented(404, 415, example="learned"),
     openapi_extra=PHOTOS,
 )
 async def learn(
@@ -132,7 +129,7 @@ async def learn(
     "/classes/{name}/photos/{number}",
     tags=["classes"],
     response_class=Response,
-    responses={**error_replies(404), 200: {"content": {"image/jpeg": {}}, "description": "A small copy."}},
+    responses={**documented(404), 200: {"content": {"image/jpeg": {}}, "description": "A small copy."}},
 )
 async def thumbnail(
     service: TheService,
@@ -142,20 +139,18 @@ async def thumbnail(
     v: Annotated[str, Query(description="Anything: another address for a picture that has changed.")] = "",
 ) -> Response:
     """Return a small copy, 128 pixels, of a photo that a class was learned from."""
-    picture = await service.thumbnails.one(name, number)
+    picture = await service.catalog.thumbnail(name, number)
     return cacheable(request, picture, "image/jpeg", "private, no-cache")
 
 
-@photo_routes.patch(
-    "/classes/{name}", tags=["classes"], responses=error_replies(404, 409, 415) | example_reply(CHANGED)
-)
+@photo_routes.patch("/classes/{name}", tags=["classes"], responses=documented(404, 409, 415, example="changed"))
 async def rename(service: TheService, name: PathName, wanted: Rename) -> ChangeReply:
     """Give a class another name."""
     return await service.engine.rename(name, checked_name(wanted.name))
 
 
 @photo_routes.delete(
-    "/classes/{name}", tags=["classes"], responses=error_replies(404) | example_reply(CHANGED) | {202: PENDING}
+    "/classes/{name}", tags=["classes"], responses=documented(404, example="changed") | {202: PENDING}
 )
 async def forget(
     service: TheService,
@@ -167,13 +162,13 @@ async def forget(
     reply = await service.engine.forget(name, purge=purge)
     if purge:
         service.keys.forget(name)
-        service.thumbnails.forget(name)
+        service.catalog.forget(name)
     if reply.pending is not None:  # done, but not all of it: nobody should send it again
         response.status_code = 202
     return reply
 
 
-@photo_routes.post("/undo", tags=["classes"], responses=error_replies(409) | example_reply(CHANGED))
+@photo_routes.post("/undo", tags=["classes"], responses=documented(409, example="changed"))
 async def undo(
     service: TheService,
     past_forget: Annotated[bool, Query(description="Pass over classes forgotten without trace.")] = False,
@@ -186,20 +181,20 @@ async def undo(
     return await service.engine.undo(past_forget=past_forget, state=state)
 
 
-@status_routes.get("/v1/health", responses=error_replies())
+@status_routes.get("/v1/health", responses=documented(example="status"))
 async def health() -> StatusReply:
     """Tell that the process answers."""
     return StatusReply(status="ok")
 
 
-@status_routes.get("/v1/ready", responses=error_replies())
+@status_routes.get("/v1/ready", responses=documented(example="status"))
 async def ready(service: TheService) -> StatusReply:
     """Tell whether photos are taken: 503 while the model is loaded, and when the service is about to end."""
     service.engine.serving  # noqa: B018  # raises what is to be answered
     return StatusReply(status="ready")
 
 
-@status_routes.get("/v1/model", responses=error_replies())
+@status_routes.get("/v1/model", responses=documented(example="model"))
 async def model(service: TheService) -> ModelReply:
     """Describe the model and the limits of the service."""
     snapshot = service.engine.serving.snapshot
@@ -221,7 +216,7 @@ async def model(service: TheService) -> ModelReply:
     "/metrics",
     response_class=Response,
     responses={
-        **error_replies(),
+        **documented(),
         200: {"content": {"text/plain": {}}, "description": "Prometheus's text format."},
     },
 )

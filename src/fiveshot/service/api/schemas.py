@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from importlib.resources import files
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -11,27 +13,10 @@ from fiveshot.service.engine.engine import ChangeReply
 from fiveshot.service.engine.listing import ClassEntry
 
 FIELD = "photos"  # what the parts of a request with photos are called
-REASONS = {
-    400: "The request cannot be read.",
-    401: "The token is missing or wrong.",
-    403: "A page of another site asked.",
-    404: "There is no such class or picture.",
-    405: "The method is not for this path.",
-    408: "The request took too long to arrive.",
-    409: "The state of the model does not allow it.",
-    413: "Too many bytes, photos or pixels.",
-    415: "The body is of another kind than this request takes.",
-    421: "The service is not called so.",
-    422: "A value, a name or a photo cannot be used.",
-    429: "Too many requests.",
-    503: "Too much is in work, or the model is being loaded.",
-    504: "The answer took too long; what was asked may still be done.",
-}
-COMMON = (400, 401, 403, 405, 408, 413, 421, 422, 429, 503, 504)
-
-
-def _example(**values: Any) -> ConfigDict:
-    return ConfigDict(json_schema_extra={"example": values})
+COMMON = (400, 401, 403, 405, 408, 413, 421, 422, 429, 503, 504)  # errors that all routes may answer with
+# Texts of the OpenAPI document: what each status means, examples, and the body of a request with photos.
+DOCUMENT = json.loads((files(__package__) / "document.json").read_text(encoding="utf-8"))
+PHOTOS = {"requestBody": DOCUMENT["photos"]}
 
 
 class ErrorDetail(BaseModel):
@@ -45,11 +30,6 @@ class ErrorDetail(BaseModel):
 class ErrorReply(BaseModel):
     """The shape of every error."""
 
-    model_config = _example(
-        code="not_found",
-        message="there is no class 'owl'",
-        hint="GET /v1/classes lists what is there",
-    )
     code: str = Field(description="One word for programs.")
     message: str = Field(description="What went wrong.")
     hint: str = Field(description="What to do.")
@@ -59,12 +39,6 @@ class ErrorReply(BaseModel):
 class ClassPage(BaseModel):
     """A part of the classes, sorted by name."""
 
-    model_config = _example(
-        classes=[{"name": "barn owl", "photos": 5, "base": False, "thumbnails": 5, "version": 7}],
-        total=1,
-        offset=0,
-        state=7,
-    )
     classes: list[ClassEntry]
     total: int = Field(description="How many match.")
     offset: int
@@ -99,20 +73,6 @@ class PredictionEntry(BaseModel):
 class PredictReply(BaseModel):
     """What the photos show, in their order."""
 
-    model_config = _example(
-        predictions=[
-            {
-                "photo": "garden.jpg",
-                "label": "barn owl",
-                "unknown": False,
-                "probability": 0.93,
-                "candidates": [{"label": "barn owl", "probability": 0.93}],
-                "familiarity": 3.5,
-                "threshold": 2.0,
-            }
-        ],
-        state=7,
-    )
     predictions: list[PredictionEntry]
     state: int
 
@@ -127,16 +87,6 @@ class Rename(BaseModel):
 class ModelReply(BaseModel):
     """The model and the limits of the service."""
 
-    model_config = _example(
-        classes=12,
-        base_classes=0,
-        backbone="vit_hybrid_small_patch16_224.fiveshot",
-        rejection="from 60 photos left out one at a time",
-        thumbnails=True,
-        keep_photos=False,
-        limits={"body_bytes": 67108864, "photos": 50, "pixels": 50000000},
-        state=7,
-    )
     classes: int
     base_classes: int
     backbone: str
@@ -150,7 +100,6 @@ class ModelReply(BaseModel):
 class StatusReply(BaseModel):
     """Whether the service runs."""
 
-    model_config = _example(status="ok")
     status: str
 
 
@@ -158,54 +107,14 @@ PENDING: dict[str, Any] = {
     "model": ChangeReply,
     "description": "The class is gone, but its traces cannot be erased yet: see `pending`. Do not send it again.",
 }
-CHANGED = {"action": "forget", "classes": ["barn owl"], "total": 1, "state": 8, "pending": None}
-LEARNED = {
-    "name": "barn owl",
-    "created": True,
-    "photos": 5,
-    "added": 5,
-    "verdict": "close",
-    "accuracy": 0.8,
-    "nearest": "snowy owl",
-    "confusion": 0.2,
-    "confused": ["owl-3.jpg"],
-    "separability": 0.71,
-    "duplicates": [],
-    "outliers": [],
-    "warnings": ["20 % of the photos look more like 'snowy owl' than like the others of 'barn owl'; ..."],
-    "state": 7,
-}
-PHOTOS: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "required": [FIELD],
-                    "additionalProperties": False,
-                    "properties": {
-                        FIELD: {
-                            "type": "array",
-                            "minItems": 1,
-                            "items": {"type": "string", "format": "binary"},
-                            "description": "Photos: JPEG, PNG, WebP and the like, each with a file name.",
-                        }
-                    },
-                }
-            }
-        },
+
+
+def documented(*statuses: int, example: str = "") -> dict[int | str, dict[str, Any]]:
+    """Return what a route may answer, for the document: its example, its errors, and those that all have."""
+    replies: dict[int | str, dict[str, Any]] = {
+        status: {"model": ErrorReply, "description": DOCUMENT["errors"][str(status)]}
+        for status in sorted({*COMMON, *statuses})
     }
-}
-
-
-def example_reply(example: dict[str, Any]) -> dict[int | str, dict[str, Any]]:
-    """Return how the document of the API shows a good answer."""
-    return {200: {"content": {"application/json": {"example": example}}}}
-
-
-def error_replies(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the errors that a route may answer with, beside those that all have."""
-    return {
-        status: {"model": ErrorReply, "description": REASONS[status]} for status in sorted({*COMMON, *statuses})
-    }
+    if example:
+        replies[200] = {"content": {"application/json": {"example": DOCUMENT["examples"][example]}}}
+    return replies

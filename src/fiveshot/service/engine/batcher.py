@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot.backbones import Embedder, default_workers
-from fiveshot.recognizer.store.rows import Floats
+from fiveshot.backbones.embedder import Vectors
 
 
 @dataclass(eq=False)
@@ -21,7 +21,7 @@ class _Item:
     embedder: Embedder
     pixels: NDArray[np.uint8]  # (3, size, size)
     since: float
-    result: Future[Floats] = field(default_factory=Future)
+    result: Future[Vectors] = field(default_factory=Future)
 
 
 class Batcher:
@@ -58,7 +58,7 @@ class Batcher:
         """Photos in the queue."""
         return len(self._queue)
 
-    def submit(self, embedder: Embedder, pixels: Sequence[NDArray[np.uint8]]) -> list[Future[Floats]]:
+    def submit(self, embedder: Embedder, pixels: Sequence[NDArray[np.uint8]]) -> list[Future[Vectors]]:
         """Queue photos; their features come one by one."""
         now = time.monotonic()
         items = [_Item(embedder, one, now) for one in pixels]

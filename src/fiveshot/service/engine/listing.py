@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -61,32 +60,28 @@ def list_classes(snapshot: Snapshot) -> Listing:
     return Listing(snapshot, tuple(entries), tuple(entry.name.casefold() for entry in entries))
 
 
-class Listings:
-    """Keeps the list of the state that was asked for last."""
+class Catalog:
+    """The classes that can be listed, and small copies of their photos.
 
-    def __init__(self) -> None:
-        self._last: Listing | None = None
-        self._lock = threading.Lock()
-
-    def of(self, snapshot: Snapshot) -> Listing:
-        """Return the list of a snapshot."""
-        with self._lock:
-            if self._last is None or self._last.snapshot is not snapshot:
-                self._last = list_classes(snapshot)
-            return self._last
-
-
-class Thumbnails:
-    """Small copies of photos, read one at a time; the last ones are kept for a while."""
+    The list is made once for each state. Pictures are read one at a time, and the last ones are kept for a while.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._listing: Listing | None = None  # of the state that was asked for last
         # By class and number: the class's row and version, and the picture.
         self._known: OrderedDict[tuple[str, int], tuple[tuple[int, int], bytes]] = OrderedDict()
         self._bytes = 0
         self._counts: dict[str, tuple[int, int]] = {}  # by class: its version and its pictures
 
-    async def one(self, name: str, number: int) -> bytes:
+    async def page(self, snapshot: Snapshot, search: str, offset: int, limit: int) -> tuple[list[ClassEntry], int]:
+        """Return a part of the classes whose names hold the text, and how many there are."""
+        if self._listing is None or self._listing.snapshot is not snapshot:
+            self._listing = list_classes(snapshot)
+        classes, total = self._listing.page(search, offset, limit)
+        return await self._counted(snapshot, classes), total
+
+    async def thumbnail(self, name: str, number: int) -> bytes:
         """Return the small copy of a photo of a class, counted from 0."""
         contents = self._engine.serving.snapshot.contents
         if name not in contents:
@@ -105,7 +100,7 @@ class Thumbnails:
             raise not_found(f"there is no picture {number} of {name!r}")
         return picture
 
-    async def counted(self, snapshot: Snapshot, classes: Sequence[ClassEntry]) -> list[ClassEntry]:
+    async def _counted(self, snapshot: Snapshot, classes: Sequence[ClassEntry]) -> list[ClassEntry]:
         """Return classes of a snapshot with the number of their pictures; what has changed is counted again."""
         stored = {one.name: one.version for one in classes if one.version}  # 0: a base class as it was made
         fresh = {

@@ -121,7 +121,7 @@ class PhotoPipeline:
 
     async def _decoded(self, embedder: Embedder, uploads: Sequence[Upload], keep: Options) -> list[DecodedPhoto]:
         loop = asyncio.get_running_loop()
-        one = partial(_decoded_or_error, embedder, keep, self._settings.limits.pixels)
+        one = partial(decode_upload, embedder, keep, self._settings.limits.pixels)
         done = await asyncio.gather(*(loop.run_in_executor(self._decoders, one, upload) for upload in uploads))
         refused = [result for result in done if isinstance(result, ImageError)]
         if refused:
@@ -136,31 +136,22 @@ class PhotoPipeline:
         self._held.close()
 
 
-def _decoded_or_error(embedder: Embedder, keep: Options, pixels: int, upload: Upload) -> DecodedPhoto | ImageError:
+def decode_upload(embedder: Embedder, keep: Options, pixels: int, upload: Upload) -> DecodedPhoto | ImageError:
+    """Decode a photo, and make of it what the backbone and the model need; or return why it cannot be used."""
+    source = BytesSource(upload.data, upload.name)
     try:
-        return decode_upload(embedder, upload, pixels=pixels, keep=keep)
+        width, height = image_size(source, max_pixels=pixels)
+        # One large photo at a time, so that memory stays bounded however many are sent.
+        with _one_large if width * height > LARGE else nullcontext():
+            image = decode(source, max_pixels=pixels)
+            cropped = embedder.pixels(image)
+            small = thumbnail(image) if keep.thumbnails else None
+            copy = clean_copy(image, len(upload.data)) if keep.keep_photos else None
     except ImageError as error:
         return error
-
-
-def decode_upload(embedder: Embedder, upload: Upload, *, pixels: int, keep: Options) -> DecodedPhoto:
-    """Decode a photo, and make of it what the backbone and the model need."""
-    source = BytesSource(upload.data, upload.name)
-    width, height = image_size(source, max_pixels=pixels)
-    # One large photo at a time, so that memory stays bounded however many are sent.
-    with _one_large if width * height > LARGE else nullcontext():
-        image = decode(source, max_pixels=pixels)
-        cropped = _cropped(embedder, image, upload.name)
-        small = thumbnail(image) if keep.thumbnails else None
-        copy = clean_copy(image, len(upload.data)) if keep.keep_photos else None
-    return DecodedPhoto(upload.name, hashlib.sha256(upload.data).hexdigest(), cropped, small, copy)
-
-
-def _cropped(embedder: Embedder, image: Image, name: str) -> NDArray[np.uint8]:
-    try:
-        return embedder.pixels(image)
     except InputError as error:  # decoded, but of a shape that cannot be used
-        raise ImageError(name, str(error)) from error
+        return ImageError(upload.name, str(error), code=error.code)
+    return DecodedPhoto(upload.name, hashlib.sha256(upload.data).hexdigest(), cropped, small, copy)
 
 
 def clean_copy(image: Image, size: int) -> bytes:

@@ -64,17 +64,24 @@ function send(method, url, { body, headers = {}, onProgress, kind = "" } = {}) {
   });
 }
 
-async function call(method, url, options, tries = 120) {
+// Asks until the model is there, so that photos are not uploaded again and again meanwhile.
+async function untilLoaded(error) {
+  while (error) {
+    if (error.code !== "loading") throw error;
+    tellLoading(error);
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    error = await send("GET", "/v1/ready").then(() => null, (still) => still);
+  }
+}
+
+async function call(method, url, options) {
   try {
     return await send(method, url, options);
   } catch (error) {
-    if (error.code === "loading" && tries) {
-      tellLoading(error);
-      await new Promise((resolve) => setTimeout(resolve, 500));
-    } else if (error.code === "no_token" || error.code === "wrong_token") {
-      await askForToken(error);
-    } else throw error;
-    return call(method, url, options, tries - 1);
+    if (error.code === "loading") await untilLoaded(error);
+    else if (error.code === "no_token" || error.code === "wrong_token") await askForToken(error);
+    else throw error;
+    return call(method, url, options);
   }
 }
 
