@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from fiveshot import __version__
+from fiveshot.benchmark.cost import SPEED, WIDTHS
 from fiveshot.data.gaussian import gaussian_classes
 
 Run = Callable[..., tuple[int, str, str]]
@@ -84,6 +85,28 @@ def test_an_option_for_other_methods_is_a_note(run: Run, features: Path, tmp_pat
     status, _, said = run("bench", "--features", features, "--methods", "ncm", *arguments, "--out", tmp_path)
     assert status == 0
     assert "note: --projections is for RanPAC heads, and none is among the methods" in said
+
+
+def test_by_default_it_is_one_draw_and_what_a_minute_allows(
+    run: Run, features: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SPEED, "cpu", 1e8)  # a machine so slow that even a toy would take long
+    arguments = ("bench", "--features", features, "--methods", "ncm,c-ranpac", "--out", tmp_path)
+    arguments += ("--format", "json")
+    status, printed, said = run(*arguments)
+    assert status == 0
+    quick = {record["config"]["method"]: record["config"] for record in json.loads(printed)}
+    width = quick["c-ranpac"]["head"]["parameters"]["n_projections"]
+    assert (list(quick), width) == (["ncm", "c-ranpac"], WIDTHS[-1])
+    note, way = said.splitlines()[-2:]
+    expected = f"RanPAC heads with {width:,} random features instead of the paper's 10,000"
+    assert note == f"note: one draw of the shots; {expected}"
+    assert "add --full" in way
+    status, printed, said = run(*arguments, "--full", "--projections", 64)
+    assert status == 0
+    full = [(r["config"]["method"], r["config"]["protocol"]["shot_seed"]) for r in json.loads(printed)]
+    assert full == [(method, seed) for method in ("ncm", "c-ranpac") for seed in range(5)]
+    assert "--full" not in said
 
 
 def test_any_feature_file_is_a_benchmark(run: Run, features: Path, tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ BENCH = r"^(fiveshot (?:--plugin \S+ )?bench .*)"
 SMALLER = (
     Rule(BENCH + r"--seeds \d+", r"\1--seeds 1", "one draw of the shots"),
     Rule(r"^(fiveshot bench (?!.*(?:--list|--seeds)).*)$", r"\1 --seeds 1", "one draw of the shots"),
+    Rule(r"^fiveshot bench$", "fiveshot bench cub200/small --methods ncm", "all of them take most of a minute"),
     Rule(BENCH + r"cub200/big", r"\1cub200/small", "600 base photographs instead of 3,000"),
     Rule(r"^(fiveshot bench cub200/\S+)(?!.*--methods)", r"\1 --methods ncm,teen", "others take minutes"),
     Rule(BENCH + r"--methods ncm,c-fecam", r"\1--methods ncm,teen", "C-FeCAM takes long"),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import partial
 from itertools import compress
 from pathlib import Path
 from typing import NamedTuple
@@ -16,15 +17,13 @@ from typing import NamedTuple
 from threadpoolctl import threadpool_limits
 
 from fiveshot import __version__
-from fiveshot.benchmark.job import Job, open_features
+from fiveshot.benchmark.cost import available_memory, estimated_memory
+from fiveshot.benchmark.job import Job
 from fiveshot.benchmark.record import RunRecord, is_finished
 from fiveshot.benchmark.run import run_job
-from fiveshot.core.ridge import ROWS_AT_ONCE
 from fiveshot.errors import FiveshotError, InputError
-from fiveshot.heads import FeCAM, RanPAC
-from fiveshot.heads.tuned_head import plain_head
 
-PROCESS_BYTES = 900 * 2**20  # the interpreter with its libraries, and features
+OnSession = Callable[[Job, int, int], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +69,7 @@ def sweep(
     workers: int = 1,
     memory: int | None = None,
     fresh: bool = False,
+    on_session: OnSession | None = None,
 ) -> Iterator[Outcome]:
     """Run the jobs that are not finished below ``out``, and yield each outcome as soon as it is there.
 
@@ -87,6 +87,9 @@ def sweep(
         Bytes that all processes may need together by estimate; 80 % of what is available unless given.
     fresh : bool
         Run finished jobs again.
+    on_session : callable, optional
+        Called with a job, the sessions that it has learned, and all of its sessions; only where jobs run in this
+        process.
 
     Yields
     ------
@@ -111,7 +114,7 @@ def sweep(
     yield from kept
     if workers == 1 or len(waiting) == 1:
         for task in waiting:
-            yield Outcome(task.job, run_and_save(task), reused=False)
+            yield Outcome(task.job, run_and_save(task, on_session), reused=False)
     elif waiting:
         yield from _in_parallel(waiting, workers, available_memory() * 8 // 10 if memory is None else memory)
 
@@ -136,9 +139,9 @@ def finished_and_waiting(
     return kept, [task for task, finished in zip(tasks, done, strict=True) if not finished]
 
 
-def run_and_save(task: Task) -> RunRecord:
+def run_and_save(task: Task, on_session: OnSession | None = None) -> RunRecord:
     """Run a job and write its folder."""
-    record = run_job(task.job)
+    record = run_job(task.job, progress=None if on_session is None else partial(on_session, task.job))
     record.save(task.folder)
     return record
 
@@ -195,27 +198,3 @@ def _result(future: Future[RunRecord], job: Job) -> RunRecord:
             f"the process running {job.method} on {job.protocol.name} was killed, most likely for memory",
             hint="finished runs are kept: start again with fewer --workers",
         ) from error
-
-
-def estimated_memory(job: Job) -> int:
-    """Return the bytes a job is expected to need at its peak."""
-    head = plain_head(job.head())
-    features = open_features(job.features)
-    d, n_classes = features.n_features, len(features.class_names)
-    need = PROCESS_BYTES + 4 * (features.train_x.size + features.test_x.size)
-    if isinstance(head, RanPAC):
-        need += 6 * head.n_projections**2 + 4 * 2 * ROWS_AT_ONCE * head.n_projections  # sums and mapped rows
-    elif isinstance(head, FeCAM):
-        need += 4 * d * d * n_classes
-    return need
-
-
-def available_memory() -> int:
-    """Return the bytes of memory that are free, or can be made free, on this machine."""
-    try:
-        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2

@@ -48,6 +48,13 @@ Seed = Annotated[int, typer.Option(help="Of everything random.")]
 Address = Annotated[
     str | None, typer.Option(help="Of the Ray cluster, or 'auto'; one is started here unless given.")
 ]
+Seeds = Annotated[
+    int | None, typer.Option(help="Number of seeds, each of which draws other shots; 1, or 5 with --full.")
+]
+Full = Annotated[
+    bool,
+    typer.Option("--full", help="Everything, however long it takes: five draws, 10,000 random features."),
+]
 Flavor = Annotated[
     Literal["paper", "published"],
     typer.Option(help="'paper' follows the paper's text, 'published' its published code."),

@@ -149,13 +149,13 @@ def tuning_bar(*, shown: bool) -> Iterator[Callable[[TuneProgress], None]]:
 
 
 def run_bar(text: str = "running") -> Bar:
-    """Show how many runs of a benchmark are done, and for how long."""
+    """Show how much of a benchmark's work is done, how many of its runs, and how long the rest takes."""
 
     def columns() -> Sequence[ProgressColumn]:
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-        described = TextColumn("{task.description}")
-        return described, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()
+        described, runs = TextColumn("{task.description}"), TextColumn("{task.fields[runs]}")
+        return described, BarColumn(), runs, TimeElapsedColumn(), TextColumn("left:"), TimeRemainingColumn()
 
     return Bar(text, columns)
 

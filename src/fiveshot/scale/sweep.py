@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from fiveshot.benchmark import Job, Outcome, RunRecord, run_job
-from fiveshot.benchmark.sweep import estimated_memory, finished_and_waiting
+from fiveshot.benchmark.cost import estimated_memory
+from fiveshot.benchmark.sweep import finished_and_waiting
 from fiveshot.extras import import_extra
 from fiveshot.scale.cluster import connected, own_errors
 

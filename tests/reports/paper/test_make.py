@@ -1,18 +1,33 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 from toys import toy_features
 
-from fiveshot.benchmark import Job, Outcome, get_protocol, run_job
+from fiveshot.benchmark import Job, Outcome, get_protocol, run_job, sweep
+from fiveshot.benchmark.cost import WIDTHS
 from fiveshot.errors import InputError
 from fiveshot.reports import Number, PaperOutput, make_paper
 from fiveshot.reports.paper.plan import TARGETS
 
 SMALL = {"n_projections": 32}
+
+
+def collecting(outcomes: list[Outcome]) -> Callable[[Sequence[Job], Path], Iterator[Outcome]]:
+    """Run jobs as usual, and keep what comes of them."""
+
+    def run(jobs: Sequence[Job], folder: Path) -> Iterator[Outcome]:
+        for outcome in sweep(jobs, folder):
+            outcomes.append(outcome)
+            yield outcome
+
+    return run
+
+
 TABLES = [name for name in TARGETS if name.startswith("table")]
 
 
@@ -22,7 +37,7 @@ def everything(
 ) -> tuple[PaperOutput, Path, list[Outcome]]:
     out = tmp_path_factory.mktemp("paper") / "new folder"
     outcomes: list[Outcome] = []
-    made = make_paper("all", features_dir=toy_folder, out=out, parameters=SMALL, on_outcome=outcomes.append)
+    made = make_paper("all", features_dir=toy_folder, out=out, parameters=SMALL, run=collecting(outcomes))
     return made, out, outcomes
 
 
@@ -120,7 +135,7 @@ def test_a_second_call_runs_nothing_and_writes_the_same(everything, toy_folder: 
     before = {path: path.read_bytes() for path in out.iterdir() if path.is_file()}
     again: list[Outcome] = []
     for target in ("table3", "figure2", "figure3"):
-        made = make_paper(target, features_dir=toy_folder, out=out, parameters=SMALL, on_outcome=again.append)
+        made = make_paper(target, features_dir=toy_folder, out=out, parameters=SMALL, run=collecting(again))
         assert all(before[path] == path.read_bytes() for path in made.files)
     assert again
     assert all(outcome.reused for outcome in again)
@@ -168,7 +183,7 @@ def test_the_published_procedure_has_runs_of_its_own(tmp_path: Path) -> None:
             features_dir=tmp_path,
             out=tmp_path / "out",
             parameters=SMALL | {"device": "cpu"},
-            on_outcome=outcomes.append,
+            run=collecting(outcomes),
             **way,
         )
     notes = " ".join(made.tables[0].notes)
@@ -184,6 +199,34 @@ def test_the_published_procedure_has_runs_of_its_own(tmp_path: Path) -> None:
         if calibration:  # the flavor's own, with the alpha of the dataset
             assert calibration["alpha"] == 0.75
             assert calibration["prototypes"] == "unit" or calibration["similarity"] == "dot"
+
+
+def test_with_little_time_heads_have_fewer_random_features_and_the_table_says_so(tmp_path: Path) -> None:
+    toy_features("cifar100", 100, rng=np.random.default_rng(6)).save(tmp_path / "cifar100.safetensors")
+    outcomes: list[Outcome] = []
+    where = {"features_dir": tmp_path, "out": tmp_path / "out"}
+    made = make_paper("table3", **where, seconds=1.0, run=collecting(outcomes))
+    assert made.width == WIDTHS[-1]
+    widths = {o.job.method: o.job.parameters.get("n_projections") for o in outcomes}
+    assert (widths["ranpac"], widths["c-ranpac"], widths["ncm"]) == (made.width, made.width, None)
+    assert f"RanPAC heads with {made.width:,} random features to save time" in made.tables[0].notes[0]
+    asked = make_paper("table3", **where, seconds=1.0, parameters=SMALL)
+    assert "random features" not in " ".join(asked.tables[0].notes), "a number that was asked for stays"
+
+
+def test_with_little_time_an_ablation_has_fewer_values(tmp_path: Path) -> None:
+    toy_features("cub200", 200, rng=np.random.default_rng(7)).save(tmp_path / "cub200.safetensors")
+    plans: list[Job] = []
+
+    def none_run(jobs: Sequence[Job], folder: Path) -> Iterator[Outcome]:
+        plans.extend(jobs)
+        raise KeyboardInterrupt
+
+    for seconds, values in ((1.0, [500, 1000]), (None, [500, 1000, 2000, 5000, 10_000])):
+        plans.clear()
+        with pytest.raises(KeyboardInterrupt):
+            make_paper("ablation-M", features_dir=tmp_path, out=tmp_path / "out", seconds=seconds, run=none_run)
+        assert sorted({job.head().n_projections for job in plans}) == values
 
 
 def test_nothing_there_is_no_error(tmp_path: Path) -> None:

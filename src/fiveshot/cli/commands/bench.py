@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,17 +16,24 @@ from fiveshot.cli.options import (
     LOCAL,
     Address,
     Flavor,
+    Full,
     HeadDevice,
     Projections,
+    Seeds,
     head_parameters,
     parse_settings,
     refuse_unused,
 )
 from fiveshot.cli.output import check_format, echo, echo_json, print_table
-from fiveshot.cli.progress import image_bar, run_bar
+from fiveshot.cli.progress import image_bar, run_bar, status
+from fiveshot.errors import counted
 
 if TYPE_CHECKING:
-    from fiveshot.benchmark import Job, Outcome, RunRecord
+    from fiveshot.benchmark import Job, Outcome
+    from fiveshot.benchmark.cost import QuickPlan
+
+FULL_DRAWS = 5
+WORTH_SAYING = 2.0  # seconds
 
 
 @when_stopped("what was finished is kept, and the same command without --fresh goes on from there")
@@ -41,10 +49,12 @@ def bench(
     methods: Annotated[
         str | None,
         typer.Option(
-            help="Methods separated by commas; all of them unless given.", autocompletion=completion.methods
+            help="Methods separated by commas; unless given, those that finish within a minute.",
+            autocompletion=completion.methods,
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(help="Number of seeds; each draws other shots.")] = 5,
+    seeds: Seeds = None,
+    full: Full = False,
     features: Annotated[
         Path | None, typer.Option(help="A feature file (.safetensors or .npz) instead of the embedded one.")
     ] = None,
@@ -93,12 +103,10 @@ def bench(
 ) -> None:
     """Run few-shot class-incremental methods through a protocol and print their accuracies.
 
+    One draw of the shots and what finishes within a minute, unless --full asks for everything.
+
     Example: fiveshot bench cub200/big --methods ncm,c-fecam --seeds 3
     """
-    from fiveshot.benchmark import sweep
-    from fiveshot.benchmark.plan import choose_features, choose_protocol, make_jobs
-    from fiveshot.reports import bench_table
-
     if listing:
         _print_lists()
         return
@@ -106,43 +114,120 @@ def bench(
     _check_options(ctx, engine=engine, images=images, sessions=sessions)
     if images is not None:
         features = _extracted(images, features, skip_bad)
-    source = choose_features(str(features) if features else None, protocol, adapter)
-    changes = {
-        "base_classes": base,
-        "increment": increment,
-        "shots": shots,
-        "order_seed": order_seed,
-        "shot_seed": shot_seed,
-        "shot_draw": shot_draw,
-    }
-    chosen = choose_protocol(protocol, source if features else None, changes)
-    given = parse_settings(settings or ())
-    jobs = make_jobs(
-        chosen,
-        source,
-        methods=methods.split(",") if methods else (),
-        seeds=seeds,
-        flavor=flavor,
-        parameters=head_parameters(projections, device, given, here=engine == "local"),
-        sessions=str(sessions) if sessions else None,
-        needed=given,
-    )
-    if projections is not None and not any("n_projections" in job.parameters for job in jobs):
+    with status("reading the features"):
+        from fiveshot.benchmark.cost import QuickPlan, quick_plan
+        from fiveshot.benchmark.plan import choose_features, choose_protocol, make_jobs
+
+        source = choose_features(str(features) if features else None, protocol, adapter)
+        changes = {
+            "base_classes": base,
+            "increment": increment,
+            "shots": shots,
+            "order_seed": order_seed,
+            "shot_seed": shot_seed,
+            "shot_draw": shot_draw,
+        }
+        chosen = choose_protocol(protocol, source if features else None, changes)
+        given = parse_settings(settings or ())
+        named = [name.strip() for name in methods.split(",")] if methods else []
+        everything = make_jobs(
+            chosen,
+            source,
+            methods=named,
+            seeds=draws(seeds, full=full),
+            flavor=flavor,
+            parameters=head_parameters(projections, device, given, here=engine == "local"),
+            sessions=str(sessions) if sessions else None,
+            needed=given,
+        )
+        plan = QuickPlan(tuple(everything)) if full else quick_plan(everything, keep=named)
+    if projections is not None and not any("n_projections" in job.parameters for job in everything):
         echo("note: --projections is for RanPAC heads, and none is among the methods", err=True)
     if engine == "ray":
         from fiveshot.scale import sweep_on_cluster
 
-        records = _followed(sweep_on_cluster(jobs, out, address=address, fresh=fresh), jobs)
+        def run(jobs: Sequence[Job], out: Path, *, on_session: object) -> Iterable[Outcome]:
+            return sweep_on_cluster(jobs, out, address=address, fresh=fresh)
     else:
+        from fiveshot.benchmark import sweep
+
         limit = int(memory * 1e9) if memory is not None else None
-        records = _followed(sweep(jobs, out, workers=workers, memory=limit, fresh=fresh), jobs)
+        run = partial(sweep, workers=workers, memory=limit, fresh=fresh)
+    found = {outcome.job: outcome.record for outcome in followed(run, plan.jobs, out, fresh=fresh)}
+    records = [found[job] for job in plan.jobs]
     if output == "json":
         echo_json([_as_json(record) for record in records])
-        return
-    from fiveshot.benchmark import summarize_all
+    else:
+        from fiveshot.benchmark import summarize_all
+        from fiveshot.reports import bench_table
 
-    table = bench_table(summarize_all(records), chosen, records[0].provenance, given=given)
-    print_table(table, output)
+        said = given if plan.width is None else {**given, "n_projections": plan.width}
+        print_table(bench_table(summarize_all(records), chosen, records[0].provenance, given=said), output)
+    if not full:
+        _tell_the_rest(plan, everything, seeds)
+
+
+def draws(seeds: int | None, *, full: bool) -> int:
+    """Return how many draws of the shots are asked for."""
+    return seeds if seeds is not None else FULL_DRAWS if full else 1
+
+
+def followed(
+    run: Callable[..., Iterable[Outcome]], jobs: Sequence[Job], out: Path, *, fresh: bool = False
+) -> Iterator[Outcome]:
+    """Run jobs, saying how long it may take, how far it is, and what each run found."""
+    from fiveshot.benchmark.cost import estimated_seconds
+    from fiveshot.benchmark.record import is_finished
+
+    with status("looking for finished runs"):
+        waiting = [job for job in jobs if fresh or not is_finished(out / job.folder)]
+        expected = {job: estimated_seconds(job) if job in waiting else 0.0 for job in jobs}
+    total = sum(expected.values())
+    if total >= WORTH_SAYING:
+        echo(f"{counted(len(waiting), 'run')} to make, about {duration(total)} on an ordinary machine", err=True)
+    finished: list[Job] = []
+    with run_bar() as bar:
+
+        def show(job: Job | None = None, done: int = 0, steps: int = 1) -> None:
+            part = expected[job] * done / steps if job is not None else 0.0
+            made = part + sum(expected[one] for one in finished)
+            bar.update(made, total, runs=f"{len(finished)}/{len(jobs)} runs")
+
+        show()
+        # The quick ones first: they tell most for a short wait.
+        for outcome in run(sorted(jobs, key=expected.__getitem__), out, on_session=show):
+            finished.append(outcome.job)
+            show()
+            bar.say(describe(outcome))
+            yield outcome
+
+
+def duration(seconds: float) -> str:
+    """Return a time as people say it.
+
+    >>> duration(42.3), duration(400), duration(9000)
+    ('42 s', '7 minutes', '2.5 hours')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
+
+
+def _tell_the_rest(plan: QuickPlan, everything: Sequence[Job], seeds: int | None) -> None:
+    """Say what was not run, and how to get it."""
+    from fiveshot.benchmark.cost import estimated_seconds
+
+    parts = ["one draw of the shots"] if seeds is None else []
+    if plan.width is not None:
+        parts.append(f"RanPAC heads with {plan.width:,} random features instead of the paper's 10,000")
+    if plan.left_out:
+        parts.append("left out: " + ", ".join(f"{name} (about {duration(time)})" for name, time in plan.left_out))
+    if not parts:
+        return
+    rounds = FULL_DRAWS if seeds is None else 1
+    time = duration(rounds * sum(map(estimated_seconds, everything)))
+    echo(f"note: {'; '.join(parts)}", err=True)
+    echo(f"for the paper's full setting (five draws, 10,000 random features) add --full: about {time}", err=True)
 
 
 def _check_options(ctx: typer.Context, *, engine: str, images: Path | None, sessions: Path | None) -> None:
@@ -158,17 +243,6 @@ def _check_options(ctx: typer.Context, *, engine: str, images: Path | None, sess
     if sessions is not None:
         why = "is in the session lists; leave it out with --sessions"
         refuse_unused(ctx, why, "base", "increment", "shots", "order_seed", "shot_draw")
-
-
-def _followed(outcomes: Iterable[Outcome], jobs: Sequence[Job]) -> list[RunRecord]:
-    """Show each run as it ends; return the records in the order of the jobs."""
-    found: dict[Job, RunRecord] = {}
-    with run_bar() as bar:
-        for done, outcome in enumerate(outcomes, start=1):
-            found[outcome.job] = outcome.record
-            bar.update(done, len(jobs))
-            bar.say(describe(outcome))
-    return [found[job] for job in jobs]
 
 
 def describe(outcome: Outcome) -> str:

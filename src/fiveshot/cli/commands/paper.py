@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,8 +10,9 @@ import typer
 
 from fiveshot.cli import completion
 from fiveshot.cli.failures import KEPT, when_stopped
-from fiveshot.cli.options import Flavor, HeadDevice, Projections, head_parameters, refuse_unused
+from fiveshot.cli.options import Flavor, Full, HeadDevice, Projections, Seeds, head_parameters, refuse_unused
 from fiveshot.cli.output import echo, print_table
+from fiveshot.cli.progress import status
 
 
 @when_stopped(KEPT)
@@ -27,7 +29,8 @@ def paper(
         Path | None, typer.Option(help="A folder of feature files; the embedded ones are used beside it.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Where tables, figures and runs are written.")] = Path("paper"),
-    seeds: Annotated[int, typer.Option(help="Number of seeds.")] = 1,
+    seeds: Seeds = None,
+    full: Full = False,
     workers: Annotated[int, typer.Option(help="Processes that run at the same time.")] = 1,
     flavor: Flavor = "paper",
     shot_draw: Annotated[
@@ -38,26 +41,32 @@ def paper(
 ) -> None:
     """Regenerate a table or figure of the paper; says which features are missing, and fails where all are.
 
+    One draw of the shots, and fewer random features where they would take over a minute, unless --full is given.
+
     Example: fiveshot paper table1 --features-dir features
     """
     if target == "figure2":
         why = "changes nothing in figure2, which shows features and no runs; leave it out"
-        refuse_unused(ctx, why, "seeds", "workers", "flavor", "shot_draw", "projections", "device")
+        unused = ("seeds", "full", "workers", "flavor", "shot_draw", "projections", "device")
+        refuse_unused(ctx, why, *unused)
     if target == "ablation-M":
         refuse_unused(ctx, "is what ablation-M varies; leave it out", "projections")
-    from fiveshot.cli.commands.bench import describe
-    from fiveshot.reports import make_paper
+    with status("loading"):
+        from fiveshot.benchmark import sweep
+        from fiveshot.benchmark.cost import MINUTE
+        from fiveshot.cli.commands.bench import draws, followed
+        from fiveshot.reports import make_paper
 
     made = make_paper(
         target,
         features_dir=features_dir,
         out=out,
-        seeds=seeds,
-        workers=workers,
+        seeds=draws(seeds, full=full),
         flavor=flavor,
         shot_draw=shot_draw,
         parameters=head_parameters(projections, device),
-        on_outcome=lambda outcome: echo(describe(outcome), err=True),
+        seconds=None if full else MINUTE,
+        run=lambda jobs, folder: followed(partial(sweep, workers=workers), jobs, folder),
     )
     for table in made.tables:
         print_table(table, "terminal")
@@ -65,5 +74,9 @@ def paper(
         echo(f"missing: {line}", err=True)
     for file in made.files:
         echo(file)
+    if made.width is not None:
+        echo(f"note: RanPAC heads with {made.width:,} random features instead of the paper's 10,000", err=True)
+    if made.tables and not full and seeds is None:
+        echo("for the paper's full setting (five draws, 10,000 random features) add --full", err=True)
     if not made.files:
         raise typer.Exit(1)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fiveshot.benchmark import Protocol, Summary
@@ -168,8 +167,8 @@ def similarity_points(protocol: Protocol, features: FeatureSet) -> SimilarityPoi
     if len(protocol.session_classes) < 2:
         raise InputError(f"protocol {protocol.name!r} has no session after the base session to compare with it")
     base, new = (_statistics(features, classes) for classes in protocol.session_classes[:2])
-    distance = torch.cdist(new.means, base.means, compute_mode="donot_use_mm_for_euclid_dist")
-    return SimilarityPoints(distance.numpy(), covariance_similarity(new, base))
+    distance = np.linalg.norm(new.means[:, None] - base.means[None], axis=2)
+    return SimilarityPoints(distance, covariance_similarity(new, base))
 
 
 def covariance_similarity(first: ClassStatistics, second: ClassStatistics) -> NDArray[np.float64]:
@@ -179,8 +178,8 @@ def covariance_similarity(first: ClassStatistics, second: ClassStatistics) -> ND
     covariances of one shape, whatever their scale, and 0 where the classes vary in orthogonal directions. In
     factored form, Σ = AᵀA, no d × d matrix is needed: ⟨A₁ᵀA₁, A₂ᵀA₂⟩ = ‖A₁ A₂ᵀ‖².
 
-    >>> flat = class_statistics(torch.tensor([[1.0, 0.0], [-1.0, 0.0]]), [0, 0])
-    >>> round_ = class_statistics(torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]), [0] * 4)
+    >>> flat = class_statistics(np.array([[1.0, 0.0], [-1.0, 0.0]]), [0, 0])
+    >>> round_ = class_statistics(np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]), [0] * 4)
     >>> covariance_similarity(flat, round_).round(3)
     array([[0.707]])
     """
@@ -276,8 +275,8 @@ def _legend(figure: Figure, handles: Mapping[str, object]) -> None:
 def _inner(first: ClassStatistics, second: ClassStatistics) -> NDArray[np.float64]:
     """Return the Frobenius inner products of all pairs of covariances."""
     stacked, owners = second.stacked_factors  # (R, d), (R,)
-    starts = np.searchsorted(owners.numpy(), np.arange(len(second)))
-    rows = [(stacked @ summary.covariance_factor.T).square().sum(dim=1).numpy() for summary in first.summaries]
+    starts = np.searchsorted(owners, np.arange(len(second)))
+    rows = [np.square(stacked @ summary.covariance_factor.T).sum(axis=1) for summary in first.summaries]
     return np.stack([np.add.reduceat(row, starts) for row in rows])
 
 
@@ -285,11 +284,11 @@ def _norms(statistics: ClassStatistics) -> NDArray[np.float64]:
     """Return the Frobenius norms of all covariances."""
     # ‖AᵀA‖ = ‖A Aᵀ‖, and A has fewer rows than columns.
     factors = (summary.covariance_factor for summary in statistics.summaries)
-    return np.array([float(torch.linalg.norm(factor @ factor.T)) for factor in factors])
+    return np.array([float(np.linalg.norm(factor @ factor.T)) for factor in factors])
 
 
 def _statistics(features: FeatureSet, classes: tuple[int, ...]) -> ClassStatistics:
     """Return the statistics of some classes, from all of their training images."""
     rows = np.flatnonzero(np.isin(features.train_y, classes))
-    vectors = torch.from_numpy(np.asarray(features.train_x[rows], dtype=np.float64))
+    vectors = np.asarray(features.train_x[rows], dtype=np.float64)
     return class_statistics(vectors, features.train_y[rows])

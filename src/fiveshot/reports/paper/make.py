@@ -18,6 +18,7 @@ from fiveshot.benchmark import (
     summarize_runs,
     sweep,
 )
+from fiveshot.benchmark.cost import WIDTHS, estimated_seconds
 from fiveshot.benchmark.protocol import ShotDraw
 from fiveshot.data.registry import dataset_spec
 from fiveshot.errors import StorageError
@@ -44,6 +45,7 @@ from fiveshot.storage import FilePath
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+RunJobs = Callable[[Sequence[Job], Path], Iterable[Outcome]]
 Records = Mapping[str, RunRecord]  # by the folder of their job
 ONE_SETTING = {"table5": beta_table, "table6": parts_table}
 
@@ -60,6 +62,8 @@ class PaperOutput:
         The tables among it, as values.
     missing : tuple of MissingFeatures
         Datasets without features, with the commands that get them.
+    width : int or None
+        Random features of the heads, where their own would have taken too long.
 
     Examples
     --------
@@ -74,6 +78,7 @@ class PaperOutput:
     files: tuple[Path, ...]
     tables: tuple[Table, ...]
     missing: tuple[MissingFeatures, ...]
+    width: int | None = None
 
 
 def make_paper(
@@ -82,12 +87,12 @@ def make_paper(
     features_dir: FilePath | None,
     out: FilePath,
     seeds: int = 1,
-    workers: int = 1,
     flavor: Flavour = "paper",
     shot_draw: ShotDraw = "random",
     parameters: Mapping[str, Any] | None = None,
     protocol: Protocol | None = None,
-    on_outcome: Callable[[Outcome], None] | None = None,
+    seconds: float | None = None,
+    run: RunJobs = sweep,
 ) -> PaperOutput:
     """Make a table or figure of the paper, all of them (``all``), or an ablation (``ablation-tau``).
 
@@ -101,8 +106,8 @@ def make_paper(
         A folder of feature files; the embedded features are used beside it.
     out : path
         Where files are written.
-    seeds, workers : int
-        Draws of the shots, and processes at a time.
+    seeds : int
+        Draws of the shots.
     flavor, shot_draw : str
         ``"published"`` and ``"first"`` are the published code's way.
     parameters : mapping, optional
@@ -110,8 +115,10 @@ def make_paper(
     protocol : Protocol, optional
         Takes the place of ``cars/small`` in tables 5 and 6, figure 2 and the ablations. ``cub200/small`` does
         unless it is given, where there are no features of cars.
-    on_outcome : callable, optional
-        Called with each run as it is there.
+    seconds : float, optional
+        About how long each draw may take. Heads with random features get fewer of them to stay below.
+    run : callable, optional
+        Takes jobs and the folder of runs, and yields outcomes.
 
     Returns
     -------
@@ -140,14 +147,16 @@ def make_paper(
     """
     targets = resolve_target(target)
     sources = find_feature_files(features_dir)
-    how = Procedure(seeds, flavor, shot_draw, parameters or {})
-    plans = {name: plan_target(name, sources, how, protocol) for name in targets}
+    parameters = parameters or {}
+    unlimited = seconds is None or "n_projections" in parameters
+    for width in (None,) if unlimited else (None, *WIDTHS):
+        how = Procedure(seeds, flavor, shot_draw, parameters, width)
+        plans = {name: plan_target(name, sources, how, protocol) for name in targets}
+        jobs = distinct_jobs(plans.values())
+        if seconds is None or sum(map(estimated_seconds, jobs)) <= seconds * seeds:
+            break
     folder = _make_folder(Path(out))
-    records = {}
-    for outcome in sweep(distinct_jobs(plans.values()), folder / "runs", workers=workers):
-        records[outcome.job.folder] = outcome.record
-        if on_outcome is not None:
-            on_outcome(outcome)
+    records = {outcome.job.folder: outcome.record for outcome in run(jobs, folder / "runs")}
     files: list[Path] = []
     tables: list[Table] = []
     for name, settings in plans.items():
@@ -155,7 +164,8 @@ def make_paper(
         files += written
         tables += made
     wanted = [entry for name in targets for entry in _wanted(name, protocol)]
-    return PaperOutput(tuple(files), tuple(tables), missing_features(wanted, sources, features_dir))
+    missing = missing_features(wanted, sources, features_dir)
+    return PaperOutput(tuple(files), tuple(tables), missing, how.width)
 
 
 def distinct_jobs(plans: Iterable[Iterable[Setting]]) -> list[Job]:
@@ -174,6 +184,8 @@ def procedure_notes(setting: Setting) -> tuple[str, ...]:
     notes = []
     if any(job.flavor == "published" for row in setting.jobs for job in row):
         notes.append("Methods as in the published code.")
+    if setting.width is not None:
+        notes.append(f"RanPAC heads with {setting.width:,} random features to save time; the paper has 10,000.")
     if setting.protocol.shot_draw == "first":
         notes.append("The shots are the first images of each new class.")
     return tuple(notes)

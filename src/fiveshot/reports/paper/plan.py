@@ -83,22 +83,30 @@ class Part:
 
 @dataclass(frozen=True)
 class Setting:
-    """One protocol of a table or figure with its features: its rows, and the jobs of each, one per seed."""
+    """One protocol of a table or figure with its features: its rows, and the jobs of each, one per seed.
+
+    ``width`` is the most random features that heads have, where that was limited.
+    """
 
     protocol: Protocol
     features: str
     rows: tuple[Configuration, ...]
     jobs: tuple[tuple[Job, ...], ...]
+    width: int | None = None
 
 
 @dataclass(frozen=True)
 class Procedure:
-    """How all rows are run: seeds, form of the methods, draw of the shots, and parameters of the heads."""
+    """How all rows are run: seeds, form of the methods, draw of the shots, and parameters of the heads.
+
+    ``width`` is the most random features that a head may have, where its own would take too long.
+    """
 
     seeds: int = 1
     flavor: Flavour = "paper"
     shot_draw: ShotDraw = "random"
     parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    width: int | None = None
 
 
 def plan_target(
@@ -117,9 +125,9 @@ def plan_target(
         if features is not None:
             # A protocol of the caller's own keeps its draw unless another is asked for.
             drawn = wanted if how.shot_draw == "random" else wanted.replace(shot_draw=how.shot_draw)
-            rows = configurations(target, how.flavor)
+            rows = tuple(row for row in configurations(target, how.flavor) if not _too_wide(row, how.width))
             jobs = tuple(tuple(configuration_jobs(row, drawn, features, how)) for row in rows)
-            settings.append(Setting(drawn, features, rows, jobs))
+            settings.append(Setting(drawn, features, rows, jobs, how.width))
     return tuple(settings)
 
 
@@ -216,13 +224,14 @@ def configuration_jobs(
     """Return a row's jobs, one per seed; what the row changes goes before the given parameters."""
     changes = dict(configuration.changes)
     shots = changes.pop("shots", None)  # of the protocol, not of the head
+    narrowed = {} if how.width is None else {"n_projections": how.width}
     return make_jobs(
         protocol if shots is None else protocol.replace(shots=shots),
         features,
         methods=[configuration.method],
         seeds=how.seeds,
         flavor=how.flavor,
-        parameters={**how.parameters, **changes},
+        parameters={**narrowed, **how.parameters, **changes},
     )
 
 
@@ -232,6 +241,11 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
     for name in parameters:
         if name not in known:
             raise InputError(f"no head has a parameter {name!r}", hint=f"choose from {', '.join(known)}")
+
+
+def _too_wide(row: Configuration, width: int | None) -> bool:
+    """Tell whether a row has more random features than there is time for."""
+    return width is not None and row.changes.get("n_projections", 0) > width
 
 
 def _part(method: str, mean: bool, covariance: bool, paper: bool = True) -> Part:
