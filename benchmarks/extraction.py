@@ -39,8 +39,8 @@ from fiveshot.backbones import (
     load_embedder,
 )
 from fiveshot.data import FileSource, ImageDataset, ImageSource, ImageSplit, decode
-from fiveshot.features import bare_rate, run_extraction
-from fiveshot.features.image_batches import read_batch
+from fiveshot.features import ExtractionSettings, bare_rate, extract
+from fiveshot.features.extraction.stream import read_batch
 
 PHOTOGRAPHS = Path(__file__).resolve().parents[2] / "shared" / "data" / "cub200" / "test.tar"
 LONG_SIDE = 500
@@ -117,7 +117,9 @@ def timed(function: Callable[[], T]) -> tuple[T, float]:
 def measure(name: str, runner: Embedder, data: ImageDataset, folder: Path, options: argparse.Namespace) -> Shares:
     pace = {"batch_size": options.batch_size, "workers": options.workers}
     bare, bare_cores = timed(lambda: bare_rate(runner, **pace, seconds=options.seconds))
-    done, cores = timed(lambda: run_extraction(data, runner, out=folder / "features.safetensors", **pace))
+    done, cores = timed(
+        lambda: extract(data, runner, ExtractionSettings(**pace), out=folder / "features.safetensors")
+    )
     per_core = (done.rate / cores) / (bare / bare_cores)
     each = [
         1e3 * stage / done.computed for stage in (done.stages.decode, done.stages.transform, done.stages.forward)

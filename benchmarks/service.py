@@ -28,7 +28,7 @@ import numpy as np
 from PIL import Image
 
 from fiveshot.backbones import Embedder, load_embedder
-from fiveshot.features.bare_rate import bare_rate
+from fiveshot.features import bare_rate
 from fiveshot.recognizer import Recognizer
 
 SHOTS = 5

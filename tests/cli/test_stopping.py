@@ -39,7 +39,7 @@ def birds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "place", "said"),
     [
-        (("extract", "--images", "x", "--out", "y"), "fiveshot.features.open_labelled_images", "the same command"),
+        (("extract", "--images", "x", "--out", "y"), "fiveshot.features.open_labeled_images", "the same command"),
         (("paper", "table1"), "fiveshot.reports.make_paper", "the same command"),
         (("data", "fetch", "cub200"), "fiveshot.data.fetch", "the same command"),
         (("bench",), "fiveshot.benchmark.plan.choose_features", "the same command without --fresh"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 from fiveshot.backbones import load_embedder
 from fiveshot.errors import InputError
-from fiveshot.features import convert_npz, embedded_features, embedded_packs
+from fiveshot.features import embedded_features, embedded_packs, load_npz
 from fiveshot.features.embedded import PACKS
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -64,13 +65,12 @@ def _official(name: str) -> dict[str, str]:
 def test_conversion_of_the_original_gives_the_committed_bytes(tmp_path):
     names, split = _official("images.txt"), _official("train_test_split.txt")
     pack = embedded_features()
-    convert_npz(
-        SHARED / "vit" / "cub200-features.npz",
-        tmp_path / "again",
-        pack.provenance,
-        train_names=[name for number, name in names.items() if split[number] == "1"],
-        test_names=[name for number, name in names.items() if split[number] == "0"],
+    again = replace(
+        load_npz(SHARED / "vit" / "cub200-features.npz", pack.provenance),
+        train_names=tuple(name for number, name in names.items() if split[number] == "1"),
+        test_names=tuple(name for number, name in names.items() if split[number] == "0"),
     )
+    again.save(tmp_path / "again")
     assert (tmp_path / "again").read_bytes() == (PACKS / "cub200.safetensors").read_bytes()
 
 

@@ -7,21 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from extracting import extracted, run_extraction
 
 from fiveshot.backbones import BackboneSpec, Embedder, load_backbone, load_embedder
 from fiveshot.backbones.embedder import Network, Vectors
 from fiveshot.backbones.preprocessing import Pixels
 from fiveshot.data import ArraySource, ImageDataset, ImageSplit, decode, open_images
 from fiveshot.errors import InputError, StorageError
-from fiveshot.features import (
-    FeatureSet,
-    bare_rate,
-    extract,
-    extracted_features,
-    run_extraction,
-)
-from fiveshot.features.batch_stream import BatchStream
+from fiveshot.features import ExtractionSettings, FeatureSet, bare_rate, extracted_features
 from fiveshot.features.cache import FeatureCache
+from fiveshot.features.extraction.stream import BatchStream
 
 
 @pytest.fixture
@@ -41,7 +36,7 @@ def on(tiny: Embedder, runtime: str) -> Embedder:
 
 
 def test_vectors_are_those_of_the_images_one_by_one_in_dataset_order(birds: ImageDataset, tiny: Embedder) -> None:
-    found = extract(birds, tiny, dtype="float32", batch_size=4)
+    found = extracted(birds, tiny, dtype="float32", batch_size=4)
     np.testing.assert_allclose(found.train_x, spelled_out(birds.train, tiny), atol=1e-5)
     np.testing.assert_allclose(found.test_x, spelled_out(birds.test, tiny), atol=1e-5)
     assert found.train_names == birds.train.names
@@ -52,7 +47,7 @@ def test_vectors_are_those_of_the_images_one_by_one_in_dataset_order(birds: Imag
 
 
 def test_provenance_says_how_they_were_made(birds: ImageDataset, tiny: Embedder) -> None:
-    made = extract(birds, tiny).provenance
+    made = extracted(birds, tiny).provenance
     assert (made.dataset, made.backbone, made.adapter, made.readout) == ("birds", tiny.name, None, "cls")
     assert made.weights_hash == tiny.weights_hash
     assert made.preprocessing["resize"] == tiny.preprocessing.resize
@@ -65,7 +60,7 @@ def test_provenance_names_a_longer_readout(birds: ImageDataset, tiny_weights: Pa
             tiny.name, weights=tiny_weights, tokens="cls+mean", last_blocks=2, device="cpu", runtime="torch"
         )
     )
-    found = extract(birds, wide)
+    found = extracted(birds, wide)
     assert found.provenance.readout == "cls+mean, last 2 blocks"
     assert found.n_features == 3 * tiny.width
 
@@ -73,7 +68,7 @@ def test_provenance_names_a_longer_readout(birds: ImageDataset, tiny_weights: Pa
 @pytest.mark.parametrize("runtime", ["torch", "onnx"])
 def test_workers_change_no_bit(birds: ImageDataset, tiny: Embedder, runtime: str) -> None:
     runner = on(tiny, runtime)
-    alone, many = (extract(birds, runner, dtype="float32", batch_size=2, workers=n) for n in (1, 5))
+    alone, many = (extracted(birds, runner, dtype="float32", batch_size=2, workers=n) for n in (1, 5))
     np.testing.assert_array_equal(alone.train_x, many.train_x)
     np.testing.assert_array_equal(alone.test_x, many.test_x)
 
@@ -95,7 +90,7 @@ def test_features_say_their_precision(birds: ImageDataset, tiny: Embedder) -> No
 def test_threads_of_pytorch_are_as_before(birds: ImageDataset, tiny: Embedder) -> None:
     torch.set_num_threads(2)
     try:
-        extract(birds, tiny)
+        extracted(birds, tiny)
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(1)
@@ -127,7 +122,7 @@ def test_an_archive_gives_the_vectors_of_the_folder(
 ) -> None:
     archive = Path(shutil.make_archive(str(tmp_path / "packed"), kind, photographs.parent, photographs.name))
     folder, packed = (
-        extract(open_images(path, seed=0), tiny, batch_size=1, workers=4) for path in (photographs, archive)
+        extracted(open_images(path, seed=0), tiny, batch_size=1, workers=4) for path in (photographs, archive)
     )
     np.testing.assert_array_equal(folder.train_x, packed.train_x)
     assert folder.train_names == packed.train_names
@@ -137,13 +132,13 @@ def test_images_in_memory_and_no_test_images(tiny: Embedder) -> None:
     rng = np.random.default_rng(1)
     images = tuple(ArraySource(rng.integers(0, 256, (32, 32, 3), np.uint8), f"train/{i}") for i in range(5))
     train = ImageSplit(images, np.array([0, 0, 1, 1, 1]))
-    found = extract(ImageDataset("small", ("a", "b"), train, ImageSplit((), np.zeros(0, np.int64))), tiny)
+    found = extracted(ImageDataset("small", ("a", "b"), train, ImageSplit((), np.zeros(0, np.int64))), tiny)
     assert found.train_x.shape == (5, tiny.width)
     assert found.test_x.shape == (0, tiny.width)
 
 
 def test_half_precision_is_the_rounded_single_one(birds: ImageDataset, tiny: Embedder) -> None:
-    half, single = (extract(birds, tiny, dtype=dtype) for dtype in ("float16", "float32"))
+    half, single = (extracted(birds, tiny, dtype=dtype) for dtype in ("float16", "float32"))
     assert half.train_x.dtype == np.float16
     np.testing.assert_array_equal(half.train_x, single.train_x.astype(np.float16))
 
@@ -179,17 +174,17 @@ def test_vectors_too_large_for_half_precision_are_refused(birds: ImageDataset, t
     with pytest.raises(
         InputError, match=r"vector of .*ani/0\.jpg has values up to \d+, too large for float16; st"
     ):
-        extract(birds, scaled(tiny, 1e6))
-    assert np.isfinite(extract(birds, scaled(tiny, 1e6), dtype="float32").train_x).all()
+        extracted(birds, scaled(tiny, 1e6))
+    assert np.isfinite(extracted(birds, scaled(tiny, 1e6), dtype="float32").train_x).all()
 
 
 def test_vectors_that_are_no_numbers_are_refused(birds: ImageDataset, tiny: Embedder) -> None:
     with pytest.raises(InputError, match=r"ani/0\.jpg holds NaN or infinity"):
-        extract(birds, scaled(tiny, float("nan")), dtype="float32")
+        extracted(birds, scaled(tiny, float("nan")), dtype="float32")
 
 
 def test_a_file_is_what_the_set_itself_would_write(birds: ImageDataset, tiny: Embedder, tmp_path: Path) -> None:
-    found = extract(birds, tiny, out=tmp_path / "ours.safetensors")
+    found = extracted(birds, tiny, out=tmp_path / "ours.safetensors")
     found.save(tmp_path / "plain.safetensors")
     assert (tmp_path / "ours.safetensors").read_bytes() == (tmp_path / "plain.safetensors").read_bytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["birds", "ours.safetensors", "plain.safetensors"]
@@ -205,7 +200,7 @@ def test_a_file_is_what_the_set_itself_would_write(birds: ImageDataset, tiny: Em
 )
 def test_bad_options_are_named(birds: ImageDataset, tiny: Embedder, options: dict, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        extract(birds, tiny, **options)
+        extracted(birds, tiny, **options)
 
 
 def test_runtimes_and_precisions_that_do_not_fit_are_refused(tiny: Embedder) -> None:
@@ -236,7 +231,8 @@ def test_features_by_path_are_made_once(photographs: Path, tiny_weights: Path, t
     assert extracted_features(str(photographs), **options) == first
     assert first.stat().st_mtime_ns == made
     assert FeatureSet.load(first).provenance.dataset == "birds"
-    assert extracted_features(photographs, **options, dtype="float32") != first
+    other = extracted_features(photographs, settings=ExtractionSettings(dtype="float32"), **options)
+    assert other != first
 
 
 def test_processes_decode_what_threads_decode(birds: ImageDataset, tiny: Embedder) -> None:
@@ -258,7 +254,7 @@ def test_the_forward_pass_alone_is_measured(tiny: Embedder) -> None:
 
 def test_the_embedded_vit_is_the_default(birds: ImageDataset) -> None:
     embedder = load_embedder(BackboneSpec(device="cpu"))
-    found = extract(birds, embedder, dtype="float32")
+    found = extracted(birds, embedder, dtype="float32")
     np.testing.assert_allclose(found.test_x, spelled_out(birds.test, embedder), atol=1e-4)
 
 

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from extracting import extracted, run_extraction
 from PIL import Image
 
 from fiveshot.backbones import Embedder
 from fiveshot.data import FileSource, ImageDataset, ImageSplit, open_images
 from fiveshot.errors import InputError
-from fiveshot.features import FeatureCache, extract, run_extraction
+from fiveshot.features import FeatureCache
 
 
 @pytest.fixture
@@ -26,7 +27,7 @@ def damaged(photographs: Path) -> Path:
 
 def test_all_bad_images_are_listed_in_one_error(damaged: Path, tiny: Embedder) -> None:
     with pytest.raises(InputError) as caught:
-        extract(open_images(damaged, seed=0), tiny, batch_size=2, workers=2)
+        extracted(open_images(damaged, seed=0), tiny, batch_size=2, workers=2)
     lines = str(caught.value).splitlines()
     assert lines[0] == "3 of 15 images cannot be used:"
     assert [line.split(":")[0].strip() for line in lines[1:4]] == [
@@ -64,9 +65,9 @@ def test_what_is_not_a_regular_file_is_bad_and_never_waited_for(photographs: Pat
 
 
 def test_the_others_keep_their_vectors(photographs: Path, tiny: Embedder) -> None:
-    before = extract(open_images(photographs, seed=0), tiny, batch_size=1)
+    before = extracted(open_images(photographs, seed=0), tiny, batch_size=1)
     (photographs / "train" / "ani" / "1.jpg").write_bytes(b"no longer")
-    after = extract(open_images(photographs, seed=0), tiny, batch_size=1, skip_bad=True)
+    after = extracted(open_images(photographs, seed=0), tiny, batch_size=1, skip_bad=True)
     assert (before.train_x[[0, *range(2, 9)]] == after.train_x).all()
 
 
@@ -106,14 +107,14 @@ def test_a_class_that_loses_all_training_images_is_an_error(photographs: Path, t
     for number in range(3):
         (photographs / "train" / "rook" / f"{number}.jpg").write_bytes(b"gone")
     with pytest.raises(InputError, match="1 class without a usable training image: rook"):
-        extract(open_images(photographs, seed=0), tiny, skip_bad=True)
+        extracted(open_images(photographs, seed=0), tiny, skip_bad=True)
 
 
 def test_an_image_that_vanishes_is_bad(photographs: Path, tiny: Embedder) -> None:
     birds = open_images(photographs, seed=0)
     (photographs / "test" / "wren" / "0.jpg").unlink()
     with pytest.raises(InputError, match=r"1 of 15 images cannot be used:\n  test/wren/0\.jpg: cannot read"):
-        extract(birds, tiny)
+        extracted(birds, tiny)
 
 
 def test_images_that_a_decoder_warns_about_are_good_and_later_warnings_are_heard(
@@ -126,6 +127,6 @@ def test_images_that_a_decoder_warns_about_are_good_and_later_warnings_are_heard
     images = tuple(FileSource(path, str(number)) for number in range(120))
     split, empty = ImageSplit(images, np.zeros(120, np.int64)), ImageSplit((), np.zeros(0, np.int64))
     before = list(warnings.filters)
-    found = extract(ImageDataset("odd", ("odd",), split, empty), tiny, batch_size=1, workers=8)
+    found = extracted(ImageDataset("odd", ("odd",), split, empty), tiny, batch_size=1, workers=8)
     assert len(found.train_x) == 120
     assert list(warnings.filters) == before

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from extracting import run_extraction
 
 from fiveshot.backbones import Embedder, Preprocessing, load_embedder
 from fiveshot.data import open_images
 from fiveshot.errors import StorageError
-from fiveshot.features import Extraction, FeatureCache, run_extraction
+from fiveshot.features import Extraction, FeatureCache
 
 _watched: list[Counter[str]] = []
 

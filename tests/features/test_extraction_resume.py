@@ -9,12 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from extracting import run_extraction
 from file_limits import no_file_may_grow_beyond
 
 from fiveshot.backbones import Embedder, Preprocessing, load_embedder
 from fiveshot.data import open_images
 from fiveshot.errors import StorageError
-from fiveshot.features import FeatureCache, FeatureSet, run_extraction
+from fiveshot.features import FeatureCache, FeatureSet
 
 # What the subprocesses run: slowly, one image after the other, and every image kept as a part.
 PROGRAM = """
@@ -23,18 +24,16 @@ from pathlib import Path
 import torch
 from fiveshot.backbones import BackboneSpec, load_embedder
 from fiveshot.data import open_images
-from fiveshot.features import FeatureCache, run_extraction
+from fiveshot.features import ExtractionSettings, FeatureCache, extract
 
 torch.set_num_threads(1)
 images, weights, cache, out, pause = sys.argv[1:]
-run_extraction(
+extract(
     open_images(Path(images), seed=0),
     load_embedder(BackboneSpec("test_vit.r160_in1k", weights=weights, device="cpu", runtime="torch")),
+    ExtractionSettings(batch_size=1, workers=1, part_seconds=0),
     cache=FeatureCache(cache),
     out=out,
-    batch_size=1,
-    workers=1,
-    part_seconds=0,
     progress=lambda done, total: time.sleep(float(pause)),
 )
 """
@@ -202,7 +201,7 @@ from threading import Event, Thread
 import numpy as np
 from fiveshot.backbones import BackboneSpec, Embedder, Preprocessing
 from fiveshot.data import FileSource, ImageDataset, ImageSplit
-from fiveshot.features import run_extraction
+from fiveshot.features import ExtractionSettings, extract
 
 @dataclass
 class Pixels:  # 12,288 values for an image: 48 kB
@@ -234,13 +233,11 @@ for count in map(int, counts):
     most, end = [0], Event()
     watcher = Thread(target=watch, args=(most, end), daemon=True)
     watcher.start()
-    done = run_extraction(
+    done = extract(
         ImageDataset("one", ("one",), split, empty),
         Embedder(BackboneSpec(), Preprocessing(size=64, resize=64), Pixels()),
+        ExtractionSettings(dtype="float32", workers=2, part_seconds=0.02),
         out=out,
-        dtype="float32",
-        workers=2,
-        part_seconds=0.02,
     )
     end.set()
     watcher.join()
@@ -268,7 +265,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_any_work(
     for out, reason in [
         (tmp_path / "nowhere" / "a.safetensors", "does not exist; create it first"),
         (tmp_path, "it is a folder"),
-        (tmp_path / "notes.txt", "exists and is no feature file"),
+        (tmp_path / "notes.txt", "exists and is not a feature file"),
     ]:
         with pytest.raises(StorageError, match=reason):
             run_extraction(birds, tiny, out=out)

@@ -7,17 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fiveshot.data import FileSource
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features import (
     CacheKey,
     FeatureCache,
     FeatureSet,
-    ImageIdentity,
     Provenance,
-    dataset_fingerprint,
     default_cache_folder,
-    file_mark,
 )
+from fiveshot.features.extraction.job import content_marks, listing_digest, quick_marks
 
 VIT = Provenance("birds", "vit", "ab12", {"crop": 224}, None, "cls")
 
@@ -55,24 +54,23 @@ def test_everything_that_decides_the_values_is_in_the_key():
                 {"preprocessing": {"crop": 256}},
                 {"adapter": "ef56"},
                 {"readout": "mean"},
+                {"precision": "bf16"},
             )
         ),
     ]
-    assert len({key.digest for key in [base, *others]}) == 8
+    assert len({key.digest for key in [base, *others]}) == 9
     assert base.digest == CacheKey("images", replace(VIT, note="x")).digest
     assert base.digest == CacheKey("images", replace(VIT, preprocessing=dict(VIT.preprocessing))).digest
 
 
-def test_features_from_before_the_precision_was_noted_are_found(cache):
-    exact = CacheKey("images", replace(VIT, precision="float32"))
-    earlier = "40525dc632929d12f37739be0b2404ec40caff35ad226f2cc7deca9f6e181fcd"  # of a release without it
-    assert exact.digest == earlier
-    cache.put(CacheKey("images", VIT), vectors(VIT))
-    assert cache.get(exact).provenance.precision == "unknown"
-    cache.put(exact, vectors(exact.provenance))
-    assert cache.get(CacheKey("images", VIT)).provenance.precision == "float32"
-    with pytest.raises(StorageError, match="precision is 'float32', not 'bf16'"):
-        cache.get(CacheKey("images", replace(VIT, precision="bf16")))
+def test_an_unknown_precision_is_taken_for_any(cache):
+    key = CacheKey("images", replace(VIT, precision="float32"))
+    cache.put(key, vectors(VIT))
+    assert cache.get(key).provenance.precision == "unknown"
+    cache.put(key, vectors(replace(VIT, precision="float32")))
+    assert cache.get(key).provenance.precision == "float32"
+    with pytest.raises(InputError, match="precision is 'bf16', not 'float32'"):
+        cache.put(key, vectors(replace(VIT, precision="bf16")))
 
 
 def test_file_of_another_backbone_is_refused_naming_both(cache):
@@ -85,7 +83,7 @@ def test_file_of_another_backbone_is_refused_naming_both(cache):
     ) as caught:
         cache.get(wanted)
     assert f"{cache.path(wanted)}" in str(caught.value)
-    assert "Delete it" in str(caught.value)
+    assert caught.value.hint == "delete it to extract them again"
 
 
 def test_features_are_not_put_under_a_key_of_another_backbone(cache):
@@ -145,40 +143,29 @@ def test_default_folder_follows_the_environment(monkeypatch, variables, expected
     assert FeatureCache().folder == Path(expected)
 
 
-def images(folder: Path, policy) -> str:
-    return dataset_fingerprint(
-        ImageIdentity(file.name, "train", "ani", file_mark(file, policy)) for file in folder.iterdir()
-    )
-
-
-def test_fingerprint_by_content_sees_changes_and_not_copies(tmp_path):
-    (tmp_path / "a.jpg").write_bytes(b"one")
-    (tmp_path / "b.jpg").write_bytes(b"two")
-    by_content, by_stat = images(tmp_path, "content"), images(tmp_path, "stat")
-    os.utime(tmp_path / "a.jpg", (1, 1))
-    assert images(tmp_path, "content") == by_content
-    assert images(tmp_path, "stat") != by_stat
-    (tmp_path / "a.jpg").write_bytes(b"won")
-    assert images(tmp_path, "content") != by_content
-
-
-def test_fingerprint_depends_on_every_part_and_keeps_them_apart():
-    one = ImageIdentity("a", "train", "ani", "1")
+def test_the_digest_of_a_list_depends_on_every_text_and_keeps_them_apart():
+    one = ("a", "train", "ani", "1")
     prints = {
-        dataset_fingerprint([one]),
-        dataset_fingerprint([replace(one, name="b")]),
-        dataset_fingerprint([replace(one, split="test")]),
-        dataset_fingerprint([replace(one, label="rook")]),
-        dataset_fingerprint([replace(one, mark="2")]),
-        dataset_fingerprint([replace(one, name="at", split="rain")]),
-        dataset_fingerprint([one, one]),
-        dataset_fingerprint([]),
+        listing_digest([one]),
+        listing_digest([("b", "train", "ani", "1")]),
+        listing_digest([("a", "test", "ani", "1")]),
+        listing_digest([("a", "train", "rook", "1")]),
+        listing_digest([("a", "train", "ani", "2")]),
+        listing_digest([("at", "rain", "ani", "1")]),
+        listing_digest([one, one]),
+        listing_digest([]),
     }
     assert len(prints) == 8
 
 
-def test_file_marks_refuse_missing_files_and_unknown_policies(tmp_path):
-    with pytest.raises(StorageError, match=r"cannot read .*none\.jpg"):
-        file_mark(tmp_path / "none.jpg")
-    with pytest.raises(InputError, match="no policy 'size'; choose from content, stat"):
-        file_mark(tmp_path, "size")
+def test_marks_by_content_see_changes_and_not_copies_and_quick_ones_see_any_change(tmp_path):
+    photo = FileSource(tmp_path / "a.jpg", "a.jpg")
+    photo.path.write_bytes(b"one")
+    content, quick = content_marks([photo]), quick_marks([photo])
+    os.utime(photo.path, (1, 1))
+    assert (content_marks([photo]) == content).all()
+    assert (quick_marks([photo]) != quick).any()
+    photo.path.write_bytes(b"won")
+    assert (content_marks([photo]) != content).any()
+    photo.path.unlink()
+    assert not content_marks([photo]).any(), "unreadable"

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from extracting import run_extraction
 from pictures import CLASSES, draw_folder, encoded, write_tar
 
 from fiveshot.backbones import BackboneSpec, load_embedder
@@ -19,7 +20,7 @@ from fiveshot.cli.app import main
 from fiveshot.core import class_statistics
 from fiveshot.data import open_images
 from fiveshot.errors import InputError
-from fiveshot.features import FeatureSet, run_extraction
+from fiveshot.features import FeatureSet
 from fiveshot.heads import make_head
 from fiveshot.scale import (
     Catalog,

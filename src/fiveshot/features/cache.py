@@ -12,15 +12,22 @@ from pathlib import Path
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features.feature_set import FeatureSet
 from fiveshot.features.provenance import Provenance
+from fiveshot.storage import FilePath
 
 CACHE_VARIABLE = "FIVESHOT_CACHE"
-UNDECIDING = ("note", "precision")  # entries of a provenance that are not in the name of a cached file
 CACHED_FILE = re.compile(r"[0-9a-f]{64}\.safetensors")
 
 
 def default_cache_folder() -> Path:
-    """Return where features are cached: ``$FIVESHOT_CACHE/features``, else in the user's XDG cache folder.
+    """Return where features are cached.
 
+    Returns
+    -------
+    pathlib.Path
+        ``$FIVESHOT_CACHE/features``, else a folder in the user's XDG cache folder.
+
+    Examples
+    --------
     >>> import os
     >>> from unittest.mock import patch
     >>> with patch.dict(os.environ, FIVESHOT_CACHE="/data/cache"):
@@ -38,9 +45,16 @@ def default_cache_folder() -> Path:
 class CacheKey:
     """What decides the values of extracted features: the images and how they are turned into vectors.
 
-    ``images`` is their ``dataset_fingerprint``, with the extractor's own; of the ``provenance`` everything counts
-    but the note and the precision, which the extractor's fingerprint holds and earlier caches did not note.
+    Parameters
+    ----------
+    images : str
+        A text that stands for the images, their order and labels.
+    provenance : Provenance
+        How the vectors are made; everything counts but the note.
 
+    Examples
+    --------
+    >>> from fiveshot.features import CacheKey, Provenance
     >>> key = CacheKey("51ab", Provenance("birds", "vit", "ab12"))
     >>> key.digest == CacheKey("51ab", Provenance("birds", "vit", "ab12", note="monday")).digest
     True
@@ -54,15 +68,20 @@ class CacheKey:
     @property
     def digest(self) -> str:
         """The SHA-256 that names the file."""
-        parts = {**self.provenance.as_dict(), "images": self.images}
-        for name in UNDECIDING:
-            parts.pop(name, None)
+        parts = {**self.provenance.as_dict(), "note": "", "images": self.images}
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 class FeatureCache:
-    """Feature files in a folder, found again by ``CacheKey``, so that nothing is extracted twice.
+    """Feature files in a folder, found again by :class:`CacheKey`, so that nothing is extracted twice.
 
+    Parameters
+    ----------
+    folder : str or path, optional
+        Where they are; :func:`default_cache_folder` unless given. It is made when something is put into it.
+
+    Examples
+    --------
     >>> import tempfile
     >>> import numpy as np
     >>> from fiveshot.features import CacheKey, FeatureCache, FeatureSet, Provenance
@@ -76,8 +95,7 @@ class FeatureCache:
     (None, FeatureSet('birds': 2 training and 2 test vectors of 2 float16, 2 classes))
     """
 
-    def __init__(self, folder: str | os.PathLike[str] | None = None) -> None:
-        """Use ``folder``, or ``default_cache_folder()``; it is made when something is put into it."""
+    def __init__(self, folder: FilePath | None = None) -> None:
         self.folder = default_cache_folder() if folder is None else Path(folder)
 
     def path(self, key: CacheKey) -> Path:
@@ -98,8 +116,8 @@ class FeatureCache:
         wrong = key.provenance.differences(found.provenance)
         if wrong:
             raise StorageError(
-                f"the cached file {path} holds other features than asked for: {'; '.join(wrong)}. "
-                "Delete it to extract them again"
+                f"the cached file {path} holds other features than asked for: {'; '.join(wrong)}",
+                hint="delete it to extract them again",
             )
         return found
 
@@ -112,8 +130,8 @@ class FeatureCache:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError(
-                f"cannot make the cache folder {self.folder}: {error.strerror or error}; "
-                f"choose another with {CACHE_VARIABLE}"
+                f"cannot make the cache folder {self.folder}: {error.strerror or error}",
+                hint=f"choose another with {CACHE_VARIABLE}",
             ) from error
         features.save(self.path(key))
         return FeatureSet.load(self.path(key))

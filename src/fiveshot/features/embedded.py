@@ -11,8 +11,16 @@ PACKS = Path(__file__).parent / "packs"  # DATA_CARD.md there says how each was 
 
 
 def embedded_packs() -> tuple[str, ...]:
-    """Return the names of the packs that are present.
+    """Return the names of the feature packs that come with the package.
 
+    Returns
+    -------
+    tuple of str
+        Names that :func:`embedded_features` takes.
+
+    Examples
+    --------
+    >>> from fiveshot.features import embedded_packs
     >>> embedded_packs()
     ('cub200', 'cub200-160px', 'cub200-160px-big', 'cub200-160px-small')
     """
@@ -20,8 +28,26 @@ def embedded_packs() -> tuple[str, ...]:
 
 
 def embedded_features(name: str = "cub200") -> FeatureSet:
-    """Return a pack, mapped into memory.
+    """Return a feature pack that comes with the package, mapped into memory.
 
+    Parameters
+    ----------
+    name : str, default "cub200"
+        One of :func:`embedded_packs`.
+
+    Returns
+    -------
+    FeatureSet
+        Its vectors.
+
+    Raises
+    ------
+    InputError
+        When there is no such pack.
+
+    Examples
+    --------
+    >>> from fiveshot.features import embedded_features
     >>> embedded_features()
     FeatureSet('cub200': 5994 training and 5794 test vectors of 384 float16, 200 classes)
     """

@@ -2,35 +2,63 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import InitVar, dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fiveshot.errors import InputError, unknown_name
-from fiveshot.features import feature_file
-from fiveshot.features.checks import (
-    Labels,
-    Vectors,
-    check_class_names,
-    check_vectors,
-    checked_labels,
-    listing,
-)
+from fiveshot.errors import InputError, StorageError, unknown_name
 from fiveshot.features.provenance import Provenance
+from fiveshot.storage import Blocks, FilePath, read_tensors, write_tensors
+
+Vectors: TypeAlias = NDArray[np.floating[Any]]
+Labels: TypeAlias = NDArray[np.int64]
+
+KIND, VERSION = "features", 1
+ARRAYS = ("train_x", "train_y", "test_x", "test_y")
+NAMES = ("train_names", "test_names")
+FLOATS = (np.float16, np.float32, np.float64)
+BLOCK_ROWS = 4096  # vectors are checked in blocks, so that no second array of their size is made
+ZIP_STARTS = (b"PK\x03\x04", b"PK\x05\x06")
+NPY_START = b"\x93NUMPY"
 
 
 @dataclass(frozen=True, eq=False)
 class FeatureSet:
     """Training and test vectors of a dataset, checked when it is made.
 
-    Labels are indices into ``class_names``. The arrays are kept as they are given (half precision stays half
-    precision) and are not to be written to. ``vectors_checked=True`` skips the pass over all vectors that
-    looks for NaN and infinity; ``load`` uses it, because ``save`` writes only what was checked.
+    The arrays are kept as they are given (half precision stays half precision) and are not to be written to.
 
+    Parameters
+    ----------
+    train_x, test_x : float array (n, n_features)
+        The vectors.
+    train_y, test_y : int array (n,)
+        Labels: indices into ``class_names``.
+    class_names : tuple of str
+        The classes, in the order of their labels.
+    provenance : Provenance
+        Where the vectors come from.
+    train_names, test_names : tuple of str, optional
+        The names of the images.
+    vectors_checked : bool, default False
+        Skip the pass over all vectors that looks for NaN and infinity. :meth:`load` does, because :meth:`save`
+        writes only what was checked.
+
+    Raises
+    ------
+    InputError
+        When a benchmark could not run on it; the message says what is wrong.
+
+    Examples
+    --------
     >>> import numpy as np
+    >>> from fiveshot.features import FeatureSet, Provenance
     >>> x, y = np.eye(4, dtype=np.float16), np.array([0, 0, 1, 1])
     >>> FeatureSet(x, y, x, y, ("wren", "rook"), Provenance.unknown("birds"))
     FeatureSet('birds': 4 training and 4 test vectors of 4 float16, 2 classes)
@@ -47,11 +75,10 @@ class FeatureSet:
     vectors_checked: InitVar[bool] = False
 
     def __post_init__(self, vectors_checked: bool) -> None:
-        """Refuse anything a benchmark could not run on, naming what is wrong."""
-        check_class_names(self.class_names)
+        _check_class_names(self.class_names)
         for split in ("train", "test"):
-            check_vectors(split, getattr(self, f"{split}_x"), finite=not vectors_checked)
-            labels = checked_labels(split, getattr(self, f"{split}_y"), len(self.class_names))
+            _check_vectors(split, getattr(self, f"{split}_x"), finite=not vectors_checked)
+            labels = _checked_labels(split, getattr(self, f"{split}_y"), len(self.class_names))
             object.__setattr__(self, f"{split}_y", labels)
             for what, values in (("labels", labels), ("names", getattr(self, f"{split}_names"))):
                 if values is not None and len(values) != len(getattr(self, f"{split}_x")):
@@ -60,16 +87,17 @@ class FeatureSet:
                     )
         if self.train_x.shape[1] != self.test_x.shape[1]:
             raise InputError(
-                f"training vectors have {self.train_x.shape[1]} values, test vectors {self.test_x.shape[1]}; "
-                "both must come from the same backbone"
+                f"training vectors have {self.train_x.shape[1]} values, test vectors {self.test_x.shape[1]}",
+                hint="both must come from the same backbone",
             )
         if len(self.train_x) == 0:
             raise InputError("no training vectors")
         untrained = np.setdiff1d(self.test_y, self.train_y)
         if len(untrained):
+            names = listing([self.class_names[label] for label in untrained])
             raise InputError(
-                f"{listing([self.class_names[label] for label in untrained])}: test vectors but no training "
-                "vectors; add training vectors or leave the test vectors out"
+                f"{names}: test vectors but no training vectors",
+                hint="add training vectors or leave the test vectors out",
             )
 
     def __repr__(self) -> str:
@@ -85,7 +113,7 @@ class FeatureSet:
         return int(self.train_x.shape[1])
 
     def restrict(self, class_names: Sequence[str]) -> FeatureSet:
-        """Return the set of these classes only, labelled in the order given.
+        """Return the set of these classes only, labeled in the order given.
 
         Only the rows of these classes are read from a mapped file; where they lie together they are not
         copied either.
@@ -110,29 +138,29 @@ class FeatureSet:
             _picked(self.test_names, test),
         )
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: FilePath) -> None:
         """Write everything into one safetensors file; the file is complete or absent."""
-        feature_file.write(
+        write_feature_file(
             path,
-            {name: getattr(self, name) for name in feature_file.ARRAYS},
-            {split: getattr(self, split) for split in feature_file.NAMES},
-            {"class_names": list(self.class_names), "provenance": self.provenance.as_dict()},
+            {name: getattr(self, name) for name in ARRAYS},
+            {name: getattr(self, name) for name in NAMES},
+            class_names=self.class_names,
+            provenance=self.provenance,
         )
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> FeatureSet:
+    def load(cls, path: FilePath) -> FeatureSet:
         """Map a file written by ``save`` into memory; vectors are read from it when they are used."""
-        with feature_file.damaged(path):
-            arrays, names, meta = feature_file.read(path)
+        with _damaged(path):
+            file = read_tensors(path, kind=KIND, version=VERSION)
+            if unknown := set(file.tensors) - {*ARRAYS, *NAMES}:
+                raise InputError(f"unknown tensors {sorted(unknown)}")
+            values: dict[str, Any] = {name: file.tensors[name] for name in ARRAYS}
+            values |= {name: _decoded(file.tensors[name]) for name in NAMES if name in file.tensors}
             return cls(
-                arrays["train_x"],
-                arrays["train_y"],
-                arrays["test_x"],
-                arrays["test_y"],
-                tuple(meta["class_names"]),
-                Provenance.from_dict(meta["provenance"]),
-                names.get("train_names"),
-                names.get("test_names"),
+                **values,
+                class_names=tuple(file.meta["class_names"]),
+                provenance=Provenance.from_dict(file.meta["provenance"]),
                 vectors_checked=True,
             )
 
@@ -147,3 +175,134 @@ def _picked(names: tuple[str, ...] | None, rows: slice | NDArray[np.intp]) -> tu
     if names is None:
         return None
     return names[rows] if isinstance(rows, slice) else tuple(names[row] for row in rows)
+
+
+def load_features(path: FilePath) -> FeatureSet:
+    """Load a feature file of ours (safetensors) or an ``.npz`` of any program, told apart by what is in it.
+
+    Parameters
+    ----------
+    path : str or path
+        The file.
+
+    Returns
+    -------
+    FeatureSet
+        The vectors. Those of a file of ours are mapped into memory, and read when they are used.
+
+    Raises
+    ------
+    StorageError
+        When the file is missing, damaged or of another kind.
+    InputError
+        When an ``.npz`` lacks something; see :func:`load_npz`.
+
+    Examples
+    --------
+    >>> from fiveshot import load_features
+    >>> load_features("nowhere.npz")
+    Traceback (most recent call last):
+    fiveshot.errors.StorageError: no such file: nowhere.npz
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise StorageError(f"{path} is a folder", hint="give a feature file (.safetensors or .npz)")
+    if not path.is_file():
+        raise StorageError(f"no such file: {path}")
+    try:
+        with path.open("rb") as file:
+            start = file.read(9)
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error.strerror or error}") from error
+    if not start:
+        raise StorageError(f"{path} is empty", hint="get a fresh copy of it")
+    if start.startswith((*ZIP_STARTS, NPY_START)):
+        from fiveshot.features.npz import load_npz
+
+        return load_npz(path)
+    # A safetensors file begins with the length of its header in 8 bytes; the header is a JSON object.
+    if start[8:9] == b"{":
+        return FeatureSet.load(path)
+    raise StorageError(
+        f"{path} is not a feature file: it is neither safetensors nor .npz",
+        hint="save features with FeatureSet.save, or with numpy.savez as train_x, train_y, test_x, test_y",
+    )
+
+
+def write_feature_file(
+    path: FilePath,
+    arrays: Mapping[str, NDArray[Any] | Blocks],
+    names: Mapping[str, tuple[str, ...] | None],
+    *,
+    class_names: tuple[str, ...],
+    provenance: Provenance,
+) -> None:
+    """Write what ``FeatureSet.save`` writes, also from vectors that come block by block; they must be checked."""
+    # Image names are kept as bytes in an array of their own, because a file's header has a limited size.
+    encoded = {name: _encoded(texts) for name, texts in names.items() if texts is not None}
+    meta = {"class_names": list(class_names), "provenance": provenance.as_dict()}
+    write_tensors(path, {**arrays, **encoded}, kind=KIND, version=VERSION, meta=meta)
+
+
+def _check_class_names(names: tuple[str, ...]) -> None:
+    """Require distinct texts."""
+    if not isinstance(names, tuple) or not all(isinstance(name, str) and name for name in names):
+        raise InputError("class_names must be a tuple of texts, none of them empty")
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise InputError(f"class names given more than once: {listing(twice)}")
+
+
+def _check_vectors(split: str, x: Vectors, *, finite: bool) -> None:
+    """Require a matrix of floating-point numbers and, with ``finite``, no NaN or infinity in it."""
+    if not isinstance(x, np.ndarray) or x.ndim != 2 or x.dtype not in FLOATS:
+        found = f"{x.dtype} of shape {x.shape}" if isinstance(x, np.ndarray) else type(x).__name__
+        raise InputError(f"{split}_x must be a matrix of float16, float32 or float64, not {found}")
+    for start in range(0, len(x) if finite else 0, BLOCK_ROWS):
+        good = np.isfinite(x[start : start + BLOCK_ROWS]).all(axis=1)
+        if not good.all():
+            raise InputError(f"{split}_x holds NaN or infinity, first in row {start + int(good.argmin())}")
+
+
+def _checked_labels(split: str, y: Labels, n_classes: int) -> Labels:
+    """Return the labels as int64 after requiring indices into ``n_classes`` names."""
+    if not isinstance(y, np.ndarray) or y.ndim != 1 or y.dtype.kind not in "iu":
+        found = f"{y.dtype} of shape {y.shape}" if isinstance(y, np.ndarray) else type(y).__name__
+        raise InputError(f"{split}_y must be a vector of integers (indices into class_names), not {found}")
+    wrong = y[(y < 0) | (y >= n_classes)]
+    if len(wrong):
+        raise InputError(f"{split}_y holds the label {wrong[0]}; labels are indices into {n_classes} class names")
+    return y.astype(np.int64, copy=False)
+
+
+def listing(names: Sequence[str], limit: int = 8) -> str:
+    """Join names for a message, the first few of many.
+
+    >>> listing(["rook", "wren", "ani"], limit=2)
+    'ani, rook and 1 more'
+    """
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(sorted(names)[:limit]) + more
+
+
+@contextmanager
+def _damaged(path: FilePath) -> Iterator[None]:
+    """Turn whatever a file with the right header and wrong contents causes into one clear error."""
+    try:
+        yield
+    except (InputError, KeyError, TypeError, UnicodeDecodeError) as error:
+        raise StorageError(
+            f"{path} is a fiveshot feature file with damaged contents ({error})", hint="get a fresh copy of it"
+        ) from error
+
+
+def _encoded(texts: tuple[str, ...]) -> NDArray[np.uint8]:
+    if any("\0" in text for text in texts):
+        raise InputError("image names must not contain NUL characters")
+    # surrogateescape: names of files on disk need not be valid Unicode, and must come back as they were.
+    data = "".join(f"{text}\0" for text in texts).encode("utf-8", "surrogateescape")
+    return np.frombuffer(bytearray(data), dtype=np.uint8)
+
+
+def _decoded(data: NDArray[np.uint8]) -> tuple[str, ...]:
+    return tuple(data.tobytes().decode("utf-8", "surrogateescape").split("\0")[:-1])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import zipfile
 import zlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,27 +11,47 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot.errors import InputError, StorageError
-from fiveshot.features.checks import FLOATS, Vectors, listing
-from fiveshot.features.feature_set import FeatureSet
-from fiveshot.features.npz_labels import class_indices, label_array
+from fiveshot.features.feature_set import ARRAYS, FLOATS, NPY_START, FeatureSet, Labels, Vectors, listing
 from fiveshot.features.provenance import Provenance
+from fiveshot.storage import FilePath
 
-REQUIRED = ("train_x", "train_y", "test_x", "test_y")
 OPTIONAL = ("class_names", "train_names", "test_names")
 
 
-def load_npz(path: str | os.PathLike[str], provenance: Provenance | None = None) -> FeatureSet:
-    """Read ``train_x, train_y, test_x, test_y`` and, where present, ``class_names`` and image names.
+def load_npz(path: FilePath, provenance: Provenance | None = None) -> FeatureSet:
+    """Read the features that another program saved as ``train_x, train_y, test_x, test_y``.
 
-    Vectors may have any real dtype; half, single and double precision stay what they are, other numbers
-    become float32 (or float64 where they need it). Labels are texts, or integers of any range:
+    ``class_names``, ``train_names`` and ``test_names`` are read too, where they are present. Vectors may have
+    any real dtype; half, single and double precision stay what they are, other numbers become float32 (or
+    float64 where they need it). Labels are texts, or integers of any range:
 
     - without ``class_names``, the distinct labels in ascending order are the classes and give the names;
     - with ``class_names``, texts must be among them; integers are indices into them, or, when they are out
       of that range, as many distinct ones as there are names, in ascending order (labels from 1 to n).
 
-    Nothing is unpickled. Other fields of the file are ignored. ``provenance`` is unknown unless given.
+    Nothing is unpickled. Other fields of the file are ignored.
 
+    Parameters
+    ----------
+    path : str or path
+        The file.
+    provenance : Provenance, optional
+        Where the vectors come from; unknown unless given.
+
+    Returns
+    -------
+    FeatureSet
+        The vectors, in memory.
+
+    Raises
+    ------
+    InputError
+        When something is missing or does not fit.
+    StorageError
+        When the file cannot be read.
+
+    Examples
+    --------
     >>> import tempfile
     >>> import numpy as np
     >>> from fiveshot.features import load_npz
@@ -47,9 +65,9 @@ def load_npz(path: str | os.PathLike[str], provenance: Provenance | None = None)
     path = Path(path)
     fields = _read_fields(path)
     try:
-        train_y, test_y, names = class_indices(
-            label_array("train_y", fields["train_y"]),
-            label_array("test_y", fields["test_y"]),
+        train_y, test_y, names = _class_indices(
+            _label_array("train_y", fields["train_y"]),
+            _label_array("test_y", fields["test_y"]),
             _texts("class_names", fields.get("class_names")),
         )
         return FeatureSet(
@@ -66,74 +84,46 @@ def load_npz(path: str | os.PathLike[str], provenance: Provenance | None = None)
         raise InputError(f"{path}: {error}") from error
 
 
-def convert_npz(
-    npz: str | os.PathLike[str],
-    out: str | os.PathLike[str],
-    provenance: Provenance,
-    *,
-    train_names: Sequence[str] | None = None,
-    test_names: Sequence[str] | None = None,
-) -> FeatureSet:
-    """Write the ``.npz`` file ``npz`` as the feature file ``out``, and return it as loaded from there.
-
-    ``provenance`` says where it comes from. Image names given here take the place of those in the ``.npz``, if
-    any. The same input gives the same bytes.
-
-    >>> import tempfile
-    >>> import numpy as np
-    >>> from fiveshot.features import Provenance, convert_npz
-    >>> x, y = np.eye(2), np.array(["wren", "rook"])
-    >>> origin = Provenance("birds", "vit", weights_hash="ab12")
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     np.savez(f"{folder}/birds.npz", train_x=x, train_y=y, test_x=x, test_y=y)
-    ...     convert_npz(f"{folder}/birds.npz", f"{folder}/birds.safetensors", origin)
-    FeatureSet('birds': 2 training and 2 test vectors of 2 float64, 2 classes)
-    """
-    source = load_npz(npz, provenance)
-    named = FeatureSet(
-        source.train_x,
-        source.train_y,
-        source.test_x,
-        source.test_y,
-        source.class_names,
-        provenance,
-        source.train_names if train_names is None else tuple(train_names),
-        source.test_names if test_names is None else tuple(test_names),
-        vectors_checked=True,
-    )
-    named.save(out)
-    return FeatureSet.load(out)
-
-
 def _read_fields(path: Path) -> dict[str, NDArray[Any]]:
     if not path.is_file():
         raise StorageError(f"no such file: {path}")
     try:
-        # Opened here, because NumPy leaves a file open when it turns out to be no archive.
+        # Opened here, because NumPy leaves a file open when it turns out not to be an archive.
         with path.open("rb") as stream:
+            if stream.read(len(NPY_START)) == NPY_START:
+                raise InputError(f"{path} holds one array", hint="save the four of them with numpy.savez")
+            stream.seek(0)
             file = np.load(stream, allow_pickle=False)
-            if not isinstance(file, np.lib.npyio.NpzFile):
-                raise InputError(f"{path} holds one array; save the four of them with numpy.savez")
-            missing = [name for name in REQUIRED if name not in file.files]
+            missing = [name for name in ARRAYS if name not in file.files]
             if missing:
                 raise InputError(
-                    f"{path} has no {', '.join(missing)}; an .npz of features holds {', '.join(REQUIRED)} "
-                    f"(this one: {listing(file.files) or 'nothing'})"
+                    f"{path} has no {', '.join(missing)} (it has {listing(file.files) or 'nothing'})",
+                    hint=f"an .npz of features holds {', '.join(ARRAYS)}",
                 )
-            return {name: file[name] for name in (*REQUIRED, *OPTIONAL) if name in file.files}
+            wanted = [name for name in (*ARRAYS, *OPTIONAL) if name in file.files]
+            if any(_holds_objects(file, name) for name in wanted):
+                raise InputError(
+                    f"{path} holds pickled Python objects, which are never loaded",
+                    hint="save texts with numpy.array(labels, dtype=str)",
+                )
+            return {name: file[name] for name in wanted}
     except (InputError, StorageError):
         raise
-    except ValueError as error:  # how NumPy reports Python objects, and files that are no archive
-        if "Object arrays" in str(error):
-            raise InputError(
-                f"{path} holds pickled Python objects, which are never loaded; save texts with "
-                "numpy.array(labels, dtype=str)"
-            ) from error
+    except ValueError as error:  # how NumPy reports files that are not an archive
         raise StorageError(f"{path} is not an .npz file, or it is damaged ({error})") from error
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
         raise StorageError(
-            f"{path} is truncated or damaged ({error or 'unexpected end'}); get a fresh copy of it"
+            f"{path} is truncated or damaged ({error or 'unexpected end'})", hint="get a fresh copy of it"
         ) from error
+
+
+def _holds_objects(file: Any, name: str) -> bool:
+    """Tell by the header of an array, without reading it, whether its elements are Python objects."""
+    with file.zip.open(f"{name}.npy") as member:
+        first = np.lib.format.read_magic(member) == (1, 0)
+        read = np.lib.format.read_array_header_1_0 if first else np.lib.format.read_array_header_2_0
+        _, _, dtype = read(member)
+    return bool(dtype.hasobject)
 
 
 def _vectors(name: str, x: NDArray[Any]) -> Vectors:
@@ -151,3 +141,45 @@ def _texts(name: str, values: NDArray[Any] | None) -> tuple[str, ...] | None:
     if values.ndim != 1 or values.dtype.kind not in "USiu":
         raise InputError(f"{name} must be a vector of texts, not {values.dtype} of shape {values.shape}")
     return tuple(str(value) for value in (np.char.decode(values, "utf-8") if values.dtype.kind == "S" else values))
+
+
+def _label_array(name: str, y: NDArray[Any]) -> NDArray[Any]:
+    """Return labels as int64 or as texts; bytes are taken as UTF-8."""
+    if y.dtype.kind == "S":
+        return np.char.decode(y, "utf-8")
+    if y.dtype.kind == "u" and y.size and y.max() > np.iinfo(np.int64).max:
+        raise InputError(f"{name} holds the label {y.max()}, which is more than 64 signed bits can hold")
+    if y.dtype.kind not in "iuU":
+        raise InputError(f"{name} must hold integers or texts, not {y.dtype}; convert it, e.g. with .astype(int)")
+    return y if y.dtype.kind == "U" else y.astype(np.int64)
+
+
+def _class_indices(
+    train_y: NDArray[Any], test_y: NDArray[Any], names: tuple[str, ...] | None
+) -> tuple[Labels, Labels, tuple[str, ...]]:
+    """Return both label vectors as indices into the class names, and the names.
+
+    >>> _class_indices(np.array([7, 3, 7]), np.array([3]), None)
+    (array([1, 0, 1]), array([0]), ('3', '7'))
+    """
+    if (train_y.dtype.kind == "U") != (test_y.dtype.kind == "U"):
+        raise InputError(f"train_y holds {train_y.dtype} and test_y {test_y.dtype}; use integers or texts in both")
+    distinct = np.unique(np.concatenate([np.unique(train_y), np.unique(test_y)]))
+    if names is None:
+        position, names = np.arange(len(distinct)), tuple(str(label) for label in distinct)
+    elif distinct.dtype.kind == "U":
+        unnamed = sorted(set(distinct.tolist()) - set(names))
+        if unnamed:
+            raise InputError(f"labels that are not in class_names: {listing(unnamed)}")
+        position = np.array([names.index(label) for label in distinct.tolist()], dtype=np.int64)
+    elif len(distinct) == 0 or (distinct[0] >= 0 and distinct[-1] < len(names)):
+        position = distinct
+    elif len(distinct) == len(names):
+        position = np.arange(len(distinct))
+    else:
+        raise InputError(
+            f"labels from {distinct[0]} to {distinct[-1]} ({len(distinct)} distinct) do not fit "
+            f"{len(names)} class_names; use indices from 0, or one name for every distinct label"
+        )
+    position = position.astype(np.int64)
+    return position[np.searchsorted(distinct, train_y)], position[np.searchsorted(distinct, test_y)], names

@@ -14,14 +14,30 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True)
 class Provenance:
-    """How a set of feature vectors was made.
+    """How a set of feature vectors was made. What is not known says ``unknown`` and is never guessed.
 
-    ``weights_hash`` and ``adapter`` are the backbone's own hashes of its weights and of its adapter (None
-    without one), ``readout`` what was read from the network (``cls``: the class token after the final norm),
-    ``preprocessing`` whatever describes resizing, cropping and normalisation, as JSON values, ``precision`` that
-    of the forward pass (``float32``, ``tf32``, ``bf16``). What is not known says ``unknown``, or is left out,
-    and is never guessed.
+    Parameters
+    ----------
+    dataset : str
+        The dataset the images are of.
+    backbone : str
+        Exact name of the backbone.
+    weights_hash : str
+        The backbone's own hash of its weights.
+    preprocessing : mapping
+        Whatever describes resizing, cropping and normalization, as JSON values.
+    adapter : str, optional
+        The backbone's own hash of its adapter; None without one.
+    readout : str
+        What was read from the network; ``cls`` is the class token after the final norm.
+    note : str
+        Anything else worth knowing.
+    precision : str
+        That of the forward pass: ``float32``, ``tf32`` or ``bf16``.
 
+    Examples
+    --------
+    >>> from fiveshot.features import Provenance
     >>> made = Provenance("birds", "vit.ours", weights_hash="ab12", preprocessing={"size": (224, 224)})
     >>> made.preprocessing
     {'size': [224, 224]}
@@ -37,7 +53,6 @@ class Provenance:
     precision: str = UNKNOWN
 
     def __post_init__(self) -> None:
-        """Check the texts and bring ``preprocessing`` into the form it has after being stored."""
         for name in ("dataset", "backbone", "weights_hash", "readout", "note", "precision"):
             if not isinstance(getattr(self, name), str):
                 raise InputError(f"provenance: {name} must be a text, not {getattr(self, name)!r}")
@@ -86,7 +101,7 @@ class Provenance:
         return cls(**values)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all entries, ready for JSON; an unknown precision is left out, as in files that knew none."""
+        """Return all entries, ready for JSON; an unknown precision is left out."""
         entries = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         if self.precision == UNKNOWN:
             del entries["precision"]
@@ -95,7 +110,7 @@ class Provenance:
     def differences(self, other: Provenance) -> tuple[str, ...]:
         """Name the entries, the note aside, in which two provenances differ, with both values.
 
-        A precision that one of them does not know is no difference: earlier releases did not note it.
+        A precision that one of them does not know does not count.
 
         >>> ours = Provenance("birds", "vit", "ab12")
         >>> ours.differences(Provenance("birds", "cnn", "ab12", note="tried once more"))

@@ -18,7 +18,7 @@ from fiveshot.backbones import DEFAULT, BackboneSpec, Embedder, adapter_path, lo
 from fiveshot.core import NO_CLASSES, ClassStatistics
 from fiveshot.data import BadImage, ImageDataset, ImageSplit
 from fiveshot.errors import InputError
-from fiveshot.features import FeatureSet, load_features, run_extraction
+from fiveshot.features import ExtractionSettings, FeatureSet, extract, load_features
 from fiveshot.features.provenance import UNKNOWN, readout_in_words
 from fiveshot.heads import make_head
 from fiveshot.progress import Progress
@@ -140,7 +140,8 @@ def extracted(
     on_bad: OnBad | None = None,
 ) -> tuple[Tensor, list[str]]:
     """Return the features of all images and their class names; ``on_bad`` gets those left out, if any."""
-    done = run_extraction(images, runner, dtype="float32", progress=progress, skip_bad=skip_bad)
+    settings = ExtractionSettings(dtype="float32", skip_bad=skip_bad)
+    done = extract(images, runner, settings, progress=progress)
     if done.bad and on_bad is not None:
         on_bad(done.bad)
     features = done.features

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from extracting import run_extraction
 from pictures import draw_folder
 
 from fiveshot.backbones import BackboneSpec, load_embedder
 from fiveshot.data import open_images
 from fiveshot.errors import InputError, StorageError
-from fiveshot.features import FeatureSet, run_extraction
+from fiveshot.features import FeatureSet
+from fiveshot.features.extraction.parts import Part
 from fiveshot.scale import Catalog, open_catalog
 from fiveshot.scale.extraction.backbone import BackboneFacts, backbone_facts
 from fiveshot.scale.extraction.batches import END, Batch, concatenate, good_rows, tally
@@ -20,7 +22,6 @@ from fiveshot.scale.extraction.shard_folder import (
     ShardFolder,
     join_shards,
     read_manifest,
-    read_shard_file,
 )
 from fiveshot.scale.extraction.stages import Decode, Forward, check_finite, read_shard
 
@@ -105,9 +106,9 @@ def test_a_shard_is_kept_only_when_complete(
     assert (collector.finished, list(tmp_path.iterdir())) == (0, [])
     collector.add({name: column[-2:-1] for name, column in first.items()})
     assert collector.finished == 1
-    shard = read_shard_file(store.path(catalog.shards[0]))
-    assert shard.n_images == 7
-    assert [image.name for image in shard.bad] == ["train/rook/002.jpg"]
+    shard = Part.load(store.path(catalog.shards[0]))
+    assert shard.images == 7
+    assert [image.name for _, image in shard.bad] == ["train/rook/002.jpg"]
 
 
 def test_shards_of_another_backbone_or_damaged_ones_are_missing(

@@ -18,9 +18,10 @@ from flaky_store import Store, serving
 
 from fiveshot.backbones import BackboneSpec
 from fiveshot.errors import StorageError
+from fiveshot.features.extraction.parts import Part
 from fiveshot.scale import open_catalog
 from fiveshot.scale.extraction.backbone import backbone_facts
-from fiveshot.scale.extraction.shard_folder import ShardCollector, ShardFolder, read_shard_file
+from fiveshot.scale.extraction.shard_folder import ShardCollector, ShardFolder
 from fiveshot.scale.extraction.stages import Decode, Forward, read_shard
 from fiveshot.scale.sources import files as streams
 from fiveshot.scale.sources.files import UrlSource, find_files
@@ -170,5 +171,5 @@ def test_a_shard_that_could_not_be_read_is_not_finished(
     store.broken = {}
     compute(first)
     assert folder.missing(catalog) == []
-    kept = [read_shard_file(folder.path(shard)) for shard in catalog]
+    kept = [Part.load(folder.path(shard)) for shard in catalog]
     assert [(len(shard.vectors), shard.bad) for shard in kept] == [(IMAGES, ()), (3, ())]

@@ -263,12 +263,13 @@ def describe(outcome: Outcome) -> str:
 
 def _extracted(images: Path, features: Path | None, skip_bad: bool) -> Path:
     from fiveshot.errors import InputError
-    from fiveshot.features import extracted_features
+    from fiveshot.features import ExtractionSettings, extracted_features
 
     if features is not None:
         raise InputError("--images and --features contradict each other; give one of them")
     with image_bar("extracting") as progress:
-        return extracted_features(images, seed=0, skip_bad=skip_bad, progress=progress)
+        settings = ExtractionSettings(skip_bad=skip_bad)
+        return extracted_features(images, settings=settings, seed=0, progress=progress)
 
 
 def _as_json(record: Any) -> dict[str, Any]:

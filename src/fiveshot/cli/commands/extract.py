@@ -19,8 +19,7 @@ from fiveshot.errors import InputError, counted
 if TYPE_CHECKING:
     from fiveshot.backbones import BackboneSpec
     from fiveshot.data import BadImage
-    from fiveshot.features import FeatureSet
-    from fiveshot.features.extraction_report import Extraction
+    from fiveshot.features import Extraction, FeatureSet
     from fiveshot.scale import Catalog, ClusterSettings, StatisticsPlan
 
 SHOWN = 20  # bad images that are listed by name
@@ -122,7 +121,7 @@ def extract(
     _check_options(ctx, engine=engine, result=result, layout=layout, dataset=dataset, device=device)
     from fiveshot.backbones import DEFAULT, BackboneSpec
     from fiveshot.backbones.preprocessing import preprocessing_for
-    from fiveshot.features import open_labelled_images
+    from fiveshot.features import open_labeled_images
 
     spec = BackboneSpec(
         backbone or DEFAULT,
@@ -148,31 +147,29 @@ def extract(
                 label_column=label_column,
             )
         else:
-            opened = open_labelled_images(images, dataset=dataset, root=root, seed=seed, holdout=holdout)
+            opened = open_labeled_images(images, dataset=dataset, root=root, seed=seed, holdout=holdout)
             catalog = dataset_catalog(opened)
         plan = StatisticsPlan(covariance, None if head == "none" else head) if result == "statistics" else None
         settings = ClusterSettings(address, workers, batch_size, dtype, skip_bad)
         _extract_on_cluster(catalog, out, plan, spec, settings, shards=result == "shards")
         return
     from fiveshot.backbones import load_embedder
-    from fiveshot.features import FeatureCache, run_extraction
+    from fiveshot.features import ExtractionSettings, FeatureCache
+    from fiveshot.features import extract as extract_features
 
     if cache is not None and no_cache:
         raise InputError("--cache and --no-cache contradict each other", hint="give one of them")
-    opened = open_labelled_images(images, dataset=dataset, root=root, seed=seed, holdout=holdout)
+    opened = open_labeled_images(images, dataset=dataset, root=root, seed=seed, holdout=holdout)
     for note in opened.differences:
         echo(f"note: {note}", err=True)
     runner = load_embedder(spec)
     with image_bar("extracting") as progress:
-        done = run_extraction(
+        done = extract_features(
             opened,
             runner,
+            ExtractionSettings(batch_size, workers, skip_bad, dtype),
             out=out,
             cache=None if no_cache else FeatureCache(cache),
-            batch_size=batch_size,
-            workers=workers,
-            skip_bad=skip_bad,
-            dtype=dtype,
             progress=progress,
         )
     _print(done, runner.name)

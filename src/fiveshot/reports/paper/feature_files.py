@@ -17,7 +17,7 @@ from fiveshot.benchmark import PROTOCOLS, Protocol, embedded_source
 from fiveshot.data.registry import dataset_spec
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features import FeatureSet
-from fiveshot.features.npz import REQUIRED
+from fiveshot.features.feature_set import ARRAYS
 from fiveshot.storage import FilePath
 
 DATASETS = tuple(dict.fromkeys(protocol.dataset for protocol in PROTOCOLS.values()))
@@ -176,7 +176,7 @@ def _said_inside(path: Path) -> str | None:
         return FeatureSet.load(path).provenance.dataset
     try:
         with np.load(path, allow_pickle=False) as file:
-            return "" if set(REQUIRED) <= set(getattr(file, "files", ())) else None
+            return "" if set(ARRAYS) <= set(getattr(file, "files", ())) else None
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise StorageError(f"cannot read {path} ({error})", hint="get a fresh copy of it") from error
 

@@ -9,7 +9,7 @@ from fiveshot.backbones import BackboneSpec, Preprocessing, load_embedder
 from fiveshot.backbones.embedder import fingerprint_of
 from fiveshot.errors import InputError, unknown_name
 from fiveshot.features import Provenance
-from fiveshot.features.extraction_job import DTYPES
+from fiveshot.features.extraction.job import DTYPES
 
 
 def placed(spec: BackboneSpec, *, gpus: bool) -> BackboneSpec:

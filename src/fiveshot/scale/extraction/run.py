@@ -10,8 +10,8 @@ from pathlib import Path
 from fiveshot.backbones import BackboneSpec
 from fiveshot.data import BadImage, bad_images_error
 from fiveshot.errors import StorageError, counted
-from fiveshot.features.feature_set import FeatureSet
-from fiveshot.features.work_folder import work_folder
+from fiveshot.features import FeatureSet
+from fiveshot.features.extraction.parts import work_folder
 from fiveshot.scale.cluster import ClusterSettings, Workers, check_target, retried
 from fiveshot.scale.extraction.batches import tally
 from fiveshot.scale.extraction.pipeline import VectorPipeline, vector_pipeline
@@ -141,8 +141,8 @@ def extract_shards(
         run = ShardRun(catalog, store, pipeline, progress or silent)
         retried(run.compute_missing)
     found = list(store.shards(catalog.shards))
-    bad = tuple(image for shard in found for image in shard.bad)
-    images = sum(shard.n_images for shard in found)
+    bad = tuple(image for shard in found for _, image in shard.bad)
+    images = sum(shard.images for shard in found)
     if bad and not settings.skip_bad:
         raise bad_images_error(bad, images)
     store.write_manifest(catalog.shards, images=images, bad=bad)
@@ -244,4 +244,4 @@ class ShardRun:
         """Return how many images an earlier run has finished."""
         numbers = {shard.number for shard in missing}
         kept = [shard for shard in self.catalog.shards if shard.number not in numbers]
-        return max(0, sum(shard.n_images for shard in self.store.shards(kept)) - self.done.images)
+        return max(0, sum(shard.images for shard in self.store.shards(kept)) - self.done.images)

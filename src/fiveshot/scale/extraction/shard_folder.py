@@ -10,40 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fiveshot.data import BadImage
-from fiveshot.errors import InputError, StorageError, counted
-from fiveshot.features.checks import listing
-from fiveshot.features.feature_file import write_feature_file
-from fiveshot.features.feature_set import FeatureSet
+from fiveshot.errors import StorageError
+from fiveshot.features import FeatureSet
+from fiveshot.features.extraction.parts import Part, join_parts, part_key
 from fiveshot.scale.extraction.backbone import BackboneFacts
 from fiveshot.scale.extraction.batches import END, Batch, concatenate, images_of, select, tally
-from fiveshot.scale.sources.shard import TEST, TRAIN, Shard
-from fiveshot.storage import Blocks, FilePath, atomic_path, read_tensors, write_tensors
+from fiveshot.scale.sources.shard import Shard
+from fiveshot.storage import FilePath, atomic_path
 
-KIND, VERSION = "feature-shard", 1
+VERSION = 1  # of the manifest
 MANIFEST = "manifest.json"
 KEPT_COLUMNS = ("row", "split", "name", "label", "reason", "vectors")
-SPLITS = {"train": TRAIN, "test": TEST}
-
-
-@dataclass(frozen=True, eq=False)
-class FeatureShard:
-    """Vectors in the order of the shard's images, without the bad ones."""
-
-    vectors: NDArray[np.floating[Any]]  # (n, d), mapped
-    rows: NDArray[np.int64]  # (n,): positions in the shard
-    splits: NDArray[np.int64]  # (n,): TRAIN or TEST
-    codes: NDArray[np.int64]  # (n,): indices into class_names
-    class_names: tuple[str, ...]  # of all its images, bad ones too
-    names: tuple[str, ...]
-    bad: tuple[BadImage, ...]
-
-    @property
-    def n_images(self) -> int:
-        """Number of images, bad ones included."""
-        return len(self.rows) + len(self.bad)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,27 +47,21 @@ class ShardFolder:
         good = images["reason"].astype(str) == ""
         # The label of an entry that is not an image, such as the damaged end of a tar, is empty.
         classes, codes = np.unique(images["label"].astype(str), return_inverse=True)
-        write_tensors(
-            self.path(shard),
-            {
-                "vectors": images["vectors"][good],
-                "rows": images["row"][good],
-                "splits": images["split"][good],
-                "codes": codes[good].astype(np.int64),
-                "names": encode_texts(images["name"][good].tolist()),
-            },
-            kind=KIND,
-            version=VERSION,
-            meta={
-                "key": self._key(shard),
-                "class_names": classes.tolist(),
-                "bad": [[bad.name, bad.reason] for bad in tally(images).bad],
-            },
+        part = Part(
+            images["vectors"][good],
+            images["row"][good].astype(np.int64),
+            images["split"][good].astype(np.int64),
+            codes[good].astype(np.int64),
+            tuple(images["name"][good].tolist()),
+            tuple(classes.tolist()),
+            tuple(zip(images["row"][~good].tolist(), tally(images).bad, strict=True)),
+            key=self._key(shard),
         )
+        part.save(self.path(shard))
 
-    def shards(self, shards: Sequence[Shard]) -> Iterator[FeatureShard]:
+    def shards(self, shards: Sequence[Shard]) -> Iterator[Part]:
         """Yield the finished shards in their order."""
-        return (read_shard_file(self.path(shard)) for shard in shards)
+        return (Part.load(self.path(shard)) for shard in shards)
 
     def write_manifest(self, shards: Sequence[Shard], *, images: int, bad: Sequence[BadImage]) -> None:
         """Say in one file what the folder holds; it is there only when every shard is."""
@@ -106,10 +79,7 @@ class ShardFolder:
             path.write_text(json.dumps(about, indent=1), encoding="utf-8")
 
     def _is_finished(self, shard: Shard) -> bool:
-        try:
-            return bool(_read(self.path(shard)).meta.get("key") == self._key(shard))
-        except StorageError:  # absent, or damaged and so computed again
-            return False
+        return part_key(self.path(shard)) == self._key(shard)  # absent and damaged ones are computed again
 
     def _key(self, shard: Shard) -> str:
         return hashlib.sha256(f"{shard.key} {self.facts.key}".encode()).hexdigest()
@@ -147,21 +117,6 @@ class ShardCollector:
                 self.finished += 1
 
 
-def read_shard_file(path: FilePath) -> FeatureShard:
-    """Map the file of one shard."""
-    file = _read(path)
-    try:
-        arrays = {name: file.tensors[name] for name in ("vectors", "rows", "splits", "codes")}
-        return FeatureShard(
-            **arrays,
-            class_names=tuple(file.meta["class_names"]),
-            names=decode_texts(file.tensors["names"]),
-            bad=tuple(BadImage(name, reason) for name, reason in file.meta["bad"]),
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise StorageError(f"{path} is damaged ({error})", hint="remove it to compute it again") from error
-
-
 def read_manifest(folder: FilePath) -> dict[str, Any]:
     """Return the manifest of a folder whose shards are all there."""
     path = Path(folder) / MANIFEST
@@ -176,66 +131,12 @@ def read_manifest(folder: FilePath) -> dict[str, Any]:
     return about
 
 
-def encode_texts(texts: Sequence[str]) -> NDArray[np.uint8]:
-    """Return texts of any number and kind as bytes."""
-    return np.frombuffer(bytearray(json.dumps(list(texts)).encode()), np.uint8)
-
-
-def decode_texts(data: NDArray[np.uint8]) -> tuple[str, ...]:
-    """Return the texts that ``encode_texts`` was given."""
-    return tuple(json.loads(data.tobytes()))
-
-
-def _read(path: FilePath) -> Any:
-    return read_tensors(path, kind=KIND, version=VERSION)
-
-
-Shards = Callable[[], Iterable[FeatureShard]]  # the same ones at every call
-
-
-def join_shards(shards: Shards, facts: BackboneFacts, out: FilePath, *, runtime: str) -> FeatureSet:
-    """Write the feature file that one machine would have written, one shard in memory at a time, and map it.
+def join_shards(
+    shards: Callable[[], Iterable[Part]], facts: BackboneFacts, out: FilePath, *, runtime: str
+) -> FeatureSet:
+    """Write the feature file that one machine would have written, and map it.
 
     Classes are numbered in the order of their names; every class needs a training image that could be read.
     """
-    class_names = tuple(sorted({name for shard in shards() for name in shard.class_names} - {""}))
-    number = {name: label for label, name in enumerate(class_names)}
-    arrays: dict[str, NDArray[Any] | Blocks] = {}
-    names: dict[str, tuple[str, ...]] = {}
-    for split, code in SPLITS.items():
-        labels = [_labels(shard, number)[shard.splits == code] for shard in shards()]
-        joined = np.concatenate([*labels, np.zeros(0, np.int64)])
-        if split == "train":
-            _check_classes(class_names, joined)
-        shape = (len(joined), facts.width)
-        arrays[f"{split}_x"] = Blocks(np.dtype(facts.dtype), shape, _vectors(shards, code))
-        arrays[f"{split}_y"] = joined
-        names[f"{split}_names"] = tuple(_names(shards(), code))
     provenance = replace(facts.provenance, note=f"{facts.dtype} vectors; {runtime}")
-    write_feature_file(out, arrays, names, class_names=class_names, provenance=provenance)
-    return FeatureSet.load(out)
-
-
-def _labels(shard: FeatureShard, number: dict[str, int]) -> NDArray[np.int64]:
-    table = np.array([number.get(name, -1) for name in shard.class_names], dtype=np.int64)
-    return table[shard.codes] if len(table) else shard.codes
-
-
-def _vectors(shards: Shards, code: int) -> Iterator[NDArray[Any]]:
-    return (shard.vectors[shard.splits == code] for shard in shards())
-
-
-def _names(shards: Iterable[FeatureShard], code: int) -> Iterator[str]:
-    for shard in shards:
-        yield from (name for name, split in zip(shard.names, shard.splits.tolist(), strict=True) if split == code)
-
-
-def _check_classes(class_names: tuple[str, ...], labels: NDArray[np.int64]) -> None:
-    gone = np.setdiff1d(np.arange(len(class_names)), labels)
-    if len(gone):
-        names = listing([class_names[i] for i in gone])
-        raise InputError(
-            f"{counted(len(gone), 'class')} without a usable training image: {names}",
-            hint="repair some of them, or remove the classes",
-            code="empty_class",
-        )
+    return join_parts(shards, out, provenance=provenance, width=facts.width, dtype=facts.dtype)

@@ -69,7 +69,7 @@ class Decode:
         """Decode a batch."""
         # Processes that only read are started by the dozen, and import this module too.
         from fiveshot.data import BytesSource
-        from fiveshot.features.image_batches import read_batch
+        from fiveshot.features.extraction.stream import read_batch
 
         rows = usable(batch)
         images = [BytesSource(batch["data"][i], str(batch["name"][i])) for i in rows]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fiveshot.core import ClassStatistics
 from fiveshot.data import BadImage
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features import Provenance
-from fiveshot.scale.extraction.shard_folder import decode_texts, encode_texts
 from fiveshot.scale.statistics.classes import PackedStatistics, TiedStatistics, tie, unpack
 from fiveshot.scale.statistics.reductions import ClassSample, RidgeSums
 from fiveshot.storage import FilePath, read_tensors, write_tensors
@@ -107,7 +108,7 @@ class ClusterStatistics:
                 name, array = f"{part}.{entry.name}", getattr(value, entry.name)
                 if array.dtype.kind == "U":
                     texts.append(name)
-                    array = encode_texts(array.tolist())
+                    array = _encoded(array.tolist())
                 arrays[name] = array
         meta = {
             "provenance": self.provenance.as_dict(),
@@ -127,7 +128,7 @@ class ClusterStatistics:
         file = read_tensors(path, kind=KIND, version=VERSION)
         try:
             meta, parts = file.meta, {}
-            texts = {name: np.array(decode_texts(file.tensors[name]), dtype=np.str_) for name in meta["texts"]}
+            texts = {name: np.array(_decoded(file.tensors[name]), dtype=np.str_) for name in meta["texts"]}
             arrays = {**file.tensors, **texts}
             for part, make in PARTS.items():
                 if f"{part}.labels" in arrays:
@@ -138,3 +139,13 @@ class ClusterStatistics:
             return cls(provenance, meta["identity"], int(meta["images"]), bad, **parts, **rest)
         except (KeyError, TypeError, ValueError) as error:
             raise StorageError(f"{path} is damaged ({error})", hint="get a fresh copy of it") from error
+
+
+def _encoded(texts: Sequence[str]) -> NDArray[np.uint8]:
+    """Return texts of any number and kind as bytes."""
+    return np.frombuffer(bytearray(json.dumps(list(texts)).encode()), np.uint8)
+
+
+def _decoded(data: NDArray[np.uint8]) -> tuple[str, ...]:
+    """Return the texts that ``_encoded`` was given."""
+    return tuple(json.loads(data.tobytes()))

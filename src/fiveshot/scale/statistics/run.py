@@ -15,11 +15,12 @@ from fiveshot.backbones import BackboneSpec
 from fiveshot.data import BadImage, bad_images_error
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features import Provenance
+from fiveshot.features.extraction.parts import Part
 from fiveshot.heads import make_head
 from fiveshot.scale.cluster import ClusterSettings, check_target, connected, own_errors, retried
 from fiveshot.scale.extraction.batches import Batch, Rows, concatenate, good_rows, select
 from fiveshot.scale.extraction.pipeline import VectorPipeline, block_bytes, vector_pipeline
-from fiveshot.scale.extraction.shard_folder import read_manifest, read_shard_file
+from fiveshot.scale.extraction.shard_folder import read_manifest
 from fiveshot.scale.progress import ClusterProgress, OnProgress, Tally, silent
 from fiveshot.scale.sources.catalog import Catalog, preview
 from fiveshot.scale.sources.shard import TRAIN, Shard
@@ -312,13 +313,13 @@ def reduce_shards(
 
 def shard_rows(path: str) -> Batch:
     """Return the rows of a shard's file, without bad images."""
-    shard = read_shard_file(path)
+    shard = Part.load(path)
     return {
-        "row": shard.rows,
+        "row": shard.positions,
         "split": shard.splits,
         "name": np.array(shard.names, dtype=object),
-        "label": np.array(shard.class_names, dtype=object)[shard.codes],
-        "reason": np.full(len(shard.rows), "", dtype=object),
+        "label": np.array(shard.class_names, dtype=object)[shard.labels],
+        "reason": np.full(len(shard.positions), "", dtype=object),
         "vectors": shard.vectors,
     }
 

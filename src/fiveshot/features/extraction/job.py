@@ -1,0 +1,264 @@
+"""What is to be extracted, the marks that tell whether an image has changed, and the keys of the result."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fiveshot.backbones import Embedder, default_workers
+from fiveshot.data import (
+    ArchiveSource,
+    FileSource,
+    ImageDataset,
+    ImageError,
+    ImageSource,
+    open_dataset,
+    open_images,
+)
+from fiveshot.errors import InputError, unknown_name
+from fiveshot.features.cache import CacheKey
+from fiveshot.features.provenance import Provenance
+from fiveshot.storage import FilePath
+
+DTYPES: dict[str, type[np.floating[Any]]] = {"float16": np.float16, "float32": np.float32}
+PART_SECONDS = 5.0  # the most that a kill costs
+QUICK_BYTES, CONTENT_BYTES = 16, 32
+UNREADABLE = bytes(CONTENT_BYTES)  # instead of the content of an image that cannot be read
+
+Marks = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class ExtractionSettings:
+    """How to go about an extraction; of these values the type alone changes a vector.
+
+    Parameters
+    ----------
+    batch_size : int, optional
+        Images in a forward pass; what suits the device unless given.
+    workers : int, optional
+        Images that are read at a time, and on a CPU forward passes; one for each core unless given.
+    skip_bad : bool, default False
+        Leave out images that cannot be decoded, instead of raising an error that lists them all.
+    dtype : {"float16", "float32"}
+        Type of the stored vectors.
+    part_seconds : float
+        Time between two parts that are kept: the most that a kill costs.
+
+    Raises
+    ------
+    InputError
+        When nothing can be done with a value.
+
+    Examples
+    --------
+    >>> from fiveshot.features import ExtractionSettings
+    >>> ExtractionSettings(dtype="float32", workers=4).skip_bad
+    False
+    """
+
+    batch_size: int | None = None
+    workers: int | None = None
+    skip_bad: bool = False
+    dtype: str = "float16"
+    part_seconds: float = PART_SECONDS
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "workers"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"{name} is {value}", hint="choose 1 or more")
+        if self.dtype not in DTYPES:
+            raise unknown_name("type of vectors", self.dtype, DTYPES)
+
+    @property
+    def readers(self) -> int:
+        """The number of workers."""
+        return default_workers() if self.workers is None else self.workers
+
+
+@dataclass(frozen=True, eq=False)
+class ExtractionJob:
+    """All images of a dataset, an embedder, and how to go about it."""
+
+    dataset: ImageDataset
+    embedder: Embedder
+    settings: ExtractionSettings
+
+    @property
+    def dtype(self) -> type[np.floating[Any]]:
+        """Type of the stored vectors."""
+        return DTYPES[self.settings.dtype]
+
+    @property
+    def batch_size(self) -> int:
+        """Images in a forward pass."""
+        return self.settings.batch_size or self.embedder.batch_size
+
+    @cached_property
+    def images(self) -> tuple[ImageSource, ...]:
+        """The training images, then the test images: a position in this list identifies an image."""
+        return self.dataset.train.images + self.dataset.test.images
+
+    @cached_property
+    def labels(self) -> NDArray[np.int64]:
+        """The labels of all images."""
+        return np.concatenate([self.dataset.train.labels, self.dataset.test.labels])
+
+    @cached_property
+    def quick(self) -> Marks:
+        """The images' quick marks (n_images, 16), as they were when first asked for."""
+        return quick_marks(self.images)
+
+    @cached_property
+    def provenance(self) -> Provenance:
+        """How the vectors are made."""
+        return Provenance.of(self.dataset.name, self.embedder.identity())
+
+    @cached_property
+    def listing_key(self) -> CacheKey:
+        """The key without the images' contents: their names, order and labels, and how vectors are made."""
+        data = self.dataset
+        listing = listing_digest(
+            (image.name, name, data.class_names[label], str(position))
+            for name, split in (("train", data.train), ("test", data.test))
+            for position, (image, label) in enumerate(zip(split.images, split.labels, strict=True))
+        )
+        # The provenance has no place for the type of the vectors.
+        return CacheKey(f"{listing} {self.settings.dtype} {self.embedder.fingerprint}", self.provenance)
+
+    def content_key(self, content: str) -> CacheKey:
+        """Return the whole key, from the ``digest`` of the marks of the images' contents."""
+        return CacheKey(f"{self.listing_key.images} {content}", self.provenance)
+
+
+def open_labeled_images(
+    images: FilePath | None = None,
+    *,
+    dataset: str | None = None,
+    root: FilePath | None = None,
+    seed: int,
+    holdout: float = 0.2,
+) -> ImageDataset:
+    """Open a folder or an archive of class folders, or a dataset by its name.
+
+    Parameters
+    ----------
+    images : str or path, optional
+        The folder or archive.
+    dataset : str, optional
+        Instead of ``images``: the name of a dataset.
+    root : str or path, optional
+        The folder of that dataset.
+    seed : int
+        Draws the test images where there is no test split.
+    holdout : float, default 0.2
+        The fraction of every class that is drawn.
+
+    Returns
+    -------
+    ImageDataset
+        The images, not yet read.
+
+    Raises
+    ------
+    InputError
+        When neither or both are given.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from fiveshot.features import open_labeled_images
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for photo in (Path(folder, name, f"{number}.jpg") for name in ("cat", "dog") for number in range(5)):
+    ...         photo.parent.mkdir(exist_ok=True)
+    ...         photo.touch()
+    ...     dataset = open_labeled_images(folder, seed=0, holdout=0.4)
+    >>> dataset.class_names, len(dataset.train), len(dataset.test)
+    (('cat', 'dog'), 6, 4)
+    """
+    if images is not None and dataset is None and root is None:
+        return open_images(Path(images), seed=seed, holdout=holdout)
+    if images is None and dataset is not None and root is not None:
+        return open_dataset(dataset, Path(root), seed=seed, holdout=holdout)
+    raise InputError("give either images (--images DIR) or a dataset and its folder (--dataset NAME --root DIR)")
+
+
+def quick_marks(images: Sequence[ImageSource]) -> Marks:
+    """Return one quick mark for each image (n_images, 16), without reading any.
+
+    It is made of the path, size and times of last change of the file or archive; the time of the last change
+    of the file's entry, which cannot be set by hand, is among them. What lies in memory is marked by content.
+
+    >>> import numpy as np
+    >>> from fiveshot.data import ArraySource
+    >>> black = ArraySource(np.zeros((1, 1, 3), np.uint8), "black")
+    >>> quick_marks([black, black]).shape
+    (2, 16)
+    """
+    marks = b"".join(_quick(image) for image in images)
+    return np.frombuffer(marks, np.uint8).reshape(len(images), QUICK_BYTES)
+
+
+def content_mark(data: bytes) -> bytes:
+    """Return the mark of an image's bytes: 32 of them."""
+    return hashlib.sha256(data).digest()
+
+
+def content_marks(images: Sequence[ImageSource]) -> Marks:
+    """Read all images and return their contents' marks (n_images, 32)."""
+    marks = b"".join(_content(image) for image in images)
+    return np.frombuffer(marks, np.uint8).reshape(len(images), CONTENT_BYTES)
+
+
+def digest(marks: Marks) -> str:
+    """Return one SHA-256 for all marks in their order."""
+    return hashlib.sha256(np.ascontiguousarray(marks).data).hexdigest()
+
+
+def listing_digest(rows: Iterable[tuple[str, ...]]) -> str:
+    """Return the SHA-256 over rows of texts, in whatever order they come.
+
+    >>> wren, rook = ("a.jpg", "train", "wren"), ("b.jpg", "train", "rook")
+    >>> listing_digest([wren, rook]) == listing_digest([rook, wren]) != listing_digest([rook])
+    True
+    """
+    total = hashlib.sha256()
+    for row in sorted(rows):
+        for text in row:
+            data = text.encode("utf-8", "surrogateescape")
+            total.update(len(data).to_bytes(8, "little") + data)  # lengths: no two lists read the same
+    return total.hexdigest()
+
+
+def _quick(image: ImageSource) -> bytes:
+    if isinstance(image, FileSource):
+        text = _status(image.path)
+    elif isinstance(image, ArchiveSource):
+        text = f"{_status(image.archive)} {image.member}"
+    else:
+        return _content(image)[:QUICK_BYTES]
+    return hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=QUICK_BYTES).digest()
+
+
+def _status(path: Path) -> str:
+    try:
+        found = path.stat()
+    except OSError:
+        return f"{path.absolute()} unreadable"
+    return f"{path.absolute()} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
+
+
+def _content(image: ImageSource) -> bytes:
+    try:
+        return content_mark(image.read())
+    except ImageError:
+        return UNREADABLE

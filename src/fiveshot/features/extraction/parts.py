@@ -1,0 +1,349 @@
+"""Finished parts of an extraction: one format for one machine and for a cluster, and one way to join them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fiveshot.data import BadImage, ImageSource
+from fiveshot.errors import InputError, StorageError, counted
+from fiveshot.features.extraction.job import ExtractionJob, Marks, content_marks
+from fiveshot.features.extraction.stream import ImageBatch, Range
+from fiveshot.features.feature_set import FeatureSet, Vectors, listing, write_feature_file
+from fiveshot.features.provenance import Provenance
+from fiveshot.storage import Blocks, FilePath, read_tensors, write_tensors
+
+KIND, VERSION = "feature-part", 1
+TRAIN, TEST = 0, 1  # splits
+MAX_BYTES = 64 << 20  # vectors held back at most, however fast they come
+LOCK = "lock"
+_ARRAYS = ("vectors", "positions", "splits", "labels")
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """The vectors of some images, in the order of their positions, without the bad ones.
+
+    Parameters
+    ----------
+    vectors : float array (n, width)
+        The vectors, mapped when they come from a file.
+    positions : int array (n,)
+        Where each image stands among all, or in its shard.
+    splits : int array (n,)
+        ``TRAIN`` or ``TEST``.
+    labels : int array (n,)
+        Indices into ``class_names``.
+    names : tuple of str
+        The images' names.
+    class_names : tuple of str
+        The classes of all images of the part, bad ones too; an empty text stands for none.
+    bad : tuple of (int, BadImage)
+        Images without a vector, with their positions.
+    key : str
+        What the vectors depend on, where one part may be taken for another.
+    marks : dict of str to uint8 array
+        What the images were, bad ones included: their ``quick`` and ``content`` marks, where they are known.
+    """
+
+    vectors: Vectors = field(repr=False)
+    positions: NDArray[np.int64]
+    splits: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    names: tuple[str, ...]
+    class_names: tuple[str, ...]
+    bad: tuple[tuple[int, BadImage], ...] = ()
+    key: str = ""
+    marks: dict[str, Marks] = field(default_factory=dict, repr=False)
+
+    @property
+    def images(self) -> int:
+        """Number of images, bad ones included."""
+        return len(self.positions) + len(self.bad)
+
+    def save(self, path: FilePath) -> None:
+        """Write the part into one file, which is whole or absent."""
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        write_tensors(
+            path,
+            {**arrays, **self.marks, "names": np.frombuffer(json.dumps(self.names).encode(), np.uint8)},
+            kind=KIND,
+            version=VERSION,
+            meta={
+                "key": self.key,
+                "class_names": list(self.class_names),
+                "bad": [[position, image.name, image.reason] for position, image in self.bad],
+            },
+        )
+
+    @classmethod
+    def load(cls, path: FilePath) -> Part:
+        """Map a file written by :meth:`save`; its vectors are not read yet."""
+        file = read_tensors(path, kind=KIND, version=VERSION)
+        try:
+            names = tuple(json.loads(file.tensors["names"].tobytes()))
+            part = cls(
+                **{name: file.tensors[name] for name in _ARRAYS},
+                names=names,
+                class_names=tuple(file.meta["class_names"]),
+                bad=tuple((int(at), BadImage(name, reason)) for at, name, reason in file.meta["bad"]),
+                key=file.meta["key"],
+                marks={name: file.tensors[name] for name in file.tensors if name in ("quick", "content")},
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise _damaged(path, str(error)) from error
+        rows = {len(part.vectors), len(part.positions), len(part.splits), len(part.labels), len(names)}
+        if len(rows) != 1 or any(len(marks) != part.images for marks in part.marks.values()):
+            raise _damaged(path, "its arrays have different lengths")
+        return part
+
+
+def part_key(path: FilePath) -> str | None:
+    """Return the key of the part in a file, or None where there is no such file, or a damaged one."""
+    try:
+        return str(read_tensors(path, kind=KIND, version=VERSION).meta.get("key"))
+    except StorageError:
+        return None
+
+
+def join_parts(
+    parts: Callable[[], Iterable[Part]],
+    out: FilePath,
+    *,
+    provenance: Provenance,
+    width: int,
+    dtype: str,
+    class_names: tuple[str, ...] | None = None,
+) -> FeatureSet:
+    """Write the feature file of all parts, one of them in memory at a time, and map it.
+
+    Parameters
+    ----------
+    parts : callable
+        Returns the parts in the order of their images, the same ones at every call.
+    out : str or path
+        The file to write; it is complete or absent.
+    provenance : Provenance
+        How the vectors were made.
+    width : int
+        Length of a vector.
+    dtype : str
+        Type of the vectors.
+    class_names : tuple of str, optional
+        The classes in the order of their labels; in the order of their names unless given.
+
+    Returns
+    -------
+    FeatureSet
+        The features, mapped from the file.
+
+    Raises
+    ------
+    InputError
+        When a class has no training image that could be read.
+    """
+    seen = {name for part in parts() for name in part.class_names} - {""}
+    classes = tuple(sorted(seen)) if class_names is None else class_names
+    number = {name: label for label, name in enumerate(classes)}
+    arrays: dict[str, NDArray[Any] | Blocks] = {}
+    names: dict[str, tuple[str, ...] | None] = {}
+    for split, code in (("train", TRAIN), ("test", TEST)):
+        labels = np.concatenate([*(_labels(part, number)[part.splits == code] for part in parts()), _NO_LABELS])
+        if split == "train":
+            _check_classes(seen, {classes[label] for label in np.unique(labels)})
+        arrays[f"{split}_x"] = Blocks(np.dtype(dtype), (len(labels), width), _vectors(parts, code))
+        arrays[f"{split}_y"] = labels
+        names[f"{split}_names"] = tuple(name for part in parts() for name in _names(part, code))
+    write_feature_file(out, arrays, names, class_names=classes, provenance=provenance)
+    return FeatureSet.load(out)
+
+
+_NO_LABELS = np.zeros(0, np.int64)
+
+
+def _labels(part: Part, number: dict[str, int]) -> NDArray[np.int64]:
+    table = np.array([number.get(name, -1) for name in part.class_names], dtype=np.int64)
+    return table[part.labels] if len(table) else part.labels
+
+
+def _names(part: Part, code: int) -> list[str]:
+    return [name for name, split in zip(part.names, part.splits.tolist(), strict=True) if split == code]
+
+
+def _vectors(parts: Callable[[], Iterable[Part]], code: int) -> Iterator[Vectors]:
+    return (part.vectors[part.splits == code] for part in parts())
+
+
+def _check_classes(seen: set[str], trained: set[str]) -> None:
+    gone = sorted(seen - trained)
+    if gone:
+        raise InputError(
+            f"{counted(len(gone), 'class')} without a usable training image: {listing(gone)}",
+            hint="repair some of them, or remove the classes",
+            code="empty_class",
+        )
+
+
+@dataclass(frozen=True)
+class PartFolder:
+    """The finished parts of one machine: what a killed extraction leaves, and the next one goes on from."""
+
+    folder: Path
+
+    def write(self, start: int, stop: int, part: Part) -> None:
+        """Keep the part of the images at these positions."""
+        part.save(self._file(start, stop))
+
+    def parts(self) -> Iterator[Part]:
+        """Yield all parts in the order of their images."""
+        return (Part.load(self._file(start, stop)) for start, stop in self._ranges())
+
+    def usable(self, images: Sequence[ImageSource], quick: Marks) -> Iterator[tuple[Range, Part]]:
+        """Yield in order the parts whose images are unchanged, and delete the others."""
+        end = 0
+        for start, stop in self._ranges():
+            part = None
+            if end <= start and stop <= len(images):
+                with suppress(StorageError):  # a damaged part is computed again, like one that never was
+                    part = Part.load(self._file(start, stop))
+            if part is not None and _still_holds(part, start, stop, images, quick):
+                end = stop
+                yield (start, stop), part
+            else:
+                self._file(start, stop).unlink(missing_ok=True)
+
+    def _ranges(self) -> list[Range]:
+        names = [file.stem.split("-") for file in self.folder.glob("part-*-*.safetensors")]
+        return sorted((int(start), int(stop)) for _, start, stop in names)
+
+    def _file(self, start: int, stop: int) -> Path:
+        return self.folder / f"part-{start}-{stop}.safetensors"
+
+
+def _still_holds(part: Part, start: int, stop: int, images: Sequence[ImageSource], quick: Marks) -> bool:
+    """Tell whether the images are still those of the part; only suspicious ones are read."""
+    if part.images != stop - start or set(part.marks) != {"quick", "content"}:
+        return False
+    rows = np.flatnonzero((quick[start:stop] != part.marks["quick"]).any(axis=1))
+    now = content_marks([images[start + int(row)] for row in rows])
+    return bool((now == part.marks["content"][rows]).all())
+
+
+class PartWriter:
+    """Collects batches, and writes a part when its time has come or when enough has come together."""
+
+    def __init__(self, store: PartFolder, job: ExtractionJob) -> None:
+        self._store, self._job = store, job
+        self._held: list[tuple[ImageBatch, Vectors]] = []
+        self._written = time.monotonic()
+
+    def add(self, batch: ImageBatch, vectors: Vectors) -> None:
+        """Take the next batch; a part has no holes, so one that does not follow on starts a new part."""
+        if self._held and self._held[-1][0].stop != batch.start:
+            self.flush()
+        self._held.append((batch, vectors))
+        full = sum(held.nbytes for _, held in self._held) >= MAX_BYTES
+        if full or time.monotonic() - self._written >= self._job.settings.part_seconds:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is held back."""
+        if self._held:
+            batches = [batch for batch, _ in self._held]
+            start, stop = batches[0].start, batches[-1].stop
+            self._store.write(start, stop, self._part(start, stop, batches))
+            self._held.clear()
+        self._written = time.monotonic()
+
+    def _part(self, start: int, stop: int, batches: list[ImageBatch]) -> Part:
+        job, kept = self._job, np.concatenate([batch.kept for batch in batches])
+        classes, codes = np.unique(job.labels[start:stop], return_inverse=True)
+        return Part(
+            np.concatenate([vectors for _, vectors in self._held]),
+            kept,
+            np.where(kept < len(job.dataset.train), TRAIN, TEST).astype(np.int64),
+            codes[kept - start].astype(np.int64),
+            tuple(job.images[position].name for position in kept),
+            tuple(job.dataset.class_names[label] for label in classes),
+            tuple(bad for batch in batches for bad in batch.bad),
+            marks={
+                "quick": job.quick[start:stop],
+                "content": np.concatenate([batch.marks for batch in batches]),
+            },
+        )
+
+
+def gaps(done: Sequence[Range], total: int, batch_size: int) -> Iterator[Range]:
+    """Yield, in batches, the positions below ``total`` that are not done; ``done`` is in order.
+
+    >>> list(gaps([(0, 4), (6, 8)], 11, batch_size=2))
+    [(4, 6), (8, 10), (10, 11)]
+    """
+    start = 0
+    for first, last in [*done, (total, total)]:
+        for position in range(start, first, batch_size):
+            yield position, min(position + batch_size, first)
+        start = last
+
+
+@contextmanager
+def work_folder(path: Path) -> Iterator[Path]:
+    """Make a folder, or take over what a killed process left in it; wait while another one works in it.
+
+    The folder is deleted when the block ends well. After an error or a kill it stays, to be taken over.
+
+    >>> import tempfile
+    >>> with work_folder(Path(tempfile.mkdtemp()) / "work") as folder:
+    ...     _ = (folder / "part").write_text("half")
+    >>> folder.exists()
+    False
+    """
+    descriptor = _locked(path)
+    try:
+        yield path
+        shutil.rmtree(path, ignore_errors=True)
+    finally:
+        os.close(descriptor)
+
+
+def _locked(path: Path) -> int:
+    """Return a descriptor that holds the lock until it is closed, by us or by the end of the process."""
+    while True:
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        except FileNotFoundError:
+            continue  # another process has just finished and deleted the folder
+        except OSError as error:
+            raise StorageError(
+                f"cannot keep finished parts in {path}: {error.strerror or error}", hint="choose another place"
+            ) from error
+        _wait_for(descriptor)
+        try:
+            if os.path.samestat(os.fstat(descriptor), (path / LOCK).stat()):
+                return descriptor
+        except FileNotFoundError:
+            pass  # as above, while we waited
+        os.close(descriptor)
+
+
+def _wait_for(descriptor: int) -> None:
+    try:
+        import fcntl
+    except ImportError:  # no such locks here: two processes would do the same work twice, unharmed
+        return
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+
+
+def _damaged(path: FilePath, reason: str) -> StorageError:
+    return StorageError(f"{path} is damaged ({reason})", hint="remove it to compute it again")

@@ -1,0 +1,383 @@
+"""Run an extraction: find its result in the cache, or compute the parts that are missing and join all."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from fiveshot.backbones import BackboneSpec, Embedder, load_embedder
+from fiveshot.data import BadImage, ImageDataset, bad_images_error
+from fiveshot.errors import StorageError
+from fiveshot.features.cache import CacheKey, FeatureCache
+from fiveshot.features.extraction.job import (
+    ExtractionJob,
+    ExtractionSettings,
+    content_marks,
+    digest,
+    open_labeled_images,
+)
+from fiveshot.features.extraction.parts import PartFolder, PartWriter, gaps, join_parts, work_folder
+from fiveshot.features.extraction.report import Extraction, Stages
+from fiveshot.features.extraction.stream import BatchStream, Range, read_batch
+from fiveshot.features.feature_set import FeatureSet
+from fiveshot.progress import Progress
+from fiveshot.storage import FilePath, atomic_path
+
+PARTS = "partial"  # folder of the cache where finished parts are kept until all are
+INDEX = "index"  # folder of the cache that tells which files have which contents
+KEPT = 16  # states of the same files that are remembered
+BLOCK = 64  # images that a thread reads at a time
+
+
+def extract(
+    dataset: ImageDataset,
+    embedder: Embedder,
+    settings: ExtractionSettings = ExtractionSettings(),  # noqa: B008  # frozen
+    *,
+    out: FilePath | None = None,
+    cache: FeatureCache | None = None,
+    progress: Progress | None = None,
+) -> Extraction:
+    """Compute the features of all images of a dataset, or find them in the cache.
+
+    Finished parts are kept every few seconds, in the cache or beside ``out``. A run after a kill checks that
+    their images have not changed and computes the rest. The vectors never are in memory together: they are
+    mapped from ``out`` or from the cache, and read into memory only where neither is given.
+
+    Parameters
+    ----------
+    dataset : ImageDataset
+        The images; the result is in their order.
+    embedder : Embedder
+        What turns photos into vectors.
+    settings : ExtractionSettings, optional
+        How to go about it.
+    out : str or path, optional
+        A feature file to write.
+    cache : FeatureCache, optional
+        Where results are kept, and found again.
+    progress : callable, optional
+        Gets the number of images done and in all.
+
+    Returns
+    -------
+    Extraction
+        The features, where they are, and how long it took.
+
+    Raises
+    ------
+    InputError
+        When images cannot be decoded: one error lists them all.
+    StorageError
+        When a file cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from fiveshot.backbones import load_embedder
+    >>> from fiveshot.data import ArraySource, ImageDataset, ImageSplit
+    >>> from fiveshot.features import FeatureCache, extract
+    >>> night, day = (ArraySource(np.full((160, 160, 3), grey, np.uint8), f"{grey}") for grey in (9, 250))
+    >>> split = ImageSplit((night, day), np.array([0, 1]))
+    >>> skies = ImageDataset("skies", ("night", "day"), split, split)
+    >>> embedder = load_embedder()
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     first, again = (extract(skies, embedder, cache=FeatureCache(folder)) for _ in range(2))
+    >>> first.computed, again.computed
+    (4, 0)
+    >>> first.features
+    FeatureSet('skies': 2 training and 2 test vectors of 384 float16, 2 classes)
+    """
+    job = ExtractionJob(dataset, embedder, settings)
+    told = progress or (lambda done, total: None)
+    target = None if out is None else _checked_target(Path(out))
+    if cache is not None:
+        extraction = _through_cache(job, cache, told)
+        return extraction if target is None else _copied(extraction, target)
+    if target is not None:
+        with work_folder(target.parent / f".{target.name}.{job.listing_key.digest[:16]}.partial") as folder:
+            return _computed(job, told, folder, lambda content: target)[0]
+    with tempfile.TemporaryDirectory() as name:
+        extraction, _ = _computed(job, told, Path(name), lambda content: Path(name) / "features.safetensors")
+        return replace(extraction, path=None, features=_in_memory(extraction.features))
+
+
+def extracted_features(
+    images: FilePath | ImageDataset,
+    spec: BackboneSpec = BackboneSpec(),  # noqa: B008  # frozen
+    settings: ExtractionSettings = ExtractionSettings(),  # noqa: B008  # frozen
+    *,
+    seed: int,
+    holdout: float = 0.2,
+    cache: FeatureCache | None = None,
+    progress: Progress | None = None,
+) -> Path:
+    """Return the cached feature file of images; it is made where it is missing.
+
+    Parameters
+    ----------
+    images : str, path or ImageDataset
+        A folder or an archive of class folders, or a dataset.
+    spec : BackboneSpec, optional
+        The backbone; the embedded one unless given.
+    settings : ExtractionSettings, optional
+        How to go about it.
+    seed, holdout
+        Draw test images where there is no test split: see :func:`open_labeled_images`.
+    cache : FeatureCache, optional
+        The default one unless given.
+    progress : callable, optional
+        Gets the number of images done and in all.
+
+    Returns
+    -------
+    pathlib.Path
+        The feature file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from PIL import Image
+    >>> from fiveshot.features import FeatureCache, extracted_features, load_features
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for file in (Path(folder, "colors", c, f"{n}.png") for c in ("red", "blue") for n in range(2)):
+    ...         file.parent.mkdir(parents=True, exist_ok=True)
+    ...         Image.new("RGB", (64, 64), file.parent.name).save(file)
+    ...     cache = FeatureCache(folder)
+    ...     load_features(extracted_features(Path(folder, "colors"), seed=0, cache=cache))
+    FeatureSet('colors': 2 training and 2 test vectors of 384 float16, 2 classes)
+    """
+    dataset = images
+    if not isinstance(dataset, ImageDataset):
+        dataset = open_labeled_images(dataset, seed=seed, holdout=holdout)
+    done = extract(dataset, load_embedder(spec), settings, cache=cache or FeatureCache(), progress=progress)
+    return done.kept_path
+
+
+def _through_cache(job: ExtractionJob, cache: FeatureCache, progress: Progress) -> Extraction:
+    found = _find(job, cache, readers=job.settings.readers)
+    if found is not None:
+        return found
+    with work_folder(cache.folder / PARTS / job.listing_key.digest) as folder:
+        # Another process may have finished the same work while this one waited for the folder.
+        found = _find(job, cache, readers=0)
+        if found is not None:
+            return found
+        extraction, content = _computed(
+            job, progress, folder, lambda content: cache.path(job.content_key(content))
+        )
+        _remember(job, cache, content)
+        return extraction
+
+
+def _computed(
+    job: ExtractionJob, progress: Progress, folder: Path, place: Callable[[str], Path]
+) -> tuple[Extraction, str]:
+    """Compute what is missing in ``folder`` and write the file to the ``place`` of these contents."""
+    runtime = job.embedder.runtime  # makes it ready, before the clock starts
+    began = time.perf_counter()
+    store = PartFolder(folder)
+    computed = _compute_parts(job, store, progress)
+    content = digest(np.concatenate([part.marks["content"].copy() for part in store.parts()]))
+    bad = tuple(image for part in store.parts() for _, image in part.bad)
+    path = place(content)
+    features = join_parts(
+        store.parts,
+        path,
+        provenance=replace(job.provenance, note=f"{job.settings.dtype} vectors; {runtime}"),
+        width=job.embedder.width,
+        dtype=job.settings.dtype,
+        class_names=job.dataset.class_names,
+    )
+    extraction = Extraction(
+        features,
+        path,
+        images=len(job.images),
+        computed=computed.images,
+        bad=bad,
+        runtime=runtime if computed.images else None,
+        seconds=time.perf_counter() - began,
+        stages=computed.stages,
+        streams=job.embedder.streams(job.settings.readers),
+    )
+    return extraction, content
+
+
+@dataclass(frozen=True)
+class _Computed:
+    """What one run added."""
+
+    images: int
+    stages: Stages
+
+
+def _compute_parts(job: ExtractionJob, store: PartFolder, progress: Progress) -> _Computed:
+    """Compute what the usable parts in ``store`` do not cover, and keep it there.
+
+    Unless bad images are to be skipped, the first one ends the computing; the images after it are only
+    decoded, so that the error lists every bad one. What was finished before stays in ``store``.
+    """
+    done, bad = _finished(job, store)
+    counter = _Counter(sum(stop - start for start, stop in done), len(job.images), progress)
+    stream = BatchStream(job.images, job.embedder, workers=job.settings.readers, dtype=job.dtype)
+    writer = PartWriter(store, job)
+    images, stages = 0, Stages()
+    try:
+        with closing(stream.run(gaps(done, len(job.images), job.batch_size))) as results:
+            for result in results:
+                batch = result.batch
+                bad += batch.bad
+                if bad and not job.settings.skip_bad:
+                    stream.decode_only.set()
+                if result.vectors is not None:
+                    writer.add(batch, result.vectors)
+                    images += batch.stop - batch.start
+                    stages += result.stages
+                counter.add(batch.stop - batch.start)
+    except KeyboardInterrupt:
+        writer.flush()
+        raise
+    writer.flush()
+    if bad and not job.settings.skip_bad:
+        raise bad_images_error([image for _, image in sorted(bad, key=lambda found: found[0])], len(job.images))
+    return _Computed(images, stages)
+
+
+def _finished(job: ExtractionJob, store: PartFolder) -> tuple[list[Range], list[tuple[int, BadImage]]]:
+    done: list[Range] = []
+    bad: list[tuple[int, BadImage]] = []
+    for place, part in store.usable(job.images, job.quick):
+        done.append(place)
+        bad += part.bad
+    return done, bad
+
+
+class _Counter:
+    def __init__(self, done: int, total: int, progress: Progress) -> None:
+        self._done, self._total, self._progress = done, total, progress
+        self.add(0)
+
+    def add(self, images: int) -> None:
+        self._done += images
+        self._progress(self._done, self._total)
+
+
+def _find(job: ExtractionJob, cache: FeatureCache, *, readers: int) -> Extraction | None:
+    """Return the features of these very images from the cache, or None.
+
+    The index maps quick marks to contents. Where files have other times, or lie elsewhere, but have the names
+    of images extracted before, their contents are read and decide. Names that were never extracted cost
+    nothing: their contents are marked while they are extracted. ``readers`` is the number of threads that
+    read images; with 0 none is read.
+    """
+    key = _known_key(job, cache, readers)
+    features = None if key is None else cache.get(key)
+    if key is None or features is None:
+        return None
+    bad = _left_out(job, features)
+    if bad is None:
+        return None
+    if bad and not job.settings.skip_bad:
+        raise bad_images_error(bad, len(job.images))
+    return Extraction(features, cache.path(key), len(job.images), computed=0, bad=bad, runtime=None)
+
+
+def _remember(job: ExtractionJob, cache: FeatureCache, content: str) -> None:
+    """Note what the images, as their quick marks are now, have as contents."""
+    path = _index_file(job, cache)
+    known = {**_index(path), digest(job.quick): content}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"cannot make the folder {path.parent}: {error.strerror or error}") from error
+    with atomic_path(path) as temporary:
+        temporary.write_text(json.dumps(dict(list(known.items())[-KEPT:]), indent=1))
+
+
+def _known_key(job: ExtractionJob, cache: FeatureCache, readers: int) -> CacheKey | None:
+    known = _index(_index_file(job, cache))
+    if not known:
+        return None
+    content = known.get(digest(job.quick))
+    if content is None:
+        content = _content(job, readers) if readers else None
+        if content is None or content not in known.values():
+            return None
+        _remember(job, cache, content)
+    return job.content_key(content)
+
+
+def _left_out(job: ExtractionJob, features: FeatureSet) -> tuple[BadImage, ...] | None:
+    """Return the bad images that cached features lack, or None where they can be used by now."""
+    train, test = set(features.train_names or ()), set(features.test_names or ())
+    absent = [image for image in job.dataset.train.images if image.name not in train]
+    absent += [image for image in job.dataset.test.images if image.name not in test]
+    bad = tuple(image for _, image in read_batch(absent, 0, len(absent), job.embedder.pixels).bad)
+    return bad if len(bad) == len(absent) else None
+
+
+def _index_file(job: ExtractionJob, cache: FeatureCache) -> Path:
+    return cache.folder / INDEX / f"{job.listing_key.digest}.json"
+
+
+def _index(path: Path) -> dict[str, str]:
+    try:
+        known = json.loads(path.read_text())
+    except (OSError, ValueError):  # a lost index costs one extraction, never a wrong result
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+def _content(job: ExtractionJob, readers: int) -> str:
+    blocks = [job.images[start : start + BLOCK] for start in range(0, len(job.images), BLOCK)]
+    with ThreadPoolExecutor(readers) as pool:
+        return digest(np.concatenate(list(pool.map(content_marks, blocks))))
+
+
+def _checked_target(path: Path) -> Path:
+    """Refuse, before any work is done, a file that could not be written at the end."""
+    if not path.parent.is_dir():
+        raise StorageError(f"cannot write {path}: the folder {path.parent} does not exist", hint="create it first")
+    if path.is_dir():
+        raise StorageError(
+            f"cannot write {path}: it is a folder", hint="name a file, such as features.safetensors"
+        )
+    if not os.access(path.parent, os.W_OK):
+        raise StorageError(f"cannot write {path}: the folder {path.parent} cannot be written to")
+    if path.exists():
+        try:
+            FeatureSet.load(path)
+        except StorageError as error:
+            raise StorageError(
+                f"{path} exists and is not a feature file", hint="name another file to write"
+            ) from error
+    return path
+
+
+def _copied(extraction: Extraction, target: Path) -> Extraction:
+    with atomic_path(target) as temporary:
+        shutil.copyfile(extraction.kept_path, temporary)
+    return replace(extraction, path=target, features=FeatureSet.load(target))
+
+
+def _in_memory(features: FeatureSet) -> FeatureSet:
+    return replace(
+        features,
+        train_x=np.array(features.train_x),
+        train_y=np.array(features.train_y),
+        test_x=np.array(features.test_x),
+        test_y=np.array(features.test_y),
+        vectors_checked=True,
+    )
