@@ -5,7 +5,7 @@ import timm
 import torch
 
 from fiveshot.backbones import EMBEDDED, PAPER_BACKBONE, describe_backbone, list_backbones, load_backbone
-from fiveshot.backbones.listing import CURATED
+from fiveshot.backbones.spec import CURATED
 from fiveshot.errors import InputError
 
 

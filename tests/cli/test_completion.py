@@ -166,7 +166,7 @@ def test_bash_takes_what_is_offered(folder: Path, tmp_path: Path) -> None:
 
 def test_what_is_offered_is_what_there_is() -> None:
     from fiveshot.backbones import embedded_adapters
-    from fiveshot.backbones.listing import CURATED
+    from fiveshot.backbones.spec import CURATED
     from fiveshot.benchmark import PROTOCOLS
     from fiveshot.data.registry import package_specs
     from fiveshot.reports.paper.plan import FURTHER_TARGETS, TARGETS

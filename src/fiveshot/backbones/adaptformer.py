@@ -24,7 +24,23 @@ from fiveshot.extras import import_extra
 class Adapter(nn.Module):
     """Width to bottleneck and back, times a fixed scale; untrained, its output is exactly zero.
 
+    Parameters
+    ----------
+    width : int
+        Width of the residual stream.
+    bottleneck : int
+        Width in between.
+    scale : float
+        What the output is multiplied by.
+    dropout : float
+        Share of the bottleneck that is dropped in training.
+    generator : torch.Generator
+        Draws ``down`` Kaiming-uniform; ``up`` and both biases start at zero.
+
+    Examples
+    --------
     >>> import torch
+    >>> from fiveshot.backbones import Adapter
     >>> drawn = torch.Generator().manual_seed(0)
     >>> adapter = Adapter(width=64, bottleneck=8, scale=0.1, dropout=0.1, generator=drawn)
     >>> adapter(torch.ones(2, 101, 64)).abs().max().item()
@@ -34,7 +50,6 @@ class Adapter(nn.Module):
     def __init__(
         self, width: int, *, bottleneck: int, scale: float, dropout: float, generator: torch.Generator
     ) -> None:
-        """Draw ``down`` Kaiming-uniform from the generator; ``up`` and both biases start at zero."""
         super().__init__()
         # By way of the meta device: otherwise nn.Linear draws its first weights from the global generator.
         self.down = nn.Linear(width, bottleneck, device="meta").to_empty(device="cpu")
@@ -52,12 +67,21 @@ class Adapter(nn.Module):
 
 
 class AdaptedBlock(nn.Module):
-    """A timm ViT block with an adapter parallel to its MLP.
+    """A timm ViT block with an adapter parallel to its MLP; :func:`attach_adapters` makes one of every block.
 
     It takes over the block's own parts under their own names, so the backbone's state dict keeps its keys.
-    ``attach_adapters`` makes one of every block.
 
+    Parameters
+    ----------
+    block : timm.models.vision_transformer.Block
+        The block.
+    adapter : Adapter
+        Its adapter.
+
+    Examples
+    --------
     >>> import timm
+    >>> from fiveshot.backbones import AdaptedBlock, attach_adapters
     >>> vit = attach_adapters(timm.create_model("test_vit"), bottleneck=8, seed=0)
     >>> block = vit.blocks[0]
     >>> isinstance(block, AdaptedBlock), block.adapter.down
@@ -65,7 +89,6 @@ class AdaptedBlock(nn.Module):
     """
 
     def __init__(self, block: Any, adapter: Adapter) -> None:
-        """Take over the parts of ``block``."""
         super().__init__()
         self.norm1, self.attn = block.norm1, block.attn
         self.ls1, self.drop_path1 = block.ls1, block.drop_path1
@@ -90,11 +113,32 @@ def attach_adapters(
 ) -> Any:
     """Put an adapter into every block of a timm ViT, in place, and freeze everything else.
 
-    ``bottleneck``, ``scale`` and ``dropout`` are those of every ``Adapter``; ``seed`` draws their weights.
-    Only the adapters require gradients, and from now on ``vit.train()`` leaves batch norms (a hybrid's
-    convolutional stem has them) in eval mode, so the frozen part stays what it was. Returns ``vit``.
+    Only the adapters require gradients. From now on ``vit.train()`` leaves batch norms (a hybrid's
+    convolutional stem has them) in eval mode, so the frozen part stays what it was.
 
+    Parameters
+    ----------
+    vit : timm.models.VisionTransformer
+        The network; it is changed.
+    bottleneck, scale, dropout
+        Those of every :class:`Adapter`.
+    seed : int or numpy.random.Generator
+        Draws their weights.
+
+    Returns
+    -------
+    timm.models.VisionTransformer
+        The same network.
+
+    Raises
+    ------
+    InputError
+        When it is not a plain vision transformer, or has adapters already.
+
+    Examples
+    --------
     >>> import timm
+    >>> from fiveshot.backbones import attach_adapters
     >>> vit = attach_adapters(timm.create_model("test_vit"), bottleneck=8, seed=0)
     >>> sum(p.numel() for p in vit.parameters() if p.requires_grad)  # 6 blocks of width 64
     6576
@@ -114,9 +158,22 @@ def attach_adapters(
 
 
 def adapter_state(vit: nn.Module) -> dict[str, Tensor]:
-    """Return the adapters' tensors under their names in the whole network; empty without adapters.
+    """Return the adapters' tensors under their names in the whole network.
 
+    Parameters
+    ----------
+    vit : torch.nn.Module
+        The network.
+
+    Returns
+    -------
+    dict of str to Tensor
+        The tensors; empty without adapters.
+
+    Examples
+    --------
     >>> import timm
+    >>> from fiveshot.backbones import adapter_state, attach_adapters
     >>> vit = attach_adapters(timm.create_model("test_vit"), bottleneck=8, seed=0)
     >>> list(adapter_state(vit))[:2]
     ['blocks.0.adapter.down.weight', 'blocks.0.adapter.down.bias']
@@ -125,9 +182,22 @@ def adapter_state(vit: nn.Module) -> dict[str, Tensor]:
 
 
 def adapters(vit: nn.Module) -> list[Adapter]:
-    """Return the adapters in the order of their blocks.
+    """Return the adapters of a network.
 
+    Parameters
+    ----------
+    vit : torch.nn.Module
+        The network.
+
+    Returns
+    -------
+    list of Adapter
+        One for each block, in their order; empty without adapters.
+
+    Examples
+    --------
     >>> import timm
+    >>> from fiveshot.backbones import adapters, attach_adapters
     >>> vit = attach_adapters(timm.create_model("test_vit"), scale=0.1, seed=0)
     >>> [adapter.scale for adapter in adapters(vit)]
     [0.1, 0.1, 0.1, 0.1, 0.1, 0.1]

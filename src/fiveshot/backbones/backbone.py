@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from fiveshot.backbones.adapter import adapter_path, load_adapter
 from fiveshot.backbones.adaptformer import adapter_state
 from fiveshot.backbones.embedded import onnx_runtime, open_session
-from fiveshot.backbones.embedder import Embedder, Vectors, choose_device, hash_arrays
+from fiveshot.backbones.embedder import Embedder, Vectors, check_place, choose_device, hash_arrays
 from fiveshot.backbones.networks import load_network, resolve_name, weights_preprocessing
 from fiveshot.backbones.preprocessing import Pixels, Preprocessing, paper_preprocessing
 from fiveshot.backbones.spec import CLS, PRECISIONS, BackboneSpec, Readout
@@ -193,15 +193,7 @@ def torch_embedder(backbone: Backbone, spec: BackboneSpec | None = None) -> Embe
         tokens=readout.tokens,
         last_blocks=readout.last_blocks,
     )
-    on_cpu = backbone.device.type == "cpu"
-    if spec.runtime == "onnx" and not on_cpu:
-        raise InputError(
-            f"ONNX Runtime is for the CPU, and the device is {backbone.device}", hint="use device 'cpu'"
-        )
-    if spec.precision not in (None, "float32") and backbone.device.type != "cuda":
-        raise InputError(
-            f"precision {spec.precision!r} is for CUDA devices", hint=f"on {backbone.device.type} use 'float32'"
-        )
+    check_place(spec, backbone.device.type)
     precision = spec.precision or ("float32" if backbone.device.type != "cuda" else "bf16")
     return Embedder(spec, backbone.preprocessing, TorchNetwork(backbone, spec.runtime, precision))
 
@@ -211,25 +203,11 @@ class TorchNetwork:
 
     def __init__(self, backbone: Backbone, runtime: str, precision: str) -> None:
         self.backbone, self.precision = backbone, precision
+        self.name, self.width, self.device = backbone.name, backbone.width, str(backbone.device)
         self._wanted = runtime
         self._lock = Lock()
         self._runtime = ""  # once it is ready
         self._session: Any = None
-
-    @property
-    def name(self) -> str:
-        """Exact name of the backbone."""
-        return self.backbone.name
-
-    @property
-    def width(self) -> int:
-        """Length of a feature vector."""
-        return self.backbone.width
-
-    @property
-    def device(self) -> str:
-        """Where it runs."""
-        return str(self.backbone.device)
 
     @property
     def weights_hash(self) -> str:

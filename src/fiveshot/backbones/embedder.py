@@ -252,10 +252,7 @@ def load_embedder(spec: BackboneSpec = BackboneSpec()) -> Embedder:  # noqa: B00
     """
     name = EMBEDDED if is_embedded(spec.name) else spec.name
     device = choose_device(spec.device)
-    if spec.runtime == "onnx" and device != "cpu":
-        raise InputError(f"ONNX Runtime is for the CPU, and the device is {device}", hint="use device 'cpu'")
-    if spec.precision not in (None, "float32") and device == "cpu":
-        raise InputError(f"precision {spec.precision!r} is for CUDA devices", hint="on cpu use 'float32'")
+    check_place(spec, device)
     if name == EMBEDDED and device == "cpu" and spec.runtime != "torch":
         from fiveshot.backbones.embedded import EmbeddedNetwork, embedded_preprocessing
 
@@ -277,10 +274,28 @@ def is_embedded(name: str) -> bool:
 
 
 def choose_device(device: str) -> str:
-    """Return a device that this machine has; ``auto`` is a GPU where there is one.
+    """Return a device that this machine has.
 
     A CPU is chosen without loading torch: where no driver is installed there is nothing to ask it.
 
+    Parameters
+    ----------
+    device : str
+        ``auto`` is a GPU where there is one; otherwise ``cpu``, ``cuda`` or ``cuda:0``.
+
+    Returns
+    -------
+    str
+        ``cpu``, ``cuda`` or ``cuda:0``.
+
+    Raises
+    ------
+    InputError
+        When this machine has no such device.
+
+    Examples
+    --------
+    >>> from fiveshot.backbones import choose_device
     >>> choose_device("cpu")
     'cpu'
     """
@@ -292,8 +307,28 @@ def choose_device(device: str) -> str:
     return str(checked_device(device))
 
 
+def check_place(spec: BackboneSpec, device: str) -> None:
+    """Refuse a runtime or a precision that this device does not have."""
+    if spec.runtime == "onnx" and device != "cpu":
+        raise InputError(f"ONNX Runtime is for the CPU, and the device is {device}", hint="use device 'cpu'")
+    if spec.precision not in (None, "float32") and not device.startswith("cuda"):
+        raise InputError(f"precision {spec.precision!r} is for CUDA devices", hint=f"on {device} use 'float32'")
+
+
 def default_workers() -> int:
-    """Return the number of CPU cores that this process may use."""
+    """Return how many images to work on at a time.
+
+    Returns
+    -------
+    int
+        The number of CPU cores that this process may use.
+
+    Examples
+    --------
+    >>> from fiveshot.backbones import default_workers
+    >>> default_workers() > 0
+    True
+    """
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

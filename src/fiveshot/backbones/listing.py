@@ -12,28 +12,33 @@ from torch.utils.flop_counter import FlopCounterMode
 from fiveshot.backbones.backbone import feature_width, read_features
 from fiveshot.backbones.embedded import EMBEDDED_FILE
 from fiveshot.backbones.networks import build_embedded, cached_weights, resolve_name, weights_preprocessing
-from fiveshot.backbones.spec import CLS, EMBEDDED, PAPER_BACKBONE
+from fiveshot.backbones.spec import CLS, CURATED, EMBEDDED
 from fiveshot.extras import import_extra
-
-# Plain ViTs with a class token, from small to large: all take adapters. Any other timm name works too.
-CURATED = {
-    EMBEDDED: "embedded: no download",
-    "vit_tiny_patch16_224.augreg_in21k_ft_in1k": "smallest",
-    "vit_small_patch16_224.augreg_in21k_ft_in1k": "small",
-    "vit_small_patch14_reg4_dinov2.lvd142m": "self-supervised, fine detail",
-    "deit3_small_patch16_224.fb_in22k_ft_in1k": "small, newer recipe",
-    PAPER_BACKBONE: "the paper's",
-    "vit_base_patch16_224.augreg_in21k": "the paper's before fine-tuning on ImageNet-1k",
-    "vit_base_patch16_clip_224.openai": "trained with captions",
-    "vit_base_patch14_reg4_dinov2.lvd142m": "self-supervised, fine detail",
-    "vit_large_patch16_224.augreg_in21k_ft_in1k": "large",
-}
 
 
 @dataclass(frozen=True)
 class BackboneInfo:
     """A backbone's name and costs.
 
+    Parameters
+    ----------
+    name : str
+        Exact name.
+    parameters : int
+        Number of weights, without classifier.
+    gmacs : float
+        10⁹ multiply-accumulates for the features of one image.
+    width : int
+        Length of a feature vector.
+    input_size : int
+        Side of the image that it takes, in pixels.
+    local : bool
+        Whether the weights are on this machine.
+    note : str
+        What it is good for.
+
+    Examples
+    --------
     >>> from fiveshot.backbones import describe_backbone
     >>> info = describe_backbone("test_vit.r160_in1k")
     >>> info.name, info.input_size, info.width
@@ -41,17 +46,30 @@ class BackboneInfo:
     """
 
     name: str
-    parameters: int  # without classifier
-    gmacs: float  # 10⁹ multiply-accumulates for the features of one image
-    width: int  # length of a feature vector
-    input_size: int  # px
-    local: bool  # the weights are on this machine
+    parameters: int
+    gmacs: float
+    width: int
+    input_size: int
+    local: bool
     note: str = ""
 
 
 def describe_backbone(name: str) -> BackboneInfo:
-    """Return the costs of any backbone by name; no weights are read or fetched.
+    """Count what a backbone costs; no weights are read or fetched.
 
+    Parameters
+    ----------
+    name : str
+        The embedded backbone, or any name of timm's.
+
+    Returns
+    -------
+    BackboneInfo
+        Its name and costs.
+
+    Examples
+    --------
+    >>> from fiveshot.backbones import describe_backbone
     >>> info = describe_backbone("vit_base_patch16_224.augreg_in21k_ft_in1k")
     >>> info.parameters, round(info.gmacs, 2), info.width
     (85798656, 17.56, 768)
@@ -71,8 +89,21 @@ def describe_backbone(name: str) -> BackboneInfo:
 
 
 def list_backbones(names: Iterable[str] = tuple(CURATED)) -> list[BackboneInfo]:
-    """Return what is known of each of the ``names``: by default a short list of well-suited ones.
+    """Count what several backbones cost.
 
+    Parameters
+    ----------
+    names : iterable of str, optional
+        Their names; a short list of well-suited ones unless given.
+
+    Returns
+    -------
+    list of BackboneInfo
+        Their names and costs, in the same order.
+
+    Examples
+    --------
+    >>> from fiveshot.backbones import list_backbones
     >>> for info in list_backbones(["test_vit.r160_in1k", "vit_hybrid_small_patch16_224.fiveshot"]):
     ...     print(info.width, info.name)
     64 test_vit.r160_in1k

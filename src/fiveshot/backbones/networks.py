@@ -67,9 +67,20 @@ _log = logging.getLogger(__name__)
 def build_embedded(*, num_classes: int = 1000) -> Any:
     """Return the embedded architecture with fresh weights: a ViT over the stride-16 map of EfficientNet-lite2.
 
-    ``num_classes`` is that of its classifier; 0 leaves it out.
+    Parameters
+    ----------
+    num_classes : int, default 1000
+        That of its classifier; 0 leaves it out.
 
+    Returns
+    -------
+    timm.models.VisionTransformer
+        The network.
+
+    Examples
+    --------
     >>> import torch
+    >>> from fiveshot.backbones import build_embedded
     >>> with torch.device("meta"):  # the shapes alone, without memory
     ...     vit = build_embedded(num_classes=10)
     >>> len(vit.blocks), vit.head
@@ -122,8 +133,26 @@ def _embedded(weights: FilePath) -> Any:
 
 
 def resolve_name(name: str) -> str:
-    """Return the exact name; a bare architecture gets its default tag, and the choice is logged.
+    """Return the exact name of a backbone: ``arch.tag``, where the tag says which weights.
 
+    Parameters
+    ----------
+    name : str
+        An exact name, or a bare architecture, which gets its default tag; the choice is logged.
+
+    Returns
+    -------
+    str
+        The exact name.
+
+    Raises
+    ------
+    InputError
+        When neither the package nor timm has it; the nearest names are in the message.
+
+    Examples
+    --------
+    >>> from fiveshot.backbones import resolve_name
     >>> resolve_name("vit_base_patch16_224.augreg_in21k_ft_in1k")
     'vit_base_patch16_224.augreg_in21k_ft_in1k'
     """

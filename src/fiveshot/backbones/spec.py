@@ -33,6 +33,20 @@ PAPER_BACKBONE = "vit_base_patch16_224.augreg_in21k_ft_in1k"
 768
 """
 
+# Plain ViTs with a class token, from small to large: all take adapters. Any other timm name works too.
+CURATED = {
+    EMBEDDED: "embedded: no download",
+    "vit_tiny_patch16_224.augreg_in21k_ft_in1k": "smallest",
+    "vit_small_patch16_224.augreg_in21k_ft_in1k": "small",
+    "vit_small_patch14_reg4_dinov2.lvd142m": "self-supervised, fine detail",
+    "deit3_small_patch16_224.fb_in22k_ft_in1k": "small, newer recipe",
+    PAPER_BACKBONE: "the paper's",
+    "vit_base_patch16_224.augreg_in21k": "the paper's before fine-tuning on ImageNet-1k",
+    "vit_base_patch16_clip_224.openai": "trained with captions",
+    "vit_base_patch14_reg4_dinov2.lvd142m": "self-supervised, fine detail",
+    "vit_large_patch16_224.augreg_in21k_ft_in1k": "large",
+}
+
 TOKENS = ("cls", "mean", "cls+mean")
 RUNTIMES = ("auto", "torch", "onnx")
 PRECISIONS = ("float32", "tf32", "bf16")  # of a forward pass; all but the first are for CUDA

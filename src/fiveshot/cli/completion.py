@@ -111,7 +111,7 @@ def backbones() -> list[str]:
     >>> backbones()[0]
     'vit_hybrid_small_patch16_224.fiveshot'
     """
-    return table_keys("backbones.listing", "CURATED")
+    return table_keys("backbones.spec", "CURATED")
 
 
 def adapters() -> list[str]:
