@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from array_api_compat import is_torch_array
 from numpy.typing import NDArray
-from scipy.linalg import blas, lapack
 
 from fiveshot.core.arrays import Array, add_to_diagonal, namespace, zeros
 
@@ -192,11 +191,15 @@ def _torch() -> Any:
 
 
 def _blas(name: str, like: Array) -> Callable[..., Any]:
+    from scipy.linalg import blas  # here, because what only looks at a model need not wait for SciPy
+
     function: Callable[..., Any] = getattr(blas, _letter(like) + name)
     return function
 
 
 def _lapack(name: str, like: Array) -> Callable[..., Any]:
+    from scipy.linalg import lapack
+
     function: Callable[..., Any] = getattr(lapack, _letter(like) + name)
     return function
 

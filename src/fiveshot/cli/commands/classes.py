@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fiveshot.cli import completion
-from fiveshot.cli.commands.photos import note_classes_left_out, note_left_out, open_to_look, total
+from fiveshot.cli.commands.photos import note_classes_left_out, note_left_out, total
 from fiveshot.cli.options import AsJson, Device, Model, Runtime, Weights
 from fiveshot.cli.output import Answer, answering, percent
 from fiveshot.cli.progress import image_bar, status
@@ -63,11 +63,13 @@ def learn(
 
     Example: fiveshot learn birds photos
     """
+    from fiveshot.recognizer import Recognizer
+
     with answering("learn", model, as_json=as_json) as answer:
         classes = _classes(answer, name, photos)
         count = total(classes)
-        looking = open_to_look(model, photos=count, device=device, runtime=runtime, weights=weights)
-        with looking as recognizer, image_bar(f"looking at {counted(count, 'photo')}") as progress:
+        opened = Recognizer.open(model, device=device, runtime=runtime, weights=weights)
+        with opened as recognizer, image_bar(f"looking at {counted(count, 'photo')}") as progress:
             reports = recognizer.learn_many(classes, add=add, new_only=new_only, progress=progress)
         learned = {report.name for report in reports}
         passed_over = [known for known in classes if known not in learned]

@@ -100,7 +100,7 @@ def new(
             thumbnails=thumbnails,
             false_rejection=false_rejection,
             device=device,
-            runtime="torch" if base is None and runtime == "auto" else runtime,
+            runtime=runtime,
             progress=progress,
             on_tuning=tuning,
             skip_bad=skip_bad,

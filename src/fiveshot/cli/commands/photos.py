@@ -14,13 +14,12 @@ from fiveshot.cli.progress import image_bar
 from fiveshot.errors import counted, some_of
 
 if TYPE_CHECKING:
-    from fiveshot.recognizer import Prediction, Recognizer
+    from fiveshot.recognizer import Prediction
     from fiveshot.recognizer.evaluation import ClassResult, Evaluation, WrongPhoto
     from fiveshot.recognizer.photos.photo import Photo
 
 SHOWN = 10  # confusions and wrong photos that are listed
 CLASSES = 20  # classes that are listed, the worst first
-FEW = 100  # photos for which making ONNX Runtime ready would take longer than it saves
 
 
 def predict(
@@ -39,12 +38,12 @@ def predict(
 
     Example: fiveshot predict birds holiday/*.jpg
     """
+    from fiveshot.recognizer import Recognizer
+
     with answering("predict", model, as_json=as_json) as answer:
         found = gathered(answer, photos)
-        looking = open_to_look(
-            model, photos=len(found), device=device, runtime=runtime, weights=weights, readonly=True
-        )
-        with looking as recognizer, image_bar(f"looking at {counted(len(found), 'photo')}") as progress:
+        opened = Recognizer.open(model, device=device, runtime=runtime, weights=weights, readonly=True)
+        with opened as recognizer, image_bar(f"looking at {counted(len(found), 'photo')}") as progress:
             predictions = recognizer.predict(found, top=top, progress=progress)
         answer.result = {"predictions": [prediction.as_dict() for prediction in predictions]}
         for prediction in predictions:
@@ -79,13 +78,14 @@ def evaluate(
 
     Example: fiveshot evaluate birds test-photos
     """
+    from fiveshot.recognizer import Recognizer
     from fiveshot.recognizer.photos.inputs import class_folders
 
     with answering("evaluate", model, as_json=as_json) as answer:
         count = total(class_folders(folder))
         note_classes_left_out(answer, folder)
-        looking = open_to_look(model, photos=count, device=device, runtime=runtime, weights=weights, readonly=True)
-        with looking as recognizer, image_bar(f"looking at {counted(count, 'photo')}") as progress:
+        opened = Recognizer.open(model, device=device, runtime=runtime, weights=weights, readonly=True)
+        with opened as recognizer, image_bar(f"looking at {counted(count, 'photo')}") as progress:
             measured = recognizer.evaluate(folder, progress=progress)
         answer.result = measured.as_dict()
         _tell(answer, measured)
@@ -140,16 +140,6 @@ def _tell_wrong(answer: Answer, wrong: Sequence[WrongPhoto]) -> None:
         answer.say(f"{one.photo}: {shown}")
     if len(wrong) > SHOWN:
         answer.say(f"and {len(wrong) - SHOWN:,} more wrong photos; --json names all")
-
-
-def open_to_look(
-    model: Path, *, photos: int, device: str, runtime: str, weights: Path | None, readonly: bool = False
-) -> Recognizer:
-    """Open a model that is about to look at so many photos."""
-    from fiveshot.recognizer import Recognizer
-
-    chosen = "torch" if runtime == "auto" and photos < FEW else runtime
-    return Recognizer.open(model, device=device, runtime=chosen, weights=weights, readonly=readonly)
 
 
 def gathered(answer: Answer, inputs: Sequence[str]) -> list[Photo]:

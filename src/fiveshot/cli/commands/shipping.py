@@ -55,7 +55,7 @@ def export(
         if str(file) == STANDARD_OUTPUT:
             refuse_unused(ctx, "is for a file, and standard output is none; leave it out", "force")
             _check_output(model, onnx=onnx, as_json=as_json)
-        with Recognizer.open(model, readonly=True, device="cpu", runtime="torch") as recognizer:
+        with Recognizer.open(model, readonly=True, device="cpu") as recognizer:
             if photos and not recognizer.show().keep_photos:
                 answer.note(f"{model} keeps no photos to take along")
             written = [file]
