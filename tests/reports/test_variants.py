@@ -54,9 +54,9 @@ def test_a_head_that_tunes_itself_is_shown_as_the_one_inside() -> None:
     ]
     (found,) = experiments([run_job(job) for job in jobs])
     assert {variant.label: len(variant.records) for variant in found.variants} == {
-        "TEEN, bias 0.0, alpha 0.9": 2,
-        "TEEN, bias auto, alpha 0.9": 2,
-        "TEEN, bias auto, alpha auto": 2,
+        "TEEN, alpha 0.9, bias 0.0": 2,
+        "TEEN, alpha 0.9, bias auto": 2,
+        "TEEN, alpha auto, bias auto": 2,
     }
     assert [len(summary.seeds) for summary in summarize_all([run_job(job) for job in jobs])] == [2, 2, 2]
 

@@ -206,7 +206,7 @@ def variant_labels(records: Sequence[RunRecord]) -> list[str]:
         parameters = flat(own["parameters"])
         others = [flat(identity["parameters"]) for identity in same]
         names = [key for key in parameters if any(other.get(key) != parameters[key] for other in others)]
-        details = ", ".join(f"{key.split('.')[-1]} {parameters[key]}" for key in names)
+        details = ", ".join(sorted(f"{key.split('.')[-1]} {parameters[key]}" for key in names))
         labels.append(method_label(record.method, record.flavor) + (f", {details}" if details else ""))
     return labels
 
