@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import http.server
 import io
+import sys
 import tarfile
 import threading
 import zipfile
@@ -12,6 +13,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+# Test modules are imported without their folder being importable; what they share lies beside them.
+sys.path.insert(0, str(Path(__file__).parent))
 REAL = Path(__file__).resolve().parents[3] / "shared" / "data"
 
 

@@ -15,7 +15,8 @@ import pytest
 from PIL import Image
 from scipy.io import savemat
 
-from fiveshot.data.decoding import check_dataset, decode
+from fiveshot.data.checking import check_dataset
+from fiveshot.data.decoding import decode
 from fiveshot.data.official import cifar100
 from fiveshot.data.registry import open_dataset
 from fiveshot.errors import InputError

@@ -12,10 +12,11 @@ from extracting import extracted, run_extraction
 from fiveshot.backbones import BackboneSpec, Embedder, load_backbone, load_embedder
 from fiveshot.backbones.embedder import Network, Vectors
 from fiveshot.backbones.preprocessing import Pixels
-from fiveshot.data import ArraySource, ImageDataset, ImageSplit, decode, open_images
+from fiveshot.data import ArraySource, Decoders, ImageDataset, ImageSplit, decode, open_images
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features import ExtractionSettings, FeatureSet, bare_rate, extracted_features
 from fiveshot.features.cache import FeatureCache
+from fiveshot.features.extraction import stream
 from fiveshot.features.extraction.stream import BatchStream
 
 
@@ -235,17 +236,19 @@ def test_features_by_path_are_made_once(photographs: Path, tiny_weights: Path, t
     assert other != first
 
 
-def test_processes_decode_what_threads_decode(birds: ImageDataset, tiny: Embedder) -> None:
+def test_processes_decode_what_this_one_decodes(birds: ImageDataset, tiny: Embedder, monkeypatch) -> None:
     ranges = [(0, 3), (3, 6), (6, len(birds.train))]
-    found = [
-        list(BatchStream(birds.train.images, tiny, workers=2, dtype=np.float32, processes=processes).run(ranges))
-        for processes in (False, True)
-    ]
-    for threads, processes in zip(*found, strict=True):
-        assert threads.vectors is not None
+    found = []
+    for workers in (0, 2):
+        with Decoders(workers) as pool:
+            monkeypatch.setattr(stream, "decoders", lambda pool=pool: pool)
+            batches = BatchStream(birds.train.images, tiny, workers=2, dtype=np.float32)
+            found.append(list(batches.run(ranges)))
+    for here, processes in zip(*found, strict=True):
+        assert here.vectors is not None
         assert processes.vectors is not None
-        np.testing.assert_array_equal(threads.vectors, processes.vectors)
-        np.testing.assert_array_equal(threads.batch.marks, processes.batch.marks)
+        np.testing.assert_array_equal(here.vectors, processes.vectors)
+        np.testing.assert_array_equal(here.batch.marks, processes.batch.marks)
 
 
 def test_the_forward_pass_alone_is_measured(tiny: Embedder) -> None:

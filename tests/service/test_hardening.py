@@ -18,6 +18,7 @@ from PIL import Image
 from starlette import formparsers
 from tiny import encoded, parts, photo
 
+from fiveshot.data import decoders
 from fiveshot.service import RequestLimits
 
 TOKEN = "a-token-of-some-length"
@@ -181,20 +182,18 @@ def test_decompression_bombs_are_refused_unopened(start: Callable[..., Live]) ->
 def test_large_photos_are_decoded_one_at_a_time(start: Callable[..., Live]) -> None:
     service = start()
     service.learn("red")
-    large = encoded(Image.new("L", (5000, 3000), 128), quality=30)
+    large = encoded(Image.new("L", (6000, 5000), 128), quality=30)
     with ThreadPoolExecutor(4) as pool:
         send = lambda _: service.client.post("/v1/predict", files={"photos": ("a", large)})  # noqa: E731
         assert {reply.status_code for reply in pool.map(send, range(4))} == {200}
 
 
 def test_a_large_photo_waits_for_the_one_before_and_small_ones_do_not(start: Callable[..., Live]) -> None:
-    from fiveshot.service.engine.photos import _one_large
-
     service = start()
     service.learn("red")
-    large = encoded(Image.new("L", (5000, 3000), 128), quality=30)
+    large = encoded(Image.new("L", (6000, 5000), 128), quality=30)
     with ThreadPoolExecutor(1) as pool:
-        with _one_large:  # as if one were being decoded
+        with decoders()._one_large:  # as if one were being decoded
             waiting = pool.submit(service.client.post, "/v1/predict", files={"photos": ("a", large)})
             assert service.predict("red").status_code == 200
             time.sleep(0.5)

@@ -110,6 +110,21 @@ class Preprocessing:
         square = _resized(picture, width, height, self.size, self.interpolation)
         return np.ascontiguousarray(np.asarray(square).transpose(2, 0, 1))
 
+    def pixel_bytes(self, image: Image) -> list[bytes]:
+        """Return the bytes of :meth:`pixels`: the reduction of a photo where it is decoded.
+
+        >>> import PIL.Image
+        >>> preprocessing = Preprocessing(size=8, resize=8)
+        >>> (data,) = preprocessing.pixel_bytes(PIL.Image.new("RGB", (9, 9)))
+        >>> preprocessing.from_bytes(data).shape
+        (3, 8, 8)
+        """
+        return [self.pixels(image).tobytes()]
+
+    def from_bytes(self, data: bytes | None) -> Pixels:
+        """Return the pixels (3, size, size) that :meth:`pixel_bytes` has written."""
+        return np.frombuffer(data or b"", np.uint8).reshape(3, self.size, self.size)
+
     def normalize(self, pixels: Pixels) -> NDArray[np.float32]:
         """Return uint8 pixels (..., 3, height, width) as the float32 numbers that the network takes.
 

@@ -1,14 +1,10 @@
 """Labeled images: from folders, archives and official layouts; downloads; session lists; Gaussian classes."""
 
+from fiveshot.data.checking import BadImage, bad_images_error, check_dataset, check_images
 from fiveshot.data.dataset import ImageDataset, ImageSplit, restrict
-from fiveshot.data.decoding import (
-    MAX_PIXELS,
-    BadImage,
-    bad_images_error,
-    check_dataset,
-    check_images,
-    decode,
-)
+from fiveshot.data.decoder_process import Reduced, Reduction
+from fiveshot.data.decoders import Decoders, decoders
+from fiveshot.data.decoding import MAX_PIXELS, decode
 from fiveshot.data.fetching import Fetched, fetch
 from fiveshot.data.folders import open_images
 from fiveshot.data.gaussian import gaussian_classes, gaussian_parameters
@@ -39,6 +35,7 @@ __all__ = [
     "BadImage",
     "BytesSource",
     "DatasetSpec",
+    "Decoders",
     "Download",
     "Fetched",
     "FileSource",
@@ -46,12 +43,15 @@ __all__ = [
     "ImageError",
     "ImageSource",
     "ImageSplit",
+    "Reduced",
+    "Reduction",
     "SessionLists",
     "bad_images_error",
     "check_dataset",
     "check_images",
     "dataset_specs",
     "decode",
+    "decoders",
     "fetch",
     "gaussian_classes",
     "gaussian_parameters",

@@ -1,4 +1,4 @@
-"""Decode an image as a person sees it, upright, in color, on white; and find the images that cannot be used.
+"""Decode an image as a person sees it: upright, in color, on white.
 
 Everything that a file claims is checked here before a decoder may believe it. ``decode_bytes`` is the one call in
 which decoders work on bytes from outside.
@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fiveshot.data.dataset import ImageDataset
 from fiveshot.data.sources import ImageError, ImageSource
-from fiveshot.errors import InputError, counted, some_of
+from fiveshot.errors import InputError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -45,7 +42,6 @@ FORMATS = {
 }
 """The formats that are read, as PIL calls them, and how the names of their files end."""
 ALLOWED = "JPEG, PNG, WebP, GIF, BMP, TIFF, MPO"
-SHOWN = 5  # the bad images named in an error; the rest are counted
 TILE = 512  # pixels of a side
 HEIC = "HEIC cannot be read: convert to JPEG, and set the phone's camera to 'most compatible'"
 # What a TIFF's tile or strip may hold beyond the image itself: writers pad small images to tiles of usual sizes.
@@ -104,21 +100,20 @@ def decode_bytes(data: bytes, name: str, *, max_pixels: int = MAX_PIXELS) -> Ima
             return _rgb(image)
         except InputError as error:  # ours, about pixels that no picture can be made of
             raise ImageError(name, str(error)) from error
+        except MemoryError as error:
+            raise needs_memory(name) from error
         except Exception as error:  # decoders raise whatever comes to hand on damaged data
             raise ImageError(name, f"damaged or truncated ({error})") from error
 
 
-def image_size(source: ImageSource, *, max_pixels: int = MAX_PIXELS) -> tuple[int, int]:
-    """Return width and height by the header alone; what ``decode`` refuses by its header is refused alike.
+def needs_memory(name: str) -> ImageError:
+    """Return the error for a photo whose decoder asks for more memory than there is, or than it may have."""
+    return ImageError(name, "too large: decoding it takes more memory than it may", code="image_too_large")
 
-    >>> import numpy as np
-    >>> from fiveshot.data.sources import ArraySource
-    >>> image_size(ArraySource(np.full((2, 3, 3), 255, np.uint8), "white"))
-    (3, 2)
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return _opened(source.read(), source.name, max_pixels).size
+
+def nothing(image: Image) -> tuple[bytes, ...]:
+    """Return nothing of a picture: the reduction for those who ask only whether a photo can be decoded."""
+    return ()
 
 
 def _opened(data: bytes, name: str, max_pixels: int) -> Image:
@@ -134,6 +129,8 @@ def _opened(data: bytes, name: str, max_pixels: int) -> Image:
         raise ImageError(name, f"not a photo in a format that is read ({ALLOWED}){hint}") from error
     except Image.DecompressionBombError as error:
         raise ImageError(name, f"too large: {error}", code="image_too_large") from error
+    except MemoryError as error:
+        raise needs_memory(name) from error
     except Exception as error:
         raise ImageError(name, f"damaged or truncated ({error})") from error
     if image.width * image.height > max_pixels:
@@ -251,164 +248,3 @@ def _eight_bits(image: Image, low: float, high: float) -> Image:
     if "transparency" in image.info:
         gray[values == image.info["transparency"]] = 255
     return Image.fromarray(gray)
-
-
-@dataclass(frozen=True)
-class BadImage:
-    """An image that cannot be used, and why.
-
-    Parameters
-    ----------
-    name : str
-        The image.
-    reason : str
-        Why it cannot be used.
-
-    Examples
-    --------
-    >>> BadImage("cat/1.jpg", "the file is empty").reason
-    'the file is empty'
-    """
-
-    name: str
-    reason: str
-
-
-def bad_images_error(bad: Sequence[BadImage], total: int) -> InputError:
-    """Return the one error that lists the first bad images, counts them all and offers the way out.
-
-    Parameters
-    ----------
-    bad : sequence of BadImage
-        The images that cannot be used.
-    total : int
-        How many images there are in all.
-
-    Returns
-    -------
-    InputError
-        The error to raise, with the code ``bad_images``.
-
-    Examples
-    --------
-    >>> print(bad_images_error([BadImage("cat/1.jpg", "the file is empty")], total=8))
-    1 of 8 images cannot be used:
-      cat/1.jpg: the file is empty
-    repair or remove them, or leave them out with --skip-bad
-    """
-    head = f"{len(bad)} of {counted(total, 'image')} cannot be used:"
-    way_out = "repair or remove them, or leave them out with --skip-bad"
-    return InputError("\n".join([head, *bad_lines(bad), way_out]), code="bad_images")
-
-
-def bad_lines(bad: Sequence[BadImage], shown: int = SHOWN) -> list[str]:
-    """Return a line for each of the first bad images, and one that counts the rest.
-
-    >>> bad_lines([BadImage(f"cat/{number}.jpg", "the file is empty") for number in range(3)], shown=1)
-    ['  cat/0.jpg: the file is empty', '  and 2 more']
-    """
-    lines = [f"  {image.name}: {image.reason}" for image in bad[:shown]]
-    return [*lines, f"  and {len(bad) - shown:,} more"] if len(bad) > shown else lines
-
-
-def check_images(
-    sources: Iterable[ImageSource], *, skip_bad: bool, max_pixels: int = MAX_PIXELS
-) -> tuple[NDArray[np.int64], tuple[BadImage, ...]]:
-    """Decode every image and tell the good ones from the bad ones.
-
-    Parameters
-    ----------
-    sources : iterable of ImageSource
-        The images.
-    skip_bad : bool
-        Whether bad images are only listed; otherwise any is an error.
-    max_pixels : int
-        The most pixels that a good image may have.
-
-    Returns
-    -------
-    good : ndarray of int64
-        Positions of the good images.
-    bad : tuple of BadImage
-        The others.
-
-    Raises
-    ------
-    InputError
-        When there are bad images, unless ``skip_bad``.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fiveshot.data import ArraySource, check_images
-    >>> thumbnail, poster = (ArraySource(np.zeros((side, side, 3), np.uint8), f"{side}.png") for side in (8, 80))
-    >>> good, bad = check_images([thumbnail, poster], skip_bad=True, max_pixels=1000)
-    >>> good.tolist(), bad
-    ([0], (BadImage(name='80.png', reason='too large: 80 x 80, the limit is 1,000 pixels'),))
-    """
-    good: list[int] = []
-    bad: list[BadImage] = []
-    for position, source in enumerate(sources):
-        try:
-            decode(source, max_pixels=max_pixels)
-        except ImageError as error:
-            bad.append(BadImage(error.name, error.reason))
-        else:
-            good.append(position)
-    if bad and not skip_bad:
-        raise bad_images_error(bad, len(good) + len(bad))
-    return np.array(good, dtype=np.int64), tuple(bad)
-
-
-def check_dataset(
-    dataset: ImageDataset, *, skip_bad: bool, max_pixels: int = MAX_PIXELS
-) -> tuple[ImageDataset, tuple[BadImage, ...]]:
-    """Check both splits of a dataset.
-
-    Parameters
-    ----------
-    dataset : ImageDataset
-        The dataset.
-    skip_bad : bool
-        Whether bad images are left out, and the dataset notes how many; otherwise any is an error.
-    max_pixels : int
-        The most pixels that a good image may have.
-
-    Returns
-    -------
-    dataset : ImageDataset
-        The dataset without its bad images.
-    bad : tuple of BadImage
-        These images.
-
-    Raises
-    ------
-    InputError
-        When there are bad images, unless ``skip_bad``; or when a class has no good training image.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fiveshot.data import ArraySource, ImageDataset, ImageSplit, check_dataset
-    >>> images = tuple(ArraySource(np.zeros((side, side, 3), np.uint8), f"{side}.png") for side in (8, 80))
-    >>> split = ImageSplit(images, np.array([0, 0]))
-    >>> kept, bad = check_dataset(ImageDataset("dark", ("night",), split, split), skip_bad=True, max_pixels=1000)
-    >>> len(kept.train), len(kept.test), kept.differences
-    (1, 1, ('left out 2 bad images of 4',))
-    """
-    n_train = len(dataset.train)
-    images = dataset.train.images + dataset.test.images
-    good, bad = check_images(images, skip_bad=skip_bad, max_pixels=max_pixels)
-    if not bad:
-        return dataset, ()
-    train = dataset.train.select(good[good < n_train])
-    test = dataset.test.select(good[good >= n_train] - n_train)
-    gone = sorted(set(dataset.train.labels.tolist()) - set(train.labels.tolist()))
-    if gone:
-        names = some_of([dataset.class_names[label] for label in gone])
-        raise InputError(
-            f"{counted(len(gone), 'class')} without a usable training image: {names}",
-            hint="repair some of them",
-        )
-    kept = replace(dataset, train=train, test=test)
-    return kept.noting(f"left out {counted(len(bad), 'bad image')} of {len(images)}"), bad

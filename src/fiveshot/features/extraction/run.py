@@ -324,7 +324,7 @@ def _left_out(job: ExtractionJob, features: FeatureSet) -> tuple[BadImage, ...] 
     train, test = set(features.train_names or ()), set(features.test_names or ())
     absent = [image for image in job.dataset.train.images if image.name not in train]
     absent += [image for image in job.dataset.test.images if image.name not in test]
-    bad = tuple(image for _, image in read_batch(absent, 0, len(absent), job.embedder.pixels).bad)
+    bad = tuple(image for _, image in read_batch(absent, 0, len(absent), job.embedder.preprocessing).bad)
     return bad if len(bad) == len(absent) else None
 
 

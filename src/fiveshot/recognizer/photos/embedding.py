@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,18 +22,15 @@ from fiveshot.backbones import (
     default_workers,
     load_embedder,
 )
-from fiveshot.data import BadImage, ImageError
-from fiveshot.data.decoding import SHOWN
+from fiveshot.data import BadImage, ImageError, Reduced, decoders
+from fiveshot.data.checking import SHOWN
 from fiveshot.errors import InputError, StorageError, unknown_name
 from fiveshot.progress import Progress
-from fiveshot.recognizer.photos.photo import Photo, thumbnail
+from fiveshot.recognizer.photos.photo import Parts, Photo
 from fiveshot.recognizer.store.contents import file_sha256
 from fiveshot.recognizer.store.manifest import BackboneRecord
-from fiveshot.recognizer.store.rows import Floats, PhotoRecord
+from fiveshot.recognizer.store.rows import PhotoRecord
 from fiveshot.storage import FilePath
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 
 def backbone_record(runner: Embedder, *, weights: FilePath | None = None) -> BackboneRecord:
@@ -73,6 +68,8 @@ def open_backbone(
 
     Features are computed in float32 on every device, so that a model may move between machines.
     """
+    preprocessing = Preprocessing.from_json(record.preprocessing)
+    decoders().start(Parts(preprocessing))  # while the backbone is loaded
     adapter = None
     if record.adapter:
         adapter = folder / record.adapter
@@ -88,7 +85,7 @@ def open_backbone(
         record.name,
         weights=file,
         adapter=adapter,
-        preprocessing=Preprocessing.from_json(record.preprocessing),
+        preprocessing=preprocessing,
         tokens=record.tokens,
         last_blocks=record.last_blocks,
         device=device,
@@ -134,10 +131,7 @@ def see_photos(
     seen: list[PhotoRecord] = []
     bad: list[BadImage] = []
     with QUIET, ThreadPoolExecutor(streams) as pool:
-        # Of a few photos the stream that has fewer makes all thumbnails; of many, they would pile up undone.
-        later = pool if len(batches) <= streams else None
-        for looked, refused in pool.map(_Look(runner, thumbnails, originals, later), batches):
-            good = [photo() for photo in looked]
+        for good, refused in pool.map(_Look(runner, thumbnails, originals), batches):
             seen += good
             bad += refused
             if progress is not None:
@@ -180,49 +174,35 @@ class _Look:
     runner: Embedder
     thumbnails: bool
     originals: bool
-    later: Executor | None  # where thumbnails are made, if not at once
 
-    def __call__(self, photos: Sequence[Photo]) -> tuple[list[Callable[[], PhotoRecord]], list[BadImage]]:
-        kept, pixels = [], []
+    def __call__(self, photos: Sequence[Photo]) -> tuple[list[PhotoRecord], list[BadImage]]:
+        parts = Parts(self.runner.preprocessing, self.thumbnails)
+        kept: list[tuple[Photo, Reduced]] = []
         bad: list[BadImage] = []
-        for photo, held, image in _decoded(photos, bad):
+        for photo in photos:
             try:
-                pixels.append(self.runner.pixels(image))
-            except InputError as error:  # decoded, but of a shape that cannot be used
-                bad.append(BadImage(photo.name, str(error)))
-                continue
-            kept.append((photo.name, held, self._thumbnail(image)))
+                held = photo.loaded() if self.originals else photo  # what is kept is what was decoded
+                kept.append((held, decoders().reduce(held.source, parts)))
+            except ImageError as error:
+                bad.append(BadImage(error.name, error.reason))
         if not kept:
             return [], bad
+        pixels = np.stack([self.runner.preprocessing.from_bytes(reduced.parts[0]) for _, reduced in kept])
         try:
-            vectors = self.runner.features(np.stack(pixels))
+            vectors = self.runner.features(pixels)
         except NotFiniteError as error:
-            raise NotFiniteError(error.row, kept[error.row][0]) from error
-        seen: list[Callable[[], PhotoRecord]] = [
-            partial(self._seen, name, held, vector, small)
-            for (name, held, small), vector in zip(kept, vectors, strict=True)
+            raise NotFiniteError(error.row, kept[error.row][0].name) from error
+        seen = [
+            PhotoRecord(
+                reduced.sha256,
+                vector,
+                reduced.parts[1],
+                held.read() if self.originals else None,
+                name=held.name,
+            )
+            for (held, reduced), vector in zip(kept, vectors, strict=True)
         ]
         return seen, bad
-
-    def _thumbnail(self, image: Image) -> Callable[[], bytes | None]:
-        if not self.thumbnails:
-            return lambda: None
-        if self.later is not None:
-            return self.later.submit(thumbnail, image).result
-        made = thumbnail(image)
-        return lambda: made
-
-    def _seen(self, name: str, held: Photo, vector: Floats, small: Callable[[], bytes | None]) -> PhotoRecord:
-        return PhotoRecord(held.sha256, vector, small(), held.read() if self.originals else None, name=name)
-
-
-def _decoded(photos: Sequence[Photo], bad: list[BadImage]) -> Iterator[tuple[Photo, Photo, Image]]:
-    for photo in photos:
-        try:
-            held = photo.loaded()
-            yield photo, held, held.image()
-        except ImageError as error:
-            bad.append(BadImage(error.name, error.reason))
 
 
 def _refusal(bad: Sequence[BadImage], total: int) -> InputError:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from fiveshot.data import MAX_PIXELS, BytesSource, ImageError, ImageSource, decode
+from fiveshot.backbones import Preprocessing
+from fiveshot.data import MAX_PIXELS, BytesSource, ImageError, ImageSource, decode, decoders
+from fiveshot.data.decoding import nothing
 from fiveshot.errors import InputError
 
 if TYPE_CHECKING:
@@ -17,6 +19,14 @@ if TYPE_CHECKING:
 THUMBNAIL = 128  # pixels of the longer side
 MAX_THUMBNAIL = 1 << 18  # bytes
 MAX_THUMBNAIL_PIXELS = 512 * 512  # whoever made it
+# How a copy of a photo is encoded: the first way that is not much larger than the file that came.
+ENCODINGS: tuple[tuple[str, dict[str, int]], ...] = (
+    ("JPEG", {"quality": 95, "subsampling": 0}),
+    ("PNG", {"compress_level": 6}),  # drawings and flat pictures
+    ("JPEG", {"quality": 80}),
+    ("JPEG", {"quality": 60}),
+)
+GROWTH, SMALL_COPY = 2, 256 * 1024  # a copy may be twice as large as the file, or this many bytes
 _QUALITY = 80
 _AS_THEY_ARE = ("L", "RGB", "RGBA", "I", "F", "I;16")  # modes that TIFF keeps and `decode` understands
 
@@ -74,6 +84,49 @@ def thumbnail(image: Image, size: int = THUMBNAIL) -> bytes:
     return buffer.getvalue()
 
 
+@dataclass(frozen=True)
+class Parts:
+    """What is made of a photo where it is decoded: pixels for the backbone, and small copies that are kept.
+
+    >>> import PIL.Image
+    >>> parts = Parts(Preprocessing(size=8, resize=8), thumbnail=True)
+    >>> pixels, small, copy = parts(PIL.Image.new("RGB", (500, 250)))
+    >>> len(pixels), small[:2], copy
+    (192, b'\\xff\\xd8', None)
+    """
+
+    preprocessing: Preprocessing
+    thumbnail: bool = False
+    copy_of: int | None = None  # bytes of the file that came, where a copy without metadata is kept
+
+    def __call__(self, image: Image) -> tuple[bytes, bytes | None, bytes | None]:
+        """Return pixels, thumbnail and copy."""
+        (pixels,) = self.preprocessing.pixel_bytes(image)
+        small = thumbnail(image) if self.thumbnail else None
+        return pixels, small, None if self.copy_of is None else clean_copy(image, self.copy_of)
+
+
+def clean_copy(image: Image, size: int) -> bytes:
+    """Return the picture upright and without metadata, not much larger than the ``size`` of the file that came.
+
+    >>> from PIL import Image
+    >>> drawing = Image.new("RGB", (4000, 3000), "red")
+    >>> len(clean_copy(drawing, 40_000)) < 256 * 1024
+    True
+    """
+    from PIL import Image
+
+    bare = Image.frombytes("RGB", image.size, image.tobytes())
+    copies = []
+    for kind, options in ENCODINGS:
+        buffer = io.BytesIO()
+        bare.save(buffer, kind, **options)
+        copies.append(buffer.getvalue())
+        if len(copies[-1]) <= max(GROWTH * size, SMALL_COPY):
+            return copies[-1]
+    return min(copies, key=len)
+
+
 def check_digest(sha256: object, name: str) -> None:
     """Refuse what is not a SHA-256 as it is written here: 64 digits, small letters."""
     if not isinstance(sha256, str) or len(sha256) != 64 or set(sha256) - set("0123456789abcdef"):
@@ -84,7 +137,7 @@ def check_thumbnail(data: bytes, name: str) -> None:
     """Refuse a small copy that is not a small JPEG or WebP."""
     if len(data) > MAX_THUMBNAIL or not (data[:3] == b"\xff\xd8\xff" or data[8:12] == b"WEBP"):
         raise InputError(f"the thumbnail of {name} is too large, or neither JPEG nor WebP")
-    decode(BytesSource(data, f"thumbnail of {name}"), max_pixels=MAX_THUMBNAIL_PIXELS)
+    decoders().reduce(BytesSource(data, f"thumbnail of {name}"), nothing, max_pixels=MAX_THUMBNAIL_PIXELS)
 
 
 def picture_source(image: Any, name: str) -> BytesSource:

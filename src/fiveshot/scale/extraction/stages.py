@@ -63,7 +63,7 @@ class Decode:
     def __init__(self, preprocessing: Preprocessing) -> None:
         warnings.simplefilter("ignore")  # about metadata, from every decoder there is
         self._size = preprocessing.size
-        self._transform = preprocessing.pixels
+        self._preprocessing = preprocessing
 
     def __call__(self, batch: Batch) -> Batch:
         """Decode a batch."""
@@ -73,7 +73,7 @@ class Decode:
 
         rows = usable(batch)
         images = [BytesSource(batch["data"][i], str(batch["name"][i])) for i in rows]
-        decoded = read_batch(images, 0, len(images), self._transform)
+        decoded = read_batch(images, 0, len(images), self._preprocessing)
         count = len(batch["row"])
         pixels = np.zeros((count, 3, self._size, self._size), np.uint8)
         if len(decoded.kept):

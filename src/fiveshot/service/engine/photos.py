@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import io
-import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot.backbones import Embedder, default_workers
-from fiveshot.data import BytesSource, ImageError, decode
-from fiveshot.data.decoding import image_size
-from fiveshot.errors import InputError
+from fiveshot.data import BytesSource, ImageError, decoders
 from fiveshot.recognizer.photos.embedding import QUIET
-from fiveshot.recognizer.photos.photo import thumbnail
+from fiveshot.recognizer.photos.photo import Parts
 from fiveshot.recognizer.store.manifest import Options
 from fiveshot.recognizer.store.rows import PhotoRecord
 from fiveshot.service.engine.batcher import Batcher
@@ -30,20 +24,7 @@ from fiveshot.service.http.errors import PHOTO_HINT, ApiError, busy, too_large
 from fiveshot.service.settings import Settings
 from fiveshot.threads import one_thread
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
 NOTHING_KEPT = Options(keep_photos=False, thumbnails=False)
-LARGE = 12_000_000  # pixels from which on photos are decoded one at a time
-# How a copy of a photo is encoded: the first way that is not much larger than the file that came.
-ENCODINGS: tuple[tuple[str, dict[str, int]], ...] = (
-    ("JPEG", {"quality": 95, "subsampling": 0}),
-    ("PNG", {"compress_level": 6}),  # drawings and flat pictures
-    ("JPEG", {"quality": 80}),
-    ("JPEG", {"quality": 60}),
-)
-GROWTH, SMALL_COPY = 2, 256 * 1024  # a copy may be twice as large as the file, or this many bytes
-_one_large = threading.Lock()
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,42 +118,13 @@ class PhotoPipeline:
 
 
 def decode_upload(embedder: Embedder, keep: Options, pixels: int, upload: Upload) -> DecodedPhoto | ImageError:
-    """Decode a photo, and make of it what the backbone and the model need; or return why it cannot be used."""
-    source = BytesSource(upload.data, upload.name)
-    try:
-        width, height = image_size(source, max_pixels=pixels)
-        # One large photo at a time, so that memory stays bounded however many are sent.
-        with _one_large if width * height > LARGE else nullcontext():
-            image = decode(source, max_pixels=pixels)
-            cropped = embedder.pixels(image)
-            small = thumbnail(image) if keep.thumbnails else None
-            copy = clean_copy(image, len(upload.data)) if keep.keep_photos else None
-    except ImageError as error:
-        return error
-    except InputError as error:  # decoded, but of a shape that cannot be used
-        return ImageError(upload.name, str(error), code=error.code)
-    return DecodedPhoto(upload.name, hashlib.sha256(upload.data).hexdigest(), cropped, small, copy)
-
-
-def clean_copy(image: Image, size: int) -> bytes:
-    """Return the picture upright and without metadata, not much larger than the ``size`` of the file that came.
-
-    >>> from PIL import Image
-    >>> drawing = Image.new("RGB", (4000, 3000), "red")
-    >>> len(clean_copy(drawing, 40_000)) < 256 * 1024
-    True
-    """
-    from PIL import Image
-
-    bare = Image.frombytes("RGB", image.size, image.tobytes())
-    copies = []
-    for kind, options in ENCODINGS:
-        buffer = io.BytesIO()
-        bare.save(buffer, kind, **options)
-        copies.append(buffer.getvalue())
-        if len(copies[-1]) <= max(GROWTH * size, SMALL_COPY):
-            return copies[-1]
-    return min(copies, key=len)
+    """Have made of a photo what the backbone and the model need; or return why it cannot be used."""
+    parts = Parts(embedder.preprocessing, keep.thumbnails, len(upload.data) if keep.keep_photos else None)
+    found = decoders().attempt(BytesSource(upload.data, upload.name), parts, max_pixels=pixels)
+    if found.error is not None:
+        return found.error
+    cropped, small, copy = found.parts
+    return DecodedPhoto(upload.name, found.sha256, embedder.preprocessing.from_bytes(cropped), small, copy)
 
 
 def bad_photos(errors: Sequence[ImageError], total: int) -> ApiError:

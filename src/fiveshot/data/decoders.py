@@ -1,0 +1,394 @@
+"""Decode photos in processes of their own, each with a limit on memory and on time.
+
+A file can claim what it likes: a decoder that takes too much, takes too long or crashes is ended, its photo is
+refused, and another decoder takes its place. Only what a photo was reduced to comes back, never the picture.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import json
+import os
+import pickle
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from threading import BoundedSemaphore, Lock
+
+from fiveshot.data.decoder_process import (
+    COMMAND,
+    END,
+    FORK,
+    HEADER,
+    LARGE_PIXELS,
+    PROCESS,
+    Reduced,
+    Reduction,
+    Request,
+    reduce_bytes,
+)
+from fiveshot.data.decoding import MAX_PIXELS
+from fiveshot.data.sources import MAX_PHOTO_BYTES, FileSource, ImageError, ImageSource
+from fiveshot.errors import FiveshotError
+
+SECONDS = 20
+"""How long decoding one photo may take."""
+_TURN = 1.0  # seconds; a process that was stopped for an hour has waited for one turn, not for an hour
+_MAX_FACTS = 1 << 16  # bytes of what a decoder says beside the parts
+_SAFE = {"PYTHONSAFEPATH": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+_PROGRAM = (
+    "import sys; sys.path[:] = sys.argv[2:]; "
+    "from fiveshot.data.decoder_process import main; main(int(sys.argv[1]))"
+)
+
+
+class Decoders:
+    """A pool of decoders, started when they are needed; threads may share it.
+
+    Parameters
+    ----------
+    workers : int, optional
+        The most photos that are decoded at the same time; one for each core unless given. With 0, and where a
+        system cannot limit processes (Windows), photos are decoded in this process, without these limits.
+    seconds : int
+        How long one photo may take.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fiveshot.data import ArraySource
+    >>> def first_pixel(image):
+    ...     return [bytes(image.getpixel((0, 0)))]
+    >>> with Decoders(workers=0) as decoders:
+    ...     decoders.reduce(ArraySource(np.full((2, 3, 3), 255, np.uint8), "white"), first_pixel).parts
+    (b'\xff\xff\xff',)
+    """
+
+    def __init__(self, workers: int | None = None, *, seconds: int = SECONDS) -> None:
+        self.workers = _cores() if workers is None else workers
+        self._seconds = seconds
+        self._slots = BoundedSemaphore(max(self.workers, 1))
+        self._one_large = Lock()
+        self._lock = Lock()
+        self._forker: _Forker | None = None
+        self._idle: list[_Decoder] = []
+
+    @property
+    def limited(self) -> bool:
+        """Whether photos are decoded in processes with limits."""
+        return self.workers > 0 and hasattr(os, "fork") and bool(sys.executable)
+
+    def start(self, reduction: Reduction) -> None:
+        """Begin to start a decoder, so that it is ready when the first photo comes; this does not wait."""
+        if self.limited:
+            with self._lock:
+                if self._forker is None:
+                    self._forker = _Forker()
+                    with suppress(OSError):  # if it has ended already, another is started for the first photo
+                        self._forker.ask(pickle.dumps(reduction))
+
+    def attempt(self, source: ImageSource, reduction: Reduction, *, max_pixels: int = MAX_PIXELS) -> Reduced:
+        """Decode one photo and reduce it; what cannot be used comes back with its error.
+
+        Parameters
+        ----------
+        source : ImageSource
+            The photo.
+        reduction : callable
+            Called with the picture where it was decoded; returns bytes. It must be one that can be pickled.
+        max_pixels : int
+            The most pixels that the photo may have.
+
+        Returns
+        -------
+        Reduced
+            The parts that ``reduction`` returned, the digest of the photo, and the error if there is one.
+        """
+        if not self.limited:
+            try:
+                data = source.read()
+            except ImageError as error:
+                return Reduced(error=error)
+            return reduce_bytes(data, source.name, reduction, max_pixels)
+        try:
+            request, data = _request(source, reduction, min(max_pixels, LARGE_PIXELS))
+        except ImageError as error:
+            return Reduced(error=error)
+        with self._slots:
+            found = self._ask(request, data)
+        if max_pixels > LARGE_PIXELS and found.error is not None and found.error.code == "image_too_large":
+            # One large photo at a time, so that memory stays bounded however many are asked for.
+            with self._one_large, self._slots:
+                found = self._ask(replace(request, max_pixels=max_pixels, large=True), data)
+        return found if found.sha256 else replace(found, sha256=_digest(source))
+
+    def reduce(self, source: ImageSource, reduction: Reduction, *, max_pixels: int = MAX_PIXELS) -> Reduced:
+        """Decode one photo and reduce it, or raise its ``ImageError``."""
+        found = self.attempt(source, reduction, max_pixels=max_pixels)
+        if found.error is not None:
+            raise found.error
+        return found
+
+    def map(
+        self, sources: Iterable[ImageSource], reduction: Reduction, *, max_pixels: int = MAX_PIXELS
+    ) -> Iterator[Reduced]:
+        """Yield what ``attempt`` returns for each photo, in order; several are decoded beside each other."""
+        one = partial(self.attempt, reduction=reduction, max_pixels=max_pixels)
+        with ThreadPoolExecutor(max(self.workers, 1)) as threads:
+            yield from threads.map(one, sources)
+
+    def close(self) -> None:
+        """End all decoders; the pool starts others when it is used again."""
+        with self._lock:
+            forker, self._forker = self._forker, None
+            idle, self._idle = self._idle, []
+        for decoder in idle:
+            decoder.connection.close()
+        if forker is not None:
+            forker.close()
+
+    def __enter__(self) -> Decoders:
+        """Return the pool."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End all decoders."""
+        self.close()
+
+    def abandon(self) -> None:
+        """Forget the decoders after a fork: they are those of the process that this one was forked from."""
+        self._lock, self._one_large = Lock(), Lock()
+        self._slots = BoundedSemaphore(max(self.workers, 1))
+        for decoder in self._idle:
+            decoder.connection.close()
+        if self._forker is not None:
+            self._forker.control.close()
+        self._forker, self._idle = None, []
+
+    def _ask(self, request: Request, data: bytes) -> Reduced:
+        message = pickle.dumps(request)
+        while True:
+            decoder, used = self._take(request.reduction)
+            try:
+                decoder.send(message, data, self._seconds)
+            except OSError as error:
+                self._discard(decoder)
+                if used:  # somebody has ended it while it was idle
+                    continue
+                raise _not_started() from error
+            except BaseException:
+                self._discard(decoder)
+                raise
+            return self._answer(decoder, request)
+
+    def _answer(self, decoder: _Decoder, request: Request) -> Reduced:
+        keep = False
+        try:
+            found = decoder.receive(request.name, self._seconds)
+            # One that had much memory, or too little, is not used again.
+            keep = not request.large and (found.error is None or found.error.code != "image_too_large")
+            return found
+        except TimeoutError:
+            reason = f"decoding it took more than {self._seconds} seconds"
+            return Reduced(error=ImageError(request.name, reason, code="image_too_slow"))
+        except (OSError, EOFError, ValueError, TypeError, KeyError):
+            reason = "its decoder crashed or was ended for taking too much"
+            return Reduced(error=ImageError(request.name, reason))
+        finally:
+            if keep:
+                with self._lock:
+                    self._idle.append(decoder)
+            else:
+                self._discard(decoder)
+
+    def _take(self, reduction: Reduction) -> tuple[_Decoder, bool]:
+        """Return an idle decoder, or a new one; and whether it was used before."""
+        with self._lock:
+            if self._idle:
+                return self._idle.pop(), True
+            if self._forker is not None:
+                with suppress(OSError, EOFError):
+                    return self._forker.fork(reduction), False
+                self._forker.close()
+            self._forker = _Forker()
+            try:
+                return self._forker.fork(reduction), False
+            except (OSError, EOFError) as error:
+                raise _not_started() from error
+
+    def _discard(self, decoder: _Decoder) -> None:
+        decoder.connection.close()
+        with suppress(OSError):
+            decoder.forker.end(decoder.process)
+
+
+class _Forker:
+    """The process that decoders are forked from: quiet, of one thread, with all imported that they need."""
+
+    def __init__(self) -> None:
+        self.control, theirs = socket.socketpair()
+        path = _safe_path()
+        flag = "-I" if sys.flags.isolated else "-P"
+        with theirs:
+            self._process = subprocess.Popen(  # this Python, with a program of our own
+                [sys.executable, flag, "-c", _PROGRAM, str(theirs.fileno()), *path],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,  # where C libraries complain about files
+                env={**os.environ, **_SAFE},
+            )
+        self._lock = Lock()
+        self._asked: list[socket.socket] = []  # decoders that were asked for, and not waited for yet
+
+    def ask(self, warmth: bytes) -> None:
+        """Ask for a decoder that has imported what this pickle needs."""
+        ours, theirs = socket.socketpair()
+        self._asked.append(ours)
+        with theirs:
+            socket.send_fds(self.control, [COMMAND.pack(FORK, len(warmth))], [theirs.fileno()])
+        self.control.sendall(warmth)
+
+    def fork(self, reduction: Reduction) -> _Decoder:
+        """Return the decoder that was asked for, or a new one."""
+        with self._lock:
+            if not self._asked:
+                self.ask(pickle.dumps(reduction))
+            self.control.settimeout(SECONDS)
+            answer = b""
+            while len(answer) < PROCESS.size:
+                part = self.control.recv(PROCESS.size - len(answer))
+                if not part:
+                    raise EOFError
+                answer += part
+            (process,) = PROCESS.unpack(answer)
+            return _Decoder(self, self._asked.pop(0), process)
+
+    def end(self, process: int) -> None:
+        """End a decoder, whatever it does."""
+        with self._lock:
+            self.control.sendall(COMMAND.pack(END, process))
+
+    def close(self) -> None:
+        """End the process, which ends all its decoders."""
+        self.control.close()
+        for connection in self._asked:
+            connection.close()
+        try:
+            self._process.wait(timeout=2)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+@dataclass(frozen=True, eq=False)
+class _Decoder:
+    """This end of a process that decodes."""
+
+    forker: _Forker
+    connection: socket.socket
+    process: int
+
+    def send(self, message: bytes, data: bytes, seconds: float) -> None:
+        self.connection.settimeout(seconds)
+        self.connection.sendall(HEADER.pack(len(message), len(data)) + message)
+        if data:
+            self.connection.sendall(data)
+
+    def receive(self, name: str, seconds: int) -> Reduced:
+        """Return the answer; it is data from outside, as the photo is."""
+        turns = [seconds]
+        size, length = HEADER.unpack(self._receive(HEADER.size, turns))
+        if size > _MAX_FACTS or length > MAX_PHOTO_BYTES:
+            raise ValueError
+        facts = json.loads(self._receive(size, turns))
+        if "failure" in facts:
+            raise RuntimeError(f"a decoder cannot make of {name} what was asked for: {facts['failure']}")
+        data, parts = memoryview(self._receive(length, turns)), []
+        for part in facts["sizes"]:
+            parts.append(None if part is None else bytes(data[:part]))
+            data = data[part or 0 :]
+        error = None
+        if "reason" in facts:
+            error = ImageError(name, str(facts["reason"]), code=str(facts["code"]))
+        decoding, reducing = map(float, facts["seconds"])
+        return Reduced(tuple(parts), str(facts["sha256"]), error, decoding, reducing)
+
+    def _receive(self, size: int, turns: list[int]) -> bytearray:
+        buffer = bytearray(size)
+        view = memoryview(buffer)
+        self.connection.settimeout(_TURN)
+        while view:
+            try:
+                count = self.connection.recv_into(view)
+            except TimeoutError:
+                turns[0] -= 1
+                if turns[0] <= 0:
+                    raise
+                continue
+            if not count:
+                raise EOFError
+            view = view[count:]
+        return buffer
+
+
+@cache
+def decoders() -> Decoders:
+    """Return the pool of this process, which everything here shares.
+
+    Examples
+    --------
+    >>> from fiveshot.data import decoders
+    >>> decoders() is decoders()
+    True
+    """
+    pool = Decoders()
+    atexit.register(pool.close)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=pool.abandon)
+    return pool
+
+
+def _request(source: ImageSource, reduction: Reduction, max_pixels: int) -> tuple[Request, bytes]:
+    """Return what a decoder is asked, and the bytes that go with it: it reads a file itself."""
+    if type(source) is FileSource:
+        source.check()
+        file = FileSource(source.path.absolute(), source.name)
+        return Request(file, source.name, reduction, max_pixels), b""
+    return Request(None, source.name, reduction, max_pixels), source.read()
+
+
+def _digest(source: ImageSource) -> str:
+    """Return the digest of a photo whose decoder could not tell it; empty where it cannot be read."""
+    try:
+        return hashlib.sha256(source.read()).hexdigest()
+    except ImageError:
+        return ""
+
+
+def _safe_path() -> list[str]:
+    """Return where a decoder imports from: as this process does, but never from the folder it was started in."""
+    own, here = str(Path(__file__).parents[2]), None
+    with suppress(OSError):  # a folder that was deleted
+        here = Path.cwd()
+    path = [entry for entry in sys.path if Path(entry).is_absolute() and Path(entry).resolve() != here]
+    return path if own in path else [*path, own]
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _not_started() -> FiveshotError:
+    return FiveshotError(
+        "the process that decodes photos did not start",
+        hint=f"try {sys.executable} -P -c 'import fiveshot.data', which says why",
+        code="no_decoder",
+    )

@@ -1,0 +1,43 @@
+"""What the tests of decoders make of a photo, in the process that decodes it."""
+
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+
+from fiveshot.data import ArraySource
+from fiveshot.data.decoder_process import MEMORY
+
+PHOTO = ArraySource(np.arange(12, dtype=np.uint8).reshape(2, 2, 3), "small.bmp")
+
+
+def pixels(image):
+    return [image.tobytes(), None, b""]
+
+
+def crash(image):
+    os.kill(os.getpid(), signal.SIGSEGV)
+    return []
+
+
+def never_end(image):
+    while True:
+        pass
+
+
+def much_memory(image):
+    return [bytes(MEMORY)[:1]]
+
+
+def some_memory(image):
+    return [bytes(MEMORY // 2)[:1]]
+
+
+def write_a_file(image):
+    Path(os.environ["FIVESHOT_TEST_TARGET"]).write_bytes(b"1")
+    return []
+
+
+def process(image):
+    return [str(os.getpid()).encode()]

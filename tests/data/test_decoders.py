@@ -1,0 +1,235 @@
+"""Photos are decoded in processes with limits: what takes too much is refused, and the next one is decoded."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from reductions import PHOTO, crash, much_memory, never_end, pixels, process, some_memory, write_a_file
+
+from fiveshot.data import ArraySource, BytesSource, Decoders, FileSource, ImageError, decode, decoders
+from fiveshot.errors import FiveshotError
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot limit processes")
+
+
+@pytest.fixture
+def pool():
+    with Decoders(2, seconds=2) as made:
+        yield made
+
+
+def alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    status = Path(f"/proc/{process}/stat")
+    return not status.exists() or status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def gone(processes, seconds: float = 10) -> bool:
+    until = time.monotonic() + seconds
+    while any(map(alive, processes)):
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def test_only_what_a_photo_is_reduced_to_comes_back(pool):
+    found = pool.attempt(PHOTO, pixels)
+    assert found.parts == (decode(PHOTO).tobytes(), None, b"")
+    assert found.error is None
+    assert int.from_bytes(bytes.fromhex(found.sha256)) != 0
+
+
+def test_a_file_is_read_where_it_is_decoded(pool, tmp_path, monkeypatch):
+    (tmp_path / "a.bmp").write_bytes(PHOTO.read())
+    monkeypatch.chdir(tmp_path)
+    found = pool.attempt(FileSource(Path("a.bmp"), "a.bmp"), pixels)
+    assert found.parts[0] == decode(PHOTO).tobytes()
+    assert found.sha256 == pool.attempt(PHOTO, pixels).sha256
+
+
+@pytest.mark.parametrize(
+    ("reduction", "reason", "code"),
+    [
+        (crash, "crashed", "bad_image"),
+        (never_end, "took more than 2 seconds", "image_too_slow"),
+        (much_memory, "more memory than it may", "image_too_large"),
+    ],
+)
+def test_a_decoder_that_takes_too_much_is_a_refused_photo(pool, reduction, reason, code):
+    """Before, decoders ran in the process itself: it crashed, hung, or took whatever the file asked for."""
+    small = Decoders.attempt  # the photo is too small for a second try with more memory
+    found = small(pool, PHOTO, reduction, max_pixels=1000)
+    assert isinstance(found.error, ImageError)
+    assert reason in found.error.reason
+    assert (found.error.name, found.error.code) == ("small.bmp", code)
+    with pytest.raises(ImageError):
+        pool.reduce(PHOTO, reduction, max_pixels=1000)
+    assert pool.attempt(PHOTO, pixels).error is None  # another decoder has taken its place
+
+
+def test_what_fits_the_limit_is_decoded(pool):
+    assert pool.attempt(PHOTO, some_memory, max_pixels=1000).parts == (b"\0",)
+
+
+def test_a_large_photo_gets_more_memory(pool):
+    assert pool.attempt(PHOTO, much_memory).parts == (b"\0",)
+
+
+def test_a_large_photo_is_refused_by_the_limit_that_was_asked_for(pool):
+    buffer = io.BytesIO()
+    Image.new("1", (8000, 8000)).save(buffer, "PNG")
+    source = BytesSource(buffer.getvalue(), "a.png")
+    assert pool.attempt(source, process, max_pixels=64_000_000).error is None
+    error = pool.attempt(source, process, max_pixels=63_000_000).error
+    assert error is not None
+    assert "8000 x 8000, the limit is 63,000,000 pixels" in error.reason
+    assert error.code == "image_too_large"
+
+
+def test_a_decoder_writes_no_files(pool, tmp_path, monkeypatch):
+    monkeypatch.setenv("FIVESHOT_TEST_TARGET", str(tmp_path / "file"))
+    assert pool.attempt(PHOTO, write_a_file).error is not None
+    assert not (tmp_path / "file").exists() or not (tmp_path / "file").read_bytes()
+
+
+def test_a_decoder_that_somebody_ended_is_replaced(pool):
+    first = int(pool.reduce(PHOTO, process).parts[0])
+    assert int(pool.reduce(PHOTO, process).parts[0]) == first
+    os.kill(first, signal.SIGKILL)
+    time.sleep(0.1)
+    assert int(pool.reduce(PHOTO, process).parts[0]) != first
+
+
+def test_the_process_they_are_forked_from_is_replaced(pool):
+    pool.reduce(PHOTO, process)
+    pool._forker._process.kill()
+    pool._forker._process.wait()
+    assert pool.attempt(PHOTO, crash).error is not None
+    assert pool.attempt(PHOTO, process).error is None
+
+
+def test_threads_share_a_pool_and_results_keep_their_order():
+    sources = [ArraySource(np.full((1, 1, 3), n, np.uint8), f"{n}") for n in range(60)]
+    with Decoders(3) as pool, ThreadPoolExecutor(2) as threads:
+        for results in threads.map(lambda _: list(pool.map(sources, pixels)), range(2)):
+            assert [found.parts[0][0] for found in results] == list(range(60))
+        assert len(pool._idle) <= 3
+
+
+def test_a_source_that_cannot_be_read_is_refused_with_its_name(pool, tmp_path):
+    error = pool.attempt(FileSource(tmp_path / "none.jpg", "none.jpg"), pixels).error
+    assert error is not None
+    assert error.name == "none.jpg"
+
+
+def test_what_a_decoder_says_is_not_believed(pool, monkeypatch):
+    """A decoder that a photo has taken over may send anything."""
+    from fiveshot.data.decoders import _Decoder
+
+    pool.reduce(PHOTO, process)
+    for lie in (b"\xff" * 16, bytes(16), b"\0" * 7 + b"\2" + b"\0" * 8 + b"[]"):
+        monkeypatch.setattr(_Decoder, "send", lambda *_: None)
+        monkeypatch.setattr(_Decoder, "_receive", lambda self, size, turns, lie=lie: bytearray(lie[:size]))
+        error = pool.attempt(PHOTO, process).error
+        assert error is not None
+        assert "crashed" in error.reason
+        monkeypatch.undo()
+    assert pool.attempt(PHOTO, process).error is None
+
+
+def test_in_this_process_where_processes_cannot_be_limited(monkeypatch):
+    monkeypatch.delattr(os, "fork")
+    with Decoders(2) as pool:
+        assert not pool.limited
+        assert int(pool.reduce(PHOTO, process).parts[0]) == os.getpid()
+        assert pool.attempt(BytesSource(b"", "empty"), process).error is not None
+
+
+def test_a_python_that_does_not_start_is_said(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with Decoders(1) as pool, pytest.raises(FiveshotError) as caught:
+        pool.attempt(PHOTO, process)
+    assert caught.value.code == "no_decoder"
+
+
+CHILD = """
+import os, sys, time
+import numpy as np
+from fiveshot.data import ArraySource, decoders
+from reductions import PHOTO, never_end, process
+from threading import Thread
+print(decoders().reduce(PHOTO, process).parts[0].decode(), decoders()._forker._process.pid, flush=True)
+{then}
+"""
+
+
+def run_child(then: str, folder: Path) -> subprocess.Popen[str]:
+    path = os.pathsep.join([*filter(None, sys.path), str(Path(__file__).parent)])
+    return subprocess.Popen(
+        [sys.executable, "-c", CHILD.format(then=then)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, None], ids=["killed", "stopped", "done"])
+def test_decoders_end_with_the_process_that_has_them(tmp_path, how):
+    """Also one that is in the middle of a photo that never ends."""
+    then = "" if how is None else "decoders().reduce(PHOTO, never_end)"
+    child = run_child(then, tmp_path)
+    assert child.stdout is not None
+    processes = [int(one) for one in child.stdout.readline().split()]
+    assert len(processes) == 2
+    if how is not None:
+        assert all(map(alive, processes))
+        time.sleep(0.3)
+        child.send_signal(how)
+    child.wait(timeout=20)
+    child.stdout.close()
+    assert gone(processes)
+
+
+def test_a_forked_process_has_decoders_of_its_own(tmp_path):
+    then = """
+own = decoders().reduce(PHOTO, process).parts[0]
+child = os.fork()
+other = decoders().reduce(PHOTO, process).parts[0]
+if child == 0:
+    decoders().close()
+    os._exit(0 if other != own else 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) or other != own)
+"""
+    child = run_child(then, tmp_path)
+    assert child.stdout is not None
+    child.stdout.read()
+    child.stdout.close()
+    assert child.wait(timeout=20) == 0
+
+
+def test_decoders_import_nothing_from_the_working_directory(tmp_path, monkeypatch):
+    (tmp_path / "socket.py").write_text("open('imported', 'w')")
+    (tmp_path / "PIL.py").write_text("open('imported', 'w')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend("")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with Decoders(1) as pool:
+        assert pool.attempt(PHOTO, pixels).error is None
+    assert not (tmp_path / "imported").exists()
+
+
+def test_one_pool_for_the_process():
+    assert decoders() is decoders()
