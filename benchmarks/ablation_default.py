@@ -50,7 +50,7 @@ def measured(parameters: dict[str, Any], pack: str, protocol: str, seeds: list[i
     features = embedded_features(pack)
     found = []
     for seed in seeds:
-        head = make_head("default", **parameters, random_state=seed)
+        head = make_head(**parameters, random_state=seed)
         found.append(figures(run(get_protocol(protocol).replace(shot_seed=seed), features, head)))
     return np.array(found)
 

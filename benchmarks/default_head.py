@@ -66,7 +66,7 @@ def play(head: FewShotHead, protocol_name: str, source: str, seed: int) -> Outco
 
 def heads(projections: int) -> dict[str, dict[str, int]]:
     """Return the names of the two heads with their own parameters."""
-    return {"default": {}, "c-ranpac": {"n_projections": projections}}
+    return {"unbiased-lda": {}, "c-ranpac": {"n_projections": projections}}
 
 
 def compare(protocol: str, source: str, seeds: int, device: str, projections: int) -> str:

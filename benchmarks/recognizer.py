@@ -132,7 +132,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--classes", type=int, default=1000)
     parser.add_argument("--base", type=int, default=0, help="base classes of 30 photos")
-    parser.add_argument("--head", default="default")
+    parser.add_argument("--head", default="unbiased-lda")
     parser.add_argument("--repeats", type=int, default=9, help="of which the shortest counts")
     arguments = parser.parse_args()
     runner = load_embedder(BackboneSpec(device="cpu"))

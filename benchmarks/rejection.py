@@ -107,7 +107,7 @@ def auroc(known: NDArray[np.floating], unknown: NDArray[np.floating]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--head", default="default")
+    parser.add_argument("--head", default="unbiased-lda")
     parser.add_argument("--rate", type=float, default=0.05)
     parser.add_argument("--seeds", type=int, default=5)
     options = parser.parse_args()

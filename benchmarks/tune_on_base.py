@@ -1,6 +1,6 @@
 """What tuning by episodes inside the base classes changes, on the embedded features.
 
-python benchmarks/tune_on_base.py --heads ncm teen fecam ulda      # a minute or two
+python benchmarks/tune_on_base.py --heads ncm teen fecam unbiased-lda      # a minute or two
 python benchmarks/tune_on_base.py --heads teen c-fecam c-ranpac --auto alpha bias   # make_head(..., alpha="auto")
 """
 
@@ -18,7 +18,7 @@ from fiveshot.benchmark import get_protocol, run, sessions
 from fiveshot.features import embedded_features
 from fiveshot.heads import FewShotHead, choose_parameters, make_head, tune_on_base
 from fiveshot.heads.parameters import parameter, parameter_names, with_parameters
-from fiveshot.heads.tuning_candidates import Candidate
+from fiveshot.heads.search.tuning import Candidate
 
 
 def _changes(head: FewShotHead, parameters: Candidate) -> list[str]:
@@ -45,7 +45,7 @@ def _auto_row(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--heads", nargs="+", default=["ncm", "teen", "fecam", "ulda"])
+    parser.add_argument("--heads", nargs="+", default=["ncm", "teen", "fecam", "unbiased-lda"])
     parser.add_argument("--sets", type=int, default=len(SETS), help="how many of the feature sets")
     parser.add_argument("--auto", nargs="+", default=[], help="choose these one after the other, not from a grid")
     parser.add_argument("--projections", type=int, default=2000, help="random features of the RanPAC heads")

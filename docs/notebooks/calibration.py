@@ -195,7 +195,7 @@ assert found["calibrated"][0] > found["five shots"][0]
 
 # %%
 print(f"{'':10s} mean A_HM   A_last    A_inc")
-for method in ("ncm", "teen", "fecam", "c-fecam", "default"):
+for method in ("ncm", "teen", "fecam", "c-fecam", "unbiased-lda"):
     metrics = run(protocol.replace(shot_seed=0), features, make_head(method)).metrics
     harmonic = np.mean([session.a_hm for session in metrics.sessions[1:]])
     print(f"{method:10s} {100 * harmonic:9.1f} {100 * metrics.a_last:8.1f} {100 * metrics.a_inc:8.1f}")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fiveshot.benchmark import Job, Protocol
-from fiveshot.benchmark.cost import WIDTHS, estimated_seconds, operations, quick_plan, workload
+from fiveshot.benchmark.cost import WIDTHS, estimated_seconds, quick_plan, workload
 from fiveshot.benchmark.plan import make_jobs
 from fiveshot.heads import RECIPES, make_head
 
@@ -31,14 +31,14 @@ def test_the_sizes_are_those_of_the_features(jobs: list[Job]) -> None:
 def test_more_data_never_cost_less(method: str, size: str, jobs: list[Job]) -> None:
     work = workload(jobs[0])
     more = replace(work, **{size: 3 * getattr(work, size)})
-    assert operations(make_head(method), more) > operations(make_head(method), work)
+    assert make_head(method).operations(more) > make_head(method).operations(work)
 
 
 def test_more_random_features_and_a_choice_by_episodes_cost_more(jobs: list[Job]) -> None:
     work = workload(jobs[0])
-    small, large = (operations(make_head("c-ranpac", n_projections=m), work) for m in (100, 10_000))
+    small, large = (make_head("c-ranpac", n_projections=m).operations(work) for m in (100, 10_000))
     assert large > 100 * small
-    assert operations(make_head("teen", alpha="auto"), work) > operations(make_head("teen"), work)
+    assert make_head("teen", alpha="auto").operations(work) > make_head("teen").operations(work)
 
 
 def test_a_graphics_card_is_faster(jobs: list[Job]) -> None:

@@ -133,10 +133,10 @@ def test_without_session_lists_a_run_has_the_name_that_earlier_releases_gave_it(
 
 def test_a_head_by_name_gives_the_numbers_of_a_job(small_file: Path, small_features: FeatureSet) -> None:
     protocol = PROTOCOL.replace(shot_seed=5)
-    alone, job = run(protocol, small_features, "ulda"), Job(protocol, "ulda", str(small_file))
+    alone, job = run(protocol, small_features, "unbiased-lda"), Job(protocol, "unbiased-lda", str(small_file))
     assert alone.config == job.config()
     np.testing.assert_array_equal(alone.predictions, run_job(job).predictions)
-    fixed = run(protocol, small_features, make_head("ulda", random_state=2))
+    fixed = run(protocol, small_features, make_head("unbiased-lda", random_state=2))
     assert fixed.config["head"]["parameters"]["random_state"] == 2
 
 

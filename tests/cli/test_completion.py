@@ -25,7 +25,7 @@ LEARNED = ["barn owl", "barn swallow", "wren", "O'Hara's gull", "c*t", HOSTILE]
 # The command as installed; when it ends, it tells what it has imported.
 FIVESHOT = (
     "import atexit, sys\n"
-    "heavy = {'torch', 'numpy', 'timm', 'sklearn'}\n"
+    "heavy = {'torch', 'timm', 'sklearn', 'scipy', 'onnxruntime'}\n"
     "atexit.register(lambda: print('imported', *sorted(heavy & set(sys.modules)), file=sys.stderr))\n"
     "sys.argv[0] = 'fiveshot'\n"
     "from fiveshot.cli.app import main\n"
@@ -182,10 +182,10 @@ def test_what_is_offered_is_what_there_is() -> None:
 
 def test_the_heads_that_are_offered_are_those_that_can_be_had() -> None:
     from fiveshot.errors import InputError
-    from fiveshot.heads.recipes import RECIPES
+    from fiveshot.heads.registry import RECIPES
     from fiveshot.recognizer.recognition.snapshot import require_statistics_head
 
-    ours = [name for name in RECIPES if RECIPES[name]["paper"].__module__ == "fiveshot.heads.recipes"]
+    ours = [name for name in RECIPES if RECIPES[name].paper.__module__.startswith("fiveshot.")]
     assert completion.recipes() == ours  # other tests may have registered more
 
     def can_be_had(name: str) -> bool:
@@ -195,7 +195,7 @@ def test_the_heads_that_are_offered_are_those_that_can_be_had() -> None:
             return False
         return True
 
-    assert completion.heads() == [name for name in ("default", *ours) if can_be_had(name)]
+    assert completion.heads() == [name for name in ours if can_be_had(name)]
 
 
 def test_a_damaged_model_offers_nothing_and_says_nothing(folder: Path, tmp_path: Path) -> None:

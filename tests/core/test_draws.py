@@ -139,7 +139,7 @@ def test_the_split_takes_a_fifth_of_every_class(counts: list[int]) -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"per_class": 0}, "per_class must be at least 1, got 0; the paper draws 800"),
+        ({"per_class": 0}, "per_class must be a whole number of at least 1, got 0; the paper draws 800"),
         ({"classes": "every"}, "no choice of sampled classes 'every'; choose from all, new"),
     ],
 )

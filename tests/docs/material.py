@@ -70,13 +70,14 @@ def write_statistics(path: Path) -> None:
     vectors = rng.normal(size=(len(THINGS), facts.width))[codes] + rng.normal(size=(len(codes), facts.width))
     names = tuple(f"{number}.jpg" for number in range(len(codes)))
     rows = Rows(vectors.astype(np.float32), np.array(list(THINGS))[codes], names)
-    settings = choose_settings("default", rows)
+    settings = choose_settings("unbiased-lda", rows)
     parts = {
-        name: way.reduce(rows) for name, way in StatisticsPlan("class", "default").reductions(settings).items()
+        name: way.reduce(rows)
+        for name, way in StatisticsPlan("class", "unbiased-lda").reductions(settings).items()
     }
     parts["sample"] = Sample(20).reduce(rows)
     found = ClusterStatistics(
-        facts.provenance, facts.identity, len(codes), **parts, head="default", settings=settings
+        facts.provenance, facts.identity, len(codes), **parts, head="unbiased-lda", settings=settings
     )
     found.save(path)
 

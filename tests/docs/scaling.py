@@ -41,7 +41,11 @@ SMALLER = (
     Rule(BENCH + r"--methods ncm,c-fecam", r"\1--methods ncm,teen", "C-FeCAM takes long"),
     Rule(BENCH + r"--projections \d+", r"\1--projections 64", "random features cost their square"),
     Rule(r"(bench --features mine\.npz)", r"\1 --projections 64", "random features cost their square"),
-    Rule(r"(bench --images photos)", r"\1 --methods ncm,ulda --shots 3", "five photos, of which one is a test"),
+    Rule(
+        r"(bench --images photos)",
+        r"\1 --methods ncm,unbiased-lda --shots 3",
+        "five photos, of which one is a test",
+    ),
     Rule(
         r"(fiveshot paper (?:table1|figure3)) --projections 2000",
         r"\1 --projections 64 --features-dir features",

@@ -1,4 +1,4 @@
-"""What the contract suite runs over: every recipe in both flavours, and small sessions of labelled features."""
+"""What the contract suite runs over: every recipe in both flavors, and small sessions of labeled features."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fiveshot.heads import RECIPES, FewShotHead, Sampling, make_head
-from fiveshot.heads.contract_material import (
+from fiveshot.heads.testing.material import (
     BASE,
     FIRST,
     N_FEATURES,
@@ -50,11 +50,11 @@ class Case:
     """A recipe, and for the ridge heads the number of random features."""
 
     recipe: str
-    flavour: str
+    flavor: str
     width: int | None = None
 
     def __str__(self) -> str:
-        return "-".join(str(part) for part in (self.recipe, self.flavour, self.width) if part)
+        return "-".join(str(part) for part in (self.recipe, self.flavor, self.width) if part)
 
     @property
     def ridge(self) -> bool:
@@ -69,9 +69,11 @@ class Case:
             parameters.setdefault("n_projections", self.width)
         if self.sampled:
             parameters.setdefault("sampling", Sampling(per_class=40))
-        if self.recipe == "ulda":  # what is chosen on the base session stays when a base class is forgotten
+        if (
+            self.recipe == "unbiased-lda"
+        ):  # what is chosen on the base session stays when a base class is forgotten
             parameters = {"center": False, "offset": 0.5, "sharpness": 10.0, "n_random": 10} | parameters
-        return make_head(self.recipe, self.flavour, **parameters)
+        return make_head(self.recipe, self.flavor, **parameters)
 
     def make_with_one_lambda(self, **parameters: Any) -> FewShotHead:
         """Make a head whose λ does not hang on which samples are held out."""
@@ -80,7 +82,7 @@ class Case:
     @property
     def summed(self) -> bool:
         """Whether scores come from a sum over all classes, whose rounding depends on the order."""
-        return self.ridge or self.recipe == "ulda"
+        return self.ridge or self.recipe == "unbiased-lda"
 
     def close(self, found: np.ndarray, expected: np.ndarray) -> None:
         """Compare scores: to rounding for heads with sums over all classes, else to the bit."""
@@ -91,9 +93,9 @@ class Case:
 
 
 CASES = [
-    Case(recipe, flavour, width)
+    Case(recipe, flavor, width)
     for recipe in RECIPES
-    for flavour in ("paper", "published")
+    for flavor in ("paper", "published")
     for width in (WIDTHS if "ranpac" in recipe else (None,))
 ]
 

@@ -13,5 +13,5 @@ from cases import CASES, Case
 
 @pytest.fixture(params=CASES, ids=str)
 def case(request: pytest.FixtureRequest) -> Case:
-    """One recipe in one flavour, small enough to be fast."""
+    """One recipe in one flavor, small enough to be fast."""
     return request.param

@@ -10,7 +10,7 @@ from cases import CASES, Case
 
 from fiveshot.errors import InputError
 from fiveshot.heads import NCM, FewShotHead, RanPAC, Sampling, UnbiasedLDA, check_head
-from fiveshot.heads.contract import PROMISES
+from fiveshot.heads.testing import PROMISES
 
 # With one λ the ridge heads keep all; those that draw samples do so by the label of a class.
 KEPT = [case for case in CASES if case.width in (None, 52)]
@@ -26,8 +26,8 @@ def test_every_recipe_passes(case: Case) -> None:
 class Plain(NCM):
     """Says what NCM says; the heads below each say one thing wrong."""
 
-    def _derive(self, memory: Any, X: Any, y: Any, previous: Any) -> Any:
-        return super()._derive(memory, X, y, previous)
+    def derive(self, memory: Any, X: Any, y: Any, previous: Any) -> Any:
+        return super().derive(memory, X, y, previous)
 
 
 class Halves(Plain):
@@ -36,115 +36,115 @@ class Halves(Plain):
 
 
 class Divides(Plain):
-    def _class_scores(self, X: Any, labels: Any) -> Any:
+    def score_classes(self, X: Any, labels: Any) -> Any:
         counts = np.array([self.statistics_[label].count for label in labels])
         with np.errstate(divide="ignore"):
-            return super()._class_scores(X, labels) / (counts - 1)
+            return super().score_classes(X, labels) / (counts - 1)
 
 
 class Standardizes(Plain):
-    def _class_scores(self, X: Any, labels: Any) -> Any:
-        return super()._class_scores(X - X.mean(axis=0), labels)
+    def score_classes(self, X: Any, labels: Any) -> Any:
+        return super().score_classes(X - X.mean(axis=0), labels)
 
 
 class TooMany(Plain):
-    def _class_scores(self, X: Any, labels: Any) -> Any:
-        return super()._class_scores(X, labels)[:, :1]
+    def score_classes(self, X: Any, labels: Any) -> Any:
+        return super().score_classes(X, labels)[:, :1]
 
 
 class Overwrites(Plain):
-    def _class_scores(self, X: Any, labels: Any) -> Any:
+    def score_classes(self, X: Any, labels: Any) -> Any:
         X -= 1
-        return super()._class_scores(X, labels)
+        return super().score_classes(X, labels)
 
 
 class RemembersTheFirst(Plain):
     """Adds a little for the class that its samples begin with."""
 
-    def _derive(self, memory: Any, X: Any, y: Any, previous: Any) -> Any:
+    def derive(self, memory: Any, X: Any, y: Any, previous: Any) -> Any:
         self.first_ = getattr(self, "first_", y[0] if len(y) else None)
-        return super()._derive(memory, X, y, previous)
+        return super().derive(memory, X, y, previous)
 
-    def _class_scores(self, X: Any, labels: Any) -> Any:
+    def score_classes(self, X: Any, labels: Any) -> Any:
         bonus = np.array([0.1 * (label == self.first_) for label in labels])
-        return super()._class_scores(X, labels) + bonus
+        return super().score_classes(X, labels) + bonus
 
 
 class RemembersASample(Plain):
     """Looks at the very first sample."""
 
-    def _derive(self, memory: Any, X: Any, y: Any, previous: Any) -> Any:
+    def derive(self, memory: Any, X: Any, y: Any, previous: Any) -> Any:
         self.sample_ = self.sample_ if hasattr(self, "sample_") else X[0, 0]
-        return super()._derive(memory, X, y, previous)
+        return super().derive(memory, X, y, previous)
 
-    def _class_scores(self, X: Any, labels: Any) -> Any:
-        return super()._class_scores(X, labels) * self.sample_
+    def score_classes(self, X: Any, labels: Any) -> Any:
+        return super().score_classes(X, labels) * self.sample_
 
 
 class PrefersNames(Plain):
-    def _class_scores(self, X: Any, labels: Any) -> Any:
-        return super()._class_scores(X, labels) + np.array([len(str(label)) / 10 for label in labels])
+    def score_classes(self, X: Any, labels: Any) -> Any:
+        return super().score_classes(X, labels) + np.array([len(str(label)) / 10 for label in labels])
 
 
 class CountsSessions(Plain):
-    def _derive(self, memory: Any, X: Any, y: Any, previous: Any) -> Any:
+    def derive(self, memory: Any, X: Any, y: Any, previous: Any) -> Any:
         self.sessions_ = getattr(self, "sessions_", 0) + 1
-        return super()._derive(memory, X, y, previous)
+        return super().derive(memory, X, y, previous)
 
-    def _class_scores(self, X: Any, labels: Any) -> Any:
-        return super()._class_scores(X, labels) / self.sessions_
+    def score_classes(self, X: Any, labels: Any) -> Any:
+        return super().score_classes(X, labels) / self.sessions_
 
 
 class KeepsEarlyMeans(Plain):
     """Never looks at a class again."""
 
-    def _derive(self, memory: Any, X: Any, y: Any, previous: Any) -> Any:
-        derived = super()._derive(memory, X, y, None)
+    def derive(self, memory: Any, X: Any, y: Any, previous: Any) -> Any:
+        derived = super().derive(memory, X, y, None)
         if previous is not None:
             derived.models.update({k: v for k, v in previous.models.items() if k in derived.models})
         return derived
 
 
 class RemembersTheForgotten(Plain):
-    def _derive(self, memory: Any, X: Any, y: Any, previous: Any) -> Any:
+    def derive(self, memory: Any, X: Any, y: Any, previous: Any) -> Any:
         self.most_ = max(getattr(self, "most_", 0), len(memory.labels))
-        return super()._derive(memory, X, y, previous)
+        return super().derive(memory, X, y, previous)
 
-    def _class_scores(self, X: Any, labels: Any) -> Any:
-        return super()._class_scores(X, labels) / self.most_
+    def score_classes(self, X: Any, labels: Any) -> Any:
+        return super().score_classes(X, labels) / self.most_
 
 
 class LosesStateInFiles(Plain):
-    def _derive(self, memory: Any, X: Any, y: Any, previous: Any) -> Any:
+    def derive(self, memory: Any, X: Any, y: Any, previous: Any) -> Any:
         if len(X):
             self.largest_ = max(getattr(self, "largest_", 0.0), float(X.max()))
-        return super()._derive(memory, X, y, previous)
+        return super().derive(memory, X, y, previous)
 
-    def _class_scores(self, X: Any, labels: Any) -> Any:
-        return super()._class_scores(X, labels) + getattr(self, "largest_", 0.0)
+    def score_classes(self, X: Any, labels: Any) -> Any:
+        return super().score_classes(X, labels) + getattr(self, "largest_", 0.0)
 
 
 class ChangesThePreviousModel(Plain):
-    def _derive(self, memory: Any, X: Any, y: Any, previous: Any) -> Any:
-        derived = super()._derive(memory, X, y, previous)
+    def derive(self, memory: Any, X: Any, y: Any, previous: Any) -> Any:
+        derived = super().derive(memory, X, y, previous)
         if previous is not None:
             for model in previous.models.values():
                 model.mean[:] = -model.mean
-            return super()._derive(memory, X, y, None)
+            return super().derive(memory, X, y, None)
         return derived
 
 
 class LyingTokens(Plain):
     """Scores depend on how many classes there are, tokens do not."""
 
-    def _class_scores(self, X: Any, labels: Any) -> Any:
-        return super()._class_scores(X, labels) / len(self.classes_)
+    def score_classes(self, X: Any, labels: Any) -> Any:
+        return super().score_classes(X, labels) / len(self.classes_)
 
 
 class NeedsABase(Plain):
-    def _derive(self, memory: Any, X: Any, y: Any, previous: Any) -> Any:
+    def derive(self, memory: Any, X: Any, y: Any, previous: Any) -> Any:
         self.center_ = memory.base.means.mean(axis=0)
-        return super()._derive(memory, X, y, previous)
+        return super().derive(memory, X, y, previous)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ class NeedsABase(Plain):
         (RemembersTheForgotten, "forgetting base", "a forgotten class leaves something behind"),
         (LosesStateInFiles, "files", "scores otherwise after loading"),
         (ChangesThePreviousModel, "copies", "changes when a copy of it learns"),
-        (LyingTokens, "tokens", "_class_tokens keeps the object of a class whose scores changed"),
+        (LyingTokens, "tokens", "class_tokens keeps the object of a class whose scores changed"),
     ],
 )
 def test_a_broken_promise_is_a_sentence(kind: type[FewShotHead], promise: str, sentence: str) -> None:

@@ -151,7 +151,7 @@ def test_all_answers_come_from_one_score(case: Case) -> None:
         else:
             np.testing.assert_array_equal(decision, scores)
         np.testing.assert_allclose(probabilities.sum(axis=1), 1, rtol=1e-6)
-        powers = np.exp((scores - scores.max(axis=1, keepdims=True)) * head._softmax_factor())
+        powers = np.exp((scores - scores.max(axis=1, keepdims=True)) * head.softmax_factor())
         np.testing.assert_allclose(
             probabilities, powers / powers.sum(axis=1, keepdims=True), rtol=1e-9, atol=1e-12
         )

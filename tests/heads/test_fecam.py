@@ -104,7 +104,7 @@ def test_row_correlations_need_two_features() -> None:
 
 
 @st.composite
-def labelled(draw_: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def labeled(draw_: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     d = draw_(st.integers(2, 5))
     sizes = draw_(st.lists(st.integers(1, 7), min_size=4, max_size=6))
     rng = np.random.default_rng(draw_(st.integers(0, 2**32 - 1)))
@@ -115,7 +115,7 @@ def labelled(draw_: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 FLAVOURS = st.sampled_from(["correlation", "rows", "none"])
 
 
-@given(data=labelled(), normalization=FLAVOURS, seed=st.integers(0, 99))
+@given(data=labeled(), normalization=FLAVOURS, seed=st.integers(0, 99))
 def test_the_order_of_sessions_and_samples_does_not_matter(data: tuple, normalization: str, seed: int) -> None:
     X, y, test = data
     labels = list(dict.fromkeys(y.tolist()))
@@ -128,7 +128,7 @@ def test_the_order_of_sessions_and_samples_does_not_matter(data: tuple, normaliz
     np.testing.assert_allclose(one.class_scores(test), other.class_scores(test), rtol=1e-7, atol=1e-9)
 
 
-@given(data=labelled(), normalization=FLAVOURS, which=st.integers(0, 99))
+@given(data=labeled(), normalization=FLAVOURS, which=st.integers(0, 99))
 def test_a_forgotten_class_was_never_there(data: tuple, normalization: str, which: int) -> None:
     X, y, test = data
     labels = list(dict.fromkeys(y.tolist()))

@@ -42,7 +42,7 @@ def harmonic_mean(head: FewShotHead, seed: int) -> float:
 
 
 @pytest.mark.parametrize(
-    ("plain", "calibrated", "flavour", "parameters", "margin"),
+    ("plain", "calibrated", "flavor", "parameters", "margin"),
     [
         (("ncm", {}), ("teen", {}), "paper", {}, 1.0),
         (("ncm", {}), ("teen", {}), "published", {}, 1.0),
@@ -56,12 +56,12 @@ def harmonic_mean(head: FewShotHead, seed: int) -> float:
 def test_calibration_raises_the_harmonic_mean(
     plain: tuple[str, dict[str, Any]],
     calibrated: tuple[str, dict[str, Any]],
-    flavour: str,
+    flavor: str,
     parameters: dict[str, Any],
     margin: float,
 ) -> None:
     def figures(name: str, own: dict[str, Any]) -> np.ndarray:
-        return np.array([harmonic_mean(make_head(name, flavour, **own, **parameters), seed) for seed in SEEDS])
+        return np.array([harmonic_mean(make_head(name, flavor, **own, **parameters), seed) for seed in SEEDS])
 
     gains = figures(*calibrated) - figures(*plain)
     standard_error = gains.std(ddof=1) / np.sqrt(len(gains))

@@ -10,7 +10,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from fiveshot.heads import NCM, FeCAM, RanPAC
-from fiveshot.heads.inputs import as_features, as_session_labels
+from fiveshot.heads.estimator import as_features, as_session_labels
 
 ROWS = [[1.0, 2.0], [3.0, 4.5]]
 

@@ -12,7 +12,6 @@ import pytest
 
 from fiveshot.errors import InputError
 from fiveshot.heads import (
-    DESCRIPTIONS,
     NCM,
     RECIPES,
     FeCAM,
@@ -21,10 +20,10 @@ from fiveshot.heads import (
     load_head,
     make_head,
     register_head,
+    registry,
     save_head,
     unregister_head,
 )
-from fiveshot.heads.files import HEADS
 from fiveshot.heads.registry import source_digest
 
 
@@ -37,7 +36,7 @@ class Mine(NCM):
 
 @pytest.fixture(autouse=True)
 def restored() -> Iterator[None]:
-    tables: list[dict[str, Any]] = [RECIPES, DESCRIPTIONS, HEADS]
+    tables: list[dict[str, Any]] = [registry._registered, registry._registered_classes]
     before = [dict(table) for table in tables]
     yield
     for table, kept in zip(tables, before, strict=True):
@@ -49,22 +48,22 @@ def test_a_registered_head_is_made_saved_and_loaded(tmp_path: Path) -> None:
     register_head("mine", partial(Mine, "euclidean"), "one of mine")
     head = make_head("mine", temperature=2.0).fit([[0.0], [4.0]], ["a", "b"])
     assert (type(head), head.metric, head.temperature) == (Mine, "euclidean", 2.0)
-    assert make_head("mine", "published").metric == "euclidean", "one recipe is both flavours"
-    assert DESCRIPTIONS["mine"] == "one of mine"
+    assert make_head("mine", "published").metric == "euclidean", "one recipe is both flavors"
+    assert RECIPES["mine"].description == "one of mine"
     save_head(head, tmp_path / "head")
     back = load_head(tmp_path / "head")
     assert type(back) is Mine
     np.testing.assert_array_equal(back.class_scores([[1.0]]), head.class_scores([[1.0]]))
     unregister_head("mine")
-    assert "mine" not in RECIPES | DESCRIPTIONS
+    assert "mine" not in RECIPES
     assert type(load_head(tmp_path / "head")) is Mine, "files of it can still be read"
 
 
-def test_flavours_may_differ() -> None:
+def test_flavors_may_differ() -> None:
     register_head("mine", {"paper": Mine, "published": lambda: Mine("euclidean")})
-    assert [make_head("mine", flavour).metric for flavour in ("paper", "published")] == ["cosine", "euclidean"]
-    assert DESCRIPTIONS["mine"] == "A head of the tests"
-    with pytest.raises(InputError, match=r"head 'mine' has the flavours \['paper'\]; give paper and published"):
+    assert [make_head("mine", flavor).metric for flavor in ("paper", "published")] == ["cosine", "euclidean"]
+    assert RECIPES["mine"].description == "A head of the tests"
+    with pytest.raises(InputError, match=r"head 'mine' has the flavors \['paper'\]; give paper and published"):
         register_head("mine", {"paper": Mine})
 
 
@@ -74,8 +73,8 @@ def test_the_same_again_is_harmless_and_another_is_refused() -> None:
     assert make_head("mine").metric == "euclidean"
     with pytest.raises(InputError, match=r"the name 'mine' is taken by a head of .*test_register_head; choose"):
         register_head("mine", FeCAM)
-    for name in ("ncm", "c-fecam+", "ulda"):
-        with pytest.raises(InputError, match=r"is taken by a head of fiveshot\.heads\.recipes; choose another"):
+    for name in ("ncm", "c-fecam+", "unbiased-lda"):
+        with pytest.raises(InputError, match=r"is taken by a head of fiveshot; choose another"):
             register_head(name, Mine)
     assert make_head("mine").metric == "euclidean", "what was refused changed nothing"
 
@@ -92,7 +91,7 @@ class NoScores(FewShotHead):
     def __init__(self, *, temperature: float = 1.0, device: Any = None) -> None:
         self.temperature, self.device = temperature, device
 
-    def _derive(self, memory: Any, X: Any, y: Any, previous: Any) -> Any:
+    def derive(self, memory: Any, X: Any, y: Any, previous: Any) -> Any:
         return memory
 
 
@@ -100,16 +99,16 @@ class NoTemperature(NoScores):
     def __init__(self, *, device: Any = None) -> None:
         self.device = device
 
-    def _class_scores(self, X: Any, labels: Any) -> Any:
+    def score_classes(self, X: Any, labels: Any) -> Any:
         return X
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (dict, "dict is no head; make it a subclass of fiveshot.heads.FewShotHead"),
-        (Path, "is no head; make it a subclass"),
-        (NoScores, "the head NoScores lacks _class_scores; see fiveshot.heads.FewShotHead"),
+        (dict, "dict is not a head; make it a subclass of fiveshot.heads.FewShotHead"),
+        (Path, "is not a head; make it a subclass"),
+        (NoScores, "the head NoScores lacks score_classes; see fiveshot.heads.FewShotHead"),
         (NoTemperature, "the head NoTemperature lacks the parameters temperature; add them to its __init__"),
         (lambda: Mine(bias=object()), "the parameters of Mine cannot be written to a file .*use numbers, strings"),
         (lambda: Mine(calibration=slice(3)), "the parameters of Mine cannot be written to a file"),
@@ -133,7 +132,7 @@ def test_parameters_that_files_hold_are_accepted_and_come_back(tmp_path: Path) -
     assert again.predict([[0.1], [0.9]]).tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("name", ["", "my head", "a,b", "a/b", "default", "-x", "ncm.published", "all*"])
+@pytest.mark.parametrize("name", ["", "my head", "a,b", "a/b", "-x", "ncm.published", "all*"])
 def test_names_that_a_list_or_a_path_cannot_hold_are_refused(name: str) -> None:
     with pytest.raises(InputError, match="cannot name a head; use letters, digits"):
         register_head(name, Mine)

@@ -45,9 +45,9 @@ def test_forgotten_classes_leave_the_table() -> None:
 
 
 @pytest.mark.parametrize("recipe", ["ncm", "teen", "fecam", "c-fecam"])
-@pytest.mark.parametrize("flavour", ["paper", "published"])
-def test_old_classes_are_not_computed_again(recipe: str, flavour: str) -> None:
-    head = learned(Case(recipe, flavour), draw(BASE))
+@pytest.mark.parametrize("flavor", ["paper", "published"])
+def test_old_classes_are_not_computed_again(recipe: str, flavor: str) -> None:
+    head = learned(Case(recipe, flavor), draw(BASE))
     table = ScoreTable(head, queries())
     counts = []
     for session in (None, FIRST, SECOND, {60: 3}):  # the last brings more samples of a known new class

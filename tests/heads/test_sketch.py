@@ -37,18 +37,18 @@ def with_more(head, data: tuple[np.ndarray, np.ndarray]) -> Memory:
 
 @pytest.mark.parametrize("n_random", [0, 64])
 def test_the_same_classes_keep_their_scores_to_the_bit(data, n_random):
-    head = learned(make_head("ulda", n_random=n_random), data)
+    head = learned(make_head("unbiased-lda", n_random=n_random), data)
     same = head.sketch(head.memory_)
     assert np.array_equal(same.class_scores(data[0]), head.class_scores(data[0]))
 
 
 @pytest.mark.parametrize("n_random", [0, 64])
 def test_further_classes_score_nearly_as_if_they_had_been_learned(data, n_random):
-    head = learned(make_head("ulda", n_random=n_random), data)
+    head = learned(make_head("unbiased-lda", n_random=n_random), data)
     before = head.class_scores(data[0])
     memory = with_more(head, data)
     sketch = head.sketch(memory)
-    exact = make_head("ulda", n_random=n_random).adopt(memory, head.settings())
+    exact = make_head("unbiased-lda", n_random=n_random).adopt(memory, head.settings())
     assert sketch.classes_.tolist() == exact.classes_.tolist()
     rough, fine = sketch.class_scores(data[0]), exact.class_scores(data[0])
     assert np.abs(rough - fine).max() < 0.2 * fine.std()

@@ -14,11 +14,11 @@ from fiveshot.heads import RECIPES, FewShotHead, Sampling, make_head
 TWO_FEATURES = {"check_classifiers_train": "the published row correlations of two features have rank one"}
 
 
-def small(name: str, flavour: str) -> FewShotHead:
+def small(name: str, flavor: str) -> FewShotHead:
     parameters: dict[str, Any] = {"n_projections": 40} if "ranpac" in name else {}
     if name in ("ranpac*", "c-ranpac"):
         parameters["sampling"] = Sampling(per_class=20)
-    return make_head(name, flavour, **parameters)
+    return make_head(name, flavor, **parameters)
 
 
 def cannot_apply(head: FewShotHead) -> dict[str, str]:
@@ -28,7 +28,7 @@ def cannot_apply(head: FewShotHead) -> dict[str, str]:
 with warnings.catch_warnings():  # heads follow the protocol without the base class, which would load scikit-learn
     warnings.filterwarnings("ignore", "Estimator .* does not inherit from")
     all_checks = parametrize_with_checks(
-        [small(name, flavour) for name in RECIPES for flavour in ("paper", "published")],
+        [small(name, flavor) for name in RECIPES for flavor in ("paper", "published")],
         expected_failed_checks=cannot_apply,
     )
 

@@ -10,9 +10,12 @@ from fiveshot.core.memory import Memory
 from fiveshot.data.gaussian import gaussian_classes
 from fiveshot.errors import InputError
 from fiveshot.heads import NCM, RECIPES, FeCAM, make_head
-from fiveshot.heads.tune_on_base import _pick, tune_on_base
-from fiveshot.heads.tuning_candidates import default_candidates
-from fiveshot.heads.tuning_episodes import Shared, class_scores, score_at, tuning_episodes
+from fiveshot.heads.search.tuning import (
+    _pick,
+    score_at,
+    tune_on_base,
+    tuning_episodes,
+)
 
 D = 16
 SAMPLED = {name: {"per_class": 40} for name in ("ranpac*", "c-ranpac")}
@@ -63,7 +66,7 @@ def test_a_gain_within_its_standard_error_is_no_gain() -> None:
 def test_the_score_is_the_mean_of_accuracy_and_harmonic_mean_over_the_classes_known_so_far() -> None:
     nobody = np.empty(0, dtype=np.intp)
     asked = np.zeros((6, 1)), np.array([0, 0, 1, 1, 2, 2])
-    episode = Episode(Memory(), *asked, np.array([False, True, True]), nobody, nobody)
+    episode = Episode(Memory(), *asked, np.array([False, True, True]), nobody, nobody, nobody)
     # Of class 0 both are right, of class 1 one, of class 2 one; at half depth class 2 is not there yet, and the
     # second sample of class 1, which it would have taken, is right.
     scores = np.eye(3)[[0, 0, 1, 2, 2, 0]] + 0.5 * np.eye(3)[[0, 0, 1, 1, 2, 2]]
@@ -88,7 +91,7 @@ def test_every_head_can_be_tuned(name: str) -> None:
     before = X.copy()
     head = make_head(name, n_projections=64, **SAMPLED.get(name, {})) if "ranpac" in name else make_head(name)
     tuned = tune_on_base(head, X, y, episodes=2)
-    assert len(tuned.scores) == 1 + len(default_candidates(head))
+    assert len(tuned.scores) == 1 + len(head.candidates())
     assert all(0 < score.mean <= 1 for score in tuned.scores)
     assert tuned.head.fit(X, y).score(X, y) > 0.3
     np.testing.assert_array_equal(X, before)
@@ -108,9 +111,9 @@ def test_sharing_metrics_between_biases_changes_no_score() -> None:
         alone = tune_on_base(FeCAM(**{"gamma": 20.0} | change), X, y, candidates=[], episodes=2)
         assert alone.scores[0].mean == pytest.approx(together.scores[index].mean)
     head = FeCAM(20.0, bias=0.3)
-    episode = next(tuning_episodes(head, X, y, shots=5, episodes=1, seed=0))
-    shared = class_scores(head, episode, None, Shared())
-    alone = head.adopt(episode.played.memory).class_scores(episode.asked)
+    episode, samples, labels = next(tuning_episodes(head, X, y, shots=5, episodes=1, seed=0))
+    shared = head.episode_scores(episode, samples, labels, settings=None, shared={})
+    alone = head.adopt(episode.memory).class_scores(samples[episode.asked_rows])
     np.testing.assert_allclose(shared, alone, rtol=1e-4, atol=1e-5)
 
 

@@ -28,7 +28,6 @@ from fiveshot.heads import (
     unregister_head,
 )
 from fiveshot.heads.parameters import parameter, with_parameters
-from fiveshot.heads.recipes import TEXT
 
 D = 24
 SMALL = {"n_projections": 64, "per_class": 40}  # of C-RanPAC
@@ -55,7 +54,7 @@ CASES = [
     ("fecam", {"gamma": "auto", "bias": "auto"}),
     ("c-fecam", {"alpha": "auto", "beta": "auto", "tau": "auto"}),
     ("c-ranpac", {"alpha": "auto", **SMALL}),
-    ("default", {"shrinkage": "auto", "n_random": 0}),
+    ("unbiased-lda", {"shrinkage": "auto", "n_random": 0}),
 ]
 
 
@@ -140,7 +139,7 @@ def test_an_error_leaves_it_as_it_was() -> None:
 
 def test_statistics_and_settings_are_enough() -> None:
     X, y, few_X, few_y, asked = sessions()
-    for name, parameters in (("teen", {"bias": "auto"}), ("default", {"strength": "auto"})):
+    for name, parameters in (("teen", {"bias": "auto"}), ("unbiased-lda", {"strength": "auto"})):
         head = tuned(name, **parameters).fit(X, y).partial_fit(few_X, few_y)
         other = tuned(name, **parameters).adopt(head.memory_, head.settings())
         np.testing.assert_allclose(other.class_scores(asked), head.class_scores(asked), rtol=1e-4, atol=1e-5)
@@ -156,7 +155,9 @@ def test_it_keeps_the_contract_of_all_heads() -> None:
 
 def test_the_heads_own_seed_and_device_stay_unless_others_are_given() -> None:
     X, y, *_ = sessions(n_classes=9)
-    inside = TunedHead(RanPAC(64, random_state=5, device="cpu", calibration=TEXT), ["alpha"]).fit(X, y).head_
+    inside = (
+        TunedHead(RanPAC(64, random_state=5, device="cpu", calibration=Calibration()), ["alpha"]).fit(X, y).head_
+    )
     assert (inside.random_state, inside.device) == (5, "cpu")
 
 
@@ -171,7 +172,7 @@ def test_seed_and_device_reach_the_head_inside() -> None:
 def test_fields_of_values_are_named_directly() -> None:
     assert make_head("c-ranpac", alpha=0.75, per_class=100).calibration.alpha == 0.75
     assert make_head("c-ranpac", per_class=100).sampling.per_class == 100
-    assert make_head("default", shrinkage=0.5).prior.shrinkage == 0.5
+    assert make_head(shrinkage=0.5).prior.shrinkage == 0.5
     assert make_head("c-ranpac").calibration.alpha == 0.9, "recipes stay"
 
 
@@ -232,7 +233,7 @@ def test_a_file_that_could_not_be_read_again_is_not_written(tmp_path: Path) -> N
 
 
 def test_the_order_of_parameters_does_not_matter() -> None:
-    for given in ({"alpha": 0.5, "calibration": TEXT}, {"calibration": TEXT, "alpha": 0.5}):
+    for given in ({"alpha": 0.5, "calibration": Calibration()}, {"calibration": Calibration(), "alpha": 0.5}):
         assert make_head("teen", **given).calibration.alpha == 0.5
 
 

@@ -219,12 +219,12 @@ def test_too_few_classes_take_the_defaults() -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"n_random": -1}, "n_random must not be negative"),
+        ({"n_random": -1}, "n_random must be a whole number of at least 0"),
         ({"random_weight": 1.5}, "random_weight must lie in"),
-        ({"offset": "best"}, "offset must be 'auto' or a number"),
-        ({"sharpness": -1.0}, "sharpness must be 'auto' or a number"),
+        ({"offset": "best"}, "offset must be 'auto' or be finite"),
+        ({"sharpness": -1.0}, "sharpness must be 'auto' or be finite"),
         ({"pooled": "new"}, "no choice of pooled classes 'new'"),
-        ({"random_state": None}, "random_state must be an integer"),
+        ({"random_state": None}, "random_state must be a whole number"),
     ],
 )
 def test_wrong_parameters_are_named(parameters: dict[str, object], message: str) -> None:

@@ -14,8 +14,7 @@ import fiveshot.data.registry
 import fiveshot.plugins
 from fiveshot.cli.app import app
 from fiveshot.data.gaussian import gaussian_classes
-from fiveshot.heads import DESCRIPTIONS, RECIPES
-from fiveshot.heads.files import HEADS
+from fiveshot.heads import registry
 
 # A head that is neither of the package's: the class whose mean is nearest in the sum of absolute differences.
 CITY = """
@@ -30,10 +29,10 @@ class CityBlock(FewShotHead):
         self.temperature = temperature
         self.device = device
 
-    def _derive(self, memory, X, y, previous):
+    def derive(self, memory, X, y, previous):
         return memory.statistics
 
-    def _class_scores(self, X, labels):
+    def score_classes(self, X, labels):
         xp = array_namespace(X)
         means = xp.stack([self.model_[label].mean for label in labels])
         distances = xp.sum(xp.abs(X[:, None] - means) ** self.power, axis=2) ** (1 / self.power)
@@ -48,7 +47,7 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Keep what a test loads and registers from the tests after it."""
     monkeypatch.setenv("FIVESHOT_PLUGINS", "")
     datasets, files = fiveshot.data.registry._registered, fiveshot.plugins._loaded
-    tables: list[dict] = [RECIPES, DESCRIPTIONS, HEADS, datasets, files]
+    tables: list[dict] = [registry._registered, registry._registered_classes, datasets, files]
     before = [dict(table) for table in tables]
     files.clear()
     yield

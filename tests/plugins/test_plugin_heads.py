@@ -62,11 +62,11 @@ def test_another_process_reads_a_saved_head(city: Path, tmp_path: Path) -> None:
 
 
 def test_a_file_of_an_unknown_class_is_a_storage_error(city: Path, tmp_path: Path) -> None:
-    from fiveshot.heads.files import HEADS
+    from fiveshot.heads import registry
 
     load_plugin(city)
     save_head(make_head("city").fit([[0.0], [1.0]], [0, 1]), tmp_path / "head")
-    del HEADS["CityBlock"]
+    del registry._registered_classes["CityBlock"]
     with pytest.raises(StorageError, match=r"head does not hold .*'CityBlock'.*--plugin"):
         load_head(tmp_path / "head")
 

@@ -189,7 +189,7 @@ def test_a_head_of_another_width_is_found_before_a_class_is_learned(tmp_path: Pa
         "seed": 0,
         "choice": {"offset": 0.5, "sharpness": 9.0, "offset_spread": 0.1, "episodes": 6},
     }
-    head = replace(head_record("default"), settings=settings)
+    head = replace(head_record("unbiased-lda"), settings=settings)
     create_model(tmp_path / "model", Manifest(BackboneRecord("none", 12, "a" * 64), head))
     (found,) = check_model(tmp_path / "model")
-    assert (found.severity, "settings of the 'ulda' head" in found.text) == ("error", True)
+    assert (found.severity, "settings of the 'unbiased-lda' head" in found.text) == ("error", True)

@@ -181,7 +181,7 @@ def test_a_former_name_forgets_what_is_no_more(make: Callable[..., Recognizer]) 
     assert [entry.action for entry in model.history()] == ["forget", "create"]
 
 
-@pytest.mark.parametrize("head", ["c-fecam", "default"])
+@pytest.mark.parametrize("head", ["c-fecam", "unbiased-lda"])
 @pytest.mark.parametrize("base", [(), NAMES[:2]])
 def test_the_model_equals_one_that_never_saw_the_class(
     make: Callable[..., Recognizer], reopen: Callable[..., Recognizer], base: tuple[str, ...], head: str

@@ -50,7 +50,7 @@ def memory(world: World) -> Memory:
     return Memory(learned.restrict(names[:8]), learned.restrict(names[8:]))
 
 
-@pytest.fixture(params=["ncm", "c-fecam", "default"])
+@pytest.fixture(params=["ncm", "c-fecam", "unbiased-lda"])
 def head(request: pytest.FixtureRequest, memory: Memory) -> FewShotHead:
     return make_head(request.param).adopt(memory)
 

@@ -266,7 +266,7 @@ def test_what_fails_on_the_way_is_not_stored(make: Callable[..., Recognizer]) ->
     def fails(*_: object) -> None:
         raise RuntimeError("no model of these classes")
 
-    model.snapshot.head._derive = fails  # type: ignore[method-assign]  # copies of the head fail with it
+    model.snapshot.head.derive = fails  # type: ignore[method-assign]  # copies of the head fail with it
     with pytest.raises(RuntimeError, match="no model of these classes"):
         model.learn_features("wren", photos("wren"))
     assert held(model) == before
@@ -278,12 +278,12 @@ def test_the_default_head_keeps_statistics_of_what_it_makes_of_features(
     make: Callable[..., Recognizer], reopen: Callable[..., Recognizer], base: int
 ) -> None:
     names = tuple(f"b{number:02d}" for number in range(base))
-    model = make(base=names, head="default", width=24)
+    model = make(base=names, head="unbiased-lda", width=24)
     for name in ("owl", "wren"):
         model.learn_features(name, photos(name, width=24))
         model.learn_features(name, photos(name, 3, width=24, seed=1), add=True)
     X = photos("wren", 8, width=24, seed=1)
-    head = make_head("default")
+    head = make_head()
     if base:
         head.fit(np.concatenate([photos(name, 30, width=24) for name in names]), np.repeat(names, 30))
     both = {
@@ -306,7 +306,7 @@ def test_the_settings_of_a_base_outlive_its_classes(
     make: Callable[..., Recognizer], reopen: Callable[..., Recognizer]
 ) -> None:
     """A class learned when all base classes are gone must lie in the space it is read in later."""
-    model = make(base=NAMES[:2], head="default")
+    model = make(base=NAMES[:2], head="unbiased-lda")
     for name in NAMES[:2]:
         model.forget(name)
     assert model.snapshot.classes == ()

@@ -48,7 +48,7 @@ def trained(name: str, backbone: Backbone, images: Tensor, **parameters: object)
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
-        ("default", {}),
+        ("unbiased-lda", {}),
         ("ncm", {}),
         ("ncm", {"metric": "cosine"}),
         ("teen", {}),
@@ -198,7 +198,7 @@ def test_the_embedded_backbone_is_written(tmp_path: Path) -> None:
     backbone = load_backbone()
     generator = torch.Generator().manual_seed(0)
     X = torch.randn(20, backbone.width, generator=generator)
-    head = make_head("default").fit(X, ["owl", "wren"] * 10)
+    head = make_head().fit(X, ["owl", "wren"] * 10)
     export_onnx(backbone, head, tmp_path / "model.onnx")
     images = torch.randn(2, 3, 224, 224, generator=generator)
     _, probabilities, _ = onnxruntime.InferenceSession(str(tmp_path / "model.onnx")).run(

@@ -225,7 +225,7 @@ def test_nothing_made_up_is_taken_in(exported: Path, tmp_path: Path, attack: str
 @pytest.fixture(params=["base", "empty"])
 def tied(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     """A model of the default head, which has settings, with classes or after it has forgotten them all."""
-    with new_model(tmp_path / "origin", base=NAMES, head="default") as model:
+    with new_model(tmp_path / "origin", base=NAMES, head="unbiased-lda") as model:
         if request.param == "empty":
             for name in NAMES:
                 model.forget(name)
@@ -310,7 +310,7 @@ except StorageError as error:
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from Linux's /proc")
 def test_settings_ask_for_no_memory_before_they_are_checked(tmp_path: Path) -> None:
     """A center of 300,000 numbers in a file of a megabyte would ask for 1.2 GB of random features."""
-    with new_model(tmp_path / "origin", head="default", base=NAMES) as model:
+    with new_model(tmp_path / "origin", head="unbiased-lda", base=NAMES) as model:
         file = model.export(tmp_path / "model.fiveshot")
     bad = rewritten(file, tmp_path / "bad", head_settings(center=[0.5] * 300_000, n_random=1000))
     (tmp_path / "made").mkdir()

@@ -35,7 +35,7 @@ def photos_of(classes: int, each: int, seed: int, start: int = 0) -> tuple[Tenso
     )
 
 
-@pytest.fixture(params=["ncm", "default"])
+@pytest.fixture(params=["ncm", "unbiased-lda"])
 def head(request: pytest.FixtureRequest) -> FewShotHead:
     X, y = photos_of(40, 40, seed=1)
     return make_head(request.param).fit(X, y)
@@ -98,7 +98,7 @@ def test_single_photos_of_base_classes_are_kept_to_learn_from() -> None:
     assert fit_rejection(make_head("ncm").fit(X, y), X, y, seed=0).counts == ()
 
 
-@pytest.mark.parametrize("name", ["ncm", "default"])
+@pytest.mark.parametrize("name", ["ncm", "unbiased-lda"])
 def test_learned_photos_alone_set_a_threshold(name: str) -> None:
     X, y = photos_of(30, 5, seed=1)
     memory = Memory(NO_CLASSES, class_statistics(make_head(name).embed(X), y))

@@ -7,9 +7,10 @@ import pytest
 
 from fiveshot.benchmark import Job, RunRecord, get_protocol, summarize_all
 from fiveshot.benchmark.run import run_job
+from fiveshot.heads import RECIPES
 from fiveshot.reports import Variant, experiments
 from fiveshot.reports.drawings import marker_path
-from fiveshot.reports.variants import METHODS, OTHERS, representatives, styles
+from fiveshot.reports.variants import SPARE, representatives, styles
 
 
 def test_runs_are_grouped_by_protocol_and_by_all_but_the_seed(bird_records, paper_records) -> None:
@@ -90,13 +91,16 @@ def test_of_many_variants_the_recipes_own_is_drawn(paper_records: list[RunRecord
     assert fecam.config["head"]["parameters"]["calibration"]["beta"] == 1.0
 
 
+OWN = {name: recipe.style for name, recipe in RECIPES.items() if recipe.style is not None}
+
+
 def test_every_marker_can_be_drawn() -> None:
-    for style in (*METHODS.values(), *OTHERS):
+    for style in (*OWN.values(), *SPARE):
         assert marker_path(style.marker, 1, 2).startswith("M")
 
 
 def test_every_method_looks_different() -> None:
-    known = [*METHODS.values(), *OTHERS]
+    known = [*OWN.values(), *SPARE]
     for attribute in ("color", "night_color", "marker"):
         assert len({getattr(style, attribute) for style in known}) == len(known)
-    assert len(set(styles([*METHODS, "mine", "c-fecam"]))) == len(METHODS) + 2
+    assert len(set(styles([*OWN, "mine", "c-fecam"]))) == len(OWN) + 2

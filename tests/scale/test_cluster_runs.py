@@ -137,7 +137,7 @@ def test_statistics_survive_a_killed_node_and_an_interrupt(
     doomed: Callable[[], int], everything: Catalog, spec: BackboneSpec, training_rows: Rows, tmp_path: Path
 ) -> None:
     out = tmp_path / "birds.safetensors"
-    plan = StatisticsPlan(head="default", sample=4, ridge=Ridge(24, random_state=3))
+    plan = StatisticsPlan(head="unbiased-lda", sample=4, ridge=Ridge(24, random_state=3))
     options: dict[str, Any] = {"plan": plan, "spec": spec}
     settings = ClusterSettings(dtype="float32", workers=1, batch_size=4)
     lost: list[int] = []  # actors of the node that was killed
@@ -167,12 +167,10 @@ def test_statistics_survive_a_killed_node_and_an_interrupt(
     assert again.bad == found.bad
     assert len(again.sample or ()) == 16
 
-    settings = choose_settings("default", training_rows)
+    settings = choose_settings("unbiased-lda", training_rows)
     assert np.allclose(again.settings["center"], settings["center"], rtol=1e-5, atol=1e-5)
     vectors = (
-        make_head("default")
-        .fit(training_rows.vectors, training_rows.labels)
-        .embed(torch.from_numpy(training_rows.vectors))
+        make_head().fit(training_rows.vectors, training_rows.labels).embed(torch.from_numpy(training_rows.vectors))
     )
     expected = class_statistics(vectors, training_rows.labels)
     assert again.statistics.labels.tolist() == [*CLASSES, "zebra"]
@@ -222,7 +220,7 @@ def test_shards_are_resumed_by_the_command_and_equal_a_single_machine(
     assert f"left out 1 bad image:\n  {BAD}: not a photo" in said
     assert read_manifest(parts)["bad"][0][0] == BAD
     reduced = reduce_shards(
-        parts, tmp_path / "statistics.safetensors", plan=StatisticsPlan(head="default", sample=2)
+        parts, tmp_path / "statistics.safetensors", plan=StatisticsPlan(head="unbiased-lda", sample=2)
     )
     (tmp_path / "statistics.safetensors").unlink()
 
@@ -240,7 +238,7 @@ def test_shards_are_resumed_by_the_command_and_equal_a_single_machine(
     assert (found.train_names, found.test_names) == (alone.train_names, alone.test_names)
     assert (found.train_y == alone.train_y).all()
     labels = np.array(alone.class_names)[alone.train_y]
-    head = make_head("default").fit(np.array(alone.train_x), labels)
+    head = make_head().fit(np.array(alone.train_x), labels)
     assert np.allclose(reduced.settings["center"], head.settings()["center"], rtol=1e-5, atol=1e-6)
     assert reduced.statistics.counts.tolist() == head.memory_.base.counts.tolist() == [12, 11, 12]
     for one, other in zip(reduced.statistics.summaries, head.memory_.base.summaries, strict=True):

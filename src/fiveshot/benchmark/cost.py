@@ -14,39 +14,14 @@ from pathlib import Path
 import numpy as np
 
 from fiveshot.benchmark.job import Job, open_features
-from fiveshot.core.ridge import ROWS_AT_ONCE
-from fiveshot.heads import FeCAM, FewShotHead, RanPAC, TunedHead, UnbiasedLDA
-from fiveshot.heads.tuned_head import plain_head
+from fiveshot.heads.head import Workload
+from fiveshot.heads.search.tuned_head import plain_head
 
 MINUTE = 60.0
 SPEED = {"cpu": 6e10, "cuda": 3e12}  # operations a second: one or two cores, a graphics card
 START = 0.02  # seconds for a session, however small
 WIDTHS = (5000, 2000, 1000)  # random features to fall back on where the head's own are too many for a minute
 PROCESS_BYTES = 400 * 2**20  # the interpreter with its libraries, and features
-TRIALS = 20  # a head that tunes itself does its work about so many times
-
-
-@dataclass(frozen=True)
-class Workload:
-    """The sizes that decide what a run costs."""
-
-    base_rows: int
-    base_classes: int
-    new_classes: int
-    shots: int
-    sessions: int
-    n_features: int
-    test_rows: int
-
-    @property
-    def rows(self) -> int:
-        """Training rows in all."""
-        return self.base_rows + self.new_classes * self.shots
-
-    @property
-    def classes(self) -> int:
-        """Classes in all."""
-        return self.base_classes + self.new_classes
 
 
 @dataclass(frozen=True)
@@ -90,18 +65,14 @@ def estimated_seconds(job: Job) -> float:
     """Return how long a job takes on an ordinary machine."""
     device = str(job.parameters.get("device") or "cpu").partition(":")[0]
     work = workload(job)
-    return START * work.sessions + operations(job.head(), work) / SPEED.get(device, SPEED["cpu"])
+    return START * work.sessions + job.head().operations(work) / SPEED.get(device, SPEED["cpu"])
 
 
 def estimated_memory(job: Job) -> int:
     """Return the bytes a job is expected to need at its peak."""
     head, work = plain_head(job.head()), workload(job)
     need = PROCESS_BYTES + 4 * work.n_features * (work.rows + work.test_rows)
-    if isinstance(head, RanPAC):
-        need += 6 * head.n_projections**2 + 4 * 2 * ROWS_AT_ONCE * head.n_projections  # sums and mapped rows
-    elif isinstance(head, FeCAM):
-        need += 4 * work.n_features**2 * work.classes
-    return need
+    return need + head.memory_needed(work)
 
 
 def available_memory() -> int:
@@ -128,31 +99,6 @@ def workload(job: Job) -> Workload:
         n_features=features.n_features,
         test_rows=len(features.test_y),
     )
-
-
-def operations(head: FewShotHead, work: Workload) -> float:
-    """Return about how many multiplications and additions a head needs for a whole run."""
-    if isinstance(head, TunedHead):
-        return TRIALS * operations(head.head, work)
-    d = work.n_features
-    # Statistics of every class by QR, and the distance of every test image to every class.
-    need = 6.0 * work.rows * d * d + 2.0 * work.test_rows * d * work.classes
-    if isinstance(head, RanPAC):
-        m = head.n_projections
-        rows = work.base_rows + work.new_classes * (head.sampling.per_class if head.sampling else work.shots)
-        need += rows * m * (2.0 * d + min(rows, m))  # mapped, and summed in the smaller form
-        need += min(work.base_rows, m) ** 3 * 10.0  # λ is chosen by eigenvalues
-        need += work.sessions * (min(rows, m) ** 3 / 3 + 2.0 * work.test_rows * m * (d + work.classes))
-    elif isinstance(head, FeCAM):
-        rank = min(d, work.base_rows / work.base_classes)
-        new_rank = d if head.calibration is not None else min(d, work.shots)
-        need += 2.0 * work.test_rows * d * (work.base_classes * rank + work.new_classes * new_rank)
-        need += work.new_classes * new_rank * d * d
-    elif isinstance(head, UnbiasedLDA):
-        m = head.n_random if work.base_rows - work.base_classes > head.n_random else 0
-        need += work.rows * m * (2.0 * d + 6.0 * m)
-        need += work.sessions * (10.0 * m**3 + 2.0 * work.test_rows * d * m)
-    return need
 
 
 def _narrowed(job: Job, width: int | None) -> Job:

@@ -19,10 +19,10 @@ from fiveshot.errors import InputError
 from fiveshot.features import FeatureSet, embedded_features, embedded_packs, load_features
 from fiveshot.heads import RECIPES, FewShotHead, make_head
 from fiveshot.heads.files import plain_parameters
+from fiveshot.heads.head import Flavor
 from fiveshot.heads.parameters import parameter_names
-from fiveshot.heads.recipes import Flavour
 from fiveshot.heads.registry import source_digest
-from fiveshot.heads.tuned_head import plain_head
+from fiveshot.heads.search.tuned_head import plain_head
 from fiveshot.plugins import load_plugin, plugin_files
 
 EMBEDDED = "embedded:"
@@ -65,7 +65,7 @@ class Job:
     protocol: Protocol
     method: str
     features: str
-    flavor: Flavour = "paper"
+    flavor: Flavor = "paper"
     parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
     sessions: str | None = None
     plugins: tuple[str, ...] = field(default_factory=plugin_files, compare=False)
@@ -112,7 +112,7 @@ class Job:
 
 
 def protocol_head(
-    method: str, protocol: Protocol, flavor: Flavour = "paper", parameters: Mapping[str, Any] | None = None
+    method: str, protocol: Protocol, flavor: Flavor = "paper", parameters: Mapping[str, Any] | None = None
 ) -> FewShotHead:
     """Return the unfitted head that a name stands for under a protocol.
 
@@ -140,7 +140,7 @@ def run_config(
     head: FewShotHead,
     *,
     features: str,
-    flavor: Flavour = "paper",
+    flavor: Flavor = "paper",
     sessions: str | None = None,
 ) -> dict[str, Any]:
     """Return everything that decides a run's numbers; ``features`` and ``sessions`` are fingerprints."""
@@ -243,7 +243,7 @@ def fingerprint(features: FeatureSet) -> str:
     return digest.hexdigest()
 
 
-def _is_calibrated(method: str, flavor: Flavour) -> bool:
+def _is_calibrated(method: str, flavor: Flavor) -> bool:
     """Tell whether a recipe has a calibration; ``alpha`` is then a field of it."""
     head = make_head(method, flavor)
     return "calibration" in head.get_params(deep=False) and "alpha" in parameter_names(head)

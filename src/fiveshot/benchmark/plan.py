@@ -10,9 +10,10 @@ from fiveshot.benchmark.protocol import PROTOCOLS, Protocol, get_protocol
 from fiveshot.data.registry import dataset_spec
 from fiveshot.errors import InputError
 from fiveshot.heads import RECIPES, make_head
-from fiveshot.heads.parameters import parameter_names, try_parameters
-from fiveshot.heads.recipes import Flavour, recipe_name
-from fiveshot.heads.tuned_head import plain_head
+from fiveshot.heads.head import Flavor
+from fiveshot.heads.parameters import parameter_names
+from fiveshot.heads.registry import recipe_name
+from fiveshot.heads.search.tuned_head import plain_head
 from fiveshot.plugins import load_plugins
 
 DEFAULT_PROTOCOL = "cub200/big"
@@ -81,7 +82,7 @@ def make_jobs(
     *,
     methods: Sequence[str],
     seeds: int,
-    flavor: Flavour = "paper",
+    flavor: Flavor = "paper",
     parameters: Mapping[str, Any] | None = None,
     sessions: str | None = None,
     needed: Collection[str] = (),
@@ -120,4 +121,4 @@ def _try_values(job: Job) -> None:
     """Refuse values that a head of this package would not accept; another may need more than a few numbers."""
     head = plain_head(job.head())
     if type(head).__module__.startswith("fiveshot."):
-        try_parameters(head)
+        head.check_parameters()

@@ -13,7 +13,6 @@ import typer
 from fiveshot.cli.source_tables import PACKAGE, named_by, table_keys
 from fiveshot.cli.stored import stored_classes
 
-NEEDS_SAMPLES = ("ranpac", "ranpac*", "c-ranpac")  # heads that no model can have, because it keeps statistics
 SPECIAL = re.compile(r"""[\s\\$`"'!#&*()<>?;|\[\]{}~^]""")  # what bash takes for something else
 RISKY = re.compile(r"""[\\$`"'!]""")  # what a shell may still run or drop inside quotation marks
 
@@ -83,12 +82,16 @@ def methods(incomplete: str) -> list[str]:
 
 def recipes() -> list[str]:
     """Return the names of all heads."""
-    return table_keys("heads.recipes", "RECIPES")
+    from fiveshot.heads.registry import RECIPES
+
+    return list(RECIPES)
 
 
 def heads() -> list[str]:
-    """Offer the heads that a model can have."""
-    return offered(["default", *(name for name in recipes() if name not in NEEDS_SAMPLES)])
+    """Offer the heads that a model can have: it keeps statistics, and some heads need samples."""
+    from fiveshot.heads.registry import RECIPES
+
+    return offered(name for name, recipe in RECIPES.items() if not recipe.make().needs_samples)
 
 
 def heads_or_none() -> list[str]:

@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).parents[1]
 def table_keys(module: str, table: str) -> list[str]:
     """Return the keys of a dictionary that a module defines; a key may be a constant of this module or another.
 
-    >>> "ncm" in table_keys("heads.recipes", "RECIPES")
+    >>> "table1" in table_keys("reports.paper.plan", "SETTINGS")
     True
     """
     found = _assigned(module, table)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from fiveshot.core.arrays import Array, namespace, softmax, unit_rows, zeros
+from fiveshot.core.ranges import Allowed, OneOf, Range, check_values
 from fiveshot.core.statistics import ClassStatistics, ClassSummary
-from fiveshot.errors import InputError, is_number, unknown_name
 
 Similarity = Literal["cosine", "dot"]
 Prototypes = Literal["raw", "unit"]
@@ -23,12 +23,21 @@ Prototypes = Literal["raw", "unit"]
 class Calibration:
     """How strongly, and by which base classes, a new class is calibrated.
 
-    ``alpha`` keeps that share of the class's own mean; 1 leaves the mean alone. ``beta`` scales the sum of
-    its own and the borrowed covariance; ``None`` leaves the covariance alone. The larger ``tau``, the more the
-    most similar base classes count. ``similarity="cosine"`` is the paper's text, ``"dot"`` the published
-    C-RanPAC. ``prototypes="unit"`` mixes unit vectors and normalizes the borrowed one again, as the published
-    TEEN and C-FeCAM do.
+    Parameters
+    ----------
+    alpha : float
+        Keeps that share of the class's own mean; 1 leaves the mean alone.
+    beta : float or None
+        Scales the sum of its own and the borrowed covariance; None leaves the covariance alone.
+    tau : float
+        The larger, the more the most similar base classes count.
+    similarity : {"cosine", "dot"}
+        ``"cosine"`` is the paper's text, ``"dot"`` the published C-RanPAC.
+    prototypes : {"raw", "unit"}
+        ``"unit"`` mixes unit vectors and normalizes the borrowed one again, as the published TEEN and C-FeCAM do.
 
+    Examples
+    --------
     >>> from fiveshot.core import Calibration
     >>> Calibration(alpha=0.8, beta=None)
     Calibration(alpha=0.8, beta=None, tau=16.0, similarity='cosine', prototypes='raw')
@@ -44,18 +53,16 @@ class Calibration:
     prototypes: Prototypes = "raw"
 
     def __post_init__(self) -> None:
-        if not (is_number(self.alpha) and 0 <= self.alpha <= 1):
-            raise InputError(f"alpha must lie in [0, 1], got {self.alpha}; the paper uses 0.9")
-        if self.beta is not None and not (is_number(self.beta) and math.isfinite(self.beta)):
-            raise InputError(f"beta must be a finite number, got {self.beta}; None leaves covariances alone")
-        if self.beta is not None and self.beta < 0:
-            raise InputError(f"beta must not be negative, got {self.beta}; None leaves covariances alone")
-        if not (is_number(self.tau) and math.isfinite(self.tau)):
-            raise InputError(f"tau must be a finite number, got {self.tau}; the paper uses 16")
-        if self.similarity not in get_args(Similarity):
-            raise unknown_name("similarity", self.similarity, get_args(Similarity))
-        if self.prototypes not in get_args(Prototypes):
-            raise unknown_name("kind of prototypes", self.prototypes, get_args(Prototypes))
+        check_values(self, CALIBRATION_RANGES)
+
+
+CALIBRATION_RANGES: dict[str, Allowed] = {
+    "alpha": Range(0, 1, hint="the paper uses 0.9"),
+    "beta": Range(0, none=True, hint="None leaves covariances alone"),
+    "tau": Range(hint="the paper uses 16"),
+    "similarity": OneOf(get_args(Similarity)),
+    "prototypes": OneOf(get_args(Prototypes), kind="kind of prototypes"),
+}
 
 
 @dataclass(frozen=True, eq=False)

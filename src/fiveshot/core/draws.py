@@ -18,7 +18,7 @@ from fiveshot.core.arrays import Array, empty, placed
 from fiveshot.core.calibration import ClassGaussian
 from fiveshot.core.labels import Label, Labels
 from fiveshot.core.linalg import clip_negative_, product_into
-from fiveshot.errors import InputError, is_number, unknown_name
+from fiveshot.core.ranges import Allowed, OneOf, Range, check_values
 
 Sampled = Literal["new", "all"]
 PAIRED = 16  # uniform numbers that become normal ones together, the first eight with the last
@@ -49,10 +49,13 @@ class Sampling:
     classes: Sampled = "new"
 
     def __post_init__(self) -> None:
-        if not (is_number(self.per_class, whole=True) and self.per_class >= 1):
-            raise InputError(f"per_class must be at least 1, got {self.per_class}", hint="the paper draws 800")
-        if self.classes not in get_args(Sampled):
-            raise unknown_name("choice of sampled classes", self.classes, get_args(Sampled))
+        check_values(self, SAMPLING_RANGES)
+
+
+SAMPLING_RANGES: dict[str, Allowed] = {
+    "per_class": Range(1, whole=True, hint="the paper draws 800"),
+    "classes": OneOf(get_args(Sampled), kind="choice of sampled classes"),
+}
 
 
 @dataclass(frozen=True, eq=False)

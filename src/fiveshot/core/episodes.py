@@ -37,7 +37,8 @@ class Episode:
     codes: NDArray[np.intp]  # (n,): index of each sample's class in the memory's labels
     new: NDArray[np.bool_]  # (n_classes,): which classes of the memory are played as new
     base_rows: NDArray[np.intp]  # the samples that the memory's base classes were learned from
-    new_rows: NDArray[np.intp]  # and those of its new ones
+    new_rows: NDArray[np.intp]  # those of its new ones
+    asked_rows: NDArray[np.intp]  # and those it is asked about
 
 
 def play_episodes(X: Array, y: Labels, *, shots: int, episodes: int, seed: int) -> Iterator[Episode]:
@@ -60,7 +61,7 @@ def play_episodes(X: Array, y: Labels, *, shots: int, episodes: int, seed: int) 
             class_statistics(X[positions(old, X)], y[old]), class_statistics(X[positions(drawn, X)], y[drawn])
         )
         codes = np.searchsorted(memory.labels, y[asked])
-        yield Episode(memory, X[positions(asked, X)], codes, np.isin(memory.labels, new), old, drawn)
+        yield Episode(memory, X[positions(asked, X)], codes, np.isin(memory.labels, new), old, drawn, asked)
 
 
 def usable_classes(y: Labels, shots: int) -> Labels:

@@ -18,7 +18,6 @@ some signal. ``gaps`` are the differences, and a head adds a share of them.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -40,8 +39,9 @@ from fiveshot.core.arrays import (
 )
 from fiveshot.core.linalg import cholesky_, eigh, inverse_of_cholesky, solve_lower_, solve_upper_
 from fiveshot.core.memory import Memory
+from fiveshot.core.ranges import Allowed, Flag, Range, check_values
 from fiveshot.core.scatter import PooledScatter
-from fiveshot.errors import InputError, is_number
+from fiveshot.errors import InputError
 
 LEAST_SHRINKAGE = 0.3
 MOST_SPECTRUM_CLASSES = 512  # B is estimated from so many, evenly over the labels: bounds the decomposition
@@ -83,22 +83,16 @@ class Prior:
     posterior: bool = True
 
     def __post_init__(self) -> None:
-        if self.shrinkage is not None and not _lies(self.shrinkage, 0, 1):
-            raise InputError(
-                f"shrinkage must be None or lie in [0, 1], got {self.shrinkage!r}; the default is None"
-            )
-        if not _lies(self.strength, 0, math.inf) or self.strength in (0, math.inf):
-            raise InputError(f"strength must be positive and finite, got {self.strength!r}; the default is 0.25")
-        if not _lies(self.smoothing, 0, 1):
-            raise InputError(f"smoothing must lie in [0, 1], got {self.smoothing!r}; the default is 0.7")
-        if not _lies(self.bias, 0, math.inf) or self.bias == math.inf:
-            raise InputError(f"bias must be finite and not negative, got {self.bias!r}; 0 is the plain length")
-        if not isinstance(self.posterior, bool):
-            raise InputError(f"posterior must be True or False, got {self.posterior!r}")
+        check_values(self, PRIOR_RANGES)
 
 
-def _lies(value: object, low: float, high: float) -> bool:
-    return is_number(value) and low <= value <= high
+PRIOR_RANGES: dict[str, Allowed] = {
+    "shrinkage": Range(0, 1, none=True, hint="the default is None"),
+    "strength": Range(0, positive=True, hint="the default is 0.25"),
+    "smoothing": Range(0, 1, hint="the default is 0.7"),
+    "bias": Range(0, hint="0 is the plain length"),
+    "posterior": Flag(),
+}
 
 
 @dataclass(frozen=True, eq=False)

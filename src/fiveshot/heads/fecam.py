@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar, get_args
+
+import numpy as np
 
 from fiveshot.core import Calibration, ClassModels, ClassSummary, Memory, calibrate, derive_models
-from fiveshot.core.arrays import Array, mean_row, namespace, unit_rows, values_like
+from fiveshot.core.arrays import Array, as_numpy, mean_row, namespace, positions, unit_rows, values_like
 from fiveshot.core.distances import (
     Metric,
     Normalization,
@@ -19,25 +20,55 @@ from fiveshot.core.distances import (
     unit_noise,
     within_spread,
 )
-from fiveshot.core.labels import Label, Labels
-from fiveshot.errors import InputError, is_number
-from fiveshot.heads.head import FewShotHead, check_bias
+from fiveshot.core.episodes import Episode
+from fiveshot.core.labels import Label, Labels, python_labels
+from fiveshot.core.ranges import Allowed, Flag, OneOf, Range
+from fiveshot.heads.estimator import clone
+from fiveshot.heads.head import BIAS, Candidate, FewShotHead, Recipe, Style, Tried, Workload
 
 
 class FeCAM(FewShotHead):
     """Nearest class by Mahalanobis distance with a shrunk, normalized covariance per class.
 
+    Parameters
+    ----------
+    gamma : float
+        Added to the variances.
+    normalization : {"correlation", "rows", "none"}
+        ``"correlation"`` is the paper's, ``"rows"`` the published code's correlation between covariance rows.
+    normalize : bool
+        Scale features and means to length one before distances are taken; covariances stay those of the raw
+        features.
+    calibration : Calibration, optional
+        Calibrates new classes, which makes it C-FeCAM.
+    bias : float
+        The share that is subtracted of what the noise of a mean adds to its squared distances; 0 in the paper.
+    temperature : float
+        Probabilities are softmax(score / temperature).
+    device : str, optional
+        Where arrays are moved to; None computes where they are.
+
+    Examples
+    --------
     >>> from fiveshot.heads import FeCAM
     >>> head = FeCAM(normalize=False).fit([[0.0, 0.0], [1.0, 0.0], [5.0, 5.0], [5.0, 6.0]], [0, 0, 1, 1])
     >>> head.predict([[4.0, 4.0]]).tolist()
     [1]
-
-    Parameters: ``gamma`` is added to the variances; ``normalization`` is ``"correlation"`` (the paper),
-    ``"rows"`` (the published code's correlation between covariance rows) or ``"none"``; ``normalize`` scales
-    features and means to length one before distances are taken (covariances stay those of the raw features);
-    ``calibration`` calibrates new classes, which makes it C-FeCAM; ``bias`` is the share that is subtracted of
-    what the noise of a mean adds to its squared distances, 0 in the paper.
     """
+
+    ranges: ClassVar[Mapping[str, Allowed]] = {
+        "gamma": Range(0, hint="the paper's is 100"),
+        "normalization": OneOf(get_args(Normalization)),
+        "normalize": Flag(),
+        "bias": BIAS,
+    }
+    tried: ClassVar[Mapping[str, Tried]] = {
+        "alpha": Tried((0.5, 0.75, 0.9, 1.0)),
+        "bias": Tried((0.0, 0.25, 0.5, 0.75, 1.0)),
+        "tau": Tried(factors=(0.5, 2.0)),
+        "beta": Tried(factors=(0.5, 2.0)),
+        "gamma": Tried(factors=(0.1, 10.0)),
+    }
 
     model_: ClassModels[Metric]
 
@@ -60,13 +91,84 @@ class FeCAM(FewShotHead):
         self.temperature = temperature
         self.device = device
 
-    def _derive(
+    @classmethod
+    def recipes(cls) -> tuple[Recipe, ...]:
+        """Return FeCAM and C-FeCAM, and this with half of the penalty for few samples removed."""
+        text, unit = Calibration(alpha=0.9, beta=1.0), Calibration(alpha=0.9, beta=1.0, prototypes="unit")
+        return (
+            Recipe(
+                "fecam",
+                "Mahalanobis distance, one covariance per class",
+                paper=lambda: cls(),
+                published=lambda: cls(normalization="rows"),
+                label="FeCAM",
+                style=Style("#56b4e9", "#8fd0f5", "^", True),
+                place=30,
+            ),
+            Recipe(
+                "c-fecam",
+                "FeCAM, means and covariances of new classes calibrated",
+                paper=lambda: cls(calibration=text),
+                published=lambda: cls(normalization="rows", calibration=unit),
+                label="C-FeCAM",
+                style=Style("#0072b2", "#3f9fe0", "v", False),
+                place=40,
+            ),
+            Recipe(
+                "c-fecam+",
+                "C-FeCAM, half of the penalty for few samples removed",
+                paper=lambda: cls(calibration=text, bias=0.5),
+                published=lambda: cls(normalization="rows", calibration=unit, bias=0.5),
+                place=100,
+            ),
+        )
+
+    def memory_needed(self, work: Workload) -> int:
+        """Return the bytes of one covariance per class."""
+        return 4 * work.n_features**2 * work.classes
+
+    def operations(self, work: Workload) -> float:
+        """Add the projections of every test image, and the factors of calibrated classes."""
+        d = work.n_features
+        rank = min(d, work.base_rows / work.base_classes)
+        new_rank = d if self.calibration is not None else min(d, work.shots)
+        asked = 2.0 * work.test_rows * d * (work.base_classes * rank + work.new_classes * new_rank)
+        return super().operations(work) + asked + work.new_classes * new_rank * d * d
+
+    def candidates(self) -> list[Candidate]:
+        """Return values of gamma with shares of the bias and, where classes are calibrated, other calibrations."""
+        grid: list[Candidate] = [
+            {"gamma": self.gamma * factor, **bias}
+            for factor in (0.1, 1.0, 10.0)
+            for bias in ({}, {"bias": 0.5}, {"bias": 1.0})
+        ]
+        if self.calibration is not None:
+            moved: list[Candidate] = [{"alpha": alpha} for alpha in (0.75, 1.0)]
+            if self.calibration.beta is not None:
+                moved.append({"beta": self.calibration.beta / 2})
+            else:
+                moved += [{"tau": self.calibration.tau * factor} for factor in (0.5, 2.0)]
+            grid += [{**calibration, "bias": 0.5} for calibration in moved]
+        return grid
+
+    def episode_scores(
+        self, episode: Episode, X: Array, y: Labels, *, settings: Mapping[str, Any] | None, shared: dict[str, Any]
+    ) -> Array:
+        """Return the scores of a candidate; the metrics serve all that differ in the bias alone."""
+        self.check_parameters()
+        key = self.describe_but("bias")
+        if key not in shared:
+            whole = clone(self).set_params(bias=1.0).adopt(episode.memory)
+            inflations = [metric.inflation for metric in whole.model_.of(python_labels(whole.classes_))]
+            found = as_numpy(whole.class_scores(X[positions(episode.asked_rows, X)]))
+            shared[key] = found, np.array(inflations)
+        scores, inflations = shared[key]
+        return scores - (1 - self.bias) * inflations
+
+    def derive(
         self, memory: Memory, X: Array, y: Labels, previous: ClassModels[Metric] | None
     ) -> ClassModels[Metric]:
-        if not (is_number(self.gamma) and 0 <= self.gamma < math.inf):
-            raise InputError(f"gamma must be finite and not negative, got {self.gamma}; the paper's is 100")
-
-        check_bias(self.bias)
+        """Return a metric for each class."""
         spread = within_spread(memory.base, memory.statistics.means) if self.bias else None
         if spread is not None and previous is not None and previous.memory.base is not memory.base:
             previous = None  # the base classes' spread is in every inflation
@@ -74,7 +176,7 @@ class FeCAM(FewShotHead):
         def metric(summary: ClassSummary, is_new: bool) -> Metric:
             calibration = self.calibration if is_new else None
             gaussian = calibrate(summary, memory.base, calibration)
-            mean = self._embedded(gaussian.mean)
+            mean = self.prepared(gaussian.mean)
             made = make_metric(mean, gaussian.factor, gamma=self.gamma, normalization=self.normalization)
             if spread is None:
                 return made
@@ -107,14 +209,17 @@ class FeCAM(FewShotHead):
         outside = float(namespace(rows).sum(squared_distances(rows + metric.mean, [metric], origin=metric.mean)))
         return outside * spread.of_class(summary) / spread.trace if spread.trace else 0.0
 
-    def _class_tokens(self) -> Mapping[Label, object]:
+    def class_tokens(self) -> Mapping[Label, object]:
+        """Return the metrics: a class is scored by its own alone."""
         return self.model_.models
 
-    def _class_scores(self, X: Array, labels: list[Label]) -> Array:
-        origin = mean_row(self._embedded(self.memory_.statistics.means))
+    def score_classes(self, X: Array, labels: list[Label]) -> Array:
+        """Return negative squared distances."""
+        origin = mean_row(self.prepared(self.memory_.statistics.means))
         metrics = self.model_.of(labels)
-        distances = squared_distances(self._embedded(X), metrics, origin=origin)
+        distances = squared_distances(self.prepared(X), metrics, origin=origin)
         return values_like([metric.inflation for metric in metrics], distances) - distances
 
-    def _embedded(self, X: Array) -> Array:
+    def prepared(self, X: Array) -> Array:
+        """Return features as distances are taken of them."""
         return unit_rows(X) if self.normalize else X

@@ -1,4 +1,7 @@
-"""Save and load a fitted head: one safetensors file, no pickle; predictions after loading are the same bits."""
+"""Save and load a fitted head: one safetensors file, no pickle; predictions after loading are the same bits.
+
+Of a head of tensors they are the same up to rounding: its arrays come back as NumPy's.
+"""
 
 from __future__ import annotations
 
@@ -17,19 +20,13 @@ from fiveshot.core.lda import Prior
 from fiveshot.core.statistics import statistics_arrays, statistics_from_arrays
 from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import import_extra
-from fiveshot.heads.fecam import FeCAM
 from fiveshot.heads.head import FewShotHead, on_device
-from fiveshot.heads.ncm import NCM
-from fiveshot.heads.ranpac import RanPAC
-from fiveshot.heads.tuned_head import TunedHead, plain_head
-from fiveshot.heads.unbiased_lda import UnbiasedLDA
-from fiveshot.plugins import load_plugins, same_origin
+from fiveshot.heads.registry import head_class
+from fiveshot.heads.search.tuned_head import plain_head
+from fiveshot.plugins import same_origin
 from fiveshot.storage import read_tensors, write_tensors
 
 KIND, VERSION = "head", 1
-HEADS: dict[str, type[FewShotHead]] = {
-    kind.__name__: kind for kind in (NCM, FeCAM, RanPAC, UnbiasedLDA, TunedHead)
-}
 VALUES: dict[str, Any] = {"Calibration": Calibration, "Prior": Prior, "Sampling": Sampling}
 
 
@@ -43,6 +40,22 @@ class _UnknownHeadError(KeyError):
 def save_head(head: FewShotHead, path: str | os.PathLike[str]) -> None:
     """Write a fitted head to one file, atomically.
 
+    Parameters
+    ----------
+    head : FewShotHead
+        Of this package, or registered.
+    path : str or path
+        The file.
+
+    Raises
+    ------
+    InputError
+        A head that has learned nothing, or whose class is not registered.
+    StorageError
+        A file that cannot be written.
+
+    Examples
+    --------
     >>> import tempfile
     >>> from fiveshot.heads import load_head, make_head, save_head
     >>> head = make_head("ncm").fit([[1.0, 0.0], [0.0, 1.0]], ["owl", "wren"])
@@ -52,7 +65,7 @@ def save_head(head: FewShotHead, path: str | os.PathLike[str]) -> None:
     ['owl', 'wren']
     """
     for kind in {type(head), type(plain_head(head))}:
-        known = HEADS.get(kind.__name__)
+        known = head_class(kind.__name__)
         if known is None or not same_origin(known, kind):
             raise InputError(
                 f"{kind.__name__} of {kind.__module__} is not registered, and a file of it could not be read "
@@ -71,7 +84,7 @@ def write_head(head: FewShotHead, path: str | os.PathLike[str]) -> None:
         statistics: ClassStatistics = getattr(head.memory_, part)
         arrays.update({f"{part}.{name}": array for name, array in statistics_arrays(statistics).items()})
         memory[part] = python_labels(statistics.labels)
-    more, extra = head._extra_state()
+    more, extra = head.extra_state()
     arrays.update({name: as_numpy(array) for name, array in more.items()})
     meta = {
         "fiveshot": __version__,
@@ -98,8 +111,28 @@ def revived_parameters(plain: dict[str, Any]) -> dict[str, Any]:
 
 
 def load_head(path: str | os.PathLike[str], *, device: Any = None) -> FewShotHead:
-    """Read a head that ``save_head`` wrote; ``device`` places it elsewhere than it was saved from.
+    """Read a head that ``save_head`` wrote.
 
+    Parameters
+    ----------
+    path : str or path
+        The file.
+    device : str, optional
+        Places it elsewhere than it was saved from. On the CPU its arrays are NumPy's.
+
+    Returns
+    -------
+    FewShotHead
+
+    Raises
+    ------
+    InputError
+        A device that this machine does not have.
+    StorageError
+        A file that is missing, damaged, or of a head that is not known.
+
+    Examples
+    --------
     >>> import tempfile
     >>> from fiveshot.heads import load_head, make_head, save_head
     >>> head = make_head("ncm").fit([[1.0, 0.0], [0.0, 1.0]], ["owl", "wren"])
@@ -134,11 +167,10 @@ def read_head(
 
 
 def _named_class(name: str) -> type[FewShotHead]:
-    if name not in HEADS:
-        load_plugins()
-    if name not in HEADS:
+    known = head_class(name)
+    if known is None:
         raise _UnknownHeadError(name)
-    return HEADS[name]
+    return known
 
 
 def _restored(kind: type[FewShotHead], arrays: dict[str, Array], meta: dict[str, Any], device: Any) -> FewShotHead:
@@ -153,7 +185,7 @@ def _restored(kind: type[FewShotHead], arrays: dict[str, Array], meta: dict[str,
     head.n_features_in_ = int(meta["features"]["count"])
     if meta["features"]["names"]:
         head.feature_names_in_ = np.array(meta["features"]["names"], dtype=object)
-    head._restore(memory, arrays, meta["extra"])
+    head.restore(memory, arrays, meta["extra"])
     return head
 
 

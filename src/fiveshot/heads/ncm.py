@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from fiveshot.core import Calibration, ClassModels, ClassSummary, Memory, calibrate_mean, derive_models
 from fiveshot.core.arrays import Array, at_least, mean_row, namespace, squared_lengths, unit_rows, values_like
 from fiveshot.core.distances import WithinSpread, kept_share, squared_euclidean, unit_noise, within_spread
 from fiveshot.core.labels import Label, Labels
-from fiveshot.errors import unknown_name
-from fiveshot.heads.head import FewShotHead, check_bias
+from fiveshot.core.ranges import Allowed, OneOf
+from fiveshot.heads.head import BIAS, Candidate, FewShotHead, Recipe, Style, Tried
 
 Metric = Literal["cosine", "euclidean"]
+# Half of the expected inflation: all of it raises A_HM further and costs accuracy (docs/default-head.md).
+HALF = 0.5
 LEAST_LENGTH = 0.1  # of the squared length of a prototype, which must stay positive when its noise is taken off
 
 
@@ -28,18 +30,36 @@ class Prototype:
 class NCM(FewShotHead):
     """Nearest class mean: a sample belongs to the class whose mean is nearest.
 
+    Parameters
+    ----------
+    metric : {"cosine", "euclidean"}
+        ``"cosine"`` is the published code's, ``"euclidean"`` the paper's text.
+    calibration : Calibration, optional
+        Moves the means of new classes towards similar base classes, which makes it TEEN.
+    bias : float
+        The share that is subtracted of what the noise of a mean adds to squared distances, and to the squared
+        length of a prototype in a cosine. 0 is the paper's, 1 makes classes of few and of many samples alike in
+        expectation.
+    temperature : float
+        Probabilities are softmax(score / temperature).
+    device : str, optional
+        Where arrays are moved to; None computes where they are.
+
+    Examples
+    --------
     >>> from fiveshot.heads import NCM
     >>> head = NCM(metric="euclidean").fit([[0.0, 0.0], [4.0, 4.0]], ["wren", "owl"])
     >>> head.partial_fit([[9.0, 0.0], [9.0, 2.0]], ["kite", "kite"]).predict([[8.0, 1.0]]).tolist()
     ['kite']
-
-    Parameters: ``metric`` is ``"cosine"`` (published code) or ``"euclidean"`` (the paper's text);
-    ``calibration`` moves the means of new classes towards similar base classes, which makes it TEEN; ``bias`` is
-    the share that is subtracted of what the noise of a mean adds to squared distances, and to the squared length
-    of a prototype in a cosine: 0 is the paper's, 1 makes classes of few and of many samples alike in expectation.
     """
 
     unused_fields = ("beta",)  # there are no covariances to scale
+    ranges: ClassVar[Mapping[str, Allowed]] = {"metric": OneOf(get_args(Metric)), "bias": BIAS}
+    tried: ClassVar[Mapping[str, Tried]] = {
+        "alpha": Tried((0.5, 0.75, 0.9, 1.0)),
+        "bias": Tried((0.0, 0.25, 0.5, 0.75, 1.0)),
+        "tau": Tried(factors=(0.5, 2.0)),
+    }
     model_: ClassModels[Prototype]
 
     def __init__(
@@ -57,12 +77,58 @@ class NCM(FewShotHead):
         self.temperature = temperature
         self.device = device
 
-    def _derive(
+    @classmethod
+    def recipes(cls) -> tuple[Recipe, ...]:
+        """Return NCM and TEEN, and both with half of the penalty for few samples removed."""
+        text, unit = Calibration(alpha=0.9, beta=1.0), Calibration(alpha=0.9, beta=1.0, prototypes="unit")
+        return (
+            Recipe(
+                "ncm",
+                "nearest class mean",
+                paper=lambda: cls("euclidean"),
+                published=lambda: cls("cosine"),
+                label="NCM",
+                style=Style("#6b6b6b", "#a8a8a8", "o", True),
+                place=10,
+            ),
+            Recipe(
+                "teen",
+                "nearest class mean, new means calibrated by similar base classes",
+                paper=lambda: cls("euclidean", calibration=text),
+                published=lambda: cls("cosine", calibration=unit),
+                label="TEEN",
+                style=Style("#009e73", "#2fc99b", "s", False),
+                place=20,
+            ),
+            Recipe(
+                "ncm+",
+                "nearest class mean, half of the penalty for few samples removed",
+                paper=lambda: cls("euclidean", bias=HALF),
+                published=lambda: cls("cosine", bias=HALF),
+                place=80,
+            ),
+            Recipe(
+                "teen+",
+                "TEEN, half of the penalty for few samples removed",
+                paper=lambda: cls("euclidean", calibration=text, bias=HALF),
+                published=lambda: cls("cosine", calibration=unit, bias=HALF),
+                place=90,
+            ),
+        )
+
+    def candidates(self) -> list[Candidate]:
+        """Return shares of the bias and, where means are calibrated, other calibrations with half of it."""
+        grid: list[Candidate] = [{"bias": share} for share in (0.25, 0.5, 0.75, 1.0)]
+        if self.calibration is not None:
+            moved: list[Candidate] = [{"alpha": alpha} for alpha in (0.75, 1.0)]
+            moved += [{"tau": self.calibration.tau * factor} for factor in (0.5, 2.0)]
+            grid += [{**calibration, "bias": HALF} for calibration in moved]
+        return grid
+
+    def derive(
         self, memory: Memory, X: Array, y: Labels, previous: ClassModels[Prototype] | None
     ) -> ClassModels[Prototype]:
-        if self.metric not in get_args(Metric):
-            raise unknown_name("metric", self.metric, get_args(Metric))
-        check_bias(self.bias)
+        """Return a prototype for each class."""
         spread = within_spread(memory.base, memory.statistics.means) if self.bias else None
         if spread is not None and previous is not None and previous.memory.base is not memory.base:
             previous = None  # the base classes' spread is in every inflation
@@ -87,10 +153,12 @@ class NCM(FewShotHead):
         own = ClassSummary(summary.count, summary.mean, unit_noise(summary.factor, summary.mean))
         return WithinSpread(unit_noise(spread.factor, summary.mean)).of_class(own)
 
-    def _class_tokens(self) -> Mapping[Label, object]:
+    def class_tokens(self) -> Mapping[Label, object]:
+        """Return the prototypes: a class is scored by its own alone."""
         return self.model_.models
 
-    def _class_scores(self, X: Array, labels: list[Label]) -> Array:
+    def score_classes(self, X: Array, labels: list[Label]) -> Array:
+        """Return cosines or negative squared distances."""
         prototypes = self.model_.of(labels)
         xp = namespace(X)
         means = xp.stack([prototype.mean for prototype in prototypes])  # (n_classes, d)

@@ -6,14 +6,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from fiveshot.core.lda import Prior
 from fiveshot.errors import InputError, is_number
 from fiveshot.heads.estimator import clone
 from fiveshot.heads.head import FewShotHead
-
-UNSET: Mapping[str, Any] = {"prior": Prior()}  # what a parameter that is None stands for
 
 
 def parameter_names(head: FewShotHead) -> list[str]:
@@ -39,7 +34,9 @@ def parameter(head: FewShotHead, name: str) -> Any:
     fields = _fields(head)
     if name not in fields:
         raise InputError(
-            f"{type(head).__name__} as given has no parameter {name!r}; it has {', '.join(parameter_names(head))}"
+            f"{type(head).__name__} as given has no parameter {name!r}",
+            hint=f"it has {', '.join(parameter_names(head))}",
+            code="unknown_name",
         )
     return getattr(_value(head, fields[name]), name)
 
@@ -61,24 +58,40 @@ def with_parameters(head: FewShotHead, values: Mapping[str, Any]) -> FewShotHead
     return changed
 
 
-def try_parameters(head: FewShotHead) -> None:
-    """Refuse values that the head will not take: a few numbers are learned with them, in place of the real ones.
+def values_to_try(head: FewShotHead, name: str) -> list[float]:
+    """Return the values of one parameter that episodes try beside the head's own.
 
     >>> from fiveshot.heads import make_head
-    >>> try_parameters(make_head("ncm", bias=-1.0))
-    Traceback (most recent call last):
-    fiveshot.errors.InputError: bias must be finite and not negative, got -1.0; 1 removes the expected bias, 0 none
+    >>> values_to_try(make_head("c-fecam"), "alpha"), values_to_try(make_head("c-fecam"), "gamma")
+    ([0.5, 0.75, 1.0], [10.0, 1000.0])
     """
-    smaller = {"n_projections": 8, "n_random": 0}
-    own = clone(head).get_params(deep=False)
-    tiny = {name: value for name, value in smaller.items() if is_number(own.get(name)) and own[name] > value}
-    X = np.arange(24.0).reshape(6, 4) % 5
-    with_parameters(head, tiny).fit(X, [0, 0, 0, 1, 1, 1]).partial_fit(X[:2], [2, 2]).predict_proba(X)
+    own = parameter(head, name)
+    tried = head.tried[name].beside(own) if name in head.tried else []
+    if tried:
+        return tried
+    known = [
+        one for one in parameter_names(head) if one in head.tried and head.tried[one].beside(parameter(head, one))
+    ]
+    raise InputError(
+        f"{name!r} of {type(head).__name__} cannot be chosen by episodes",
+        hint=f"give it a value; what can be chosen: {', '.join(known) or 'nothing'}",
+    )
+
+
+def is_auto(head: FewShotHead, name: str, value: object) -> bool:
+    """Tell whether a value asks for a choice by episodes; where a word can be a value, ``"auto"`` is one.
+
+    >>> from fiveshot.heads import NCM, UnbiasedLDA
+    >>> is_auto(NCM(), "bias", "auto"), is_auto(UnbiasedLDA(), "offset", "auto"), is_auto(NCM(), "bias", 0.5)
+    (True, False, False)
+    """
+    asked = isinstance(value, str) and value == "auto"
+    return asked and (name in head.tried or is_number(parameter(head, name)))
 
 
 def _value(head: FewShotHead, name: str) -> Any:
     value = getattr(head, name)
-    return UNSET.get(name) if value is None else value
+    return head.stands_for.get(name) if value is None else value
 
 
 def _fields(head: FewShotHead) -> dict[str, str]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import partial
-from typing import Any, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 
@@ -31,9 +31,12 @@ from fiveshot.core.draws import (
     random_features,
     stratified_split,
 )
+from fiveshot.core.episodes import Episode
 from fiveshot.core.labels import Label, Labels, python_labels
 from fiveshot.core.linalg import product_into
+from fiveshot.core.ranges import Allowed, OneOf, Range
 from fiveshot.core.ridge import (
+    ROWS_AT_ONCE,
     Evidence,
     GramCache,
     RidgeModel,
@@ -44,29 +47,64 @@ from fiveshot.core.ridge import (
     restored_model,
     solve_blocks,
 )
-from fiveshot.errors import InputError, is_number, unknown_name
-from fiveshot.heads.head import FewShotHead
+from fiveshot.errors import InputError
+from fiveshot.heads.estimator import clone
+from fiveshot.heads.head import Candidate, FewShotHead, Recipe, Style, Tried, Workload
+from fiveshot.heads.parameters import values_to_try
 
 Scoring = Literal["cosine", "linear"]
 Mass = Literal["samples", "balanced"]
 LAMBDAS = tuple(10.0**k for k in range(-1, 9))
+FROM_TEN = LAMBDAS[2:]  # the published code's candidates
+MOST_IN_EPISODES = 1000  # random features: what suits a tenth of them suits all
 SCORED_AT_ONCE = 1024  # samples mapped to random features at a time
 
 
 class RanPAC(FewShotHead):
     """Ridge regression from random features of the sample to its class.
 
+    Parameters
+    ----------
+    n_projections : int
+        Random features, M in the paper.
+    calibration : Calibration, optional
+        Calibrates the Gaussians of new classes before they are sampled, which makes it C-RanPAC.
+    sampling : Sampling, optional
+        Replaces the features of new classes by Gaussian samples.
+    scoring : {"cosine", "linear"}
+        ``"cosine"`` scales each class's weights to length one, as published; ``"linear"`` is the text.
+    mass : {"samples", "balanced"}
+        ``"balanced"`` weighs each class the same however many rows it has.
+    lambdas : sequence of float
+        Tried on 20 % of the base session; the best is kept.
+    random_state : int
+        Seed of all draws.
+    temperature : float
+        Probabilities are softmax(score / temperature).
+    device : str, optional
+        Where arrays are moved to; None computes where they are.
+
+    Examples
+    --------
     >>> from fiveshot.heads import RanPAC
     >>> head = RanPAC(n_projections=64).fit([[0.0, 1.0], [0.1, 1.0], [1.0, 0.0], [1.0, 0.1]], ["a", "a", "b", "b"])
     >>> head.predict([[0.2, 1.0]]).tolist()
     ['a']
-
-    Parameters: ``n_projections`` random features, M in the paper; ``sampling`` replaces the features of new
-    classes by Gaussian samples and ``calibration`` calibrates their Gaussians first; ``scoring`` is
-    ``"cosine"`` (each class's weights scaled to length one, as published) or ``"linear"`` (the text);
-    ``mass="balanced"`` weighs each class the same however many rows it has; ``lambdas`` are tried on 20 % of
-    the base session, then the best is kept.
     """
+
+    needs_samples = True
+    ranges: ClassVar[Mapping[str, Allowed]] = {
+        "n_projections": Range(1, whole=True, hint="the paper uses 10,000"),
+        "lambdas": Range(0, positive=True, each=True, hint="for example (1.0, 10.0)"),
+        "random_state": Range(whole=True, hint="for example 0"),
+        "scoring": OneOf(get_args(Scoring)),
+        "mass": OneOf(get_args(Mass)),
+    }
+    tried: ClassVar[Mapping[str, Tried]] = {
+        "alpha": Tried((0.5, 0.75, 0.9, 1.0)),
+        "tau": Tried(factors=(0.5, 2.0)),
+        "beta": Tried(factors=(0.5, 2.0)),
+    }
 
     model_: RidgeModel
 
@@ -98,8 +136,79 @@ class RanPAC(FewShotHead):
         """The regularization chosen on the base session."""
         return self.model_.lam
 
-    def _derive(self, memory: Memory, X: Array, y: Labels, previous: RidgeModel | None) -> RidgeModel:
-        self._check_parameters()
+    @classmethod
+    def recipes(cls) -> tuple[Recipe, ...]:
+        """Return RanPAC, RanPAC* and C-RanPAC.
+
+        All score by cosine: with 800 samples per new class against some thirty features per base class the
+        text's linear score loses the old classes.
+        """
+        text = Calibration(alpha=0.9, beta=0.5)
+        dot = Calibration(alpha=0.9, beta=0.5, similarity="dot")
+        sampled = Sampling()
+        return (
+            Recipe(
+                "ranpac",
+                "ridge regression on random features",
+                paper=lambda: cls(),
+                published=lambda: cls(lambdas=FROM_TEN),
+                label="RanPAC",
+                style=Style("#e69f00", "#f2bd4b", "D", True),
+                place=50,
+            ),
+            Recipe(
+                "ranpac*",
+                "RanPAC on Gaussian samples of the new classes, not calibrated",
+                paper=lambda: cls(sampling=sampled),
+                published=lambda: cls(sampling=sampled, lambdas=FROM_TEN),
+                label="RanPAC*",
+                style=Style("#cc79a7", "#e3a3c5", "P", True),
+                place=60,
+            ),
+            Recipe(
+                "c-ranpac",
+                "RanPAC on Gaussian samples of the calibrated new classes",
+                paper=lambda: cls(sampling=sampled, calibration=text),
+                published=lambda: cls(sampling=sampled, calibration=dot, lambdas=FROM_TEN),
+                label="C-RanPAC",
+                style=Style("#d55e00", "#f08a3c", "X", False),
+                place=70,
+            ),
+        )
+
+    def memory_needed(self, work: Workload) -> int:
+        """Return the bytes of the sums and of mapped rows."""
+        return 6 * self.n_projections**2 + 4 * 2 * ROWS_AT_ONCE * self.n_projections
+
+    def operations(self, work: Workload) -> float:
+        """Add the mapped rows and their sums, the choice of λ by eigenvalues, and a solution for each session."""
+        m, d = self.n_projections, work.n_features
+        rows = work.base_rows + work.new_classes * (self.sampling.per_class if self.sampling else work.shots)
+        summed = rows * m * (2.0 * d + min(rows, m))
+        chosen = min(work.base_rows, m) ** 3 * 10.0
+        solved = min(rows, m) ** 3 / 3 + 2.0 * work.test_rows * m * (d + work.classes)
+        return super().operations(work) + summed + chosen + work.sessions * solved
+
+    def candidates(self) -> list[Candidate]:
+        """Return other calibrations, where there is one."""
+        names = [] if self.calibration is None else ["alpha", "tau", "beta"]
+        return [{name: value} for name in names for value in values_to_try(self, name)]
+
+    def episode_scores(
+        self, episode: Episode, X: Array, y: Labels, *, settings: Mapping[str, Any] | None, shared: dict[str, Any]
+    ) -> Array:
+        """Return the scores of a candidate; one base session serves all that differ in the calibration."""
+        fewer = clone(self).set_params(n_projections=min(self.n_projections, MOST_IN_EPISODES))
+        key = fewer.describe_but("calibration")
+        if key not in shared:
+            shared[key] = fewer.fit(X[positions(episode.base_rows, X)], y[episode.base_rows])
+        fitted = copy(shared[key])
+        fitted.calibration = self.calibration
+        fitted.partial_fit(X[positions(episode.new_rows, X)], y[episode.new_rows])
+        return fitted.class_scores(X[positions(episode.asked_rows, X)])
+
+    def derive(self, memory: Memory, X: Array, y: Labels, previous: RidgeModel | None) -> RidgeModel:
+        """Return the regression on the rows of all classes."""
         if previous is None:
             evidence = self._learned(Evidence(), memory, X, y)
             feature_map = random_features(X.shape[1], self.n_projections, seed=self._seed, like=X)
@@ -125,17 +234,20 @@ class RanPAC(FewShotHead):
         """Refuse: the ridge solution follows from the samples, not from their statistics."""
         raise InputError(
             "RanPAC cannot be built from class statistics: it needs the samples of the base session; "
-            "fit it on them, or choose a head that follows from statistics, such as 'default'"
+            "fit it on them, or choose a head that follows from statistics, such as 'unbiased-lda'"
         )
 
-    def _extra_state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+    def extra_state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Return the rows or sums, and what was chosen."""
         return model_state(self.model_)
 
-    def _restore(self, memory: Memory, tensors: dict[str, Array], extra: dict[str, Any]) -> None:
+    def restore(self, memory: Memory, arrays: dict[str, Array], extra: dict[str, Any]) -> None:
+        """Take up the regression that was saved."""
         tokens = derive_models(memory, lambda _, __: object(), None)
-        self._adopt(memory, restored_model(tensors, extra, tokens))
+        self.hold(memory, restored_model(arrays, extra, tokens))
 
-    def _class_scores(self, X: Array, labels: list[Label]) -> Array:
+    def score_classes(self, X: Array, labels: list[Label]) -> Array:
+        """Return what the regression says of each class."""
         columns = np.searchsorted(self.classes_, labels)
         weights = self.model_.weights[positions(columns, X)]
         if self.scoring == "cosine":
@@ -217,16 +329,3 @@ class RanPAC(FewShotHead):
         gaussian = calibrate(summary, memory.base, self.calibration if is_new else None)
         count = self.sampling.per_class if self.sampling else 0
         return draw_samples(gaussian, count, seed=derived_seed(self._seed, label))
-
-    def _check_parameters(self) -> None:
-        if not (is_number(self.n_projections, whole=True) and self.n_projections >= 1):
-            raise InputError(f"n_projections must be at least 1, got {self.n_projections}; the paper uses 10,000")
-        candidates = list(self.lambdas) if np.iterable(self.lambdas) else []
-        if not candidates or not all(is_number(lam) and 0 < lam < math.inf for lam in candidates):
-            raise InputError(f"lambdas must be positive numbers, got {self.lambdas!r}; for example (1.0, 10.0)")
-        if not isinstance(self.random_state, int | np.integer):
-            raise InputError(f"random_state must be an integer, got {self.random_state!r}; for example 0")
-        if self.scoring not in get_args(Scoring):
-            raise unknown_name("scoring", self.scoring, get_args(Scoring))
-        if self.mass not in get_args(Mass):
-            raise unknown_name("mass", self.mass, get_args(Mass))

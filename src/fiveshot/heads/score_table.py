@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from fiveshot.core.arrays import Array, as_numpy, chunks, namespace, placed, softmax
 from fiveshot.core.labels import Label, Labels, python_labels
+from fiveshot.heads.estimator import as_features
 from fiveshot.heads.head import ROWS_AT_ONCE, FewShotHead
-from fiveshot.heads.inputs import as_features
 
 
 class ScoreTable:
@@ -18,6 +18,15 @@ class ScoreTable:
     In NCM and FeCAM a class's scores do not depend on other classes, so an old class costs nothing when new
     ones arrive; in RanPAC every session changes all of them.
 
+    Parameters
+    ----------
+    head : FewShotHead
+        Fitted; it may go on learning.
+    X : array of shape (n_samples, n_features)
+        The samples, which are copied.
+
+    Examples
+    --------
     >>> from fiveshot.heads import NCM, ScoreTable
     >>> head = NCM().fit([[1.0, 0.0], [0.0, 1.0]], ["a", "b"])
     >>> table = ScoreTable(head, [[0.9, 0.2], [0.7, 0.7]])
@@ -29,7 +38,7 @@ class ScoreTable:
     """
 
     def __init__(self, head: FewShotHead, X: Any) -> None:
-        head._require_fitted()
+        head.require_fitted()
         self.head = head
         self.computed = 0  # class columns computed so far
         # A copy: columns of different sessions must be of the same samples, whatever happens to X.
@@ -40,7 +49,7 @@ class ScoreTable:
 
     def scores(self) -> Array:
         """Return the scores of all samples and all classes known now, (n_samples, n_classes)."""
-        tokens = self.head._class_tokens()
+        tokens = self.head.class_tokens()
         # Distances are taken from an origin, the mean of all classes, so that columns of different sessions differ
         # in rounding. New classes move it little; another base may move it far: all are computed again.
         if self._base is not self.head.memory_.base:
@@ -49,7 +58,7 @@ class ScoreTable:
         stale = [label for label, column in kept.items() if column is None or column[0] is not tokens[label]]
         if stale:
             xp = namespace(self._X)
-            found = [self.head._class_scores(part, stale) for part in chunks(self._X, ROWS_AT_ONCE)]
+            found = [self.head.score_classes(part, stale) for part in chunks(self._X, ROWS_AT_ONCE)]
             fresh = xp.asarray(xp.concat(found).T, copy=True)  # one row per class
             self.computed += len(stale)
             self._columns.update({label: (tokens[label], fresh[i]) for i, label in enumerate(stale)})
@@ -58,7 +67,7 @@ class ScoreTable:
 
     def probabilities(self) -> NDArray[Any]:
         """Return probabilities as ``head.predict_proba`` would, (n_samples, n_classes)."""
-        return as_numpy(softmax(self.scores() * self.head._softmax_factor()))
+        return as_numpy(softmax(self.scores() * self.head.softmax_factor()))
 
     def predict(self) -> Labels:
         """Return the predicted label of every sample, as ``head.predict`` would."""

@@ -2,33 +2,65 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import asdict
-from typing import Any, Literal, Self, get_args
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fiveshot.core import Memory
 from fiveshot.core.arrays import Array, chunks, log_softmax, mean_row, namespace, placed, positions, zeros
 from fiveshot.core.episodes import Choice, Played, choose, play_episodes
 from fiveshot.core.labels import Label, Labels
 from fiveshot.core.lda import LinearScorer, Prior, TiedModel, sketched_spaces, tied_model
+from fiveshot.core.ranges import Allowed, Flag, OneOf, Range
 from fiveshot.core.scatter import Embedding, make_embedding, pooled_scatter
-from fiveshot.errors import InputError, is_number, unknown_name
-from fiveshot.heads.head import FewShotHead, on_device
-from fiveshot.heads.lda_settings import read_choice, read_settings
+from fiveshot.errors import InputError
+from fiveshot.heads.head import Candidate, FewShotHead, Recipe, Style, Tried, Workload, on_device
 
 Pooled = Literal["all", "base"]
 DEFAULT_PRIOR = Prior()
 SCORED_AT_ONCE = 1024  # samples mapped at a time, which bounds the memory
 DOUBT = 0.2  # more finds more of the similar unknown classes, and fewer of the quite different ones
+MOST_FEATURES = 1 << 14  # of a vector: bounds the memory of the random features before they are drawn
 SHOTS = 5  # of the classes that are played as new; the gap scales the result to other numbers
 
 
 class UnbiasedLDA(FewShotHead):
     """Linear discriminant analysis for classes of five samples beside classes of hundreds.
 
+    The covariance is pooled over all classes, new ones too; the equations are in ``fiveshot.core.lda``.
+
+    Parameters
+    ----------
+    n_random : int
+        Random ReLU features that form a second space. They are used where a base session of more samples than
+        that gives their covariance.
+    random_weight : float
+        How much the scores of the second space count.
+    prior : Prior, optional
+        Regularizes.
+    offset : float or "auto"
+        The share of the expected gap between old and new classes that is closed. ``"auto"`` chooses it by episodes
+        played inside the base classes, and takes a stated default where there are fewer than ten.
+    sharpness : float or "auto"
+        The factor of the scores in ``predict_proba``, chosen likewise.
+    center : bool
+        False leaves features uncentered.
+    pooled : {"all", "base"}
+        ``"base"`` leaves new classes out of the covariance.
+    episodes : int
+        How many are played.
+    random_state : int
+        Seed of all draws.
+    device : str, optional
+        Where arrays are moved to; None computes where they are.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from fiveshot.heads import UnbiasedLDA
     >>> rng = np.random.default_rng(0)
@@ -38,18 +70,25 @@ class UnbiasedLDA(FewShotHead):
     >>> new = np.eye(8)[5] + 0.1 * rng.normal(size=(5, 8))
     >>> head.partial_fit(new, [9] * 5).predict([np.eye(8)[5], np.eye(8)[2]]).tolist()
     [9, 2]
-
-    The covariance is pooled over all classes, new ones too; the equations are in
-    ``fiveshot.core.lda``.
-
-    Parameters: ``n_random`` random ReLU features form a second space, whose scores count
-    ``random_weight``; they are used where a base session of more samples than that gives their covariance.
-    ``prior`` regularizes. ``offset`` is the share of the expected gap between old and new classes that is closed,
-    ``sharpness`` the factor of the scores in ``predict_proba``; ``"auto"`` chooses both by ``episodes`` played
-    inside the base classes, and takes stated defaults where there are fewer than ten. ``center=False`` leaves
-    features uncentered, ``pooled="base"`` leaves new classes out of the covariance.
     """
 
+    ranges: ClassVar[Mapping[str, Allowed]] = {
+        "n_random": Range(0, whole=True, hint="0 uses none"),
+        "random_weight": Range(0, 1),
+        "offset": Range(0, words=("auto",)),
+        "sharpness": Range(0, words=("auto",)),
+        "center": Flag(),
+        "pooled": OneOf(get_args(Pooled), kind="choice of pooled classes"),
+        "episodes": Range(0, whole=True),
+        "random_state": Range(whole=True, hint="for example 0"),
+    }
+    stands_for: ClassVar[Mapping[str, Any]] = {"prior": DEFAULT_PRIOR}
+    tried: ClassVar[Mapping[str, Tried]] = {
+        "shrinkage": Tried((0.15, 0.3, 0.6)),
+        "smoothing": Tried((0.4, 0.7, 0.9)),
+        "bias": Tried((0.0, 0.25, 0.5, 0.75, 1.0)),
+        "strength": Tried(factors=(0.4, 4.0)),
+    }
     model_: TiedModel
 
     def __init__(
@@ -76,6 +115,31 @@ class UnbiasedLDA(FewShotHead):
         self.episodes = episodes
         self.random_state = random_state
         self.device = device
+
+    @classmethod
+    def recipes(cls) -> tuple[Recipe, ...]:
+        """Return the default head; the paper has no such head, so both flavors are the same."""
+        return (
+            Recipe(
+                "unbiased-lda",
+                "one covariance for all classes, posterior means, no penalty for few samples",
+                paper=lambda: cls(),
+                label="Unbiased LDA",
+                style=Style("#000000", "#f5f5f5", "*", False),
+                place=110,
+            ),
+        )
+
+    def operations(self, work: Workload) -> float:
+        """Add the random features, and a covariance of them for each session."""
+        m, d = (self.n_random if work.base_rows - work.base_classes > self.n_random else 0), work.n_features
+        per_session = 10.0 * m**3 + 2.0 * work.test_rows * d * m
+        return super().operations(work) + work.rows * m * (2.0 * d + 6.0 * m) + work.sessions * per_session
+
+    def candidates(self) -> list[Candidate]:
+        """Return other priors."""
+        tried = {"strength": (0.1, 1.0), "smoothing": (0.4, 0.9), "shrinkage": (0.15, 0.6)}
+        return [{name: value} for name, values in tried.items() for value in values]
 
     def embed(self, X: Array) -> Array:
         """Return the vectors that statistics are taken of; see ``fiveshot.core.scatter.Embedding``."""
@@ -105,23 +169,22 @@ class UnbiasedLDA(FewShotHead):
         sharpness = chosen.sharpness if self.sharpness == "auto" else float(self.sharpness)
         return Choice(offset, sharpness, chosen.offset_spread, chosen.episodes)
 
-    def familiarity(self, X: Any) -> Any:
+    def familiarity_of(self, scores: Array) -> Array:
         """Return the best score with the whole gap closed, less a part of the doubt which class it is.
 
         A class then scores 1 on its own samples, however few it is known from. The doubt, −log p of the best
         class, helps with unknown classes that resemble several known ones.
         """
-        scores, gaps = self._scores(X), self._gaps(self.model_)
         xp = namespace(scores)
-        closed = xp.max(scores + (1 - self.choice_.offset) * gaps, axis=1)
-        sure = xp.max(log_softmax(scores * self._softmax_factor()), axis=1)
-        return self._given_back(closed + DOUBT * sure, X)
+        closed = xp.max(scores + (1 - self.choice_.offset) * self._gaps(self.model_), axis=1)
+        sure = xp.max(log_softmax(scores * self.softmax_factor()), axis=1)
+        return closed + DOUBT * sure
 
     def sketch(self, memory: Memory) -> Self:
         """Return a head that knows the classes of ``memory``, with both covariances as they are here."""
         prior = self.prior or DEFAULT_PRIOR
         spaces = sketched_spaces(self.model_.spaces, self._embedding.spaces, self.memory_, memory, prior=prior)
-        return copy(self)._adopt(memory, TiedModel(self.model_.pooled, spaces))
+        return copy(self).hold(memory, TiedModel(self.model_.pooled, spaces))
 
     def scorer(self) -> LinearScorer:
         """Return the matrices from which scores, probabilities and familiarity follow, for other runtimes."""
@@ -139,8 +202,8 @@ class UnbiasedLDA(FewShotHead):
             doubt=DOUBT,
         )
 
-    def _begin(self, X: Array, y: Labels) -> None:
-        self._check_parameters()
+    def begin(self, X: Array, y: Labels) -> None:
+        """Choose the center, the random features, and by episodes offset and sharpness."""
         center = mean_row(X) if self.center else zeros((X.shape[1],), X)
         width = self.n_random if len(X) - len(np.unique(y)) > self.n_random else 0
         self._embedding = make_embedding(center, width, seed=self._seed)
@@ -148,22 +211,25 @@ class UnbiasedLDA(FewShotHead):
         if self.offset == "auto" or self.sharpness == "auto":
             self._chosen = choose(self._played(self._embedding(X), y))
 
-    def _apply_settings(self, settings: Mapping[str, Any]) -> None:
+    def apply_settings(self, settings: Mapping[str, Any]) -> None:
+        """Take up the center and what the episodes chose."""
         kept = read_settings(settings, n_random=self.n_random)
         self._embedding = make_embedding(on_device(kept.center, self.device), kept.n_random, seed=kept.seed)
         self._chosen = kept.choice
 
-    def _width(self, memory: Memory) -> int:
+    def input_width(self, memory: Memory) -> int:
+        """Return the length of the center."""
         if not hasattr(self, "_embedding"):
             self.embed(memory.statistics.means[:0])
         return self._embedding.n_features
 
-    def _derive(self, memory: Memory, X: Array, y: Labels, previous: TiedModel | None) -> TiedModel:
-        self._check_parameters()
+    def derive(self, memory: Memory, X: Array, y: Labels, previous: TiedModel | None) -> TiedModel:
+        """Return the model of all classes in both spaces."""
         self._embedding = self._embedding.beside(memory.statistics.means)
         return self._model(memory, self._embedding, previous)
 
-    def _class_scores(self, X: Array, labels: list[Label]) -> Array:
+    def score_classes(self, X: Array, labels: list[Label]) -> Array:
+        """Return scores with the chosen share of the gaps closed."""
         model, gaps = self.model_, self.choice_.offset * self._gaps(self.model_)
         rows = [self._combined(model, self._embedding.parts(part)) + gaps for part in chunks(X, SCORED_AT_ONCE)]
         scores = namespace(X).concat(rows)
@@ -171,16 +237,19 @@ class UnbiasedLDA(FewShotHead):
             return scores
         return scores[:, positions(np.searchsorted(self.classes_, labels), X)]
 
-    def _softmax_factor(self) -> float:
+    def softmax_factor(self) -> float:
+        """Return the sharpness."""
         return self.choice_.sharpness
 
-    def _extra_state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+    def extra_state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Return the center, and what the episodes chose."""
         return {"center": self._embedding.center}, {k: v for k, v in self.settings().items() if k != "center"}
 
-    def _restore(self, memory: Memory, tensors: dict[str, Array], extra: dict[str, Any]) -> None:
-        self._embedding = make_embedding(tensors["center"], int(extra["n_random"]), seed=int(extra["seed"]))
+    def restore(self, memory: Memory, arrays: dict[str, Array], extra: dict[str, Any]) -> None:
+        """Take up the center and the choice, and derive the rest."""
+        self._embedding = make_embedding(arrays["center"], int(extra["n_random"]), seed=int(extra["seed"]))
         self._chosen = read_choice(extra["choice"])
-        super()._restore(memory, {}, {})
+        super().restore(memory, {}, {})
 
     @property
     def _seed(self) -> int:
@@ -209,18 +278,63 @@ class UnbiasedLDA(FewShotHead):
             found.append(Played(scores, self._gaps(model), episode.codes, episode.new))
         return found
 
-    def _check_parameters(self) -> None:
-        if not is_number(self.n_random, whole=True):
-            raise InputError(f"n_random must be an integer, got {self.n_random!r}; 0 uses none")
-        if self.n_random < 0:
-            raise InputError(f"n_random must not be negative, got {self.n_random}; 0 uses none")
-        if not (is_number(self.random_weight) and 0 <= self.random_weight <= 1):
-            raise InputError(f"random_weight must lie in [0, 1], got {self.random_weight}")
-        for name in ("offset", "sharpness"):
-            value = getattr(self, name)
-            if value != "auto" and not (is_number(value) and value >= 0):
-                raise InputError(f"{name} must be 'auto' or a number of at least 0, got {value!r}")
-        if self.pooled not in get_args(Pooled):
-            raise unknown_name("choice of pooled classes", self.pooled, get_args(Pooled))
-        if not isinstance(self.random_state, int | np.integer):
-            raise InputError(f"random_state must be an integer, got {self.random_state!r}; for example 0")
+
+@dataclass(frozen=True, eq=False)
+class LdaSettings:
+    """The center of the features, the random features beside them, and what the episodes chose."""
+
+    center: NDArray[np.float32]  # (d,)
+    n_random: int
+    seed: int
+    choice: Choice
+
+
+def read_settings(settings: Mapping[str, Any], *, n_random: int) -> LdaSettings:
+    """Return settings of a head with so many random features; whatever does not fit is refused.
+
+    >>> choice = {"offset": 0.5, "sharpness": 9.0, "offset_spread": 0.1, "episodes": 6}
+    >>> read_settings({"center": [0.5, 1], "n_random": 0, "seed": 0, "choice": choice}, n_random=1000).choice
+    Choice(offset=0.5, sharpness=9.0, offset_spread=0.1, episodes=6)
+    """
+    _expect_entries(settings, LdaSettings, "settings")
+    if type(settings["n_random"]) is not int or settings["n_random"] not in (0, n_random):
+        raise InputError(f"n_random is {settings['n_random']!r}; this head has 0 or {n_random} random features")
+    if type(settings["seed"]) is not int:
+        raise InputError(f"seed is {settings['seed']!r}; it must be an integer")
+    return LdaSettings(
+        _read_center(settings["center"]), settings["n_random"], settings["seed"], read_choice(settings["choice"])
+    )
+
+
+def read_choice(values: Any) -> Choice:
+    """Return a choice from its plain values; whatever does not fit is refused."""
+    _expect_entries(values, Choice, "choice")
+    for name in ("offset", "sharpness", "offset_spread"):
+        if not _is_number(values[name]) or values[name] < 0:
+            raise InputError(f"{name} is {values[name]!r}; it must be a finite number of at least 0")
+    if type(values["episodes"]) is not int or values["episodes"] < 0:
+        raise InputError(f"episodes is {values['episodes']!r}; it must be an integer of at least 0")
+    return Choice(**values)
+
+
+def _read_center(values: Any) -> NDArray[np.float32]:
+    if not isinstance(values, list) or not 1 <= len(values) <= MOST_FEATURES:
+        raise InputError(f"the center is not a list of 1 to {MOST_FEATURES} numbers")
+    if not all(map(_is_number, values)):
+        raise InputError("the center holds something that is not a finite number")
+    with np.errstate(over="ignore"):
+        center = np.array(values, dtype=np.float32)
+    if not np.isfinite(center).all():
+        raise InputError("the center holds a number beyond 32 bits")
+    return center
+
+
+def _expect_entries(values: Any, kind: type[Any], what: str) -> None:
+    expected = {entry.name for entry in fields(kind)}
+    if not isinstance(values, Mapping) or set(values) != expected:
+        found = sorted(map(str, values))[:9] if isinstance(values, Mapping) else repr(values)[:40]
+        raise InputError(f"the {what} must have the entries {sorted(expected)}, got {found}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

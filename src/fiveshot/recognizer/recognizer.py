@@ -16,6 +16,7 @@ from fiveshot.backbones import Embedder
 from fiveshot.core.statistics import unknown_class
 from fiveshot.errors import InputError
 from fiveshot.features import FeatureSet
+from fiveshot.heads.registry import DEFAULT_HEAD
 from fiveshot.progress import Progress
 from fiveshot.recognizer.change import LiveModel
 from fiveshot.recognizer.checking import Finding, check_model
@@ -83,7 +84,7 @@ class Recognizer:
         base: FilePath | FeatureSet | None = None,
         backbone: str | None = None,
         weights: FilePath | None = None,
-        head: str = "default",
+        head: str = DEFAULT_HEAD,
         adapter: FilePath | None = None,
         seed: int = 0,
         keep_photos: bool = False,

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot.benchmark import RunRecord
+from fiveshot.heads import Style
 from fiveshot.metrics import Spread
-from fiveshot.reports.variants import MethodStyle, Variant, styles
+from fiveshot.reports.variants import Variant, styles
 
 WIDTH, HEIGHT = 440, 300
 LEFT, RIGHT, TOP, BOTTOM = 38, 12, 12, 38
@@ -53,7 +54,7 @@ class Shape:
     points: tuple[Point, ...]  # of a box, two opposite corners; of a marker and a text, one point
     role: str = ""
     words: str = ""  # what a text says; of other shapes, what is said when one points at them
-    style: MethodStyle | None = None  # the method that it shows
+    style: Style | None = None  # the method that it shows
     strength: float = 1.0  # opacity of a cell
 
 
@@ -231,7 +232,7 @@ def marker_path(kind: str, x: float, y: float, size: float = 4) -> str:
     return "M" + "L".join(f"{px:.1f} {py:.1f}" for px, py in points) + "z"
 
 
-def variant_styles(variants: Sequence[Variant]) -> list[MethodStyle]:
+def variant_styles(variants: Sequence[Variant]) -> list[Style]:
     """Return the look of each variant."""
     return styles([variant.summary.method for variant in variants])
 
@@ -248,7 +249,7 @@ def percent(spread: Spread | None) -> str:
 
 
 def _curve(
-    variant: Variant, style: MethodStyle, x: Callable[[float], float], y: Callable[[float], float]
+    variant: Variant, style: Style, x: Callable[[float], float], y: Callable[[float], float]
 ) -> Iterator[Shape]:
     """Yield a variant's band, its line, and a marker for each session."""
     spreads = list(enumerate(variant.summary.accuracy))
@@ -263,7 +264,7 @@ def _curve(
 
 
 def _bar(
-    x: Callable[[float], float], top: float, spread: Spread, role: str, words: str, style: MethodStyle
+    x: Callable[[float], float], top: float, spread: Spread, role: str, words: str, style: Style
 ) -> Iterator[Shape]:
     """Yield a bar, a whisker for the spread over seeds, and its number."""
     value, std = 100 * spread.mean, 100 * (spread.std or 0)

@@ -8,43 +8,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fiveshot.benchmark import Protocol, RunRecord, Summary, summarize_runs
-from fiveshot.heads import RECIPES, make_head
+from fiveshot.heads import RECIPES, Style, make_head
 from fiveshot.heads.files import plain_parameters
 from fiveshot.metrics import Spread, mean_std
 
 MOST_DRAWN = 8
+LAST = 1 << 30
 
 
-@dataclass(frozen=True)
-class MethodStyle:
-    """A name as the paper spells it, and a look that differs in color, marker and dash.
-
-    The colors are told apart by color-blind readers too; a calibrated method has the
-    darker color of a pair and a whole line, so that print without color works as well.
-    """
-
-    name: str
-    color: str  # on white
-    night_color: str  # on a dark screen
-    marker: str  # as matplotlib names them
-    dashed: bool
-
-
-METHODS = {
-    "ncm": MethodStyle("NCM", "#6b6b6b", "#a8a8a8", "o", True),
-    "teen": MethodStyle("TEEN", "#009e73", "#2fc99b", "s", False),
-    "fecam": MethodStyle("FeCAM", "#56b4e9", "#8fd0f5", "^", True),
-    "c-fecam": MethodStyle("C-FeCAM", "#0072b2", "#3f9fe0", "v", False),
-    "ranpac": MethodStyle("RanPAC", "#e69f00", "#f2bd4b", "D", True),
-    "ranpac*": MethodStyle("RanPAC*", "#cc79a7", "#e3a3c5", "P", True),
-    "c-ranpac": MethodStyle("C-RanPAC", "#d55e00", "#f08a3c", "X", False),
-    "ulda": MethodStyle("UnbiasedLDA", "#000000", "#f5f5f5", "*", False),
-}
-OTHERS = (
-    MethodStyle("", "#332288", "#9a8cf0", "<", True),
-    MethodStyle("", "#882255", "#d97aa8", ">", True),
-    MethodStyle("", "#117733", "#5cbf7c", "h", True),
-    MethodStyle("", "#999933", "#cfcf6b", "p", True),
+SPARE = (  # for methods without a look of their own
+    Style("#332288", "#9a8cf0", "<", True),
+    Style("#882255", "#d97aa8", ">", True),
+    Style("#117733", "#5cbf7c", "h", True),
+    Style("#999933", "#cfcf6b", "p", True),
 )
 
 
@@ -54,22 +30,22 @@ def method_label(method: str, flavor: str = "paper") -> str:
     >>> method_label("c-ranpac"), method_label("teen", "published"), method_label("mine")
     ('C-RanPAC', 'TEEN (published)', 'mine')
     """
-    name = METHODS[method].name if method in METHODS else method
+    name = (RECIPES[method].label if method in RECIPES else "") or method
     return name if flavor == "paper" else f"{name} ({flavor})"
 
 
-def styles(methods: Sequence[str]) -> list[MethodStyle]:
+def styles(methods: Sequence[str]) -> list[Style]:
     """Return one look per entry; a method that comes again, in another variant, gets one of the spare looks.
 
     >>> [style.color for style in styles(["ncm", "mine", "ncm"])]
     ['#6b6b6b', '#332288', '#882255']
     """
-    found: list[MethodStyle] = []
+    found: list[Style] = []
     spare = 0
     for method in methods:
-        style = METHODS.get(method)
+        style = RECIPES[method].style if method in RECIPES else None
         if style is None or style in found:
-            style = OTHERS[spare % len(OTHERS)]
+            style = SPARE[spare % len(SPARE)]
             spare += 1
         found.append(style)
     return found
@@ -270,9 +246,9 @@ def _identity(record: RunRecord) -> dict[str, Any]:
 
 def _rank(record: RunRecord) -> tuple[int, str, str]:
     """Order the paper's methods as its tables do, and others after them by name."""
-    known = list(METHODS)
-    place = known.index(record.method) if record.method in METHODS else len(known)
-    return place, record.method, _key(_identity(record))
+    recipe = RECIPES.get(record.method)
+    drawn = recipe is not None and recipe.style is not None
+    return recipe.place if recipe and drawn else LAST, record.method, _key(_identity(record))
 
 
 def _key(values: Any) -> str:

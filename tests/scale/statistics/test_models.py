@@ -43,8 +43,8 @@ def bird_rows(per_class: int = 60, n_classes: int = 6, seed: int = 0) -> Rows:
 def statistics_of(rows: Rows, spec: BackboneSpec, *, covariance: str = "class") -> ClusterStatistics:
     """Return the statistics for the default head, as a cluster makes them."""
     facts = backbone_facts(spec, "float32", dataset="birds")
-    settings = choose_settings("default", rows)
-    made = StatisticsPlan(covariance, "default").reductions(settings)  # type: ignore[arg-type]
+    settings = choose_settings("unbiased-lda", rows)
+    made = StatisticsPlan(covariance, "unbiased-lda").reductions(settings)  # type: ignore[arg-type]
     (name, reduction) = next(iter(made.items()))
     return ClusterStatistics(
         facts.provenance,
@@ -52,7 +52,7 @@ def statistics_of(rows: Rows, spec: BackboneSpec, *, covariance: str = "class") 
         len(rows.labels),
         **{name: reduction.reduce(rows)},
         sample=Sample(20).reduce(rows),
-        head="default",
+        head="unbiased-lda",
         settings=settings,
     )
 

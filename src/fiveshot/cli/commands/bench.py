@@ -278,7 +278,7 @@ def _as_json(record: Any) -> dict[str, Any]:
 
 def _print_lists() -> None:
     from fiveshot.benchmark import PROTOCOLS
-    from fiveshot.heads import DESCRIPTIONS
+    from fiveshot.heads import RECIPES
     from fiveshot.plugins import load_plugins
 
     load_plugins()
@@ -288,5 +288,5 @@ def _print_lists() -> None:
             f"{protocol.name:16} {protocol.n_classes} classes: {sizes[0]} base, "
             f"then {len(sizes) - 1} sessions of {sizes[1]} with {protocol.shots} images each"
         )
-    for name, text in DESCRIPTIONS.items():
-        echo(f"{name:16} {text}")
+    for name, recipe in RECIPES.items():
+        echo(f"{name:16} {recipe.description}")

@@ -112,7 +112,7 @@ def extract(
             help="Of statistics: the head of the model they are for, or 'none'.",
             autocompletion=completion.heads_or_none,
         ),
-    ] = "default",
+    ] = "unbiased-lda",
 ) -> None:
     """Extract the features of images; stopped in the middle, the same command goes on from there.
 

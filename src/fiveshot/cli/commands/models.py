@@ -47,7 +47,7 @@ def new(
             help="The classifier; 'fiveshot bench --list' describes those there are.",
             autocompletion=completion.heads,
         ),
-    ] = "default",
+    ] = "unbiased-lda",
     adapter: Annotated[
         str | None,
         typer.Option(

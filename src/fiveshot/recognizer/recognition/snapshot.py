@@ -20,7 +20,6 @@ from fiveshot.core.memory import Memory
 from fiveshot.errors import InputError, StorageError, is_number
 from fiveshot.heads import FewShotHead, make_head
 from fiveshot.heads.files import plain_parameters
-from fiveshot.heads.recipes import DEFAULT_HEAD
 from fiveshot.recognizer.recognition.rejection import Rejection, rejection_from_shots
 from fiveshot.recognizer.store.contents import Contents
 from fiveshot.recognizer.store.manifest import HeadRecord, Manifest
@@ -228,7 +227,7 @@ def restored_head(record: HeadRecord) -> FewShotHead:
     head = make_head(record.name, **changed)
     if record.settings:
         try:
-            head._apply_settings(record.settings)  # so that it embeds as it did, also before it knows a class
+            head.apply_settings(record.settings)  # so that it embeds as it did, also before it knows a class
         except (LookupError, TypeError, ValueError, RuntimeError, OverflowError) as error:
             raise _wrong_settings(record.name, error) from error
     return head
@@ -250,11 +249,10 @@ def _wrong_settings(name: str, error: Exception) -> StorageError:
 
 
 def head_record(name: str) -> HeadRecord:
-    """Return the record of a head by name; ``default`` is written down as what it is today."""
+    """Return the record of a head by name."""
     head = make_head(name)
     parameters = {key: value for key, value in plain_parameters(head).items() if key != "device"}
-    exact = DEFAULT_HEAD if name == "default" else name
-    return HeadRecord(exact, parameters)
+    return HeadRecord(name, parameters)
 
 
 def _prediction(

@@ -256,8 +256,8 @@ class TracedScores(nn.Module):
         if self.metrics is not None:
             scores = self.metrics(features)
         else:
-            scores = self.head._class_scores(features, self.labels)
-        return scores, torch.softmax(scores * self.head._softmax_factor(), dim=1), scores.amax(dim=1)
+            scores = self.head.score_classes(features, self.labels)
+        return scores, torch.softmax(scores * self.head.softmax_factor(), dim=1), scores.amax(dim=1)
 
 
 class MetricScores(nn.Module):
@@ -268,7 +268,7 @@ class MetricScores(nn.Module):
 
     def __init__(self, head: FeCAM) -> None:
         super().__init__()
-        self.embed = head._embedded
+        self.embed = head.prepared
         metrics = head.model_.of(python_labels(head.classes_))
         # Distances from a point among the means lose fewer digits than from zero.
         self.origin = torch.stack([metric.mean for metric in metrics]).mean(dim=0)

@@ -21,9 +21,10 @@ from fiveshot.core import ClassStatistics, class_statistics
 from fiveshot.errors import InputError
 from fiveshot.extras import import_extra
 from fiveshot.features import FeatureSet
+from fiveshot.heads import Style
 from fiveshot.metrics import Spread
 from fiveshot.reports.drawings import Drawing, Shape, base_new_chart, session_chart, variant_styles
-from fiveshot.reports.variants import MethodStyle, Variant, method_label, styles
+from fiveshot.reports.variants import Variant, method_label, styles
 from fiveshot.storage import atomic_path
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ def session_curves(variants: Panels) -> Figure:
         from matplotlib.lines import Line2D
 
         figure = _painted({title: session_chart(entries) for title, entries in variants.items()})
-        looks: dict[str, MethodStyle] = {}
+        looks: dict[str, Style] = {}
         for entries in variants.values():
             looks |= dict(zip((entry.label for entry in entries), variant_styles(entries), strict=True))
         _legend(figure, {label: Line2D([], [], **_line_look(style)) for label, style in looks.items()})
@@ -237,7 +238,7 @@ def _paint(ax: Axes, shape: Shape, *, zorder: int) -> None:
         ax.plot(x, y, zorder=zorder, **look)
 
 
-def _line_look(style: MethodStyle) -> dict[str, Any]:
+def _line_look(style: Style) -> dict[str, Any]:
     """Return how matplotlib draws the line of a method."""
     return {
         "color": style.color,
@@ -250,9 +251,7 @@ def _line_look(style: MethodStyle) -> dict[str, Any]:
     }
 
 
-def _curve(
-    ax: Axes, x: Sequence[float], spreads: Sequence[Spread | None], style: MethodStyle, label: str
-) -> object:
+def _curve(ax: Axes, x: Sequence[float], spreads: Sequence[Spread | None], style: Style, label: str) -> object:
     """Draw a line, with a gap where nothing was measured."""
     mean = 100 * np.array([np.nan if spread is None else spread.mean for spread in spreads])
     std = 100 * np.array([0.0 if spread is None else spread.std or 0.0 for spread in spreads])

@@ -22,7 +22,7 @@ from fiveshot.benchmark.cost import WIDTHS, estimated_seconds
 from fiveshot.benchmark.protocol import ShotDraw
 from fiveshot.data.registry import dataset_spec
 from fiveshot.errors import StorageError
-from fiveshot.heads.recipes import Flavour
+from fiveshot.heads.head import Flavor
 from fiveshot.reports.paper.feature_files import MissingFeatures, find_feature_files, missing_features
 from fiveshot.reports.paper.plan import (
     ABLATION_PROTOCOL,
@@ -87,7 +87,7 @@ def make_paper(
     features_dir: FilePath | None,
     out: FilePath,
     seeds: int = 1,
-    flavor: Flavour = "paper",
+    flavor: Flavor = "paper",
     shot_draw: ShotDraw = "random",
     parameters: Mapping[str, Any] | None = None,
     protocol: Protocol | None = None,

@@ -12,8 +12,8 @@ from fiveshot.benchmark.plan import make_jobs
 from fiveshot.benchmark.protocol import ShotDraw
 from fiveshot.errors import InputError, unknown_name
 from fiveshot.heads import RECIPES, Sampling, make_head
+from fiveshot.heads.head import Flavor
 from fiveshot.heads.parameters import parameter_names
-from fiveshot.heads.recipes import Flavour
 from fiveshot.reports.paper.feature_files import features_for
 
 MAIN_METHODS = ("ncm", "teen", "fecam", "c-fecam", "ranpac", "c-ranpac")
@@ -103,7 +103,7 @@ class Procedure:
     """
 
     seeds: int = 1
-    flavor: Flavour = "paper"
+    flavor: Flavor = "paper"
     shot_draw: ShotDraw = "random"
     parameters: Mapping[str, Any] = field(default_factory=dict, hash=False)
     width: int | None = None
@@ -168,7 +168,7 @@ def ablation_protocol(sources: Mapping[str, str]) -> Protocol:
     return papers if features_for(papers, sources) else get_protocol(SUBSTITUTE_PROTOCOL)
 
 
-def configurations(target: str, flavor: Flavour = "paper") -> tuple[Configuration, ...]:
+def configurations(target: str, flavor: Flavor = "paper") -> tuple[Configuration, ...]:
     """Return the rows of a table or figure; figure 2 has none, because it shows features and no method.
 
     >>> [(row.method, dict(row.changes)) for row in configurations("table5")[:2]]
@@ -198,7 +198,7 @@ def parts() -> tuple[Part, ...]:
 
 def ablation_rows(
     name: str,
-    flavor: Flavour = "paper",
+    flavor: Flavor = "paper",
     *,
     values: Sequence[float] | None = None,
     methods: Sequence[str] | None = None,
@@ -257,7 +257,7 @@ def _part(method: str, mean: bool, covariance: bool, paper: bool = True) -> Part
     return Part(Configuration(method, changes), mean, covariance, paper)
 
 
-def _varied(ablation: Ablation, method: str, flavor: Flavour, value: float) -> dict[str, Any]:
+def _varied(ablation: Ablation, method: str, flavor: Flavor, value: float) -> dict[str, Any]:
     """Return what a row must change so that the varied value takes effect."""
     if ablation.name == "shots":
         return {"shots": _whole("shots", value)}

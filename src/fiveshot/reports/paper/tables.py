@@ -15,10 +15,11 @@ from fiveshot.benchmark import (
     paper_result,
 )
 from fiveshot.data.registry import dataset_spec
+from fiveshot.heads import RECIPES
 from fiveshot.reports.paper.plan import ABLATION_PROTOCOL, SETTINGS, configurations, parts
 from fiveshot.reports.tables.bench import PAPER_BLOCK, alpha_notes, backbone_notes, described, seed_words
 from fiveshot.reports.tables.table import Cell, Column, Number, Row, Table, measured
-from fiveshot.reports.variants import METHODS
+from fiveshot.reports.variants import method_label
 
 Summaries = Mapping[str, Sequence[Summary]]  # by protocol
 MEASURES = ("A_HM", "A_last", "A_inc")
@@ -37,9 +38,9 @@ def main_table(target: str, summaries: Summaries, provenances: Mapping[str, Mapp
         title = dataset_spec(dataset).title
         here = [PROTOCOLS[f"{dataset}/{start}"] for start in starts]
         found = {summary.method for protocol in here for summary in summaries.get(protocol.name, ())}
-        for method in (method for method in METHODS if method in found):
+        for method in (method for method in RECIPES if method in found):
             cells = [cell for protocol in here for cell in _own(method, protocol, summaries)]
-            rows.append(Row((METHODS[method].name, *cells), title))
+            rows.append(Row((method_label(method), *cells), title))
         for name in paper_methods(here[0]):
             cells = [cell for protocol in here for cell in _papers(name, protocol)]
             rows.append(Row((name, *cells), f"{title}: {PAPER_BLOCK}"))
@@ -66,7 +67,7 @@ def beta_table(summaries: Sequence[Summary], protocol: Protocol, provenance: Map
         beta = configuration.changes["beta"]
         paper = theirs[configuration.method, beta]
         values = map(Number, (paper.a_hm, paper.a_last, paper.a_inc))
-        rows.append(Row((str(beta), *last_measures(summary), *values), METHODS[configuration.method].name))
+        rows.append(Row((str(beta), *last_measures(summary), *values), method_label(configuration.method)))
     columns = (Column("β"), *_beside(marked=1))
     return Table(
         "Table 5: scale β of the covariance", columns, tuple(rows), _notes(summaries, protocol, provenance)
@@ -86,7 +87,7 @@ def parts_table(summaries: Sequence[Summary], protocol: Protocol, provenance: Ma
         ticks = ("✓" if part.mean else "×", "✓" if part.covariance else "×")
         family = "FeCAM" if "fecam" in method else "RanPAC"
         rows.append(
-            Row((METHODS[method].name, *ticks, *last_measures(summary), *values), f"{family} and variants")
+            Row((method_label(method), *ticks, *last_measures(summary), *values), f"{family} and variants")
         )
     columns = (Column("method"), Column("μ"), Column("Σ"), *_beside(marked=1))
     meaning = (

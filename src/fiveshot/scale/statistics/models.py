@@ -100,7 +100,7 @@ def create_from_statistics(
     if not found.head:
         raise InputError(
             "these statistics were made for no head",
-            hint="reduce again with StatisticsPlan(head='default')",
+            hint="reduce again with StatisticsPlan(head='unbiased-lda')",
             code="no_head",
         )
     require_statistics_head(found.head)
@@ -234,7 +234,7 @@ def ranpac_from_sums(
     mass = sum(counts.values()) / len(counts)
     model = RidgeModel(feature_map, lam, counts, mass, evidence, tokens, weights, cache)
     head.n_features_in_ = like.shape[1]
-    return head._adopt(memory, model)
+    return head.hold(memory, model)
 
 
 def choose_lambda(

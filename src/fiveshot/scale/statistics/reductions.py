@@ -175,7 +175,7 @@ class Embedded:
 def _embedding_head(name: str, settings: str) -> FewShotHead:
     """Return a head that embeds as its settings say, and has learned nothing."""
     head = make_head(name)
-    head._apply_settings(json.loads(settings))
+    head.apply_settings(json.loads(settings))
     return head
 
 

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fiveshot.core.episodes import LEAST_CLASSES, usable_classes
+from fiveshot.core.arrays import Array, as_numpy, positions
+from fiveshot.core.draws import derived_seed
+from fiveshot.core.episodes import (
+    DEPTHS,
+    LEAST_CLASSES,
+    Episode,
+    balanced_accuracy,
+    known_at,
+    play_episodes,
+    usable_classes,
+)
+from fiveshot.core.labels import Labels
 from fiveshot.errors import InputError
-from fiveshot.heads.estimator import clone
-from fiveshot.heads.head import FewShotHead, on_device
-from fiveshot.heads.inputs import as_features, as_session_labels
-from fiveshot.heads.parameters import parameter, with_parameters
-from fiveshot.heads.tuning_candidates import Candidate, default_candidates, values_to_try
-from fiveshot.heads.tuning_episodes import candidate_scores, tuning_episodes
-from fiveshot.heads.unbiased_lda import UnbiasedLDA
+from fiveshot.heads.estimator import as_features, as_session_labels, clone
+from fiveshot.heads.head import Candidate, FewShotHead, on_device
+from fiveshot.heads.parameters import parameter, values_to_try, with_parameters
+
+MOST_CLASSES = 60  # per episode, drawn for each: bounds the time
 
 
 @dataclass(frozen=True)
@@ -82,7 +91,7 @@ def tune_on_base(
     """
     if shots < 1 or episodes < 1:
         raise InputError(f"shots and episodes must be at least 1, got {shots} and {episodes}")
-    tried: list[Candidate] = [{}, *(default_candidates(head) if candidates is None else candidates)]
+    tried: list[Candidate] = [{}, *(head.candidates() if candidates is None else candidates)]
     heads = [with_parameters(head, candidate) for candidate in tried]
     fitted = clone(head)
     features = on_device(as_features(fitted, X, reset=True), head.device)
@@ -90,11 +99,12 @@ def tune_on_base(
     if len(usable_classes(labels, shots)) < LEAST_CLASSES:
         return Tuned(clone(head), 0)
     settings: Mapping[str, Any] | None = None
-    if isinstance(head, UnbiasedLDA):  # what it chooses on the base session is chosen once, not per candidate
+    if type(head).settings is not FewShotHead.settings:
+        # What it chooses on the base session is chosen once, not for each candidate.
         settings = fitted.fit(features, labels).settings()
     played = tuning_episodes(fitted, features, labels, shots=shots, episodes=episodes, seed=seed)
     # (episodes, candidates)
-    table = np.array([candidate_scores(heads, episode, settings) for episode in played])
+    table = np.array([_scores(heads, *episode, settings) for episode in played])
     picked = _pick(table)
     scores = tuple(
         CandidateScore(
@@ -135,6 +145,36 @@ def choose_parameters(
         tuned = tune_on_base(head, X, y, candidates=candidates, shots=shots, episodes=episodes, seed=seed)
         head, chosen[name] = tuned.head, parameter(tuned.head, name)
     return chosen
+
+
+def tuning_episodes(
+    head: FewShotHead, X: Array, y: Labels, *, shots: int, episodes: int, seed: int
+) -> Iterator[tuple[Episode, Array, Labels]]:
+    """Yield seeded episodes, each over other classes, with the samples and labels that their rows count in."""
+    usable = usable_classes(y, shots)
+    for number in range(episodes):
+        rng = np.random.default_rng([derived_seed(seed, "classes of episodes"), number])
+        rows = np.flatnonzero(np.isin(y, rng.permutation(usable)[:MOST_CLASSES]))
+        samples = X[positions(rows, X)]
+        (episode,) = play_episodes(head.embed(samples), y[rows], shots=shots, episodes=1, seed=seed + number)
+        yield episode, samples, y[rows]
+
+
+def _scores(
+    heads: Sequence[FewShotHead], episode: Episode, X: Array, y: Labels, settings: Mapping[str, Any] | None
+) -> list[float]:
+    """Return the mean of accuracy and A_HM of each head on one episode, averaged over its depths."""
+    shared: dict[str, Any] = {}
+    tables = (as_numpy(head.episode_scores(episode, X, y, settings=settings, shared=shared)) for head in heads)
+    return [float(np.mean([score_at(scores, episode, depth) for depth in DEPTHS])) for scores in tables]
+
+
+def score_at(scores: NDArray[Any], episode: Episode, depth: float) -> float:
+    """Return (accuracy + A_HM) / 2 with a share of the new classes."""
+    known = known_at(episode.new, depth)
+    counted = known[episode.codes]
+    answers = np.where(known, scores[counted], -math.inf).argmax(axis=1)
+    return balanced_accuracy(answers == episode.codes[counted], episode.new[episode.codes[counted]])
 
 
 def _pick(table: NDArray[np.float64]) -> int:

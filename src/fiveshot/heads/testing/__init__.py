@@ -1,12 +1,13 @@
-"""The contract of all heads, for the author of another one to check in a line."""
+"""The contract of all heads, for the author of another one to check in a line: one suite, over NumPy and torch."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Literal
 
 from fiveshot.errors import unknown_name
-from fiveshot.heads import promises
 from fiveshot.heads.registry import Make
+from fiveshot.heads.testing import material, promises
 
 PROMISES: dict[str, Callable[[Make], None]] = {
     "parameters": promises.parameters_are_stored,
@@ -27,14 +28,33 @@ PROMISES: dict[str, Callable[[Make], None]] = {
 }
 
 
-def check_head(make: Make, *, without: Collection[str] = ()) -> tuple[str, ...]:
-    """Check that a head keeps the contract of all heads; return the names of the promises it keeps.
+def check_head(
+    make: Make, *, without: Collection[str] = (), library: Literal["numpy", "torch"] = "numpy"
+) -> tuple[str, ...]:
+    """Check that a head keeps the contract of all heads.
 
-    ``make`` returns the unfitted head: its class, or a function. A broken promise is an AssertionError that says
-    how it is broken. ``without`` names promises that the head does not make: one that draws samples for a class
-    by its label does not make ``"label values"``, one that chooses a parameter on some of the samples does not
-    make ``"sample order"``.
+    Parameters
+    ----------
+    make : callable
+        Returns the unfitted head: its class, or a function.
+    without : collection of str
+        Promises that the head does not make: one that draws samples for a class by its label does not make
+        ``"label values"``, one that chooses a parameter on some of the samples does not make ``"sample order"``.
+    library : {"numpy", "torch"}
+        What the features come from.
 
+    Returns
+    -------
+    tuple of str
+        The promises that it keeps.
+
+    Raises
+    ------
+    AssertionError
+        The first promise that is broken, and how.
+
+    Examples
+    --------
     >>> from fiveshot.heads import NCM
     >>> check_head(NCM)[:3]
     ('parameters', 'scores', 'inputs')
@@ -45,7 +65,8 @@ def check_head(make: Make, *, without: Collection[str] = ()) -> tuple[str, ...]:
     kept = tuple(name for name in PROMISES if name not in without)
     for name in kept:
         try:
-            PROMISES[name](make)
+            with material.library(library):
+                PROMISES[name](make)
         except Exception as error:
             error.add_note(f"This was the promise {name!r}: {PROMISES[name].__doc__}")
             raise

@@ -10,9 +10,11 @@ from fiveshot.core import Memory
 from fiveshot.core.arrays import Array
 from fiveshot.core.labels import Label, Labels
 from fiveshot.errors import InputError
-from fiveshot.heads.head import FewShotHead, on_device
+from fiveshot.heads.head import FewShotHead, Workload, on_device
 from fiveshot.heads.parameters import parameter_names, with_parameters
-from fiveshot.heads.tune_on_base import choose_parameters
+from fiveshot.heads.search.tuning import choose_parameters
+
+TRIALS = 20  # candidates in all the episodes together cost about so many runs of a head
 
 
 class TunedHead(FewShotHead):
@@ -62,7 +64,7 @@ class TunedHead(FewShotHead):
         """Take up statistics; without ``settings`` with the values that the choice would have started from."""
         if not hasattr(self, "head_"):
             self._choose({})
-        if type(self.head_).adopt is not FewShotHead.adopt:
+        if self.head_.needs_samples:
             self.head_.adopt(memory)  # refuses: it does not follow from statistics
         return super().adopt(memory, settings)
 
@@ -74,15 +76,25 @@ class TunedHead(FewShotHead):
         """Return the vectors that the head keeps statistics of."""
         return (self.head_ if hasattr(self, "head_") else self._placed_head({})).embed(X)
 
-    def familiarity(self, X: Any) -> Any:
-        """Return how much each sample is like the class it is most like, as the head has it."""
-        return self.head_.familiarity(X)
+    def familiarity_of(self, scores: Array) -> Array:
+        """Return the familiarity of samples as the head has it."""
+        return self.head_.familiarity_of(scores)
 
-    def _learn(self, X: Array, y: Any, classes: Any, memory: Memory, model: Any) -> Self:
+    def memory_needed(self, work: Workload) -> int:
+        """Return what the head needs."""
+        return self.head.memory_needed(work)
+
+    def operations(self, work: Workload) -> float:
+        """Return what the head needs, many times over."""
+        return TRIALS * self.head.operations(work)
+
+    def learn_session(self, X: Array, y: Any, classes: Any, memory: Memory, model: Any) -> Self:
+        """Learn on the device of the head, unless this one has its own."""
         place = self.device or getattr(self.head, "device", None)
-        return super()._learn(on_device(X, place), y, classes, memory, model)
+        return super().learn_session(on_device(X, place), y, classes, memory, model)
 
-    def _begin(self, X: Array, y: Labels) -> None:
+    def begin(self, X: Array, y: Labels) -> None:
+        """Choose the parameters."""
         if isinstance(self.auto, str):
             raise InputError(f"auto must be a list of names, got {self.auto!r}; for example [{self.auto!r}]")
         start = self._placed_head({})
@@ -91,42 +103,51 @@ class TunedHead(FewShotHead):
             start, X, y, names=self.auto, shots=self.shots, episodes=self.episodes, seed=int(seed)
         )
         self._choose(chosen)
-        self.head_._begin(X, y)
+        self.head_.begin(X, y)
 
-    def _derive(self, memory: Memory, X: Array, y: Labels, previous: Any) -> Any:
-        return self.head_._derive(memory, X, y, previous)
+    def derive(self, memory: Memory, X: Array, y: Labels, previous: Any) -> Any:
+        """Return the model of the head."""
+        return self.head_.derive(memory, X, y, previous)
 
-    def _class_scores(self, X: Array, labels: list[Label]) -> Array:
-        return self.head_._class_scores(X, labels)
+    def score_classes(self, X: Array, labels: list[Label]) -> Array:
+        """Return the scores of the head."""
+        return self.head_.score_classes(X, labels)
 
-    def _class_tokens(self) -> Mapping[Label, object]:
-        return self.head_._class_tokens()
+    def class_tokens(self) -> Mapping[Label, object]:
+        """Return the tokens of the head."""
+        return self.head_.class_tokens()
 
-    def _softmax_factor(self) -> float:
-        return self.head_._softmax_factor()
+    def softmax_factor(self) -> float:
+        """Return the factor of the head."""
+        return self.head_.softmax_factor()
 
-    def _width(self, memory: Memory) -> int:
-        return self.head_._width(memory)
+    def input_width(self, memory: Memory) -> int:
+        """Return the number of features that the head wants."""
+        return self.head_.input_width(memory)
 
-    def _adopt(self, memory: Memory, model: Any) -> Self:
+    def hold(self, memory: Memory, model: Any) -> Self:
+        """Take up a memory and a model, in the head too."""
         inner = copy(self.head_)  # copies of this head share the one before
         inner.n_features_in_ = self.n_features_in_
-        self.head_ = inner._adopt(memory, model)
-        return super()._adopt(memory, model)
+        self.head_ = inner.hold(memory, model)
+        return super().hold(memory, model)
 
-    def _apply_settings(self, settings: Mapping[str, Any]) -> None:
+    def apply_settings(self, settings: Mapping[str, Any]) -> None:
+        """Take up what was chosen."""
         self._choose(settings["chosen"])
-        self.head_._apply_settings(settings["head"])
+        self.head_.apply_settings(settings["head"])
 
-    def _extra_state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        tensors, extra = self.head_._extra_state()
-        return tensors, {"chosen": self.chosen_, "head": extra}
+    def extra_state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Return what the head must save, and what was chosen."""
+        arrays, extra = self.head_.extra_state()
+        return arrays, {"chosen": self.chosen_, "head": extra}
 
-    def _restore(self, memory: Memory, tensors: dict[str, Array], extra: dict[str, Any]) -> None:
+    def restore(self, memory: Memory, arrays: dict[str, Array], extra: dict[str, Any]) -> None:
+        """Take up the state that was saved."""
         self._choose(extra["chosen"])
         self.head_.n_features_in_ = self.n_features_in_
-        self.head_._restore(memory, tensors, extra["head"])
-        self._adopt(memory, self.head_.model_)
+        self.head_.restore(memory, arrays, extra["head"])
+        self.hold(memory, self.head_.model_)
 
     def _choose(self, chosen: Mapping[str, Any]) -> None:
         self.head_, self.chosen_ = self._placed_head(chosen), dict(chosen)

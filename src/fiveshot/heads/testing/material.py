@@ -1,11 +1,16 @@
-"""Small sessions of labelled features that heads are checked with."""
+"""Small sessions of labeled features that heads are checked with."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fiveshot.extras import import_extra
 
 Rows = dict[int, NDArray[Any]]  # label → (n, d)
 
@@ -30,16 +35,45 @@ def draw(counts: dict[int, int], *, seed: int = 0, n_features: int = N_FEATURES,
     return rows
 
 
-def flat(rows: Rows) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return features and labels, class by class."""
+_library: ContextVar[str] = ContextVar("library", default="numpy")
+
+
+@contextmanager
+def library(name: str) -> Iterator[None]:
+    """Have features made by this library inside the block."""
+    before = _library.set(name)
+    try:
+        yield
+    finally:
+        _library.reset(before)
+
+
+def made(array: NDArray[Any]) -> Any:
+    """Return an array in the library that is checked; it shares the memory."""
+    return array if _library.get() == "numpy" else import_extra(_library.get(), extra="torch").from_numpy(array)
+
+
+def is_exact() -> bool:
+    """Tell whether a file must bring back the same bits: it holds arrays of NumPy."""
+    return _library.get() == "numpy"
+
+
+def joined(rows: Rows) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return features and labels as NumPy has them, class by class."""
     return np.concatenate(list(rows.values())), np.repeat(list(rows), [len(part) for part in rows.values()])
 
 
-def shuffled(rows: Rows, seed: int = 0) -> tuple[NDArray[Any], NDArray[Any]]:
+def flat(rows: Rows) -> tuple[Any, NDArray[Any]]:
+    """Return features and labels, class by class."""
+    X, y = joined(rows)
+    return made(X), y
+
+
+def shuffled(rows: Rows, seed: int = 0) -> tuple[Any, NDArray[Any]]:
     """Return features and labels in a random order."""
-    X, y = flat(rows)
+    X, y = joined(rows)
     order = np.random.default_rng(seed).permutation(len(y))
-    return X[order], y[order]
+    return made(X[order]), y[order]
 
 
 def halves(rows: Rows) -> tuple[Rows, Rows]:
@@ -53,7 +87,7 @@ def without(rows: Rows, *labels: int) -> Rows:
     return {label: part for label, part in rows.items() if label not in labels}
 
 
-def queries(n: int = 23, dtype: Any = np.float64) -> NDArray[Any]:
+def queries(n: int = 23, dtype: Any = np.float64) -> Any:
     """Return samples to score, of all classes."""
     rows = draw(dict.fromkeys((*BASE, *FIRST, *SECOND), n // 8 + 1), seed=99, dtype=dtype)
-    return flat(rows)[0][:n]
+    return made(joined(rows)[0][:n])
