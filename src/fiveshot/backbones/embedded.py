@@ -166,6 +166,8 @@ def open_session(graph: bytes, weights: Mapping[str, NDArray[Any]] | None = None
     options.intra_op_num_threads = 1
     # Idle threads must not spin: the cores are shared with those who decode images.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # As the graph is written: what a block gives is read at once, not kept in memory until the end.
+    options.execution_order = runtime.ExecutionOrder.PRIORITY_BASED
     if weights is not None:
         values = [runtime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
         options.add_external_initializers(list(weights), values)
