@@ -164,29 +164,10 @@ def test_bash_takes_what_is_offered(folder: Path, tmp_path: Path) -> None:
     assert not (folder / "caught").exists()
 
 
-def test_what_is_offered_is_what_there_is() -> None:
-    from fiveshot.backbones import embedded_adapters
-    from fiveshot.backbones.spec import CURATED
-    from fiveshot.benchmark import PROTOCOLS
-    from fiveshot.data.registry import package_specs
-    from fiveshot.reports.paper.plan import FURTHER_TARGETS, TARGETS
-    from fiveshot.tuning import TUNE_RECIPES
-
-    assert completion.protocols() == list(PROTOCOLS)
-    assert completion.backbones() == list(CURATED)
-    assert completion.adapters() == list(embedded_adapters())
-    assert completion.datasets() == sorted(package_specs())
-    assert completion.paper_targets() == [*TARGETS, "all", *FURTHER_TARGETS]
-    assert completion.tuning_recipes() == list(TUNE_RECIPES)
-
-
 def test_the_heads_that_are_offered_are_those_that_can_be_had() -> None:
     from fiveshot.errors import InputError
     from fiveshot.heads.registry import RECIPES
     from fiveshot.recognizer.recognition.snapshot import require_statistics_head
-
-    ours = [name for name in RECIPES if RECIPES[name].paper.__module__.startswith("fiveshot.")]
-    assert completion.recipes() == ours  # other tests may have registered more
 
     def can_be_had(name: str) -> bool:
         try:
@@ -195,7 +176,9 @@ def test_the_heads_that_are_offered_are_those_that_can_be_had() -> None:
             return False
         return True
 
-    assert completion.heads() == [name for name in ours if can_be_had(name)]
+    offered = completion.heads()
+    assert offered == [name for name in RECIPES if can_be_had(name)]
+    assert 0 < len(offered) < len(RECIPES)
 
 
 def test_a_damaged_model_offers_nothing_and_says_nothing(folder: Path, tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import typer
 
-from fiveshot.cli.source_tables import PACKAGE, named_by, table_keys
 from fiveshot.cli.stored import stored_classes
 
 SPECIAL = re.compile(r"""[\s\\$`"'!#&*()<>?;|\[\]{}~^]""")  # what bash takes for something else
@@ -75,21 +74,16 @@ def methods(incomplete: str) -> list[str]:
     >>> methods("ncm,te")[:2]
     ['ncm,teen', 'ncm,fecam']
     """
+    from fiveshot.heads import RECIPES
+
     before, comma, _ = incomplete.rpartition(",")
     given = before.split(",")
-    return offered(f"{before}{comma}{name}" for name in recipes() if name not in given)
-
-
-def recipes() -> list[str]:
-    """Return the names of all heads."""
-    from fiveshot.heads.registry import RECIPES
-
-    return list(RECIPES)
+    return offered(f"{before}{comma}{name}" for name in RECIPES if name not in given)
 
 
 def heads() -> list[str]:
     """Offer the heads that a model can have: it keeps statistics, and some heads need samples."""
-    from fiveshot.heads.registry import RECIPES
+    from fiveshot.heads import RECIPES
 
     return offered(name for name, recipe in RECIPES.items() if not recipe.make().needs_samples)
 
@@ -105,7 +99,9 @@ def protocols() -> list[str]:
     >>> protocols()[:2]
     ['cifar100/small', 'cub200/small']
     """
-    return named_by("benchmark.protocol", "_named")
+    from fiveshot.benchmark import PROTOCOLS
+
+    return list(PROTOCOLS)
 
 
 def backbones() -> list[str]:
@@ -114,7 +110,9 @@ def backbones() -> list[str]:
     >>> backbones()[0]
     'vit_hybrid_small_patch16_224.fiveshot'
     """
-    return table_keys("backbones.spec", "CURATED")
+    from fiveshot.backbones.spec import CURATED
+
+    return list(CURATED)
 
 
 def adapters() -> list[str]:
@@ -123,7 +121,9 @@ def adapters() -> list[str]:
     >>> adapters()[0]
     'cub200-big'
     """
-    return sorted(file.stem for file in (PACKAGE / "backbones" / "adapters").glob("*.safetensors"))
+    from fiveshot.backbones import embedded_adapters
+
+    return list(embedded_adapters())
 
 
 def datasets() -> list[str]:
@@ -132,7 +132,9 @@ def datasets() -> list[str]:
     >>> datasets()
     ['aircraft', 'cars', 'cifar100', 'cub200']
     """
-    return sorted(file.stem for file in (PACKAGE / "data" / "official").glob("[a-z]*.py"))
+    from fiveshot.data import dataset_specs
+
+    return list(dataset_specs())
 
 
 def paper_targets() -> list[str]:
@@ -141,8 +143,9 @@ def paper_targets() -> list[str]:
     >>> paper_targets()[:2]
     ['table1', 'table2']
     """
-    ablations = [f"ablation-{name}" for name in named_by("reports.paper.plan", "Ablation")]
-    return [*table_keys("reports.paper.plan", "SETTINGS"), "all", *ablations]
+    from fiveshot.reports.paper.plan import FURTHER_TARGETS, TARGETS
+
+    return [*TARGETS, "all", *FURTHER_TARGETS]
 
 
 def tuning_recipes() -> list[str]:
