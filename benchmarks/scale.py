@@ -55,11 +55,11 @@ def synthetic(shard: int) -> dict[str, np.ndarray]:
 def write_shards(folder: Path, images: int) -> None:
     """Write a finished folder of shards, as an extraction does."""
     from fiveshot.features import Provenance
-    from fiveshot.scale.extraction.backbone import BackboneFacts
+    from fiveshot.scale.extraction.pipeline import VectorFacts
     from fiveshot.scale.extraction.shard_folder import ShardFolder
     from fiveshot.scale.sources.shard import Shard
 
-    facts = BackboneFacts(None, WIDTH, "synthetic", Provenance.unknown("synthetic"), "float16", {})
+    facts = VectorFacts(None, WIDTH, "synthetic", Provenance.unknown("synthetic"), "float16", {})
     store = ShardFolder(folder, facts)
     shards = [Shard(number, str(number), None) for number in range(images // SHARD)]
     for shard in store.missing(shards):

@@ -59,12 +59,12 @@ def write_statistics(path: Path) -> None:
     """Write what a cluster makes of many images, here of three classes of thirty made-up vectors."""
     from fiveshot.backbones import BackboneSpec
     from fiveshot.scale import ClusterStatistics, StatisticsPlan
-    from fiveshot.scale.extraction.backbone import backbone_facts
     from fiveshot.scale.extraction.batches import Rows
+    from fiveshot.scale.extraction.pipeline import vector_facts
     from fiveshot.scale.statistics.reductions import Sample
     from fiveshot.scale.statistics.run import choose_settings
 
-    facts = backbone_facts(BackboneSpec(), "float32", dataset="birds")
+    facts = vector_facts(BackboneSpec(), "float32", dataset="birds")
     codes = np.repeat(np.arange(len(THINGS)), 30)
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(len(THINGS), facts.width))[codes] + rng.normal(size=(len(codes), facts.width))

@@ -149,8 +149,7 @@ def test_two_processes_tune_what_one_tunes(cluster: Any, spec: BackboneSpec, tmp
     train = replace(dataset.train, images=(doomed, *dataset.train.images[1:]))
     task = TuningTask(
         replace(dataset, train=train),
-        spec.name,
-        spec.weights,
+        spec,
         recipe=recipe,
         held_out=0.25,
         checkpoint_folder=folder,

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from extracting import run_extraction
 from pictures import CLASSES, draw_folder, encoded, write_tar
 
@@ -35,8 +34,8 @@ from fiveshot.scale import (
     reduce_images,
     reduce_shards,
 )
-from fiveshot.scale.extraction.backbone import backbone_facts
 from fiveshot.scale.extraction.batches import Rows, concatenate, good_rows
+from fiveshot.scale.extraction.pipeline import vector_facts
 from fiveshot.scale.extraction.shard_folder import MANIFEST, read_manifest
 from fiveshot.scale.extraction.stages import Decode, Forward, read_shard
 from fiveshot.scale.statistics.run import choose_settings
@@ -83,7 +82,7 @@ def everything(folder: Path) -> Catalog:
 @pytest.fixture(scope="module")
 def training_rows(everything: Catalog, spec: BackboneSpec) -> Rows:
     """All training vectors, computed here one after the other."""
-    facts = backbone_facts(spec, "float32", dataset="birds")
+    facts = vector_facts(spec, "float32", dataset="birds")
     decode, forward = Decode(facts.preprocessing), Forward(spec, fingerprint=facts.fingerprint, dtype="float32")
     batches = [forward(decode(batch)) for shard in everything.shards for batch in read_shard(shard)]
     return good_rows(concatenate(batches), splits=(0,))
@@ -169,9 +168,7 @@ def test_statistics_survive_a_killed_node_and_an_interrupt(
 
     settings = choose_settings("unbiased-lda", training_rows)
     assert np.allclose(again.settings["center"], settings["center"], rtol=1e-5, atol=1e-5)
-    vectors = (
-        make_head().fit(training_rows.vectors, training_rows.labels).embed(torch.from_numpy(training_rows.vectors))
-    )
+    vectors = make_head().fit(training_rows.vectors, training_rows.labels).embed(training_rows.vectors)
     expected = class_statistics(vectors, training_rows.labels)
     assert again.statistics.labels.tolist() == [*CLASSES, "zebra"]
     assert again.statistics.counts.tolist() == expected.counts.tolist() == [15, 14, 15, 12]

@@ -7,12 +7,12 @@ import pytest
 from fiveshot.backbones import Preprocessing
 from fiveshot.features import Provenance
 from fiveshot.scale.cluster import Resources, share_out
-from fiveshot.scale.extraction.backbone import BackboneFacts
+from fiveshot.scale.extraction.pipeline import VectorFacts
 from fiveshot.scale.extraction.run import ClusterExtraction
 from fiveshot.scale.extraction.shard_folder import ShardFolder
 from fiveshot.scale.progress import Tally
 
-FACTS = BackboneFacts(Preprocessing(32, 36), 8, "a" * 64, Provenance.unknown("none"), "float32", {})
+FACTS = VectorFacts(Preprocessing(32, 36), 8, "a" * 64, Provenance.unknown("none"), "float32", {})
 
 
 @pytest.mark.parametrize("cpus", [1, 2, 3, 4, 7, 16, 64, 512])

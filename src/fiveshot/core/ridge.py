@@ -28,7 +28,7 @@ from fiveshot.core.arrays import (
 )
 from fiveshot.core.draws import RandomFeatures
 from fiveshot.core.labels import Label
-from fiveshot.core.linalg import add_gram_, eigh, row_gram, solve_shifted
+from fiveshot.core.linalg import add_gram_, column_gram, eigh, row_gram, solve_shifted
 from fiveshot.core.memory import ClassModels
 from fiveshot.errors import InputError
 
@@ -78,11 +78,41 @@ def best_lambda(
     over: they would regularize with rounding errors. With nothing to hold out, the middle candidate is taken.
     """
     if not len(held_out):
-        return float(sorted(lambdas)[len(lambdas) // 2])
-    xp = namespace(features)
+        return _middle(lambdas)
     used, asked = positions(train, features), positions(held_out, features)
-    values, left, inner = _decomposed(features[used], targets[used], features[asked], feature_map)
-    wanted = targets[asked]
+    decomposed = _decomposed(features[used], targets[used], features[asked], feature_map)
+    return _least_error(*decomposed, targets[asked], lambdas)
+
+
+def best_lambda_of_sums(
+    gram: Array,
+    sums: Array,
+    features: Array,
+    targets: Array,
+    feature_map: FeatureMap,
+    *,
+    lambdas: Sequence[float],
+) -> float:
+    """Return the λ of least squared error on held-out rows that are part of sums, from which they are taken first.
+
+    ``gram`` (M, M, lower triangle) and ``sums`` (C, M) are over all rows; ``features`` (n, d) and their
+    ``targets`` (n, C) are held out. Candidates are passed over, and chosen from, as :func:`best_lambda` does.
+    """
+    if not len(features):
+        return _middle(lambdas)
+    rows = feature_map(features)
+    values, vectors = eigh(gram - column_gram(rows))
+    inner = vectors.T @ (sums.T - rows.T @ targets)  # (M, C)
+    return _least_error(at_least(values, 0.0), rows @ vectors, inner, targets, lambdas)
+
+
+def _middle(lambdas: Sequence[float]) -> float:
+    return float(sorted(lambdas)[len(lambdas) // 2])
+
+
+def _least_error(values: Array, left: Array, inner: Array, wanted: Array, lambdas: Sequence[float]) -> float:
+    """Return the λ with which left · (inner / (values + λ)) is nearest to what is wanted."""
+    xp = namespace(values)
     candidates = [lam for lam in lambdas if lam >= float(xp.max(values)) * epsilon(values)] or [max(lambdas)]
     errors = [float(xp.mean((wanted - left @ (inner / (values + lam)[:, None])) ** 2)) for lam in candidates]
     return float(candidates[int(np.argmin(errors))])

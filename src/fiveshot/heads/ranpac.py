@@ -9,7 +9,15 @@ from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 
-from fiveshot.core import Calibration, ClassModels, ClassSummary, Memory, calibrate, derive_models
+from fiveshot.core import (
+    Calibration,
+    ClassModels,
+    ClassStatistics,
+    ClassSummary,
+    Memory,
+    calibrate,
+    derive_models,
+)
 from fiveshot.core.arrays import (
     TINY,
     Array,
@@ -39,6 +47,7 @@ from fiveshot.core.ridge import (
     ROWS_AT_ONCE,
     Evidence,
     GramCache,
+    GramSums,
     RidgeModel,
     RowBlock,
     best_lambda,
@@ -236,6 +245,58 @@ class RanPAC(FewShotHead):
             "RanPAC cannot be built from class statistics: it needs the samples of the base session; "
             "fit it on them, or choose a head that follows from statistics, such as 'unbiased-lda'"
         )
+
+    @classmethod
+    def from_sums(
+        cls,
+        statistics: ClassStatistics,
+        sums: GramSums,
+        *,
+        lam: float,
+        lambdas: Sequence[float] = LAMBDAS,
+        random_state: int = 0,
+    ) -> Self:
+        """Return a head as if it had been fitted on samples of which only statistics and sums are left.
+
+        It learns new classes and forgets them as any other.
+
+        Parameters
+        ----------
+        statistics : ClassStatistics
+            Those of the samples.
+        sums : GramSums
+            Those of their random features, which a head with this ``random_state`` draws.
+        lam : float
+            The regularization.
+        lambdas, random_state
+            Parameters of the head.
+
+        Returns
+        -------
+        RanPAC
+            The fitted head.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fiveshot.core import class_statistics
+        >>> from fiveshot.heads import RanPAC
+        >>> rows, labels = np.eye(3, dtype=np.float32), ["owl", "owl", "wren"]
+        >>> fitted = RanPAC(2, lambdas=(1.0,)).fit(rows, labels)
+        >>> found = RanPAC.from_sums(class_statistics(rows, labels), fitted.model_.evidence.folded, lam=1.0)
+        >>> bool(np.allclose(found.class_scores(rows), fitted.class_scores(rows)))
+        True
+        """
+        head = cls(len(sums.gram), lambdas=lambdas, random_state=random_state)
+        memory, width = Memory(base=statistics), statistics.n_features
+        feature_map = random_features(width, head.n_projections, seed=head._seed, like=statistics.means)
+        evidence = Evidence({}, sums)
+        weights, cache = solve_blocks([], evidence, feature_map, lam, GramCache())
+        counts = {label: summary.count for label, summary, _ in memory}
+        tokens = derive_models(memory, lambda _, __: object(), None)
+        mass = sum(counts.values()) / len(counts)
+        head.n_features_in_ = width
+        return head.hold(memory, RidgeModel(feature_map, lam, counts, mass, evidence, tokens, weights, cache))
 
     def extra_state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Return the rows or sums, and what was chosen."""

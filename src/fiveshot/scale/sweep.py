@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
+from threadpoolctl import threadpool_limits
 
 from fiveshot.benchmark import Job, Outcome, RunRecord, run_job
 from fiveshot.benchmark.cost import estimated_memory
@@ -69,8 +69,8 @@ def sweep_on_cluster(
 
 def run_here(job: Job) -> RunRecord:
     """Run a job on the node that it was given to."""
-    torch.set_num_threads(1)
-    return run_job(job)
+    with threadpool_limits(1):  # a job has one processor
+        return run_job(job)
 
 
 def _started(ray: Any, job: Job, largest: float) -> Any:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fiveshot.backbones import DEFAULT, BackboneSpec, Preprocessing, load_backbone
+from fiveshot.backbones import BackboneSpec, load_backbone
 from fiveshot.data import ImageDataset
 from fiveshot.errors import InputError
 from fiveshot.extras import import_extra
@@ -38,8 +38,8 @@ class TuningTask:
     ----------
     dataset : ImageDataset
         The base classes.
-    backbone, weights, preprocessing
-        The backbone that gets adapters.
+    spec : BackboneSpec
+        The backbone that gets adapters; the embedded one unless given.
     recipe : TuneRecipe
         How to train.
     held_out : float, default 0.1
@@ -72,9 +72,7 @@ class TuningTask:
     """
 
     dataset: ImageDataset
-    backbone: str = DEFAULT
-    weights: FilePath | None = None
-    preprocessing: Preprocessing | str | None = None
+    spec: BackboneSpec = field(default_factory=BackboneSpec)
     recipe: TuneRecipe = TUNE_RECIPES["ours"]
     held_out: float = 0.1
     selection: Selection | SelectionKind = "none"
@@ -201,13 +199,7 @@ def train_here(config: dict[str, Any]) -> None:
     if not config["on_gpus"]:
         os.environ["ACCELERATE_USE_CPU"] = "true"
     accelerator = make_accelerator(cpu=not config["on_gpus"])
-    spec = BackboneSpec(
-        task.backbone,
-        weights=task.weights,
-        preprocessing=task.preprocessing,
-        device=str(accelerator.device),
-    )
-    backbone = load_backbone(spec)
+    backbone = load_backbone(task.spec.replace(device=str(accelerator.device)))
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "adapter.safetensors"
         result = tune(

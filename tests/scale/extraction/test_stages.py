@@ -15,15 +15,14 @@ from fiveshot.errors import InputError, StorageError
 from fiveshot.features import FeatureSet
 from fiveshot.features.extraction.parts import Part
 from fiveshot.scale import Catalog, open_catalog
-from fiveshot.scale.extraction.backbone import BackboneFacts, backbone_facts
 from fiveshot.scale.extraction.batches import END, Batch, concatenate, good_rows, tally
+from fiveshot.scale.extraction.pipeline import VectorFacts, vector_facts
 from fiveshot.scale.extraction.shard_folder import (
     ShardCollector,
     ShardFolder,
-    join_shards,
     read_manifest,
 )
-from fiveshot.scale.extraction.stages import Decode, Forward, check_finite, read_shard
+from fiveshot.scale.extraction.stages import Decode, Forward, read_shard, stored
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +34,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def facts(spec: BackboneSpec) -> BackboneFacts:
-    return backbone_facts(spec, "float32", dataset="birds")
+def facts(spec: BackboneSpec) -> VectorFacts:
+    return vector_facts(spec, "float32", dataset="birds")
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +51,7 @@ def alone(folder: Path, spec: BackboneSpec) -> FeatureSet:
 
 
 @pytest.fixture(scope="module")
-def batches(catalog: Catalog, spec: BackboneSpec, facts: BackboneFacts) -> list[Batch]:
+def batches(catalog: Catalog, spec: BackboneSpec, facts: VectorFacts) -> list[Batch]:
     decode, forward = Decode(facts.preprocessing), Forward(spec, fingerprint=facts.fingerprint, dtype="float32")
     return [forward(decode(batch)) for shard in catalog.shards for batch in read_shard(shard)]
 
@@ -72,7 +71,7 @@ def test_rows_tell_everything(batches: list[Batch], alone: FeatureSet) -> None:
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_shards_of_rows_in_any_order_join_to_the_same_file(
-    batches: list[Batch], catalog: Catalog, facts: BackboneFacts, alone: FeatureSet, tmp_path: Path, seed: int
+    batches: list[Batch], catalog: Catalog, facts: VectorFacts, alone: FeatureSet, tmp_path: Path, seed: int
 ) -> None:
     store = ShardFolder(tmp_path, facts)
     assert store.missing(catalog.shards) == list(catalog.shards)
@@ -85,7 +84,7 @@ def test_shards_of_rows_in_any_order_join_to_the_same_file(
     assert (collector.finished, collector.held_rows) == (4, 0)
     assert store.missing(catalog.shards) == []
 
-    joined = join_shards(lambda: store.shards(catalog.shards), facts, tmp_path / "all.safetensors", runtime="test")
+    joined = store.join(catalog.shards, tmp_path / "all.safetensors", runtime="test")
     for name in ("train_y", "test_y"):
         assert (getattr(joined, name) == getattr(alone, name)).all()
     for name in ("class_names", "train_names", "test_names"):
@@ -96,7 +95,7 @@ def test_shards_of_rows_in_any_order_join_to_the_same_file(
 
 
 def test_a_shard_is_kept_only_when_complete(
-    batches: list[Batch], catalog: Catalog, facts: BackboneFacts, tmp_path: Path
+    batches: list[Batch], catalog: Catalog, facts: VectorFacts, tmp_path: Path
 ) -> None:
     store = ShardFolder(tmp_path, facts)
     collector = ShardCollector({shard.number: shard for shard in catalog.shards}, store)
@@ -112,7 +111,7 @@ def test_a_shard_is_kept_only_when_complete(
 
 
 def test_shards_of_another_backbone_or_damaged_ones_are_missing(
-    batches: list[Batch], catalog: Catalog, facts: BackboneFacts, spec: BackboneSpec, tmp_path: Path
+    batches: list[Batch], catalog: Catalog, facts: VectorFacts, spec: BackboneSpec, tmp_path: Path
 ) -> None:
     store = ShardFolder(tmp_path, facts)
     for shard, batch in zip(catalog.shards, batches, strict=True):
@@ -120,7 +119,7 @@ def test_shards_of_another_backbone_or_damaged_ones_are_missing(
     store.write_manifest(catalog.shards, images=24, bad=tally(concatenate(batches)).bad)
     manifest = read_manifest(tmp_path)
     assert (manifest["images"], len(manifest["shards"]), len(manifest["bad"])) == (24, 4, 2)
-    half = ShardFolder(tmp_path, backbone_facts(spec, "float16", dataset="birds"))
+    half = ShardFolder(tmp_path, vector_facts(spec, "float16", dataset="birds"))
     assert len(half.missing(catalog.shards)) == 4
     path = store.path(catalog.shards[2])
     path.write_bytes(path.read_bytes()[:-100])
@@ -136,5 +135,7 @@ def test_a_node_with_other_weights_is_refused(spec: BackboneSpec) -> None:
 
 
 def test_vectors_that_do_not_fit_their_type_are_refused() -> None:
-    with pytest.raises(InputError, match=r"the vector of b\.jpg is not finite in float16; store float32"):
-        check_finite(np.array([[1.0], [np.inf]], np.float16), np.array(["a.jpg", "b.jpg"]))
+    values, names = np.array([[1.0], [1e5]], np.float32), np.array(["a.jpg", "b.jpg"])
+    with pytest.raises(InputError, match=r"the vector of b\.jpg has values too large for float16; store float32"):
+        stored(values, names, np.dtype(np.float16))
+    assert stored(values, names, np.dtype(np.float32)).tolist() == values.tolist()

@@ -18,15 +18,15 @@ from flaky_store import Store, serving
 
 from fiveshot.backbones import BackboneSpec
 from fiveshot.errors import StorageError
-from fiveshot.features.extraction.parts import Part
+from fiveshot.features.extraction.parts import TRAIN, Part
 from fiveshot.scale import open_catalog
-from fiveshot.scale.extraction.backbone import backbone_facts
+from fiveshot.scale.extraction.pipeline import vector_facts
 from fiveshot.scale.extraction.shard_folder import ShardCollector, ShardFolder
 from fiveshot.scale.extraction.stages import Decode, Forward, read_shard
 from fiveshot.scale.sources import files as streams
 from fiveshot.scale.sources.files import UrlSource, find_files
 from fiveshot.scale.sources.readers import ListedReader
-from fiveshot.scale.sources.shard import TRAIN, Shard
+from fiveshot.scale.sources.shard import Shard
 
 IMAGES = 12
 FOREVER = 10**6
@@ -154,7 +154,7 @@ def test_a_shard_that_could_not_be_read_is_not_finished(
 ) -> None:
     """The stages of a run one after the other; a run on a cluster has the same ones."""
     first, second = catalog = open_catalog(f"{store.url}/birds-{{0..1}}.tar", seed=0).shards
-    facts = backbone_facts(spec, "float32", dataset="birds")
+    facts = vector_facts(spec, "float32", dataset="birds")
     decode, forward = Decode(facts.preprocessing), Forward(spec, fingerprint=facts.fingerprint, dtype="float32")
     folder = ShardFolder(tmp_path, facts)
 

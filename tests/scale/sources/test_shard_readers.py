@@ -13,10 +13,11 @@ from pictures import CLASSES, draw_folder, encoded, write_tar
 
 from fiveshot.data import open_images
 from fiveshot.errors import InputError
+from fiveshot.features.extraction.parts import TEST, TRAIN
 from fiveshot.scale import Catalog, join_catalogs, open_catalog
 from fiveshot.scale.sources.catalog import preview
 from fiveshot.scale.sources.files import expand_ranges, find_files
-from fiveshot.scale.sources.shard import TEST, TRAIN, RawImage
+from fiveshot.scale.sources.shard import RawImage
 
 
 def images(catalog: Catalog) -> list[RawImage]:

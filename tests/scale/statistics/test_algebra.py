@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -80,9 +79,9 @@ def test_class_statistics(seed: int, n: int, d: int, classes: int, blocks: int, 
     assert found.labels.tolist() == sorted(expected)
     for label, summary in zip(found.labels.tolist(), found.summaries, strict=True):
         count, mean, scatter = expected[label]
-        factor = summary.factor.numpy().astype(np.float64)
+        factor = summary.factor.astype(np.float64)
         assert summary.count == count
-        assert close(summary.mean.numpy(), mean)
+        assert close(summary.mean, mean)
         assert len(factor) <= min(count, d)
         largest = max(np.trace(scatter), 1e-3 * np.square(mean).max())  # single samples have no scatter at all
         assert np.abs(factor.T @ factor - scatter).max(initial=0) <= TOLERANCE * largest
@@ -117,7 +116,7 @@ def test_samples_are_the_same_few(seed: int, n: int, d: int, classes: int, block
 def test_ridge_sums(seed: int, n: int, d: int, classes: int, blocks: int, arity: int) -> None:
     rows = samples(seed, n, d, classes)
     found = reduced(Ridge(11, random_state=4), rows, seed, blocks, arity)
-    projection = random_features(d, 11, seed=4, like=torch.zeros(1)).projection.numpy().astype(np.float64)
+    projection = random_features(d, 11, seed=4, like=np.zeros(1, np.float32)).projection.astype(np.float64)
     mapped = np.maximum(rows.vectors.astype(np.float64) @ projection, 0)
     assert close(np.tril(found.gram), np.tril(mapped.T @ mapped))
     expected = [mapped[rows.labels == label].sum(axis=0) for label in np.unique(rows.labels)]
@@ -127,25 +126,25 @@ def test_ridge_sums(seed: int, n: int, d: int, classes: int, blocks: int, arity:
 
 def test_packing_keeps_every_bit() -> None:
     rows = samples(0, 60, 5, 4)
-    statistics = class_statistics(torch.from_numpy(rows.vectors), rows.labels)
+    statistics = class_statistics(rows.vectors, rows.labels)
     again = unpack(pack(statistics))
     assert again.labels.tolist() == statistics.labels.tolist()
     for one, other in zip(again.summaries, statistics.summaries, strict=True):
         assert one.count == other.count
-        assert torch.equal(one.mean, other.mean)
-        assert torch.equal(one.factor, other.factor)
+        assert np.array_equal(one.mean, other.mean)
+        assert np.array_equal(one.factor, other.factor)
 
 
 def test_one_merge_of_packed_statistics_is_that_of_class_statistics() -> None:
     first, second = samples(1, 40, 3, 4), samples(2, 50, 3, 5)
-    parts = [class_statistics(torch.from_numpy(rows.vectors), rows.labels) for rows in (first, second)]
+    parts = [class_statistics(rows.vectors, rows.labels) for rows in (first, second)]
     expected = parts[0].merge(parts[1])
     found = unpack(merge_packed([pack(part) for part in parts]))
     assert found.labels.tolist() == expected.labels.tolist()
-    assert torch.equal(found.counts, expected.counts)
-    assert torch.allclose(found.means, expected.means, rtol=1e-6)
+    assert np.array_equal(found.counts, expected.counts)
+    assert np.allclose(found.means, expected.means, rtol=1e-6)
     for one, other in zip(found.summaries, expected.summaries, strict=True):
-        assert torch.allclose(one.factor.T @ one.factor, other.factor.T @ other.factor, rtol=1e-5, atol=1e-4)
+        assert np.allclose(one.factor.T @ one.factor, other.factor.T @ other.factor, rtol=1e-5, atol=1e-4)
 
 
 def test_tying_adds_up_the_scatters() -> None:

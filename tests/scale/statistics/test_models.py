@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from fiveshot.backbones import BackboneSpec, load_embedder
 from fiveshot.core.draws import random_features
@@ -23,8 +22,8 @@ from fiveshot.scale import (
     create_from_statistics,
     ranpac_from_sums,
 )
-from fiveshot.scale.extraction.backbone import backbone_facts
 from fiveshot.scale.extraction.batches import Rows
+from fiveshot.scale.extraction.pipeline import vector_facts
 from fiveshot.scale.statistics.models import choose_lambda
 from fiveshot.scale.statistics.reductions import PerClass, Sample
 from fiveshot.scale.statistics.run import choose_settings
@@ -42,7 +41,7 @@ def bird_rows(per_class: int = 60, n_classes: int = 6, seed: int = 0) -> Rows:
 
 def statistics_of(rows: Rows, spec: BackboneSpec, *, covariance: str = "class") -> ClusterStatistics:
     """Return the statistics for the default head, as a cluster makes them."""
-    facts = backbone_facts(spec, "float32", dataset="birds")
+    facts = vector_facts(spec, "float32", dataset="birds")
     settings = choose_settings("unbiased-lda", rows)
     made = StatisticsPlan(covariance, "unbiased-lda").reductions(settings)  # type: ignore[arg-type]
     (name, reduction) = next(iter(made.items()))
@@ -59,7 +58,7 @@ def statistics_of(rows: Rows, spec: BackboneSpec, *, covariance: str = "class") 
 
 def sums_of(rows: Rows, spec: BackboneSpec) -> ClusterStatistics:
     """Return the statistics for RanPAC."""
-    facts = backbone_facts(spec, "float32", dataset="birds")
+    facts = vector_facts(spec, "float32", dataset="birds")
     return ClusterStatistics(
         facts.provenance,
         facts.identity,
@@ -87,11 +86,11 @@ def test_ranpac_from_sums_is_ranpac_fitted_on_all_samples(spec: BackboneSpec) ->
 def test_lambda_is_the_best_on_vectors_taken_out_of_the_sums() -> None:
     rows = bird_rows(30)
     held = Sample(6).reduce(rows)
-    feature_map = random_features(WIDTH, 48, seed=5, like=torch.zeros(1))
+    feature_map = random_features(WIDTH, 48, seed=5, like=np.zeros(1, np.float32))
     lambdas = tuple(10.0**k for k in range(-1, 6))
-    found = choose_lambda(Ridge(48, random_state=5).reduce(rows), held, feature_map, lambdas)
+    found = choose_lambda(Ridge(48, random_state=5).reduce(rows), held, seed=5, lambdas=lambdas)
 
-    projection = feature_map.projection.numpy().astype(np.float64)
+    projection = feature_map.projection.astype(np.float64)
     held_rows = {row.tobytes() for row in held.vectors}
     kept = np.array([row.tobytes() not in held_rows for row in rows.vectors])
     one_hot = (rows.labels[:, None] == np.unique(rows.labels)).astype(np.float64)
@@ -124,7 +123,7 @@ def test_a_model_from_statistics_is_one_from_features(spec: BackboneSpec, tmp_pa
         rows.vectors[:0],
         np.zeros(0, np.int64),
         tuple(np.unique(rows.labels).tolist()),
-        backbone_facts(spec, "float32", dataset="birds").provenance,
+        vector_facts(spec, "float32", dataset="birds").provenance,
     )
     alone = Recognizer.create(tmp_path / "alone", base=features, backbone=spec.name, **options)
     made = create_from_statistics(tmp_path / "birds", file, **options)
@@ -135,7 +134,7 @@ def test_a_model_from_statistics_is_one_from_features(spec: BackboneSpec, tmp_pa
         expected, found = alone.snapshot.memory.base, again.snapshot.memory.base
         for label in expected.labels.tolist():
             assert found[label].count == expected[label].count
-            assert torch.allclose(found[label].mean, expected[label].mean, atol=1e-6)
+            assert np.allclose(found[label].mean, expected[label].mean, atol=1e-6)
         answers, others = made.predict_features(queries.vectors), alone.predict_features(queries.vectors)
         assert [answer.candidates[0][0] for answer in answers] == [answer.candidates[0][0] for answer in others]
         chances = [[answer.candidates[0][1] for answer in some] for some in (answers, others)]

@@ -109,15 +109,14 @@ def tune(
     values = get_recipe(recipe).replace(**{"seed": seed, **changes})
     dataset = base_images(images, root, seed=seed)
     preprocessing = preprocessing_for(preprocessing, PROTOCOLS[images].dataset if images in PROTOCOLS else None)
+    spec = BackboneSpec(backbone or DEFAULT, weights=weights, preprocessing=preprocessing)
     held_out = default_held_out(recipe, selection) if held_out is None else held_out
     if engine == "ray":
         from fiveshot.scale import TuningTask, tune_on_cluster
 
         task = TuningTask(
             dataset,
-            backbone or DEFAULT,
-            weights,
-            preprocessing,
+            spec,
             recipe=values,
             held_out=held_out,
             selection=selection,  # type: ignore[arg-type]  # checked there
@@ -134,13 +133,7 @@ def tune(
         return
     where = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     accelerator = make_accelerator(cpu=where == "cpu") if started_by_launcher() else None
-    spec = BackboneSpec(
-        backbone or DEFAULT,
-        weights=weights,
-        preprocessing=preprocessing,
-        device=str(accelerator.device) if accelerator else where,
-    )
-    loaded = load_backbone(spec)
+    loaded = load_backbone(spec.replace(device=str(accelerator.device) if accelerator else where))
     main = accelerator is None or accelerator.is_main_process
     with tuning_bar(shown=main) as progress:
         result = tune_adapters(

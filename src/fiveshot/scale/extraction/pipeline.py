@@ -10,10 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from fiveshot.backbones import BackboneSpec
+from fiveshot.backbones import BackboneSpec, Preprocessing, load_embedder
+from fiveshot.backbones.embedder import fingerprint_of
+from fiveshot.errors import InputError, unknown_name
 from fiveshot.extras import import_extra
+from fiveshot.features import Provenance
+from fiveshot.features.extraction.job import DTYPES
 from fiveshot.scale.cluster import ClusterSettings, Resources, Workers, connected, own_errors, share_out
-from fiveshot.scale.extraction.backbone import BackboneFacts, backbone_facts, placed
 from fiveshot.scale.extraction.batches import Batch
 from fiveshot.scale.extraction.stages import Decode, Forward, read_shards
 from fiveshot.scale.sources.shard import Shard
@@ -24,11 +27,28 @@ CPU_BATCH, GPU_BATCH = 16, 128
 
 
 @dataclass(frozen=True, eq=False)
+class VectorFacts:
+    """What the driver knows of the vectors before there are any."""
+
+    preprocessing: Preprocessing
+    width: int
+    fingerprint: str
+    provenance: Provenance
+    dtype: str  # of the vectors: float16 or float32
+    identity: dict[str, Any]
+
+    @property
+    def key(self) -> str:
+        """What decides the vectors of given images."""
+        return f"{self.fingerprint} {self.dtype}"
+
+
+@dataclass(frozen=True, eq=False)
 class VectorPipeline:
     """What turns shards into vectors on the cluster that this process is connected to."""
 
     spec: BackboneSpec
-    facts: BackboneFacts
+    facts: VectorFacts
     resources: Resources
     workers: Workers
     batch_size: int | None = None
@@ -70,9 +90,32 @@ def vector_pipeline(spec: BackboneSpec, settings: ClusterSettings, *, dataset: s
     """Connect to a cluster and return the pipeline for it; errors of workers arrive as if raised here."""
     with connected(settings.address) as resources, own_errors(), data_context(resources):
         here = placed(spec, gpus=resources.gpus > 0)
-        facts = backbone_facts(here, settings.dtype, dataset=dataset)
+        facts = vector_facts(here, settings.dtype, dataset=dataset)
         workers = share_out(resources, gpus=here.device == "cuda", workers=settings.workers)
         yield VectorPipeline(here, facts, resources, workers, settings.batch_size)
+
+
+def placed(spec: BackboneSpec, *, gpus: bool) -> BackboneSpec:
+    """Return a backbone with its device chosen for a cluster with or without GPUs.
+
+    >>> placed(BackboneSpec(), gpus=False).device, placed(BackboneSpec(), gpus=True).device
+    ('cpu', 'cuda')
+    """
+    if spec.device.startswith("cuda") and not gpus:
+        raise InputError("the cluster has no GPU", hint="leave --device out, or choose cpu", code="no_gpu")
+    device = ("cuda" if gpus else "cpu") if spec.device == "auto" else spec.device.partition(":")[0]
+    return spec.replace(device=device)
+
+
+def vector_facts(spec: BackboneSpec, dtype: str, *, dataset: str) -> VectorFacts:
+    """Load the backbone on this machine's CPU and tell what the workers' vectors will be like."""
+    if dtype not in DTYPES:
+        raise unknown_name("type of vectors", dtype, DTYPES)
+    here = load_embedder(spec.replace(device="cpu", precision=None))
+    precision = spec.precision or ("bf16" if spec.device == "cuda" else "float32")
+    identity = {**here.identity(), "precision": precision}
+    provenance = Provenance.of(dataset, identity)
+    return VectorFacts(here.preprocessing, here.width, fingerprint_of(identity), provenance, dtype, identity)
 
 
 @contextmanager

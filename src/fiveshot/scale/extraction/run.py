@@ -15,7 +15,7 @@ from fiveshot.features.extraction.parts import work_folder
 from fiveshot.scale.cluster import ClusterSettings, Workers, check_target, retried
 from fiveshot.scale.extraction.batches import tally
 from fiveshot.scale.extraction.pipeline import VectorPipeline, vector_pipeline
-from fiveshot.scale.extraction.shard_folder import ShardCollector, ShardFolder, join_shards
+from fiveshot.scale.extraction.shard_folder import ShardCollector, ShardFolder
 from fiveshot.scale.progress import ClusterProgress, OnProgress, Tally, silent
 from fiveshot.scale.sources.catalog import Catalog
 from fiveshot.scale.sources.shard import Shard
@@ -140,7 +140,7 @@ def extract_shards(
         store = ShardFolder(place, pipeline.facts)
         run = ShardRun(catalog, store, pipeline, progress or silent)
         retried(run.compute_missing)
-    found = list(store.shards(catalog.shards))
+    found = list(store.parts(catalog.shards))
     bad = tuple(image for shard in found for _, image in shard.bad)
     images = sum(shard.images for shard in found)
     if bad and not settings.skip_bad:
@@ -208,9 +208,7 @@ def extract_file(
     check_target(target)
     with work_folder(target.parent / f".{target.name}.{catalog.digest[:16]}.shards") as folder:
         done = extract_shards(catalog, folder, spec=spec, settings=settings, progress=progress)
-        features = join_shards(
-            lambda: done.folder.shards(done.shards), done.folder.facts, target, runtime=done.runtime
-        )
+        features = done.folder.join(done.shards, target, runtime=done.runtime)
     return features, done
 
 
@@ -244,4 +242,4 @@ class ShardRun:
         """Return how many images an earlier run has finished."""
         numbers = {shard.number for shard in missing}
         kept = [shard for shard in self.catalog.shards if shard.number not in numbers]
-        return max(0, sum(shard.images for shard in self.store.shards(kept)) - self.done.images)
+        return max(0, sum(shard.images for shard in self.store.parts(kept)) - self.done.images)

@@ -1,11 +1,12 @@
-"""The vectors of shards in a folder, one file for each, and how they are joined into one feature file."""
+"""The vectors of shards in a folder: a finished part for each shard, and a manifest once all of them are there."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from fiveshot.data import BadImage
 from fiveshot.errors import StorageError
 from fiveshot.features import FeatureSet
 from fiveshot.features.extraction.parts import Part, join_parts, part_key
-from fiveshot.scale.extraction.backbone import BackboneFacts
 from fiveshot.scale.extraction.batches import END, Batch, concatenate, images_of, select, tally
+from fiveshot.scale.extraction.pipeline import VectorFacts
 from fiveshot.scale.sources.shard import Shard
 from fiveshot.storage import FilePath, atomic_path
 
@@ -30,15 +31,15 @@ class ShardFolder:
     """Shard files of one catalog and one backbone; each of them is whole or absent."""
 
     folder: Path
-    facts: BackboneFacts
+    facts: VectorFacts
 
     def path(self, shard: Shard) -> Path:
         """Return the file of a shard."""
         return self.folder / f"shard-{shard.number:06}.safetensors"
 
     def missing(self, shards: Sequence[Shard]) -> list[Shard]:
-        """Return the shards that have no file yet, or one of other images or another backbone."""
-        return [shard for shard in shards if not self._is_finished(shard)]
+        """Return the shards that have no file yet, a damaged one, or one of other images or another backbone."""
+        return [shard for shard in shards if part_key(self.path(shard)) != self._key(shard)]
 
     def write(self, shard: Shard, batch: Batch) -> None:
         """Keep the rows of a shard, which may come in any order."""
@@ -59,9 +60,16 @@ class ShardFolder:
         )
         part.save(self.path(shard))
 
-    def shards(self, shards: Sequence[Shard]) -> Iterator[Part]:
-        """Yield the finished shards in their order."""
+    def parts(self, shards: Sequence[Shard]) -> Iterator[Part]:
+        """Yield the finished parts in the order of their shards."""
         return (Part.load(self.path(shard)) for shard in shards)
+
+    def join(self, shards: Sequence[Shard], out: FilePath, *, runtime: str) -> FeatureSet:
+        """Write the feature file that one machine would have written, and map it."""
+        facts = self.facts
+        provenance = replace(facts.provenance, note=f"{facts.dtype} vectors; {runtime}")
+        parts = partial(self.parts, shards)
+        return join_parts(parts, out, provenance=provenance, width=facts.width, dtype=facts.dtype)
 
     def write_manifest(self, shards: Sequence[Shard], *, images: int, bad: Sequence[BadImage]) -> None:
         """Say in one file what the folder holds; it is there only when every shard is."""
@@ -73,13 +81,10 @@ class ShardFolder:
             "width": self.facts.width,
             "images": images,
             "bad": [[image.name, image.reason] for image in bad],
-            "shards": [{"file": self.path(shard).name, "key": self._key(shard)} for shard in shards],
+            "shards": [self.path(shard).name for shard in shards],
         }
         with atomic_path(self.folder / MANIFEST) as path:
             path.write_text(json.dumps(about, indent=1), encoding="utf-8")
-
-    def _is_finished(self, shard: Shard) -> bool:
-        return part_key(self.path(shard)) == self._key(shard)  # absent and damaged ones are computed again
 
     def _key(self, shard: Shard) -> str:
         return hashlib.sha256(f"{shard.key} {self.facts.key}".encode()).hexdigest()
@@ -129,14 +134,3 @@ def read_manifest(folder: FilePath) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise StorageError(f"{path} is damaged ({error})", hint="the same command writes it again") from error
     return about
-
-
-def join_shards(
-    shards: Callable[[], Iterable[Part]], facts: BackboneFacts, out: FilePath, *, runtime: str
-) -> FeatureSet:
-    """Write the feature file that one machine would have written, and map it.
-
-    Classes are numbered in the order of their names; every class needs a training image that could be read.
-    """
-    provenance = replace(facts.provenance, note=f"{facts.dtype} vectors; {runtime}")
-    return join_parts(shards, out, provenance=provenance, width=facts.width, dtype=facts.dtype)

@@ -1,4 +1,7 @@
-"""The stages of an extraction as plain functions of batches: read, decode, forward. They know nothing of Ray."""
+"""The stages of an extraction as plain functions of batches: read, decode, forward. They know nothing of Ray.
+
+Processes that only read are started by the dozen and import this module too, so nothing heavy is imported here.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,17 @@ import pickle
 import time
 import warnings
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fiveshot.backbones import BackboneSpec, NotFiniteError, Preprocessing, load_embedder
+from fiveshot.data import BytesSource
 from fiveshot.errors import InputError
+from fiveshot.features.extraction.stream import read_batch
 from fiveshot.scale.extraction.batches import END, IDENTITY, Batch, usable
 from fiveshot.scale.sources.shard import Shard
-
-if TYPE_CHECKING:
-    from fiveshot.backbones import BackboneSpec, Preprocessing
 
 ROWS_AT_ONCE = 128
 BYTES_AT_ONCE = 8 << 20
@@ -67,10 +70,6 @@ class Decode:
 
     def __call__(self, batch: Batch) -> Batch:
         """Decode a batch."""
-        # Processes that only read are started by the dozen, and import this module too.
-        from fiveshot.data import BytesSource
-        from fiveshot.features.extraction.stream import read_batch
-
         rows = usable(batch)
         images = [BytesSource(batch["data"][i], str(batch["name"][i])) for i in rows]
         decoded = read_batch(images, 0, len(images), self._preprocessing)
@@ -94,42 +93,47 @@ class Forward:
     """Turns pixels into vectors with a backbone of its own, loaded once."""
 
     def __init__(self, spec: BackboneSpec, *, fingerprint: str, dtype: str) -> None:
-        from fiveshot.backbones import load_embedder
-
-        self._runner = load_embedder(spec)
-        if self._runner.fingerprint != fingerprint:
+        self._embedder = load_embedder(spec)
+        if self._embedder.fingerprint != fingerprint:
             raise InputError(
-                f"this node loads another {self._runner.name} than the machine that asked for it",
+                f"this node loads another {self._embedder.name} than the machine that asked for it",
                 hint="install the same release of fiveshot everywhere, and give the same weights and adapter",
                 code="other_backbone",
             )
-        self._runner.runtime  # noqa: B018  # made ready before the first batch comes
+        self._embedder.runtime  # noqa: B018  # made ready before the first batch comes
         self._dtype = np.dtype(dtype)
 
     def __call__(self, batch: Batch) -> Batch:
         """Compute the vectors of a batch; rows without a usable image have a vector of zeros."""
         rows, count = usable(batch), len(batch["row"])
-        vectors = np.zeros((count, self._runner.width), self._dtype)
+        vectors = np.zeros((count, self._embedder.width), self._dtype)
         began = time.perf_counter()
         if len(rows):
-            values = self._runner.features(batch["pixels"][rows])
-            with np.errstate(over="ignore"):
-                vectors[rows] = values
-            check_finite(vectors[rows], batch["name"][rows])
+            vectors[rows] = self._vectors(batch["pixels"][rows], batch["name"][rows])
         seconds = time.perf_counter() - began
         kept = {name: batch[name] for name in (*IDENTITY, "read_s", "decode_s")}
         return {**kept, "vectors": vectors, "forward_s": _shared(seconds, rows, count)}
 
+    def _vectors(self, pixels: Column, names: Column) -> Column:
+        try:
+            values = self._embedder.features(pixels)
+        except NotFiniteError as error:
+            raise NotFiniteError(error.row, str(names[error.row])) from error
+        return stored(values, names, self._dtype)
 
-def check_finite(vectors: Column, names: Column) -> None:
-    """Raise an error that names the first image whose vector (n, d) is not finite."""
+
+def stored(values: Column, names: Column, dtype: np.dtype[Any]) -> Column:
+    """Return vectors (n, d) in the type they are stored in, or name the first image whose values do not fit."""
+    with np.errstate(over="ignore"):
+        vectors = values.astype(dtype)
     good = np.isfinite(vectors).all(axis=1)
     if not good.all():
         raise InputError(
-            f"the vector of {names[int(good.argmin())]} is not finite in {vectors.dtype.name}",
-            hint="store float32 (--dtype float32), or check the backbone's weights",
-            code="not_finite",
+            f"the vector of {names[int(good.argmin())]} has values too large for {dtype.name}",
+            hint="store float32 (--dtype float32)",
+            code="too_large",
         )
+    return vectors
 
 
 def _shared(seconds: float, rows: Column, count: int) -> Column:

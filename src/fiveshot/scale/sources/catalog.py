@@ -15,9 +15,10 @@ from fiveshot.data.folders import SPLITS, Tree, tree_dataset
 from fiveshot.data.sources import StoredSource
 from fiveshot.errors import InputError, unknown_name
 from fiveshot.features.extraction.job import quick_marks
+from fiveshot.features.extraction.parts import TEST, TRAIN
 from fiveshot.scale.sources.files import StoredFile, UrlSource, find_files, is_url
 from fiveshot.scale.sources.readers import Entry, FirstImages, ListedReader, ParquetReader, TarReader
-from fiveshot.scale.sources.shard import TEST, TRAIN, Shard, ShardReader
+from fiveshot.scale.sources.shard import Shard, ShardReader
 
 Layout = Literal["auto", "folders", "parquet", "webdataset"]
 SHARD_IMAGES = 4096

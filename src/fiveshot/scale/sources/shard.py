@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Protocol
 
-TRAIN, TEST = 0, 1
+from fiveshot.features.extraction.parts import TEST, TRAIN
+
 _TEST_NAMES = frozenset({"test", "val", "valid", "validation", "eval"})
 
 

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from fiveshot.core import NO_CLASSES, ClassStatistics, ClassSummary, class_statistics
-from fiveshot.core.labels import Labels, refuse_other_kind
-from fiveshot.core.statistics import compress
+from fiveshot.core import NO_CLASSES, ClassStatistics, class_statistics
+from fiveshot.core.labels import Labels, python_labels, refuse_other_kind
+from fiveshot.core.statistics import compress, statistics_arrays, statistics_from_arrays
 from fiveshot.errors import InputError
 
 Floats = NDArray[np.floating[Any]]
@@ -80,34 +79,23 @@ class TiedStatistics:
 def pack(statistics: ClassStatistics) -> PackedStatistics:
     """Return class statistics as arrays.
 
-    >>> packed = pack(class_statistics(torch.eye(3), ["owl", "owl", "wren"]))
+    >>> packed = pack(class_statistics(np.eye(3), ["owl", "owl", "wren"]))
     >>> packed.labels.tolist(), packed.counts.tolist(), packed.ranks.tolist()
     (['owl', 'wren'], [2, 1], [1, 0])
     """
     if not len(statistics):
         return NOTHING
-    return PackedStatistics(
-        statistics.labels,
-        statistics.counts.numpy(),
-        statistics.means.cpu().numpy(),
-        np.array([len(summary.factor) for summary in statistics.summaries], dtype=np.int64),
-        torch.cat([summary.factor for summary in statistics.summaries]).cpu().numpy(),
-    )
+    return PackedStatistics(statistics.labels, **statistics_arrays(statistics))
 
 
 def unpack(packed: PackedStatistics) -> ClassStatistics:
-    """Return arrays as class statistics; their memory is shared where it may be written to."""
-    if not len(packed):
-        return NO_CLASSES
-    means, factors = (_tensor(array) for array in (packed.means, packed.factors))
-    parts = torch.split(factors, packed.ranks.tolist())
-    summaries = (ClassSummary(*values) for values in zip(packed.counts.tolist(), means, parts, strict=True))
-    return ClassStatistics(packed.labels, tuple(summaries))
+    """Return arrays as class statistics, which share their memory."""
+    return statistics_from_arrays(python_labels(packed.labels), vars(packed))
 
 
 def packed_statistics(vectors: Floats, labels: Labels) -> PackedStatistics:
     """Summarize the classes of a block of samples, (n, d) and (n,)."""
-    return pack(class_statistics(_tensor(vectors), labels))
+    return pack(class_statistics(vectors, labels))
 
 
 def tied_statistics(vectors: Floats, labels: Labels) -> TiedStatistics:
@@ -211,13 +199,8 @@ def _by_owner(rows: Floats, owners: Integers, n_classes: int) -> tuple[Floats, I
     if ranks.max() <= rows.shape[1]:
         return rows, ranks
     split = np.split(rows, np.cumsum(ranks)[:-1])
-    compressed = [compress(torch.from_numpy(part)).numpy() for part in split]
+    compressed = [compress(part) for part in split]
     return np.concatenate(compressed), np.minimum(ranks, rows.shape[1])
-
-
-def _tensor(array: Floats) -> torch.Tensor:
-    # What comes from a cluster's shared memory must not be written to, and torch warns about such arrays.
-    return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
 NOTHING = PackedStatistics(

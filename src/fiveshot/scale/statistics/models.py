@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
 from fiveshot.backbones import BackboneSpec, Embedder, Preprocessing, adapter_path, load_embedder
-from fiveshot.core import ClassStatistics
-from fiveshot.core.draws import RandomFeatures, random_features
+from fiveshot.core import ClassStatistics, ClassSummary
+from fiveshot.core.arrays import one_hot
+from fiveshot.core.draws import random_features
 from fiveshot.core.labels import python_labels
-from fiveshot.core.memory import Memory, derive_models
-from fiveshot.core.ridge import Evidence, GramCache, RidgeModel, solve_blocks
+from fiveshot.core.memory import Memory
+from fiveshot.core.ridge import best_lambda_of_sums
 from fiveshot.errors import InputError
 from fiveshot.heads import RanPAC, make_head
 from fiveshot.heads.ranpac import LAMBDAS
@@ -84,9 +86,9 @@ def create_from_statistics(
     >>> import numpy as np
     >>> from fiveshot.backbones import BackboneSpec
     >>> from fiveshot.scale import ClusterStatistics, StatisticsPlan, create_from_statistics
-    >>> from fiveshot.scale.extraction.backbone import backbone_facts
+    >>> from fiveshot.scale.extraction.pipeline import vector_facts
     >>> from fiveshot.scale.extraction.batches import Rows
-    >>> facts = backbone_facts(BackboneSpec(device="cpu"), "float32", dataset="birds")
+    >>> facts = vector_facts(BackboneSpec(device="cpu"), "float32", dataset="birds")
     >>> vectors = np.random.default_rng(0).normal(size=(8, facts.width)).astype(np.float32)
     >>> rows = Rows(vectors, np.array(["owl", "wren"] * 4), tuple("12345678"))
     >>> parts = {name: reduction.reduce(rows) for name, reduction in StatisticsPlan().reductions().items()}
@@ -147,7 +149,7 @@ def same_backbone(
 def _named(statistics: ClassStatistics) -> ClassStatistics:
     """Return the statistics under names as models have them, which are tidied texts."""
     named = {
-        check_name(str(label)): summary
+        check_name(str(label)): ClassSummary(summary.count, _tensor(summary.mean), _tensor(summary.factor))
         for label, summary in zip(python_labels(statistics.labels), statistics.summaries, strict=True)
     }
     if len(named) < len(statistics):
@@ -156,7 +158,7 @@ def _named(statistics: ClassStatistics) -> ClassStatistics:
             hint="rename one",
             code="same_name",
         )
-    return ClassStatistics(np.array(sorted(named)), tuple(named[name] for name in sorted(named)))
+    return ClassStatistics.of(named)
 
 
 def _rejection(
@@ -166,10 +168,16 @@ def _rejection(
     if sample is None or not len(sample):
         note = "nothing is rejected: no vectors of the base classes were kept"
         return Rejection(options.false_rejection, note=note)
-    vectors = torch.from_numpy(sample.vectors.copy())
     labels = [check_name(str(label)) for label in sample.labels]
     head = make_head(record.name).adopt(Memory(base=base), record.settings or None)
-    return fit_rejection(head, vectors, labels, false_rejection=options.false_rejection, seed=options.seed)
+    return fit_rejection(
+        head, _tensor(sample.vectors), labels, false_rejection=options.false_rejection, seed=options.seed
+    )
+
+
+def _tensor(array: NDArray[Any]) -> torch.Tensor:
+    # Models compute with tensors.
+    return torch.from_numpy(np.array(array))
 
 
 def ranpac_from_sums(
@@ -221,46 +229,18 @@ def ranpac_from_sums(
             code="no_sums",
         )
     sums, statistics = found.ridge, unpack(found.classes)
-    head = RanPAC(len(sums.gram), random_state=int(found.notes["random_state"]), lambdas=lambdas)
-    like = statistics.means
-    feature_map = random_features(like.shape[1], head.n_projections, seed=head.random_state, like=like)
+    seed = int(found.notes["random_state"])
     if lam is None:
-        lam = choose_lambda(sums, _held_out(found), feature_map, lambdas)
-    evidence = Evidence({}, sums.folded())
-    weights, cache = solve_blocks([], evidence, feature_map, lam, GramCache())
-    counts = dict(zip(python_labels(statistics.labels), statistics.counts.tolist(), strict=True))
-    memory = Memory(base=statistics)
-    tokens = derive_models(memory, lambda _, __: object(), None)
-    mass = sum(counts.values()) / len(counts)
-    model = RidgeModel(feature_map, lam, counts, mass, evidence, tokens, weights, cache)
-    head.n_features_in_ = like.shape[1]
-    return head.hold(memory, model)
+        lam = choose_lambda(sums, _held_out(found), seed=seed, lambdas=lambdas)
+    return RanPAC.from_sums(statistics, sums.folded(), lam=lam, lambdas=lambdas, random_state=seed)
 
 
-def choose_lambda(
-    sums: RidgeSums, held_out: ClassSample, feature_map: RandomFeatures, lambdas: Sequence[float]
-) -> float:
-    """Return the λ of least squared error on held-out vectors, which are taken out of the sums first.
-
-    With nothing to hold out, the middle candidate is taken, as ``fiveshot.core.ridge.best_lambda`` does.
-    """
-    if not len(held_out):
-        return float(sorted(lambdas)[len(lambdas) // 2])
-    rows = feature_map(torch.from_numpy(held_out.vectors.copy()))  # (n, M)
-    codes = torch.from_numpy(np.searchsorted(sums.labels, held_out.labels))
-    own = torch.nn.functional.one_hot(codes, len(sums)).to(rows)  # (n, C)
-    lower = torch.from_numpy(np.tril(sums.gram)) - (rows.T @ rows).tril()
-    values, vectors = torch.linalg.eigh(lower, UPLO="L")
-    values = values.clamp_min(0)
-    inner = vectors.T @ (torch.from_numpy(sums.targets.copy()).T - rows.T @ own)  # (M, C)
-    left = rows @ vectors
-    resolution = float(values.max()) * torch.finfo(values.dtype).eps
-    candidates = [lam for lam in lambdas if lam >= resolution] or [max(lambdas)]
-    return float(min(candidates, key=lambda lam: _error(own, left, inner, values + lam)))
-
-
-def _error(own: Tensor, left: Tensor, inner: Tensor, shifted: Tensor) -> float:
-    return float((own - left @ (inner / shifted[:, None])).square().mean())
+def choose_lambda(sums: RidgeSums, held_out: ClassSample, *, seed: int, lambdas: Sequence[float]) -> float:
+    """Return the λ of least squared error on held-out vectors, which are taken out of the sums first."""
+    vectors = held_out.vectors
+    feature_map = random_features(vectors.shape[1], len(sums.gram), seed=seed, like=vectors)
+    own = one_hot(np.searchsorted(sums.labels, held_out.labels), len(sums), vectors)  # (n, C)
+    return best_lambda_of_sums(sums.gram, sums.targets, vectors, own, feature_map, lambdas=lambdas)
 
 
 def _held_out(found: ClusterStatistics) -> ClassSample:

@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-import torch
+from threadpoolctl import threadpool_limits
 
 from fiveshot.errors import InputError
 from fiveshot.extras import import_extra
+from fiveshot.features.extraction.parts import TRAIN
 from fiveshot.scale.cluster import Resources
 from fiveshot.scale.extraction.batches import Batch, concatenate, good_rows, tally
 from fiveshot.scale.extraction.pipeline import block_bytes, numpy_batch
 from fiveshot.scale.progress import Tally
-from fiveshot.scale.sources.shard import TRAIN
 from fiveshot.scale.statistics.reductions import Reduction, Reductions, reduce_rows
 
 Item = TypeVar("Item")
@@ -150,18 +150,18 @@ def call(function: Callable[..., Any], *arguments: Any) -> Any:
 
 def reduce_blocks(load: Load, reductions: Reductions, *blocks: Any) -> list[Any]:
     """Return what is known about the blocks' images, then every reduction of every bucket."""
-    torch.set_num_threads(1)
     began = time.perf_counter()
-    batch = concatenate([load(block) for block in blocks])
-    rows = good_rows(batch, splits=(TRAIN,))
-    parts = [part for reduction in reductions.values() for part in reduce_rows(reduction, rows)]
+    with threadpool_limits(1):  # there are as many tasks as cores
+        batch = concatenate([load(block) for block in blocks])
+        rows = good_rows(batch, splits=(TRAIN,))
+        parts = [part for reduction in reductions.values() for part in reduce_rows(reduction, rows)]
     return [tally(batch) + Tally(seconds={"reduce": time.perf_counter() - began}), *parts]
 
 
 def merge_parts(reduction: Reduction, *parts: Any) -> Any:
     """Merge reductions of one bucket."""
-    torch.set_num_threads(1)
-    return reduction.merge(parts)
+    with threadpool_limits(1):
+        return reduction.merge(parts)
 
 
 def reduce_dataset(

@@ -14,7 +14,6 @@ from functools import lru_cache
 from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from fiveshot.core import NO_CLASSES
@@ -23,7 +22,6 @@ from fiveshot.core.labels import Labels, python_labels, refuse_other_kind
 from fiveshot.core.ridge import FeatureMap, GramSums, RowBlock, given
 from fiveshot.errors import InputError, unknown_name
 from fiveshot.heads import FewShotHead, make_head
-from fiveshot.recognizer.recognition.snapshot import require_statistics_head
 from fiveshot.scale.extraction.batches import Rows
 from fiveshot.scale.statistics.classes import (
     Floats,
@@ -96,6 +94,9 @@ class StatisticsPlan:
         A head that cannot be derived from statistics is refused. ``settings`` are those of the head.
         """
         if self.head is not None:
+            # Only the driver plans; workers reduce, and need no recognizer.
+            from fiveshot.recognizer.recognition.snapshot import require_statistics_head
+
             require_statistics_head(self.head)
         if self.covariance not in get_args(Covariance):
             raise unknown_name("covariance", self.covariance, get_args(Covariance))
@@ -164,7 +165,7 @@ class Embedded:
     def reduce(self, rows: Rows) -> Any:
         """Embed a block and reduce it."""
         head = _embedding_head(self.head, self.settings)
-        return self.inner.reduce(replace(rows, vectors=head.embed(torch.from_numpy(rows.vectors)).numpy()))
+        return self.inner.reduce(replace(rows, vectors=head.embed(rows.vectors)))
 
     def merge(self, parts: Sequence[Any]) -> Any:
         """Merge as the reduction inside does."""
@@ -282,7 +283,7 @@ class Ridge:
 
 @lru_cache(maxsize=2)
 def _feature_map(n_features: int, width: int, seed: int) -> RandomFeatures:
-    return random_features(n_features, width, seed=seed, like=torch.zeros(1))
+    return random_features(n_features, width, seed=seed, like=np.zeros(1, np.float32))
 
 
 @dataclass(frozen=True, eq=False)
@@ -298,30 +299,23 @@ class RidgeSums:
 
     def folded(self) -> GramSums:
         """Return the sums as a ridge head keeps them; the memory is the head's own."""
-        rows = torch.from_numpy(self.targets.copy())
-        return GramSums(
-            torch.from_numpy(self.gram.copy()), dict(zip(python_labels(self.labels), rows, strict=True))
-        )
+        return GramSums(self.gram.copy(), dict(zip(python_labels(self.labels), self.targets.copy(), strict=True)))
 
 
 def ridge_sums(vectors: Floats, labels: Labels, feature_map: FeatureMap, *, width: int) -> RidgeSums:
     """Sum the mapped features of a block of samples, (n, d) and (n,); the map has ``width`` features.
 
-    >>> sums = ridge_sums(np.eye(2), np.array(["owl", "wren"]), lambda X, out: out.copy_(2 * X), width=2)
+    >>> sums = ridge_sums(np.eye(2), np.array(["owl", "wren"]), lambda X, out: np.copyto(out, 2 * X), width=2)
     >>> sums.targets.tolist(), np.tril(sums.gram).tolist()
     ([[2.0, 0.0], [0.0, 2.0]], [[4.0, 0.0], [0.0, 4.0]])
     """
-    rows = torch.from_numpy(vectors.copy())
-    sums = GramSums(rows.new_zeros(width, width), {})
-    blocks = []
-    for label in python_labels(np.unique(labels)):
-        own = rows[torch.from_numpy(labels == label)]
-        blocks.append(RowBlock(label, None, len(own), 1.0, given(own)))
-    sums.add_(blocks, feature_map)
-    if not blocks:
-        return RidgeSums(NO_CLASSES.labels, np.zeros((0, width), vectors.dtype), sums.gram.numpy())
-    targets = torch.stack([sums.targets[block.label] for block in blocks])
-    return RidgeSums(np.unique(labels), targets.numpy(), sums.gram.numpy())
+    sums = GramSums(np.zeros((width, width), vectors.dtype), {})
+    if not len(labels):
+        return RidgeSums(NO_CLASSES.labels, np.zeros((0, width), vectors.dtype), sums.gram)
+    classes = np.unique(labels)
+    own = {label: vectors[labels == label] for label in python_labels(classes)}
+    sums.add_([RowBlock(label, None, len(rows), 1.0, given(rows)) for label, rows in own.items()], feature_map)
+    return RidgeSums(classes, np.stack([sums.targets[label] for label in own]), sums.gram)
 
 
 def merge_ridge(parts: Sequence[RidgeSums]) -> RidgeSums:

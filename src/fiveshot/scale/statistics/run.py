@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from fiveshot.backbones import BackboneSpec
 from fiveshot.data import BadImage, bad_images_error
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features import Provenance
-from fiveshot.features.extraction.parts import Part
+from fiveshot.features.extraction.parts import TRAIN, Part
 from fiveshot.heads import make_head
 from fiveshot.scale.cluster import ClusterSettings, check_target, connected, own_errors, retried
 from fiveshot.scale.extraction.batches import Batch, Rows, concatenate, good_rows, select
@@ -23,7 +22,7 @@ from fiveshot.scale.extraction.pipeline import VectorPipeline, block_bytes, vect
 from fiveshot.scale.extraction.shard_folder import read_manifest
 from fiveshot.scale.progress import ClusterProgress, OnProgress, Tally, silent
 from fiveshot.scale.sources.catalog import Catalog, preview
-from fiveshot.scale.sources.shard import TRAIN, Shard
+from fiveshot.scale.sources.shard import Shard
 from fiveshot.scale.statistics.reducer import BlockReducer, reduce_dataset
 from fiveshot.scale.statistics.reductions import Reductions, StatisticsPlan
 from fiveshot.scale.statistics.result import ClusterStatistics
@@ -199,7 +198,7 @@ def choose_settings(head: str, rows: Rows) -> dict[str, Any]:
         raise InputError(
             f"statistics for a model need two classes at least, found {classes}", code="too_few_classes"
         )
-    return make_head(head).fit(torch.from_numpy(rows.vectors), rows.labels).settings()
+    return make_head(head).fit(rows.vectors, rows.labels).settings()
 
 
 def _joined(
@@ -281,7 +280,7 @@ def reduce_shards(
     plan, settings = plan or StatisticsPlan(), settings or ClusterSettings()
     plan.reductions()  # refuses what cannot be made before anything is computed
     check_target(target)
-    paths = [str(Path(folder).absolute() / entry["file"]) for entry in about["shards"]]
+    paths = [str(Path(folder).absolute() / name) for name in about["shards"]]
     images = int(about["images"])
     chosen = choose_settings(plan.head, some_rows(paths, images)) if plan.head else {}
     tell = progress or silent
