@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fiveshot.benchmark.job import Adapter, Job, adapted_source, embedded_source, open_features
@@ -89,8 +90,8 @@ def make_jobs(
 ) -> list[Job]:
     """Return one job per method and seed; without ``methods``, of every head there is.
 
-    A parameter goes to the heads that have it. Those in ``needed`` must be parameters of at least one head, and
-    heads of this package must accept their values.
+    A parameter goes to the heads that have it, which refuse a value out of its range. Those in ``needed`` must be
+    parameters of at least one head.
     """
     if seeds < 1:
         raise InputError(f"seeds must be at least 1, got {seeds}")
@@ -103,22 +104,12 @@ def make_jobs(
         known.update(names)
         fitting = {key: value for key, value in (parameters or {}).items() if key in names}
         first = Job(protocol, method, features, flavor, fitting, sessions)
-        if set(needed) & set(fitting):
-            _try_values(first)
-        jobs += [
-            Job(protocol.replace(shot_seed=seed), method, features, flavor, fitting, sessions)
-            for seed in range(protocol.shot_seed, protocol.shot_seed + seeds)
-        ]
+        plain_head(first.head()).check_parameters()
+        drawn = range(protocol.shot_seed, protocol.shot_seed + seeds)
+        jobs += [replace(first, protocol=protocol.replace(shot_seed=seed)) for seed in drawn]
     for name in needed:
         if name not in known:
             raise InputError(
                 f"none of the methods has a parameter {name!r}", hint=f"they have {', '.join(sorted(known))}"
             )
     return jobs
-
-
-def _try_values(job: Job) -> None:
-    """Refuse values that a head of this package would not accept; another may need more than a few numbers."""
-    head = plain_head(job.head())
-    if type(head).__module__.startswith("fiveshot."):
-        head.check_parameters()

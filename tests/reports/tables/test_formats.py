@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from fiveshot.reports import Column, Number, Row, Table, as_csv, as_latex, as_markdown, as_rich, as_text
-from fiveshot.reports.page.page import table_html
+from fiveshot.reports.page.page import templates
 
 NASTY = r"[red]a|b*_<i>&%$#{}~^\\[/]"
 COLUMNS = (
@@ -128,7 +128,7 @@ def test_csv_gives_back_every_bit() -> None:
 
 
 def test_html_escapes_and_marks() -> None:
-    text = table_html(TABLE)
+    text = templates().get_template("parts.html").module.table(TABLE)
     assert "<i>" not in text
     assert "[red]a|b*_&lt;i&gt;&amp;%" in text
     assert "<strong>66.7 ± 3.0</strong>" in text

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fiveshot.benchmark import Job, Outcome
     from fiveshot.benchmark.cost import QuickPlan
 
+RunJobs = Callable[..., "Iterable[Outcome]"]  # of jobs and the folder of runs
 FULL_DRAWS = 5
 WORTH_SAYING = 2.0  # seconds
 
@@ -144,10 +145,7 @@ def bench(
     if projections is not None and not any("n_projections" in job.parameters for job in everything):
         echo("note: --projections is for RanPAC heads, and none is among the methods", err=True)
     if engine == "ray":
-        from fiveshot.scale import sweep_on_cluster
-
-        def run(jobs: Sequence[Job], out: Path, *, on_session: object) -> Iterable[Outcome]:
-            return sweep_on_cluster(jobs, out, address=address, fresh=fresh)
+        run = _on_cluster(address, fresh=fresh)
     else:
         from fiveshot.benchmark import sweep
 
@@ -167,20 +165,25 @@ def bench(
         _tell_the_rest(plan, everything, seeds)
 
 
+def _on_cluster(address: str | None, *, fresh: bool) -> RunJobs:
+    """Return what runs jobs on a Ray cluster."""
+    from fiveshot.scale import sweep_on_cluster
+
+    return lambda jobs, out, on_session: sweep_on_cluster(jobs, out, address=address, fresh=fresh)
+
+
 def draws(seeds: int | None, *, full: bool) -> int:
     """Return how many draws of the shots are asked for."""
     return seeds if seeds is not None else FULL_DRAWS if full else 1
 
 
-def followed(
-    run: Callable[..., Iterable[Outcome]], jobs: Sequence[Job], out: Path, *, fresh: bool = False
-) -> Iterator[Outcome]:
+def followed(run: RunJobs, jobs: Sequence[Job], out: Path, *, fresh: bool = False) -> Iterator[Outcome]:
     """Run jobs, saying how long it may take, how far it is, and what each run found."""
     from fiveshot.benchmark.cost import estimated_seconds
     from fiveshot.benchmark.record import is_finished
 
     with status("looking for finished runs"):
-        waiting = [job for job in jobs if fresh or not is_finished(out / job.folder)]
+        waiting = {job for job in jobs if fresh or not is_finished(out / job.folder)}
         expected = {job: estimated_seconds(job) if job in waiting else 0.0 for job in jobs}
     total = sum(expected.values())
     if total >= WORTH_SAYING:

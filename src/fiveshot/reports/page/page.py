@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fiveshot import __version__
 from fiveshot.benchmark import RunRecord, find_runs
+from fiveshot.errors import counted
 from fiveshot.metrics import mean_std
 from fiveshot.reports.drawings import (
     NUMBERED,
@@ -91,16 +92,11 @@ def report_page(records: Sequence[RunRecord]) -> str:
         .get_template("page.html")
         .render(
             names=list(dict.fromkeys(experiment.protocol.name for experiment in found)),
-            lead=f"{runs} {_plural(runs, 'run')}, {_plural(len(seeds), 'seed')} {', '.join(map(str, seeds))}.",
+            lead=f"{counted(runs, 'run')}, {'seed' if len(seeds) == 1 else 'seeds'} {_words(seeds)}.",
             sections=sections,
             version=__version__,
         )
     )
-
-
-def table_html(table: Table) -> str:
-    """Return a table as markup."""
-    return str(templates().get_template("parts.html").module.table(table))  # type: ignore[attr-defined]
 
 
 @cache
@@ -253,10 +249,6 @@ def _words(value: object) -> str:
 
 def _adapter(digest: object) -> str:
     return f"adapter {str(digest)[:8]}" if digest else "no adapter"
-
-
-def _plural(count: int, noun: str) -> str:
-    return noun if count == 1 else f"{noun}s"
 
 
 def _number(value: float) -> str:
