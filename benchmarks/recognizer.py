@@ -19,7 +19,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import torch
 from PIL import Image
 
 from fiveshot.backbones import BackboneSpec, Embedder, default_workers, load_embedder
@@ -29,7 +28,7 @@ from fiveshot.recognizer.creation import learn_base
 from fiveshot.recognizer.photos.embedding import backbone_record, see_photos
 from fiveshot.recognizer.photos.inputs import gather_photos
 from fiveshot.recognizer.photos.photo import thumbnail
-from fiveshot.recognizer.recognition.snapshot import head_record, restored_head
+from fiveshot.recognizer.recognition.head import head_record, restored_head
 from fiveshot.recognizer.store.folder import create_model
 from fiveshot.recognizer.store.manifest import Manifest, Options
 from fiveshot.recognizer.store.rows import ClassRecord, PhotoRecord
@@ -50,11 +49,11 @@ def photographs(count: int, seed: int) -> list[bytes]:
     return made
 
 
-def features(number: int, count: int, centre: np.ndarray, spread: np.ndarray) -> torch.Tensor:
+def features(number: int, count: int, centre: np.ndarray, spread: np.ndarray) -> np.ndarray:
     """Return features of a synthetic class around the backbone's own mean, with its own spread."""
     rng = np.random.default_rng([7, number])
     own = centre + 0.8 * spread * rng.normal(size=len(centre))
-    return torch.from_numpy((own + 0.6 * spread * rng.normal(size=(count, len(centre)))).astype(np.float32))
+    return (own + 0.6 * spread * rng.normal(size=(count, len(centre)))).astype(np.float32)
 
 
 def make_model(path: Path, runner: Embedder, classes: int, base: int, head: str) -> None:
@@ -65,7 +64,7 @@ def make_model(path: Path, runner: Embedder, classes: int, base: int, head: str)
     manifest = Manifest(backbone_record(runner), record, options=options)
     given = {}
     if base:
-        X = torch.cat([features(1_000_000 + number, BASE_SHOTS, centre, spread) for number in range(base)])
+        X = np.concatenate([features(1_000_000 + number, BASE_SHOTS, centre, spread) for number in range(base)])
         names = np.repeat([f"base {number:04d}" for number in range(base)], BASE_SHOTS).tolist()
         learned = learn_base(X, names, head=record, options=options)
         manifest = Manifest(backbone_record(runner), learned.head, options=options, rejection=learned.rejection)
@@ -155,7 +154,7 @@ def report(path: Path, small: Path, runner: Embedder, classes: int, repeats: int
     size = sum(file.stat().st_size for file in path.iterdir())
     opening = best(lambda _: Recognizer.open(path, readonly=True).close(), repeats)
     with Recognizer.open(path) as model:
-        model._runner = runner
+        model._embedder = runner
         began = time.perf_counter()
         model.snapshot.head  # noqa: B018
         deriving = time.perf_counter() - began

@@ -21,7 +21,7 @@ from fiveshot.features import load_features
 from fiveshot.heads import check_head, load_head, make_head, save_head, unregister_head
 from fiveshot.plugins import _loaded, load_plugin, name_plugins
 from fiveshot.recognizer import Recognizer
-from fiveshot.recognizer.recognition.snapshot import head_record
+from fiveshot.recognizer.recognition.head import head_record
 from fiveshot.recognizer.store.folder import create_model
 from fiveshot.recognizer.store.manifest import BackboneRecord, Manifest
 
@@ -143,8 +143,10 @@ def test_a_model_is_reopened_with_it(city: Path, tmp_path: Path, monkeypatch: py
     assert found == f"CityBlock {expected}\n"
     unregister_head("city")
     monkeypatch.setenv("FIVESHOT_PLUGINS", "")
-    with pytest.raises(InputError, match=r"no head 'city'.* --plugin or FIVESHOT_PLUGINS"):
-        Recognizer.open(tmp_path / "model")
+    with Recognizer.open(tmp_path / "model") as model:
+        assert model.show().head == "city"
+        with pytest.raises(InputError, match=r"no head 'city'.* --plugin or FIVESHOT_PLUGINS"):
+            model.predict_features(photos["a"])
 
 
 def test_a_cluster_runs_it(city: Path, features: Path, tmp_path: Path) -> None:

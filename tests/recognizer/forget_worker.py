@@ -8,8 +8,6 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-import torch
-
 from fiveshot.recognizer import Recognizer
 
 
@@ -35,7 +33,6 @@ def kill_when_written_anew(model: Recognizer, temporary: Path) -> None:
 
 def main() -> None:
     """Forget the classes named after the path, print the memory before and the peak of the first."""
-    torch.set_num_threads(1)
     path, first, second = sys.argv[1:]
     with Recognizer.open(path) as model:
         peak()

@@ -6,7 +6,6 @@ import os
 import sys
 from pathlib import Path
 
-import torch
 from models import photos
 
 from fiveshot.recognizer import Recognizer
@@ -54,7 +53,6 @@ def write(path: Path, first: int, other: Path) -> None:
 
 def main() -> None:
     """Fork a writer for each line ``path first other``; print its number first, and ``gone`` when it is dead."""
-    torch.set_num_threads(1)
     for line in sys.stdin:
         path, first, other = line.split()
         child = os.fork()

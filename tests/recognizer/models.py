@@ -7,12 +7,11 @@ from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
-import torch
 from PIL import Image
 
 from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.creation import learn_base
-from fiveshot.recognizer.recognition.snapshot import head_record
+from fiveshot.recognizer.recognition.head import head_record
 from fiveshot.recognizer.store.folder import create_model
 from fiveshot.recognizer.store.manifest import BackboneRecord, Manifest, Options
 
@@ -22,8 +21,8 @@ WIDTH = 12
 def photos(name: str, count: int = 5, *, width: int = WIDTH, seed: int = 0) -> np.ndarray:
     """Return features of a class: drawn from its name, so that every test and process has the same."""
     own = [*sha256(name.encode()).digest()[:8]]
-    centre = np.random.default_rng(own).normal(size=width) * 4
-    return (centre + np.random.default_rng([seed, *own]).normal(size=(count, width))).astype(np.float32)
+    center = np.random.default_rng(own).normal(size=width) * 4
+    return (center + np.random.default_rng([seed, *own]).normal(size=(count, width))).astype(np.float32)
 
 
 def picture(side: int = 32, kind: str = "JPEG", colour: str = "teal") -> bytes:
@@ -50,9 +49,7 @@ def new_model(
         create_model(path, manifest)
         return Recognizer.open(path, **opening)
     X = np.concatenate([photos(name, 30, width=width) for name in base])
-    learned = learn_base(
-        torch.from_numpy(X), np.repeat(base, 30).tolist(), head=manifest.head, options=manifest.options
-    )
+    learned = learn_base(X, np.repeat(base, 30).tolist(), head=manifest.head, options=manifest.options)
     complete = Manifest(backbone, learned.head, options=options, rejection=learned.rejection)
     create_model(path, complete, base=learned.base)
     return Recognizer.open(path, **opening)
@@ -63,12 +60,11 @@ def held(model: Recognizer) -> dict[str, object]:
     contents = model.refresh().contents
     memory = contents.memory
     classes = {
-        label: (summary.count, summary.mean.numpy().tobytes(), summary.factor.numpy().tobytes(), new)
+        label: (summary.count, summary.mean.tobytes(), summary.factor.tobytes(), new)
         for label, summary, new in memory
     }
     stored = {
-        one.name: (one.id, one.base, one.sha256s, one.features.numpy().tobytes())
-        for one in contents.classes.values()
+        one.name: (one.id, one.base, one.sha256s, one.features.tobytes()) for one in contents.classes.values()
     }
     return {"classes": classes, "photos": stored, "manifest": contents.manifest.to_toml()}
 

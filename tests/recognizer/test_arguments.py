@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from models import new_model, photos
 
 from fiveshot.errors import InputError
@@ -76,6 +75,6 @@ def test_a_model_is_opened_with_what_there_is(model: Recognizer, given: dict[str
 def test_numbers_of_other_libraries_are_numbers(model: Recognizer) -> None:
     (found,) = model.predict_features(photos("owl", 1), top=np.int64(3))
     assert len(found.candidates) == 1
-    with Recognizer.open(model.path, device=torch.device("cpu"), timeout=np.float32(2)) as again:
+    with Recognizer.open(model.path, device="cpu", timeout=np.float32(2)) as again:
         assert again.snapshot.classes == ("owl",)
     assert Options(seed=np.int64(3), false_rejection=np.float32(0.5)) == Options(seed=3, false_rejection=0.5)

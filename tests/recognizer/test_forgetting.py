@@ -35,8 +35,8 @@ def traces(name: str, X: NDArray[np.float32], model: Recognizer) -> dict[str, by
     for row in range(len(X)):
         found[f"feature {row}"] = X[row].tobytes()[:16]
         found[f"digest {row}"] = sha256(X[row].tobytes()).hexdigest().encode()
-    found["mean"] = summary.mean.numpy().tobytes()
-    for row, values in enumerate(summary.factor.numpy()):
+    found["mean"] = summary.mean.tobytes()
+    for row, values in enumerate(summary.factor):
         found[f"factor {row}"] = values.tobytes()
     return found
 
@@ -158,7 +158,7 @@ def test_another_class_that_once_had_the_name_is_kept(make: Callable[..., Recogn
 
 def test_all_that_ended_with_the_name_is_forgotten(make: Callable[..., Recognizer]) -> None:
     model = make(base=("ani", SECRET))
-    found = {"base": model.snapshot.memory.statistics[SECRET].mean.numpy().tobytes()[:16]}
+    found = {"base": model.snapshot.memory.statistics[SECRET].mean.tobytes()[:16]}
     model.forget(SECRET, keep_history=True)
     found |= learn_secret(model)
     model.undo()
@@ -218,7 +218,7 @@ def test_a_kill_before_the_erasing_is_made_up_for(
     make: Callable[..., Recognizer], reopen: Callable[..., Recognizer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = make(base=(*NAMES, SECRET))
-    found = {"mean": model.snapshot.memory.statistics[SECRET].mean.numpy().tobytes()[:16]}
+    found = {"mean": model.snapshot.memory.statistics[SECRET].mean.tobytes()[:16]}
     monkeypatch.setattr(ModelFolder, "settle", lambda self: None)  # as if killed right after the commit
     model.forget(SECRET)
     model.close()

@@ -6,11 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
-from fiveshot.core import NO_CLASSES, class_statistics, summarize
-from fiveshot.core.memory import Memory
+from fiveshot.core import NO_CLASSES, Memory, class_statistics, summarize
 from fiveshot.heads import FewShotHead, make_head
 from fiveshot.recognizer.insight import Duplicate, LearnReport, find_outliers, inspect_class
 from fiveshot.recognizer.recognition import held_out
@@ -20,32 +18,34 @@ from fiveshot.recognizer.store.rows import PhotoRecord
 
 WIDTH = 16
 
+Floats = NDArray[np.float32]
+
 
 @dataclass(frozen=True)
 class World:
-    """Classes around random centres; ``at`` draws photos of one."""
+    """Classes around random centers; ``at`` draws photos of one."""
 
-    centres: dict[str, Tensor]
-    generator: torch.Generator
+    centers: dict[str, Floats]
+    rng: np.random.Generator
 
-    def at(self, name: str, count: int, spread: float = 0.3) -> Tensor:
-        rows = self.centres[name] + spread * torch.randn(count, WIDTH, generator=self.generator)
-        return torch.nn.functional.normalize(rows, dim=1)  # as the default head embeds them without a base
+    def at(self, name: str, count: int, spread: float = 0.3) -> Floats:
+        rows = self.centers[name] + spread * self.rng.normal(size=(count, WIDTH)).astype(np.float32)
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True)  # as the default head embeds them without a base
 
 
 @pytest.fixture
 def world() -> World:
-    generator = torch.Generator().manual_seed(3)
+    rng = np.random.default_rng(3)
     names = [f"bird {i}" for i in range(12)] + ["owl"]
-    centres = {name: 3 * torch.randn(WIDTH, generator=generator) for name in names}
-    centres["hawk owl"] = centres["owl"] + 0.05 * torch.randn(WIDTH, generator=generator)
-    return World(centres, generator)
+    centers = {name: 3 * rng.normal(size=WIDTH).astype(np.float32) for name in names}
+    centers["hawk owl"] = centers["owl"] + 0.05 * rng.normal(size=WIDTH).astype(np.float32)
+    return World(centers, rng)
 
 
 @pytest.fixture
 def memory(world: World) -> Memory:
     names = [f"bird {i}" for i in range(12)]
-    rows = torch.cat([world.at(name, 6) for name in names])
+    rows = np.concatenate([world.at(name, 6) for name in names])
     learned = class_statistics(rows, np.repeat(names, 6))
     return Memory(learned.restrict(names[:8]), learned.restrict(names[8:]))
 
@@ -55,13 +55,11 @@ def head(request: pytest.FixtureRequest, memory: Memory) -> FewShotHead:
     return make_head(request.param).adopt(memory)
 
 
-def report(head: FewShotHead, memory: Memory, name: str, X: Tensor, **more: Any) -> LearnReport:
+def report(head: FewShotHead, memory: Memory, name: str, X: Floats, **more: Any) -> LearnReport:
     numbers = range(len(X))
     names = more.pop("photos", [f"{i}.jpg" for i in numbers])
     sha256s = more.pop("sha256s", [f"{name} {i}" for i in numbers])
-    shots = [
-        PhotoRecord(sha256, row.numpy(), name=shown) for sha256, row, shown in zip(sha256s, X, names, strict=True)
-    ]
+    shots = [PhotoRecord(sha256, row, name=shown) for sha256, row, shown in zip(sha256s, X, names, strict=True)]
     return inspect_class(head, memory, name, shots, **more)
 
 
@@ -93,16 +91,16 @@ def test_a_class_where_another_one_is_will_be_confused_with_it(
 
 def test_the_confused_photos_are_named(head: FewShotHead, memory: Memory, world: World) -> None:
     # Two photos of another class among owls, one of them learned earlier: only the new one has a name.
-    early = torch.cat([world.at("bird 4", 1), world.at("owl", 3)])
+    early = np.concatenate([world.at("bird 4", 1), world.at("owl", 3)])
     known = memory.learn(class_statistics(early, ["owl"] * 4))
     earlier = KnownPhotos(("owl",) * 4, ("w", "x", "y", "z"), early)
-    X = torch.cat([world.at("owl", 3), world.at("bird 4", 1)])
+    X = np.concatenate([world.at("owl", 3), world.at("bird 4", 1)])
     seen = report(head.adopt(known), known, "owl", X, earlier=earlier)
     assert (seen.nearest, seen.confusion, seen.confused) == ("bird 4", 0.25, ("3.jpg",))
     assert seen.warnings[0].startswith(
         "25 % of the photos look more like 'bird 4' than like the others of 'owl' (3"
     )
-    many = report(head, memory, "owl", torch.cat([world.at("owl", 9), world.at("bird 4", 4)]))
+    many = report(head, memory, "owl", np.concatenate([world.at("owl", 9), world.at("bird 4", 4)]))
     assert many.confused == ("9.jpg", "10.jpg", "11.jpg", "12.jpg")
     assert "(9.jpg, 10.jpg, 11.jpg and 1 more);" in many.warnings[0]
 
@@ -121,7 +119,7 @@ def test_scores_are_those_of_heads_that_never_saw_the_photo(
         assert scores is not None
         for i in range(count):
             left = np.arange(count) % min(count, 10) == i % 10 if count > 10 else np.arange(count) == i
-            rest = X[torch.as_tensor(~left)]
+            rest = X[~left]
             learned = make_head(name).adopt(memory.learn(class_statistics(rest, ["owl"] * len(rest))))
             wanted = learned.class_scores(X[i : i + 1])[0]
             own = learned.classes_.tolist().index("owl")
@@ -175,7 +173,7 @@ def test_photos_added_to_a_base_class_are_judged_by_what_it_was(
 def test_duplicates_of_every_kind_are_named(head: FewShotHead, memory: Memory, world: World) -> None:
     X = world.at("owl", 5)
     X[3] = 2 * X[0]  # the same direction: almost identical
-    earlier = KnownPhotos(("bird 9", "bird 10"), ("file", "other"), torch.stack([world.at("bird 9", 1)[0], X[4]]))
+    earlier = KnownPhotos(("bird 9", "bird 10"), ("file", "other"), np.stack([world.at("bird 9", 1)[0], X[4]]))
     seen = report(head, memory, "owl", X, sha256s=["a", "a", "file", "d", "e"], earlier=earlier)
     assert seen.duplicates == (
         Duplicate("1.jpg", "owl", same_file=True, of="0.jpg"),
@@ -217,7 +215,7 @@ def test_a_photo_that_is_there_twice_is_still_told_to_be_of_another_class(
 
 
 def test_a_strange_photo_is_an_outlier(head: FewShotHead, memory: Memory, world: World) -> None:
-    X = torch.cat([world.at("owl", 2), world.at("bird 2", 1), world.at("owl", 2)])
+    X = np.concatenate([world.at("owl", 2), world.at("bird 2", 1), world.at("owl", 2)])
     seen = report(head, memory, "owl", X)
     assert seen.outliers == ("2.jpg",)
     assert "2.jpg is unlike the other photos of 'owl'; is it one?" in seen.warnings
@@ -228,8 +226,8 @@ def test_outliers_by_the_formula_spelled_out(count: int) -> None:
     rng = np.random.default_rng(count)
     for _ in range(50):
         X = rng.normal(size=(count, 3)) + np.array([1.5, 0, 0])
-        centre = rng.normal(size=3) * 0.2
-        unit = (X - centre) / np.linalg.norm(X - centre, axis=1, keepdims=True)
+        center = rng.normal(size=3) * 0.2
+        unit = (X - center) / np.linalg.norm(X - center, axis=1, keepdims=True)
         wanted = []
         for i in range(count):
             rest = [j for j in range(count) if j != i]
@@ -240,11 +238,11 @@ def test_outliers_by_the_formula_spelled_out(count: int) -> None:
 
             if np.mean([likeness(j, rest) for j in rest]) - likeness(i, list(range(count))) > 0.5:
                 wanted.append(i)
-        assert find_outliers(torch.tensor(X), center=torch.tensor(centre)) == wanted
+        assert find_outliers(X, center=center) == wanted
 
 
 def test_three_photos_have_no_outlier() -> None:
-    assert find_outliers(torch.tensor([[1.0, 0.0], [1.0, 0.1], [-1.0, 0.0]])) == []
+    assert find_outliers(np.array([[1.0, 0.0], [1.0, 0.1], [-1.0, 0.0]])) == []
 
 
 @pytest.mark.parametrize("size", [3, 40])
@@ -253,6 +251,6 @@ def test_summaries_of_folds_join_to_the_whole(size: int, world: World) -> None:
     folds = held_out.fold_numbers(size)
     for fold in range(folds.max() + 1):
         rest = held_out.without_fold(X, folds, fold, None)
-        whole = rest.merge(summarize(X[torch.as_tensor(folds == fold)]))
+        whole = rest.merge(summarize(X[folds == fold]))
         assert whole.count == size
-        assert torch.allclose(whole.mean, X.mean(dim=0), atol=1e-5)
+        assert np.allclose(whole.mean, X.mean(axis=0), atol=1e-5)

@@ -64,7 +64,7 @@ def states() -> list[State]:
 
 def stored(path: Path) -> State:
     with Recognizer.open(path, readonly=True) as model:
-        return {one.name: one.features.numpy().tobytes() for one in model.snapshot.contents.classes.values()}
+        return {one.name: one.features.tobytes() for one in model.snapshot.contents.classes.values()}
 
 
 def prepared(folder: Path, other: Path) -> tuple[list[Path], list[float]]:

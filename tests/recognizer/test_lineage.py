@@ -109,7 +109,7 @@ def content(model: Recognizer) -> dict[str, object]:
 @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=8)
 def test_forgetting_one_class_is_as_if_it_had_never_been(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder, new_model(Path(folder) / "saw", base=BASE) as saw:
-        means = [saw.snapshot.memory.base[name].mean.numpy().tobytes() for name in BASE]
+        means = [saw.snapshot.memory.base[name].mean.tobytes() for name in BASE]
         base = [Bird(name, name, {name}, [mean]) for name, mean in zip(BASE, means, strict=True)]
         oracle = Oracle(list(base))
         for step in range(data.draw(st.integers(1, 12))):

@@ -12,9 +12,17 @@ import onnxruntime
 import pytest
 import timm
 import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
-from fiveshot.backbones import Backbone, Preprocessing, Readout, load_backbone
+from fiveshot.backbones import (
+    Backbone,
+    BackboneSpec,
+    Embedder,
+    Preprocessing,
+    Readout,
+    load_embedder,
+    torch_embedder,
+)
 from fiveshot.errors import InputError, StorageError
 from fiveshot.heads import FewShotHead, make_head
 from fiveshot.recognizer import Recognizer
@@ -22,24 +30,26 @@ from fiveshot.recognizer.recognition.rejection import Rejection
 from fiveshot.recognizer.shipping.onnx import export_onnx
 
 TOLERANCE = 1e-3
+Pixels = NDArray[np.uint8]
 
 
 @pytest.fixture(scope="module")
-def backbone() -> Backbone:
+def backbone() -> Embedder:
     torch.manual_seed(1)
     model = timm.create_model("test_vit.r160_in1k", num_classes=0).eval().requires_grad_(False)
     prepared = Preprocessing(
         size=160, resize=170, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4), interpolation="bilinear"
     )
-    return Backbone(model, "tiny", prepared, Readout("cls+mean"))
+    tiny = Backbone(model, "tiny", prepared, Readout("cls+mean"))
+    return torch_embedder(tiny, BackboneSpec(runtime="torch", device="cpu"))
 
 
 @pytest.fixture(scope="module")
-def images() -> Tensor:
-    return torch.randn(46, 3, 160, 160, generator=torch.Generator().manual_seed(2))
+def images() -> Pixels:
+    return np.random.default_rng(2).integers(0, 256, (46, 3, 160, 160), np.uint8)
 
 
-def trained(name: str, backbone: Backbone, images: Tensor, **parameters: object) -> FewShotHead:
+def trained(name: str, backbone: Embedder, images: Pixels, **parameters: object) -> FewShotHead:
     X = backbone.features(images)
     head = make_head(name, **parameters).fit(X[:40], [f"base {i % 3}" for i in range(40)])
     return head.partial_fit(X[40:45], ["owl 🦉"] * 5).partial_fit(X[45:], ["wren"])
@@ -61,13 +71,13 @@ def trained(name: str, backbone: Backbone, images: Tensor, **parameters: object)
     ],
 )
 def test_onnx_runtime_gives_what_the_head_gives(
-    name: str, parameters: dict[str, object], backbone: Backbone, images: Tensor, tmp_path: Path
+    name: str, parameters: dict[str, object], backbone: Embedder, images: Pixels, tmp_path: Path
 ) -> None:
     head = trained(name, backbone, images, **parameters)
     export_onnx(backbone, head, tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
     for batch in (images[:1], images[:9]):  # any number of images
-        scores, probabilities, familiarity = session.run(None, {"images": batch.numpy()})
+        scores, probabilities, familiarity = session.run(None, {"images": backbone.preprocessing.normalize(batch)})
         X = backbone.features(batch)
         wanted = head.class_scores(X)
         assert np.abs(scores - wanted).max() < TOLERANCE * max(1, np.abs(wanted).max())
@@ -75,7 +85,7 @@ def test_onnx_runtime_gives_what_the_head_gives(
         assert np.abs(familiarity - head.familiarity(X)).max() < TOLERANCE * max(1, np.abs(wanted).max())
 
 
-def test_a_file_says_how_to_use_it(backbone: Backbone, images: Tensor, tmp_path: Path) -> None:
+def test_a_file_says_how_to_use_it(backbone: Embedder, images: Pixels, tmp_path: Path) -> None:
     head = trained("ncm", backbone, images)
     rejection = Rejection(0.05, (1, 5), (-9.0, -7.0))
     sidecar = export_onnx(backbone, head, tmp_path / "birds.onnx", rejection=rejection)
@@ -93,13 +103,13 @@ def test_a_file_says_how_to_use_it(backbone: Backbone, images: Tensor, tmp_path:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["birds.json", "birds.onnx"]
 
 
-def test_without_rejection_no_threshold_is_given(backbone: Backbone, images: Tensor, tmp_path: Path) -> None:
+def test_without_rejection_no_threshold_is_given(backbone: Embedder, images: Pixels, tmp_path: Path) -> None:
     sidecar = export_onnx(backbone, trained("ncm", backbone, images), tmp_path / "birds.onnx")
     assert json.loads(sidecar.read_text(encoding="utf-8"))["unknown_below"] == [None] * 5
 
 
 def test_the_preprocessing_said_in_words_is_the_one_used(
-    backbone: Backbone, images: Tensor, tmp_path: Path
+    backbone: Embedder, images: Pixels, tmp_path: Path
 ) -> None:
     """A photo prepared by the JSON alone, without torch and torchvision, gives nearly the same input."""
     from PIL import Image
@@ -110,28 +120,28 @@ def test_the_preprocessing_said_in_words_is_the_one_used(
     photo = Image.fromarray(noise).resize((400, 300), Image.Resampling.BICUBIC)
     scale = said["resize_short_side_to"] / min(photo.size)
     size = tuple(round(side * scale) for side in photo.size)
-    left, top = ((side - said["centre_crop"]) // 2 for side in size)
-    box = (left, top, left + said["centre_crop"], top + said["centre_crop"])
+    left, top = ((side - said["center_crop"]) // 2 for side in size)
+    box = (left, top, left + said["center_crop"], top + said["center_crop"])
     cropped = photo.resize(size, Image.Resampling[said["interpolation"].upper()]).crop(box)
     values = (np.asarray(cropped, np.float32) / 255 - said["mean"]) / said["std"]
     ours = backbone.preprocessing.normalize(backbone.preprocessing.pixels(photo))
     assert np.abs(values.transpose(2, 0, 1) - ours).mean() < 0.05
 
 
-def test_a_head_that_cannot_be_written_leaves_nothing(backbone: Backbone, images: Tensor, tmp_path: Path) -> None:
+def test_a_head_that_cannot_be_written_leaves_nothing(backbone: Embedder, images: Pixels, tmp_path: Path) -> None:
     head = trained("ranpac", backbone, images, n_projections=50)
     with pytest.raises(InputError, match="ONNX"):
         export_onnx(backbone, head, tmp_path / "birds.onnx")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_another_suffix_is_refused(backbone: Backbone, images: Tensor, tmp_path: Path) -> None:
+def test_another_suffix_is_refused(backbone: Embedder, images: Pixels, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"must end in \.onnx"):
         export_onnx(backbone, trained("ncm", backbone, images), tmp_path / "birds.bin")
 
 
 def test_only_the_files_of_an_earlier_export_are_replaced(
-    backbone: Backbone, images: Tensor, tmp_path: Path
+    backbone: Embedder, images: Pixels, tmp_path: Path
 ) -> None:
     head = trained("ncm", backbone, images)
     graph, sidecar = tmp_path / "birds.onnx", tmp_path / "birds.json"
@@ -151,7 +161,7 @@ def test_only_the_files_of_an_earlier_export_are_replaced(
 
 
 def test_no_file_of_an_export_lies_in_a_model(
-    backbone: Backbone, images: Tensor, make: Callable[..., Recognizer], tmp_path: Path
+    backbone: Embedder, images: Pixels, make: Callable[..., Recognizer], tmp_path: Path
 ) -> None:
     head, model = trained("ncm", backbone, images), make()
     (tmp_path / "birds.json").symlink_to(model.path / "model.toml")
@@ -163,7 +173,7 @@ def test_no_file_of_an_export_lies_in_a_model(
 
 
 def test_both_files_come_or_none(
-    backbone: Backbone, images: Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backbone: Embedder, images: Pixels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -175,7 +185,7 @@ def test_both_files_come_or_none(
 
 
 def test_neither_file_of_an_earlier_export_is_replaced_alone(
-    backbone: Backbone, images: Tensor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backbone: Embedder, images: Pixels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     head = trained("ncm", backbone, images)
     export_onnx(backbone, head, tmp_path / "birds.onnx")
@@ -194,14 +204,22 @@ def test_neither_file_of_an_earlier_export_is_replaced_alone(
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
-def test_the_embedded_backbone_is_written(tmp_path: Path) -> None:
-    backbone = load_backbone()
-    generator = torch.Generator().manual_seed(0)
-    X = torch.randn(20, backbone.width, generator=generator)
-    head = make_head().fit(X, ["owl", "wren"] * 10)
-    export_onnx(backbone, head, tmp_path / "model.onnx")
-    images = torch.randn(2, 3, 224, 224, generator=generator)
-    _, probabilities, _ = onnxruntime.InferenceSession(str(tmp_path / "model.onnx")).run(
-        None, {"images": images.numpy()}
-    )
-    assert np.abs(probabilities - head.predict_proba(backbone.features(images))).max() < TOLERANCE
+@pytest.mark.parametrize(
+    "spec",
+    [
+        BackboneSpec(device="cpu"),
+        BackboneSpec(device="cpu", adapter="cub200-small"),
+        BackboneSpec(device="cpu", tokens="cls+mean", last_blocks=2),
+        BackboneSpec(device="cpu", tokens="mean"),
+    ],
+)
+def test_the_embedded_backbone_is_written(spec: BackboneSpec, tmp_path: Path) -> None:
+    embedder = load_embedder(spec)
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (22, 3, 224, 224), np.uint8)
+    X = embedder.features(pixels)
+    head = make_head("unbiased-lda").fit(X[:20], ["owl", "wren"] * 10)
+    export_onnx(embedder, head, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+    scores, _, _ = session.run(None, {"images": embedder.preprocessing.normalize(pixels[20:])})
+    assert np.abs(scores - head.class_scores(X[20:])).max() < TOLERANCE

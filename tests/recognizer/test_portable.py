@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from models import WIDTH, held, new_model, photos, picture
 from safetensors import safe_open
-from safetensors.torch import save_file
+from safetensors.numpy import save_file
 
 from fiveshot.errors import StorageError
 from fiveshot.recognizer import Recognizer, check_model
@@ -23,7 +22,7 @@ from fiveshot.recognizer.store.manifest import Options
 
 NAMES = ("ani", "owl")
 NOBODY = 65534
-Edit = Callable[[dict[str, torch.Tensor], dict[str, Any]], None]
+Edit = Callable[[dict[str, np.ndarray], dict[str, Any]], None]
 
 
 @pytest.fixture
@@ -105,7 +104,7 @@ def test_no_history_and_no_weights_path_travel(make: Callable[..., Recognizer], 
 
 def rewritten(exported: Path, target: Path, edit: Edit) -> Path:
     """Return the file with its tensors and its metadata changed by somebody who means harm."""
-    with safe_open(exported, "pt") as file:
+    with safe_open(exported, "np") as file:
         tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         header = json.loads(file.metadata()["fiveshot"])
     edit(tensors, header["meta"])
@@ -114,7 +113,7 @@ def rewritten(exported: Path, target: Path, edit: Edit) -> Path:
 
 
 def manifest(old: str, new: str) -> Edit:
-    def edit(_: dict[str, torch.Tensor], meta: dict[str, Any]) -> None:
+    def edit(_: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
         assert old in meta["manifest"]
         meta["manifest"] = meta["manifest"].replace(old, new)
 
@@ -122,22 +121,22 @@ def manifest(old: str, new: str) -> Edit:
 
 
 def entry(key: str, position: int, value: Any) -> Edit:
-    def edit(_: dict[str, torch.Tensor], meta: dict[str, Any]) -> None:
+    def edit(_: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
         meta[key][position] = value
 
     return edit
 
 
-def tensor(key: str, change: Callable[[torch.Tensor], torch.Tensor]) -> Edit:
-    def edit(tensors: dict[str, torch.Tensor], _: dict[str, Any]) -> None:
+def tensor(key: str, change: Callable[[np.ndarray], np.ndarray]) -> Edit:
+    def edit(tensors: dict[str, np.ndarray], _: dict[str, Any]) -> None:
         tensors[key] = change(tensors[key])
 
     return edit
 
 
-def with_value(index: Any, value: float) -> Callable[[torch.Tensor], torch.Tensor]:
-    def change(values: torch.Tensor) -> torch.Tensor:
-        values = values.clone()
+def with_value(index: Any, value: float) -> Callable[[np.ndarray], np.ndarray]:
+    def change(values: np.ndarray) -> np.ndarray:
+        values = values.copy()
         values[index] = value
         return values
 
@@ -162,15 +161,13 @@ ATTACKS: dict[str, Edit] = {
     "an unknown entry": lambda tensors, meta: meta.update(run="rm -rf /"),
     "a missing entry": lambda tensors, meta: meta.pop("created"),
     "no list of names": lambda tensors, meta: meta.update(names="owl"),
-    "an unknown tensor": lambda tensors, meta: tensors.update(more=torch.zeros(1)),
+    "an unknown tensor": lambda tensors, meta: tensors.update(more=np.zeros(1, np.float32)),
     "a missing tensor": lambda tensors, meta: tensors.pop("features"),
     "no base file": lambda tensors, meta: tensors.pop("file.base"),
     "a damaged base file": tensor("file.base", with_value(-1, 77)),
-    "an adapter nobody names": lambda tensors, meta: tensors.update(
-        {"file.adapter": torch.zeros(9, dtype=torch.uint8)}
-    ),
-    "half precision": tensor("features", lambda values: values.half()),
-    "another width": tensor("means", lambda values: values[:, :-1].contiguous()),
+    "an adapter nobody names": lambda tensors, meta: tensors.update({"file.adapter": np.zeros(9, np.uint8)}),
+    "half precision": tensor("features", lambda values: values.astype(np.float16)),
+    "another width": tensor("means", lambda values: np.ascontiguousarray(values[:, :-1])),
     "NaN": tensor("means", with_value((0, 0), float("nan"))),
     "infinity": tensor("factors", with_value((0, 0), float("inf"))),
     "a mean that is not the photos'": tensor("means", lambda values: values + 1),
@@ -184,13 +181,13 @@ ATTACKS: dict[str, Edit] = {
     "an enormous length": tensor("thumbnail.lengths", with_value(0, 2**60)),
     "a thumbnail that is a script": tensor(
         "thumbnail.bytes",
-        lambda values: torch.frombuffer(bytearray(b"<script>" + bytes(len(values) - 8)), dtype=torch.uint8),
+        lambda values: np.frombuffer(b"<script>" + bytes(len(values) - 8), np.uint8),
     ),
     "an original that is another one": tensor("original.bytes", with_value(3, 99)),
     "an original of another digest": tensor("original.sha256", with_value((3, 3), 99)),
     "no digests": lambda tensors, meta: tensors.pop("original.sha256"),
-    "digests that are too short": tensor("original.sha256", lambda values: values[:, :-1].contiguous()),
-    "one digest less": tensor("original.sha256", lambda values: values[:-1].contiguous()),
+    "digests that are too short": tensor("original.sha256", lambda values: np.ascontiguousarray(values[:, :-1])),
+    "one digest less": tensor("original.sha256", lambda values: values[:-1]),
     "an original that is another one, and no digests": lambda tensors, meta: (
         tensor("original.bytes", with_value(3, 99))(tensors, meta),
         tensors.pop("original.sha256"),
@@ -233,7 +230,7 @@ def tied(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 
 def head_settings(**changed: Any) -> Edit:
-    def edit(_: dict[str, torch.Tensor], meta: dict[str, Any]) -> None:
+    def edit(_: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
         lines = meta["manifest"].splitlines()
         (place,) = [i for i, line in enumerate(lines) if line.startswith("settings = ")]
         settings = json.loads(json.loads(lines[place].removeprefix("settings = ")))
@@ -353,10 +350,10 @@ def test_other_files(exported: Path, tmp_path: Path) -> None:
 
 
 def test_a_newer_file_says_how_to_upgrade(exported: Path, tmp_path: Path) -> None:
-    with safe_open(exported, "pt") as file:
+    with safe_open(exported, "np") as file:
         header = json.loads(file.metadata()["fiveshot"])
     header["version"] = 9
-    save_file({"x": torch.zeros(1)}, tmp_path / "newer", metadata={"fiveshot": json.dumps(header)})
+    save_file({"x": np.zeros(1, np.float32)}, tmp_path / "newer", metadata={"fiveshot": json.dumps(header)})
     with pytest.raises(StorageError, match="pip install --upgrade fiveshot"):
         Recognizer.import_file(tmp_path / "newer", tmp_path / "there")
 

@@ -15,7 +15,7 @@ from fiveshot.errors import InputError, StorageError
 from fiveshot.features import FeatureSet, embedded_features
 from fiveshot.heads.files import plain_parameters
 from fiveshot.recognizer import Recognizer
-from fiveshot.recognizer.recognition.snapshot import head_record, restored_head
+from fiveshot.recognizer.recognition.head import head_record, restored_head
 from fiveshot.recognizer.store.folder import create_model
 from fiveshot.recognizer.store.manifest import BackboneRecord, HeadRecord, Manifest
 
@@ -141,9 +141,9 @@ def test_a_base_of_features_and_the_embedded_backbone(tmp_path: Path) -> None:
         Recognizer.create(tmp_path / "model", base=base, device="cpu")
     base.save(tmp_path / "base.safetensors")
     with Recognizer.create(
-        tmp_path / "model", base=tmp_path / "base.safetensors", adapter="cub200-big", device="cpu", runtime="torch"
+        tmp_path / "model", base=tmp_path / "base.safetensors", adapter="cub200-big", device="cpu"
     ) as model:
-        assert model.runner.identity()["adapter_hash"]
+        assert model.embedder.identity()["adapter_hash"]
         found = model.predict_features(base.test_x)
         names = [base.class_names[label] for label in base.test_y]
         right = np.mean([one.candidates[0][0] == name for one, name in zip(found, names, strict=True)])
@@ -164,7 +164,7 @@ def test_features_read_otherwise_are_not_a_base(tmp_path: Path, made: dict[str, 
     base = few_classes("cub200-160px-big", 2)
     base = replace(base, provenance=replace(base.provenance, **made))
     with pytest.raises(InputError, match=said):
-        Recognizer.create(tmp_path / "model", base=base, adapter="cub200-big", device="cpu", runtime="torch")
+        Recognizer.create(tmp_path / "model", base=base, adapter="cub200-big", device="cpu")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -203,15 +203,15 @@ def with_settings(path: Path, **changed: object) -> Path:
         ({"more": 1}, "more"),
     ],
 )
-def test_wrong_settings_of_a_head_are_found_when_the_model_is_opened(
+def test_wrong_settings_of_a_head_are_found_before_anything_is_learned(
     tmp_path: Path, changed: dict[str, object], said: str
 ) -> None:
-    """Not when the first photo comes, and before anything large is made of them."""
-    path = with_settings(tmp_path / "model", **changed)
-    with pytest.raises(
-        StorageError, match=rf"settings of the 'unbiased-lda' head.*{said}.*restore the model from a copy"
-    ):
-        Recognizer.open(path)
+    """And before anything large is made of them."""
+    wrong = rf"settings of the 'unbiased-lda' head.*{said}.*restore the model from a copy"
+    with Recognizer.open(with_settings(tmp_path / "model", **changed)) as model:
+        with pytest.raises(StorageError, match=wrong):
+            model.learn_features("ani", photos("ani"))
+        assert model.refresh().classes == ()
 
 
 def test_right_settings_of_a_head_are_taken(tmp_path: Path) -> None:

@@ -165,7 +165,7 @@ def test_an_end_finishes_what_is_in_flight(fresh_path: Path) -> None:
 @pytest.fixture(scope="module")
 def runner(model_path: Path) -> Embedder:
     with Recognizer.open(model_path, device="cpu", runtime="torch") as model:
-        return model.runner
+        return model.embedder
 
 
 def test_batches_give_what_single_photos_give(runner: Embedder) -> None:
@@ -264,6 +264,6 @@ def test_a_backbone_that_fails_at_the_start_leaves_the_process_as_it_was(
     with Recognizer.open(fresh_path, device="cpu", runtime="torch") as model:
         started = photos.PhotoPipeline(Settings(), Metrics())
         with pytest.raises(RuntimeError, match="out of memory"):
-            started.start(model.runner)
+            started.start(model.embedder)
         assert (backbone_threads(), list(warnings.filters), torch.get_num_threads()) == before
         started.close()

@@ -94,6 +94,11 @@ class EmbeddedNetwork:
                 self._arrays = None  # they are the session's now
         return onnx_runtime()
 
+    def graph(self) -> tuple[bytes, Arrays]:
+        """Return the structure as ONNX, and what goes into it: the weights and the adapter, by their names."""
+        structure = PLAIN_GRAPH if self._adapter is None else ADAPTED_GRAPH
+        return structure.read_bytes(), read_weights(self._file) | self._inputs
+
     def forward(self, images: Pixels) -> Vectors:
         """Return the features (n, width) of pixels (n, 3, size, size)."""
         given = {"images": self._preprocessing.normalize(images), **self._inputs}

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fiveshot.core import ClassStatistics
-from fiveshot.core.statistics import unknown_class
 from fiveshot.errors import InputError, StorageError
-from fiveshot.recognizer.recognition.snapshot import Snapshot, restored_head
+from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.store.contents import Contents, file_sha256, read_contents, write_base
 from fiveshot.recognizer.store.folder import ModelFolder
 from fiveshot.recognizer.store.history import ClassChange, record, timestamp
@@ -88,8 +87,7 @@ class Change:
 
     def require(self, name: str) -> None:
         """Refuse a class that is not there."""
-        if name not in self.before:
-            raise unknown_class(name, self.before.memory.labels)
+        self.before.require(name)
 
     def require_free(self, name: str) -> None:
         """Refuse a name that is taken."""
@@ -110,8 +108,7 @@ class LiveModel:
 
     def __init__(self, folder: ModelFolder) -> None:
         self.folder = folder
-        contents = self._read(None)
-        self.snapshot = Snapshot.of(contents, restored_head(contents.manifest.head))
+        self.snapshot = Snapshot(self._read(None))
 
     def refresh(self) -> Snapshot:
         """Take up what other processes have changed since, and return the snapshot in force."""

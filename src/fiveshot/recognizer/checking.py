@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import torch
 
 from fiveshot.core import ClassStatistics, summarize
 from fiveshot.errors import FiveshotError, StorageError
 from fiveshot.heads import FewShotHead
 from fiveshot.recognizer.names import check_name
-from fiveshot.recognizer.recognition.snapshot import check_width, restored_head
+from fiveshot.recognizer.recognition.head import check_width, restored_head
 from fiveshot.recognizer.store.contents import file_sha256, read_base, same_statistics
 from fiveshot.recognizer.store.folder import TIMEOUT, ModelFolder, orphans
 from fiveshot.recognizer.store.manifest import MANIFEST, Manifest, check_folder, read_manifest_file
@@ -25,6 +24,7 @@ from fiveshot.recognizer.store.rows import (
     ClassRecord,
     class_from_bytes,
     photo_digest,
+    photo_features,
     read_class,
 )
 from fiveshot.recognizer.store.schema import DATABASE, changed_meanwhile, is_outdated, open_database
@@ -164,8 +164,8 @@ def _check_record(record: ClassRecord, connection: sqlite3.Connection, head: Few
     for photo in record.photos:
         if photo_digest(photo) != checksums[photo.id]:
             raise ValueError(f"photo {photo.id} is damaged (its check sum differs)")
-    features = torch.from_numpy(np.stack([photo.feature for photo in record.photos]))
-    if not all(bool(torch.isfinite(values).all()) for values in (features, summary.mean, summary.factor)):
+    features = photo_features(record.photos)
+    if not all(np.isfinite(values).all() for values in (features, summary.mean, summary.factor)):
         raise ValueError("it holds NaN or infinity")
     if not same_statistics(summary, summarize(head.embed(features))):
         raise ValueError("its statistics are not those of its photos")

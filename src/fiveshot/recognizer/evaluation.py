@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.metrics import roc_auc_score
 
 from fiveshot.backbones import Embedder
 from fiveshot.metrics import expected_calibration_error
@@ -18,6 +17,7 @@ from fiveshot.progress import Progress
 from fiveshot.recognizer.photos.embedding import see_photos
 from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.recognition.snapshot import Prediction, Snapshot
+from fiveshot.recognizer.store.rows import photo_features
 
 ALIKE = 0.8  # likeness of two names from which on one may be meant by the other
 COMPARED = 100_000  # pairs of a folder and a class, about a second: of more, only other capitals are found out
@@ -122,15 +122,14 @@ class Evaluation:
 
 
 def evaluate_photos(
-    snapshot: Snapshot, runner: Embedder, classes: Mapping[str, Sequence[Photo]], *, progress: Progress | None
+    snapshot: Snapshot, embedder: Embedder, classes: Mapping[str, Sequence[Photo]], *, progress: Progress | None
 ) -> Evaluation:
     """Measure a model on photos by the names of their classes."""
     everything = [photo for photos in classes.values() for photo in photos]
     names = [name for name, photos in classes.items() for _ in photos]
-    seen = see_photos(runner, everything, progress=progress)
-    X = np.stack([photo.feature for photo in seen])
+    seen = see_photos(embedder, everything, progress=progress)
     photos, digests = [photo.name for photo in seen], [photo.sha256 for photo in seen]
-    return evaluate_features(snapshot, X, names, photos=photos, sha256s=digests)
+    return evaluate_features(snapshot, photo_features(seen), names, photos=photos, sha256s=digests)
 
 
 def evaluate_features(
@@ -146,7 +145,9 @@ def evaluate_features(
     ``photos`` are names to speak of them; ``sha256s`` tell which of them the model has learned. Of base classes
     no photos are kept, so theirs are not known again.
     """
-    predictions = snapshot.predict_features(X, top=1, photos=photos)
+    snapshot.require_classes()
+    answer = snapshot.answer(X)
+    predictions = snapshot.predictions(answer, 1, photos=photos)
     best = np.array([one.candidates[0][0] for one in predictions])
     rejected = np.array([one.unknown for one in predictions])
     familiarity = np.array([one.familiarity for one in predictions])
@@ -163,8 +164,10 @@ def evaluate_features(
         accepted_accuracy=_share(right, accepted),
         false_rejection=_share(rejected, known),
         unknown_rejection=_share(rejected, ~known),
-        unknown_auroc=float(roc_auc_score(known, familiarity)) if both else None,
-        calibration_error=_calibration_error(snapshot, X[known], true[known]) if known.any() else None,
+        unknown_auroc=_auroc(familiarity, known) if both else None,
+        calibration_error=_calibration_error(snapshot, answer.probabilities[known], true[known])
+        if known.any()
+        else None,
         classes=tuple(_class_results(true[known], right[known], rejected[known])),
         confusions=tuple(_confusions(true[known & ~right], best[known & ~right])),
         wrong=tuple(_wrong(predictions, names, known)),
@@ -173,13 +176,26 @@ def evaluate_features(
     )
 
 
+def _auroc(values: NDArray[np.float64], positive: NDArray[np.bool_]) -> float:
+    """Return the probability that a positive has the larger value; equal values count half.
+
+    >>> _auroc(np.array([1.0, 2.0, 2.0, 3.0]), np.array([False, False, True, True]))
+    0.875
+    """
+    negatives = np.sort(values[~positive])
+    below = np.searchsorted(negatives, values[positive], "left")
+    not_above = np.searchsorted(negatives, values[positive], "right")
+    return float((below + not_above).mean() / 2 / len(negatives))
+
+
 def _share(of: NDArray[np.bool_], among: NDArray[np.bool_]) -> float | None:
     return float(of[among].mean()) if among.any() else None
 
 
-def _calibration_error(snapshot: Snapshot, X: NDArray[np.float32], true: NDArray[np.str_]) -> float:
-    columns = np.searchsorted(snapshot.memory.labels, true)
-    return expected_calibration_error(snapshot.head.predict_proba(X), columns)
+def _calibration_error(snapshot: Snapshot, chances: NDArray[Any], true: NDArray[np.str_]) -> float | None:
+    if not len(true):
+        return None
+    return expected_calibration_error(chances, np.searchsorted(snapshot.memory.labels, true))
 
 
 def _wrong(predictions: Sequence[Prediction], names: Sequence[str], known: NDArray[np.bool_]) -> list[WrongPhoto]:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fiveshot.core.labels import python_labels
-from fiveshot.recognizer.recognition.snapshot import Snapshot
+from fiveshot.recognizer.recognition.rejection import thresholds_note
+from fiveshot.recognizer.store.contents import Contents
 from fiveshot.recognizer.store.rows import count_pictures
 
 
@@ -80,9 +81,9 @@ class ModelInfo:
         return {**asdict(self), "base_classes": self.base_classes, "new_classes": self.new_classes}
 
 
-def model_info(path: Path, snapshot: Snapshot, connection: sqlite3.Connection) -> ModelInfo:
-    """Describe a model in the state of the snapshot."""
-    contents, manifest = snapshot.contents, snapshot.manifest
+def model_info(path: Path, contents: Contents, connection: sqlite3.Connection) -> ModelInfo:
+    """Describe a model in one state; no head is made for it."""
+    manifest = contents.manifest
     created = dict(connection.execute("SELECT name, created FROM classes"))
     pictures = count_pictures(connection)
     statistics = contents.memory.statistics
@@ -104,7 +105,7 @@ def model_info(path: Path, snapshot: Snapshot, connection: sqlite3.Connection) -
     taken = sum(one.summary.mean.nbytes + one.summary.factor.nbytes + one.features.nbytes for one in own)
     return ModelInfo(
         path=str(path),
-        state=snapshot.state,
+        state=contents.state,
         classes=tuple(classes),
         backbone=manifest.backbone.name,
         adapter=bool(manifest.backbone.adapter),
@@ -113,7 +114,7 @@ def model_info(path: Path, snapshot: Snapshot, connection: sqlite3.Connection) -
         keep_photos=manifest.options.keep_photos,
         thumbnails=manifest.options.thumbnails,
         false_rejection=manifest.options.false_rejection,
-        rejection=snapshot.rejection.note,
+        rejection=thresholds_note(contents),
         bytes_on_disk=sum(file.stat().st_size for file in path.iterdir() if file.is_file()),
         bytes_per_class=taken // len(own) if own else 0,
         made_with=manifest.made_with,

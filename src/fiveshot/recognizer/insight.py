@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch.nn.functional import normalize
 
-from fiveshot.core import ClassSummary
+from fiveshot.core import ClassSummary, Memory
+from fiveshot.core.arrays import unit_rows
 from fiveshot.core.labels import Labels
-from fiveshot.core.memory import Memory
 from fiveshot.errors import counted, some_of
-from fiveshot.heads import FewShotHead
 from fiveshot.recognizer.recognition.held_out import HeldOutScores, held_out_scores
 from fiveshot.recognizer.store.contents import KnownPhotos
-from fiveshot.recognizer.store.rows import PhotoRecord, photo_features
+from fiveshot.recognizer.store.rows import Floats, PhotoRecord, photo_features
+
+if TYPE_CHECKING:
+    from fiveshot.heads import FewShotHead
 
 Verdict = Literal["clear", "close", "confused", "unknown"]
 CLEAR, CLOSE = 0.8, 0.5  # separability from which on a class stands apart, and from which on it is still told
@@ -105,7 +104,7 @@ def inspect_class(
     before = None if others is memory else memory.statistics[name]
     known, rows = _own_photos(before, name, X, earlier)
     scores = held_out_scores(head, others, rows, known=known) if len(others.labels) else None
-    center = others.statistics.means.mean(dim=0) if len(others.labels) >= CENTERED_FROM else None
+    center = others.statistics.means.mean(axis=0) if len(others.labels) >= CENTERED_FROM else None
     first = len(rows) - len(X)  # rows before it were learned earlier
     outliers = [photos[i - first].name for i in find_outliers(head.embed(rows), center=center) if i >= first]
     report = LearnReport(
@@ -127,14 +126,14 @@ def _without(memory: Memory, name: str) -> Memory:
 
 
 def _own_photos(
-    before: ClassSummary | None, name: str, X: Tensor, earlier: KnownPhotos | None
-) -> tuple[ClassSummary | None, Tensor]:
+    before: ClassSummary | None, name: str, X: Floats, earlier: KnownPhotos | None
+) -> tuple[ClassSummary | None, Floats]:
     """Return what is known of the class beside single photos, and the features of its photos."""
     if before is None:
         return None, X
     kept = earlier.of(name) if earlier is not None else X[:0]
     if len(kept) == before.count:
-        return None, torch.cat([kept.to(X), X])
+        return None, np.concatenate([kept, X])
     return before, X  # a base class, of which no single photos are kept
 
 
@@ -210,8 +209,8 @@ def find_duplicates(
     (Duplicate(photo='c', label='owl', same_file=False, of='a'),)
     """
     sha256s = [photo.sha256 for photo in photos]
-    unit = normalize(photo_features(photos), dim=1)
-    likeness = (unit @ unit.T).tril(-1)  # (n, n): with those before it
+    unit = unit_rows(photo_features(photos))
+    likeness = np.tril(unit @ unit.T, -1)  # (n, n): with those before it
     found = []
     for i, photo in enumerate(photos):
         twin = _twin(photo.sha256, sha256s[:i], likeness[i, :i])
@@ -219,7 +218,7 @@ def find_duplicates(
             found.append(Duplicate(photo.name, name, photo.sha256 == sha256s[twin], photos[twin].name))
     if earlier is not None and len(earlier.labels):
         repeated = {duplicate.photo for duplicate in found}
-        products = unit @ normalize(earlier.features.to(unit), dim=1).T  # (n, m)
+        products = unit @ unit_rows(earlier.features).T  # (n, m)
         for i, photo in enumerate(photos):
             twin = _twin(photo.sha256, earlier.sha256s, products[i])
             # One in another class is told even so: it is not superfluous but misplaced.
@@ -228,32 +227,29 @@ def find_duplicates(
     return tuple(dict.fromkeys(found))
 
 
-def find_outliers(X: Tensor, *, center: Tensor | None = None) -> list[int]:
+def find_outliers(X: Floats, *, center: Floats | None = None) -> list[int]:
     """Return the rows far less like the rest than the other rows are; ``center`` is common to all classes.
 
-    >>> find_outliers(torch.tensor([[1.0, 0.1], [1.0, 0.2], [1.0, 0.0], [1.0, -0.1], [-0.2, 1.0]]))
+    >>> find_outliers(np.array([[1.0, 0.1], [1.0, 0.2], [1.0, 0.0], [1.0, -0.1], [-0.2, 1.0]]))
     [4]
     """
     n = len(X)
     if n < OUTLIERS_FROM:
         return []
-    unit = normalize(X if center is None else X - center, dim=1)
-    total = unit.sum(dim=0)
+    unit = unit_rows(X if center is None else X - center)
+    total = unit.sum(axis=0)
     gram, to_total = unit @ unit.T, unit @ total  # (n, n), (n,)
     # The cosine of row j and the sum of all rows but i and j; on the diagonal but i alone, which is its own.
-    apart = 1 - torch.eye(n).to(X)
+    apart = 1 - np.eye(n, dtype=unit.dtype)
     products = to_total[None] - 1 - gram * apart
-    sums = total - unit  # (n, d)
-    lengths = (
-        (sums.square().sum(dim=1)[:, None] + apart * (1 - 2 * (to_total[None] - gram))).clamp_min(1e-12).sqrt()
-    )
-    likeness = products / lengths
+    squares = np.square(total - unit).sum(axis=1)[:, None] + apart * (1 - 2 * (to_total[None] - gram))
+    likeness = products / np.sqrt(np.maximum(squares, 1e-12))
     own = likeness.diagonal()
-    others = (likeness.sum(dim=1) - own) / (n - 1)
-    return [int(row) for row in torch.nonzero(others - own > OUTLIER_GAP).flatten()]
+    others = (likeness.sum(axis=1) - own) / (n - 1)
+    return [int(row) for row in np.flatnonzero(others - own > OUTLIER_GAP)]
 
 
-def _twin(sha256: str, known: Sequence[str], likeness: Tensor) -> int | None:
+def _twin(sha256: str, known: Sequence[str], likeness: Floats) -> int | None:
     """Return the first photo that is the same file, or else the most alike one, if it is alike enough."""
     if sha256 in known:
         return known.index(sha256)

@@ -7,19 +7,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike
-from torch import Tensor
 
 from fiveshot.backbones import Embedder
-from fiveshot.core import ClassStatistics, summarize
-from fiveshot.core.memory import Memory
+from fiveshot.core import ClassStatistics, Memory, summarize
+from fiveshot.core.arrays import as_numpy
 from fiveshot.data import MAX_PHOTO_BYTES
 from fiveshot.errors import InputError, some_of
-from fiveshot.heads import FewShotHead
 from fiveshot.progress import Progress
 from fiveshot.recognizer.change import Change, ConflictError, LiveModel
 from fiveshot.recognizer.insight import LearnReport, inspect_class
@@ -44,13 +41,16 @@ from fiveshot.recognizer.store.rows import (
 )
 from fiveshot.storage import FilePath
 
+if TYPE_CHECKING:
+    from fiveshot.heads import FewShotHead
+
 ClassInputs: TypeAlias = "Mapping[str, PhotoInputs] | FilePath"
 SeenClasses: TypeAlias = "Mapping[str, Sequence[PhotoRecord]]"
 
 
 def learn_photos(
     model: LiveModel,
-    runner_of: Callable[[Snapshot], Embedder],
+    embedder_of: Callable[[Snapshot], Embedder],
     classes: ClassInputs,
     *,
     add: bool,
@@ -59,7 +59,7 @@ def learn_photos(
 ) -> list[LearnReport]:
     """Learn classes, all of them or none; what can be refused before the backbone runs is refused before.
 
-    ``runner_of`` gives the backbone of a state, which is loaded when it is asked for.
+    ``embedder_of`` gives the backbone of a state, which is loaded when it is asked for.
     """
     if add and new_only:
         raise InputError(
@@ -72,12 +72,12 @@ def learn_photos(
         if not gathered:
             return []
     check_known(snapshot.contents, gathered, add=add)
-    runner, options = runner_of(snapshot), snapshot.manifest.options
+    embedder, options = embedder_of(snapshot), snapshot.manifest.options
     # All classes in one go, so that batches are full.
     everything = [photo for photos in gathered.values() for photo in photos]
     seen = iter(
         see_photos(
-            runner,
+            embedder,
             everything,
             thumbnails=options.thumbnails,
             originals=options.keep_photos,
@@ -86,7 +86,7 @@ def learn_photos(
     )
     by_class = {name: list(islice(seen, len(photos))) for name, photos in gathered.items()}
     with model.change() as change:
-        return learn_classes(change, by_class, add=add, made_by=runner.fingerprint)
+        return learn_classes(change, by_class, add=add, made_by=embedder.fingerprint)
 
 
 def gather_classes(classes: ClassInputs) -> dict[str, list[Photo]]:
@@ -117,7 +117,7 @@ def learn_classes(
 ) -> list[LearnReport]:
     """Store classes, or more photos of known ones where ``add`` allows it, as one entry of the history.
 
-    ``made_by`` is the fingerprint of the runner that made the features, where it is known.
+    ``made_by`` is the fingerprint of the backbone that made the features, where it is known.
     """
     if made_by is not None and change.before.manifest.backbone.fingerprint != made_by:
         raise ConflictError("the model was tuned meanwhile, so these features do not fit it", hint="learn again")
@@ -130,7 +130,7 @@ def learn_classes(
 
 
 def feature_records(
-    features: ArrayLike | Tensor,
+    features: ArrayLike,
     width: int,
     *,
     names: Sequence[str] | None = None,
@@ -172,9 +172,9 @@ def check_pictures(photos: Sequence[PhotoRecord]) -> None:
                 raise InputError(f"the file of {photo.name} is empty, or larger than {MAX_PHOTO_BYTES:,} bytes")
 
 
-def checked_features(features: ArrayLike | Tensor, width: int) -> Floats:
+def checked_features(features: ArrayLike, width: int) -> Floats:
     """Return features as finite float32 rows of the model's width."""
-    values = features.detach().cpu().numpy() if isinstance(features, Tensor) else np.asarray(features)
+    values = as_numpy(features)
     if values.ndim != 2 or not len(values) or values.shape[1] != width or values.dtype.kind not in "fiu":
         raise InputError(
             f"features of shape {values.shape} do not fit this model", hint=f"give numbers of shape (n, {width})"
@@ -276,7 +276,7 @@ def _before(together: Memory, memory: Memory, name: str) -> Memory:
 def _joined(known: KnownPhotos, classes: SeenClasses) -> KnownPhotos:
     labels = tuple(name for name, photos in classes.items() for _ in photos)
     sha256s = tuple(photo.sha256 for photos in classes.values() for photo in photos)
-    features = torch.cat([known.features, *map(photo_features, classes.values())])
+    features = np.concatenate([known.features, *map(photo_features, classes.values())])
     return KnownPhotos(known.labels + labels, known.sha256s + sha256s, features)
 
 
@@ -284,5 +284,5 @@ def _left_out(photos: KnownPhotos, first: int, last: int) -> KnownPhotos:
     return KnownPhotos(
         photos.labels[:first] + photos.labels[last:],
         photos.sha256s[:first] + photos.sha256s[last:],
-        torch.cat([photos.features[:first], photos.features[last:]]),
+        np.concatenate([photos.features[:first], photos.features[last:]]),
     )

@@ -3,42 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-from numpy.typing import ArrayLike
-from torch import Tensor
-
-from fiveshot.backbones import Embedder
-from fiveshot.core.statistics import unknown_class
-from fiveshot.errors import InputError
-from fiveshot.features import FeatureSet
-from fiveshot.heads.registry import DEFAULT_HEAD
 from fiveshot.progress import Progress
 from fiveshot.recognizer.change import LiveModel
-from fiveshot.recognizer.checking import Finding, check_model
-from fiveshot.recognizer.evaluation import Evaluation, evaluate_photos
-from fiveshot.recognizer.forgetting import forget_class, rename, undo_last
-from fiveshot.recognizer.info import ModelInfo, model_info
-from fiveshot.recognizer.insight import LearnReport
-from fiveshot.recognizer.learning import (
-    ClassInputs,
-    checked_features,
-    feature_records,
-    gather_classes,
-    learn_classes,
-    learn_photos,
-)
 from fiveshot.recognizer.names import check_name
-from fiveshot.recognizer.photos.embedding import check_place, open_backbone, see_photos
-from fiveshot.recognizer.photos.inputs import PhotoInputs, gather_photos
 from fiveshot.recognizer.recognition.snapshot import Prediction, Snapshot, check_top
-from fiveshot.recognizer.shipping.importing import import_model
-from fiveshot.recognizer.shipping.merging import MergeReport, merge_classes, other_model
-from fiveshot.recognizer.shipping.portable import check_target, is_portable, write_portable
 from fiveshot.recognizer.store.contents import read_contents
 from fiveshot.recognizer.store.folder import TIMEOUT, ModelFolder
 from fiveshot.recognizer.store.history import HistoryEntry, read_history
@@ -47,18 +20,30 @@ from fiveshot.recognizer.store.rows import PhotoRecord, read_photos
 from fiveshot.storage import FilePath
 
 if TYPE_CHECKING:
-    from fiveshot.recognizer.creation import OnBad
-    from fiveshot.tuning import TuneResult
-    from fiveshot.tuning.results import OnProgress as OnTuning
+    from numpy.typing import ArrayLike
+
+    from fiveshot.backbones import Embedder
+    from fiveshot.data import BadImage
+    from fiveshot.features import FeatureSet
+    from fiveshot.recognizer.checking import Finding
+    from fiveshot.recognizer.evaluation import Evaluation
+    from fiveshot.recognizer.info import ModelInfo
+    from fiveshot.recognizer.insight import LearnReport
+    from fiveshot.recognizer.learning import ClassInputs
+    from fiveshot.recognizer.photos.inputs import PhotoInputs
+    from fiveshot.recognizer.shipping.merging import MergeReport
+    from fiveshot.tuning import TuneProgress, TuneResult
 
 
 class Recognizer:
     """A model in a directory: learns classes from photos, recognizes, forgets.
 
-    Any number of processes may read a model while one writes to it. Every change is one transaction, on the
-    disk when the call returns. ``snapshot`` is the state in force, a value that never changes; threads may
-    share a recognizer.
+    ``create`` makes one, ``open`` opens one. Any number of processes may read a model while one writes to it.
+    Every change is one transaction, on the disk when the call returns. Threads may share a recognizer. What a
+    verb needs is imported when it is first called, and the backbone is loaded when the first photo comes.
 
+    Examples
+    --------
     >>> import tempfile
     >>> import numpy as np
     >>> from fiveshot import Recognizer
@@ -73,8 +58,8 @@ class Recognizer:
         """Use ``create`` or ``open``."""
         self._model = model
         self._device, self._runtime, self._weights = device, runtime, weights
-        self._runner: Embedder | None = None
-        self._runner_lock = threading.Lock()
+        self._embedder: Embedder | None = None
+        self._embedder_lock = threading.Lock()
 
     @classmethod
     def create(
@@ -84,30 +69,75 @@ class Recognizer:
         base: FilePath | FeatureSet | None = None,
         backbone: str | None = None,
         weights: FilePath | None = None,
-        head: str = DEFAULT_HEAD,
+        head: str | None = None,
         adapter: FilePath | None = None,
+        tune: bool = False,
         seed: int = 0,
         keep_photos: bool = False,
         thumbnails: bool = True,
         false_rejection: float = 0.05,
         device: str = "auto",
         runtime: str = "auto",
-        tune: bool = False,
         progress: Progress | None = None,
-        on_tuning: OnTuning | None = None,
+        on_tuning: Callable[[TuneProgress], None] | None = None,
         skip_bad: bool = False,
-        on_bad: OnBad | None = None,
+        on_bad: Callable[[Sequence[BadImage]], None] | None = None,
     ) -> Self:
         """Make a model in a new directory and open it.
 
-        ``base`` is a folder or an archive of class folders, or their features (a set or its file) as this
-        backbone makes them; of base classes the statistics are kept and no photos. Without a base the first
-        classes are learned from a few photos as all later ones. ``adapter`` is a file or the name of an embedded
-        adapter; ``tune`` adapts the backbone to the base classes first. ``keep_photos`` stores the photos
-        of classes learned later, which ``retune`` needs. Photos of the base that cannot be read are an error; with
-        ``skip_bad`` they are left out, and ``on_bad`` is told which. ``progress`` is told how many photos have
-        been looked at, ``on_tuning`` where the adapting stands.
+        Parameters
+        ----------
+        path : str or path
+            The directory; it must not exist yet, or be empty.
+        base : str, path or FeatureSet, optional
+            Classes to begin with: a folder or an archive of class folders, or their features (a set or its file)
+            as this backbone makes them. Their statistics are kept and no photos. Without a base the first
+            classes are learned from a few photos, as all later ones.
+        backbone : str, optional
+            Name of the backbone; the embedded one unless given.
+        weights : str or path, optional
+            File with the weights of the backbone.
+        head : str, optional
+            Name of the head; ``unbiased-lda`` unless given.
+        adapter : str or path, optional
+            File of an adapter, or the name of an embedded one.
+        tune : bool
+            Whether to adapt the backbone to the base classes first. Needs the extra ``torch``.
+        seed : int
+            Seed of everything that is drawn.
+        keep_photos : bool
+            Whether to store the photos of classes learned later, which ``retune`` needs.
+        thumbnails : bool
+            Whether to store small copies of them.
+        false_rejection : float
+            Share of the photos of known classes that may be called unknown.
+        device : str
+            ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
+        runtime : str
+            ``auto``, ``onnx`` or ``torch``.
+        progress : callable, optional
+            Called with the number of photos looked at and the number of all.
+        on_tuning : callable, optional
+            Called with where the tuning stands.
+        skip_bad : bool
+            Whether to leave out photos of the base that cannot be read, instead of raising an error.
+        on_bad : callable, optional
+            Called with the photos that were left out.
 
+        Returns
+        -------
+        Recognizer
+            The model, open.
+
+        Raises
+        ------
+        InputError
+            If an argument cannot be used.
+        StorageError
+            If there is something in the directory, or it cannot be written.
+
+        Examples
+        --------
         >>> import tempfile
         >>> from fiveshot import Recognizer
         >>> with Recognizer.create(tempfile.mkdtemp(), head="c-fecam") as birds:
@@ -115,26 +145,29 @@ class Recognizer:
         >>> info.head, info.width, info.classes
         ('c-fecam', 384, ())
         """
-        from fiveshot.recognizer.creation import make_model
+        from fiveshot.backbones import DEFAULT, BackboneSpec
+        from fiveshot.recognizer.creation import Work, make_model
 
-        runner = make_model(
-            path,
-            base=base,
-            backbone=backbone,
+        options = Options(keep_photos, thumbnails, false_rejection, seed)
+        spec = BackboneSpec(
+            backbone or DEFAULT,
             weights=weights,
-            head=head,
             adapter=adapter,
-            options=Options(keep_photos, thumbnails, false_rejection, seed),
             device=device,
             runtime=runtime,
+            precision="float32",  # on every device, so that a model may move between machines
+        )
+        embedder = make_model(
+            path,
+            spec,
+            base=base,
+            head=head,
+            options=options,
             tune=tune,
-            on_tuning=on_tuning,
-            progress=progress,
-            skip_bad=skip_bad,
-            on_bad=on_bad,
+            work=Work(skip_bad, on_bad, progress, on_tuning),
         )
         opened = cls.open(path, device=device, runtime=runtime)
-        opened._runner = runner
+        opened._embedder = embedder
         return opened
 
     @classmethod
@@ -150,9 +183,33 @@ class Recognizer:
     ) -> Self:
         """Open a model; the backbone is loaded when the first photo comes.
 
-        ``weights`` says where the backbone's own file is now, if it has moved; ``timeout`` is how many seconds
-        to wait for another writer.
+        Parameters
+        ----------
+        path : str or path
+            The directory of the model.
+        device, runtime : str
+            As in ``create``.
+        readonly : bool
+            Whether to refuse every change.
+        weights : str or path, optional
+            Where the backbone's own file is now, if it has moved.
+        timeout : float
+            Seconds to wait for another writer.
 
+        Returns
+        -------
+        Recognizer
+            The model, open. Close it, or use it in a ``with`` block.
+
+        Raises
+        ------
+        InputError
+            If the device or the runtime is unknown.
+        StorageError
+            If there is no model, or it is damaged.
+
+        Examples
+        --------
         >>> import tempfile
         >>> from fiveshot import Recognizer
         >>> folder = tempfile.mkdtemp()
@@ -161,7 +218,10 @@ class Recognizer:
         ...     birds.show().state
         1
         """
-        check_place(device, runtime)
+        if (device, runtime) != ("auto", "auto"):
+            from fiveshot.recognizer.photos.embedding import check_place
+
+            check_place(device, runtime)
         folder = ModelFolder(Path(path), readonly=readonly, timeout=timeout)
         try:
             return cls(LiveModel(folder), device=device, runtime=runtime, weights=weights)
@@ -176,26 +236,35 @@ class Recognizer:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The state in force, as this process has last seen it."""
+        """The state in force, as this process has last seen it: a value that never changes."""
         return self._model.snapshot
 
     @property
-    def runner(self) -> Embedder:
-        """The backbone, loaded on first use and checked against the one the model was made with."""
-        return self._runner_of(self.snapshot)
+    def embedder(self) -> Embedder:
+        """The backbone, checked against the one the model was made with."""
+        return self._embedder_of(self.snapshot)
 
-    def _runner_of(self, snapshot: Snapshot) -> Embedder:
-        with self._runner_lock:
+    def _embedder_of(self, snapshot: Snapshot) -> Embedder:
+        from fiveshot.recognizer.photos.embedding import open_backbone
+
+        with self._embedder_lock:
             record = snapshot.manifest.backbone
-            if self._runner is None or self._runner.fingerprint != record.fingerprint:
-                self._runner = open_backbone(
+            if self._embedder is None or self._embedder.fingerprint != record.fingerprint:
+                self._embedder = open_backbone(
                     record, self.path, weights=self._weights, device=self._device, runtime=self._runtime
                 )
-            return self._runner
+            return self._embedder
 
     def refresh(self) -> Snapshot:
-        """Take up what other processes have changed, and return the state in force.
+        """Take up what other processes have changed.
 
+        Returns
+        -------
+        Snapshot
+            The state in force.
+
+        Examples
+        --------
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
@@ -208,15 +277,34 @@ class Recognizer:
         return self._model.refresh()
 
     def learn(self, name: str, photos: PhotoInputs, *, add: bool = False) -> LearnReport:
-        """Learn a class from photos; ``add`` allows to add them to a class that is known.
+        """Learn a class from photos.
 
-        Photos are files, folders, archives, patterns, bytes, open files, PIL images, or a list of these.
+        Parameters
+        ----------
+        name : str
+            Name of the class.
+        photos : photos
+            Files, folders, archives, patterns, bytes, open files, PIL images, or a list of these.
+        add : bool
+            Whether photos may be added to a class that is known.
 
+        Returns
+        -------
+        LearnReport
+            What was seen while the class was learned.
+
+        Raises
+        ------
+        InputError
+            If a photo cannot be used, or the class is known and ``add`` is False; nothing was changed.
+
+        Examples
+        --------
         >>> import tempfile
         >>> from PIL import Image
         >>> from fiveshot import Recognizer
         >>> photos = [Image.new("RGB", (64, 64), color) for color in ("red", "crimson", "firebrick")]
-        >>> with Recognizer.create(tempfile.mkdtemp(), runtime="torch") as colors:
+        >>> with Recognizer.create(tempfile.mkdtemp()) as colors:
         ...     colors.learn("red", photos).photos
         3
         """
@@ -225,31 +313,53 @@ class Recognizer:
 
     def learn_many(
         self,
-        classes: Mapping[str, PhotoInputs] | FilePath,
+        classes: ClassInputs,
         *,
         add: bool = False,
         new_only: bool = False,
         progress: Progress | None = None,
     ) -> list[LearnReport]:
-        """Learn several classes, or a folder of class folders, all of them or none.
+        """Learn several classes, all of them or none.
 
-        Classes that are known are refused; ``add`` adds photos to them, ``new_only`` passes over them, and the
-        reports are of the others.
+        Parameters
+        ----------
+        classes : mapping, str or path
+            Photos by the name of their class, or a folder (or an archive) of class folders.
+        add : bool
+            Whether photos may be added to classes that are known.
+        new_only : bool
+            Whether to pass over classes that are known.
+        progress : callable, optional
+            Called with the number of photos looked at and the number of all.
 
+        Returns
+        -------
+        list of LearnReport
+            One for each class that was learned.
+
+        Raises
+        ------
+        InputError
+            If a photo cannot be used, or a class is known and neither ``add`` nor ``new_only`` is given.
+
+        Examples
+        --------
         >>> import tempfile
         >>> from PIL import Image
         >>> from fiveshot import Recognizer
         >>> photos = {name: [Image.new("RGB", (64, 64), name)] for name in ("red", "blue")}
-        >>> with Recognizer.create(tempfile.mkdtemp(), runtime="torch") as colors:
+        >>> with Recognizer.create(tempfile.mkdtemp()) as colors:
         ...     [(report.name, report.photos) for report in colors.learn_many(photos)]
         [('red', 1), ('blue', 1)]
         """
-        return learn_photos(self._model, self._runner_of, classes, add=add, new_only=new_only, progress=progress)
+        from fiveshot.recognizer.learning import learn_photos
+
+        return learn_photos(self._model, self._embedder_of, classes, add=add, new_only=new_only, progress=progress)
 
     def learn_features(
         self,
         name: str,
-        features: ArrayLike | Tensor,
+        features: ArrayLike,
         *,
         names: Sequence[str] | None = None,
         sha256s: Sequence[str] | None = None,
@@ -258,12 +368,36 @@ class Recognizer:
         fingerprint: str | None = None,
         add: bool = False,
     ) -> LearnReport:
-        """Learn a class from features that this model's backbone has made, (n, d).
+        """Learn a class from features that this model's backbone has made.
 
-        ``fingerprint`` is that of the runner that made them: they are refused if the model has another backbone
-        by now. ``names``, ``sha256s``, ``thumbnails`` (JPEG or WebP) and ``originals`` are those of the photos,
-        one for each row.
+        Parameters
+        ----------
+        name : str
+            Name of the class.
+        features : array of shape (n, d)
+            One row for each photo.
+        names, sha256s, thumbnails, originals : sequence, optional
+            Of the photos, one entry for each row: names to speak of them, digests of their files, small copies
+            (JPEG or WebP), and the files to keep.
+        fingerprint : str, optional
+            Fingerprint of the backbone that made the features.
+        add : bool
+            Whether photos may be added to a class that is known.
 
+        Returns
+        -------
+        LearnReport
+            What was seen while the class was learned.
+
+        Raises
+        ------
+        InputError
+            If the features do not fit the model, or the class is known and ``add`` is False.
+        ConflictError
+            If the model has another backbone by now.
+
+        Examples
+        --------
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
@@ -274,6 +408,8 @@ class Recognizer:
         >>> report.verdict, report.nearest
         ('clear', 'owl')
         """
+        from fiveshot.recognizer.learning import feature_records
+
         photos = feature_records(
             features,
             self.snapshot.contents.width,
@@ -321,6 +457,8 @@ class Recognizer:
         ...     birds.learn_seen("owl", [owl]).photos
         1
         """
+        from fiveshot.recognizer.learning import learn_classes
+
         with self._model.change() as change:
             (report,) = learn_classes(change, {check_name(name): photos}, add=add, made_by=fingerprint)
         return report
@@ -328,25 +466,67 @@ class Recognizer:
     def predict(self, photos: PhotoInputs, *, top: int = 5, progress: Progress | None = None) -> list[Prediction]:
         """Say what each photo shows.
 
+        Parameters
+        ----------
+        photos : photos
+            As in ``learn``.
+        top : int
+            How many candidates to name for each photo.
+        progress : callable, optional
+            Called with the number of photos looked at and the number of all.
+
+        Returns
+        -------
+        list of Prediction
+            One for each photo.
+
+        Raises
+        ------
+        InputError
+            If a photo cannot be used, or the model knows no class yet.
+
+        Examples
+        --------
         >>> import tempfile
         >>> from PIL import Image
         >>> from fiveshot import Recognizer
         >>> photos = {name: [Image.new("RGB", (64, 64), name)] for name in ("red", "blue")}
-        >>> with Recognizer.create(tempfile.mkdtemp(), runtime="torch") as colors:
+        >>> with Recognizer.create(tempfile.mkdtemp()) as colors:
         ...     _ = colors.learn_many(photos)
         ...     colors.predict(Image.new("RGB", (64, 64), "darkred"))[0].label
         'red'
         """
-        check_top(top)  # before the backbone runs
-        gathered = gather_photos(photos)
-        snapshot = self.refresh()
-        seen = see_photos(self._runner_of(snapshot), gathered, progress=progress)
-        X = np.stack([photo.feature for photo in seen])
-        return snapshot.predict_features(X, top, photos=[photo.name for photo in seen])
+        from fiveshot.recognizer.photos.embedding import see_photos
+        from fiveshot.recognizer.photos.inputs import gather_photos
 
-    def predict_features(self, X: ArrayLike | Tensor, *, top: int = 5) -> list[Prediction]:
+        check_top(top)
+        gathered, snapshot = gather_photos(photos), self.refresh()
+        snapshot.require_classes()  # all of this before the backbone runs
+        seen = see_photos(self._embedder_of(snapshot), gathered, progress=progress)
+        return snapshot.predict_photos(seen, top)
+
+    def predict_features(self, X: ArrayLike, *, top: int = 5) -> list[Prediction]:
         """Say what each row of features shows.
 
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            Features that this model's backbone has made.
+        top : int
+            How many candidates to name for each row.
+
+        Returns
+        -------
+        list of Prediction
+            One for each row.
+
+        Raises
+        ------
+        InputError
+            If the features do not fit the model, or it knows no class yet.
+
+        Examples
+        --------
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
@@ -356,14 +536,30 @@ class Recognizer:
         ...     [seen.label for seen in birds.predict_features(np.stack([owls[0], -owls[1]]))]
         ['owl', 'wren']
         """
+        from fiveshot.recognizer.learning import checked_features
+
         snapshot = self.refresh()
         return snapshot.predict_features(checked_features(X, snapshot.contents.width), top)
 
     def forget(self, name: str, *, keep_history: bool = False) -> None:
         """Forget a class: afterwards the model equals one that never saw it, in every byte of the directory.
 
-        With ``keep_history`` it can be undone, and the history holds it until it is forgotten without.
+        Parameters
+        ----------
+        name : str
+            Name of the class.
+        keep_history : bool
+            Whether it can be undone. The history then holds the class until it is forgotten without.
 
+        Raises
+        ------
+        InputError
+            If there is no such class.
+        NotErasedError
+            If the class is gone and another process keeps its traces from being erased; the next change does.
+
+        Examples
+        --------
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
@@ -374,12 +570,26 @@ class Recognizer:
         ...     birds.snapshot.classes
         ('wren',)
         """
+        from fiveshot.recognizer.forgetting import forget_class
+
         with self._model.change() as change:
             forget_class(change, check_name(name), keep_history=keep_history)
 
     def rename(self, old: str, new: str) -> None:
         """Give a class another name.
 
+        Parameters
+        ----------
+        old, new : str
+            The name it has, and the one it gets.
+
+        Raises
+        ------
+        InputError
+            If there is no class of the old name, or there is one of the new name.
+
+        Examples
+        --------
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
@@ -390,16 +600,37 @@ class Recognizer:
         ...     birds.snapshot.classes
         ('barn owl',)
         """
+        from fiveshot.recognizer.forgetting import rename
+
         with self._model.change() as change:
             rename(change, check_name(old), check_name(new))
 
     def undo(self, *, past_forget: bool = False, state: int | None = None) -> HistoryEntry:
-        """Take back the last change that stands, and return it.
+        """Take back the last change that stands.
 
-        A class forgotten without history cannot come back; ``past_forget`` undoes the change before that. With
-        ``state``, the number of the state that the caller has seen, nothing is taken back if somebody else has
-        changed the model since.
+        Parameters
+        ----------
+        past_forget : bool
+            Whether to pass over classes that were forgotten without history, which cannot come back.
+        state : int, optional
+            Number of the state that the caller has seen: in any other state nothing is taken back.
 
+        Returns
+        -------
+        HistoryEntry
+            The change that was taken back.
+
+        Raises
+        ------
+        InputError
+            If there is nothing to undo.
+        NotUndoableError
+            If the last change left no history to undo it with.
+        ConflictError
+            If the model is in another state than ``state``.
+
+        Examples
+        --------
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
@@ -410,12 +641,21 @@ class Recognizer:
         ...     undone.action, undone.classes, birds.snapshot.classes
         ('learn', ('owl',), ())
         """
+        from fiveshot.recognizer.forgetting import undo_last
+
         with self._model.change() as change:
             return undo_last(change, past_forget=past_forget, state=state)
 
     def show(self) -> ModelInfo:
         """Return what the model holds.
 
+        Returns
+        -------
+        ModelInfo
+            Classes, sizes, and how the model was made.
+
+        Examples
+        --------
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
@@ -426,34 +666,69 @@ class Recognizer:
         >>> info.base_classes, info.new_classes, info.classes[0].photos
         (0, 1, 5)
         """
-        snapshot = self.refresh()
+        from fiveshot.recognizer.info import model_info
+
+        contents = self.refresh().contents
         with self._model.folder.reading() as connection:
-            return model_info(self.path, snapshot, connection)
+            return model_info(self.path, contents, connection)
 
     def thumbnails(self, name: str) -> list[bytes]:
         """Return the small copies of the photos that a class was learned from, as far as they were kept.
 
+        Parameters
+        ----------
+        name : str
+            Name of the class.
+
+        Returns
+        -------
+        list of bytes
+            JPEG or WebP files, in the order in which the photos were learned.
+
+        Raises
+        ------
+        InputError
+            If there is no such class.
+
+        Examples
+        --------
         >>> import io
         >>> import tempfile
         >>> from PIL import Image
         >>> from fiveshot import Recognizer
-        >>> with Recognizer.create(tempfile.mkdtemp(), runtime="torch") as colors:
+        >>> with Recognizer.create(tempfile.mkdtemp()) as colors:
         ...     _ = colors.learn("red", Image.new("RGB", (640, 320), "red"))
         ...     (small,) = colors.thumbnails("red")
         >>> Image.open(io.BytesIO(small)).size
         (128, 64)
         """
         contents, name = self.refresh().contents, check_name(name)
-        if name not in contents:
-            raise unknown_class(name, contents.memory.labels)
+        contents.require(name)
         row = contents.by_name.get(name)
         with self._model.folder.reading() as connection:
             photos = read_photos(connection, row.id, contents.width) if row is not None else ()
         return [photo.thumbnail for photo in photos if photo.thumbnail is not None]
 
     def merge(self, other: FilePath) -> MergeReport:
-        """Take over the classes of another model, or of an exported file, that began with the same base.
+        """Take over the classes of another model, with the very statistics they have there.
 
+        Parameters
+        ----------
+        other : str or path
+            The directory of a model that began with the same base, or an exported file of one.
+
+        Returns
+        -------
+        MergeReport
+            Which classes were added, and which both models had.
+
+        Raises
+        ------
+        InputError
+            If the models have another backbone, base or head, or classes of one name with other photos.
+
+        Examples
+        --------
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
@@ -463,14 +738,33 @@ class Recognizer:
         ...     here.merge(there.path).added, here.snapshot.classes
         (('owl',), ('owl', 'wren'))
         """
+        from fiveshot.recognizer.shipping.merging import merge_classes, other_model
+
         with other_model(Path(other)) as source, self._model.change() as change:
             return merge_classes(change, source)
 
     def evaluate(self, classes: ClassInputs, *, progress: Progress | None = None) -> Evaluation:
-        """Measure the model on a folder of class folders; classes it does not know test the rejection.
+        """Measure the model on labeled photos; classes it does not know test the rejection.
 
-        The result says which folders those are, and how many of the photos the model has learned.
+        Parameters
+        ----------
+        classes : mapping, str or path
+            Photos by the name of their class, or a folder (or an archive) of class folders.
+        progress : callable, optional
+            Called with the number of photos looked at and the number of all.
 
+        Returns
+        -------
+        Evaluation
+            The figures, which folders are not classes of the model, and how many photos it has learned.
+
+        Raises
+        ------
+        InputError
+            If a photo cannot be used, or the model knows no class yet.
+
+        Examples
+        --------
         >>> import tempfile
         >>> from pathlib import Path
         >>> from PIL import Image
@@ -479,20 +773,45 @@ class Recognizer:
         >>> for name in ("red", "blue"):
         ...     (folder / name).mkdir()
         ...     Image.new("RGB", (64, 64), name).save(folder / name / "1.png")
-        >>> with Recognizer.create(tempfile.mkdtemp(), runtime="torch") as colors:
+        >>> with Recognizer.create(tempfile.mkdtemp()) as colors:
         ...     _ = colors.learn("red", folder / "red")
         ...     measured = colors.evaluate(folder)
         >>> measured.photos, measured.accuracy, measured.unknown_photos
         (1, 1.0, 1)
         """
-        snapshot, gathered = self.refresh(), gather_classes(classes)
-        return evaluate_photos(snapshot, self._runner_of(snapshot), gathered, progress=progress)
+        from fiveshot.recognizer.evaluation import evaluate_photos
+        from fiveshot.recognizer.learning import gather_classes
+
+        gathered, snapshot = gather_classes(classes), self.refresh()
+        snapshot.require_classes()
+        return evaluate_photos(snapshot, self._embedder_of(snapshot), gathered, progress=progress)
 
     def export(self, file: FilePath, *, photos: bool = False, overwrite: bool = False) -> Path:
-        """Write the model to one file; kept photos go with it only where ``photos`` asks for them.
+        """Write the model to one file.
 
-        An earlier export is replaced, any other file only with ``overwrite``.
+        Parameters
+        ----------
+        file : str or path
+            Where it goes. An earlier export is replaced.
+        photos : bool
+            Whether kept photos go with it.
+        overwrite : bool
+            Whether to replace a file that is not an earlier export.
 
+        Returns
+        -------
+        Path
+            The file.
+
+        Raises
+        ------
+        InputError
+            If the file would lie inside a model.
+        StorageError
+            If there is another file, or it cannot be written.
+
+        Examples
+        --------
         >>> import tempfile
         >>> from pathlib import Path
         >>> from fiveshot import Recognizer
@@ -500,6 +819,8 @@ class Recognizer:
         ...     birds.export(Path(tempfile.mkdtemp()) / "birds.fiveshot").name
         'birds.fiveshot'
         """
+        from fiveshot.recognizer.shipping.portable import check_target, is_portable, write_portable
+
         target = Path(file)
         check_target(target, is_portable, overwrite=overwrite)
         with self._model.folder.reading() as connection:
@@ -508,7 +829,7 @@ class Recognizer:
         return target
 
     def export_onnx(self, file: FilePath, *, overwrite: bool = False) -> Path:
-        """Write backbone, classes and thresholds as an ONNX graph, and beside it a JSON file; return its path.
+        """Write backbone, classes and thresholds as an ONNX graph, and beside it a JSON file.
 
         Parameters
         ----------
@@ -537,27 +858,42 @@ class Recognizer:
         ...     try:
         ...         birds.export_onnx("birds.onnx")
         ...     except FiveshotError as error:
-        ...         print(error.hint)
-        teach it one before it is exported
+        ...         print(error.code)
+        no_classes
         """
-        from fiveshot.backbones import load_backbone
         from fiveshot.recognizer.shipping.onnx import export_onnx, onnx_targets
 
         snapshot = self.refresh()
-        if not snapshot.classes:
-            raise InputError(
-                f"the model {self.path} knows no class yet",
-                hint="teach it one before it is exported",
-                code="no_classes",
-            )
+        snapshot.require_classes()
         onnx_targets(file, overwrite=overwrite)  # before the backbone is loaded
-        backbone = load_backbone(self._runner_of(snapshot).spec)
-        return export_onnx(backbone, snapshot.head, file, rejection=snapshot.rejection, overwrite=overwrite)
+        embedder = self._embedder_of(snapshot)
+        return export_onnx(embedder, snapshot.head, file, rejection=snapshot.rejection, overwrite=overwrite)
 
     @classmethod
     def import_file(cls, file: FilePath, path: FilePath, **opening: Any) -> Self:
-        """Make a model from an exported file, checked as untrusted, and open it as ``open`` does.
+        """Make a model from an exported file and open it. Nothing in the file is trusted.
 
+        Parameters
+        ----------
+        file : str or path
+            A file that ``export`` wrote, here or elsewhere.
+        path : str or path
+            The directory to make.
+        **opening
+            Arguments of ``open``.
+
+        Returns
+        -------
+        Recognizer
+            The model, open.
+
+        Raises
+        ------
+        StorageError
+            If anything in the file does not fit; then nothing is made.
+
+        Examples
+        --------
         >>> import tempfile
         >>> import numpy as np
         >>> from pathlib import Path
@@ -569,26 +905,49 @@ class Recognizer:
         ...     copy.snapshot.classes
         ('owl',)
         """
+        from fiveshot.recognizer.shipping.importing import import_model
+
         import_model(file, path)
         return cls.open(path, **opening)
 
     def check(self, *, repair: bool = False) -> list[Finding]:
-        """Verify everything in the directory; an empty list is a sound model.
+        """Verify everything in the directory.
 
+        Parameters
+        ----------
+        repair : bool
+            Whether to put right what follows from the database.
+
+        Returns
+        -------
+        list of Finding
+            What is not as it should be; an empty list is a sound model.
+
+        Examples
+        --------
         >>> import tempfile
         >>> from fiveshot import Recognizer
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     birds.check()
         []
         """
+        from fiveshot.recognizer.checking import check_model
+
         return check_model(self.path, repair=repair)
 
     def settle(self) -> bool:
-        """Erase what forgetting had to leave in the files, if nobody reads any more; tell whether nothing is left.
+        """Erase what forgetting had to leave in the files, if no other process reads it any more.
 
         Every ``open`` to write and every change does so by itself; a process that waits for work may ask now and
         then.
 
+        Returns
+        -------
+        bool
+            Whether nothing is left.
+
+        Examples
+        --------
         >>> import tempfile
         >>> from fiveshot import Recognizer
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
@@ -610,50 +969,78 @@ class Recognizer:
         recipe: str = "ours",
         settings: Mapping[str, Any] | None = None,
         progress: Progress | None = None,
-        on_tuning: OnTuning | None = None,
+        on_tuning: Callable[[TuneProgress], None] | None = None,
         skip_bad: bool = False,
-        on_bad: OnBad | None = None,
+        on_bad: Callable[[Sequence[BadImage]], None] | None = None,
     ) -> TuneResult:
         """Adapt the backbone to everything learned, recompute all features, and switch to them in one step.
 
-        The photos must have been kept; those of base classes are read from the folder ``base``, with ``skip_bad``
-        and ``on_bad`` as in ``create``. ``settings``
-        replaces single values of the recipe. Until the switch the model works on as it was; tuning cannot be
-        undone, so export the model first to be able to go back.
+        Until the switch the model works on as it was. It cannot be undone: export the model first to be able to
+        go back. Needs the extra ``torch``.
 
+        Parameters
+        ----------
+        base : str or path, optional
+            Folder with the photos of the base classes, where there are any.
+        recipe : str
+            Name of the recipe of tuning.
+        settings : mapping, optional
+            Single values of the recipe to replace.
+        progress, on_tuning, skip_bad, on_bad
+            As in ``create``.
+
+        Returns
+        -------
+        TuneResult
+            What the tuning did.
+
+        Raises
+        ------
+        InputError
+            If photos were not kept, or those of the base do not fit.
+        ConflictError
+            If the model was changed meanwhile.
+
+        Examples
+        --------
         >>> import tempfile
         >>> from PIL import Image
         >>> from fiveshot import Recognizer
         >>> photos = {name: 2 * [Image.new("RGB", (64, 64), name)] for name in ("red", "blue")}
-        >>> with Recognizer.create(tempfile.mkdtemp(), keep_photos=True, runtime="torch") as colors:
+        >>> with Recognizer.create(tempfile.mkdtemp(), keep_photos=True) as colors:
         ...     _ = colors.learn_many(photos)
         ...     result = colors.retune(settings={"epochs": 1})
         ...     result.best_epoch, colors.show().adapter
         (1, True)
         """
+        from fiveshot.recognizer.creation import Work
+        from fiveshot.recognizer.photos.embedding import backbone_spec
         from fiveshot.recognizer.retuning import retuned_model, switch
 
-        with retuned_model(
-            self._model,
-            base=base,
-            weights=self._weights,
-            device=self._device,
-            runtime=self._runtime,
-            recipe=recipe,
-            settings=settings,
-            on_tuning=on_tuning,
-            progress=progress,
-            skip_bad=skip_bad,
-            on_bad=on_bad,
-        ) as retuned:
-            with self._runner_lock, self._model.change() as change:
+        record = self.refresh().manifest.backbone
+        spec = backbone_spec(record, weights=self._weights, device=self._device, runtime=self._runtime)
+        work = Work(skip_bad, on_bad, progress, on_tuning)
+        with retuned_model(self._model, spec, base=base, recipe=recipe, settings=settings, work=work) as retuned:
+            with self._embedder_lock, self._model.change() as change:
                 switch(change, retuned)
-            self._runner = retuned.runner
+            self._embedder = retuned.embedder
         return retuned.result
 
     def history(self, limit: int | None = None) -> list[HistoryEntry]:
-        """Return what was done, the latest first.
+        """Return what was done.
 
+        Parameters
+        ----------
+        limit : int, optional
+            The most entries to return; all of them unless given.
+
+        Returns
+        -------
+        list of HistoryEntry
+            The changes, the latest first.
+
+        Examples
+        --------
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
@@ -672,6 +1059,8 @@ class Recognizer:
 
         A ``with`` block does it by itself.
 
+        Examples
+        --------
         >>> import tempfile
         >>> from fiveshot import Recognizer
         >>> birds = Recognizer.create(tempfile.mkdtemp())

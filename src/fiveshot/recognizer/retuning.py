@@ -11,20 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from fiveshot.backbones import BackboneSpec, Embedder, Preprocessing, load_embedder
-from fiveshot.core import NO_CLASSES, summarize
+from fiveshot.backbones import BackboneSpec, Embedder, load_embedder
+from fiveshot.core import summarize
 from fiveshot.core.labels import python_labels
 from fiveshot.data import BytesSource, ImageDataset, ImageSource, ImageSplit
 from fiveshot.errors import InputError, counted, some_of
-from fiveshot.heads import FewShotHead
-from fiveshot.progress import Progress
 from fiveshot.recognizer.change import Change, ConflictError, LiveModel
 from fiveshot.recognizer.creation import (
     NO_IMAGES,
     BaseSession,
-    OnBad,
+    Work,
     base_images,
     extracted,
     learn_base,
@@ -32,60 +29,89 @@ from fiveshot.recognizer.creation import (
 )
 from fiveshot.recognizer.photos.embedding import backbone_record, see_photos
 from fiveshot.recognizer.photos.photo import Photo
-from fiveshot.recognizer.recognition.snapshot import head_record, restored_head
+from fiveshot.recognizer.recognition.head import head_record, restored_head
 from fiveshot.recognizer.store.contents import Contents
 from fiveshot.recognizer.store.folder import place_adapter
-from fiveshot.recognizer.store.manifest import BackboneRecord
-from fiveshot.recognizer.store.rows import ClassRecord, number_bytes, photo_digest, read_class, update_class
+from fiveshot.recognizer.store.rows import (
+    ClassRecord,
+    number_bytes,
+    photo_digest,
+    photo_features,
+    read_class,
+    update_class,
+)
 from fiveshot.storage import FilePath
 
 if TYPE_CHECKING:
+    from fiveshot.heads import FewShotHead
     from fiveshot.tuning import TuneResult
-    from fiveshot.tuning.results import OnProgress as OnTuning
+
+
+@dataclass(frozen=True, eq=False)
+class Retuned:
+    """A model after tuning that has not taken its place yet."""
+
+    result: TuneResult
+    embedder: Embedder
+    records: tuple[ClassRecord, ...]  # with the new features
+    session: BaseSession  # with the new features
+    state: int  # of the model it was made from
 
 
 @contextmanager
 def retuned_model(
     model: LiveModel,
+    spec: BackboneSpec,
     *,
     base: FilePath | None,
-    weights: FilePath | None,
-    device: str,
-    runtime: str,
     recipe: str,
     settings: Mapping[str, Any] | None,
-    on_tuning: OnTuning | None,
-    progress: Progress | None,
-    skip_bad: bool,
-    on_bad: OnBad | None,
+    work: Work,
 ) -> Iterator[Retuned]:
-    """Tune on all photos and recompute all features; the adapter's file is there until the block ends."""
+    """Tune on all photos and recompute all features; the adapter's file is there until the block ends.
+
+    ``spec`` is the backbone of the model without its adapter.
+    """
     contents = model.refresh().contents
+    options = contents.manifest.options
     with model.folder.reading() as connection:
         records = _kept_records(connection, contents)
     with tempfile.TemporaryDirectory() as folder:
         images = _base_images(base, contents)
         adapter = Path(folder) / "adapter.safetensors"
-        spec = _spec(contents.manifest.backbone, weights, device, runtime)
-        result = tune_adapter(
-            spec,
-            _split(records, images.train if images else NO_IMAGES, images.class_names if images else ()),
-            adapter,
-            seed=contents.manifest.options.seed,
-            recipe=recipe,
-            settings=settings,
-            on_tuning=on_tuning,
-            skip_bad=skip_bad,
-        )
-        runner = load_embedder(spec.replace(adapter=adapter))
-        head = head_record(contents.manifest.head.name)
-        learned = BaseSession(NO_CLASSES, head, {})
+        split = _split(records, images.train if images else NO_IMAGES, images.class_names if images else ())
+        result = tune_adapter(spec, split, adapter, seed=options.seed, work=work, recipe=recipe, settings=settings)
+        embedder = load_embedder(spec.replace(adapter=adapter))
+        session = BaseSession(head_record(contents.manifest.head.name))
         if images is not None:
-            found = extracted(images, runner, progress, skip_bad=skip_bad, on_bad=on_bad)
-            learned = learn_base(*found, head=head, options=contents.manifest.options)
-        fitted = restored_head(learned.head)
-        fresh = tuple(_seen_again(one, runner, fitted) for one in records)
-        yield Retuned(result, runner, adapter, fresh, learned, contents.state)
+            session = learn_base(*extracted(images, embedder, work), head=session.head, options=options)
+        head = restored_head(session.head)
+        fresh = tuple(_seen_again(record, embedder, head) for record in records)
+        yield Retuned(result, embedder, fresh, session, contents.state)
+
+
+def switch(change: Change, retuned: Retuned) -> None:
+    """Put the tuned model in the place of the one before, all of it in one transaction."""
+    if change.before.state != retuned.state:
+        raise ConflictError("the model was changed while it was tuned", hint="nothing was switched: tune again")
+    for record in retuned.records:
+        assert record.id is not None
+        update_class(change.connection, record.id, record.summary, state=change.state)
+        change.connection.executemany(
+            "UPDATE photos SET feature = ?, digest = ? WHERE id = ?",
+            [(number_bytes(photo.feature), photo_digest(photo), photo.id) for photo in record.photos],
+        )
+    # What the history could restore are features of the backbone before: nothing may mix with the new ones.
+    change.connection.execute("UPDATE changes SET before = NULL")
+    assert retuned.embedder.spec.adapter is not None
+    name, content = place_adapter(change.folder, retuned.embedder.spec.adapter)
+    change.written.append(change.folder / name)
+    before, session = change.before.manifest, retuned.session
+    backbone = replace(backbone_record(retuned.embedder), adapter=name, adapter_sha256=content)
+    change.manifest = replace(before, backbone=backbone, head=session.head, rejection=session.rejection)
+    if len(change.before.base_file):
+        change.base = session.base
+    change.record("retune", undoable=False, detail={"recipe": retuned.result.recipe.to_json()})
 
 
 def _kept_records(connection: sqlite3.Connection, contents: Contents) -> tuple[ClassRecord, ...]:
@@ -120,19 +146,6 @@ def _base_images(base: FilePath | None, contents: Contents) -> ImageDataset | No
     return images
 
 
-def _spec(record: BackboneRecord, weights: FilePath | None, device: str, runtime: str) -> BackboneSpec:
-    return BackboneSpec(
-        record.name,
-        weights=weights or record.weights or None,
-        preprocessing=Preprocessing.from_json(record.preprocessing),
-        tokens=record.tokens,
-        last_blocks=record.last_blocks,
-        device=device,
-        runtime=runtime,
-        precision="float32",
-    )
-
-
 def _split(records: Sequence[ClassRecord], base: ImageSplit, base_names: tuple[str, ...]) -> ImageSplit:
     """Return all photos with one label for each class; a class of a single photo is not trained on."""
     images: list[ImageSource] = list(base.images)
@@ -152,46 +165,7 @@ def _photos(record: ClassRecord) -> list[Photo]:
     return [Photo(BytesSource(data, name)) for data, name in named]
 
 
-def _seen_again(record: ClassRecord, runner: Embedder, head: FewShotHead) -> ClassRecord:
-    seen = see_photos(runner, _photos(record))
+def _seen_again(record: ClassRecord, embedder: Embedder, head: FewShotHead) -> ClassRecord:
+    seen = see_photos(embedder, _photos(record))
     photos = tuple(replace(photo, feature=again.feature) for photo, again in zip(record.photos, seen, strict=True))
-    features = torch.from_numpy(np.stack([photo.feature for photo in photos]))
-    return replace(record, photos=photos, summary=summarize(head.embed(features)))
-
-
-@dataclass(frozen=True, eq=False)
-class Retuned:
-    """A model after tuning that has not taken its place yet."""
-
-    result: TuneResult
-    runner: Embedder
-    adapter: Path
-    records: tuple[ClassRecord, ...]  # with the new features
-    learned: BaseSession  # the base session with the new features
-    state: int  # of the model it was made from
-
-
-def switch(change: Change, retuned: Retuned) -> None:
-    """Put the tuned model in the place of the one before, all of it in one transaction."""
-    if change.before.state != retuned.state:
-        raise ConflictError("the model was changed while it was tuned", hint="nothing was switched: tune again")
-    for record in retuned.records:
-        assert record.id is not None
-        update_class(change.connection, record.id, record.summary, state=change.state)
-        change.connection.executemany(
-            "UPDATE photos SET feature = ?, digest = ? WHERE id = ?",
-            [(number_bytes(photo.feature), photo_digest(photo), photo.id) for photo in record.photos],
-        )
-    # What the history could restore are features of the backbone before: nothing may mix with the new ones.
-    change.connection.execute("UPDATE changes SET before = NULL")
-    before = change.before.manifest
-    name, content = place_adapter(change.folder, retuned.adapter)
-    change.written.append(change.folder / name)
-    weights = before.backbone.weights or None
-    backbone = replace(backbone_record(retuned.runner, weights=weights), adapter=name, adapter_sha256=content)
-    change.manifest = replace(
-        before, backbone=backbone, head=retuned.learned.head, rejection=retuned.learned.rejection
-    )
-    if len(change.before.base_file):
-        change.base = retuned.learned.base
-    change.record("retune", undoable=False, detail={"recipe": retuned.result.recipe.to_json()})
+    return replace(record, photos=photos, summary=summarize(head.embed(photo_features(photos))))

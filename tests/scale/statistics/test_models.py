@@ -130,7 +130,7 @@ def test_a_model_from_statistics_is_one_from_features(spec: BackboneSpec, tmp_pa
     with made, alone, Recognizer.open(tmp_path / "birds", device="cpu", runtime="torch") as again:
         assert made.check() == []
         assert made.show().base_classes == 12
-        assert made.runner.fingerprint == load_embedder(spec).fingerprint
+        assert made.embedder.fingerprint == load_embedder(spec).fingerprint
         expected, found = alone.snapshot.memory.base, again.snapshot.memory.base
         for label in expected.labels.tolist():
             assert found[label].count == expected[label].count

@@ -6,14 +6,13 @@ import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Lock
 
 import numpy as np
 
 from fiveshot.backbones import (
-    RUNTIMES,
     BackboneSpec,
     Embedder,
     NotFiniteError,
@@ -23,8 +22,8 @@ from fiveshot.backbones import (
     load_embedder,
 )
 from fiveshot.data import BadImage, ImageError, Reduced, decoders
-from fiveshot.data.checking import SHOWN
-from fiveshot.errors import InputError, StorageError, unknown_name
+from fiveshot.data.checking import bad_lines
+from fiveshot.errors import InputError, StorageError
 from fiveshot.progress import Progress
 from fiveshot.recognizer.photos.photo import Parts, Photo
 from fiveshot.recognizer.store.contents import file_sha256
@@ -33,27 +32,40 @@ from fiveshot.recognizer.store.rows import PhotoRecord
 from fiveshot.storage import FilePath
 
 
-def backbone_record(runner: Embedder, *, weights: FilePath | None = None) -> BackboneRecord:
+def check_place(device: str, runtime: str) -> None:
+    """Refuse a device that this machine does not have, or an unknown runtime, before a model is opened for it."""
+    choose_device(BackboneSpec(device=str(device), runtime=runtime).device)
+
+
+def backbone_record(embedder: Embedder) -> BackboneRecord:
     """Return what names this backbone; its adapter is added when its file has a place."""
-    own = runner
+    spec = embedder.spec
     return BackboneRecord(
-        own.name,
-        own.width,
-        runner.fingerprint,
-        own.preprocessing.to_json(),
-        own.spec.tokens,
-        own.spec.last_blocks,
-        own.weights_hash,
-        "" if weights is None else str(Path(weights).absolute()),
+        embedder.name,
+        embedder.width,
+        embedder.fingerprint,
+        embedder.preprocessing.to_json(),
+        spec.tokens,
+        spec.last_blocks,
+        embedder.weights_hash,
+        "" if spec.weights is None else str(Path(spec.weights).absolute()),
     )
 
 
-def check_place(device: str, runtime: str) -> None:
-    """Refuse a device that this machine has not, or an unknown runtime, before a model is opened for it."""
-    if device != "auto":
-        choose_device(device)
-    if runtime not in RUNTIMES:
-        raise unknown_name("runtime", runtime, RUNTIMES)
+def backbone_spec(
+    record: BackboneRecord, *, weights: FilePath | None = None, device: str = "auto", runtime: str = "auto"
+) -> BackboneSpec:
+    """Return the backbone that a record describes, without an adapter, to run where it is asked for."""
+    return BackboneSpec(
+        record.name,
+        weights=weights or record.weights or None,
+        preprocessing=Preprocessing.from_json(record.preprocessing),
+        tokens=record.tokens,
+        last_blocks=record.last_blocks,
+        device=device,
+        runtime=runtime,
+        precision="float32",  # on every device, so that a model may move between machines
+    )
 
 
 def open_backbone(
@@ -64,74 +76,63 @@ def open_backbone(
     device: str = "auto",
     runtime: str = "auto",
 ) -> Embedder:
-    """Load the backbone a model was made with; another one, or another adapter, is refused.
-
-    Features are computed in float32 on every device, so that a model may move between machines.
-    """
-    preprocessing = Preprocessing.from_json(record.preprocessing)
-    decoders().start(Parts(preprocessing))  # while the backbone is loaded
-    adapter = None
+    """Load the backbone a model was made with; another one, or another adapter, is refused."""
+    spec = backbone_spec(record, weights=weights, device=device, runtime=runtime)
+    decoders().start(Parts(Preprocessing.from_json(record.preprocessing)))  # while the backbone is loaded
     if record.adapter:
         adapter = folder / record.adapter
         if not adapter.is_file() or file_sha256(adapter) != record.adapter_sha256:
             raise StorageError(f"{adapter} is missing or damaged", hint="restore the model from a copy")
-    file = weights or record.weights or None
-    if file is not None and not Path(file).is_file():
+        spec = spec.replace(adapter=adapter)
+    if spec.weights is not None and not Path(spec.weights).is_file():
         raise StorageError(
-            f"the weights of {record.name} are not at {file}",
+            f"the weights of {record.name} are not at {spec.weights}",
             hint="say where they are with weights=FILE (--weights FILE)",
         )
-    spec = BackboneSpec(
-        record.name,
-        weights=file,
-        adapter=adapter,
-        preprocessing=preprocessing,
-        tokens=record.tokens,
-        last_blocks=record.last_blocks,
-        device=device,
-        runtime=runtime,
-        precision="float32",
-    )
-    runner = load_embedder(spec)
-    if runner.fingerprint != record.fingerprint:
-        raise different_backbone(runner, record)
-    return runner
+    embedder = load_embedder(spec)
+    if embedder.fingerprint != record.fingerprint:
+        raise different_backbone(embedder, record)
+    return embedder
 
 
-def different_backbone(runner: Embedder, record: BackboneRecord) -> InputError:
+def different_backbone(embedder: Embedder, record: BackboneRecord) -> InputError:
     """Return the error for a backbone that makes other features than those the model has learned."""
-    own = runner
-    if own.weights_hash != record.weights_hash:
-        found = f"weights {own.weights_hash[:12]}, not {record.weights_hash[:12]}"
+    if embedder.weights_hash != record.weights_hash:
+        found = f"weights {embedder.weights_hash[:12]}, not {record.weights_hash[:12]}"
         return InputError(
             f"this is not the {record.name} that the model was made with ({found})",
             hint="name the right file with weights=FILE (--weights FILE), or make a new model with this backbone",
             code="other_backbone",
         )
     return InputError(
-        f"{own.name} does not make the features that the model was made with (fingerprint "
-        f"{runner.fingerprint[:12]}, not {record.fingerprint[:12]})",
+        f"{embedder.name} does not make the features that the model was made with (fingerprint "
+        f"{embedder.fingerprint[:12]}, not {record.fingerprint[:12]})",
         hint="use the release that made it, or make a new model",
         code="other_backbone",
     )
 
 
 def see_photos(
-    runner: Embedder,
+    embedder: Embedder,
     photos: Sequence[Photo],
     *,
     thumbnails: bool = False,
     originals: bool = False,
     progress: Progress | None = None,
 ) -> list[PhotoRecord]:
-    """Return the features of photos, in order; what cannot be decoded raises one error that lists it all."""
-    streams = runner.streams(default_workers())
-    size = max(1, min(runner.batch_size, -(-len(photos) // streams)))
+    """Return photos with their features, in order; what cannot be decoded raises one error that lists it all.
+
+    Each thread of one pool decodes a batch and runs the network on it, so that no more photos are in memory
+    than threads can work on. The network is loaded after the first batch is decoded.
+    """
+    workers = default_workers()
+    size = max(1, min(embedder.batch_size, -(-len(photos) // workers)))
     batches = [photos[start : start + size] for start in range(0, len(photos), size)]
     seen: list[PhotoRecord] = []
     bad: list[BadImage] = []
-    with QUIET, ThreadPoolExecutor(streams) as pool:
-        for good, refused in pool.map(_Look(runner, thumbnails, originals), batches):
+    with QUIET, ThreadPoolExecutor(min(workers, max(1, len(batches)))) as pool:
+        look = partial(_seen_batch, embedder, thumbnails, originals)
+        for good, refused in pool.map(look, batches):
             seen += good
             bad += refused
             if progress is not None:
@@ -139,6 +140,32 @@ def see_photos(
     if bad:
         raise _refusal(bad, len(photos))
     return seen
+
+
+def _seen_batch(
+    embedder: Embedder, thumbnails: bool, originals: bool, photos: Sequence[Photo]
+) -> tuple[list[PhotoRecord], list[BadImage]]:
+    parts = Parts(embedder.preprocessing, thumbnails)
+    kept: list[tuple[Photo, Reduced]] = []
+    bad: list[BadImage] = []
+    for photo in photos:
+        try:
+            held = photo.loaded() if originals else photo  # what is kept is what was decoded
+            kept.append((held, decoders().reduce(held.source, parts)))
+        except ImageError as error:
+            bad.append(BadImage(error.name, error.reason))
+    if not kept:
+        return [], bad
+    pixels = np.stack([embedder.preprocessing.from_bytes(reduced.parts[0]) for _, reduced in kept])
+    try:
+        vectors = embedder.features(pixels)
+    except NotFiniteError as error:
+        raise NotFiniteError(error.row, kept[error.row][0].name) from error
+    records = [
+        PhotoRecord(reduced.sha256, vector, reduced.parts[1], held.read() if originals else None, name=held.name)
+        for (held, reduced), vector in zip(kept, vectors, strict=True)
+    ]
+    return records, bad
 
 
 class _Quiet:
@@ -169,48 +196,9 @@ class _Quiet:
 QUIET = _Quiet()
 
 
-@dataclass(frozen=True, eq=False)
-class _Look:
-    runner: Embedder
-    thumbnails: bool
-    originals: bool
-
-    def __call__(self, photos: Sequence[Photo]) -> tuple[list[PhotoRecord], list[BadImage]]:
-        parts = Parts(self.runner.preprocessing, self.thumbnails)
-        kept: list[tuple[Photo, Reduced]] = []
-        bad: list[BadImage] = []
-        for photo in photos:
-            try:
-                held = photo.loaded() if self.originals else photo  # what is kept is what was decoded
-                kept.append((held, decoders().reduce(held.source, parts)))
-            except ImageError as error:
-                bad.append(BadImage(error.name, error.reason))
-        if not kept:
-            return [], bad
-        pixels = np.stack([self.runner.preprocessing.from_bytes(reduced.parts[0]) for _, reduced in kept])
-        try:
-            vectors = self.runner.features(pixels)
-        except NotFiniteError as error:
-            raise NotFiniteError(error.row, kept[error.row][0].name) from error
-        seen = [
-            PhotoRecord(
-                reduced.sha256,
-                vector,
-                reduced.parts[1],
-                held.read() if self.originals else None,
-                name=held.name,
-            )
-            for (held, reduced), vector in zip(kept, vectors, strict=True)
-        ]
-        return seen, bad
-
-
 def _refusal(bad: Sequence[BadImage], total: int) -> InputError:
     if total == 1:
         return ImageError(bad[0].name, bad[0].reason)
-    lines = [f"  {photo.name}: {photo.reason}" for photo in bad[:SHOWN]]
-    more = [f"  and {len(bad) - SHOWN} more"] if len(bad) > SHOWN else []
     head = f"{len(bad)} of {total} photos cannot be used:"
-    return InputError(
-        "\n".join([head, *lines, *more, "repair them or leave them out; nothing was changed"]), code="bad_photos"
-    )
+    way_out = "repair them or leave them out; nothing was changed"
+    return InputError("\n".join([head, *bad_lines(bad), way_out]), code="bad_photos")

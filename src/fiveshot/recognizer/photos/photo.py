@@ -12,12 +12,12 @@ from fiveshot.backbones import Preprocessing
 from fiveshot.data import MAX_PIXELS, BytesSource, ImageError, ImageSource, decode, decoders
 from fiveshot.data.decoding import nothing
 from fiveshot.errors import InputError
+from fiveshot.recognizer.store.rows import MAX_THUMBNAIL
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 THUMBNAIL = 128  # pixels of the longer side
-MAX_THUMBNAIL = 1 << 18  # bytes
 MAX_THUMBNAIL_PIXELS = 512 * 512  # whoever made it
 # How a copy of a photo is encoded: the first way that is not much larger than the file that came.
 ENCODINGS: tuple[tuple[str, dict[str, int]], ...] = (

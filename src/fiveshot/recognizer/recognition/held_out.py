@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from fiveshot.core import ClassStatistics, ClassSummary, summarize
-from fiveshot.core.memory import Memory
-from fiveshot.heads import FewShotHead
+from fiveshot.core import ClassStatistics, ClassSummary, Memory, summarize
+from fiveshot.recognizer.store.rows import Floats
+
+if TYPE_CHECKING:
+    from fiveshot.heads import FewShotHead
 
 FOLDS = 10  # up to so many photos each is left out alone; of more, a tenth at a time
 JOINT_FROM = 100  # known classes from which on one class more or less hardly moves what classes share
@@ -36,9 +37,9 @@ def fold_numbers(count: int) -> NDArray[np.intp]:
     return np.arange(count) % min(max(count, 1), FOLDS)
 
 
-def without_fold(X: Tensor, folds: NDArray[np.intp], fold: int, known: ClassSummary | None) -> ClassSummary:
+def without_fold(X: Floats, folds: NDArray[np.intp], fold: int, known: ClassSummary | None) -> ClassSummary:
     """Return the summary of a class that lacks one fold of its photos; ``known`` are photos beside X."""
-    kept = X[torch.as_tensor(folds != fold)]
+    kept = X[folds != fold]
     if not len(kept):
         if known is None:
             raise ValueError("nothing would be left of the class")
@@ -47,7 +48,7 @@ def without_fold(X: Tensor, folds: NDArray[np.intp], fold: int, known: ClassSumm
 
 
 def held_out_scores(
-    head: FewShotHead, others: Memory, X: Tensor, *, known: ClassSummary | None = None
+    head: FewShotHead, others: Memory, X: Floats, *, known: ClassSummary | None = None
 ) -> HeldOutScores | None:
     """Score each photo by a head that knows the other classes and this one without the photo.
 
@@ -64,20 +65,20 @@ def held_out_scores(
     rest = np.empty((len(X), len(others.labels)))
     probe = copy(head)  # what a head has learned is immutable and replaced, so the original keeps its own
     for group in groups:
-        # No class name may hold a control character, so these can be none; they sort before all names.
+        # No class name may hold a control character, so these are not names; they sort before all names.
         labels = np.array([f"\x01{fold}" for fold in group])
         present = ClassStatistics(labels, tuple(variants[fold] for fold in group))
         memory = Memory(others.base, others.new.merge(present))
         probe = head.sketch(memory) if joint else probe.adopt(memory)
         rows = np.flatnonzero(np.isin(folds, group))
         columns = np.searchsorted(group, folds[rows])
-        scores, chances = probe.class_scores(X[rows]), probe.predict_proba(X[rows])
-        own[rows], rest[rows] = scores[np.arange(len(rows)), columns], scores[:, len(group) :]
-        share[rows] = _shares(chances[np.arange(len(rows)), columns], chances[:, len(group) :])
+        answer, each = probe.answer(X[rows]), np.arange(len(rows))
+        own[rows], rest[rows] = answer.scores[each, columns], answer.scores[:, len(group) :]
+        share[rows] = _shares(answer.probabilities[each, columns], answer.probabilities[:, len(group) :])
     return HeldOutScores(own, rest, share)
 
 
-def _shares(own: NDArray[np.float64], others: NDArray[np.float64]) -> NDArray[np.float64]:
+def _shares(own: NDArray[Any], others: NDArray[Any]) -> NDArray[np.float64]:
     if not others.shape[1]:
         return np.ones(len(own))
     both = own + others.max(axis=1)

@@ -9,21 +9,21 @@ import math
 from collections.abc import Iterator, Mapping
 from copy import copy
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
 
-from fiveshot.core import ClassStatistics, ClassSummary, summarize
+from fiveshot.core import ClassStatistics, ClassSummary, Memory, summarize
 from fiveshot.core.labels import Label, as_labels, python_labels
-from fiveshot.core.memory import Memory
 from fiveshot.errors import InputError
-from fiveshot.heads import FewShotHead
 from fiveshot.recognizer.recognition.held_out import fold_numbers, without_fold
-from fiveshot.recognizer.store.contents import KnownPhotos
+from fiveshot.recognizer.store.contents import Contents, KnownPhotos
 from fiveshot.recognizer.store.manifest import check_rate
+from fiveshot.recognizer.store.rows import Floats
+
+if TYPE_CHECKING:
+    from fiveshot.heads import FewShotHead
 
 Values = NDArray[np.float64]
 SHOTS = (1, 2, 3, 5, 10, 20, 50)
@@ -113,13 +113,13 @@ def quantile_threshold(familiarity: ArrayLike, rate: float) -> float:
 
 @dataclass(frozen=True, eq=False)
 class _BaseClass:
-    kept: Tensor  # (n, d): photos to learn from
-    held: Tensor  # (m, d): photos to be recognised
+    kept: Floats  # (n, d): photos to learn from
+    held: Floats  # (m, d): photos to be recognized
     summary: ClassSummary  # of those kept
 
 
 def fit_rejection(
-    head: FewShotHead, X: Tensor, y: ArrayLike | Tensor, *, false_rejection: float = 0.05, seed: int
+    head: FewShotHead, X: Floats, y: ArrayLike, *, false_rejection: float = 0.05, seed: int
 ) -> Rejection:
     """Return thresholds at which ``false_rejection`` of the photos of known classes are called unknown.
 
@@ -153,6 +153,35 @@ def fit_rejection(
     return Rejection(false_rejection, counts, tuple(found[count] for count in counts), note)
 
 
+def known_thresholds(contents: Contents) -> Rejection | None:
+    """Return the thresholds of a model where no head is needed for them; None: the learned photos give them."""
+    manifest = contents.manifest
+    if manifest.rejection:
+        of_base = Rejection.from_dict(manifest.rejection)
+        if of_base.counts:
+            return of_base
+    rate, held = manifest.options.false_rejection, _held_out_of(contents)
+    if not len(contents.memory.labels):
+        return Rejection(rate, note="nothing is rejected yet: no class is known")
+    return None if held >= photos_needed(rate) else Rejection(rate, note=shots_note(rate, held))
+
+
+def thresholds_note(contents: Contents) -> str:
+    """Say on what the thresholds of a model rest, without computing them."""
+    known = known_thresholds(contents)
+    if known is not None:
+        return known.note
+    return shots_note(contents.manifest.options.false_rejection, _held_out_of(contents))
+
+
+def shots_note(rate: float, held: int) -> str:
+    """Say on what thresholds rest that the learned photos give, or why there are none."""
+    needed = photos_needed(rate)
+    if held < needed:
+        return f"nothing is rejected yet: {needed} photos of classes with two or more are needed, not {held}"
+    return f"set on {held} learned photos, left out in turn"
+
+
 def rejection_from_shots(
     head: FewShotHead, memory: Memory, photos: KnownPhotos, *, false_rejection: float = 0.05
 ) -> Rejection:
@@ -161,35 +190,29 @@ def rejection_from_shots(
     It follows from the present classes and photos alone, so a forgotten class leaves no trace in it. The head is
     not changed. With fewer photos than the rate needs, nothing is rejected.
     """
-    needed = photos_needed(check_rate(false_rejection))
     rows = _rows_by_class(memory.new, photos)
-    probe = copy(head)
-    values = [_left_out(probe, memory, photos, rows, turn) for turn in _turns(rows)]
-    familiar = np.concatenate(values) if values else np.empty(0)
-    if len(familiar) < needed:
-        note = (
-            f"nothing is rejected yet: {needed} photos of classes with two or more are needed, not {len(familiar)}"
-        )
+    counts = {label: len(own) for label, own in rows.items()}
+    note = shots_note(check_rate(false_rejection), _held_out(counts))
+    if _held_out(counts) < photos_needed(false_rejection):
         return Rejection(false_rejection, note=note)
-    threshold = quantile_threshold(familiar, false_rejection)
-    return Rejection(
-        false_rejection, (1,), (threshold,), f"set on {len(familiar)} learned photos, left out in turn"
-    )
+    probe = copy(head)
+    familiar = np.concatenate([_left_out(probe, memory, photos, rows, turn) for turn in _turns(counts)])
+    return Rejection(false_rejection, (1,), (quantile_threshold(familiar, false_rejection),), note)
 
 
 def _split(
-    head: FewShotHead, X: Tensor, labels: NDArray[np.generic], rng: np.random.Generator
+    head: FewShotHead, X: Floats, labels: NDArray[np.generic], rng: np.random.Generator
 ) -> Iterator[tuple[Label, _BaseClass]]:
     for label in python_labels(np.unique(labels)):
         rows = rng.permutation(np.flatnonzero(labels == label))
         held = min(max(1, len(rows) // 4), HELD_OUT, len(rows) - 1)
-        kept = X[torch.as_tensor(rows[held:])]
-        yield label, _BaseClass(kept, X[torch.as_tensor(rows[:held])], summarize(head.embed(kept)))
+        kept = X[rows[held:]]
+        yield label, _BaseClass(kept, X[rows[:held]], summarize(head.embed(kept)))
 
 
 def _many_shot(probe: FewShotHead, base: ClassStatistics, classes: Mapping[Label, _BaseClass]) -> Values:
     probe.adopt(Memory(base))
-    familiar: Values = probe.familiarity(torch.cat([one.held for one in classes.values()]))
+    familiar: Values = probe.familiarity(np.concatenate([one.held for one in classes.values()]))
     return familiar
 
 
@@ -199,21 +222,24 @@ def _few_shot(
     """Return how familiar held-out photos of classes of so many shots are, and whether such a class was told."""
     rng = np.random.default_rng([seed, shots])
     able = [label for label, one in classes.items() if len(one.kept) >= shots]
-    familiar, is_new = [np.empty(0)], [np.empty(0, dtype=bool)]
+    familiar: list[NDArray[Any]] = [np.empty(0)]
+    is_new: list[NDArray[np.bool_]] = [np.empty(0, dtype=bool)]
     for fold in range(CLASS_FOLDS):
         new = able[fold::CLASS_FOLDS]
         if not new or len(new) == len(classes):
             continue
         drawn = {label: summarize(probe.embed(_draw(classes[label].kept, shots, rng))) for label in new}
         probe.adopt(Memory(base.drop(new), ClassStatistics.of(drawn)))
-        held = torch.cat([classes[label].held for label in new])
-        familiar.append(probe.familiarity(held))
-        is_new.append(np.isin(probe.predict(held), new))
+        held = np.concatenate([classes[label].held for label in new])
+        answer = probe.answer(held)
+        familiar.append(answer.familiarity)
+        is_new.append(np.isin(probe.classes_[answer.scores.argmax(axis=1)], new))
     return np.concatenate(familiar), np.concatenate(is_new)
 
 
-def _draw(rows: Tensor, count: int, rng: np.random.Generator) -> Tensor:
-    return rows[torch.as_tensor(rng.permutation(len(rows))[:count])]
+def _draw(rows: Floats, count: int, rng: np.random.Generator) -> Floats:
+    drawn: Floats = rows[rng.permutation(len(rows))[:count]]
+    return drawn
 
 
 def _few_shot_threshold(familiar: Values, is_new: NDArray[np.bool_], many: float, rate: float) -> float:
@@ -236,16 +262,28 @@ def _rows_by_class(statistics: ClassStatistics, photos: KnownPhotos) -> dict[Lab
     }
 
 
-def _turns(rows: Mapping[Label, NDArray[np.intp]]) -> Iterator[list[tuple[Label, int]]]:
+def _turns(counts: Mapping[Label, int]) -> Iterator[list[tuple[Label, int]]]:
     """Yield the (class, fold) pairs that are left out at the same time: one fold of a class, of many classes."""
     left = SAMPLES
-    for fold in range(max((int(fold_numbers(len(own)).max()) + 1 for own in rows.values()), default=0)):
-        able = [label for label, own in rows.items() if fold <= fold_numbers(len(own)).max()]
+    folds = {label: int(fold_numbers(count).max()) + 1 for label, count in counts.items()}
+    for fold in range(max(folds.values(), default=0)):
+        able = [label for label, own in folds.items() if fold < own]
         turn = able[:: math.ceil(len(able) / left)]  # evenly from all classes
         yield [(label, fold) for label in turn]
         left -= len(turn)
         if 4 * left <= SAMPLES:  # a turn costs the same for a few photos as for many
             return
+
+
+def _held_out_of(contents: Contents) -> int:
+    counts = {one.name: len(one.sha256s) for one in contents.classes.values() if not one.base}
+    return _held_out({name: counts[name] for name in sorted(counts) if counts[name] > 1})
+
+
+def _held_out(counts: Mapping[Label, int]) -> int:
+    """Return how many photos all turns leave out."""
+    turns = (pair for turn in _turns(counts) for pair in turn)
+    return sum(int((fold_numbers(counts[label]) == fold).sum()) for label, fold in turns)
 
 
 def _left_out(
@@ -259,9 +297,9 @@ def _left_out(
     held = []
     for label, fold in turn:
         folds = fold_numbers(len(rows[label]))
-        own = photos.features[torch.as_tensor(rows[label])].to(memory.statistics.means)
+        own = photos.features[rows[label]]
         summaries[label] = without_fold(probe.embed(own), folds, fold, None)
-        held.append(own[torch.as_tensor(folds == fold)])
+        held.append(own[folds == fold])
     probe.adopt(Memory(memory.base, ClassStatistics.of(summaries)))
-    familiar: Values = probe.familiarity(torch.cat(held))
+    familiar: Values = probe.familiarity(np.concatenate(held))
     return familiar

@@ -12,27 +12,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from fiveshot.backbones import Preprocessing
-from fiveshot.backbones.adapter import KIND as ADAPTER_KIND
-from fiveshot.backbones.adapter import VERSION as ADAPTER_VERSION
-from fiveshot.core import ClassStatistics, summarize
-from fiveshot.core.memory import Memory
+from fiveshot.backbones import Preprocessing, read_adapter
+from fiveshot.core import ClassStatistics, Memory, summarize
 from fiveshot.data import MAX_PHOTO_BYTES
 from fiveshot.errors import FiveshotError, StorageError
 from fiveshot.recognizer.names import check_name
 from fiveshot.recognizer.photos.photo import check_digest, check_thumbnail
+from fiveshot.recognizer.recognition.head import check_width, head_record, restored_head
 from fiveshot.recognizer.recognition.rejection import Rejection
-from fiveshot.recognizer.recognition.snapshot import check_width, head_record, restored_head
-from fiveshot.recognizer.shipping.portable import DIGESTS, KIND, PICTURES, VERSION, pictures
+from fiveshot.recognizer.shipping.portable import DIGESTS, KIND, PICTURES, VERSION, Arrays, pictures
 from fiveshot.recognizer.store.contents import (
-    check_tensor,
+    check_array,
+    checked_statistics,
     file_sha256,
     read_base,
     same_statistics,
-    tensor_summaries,
 )
 from fiveshot.recognizer.store.folder import create_model
 from fiveshot.recognizer.store.manifest import HeadRecord, Manifest, Options
@@ -55,11 +50,10 @@ def import_model(file: FilePath, path: FilePath) -> Manifest:
             )
         content = read_tensors(source, kind=KIND, version=VERSION)
         with _refusing(source):
-            tensors = {name: torch.from_numpy(array) for name, array in content.tensors.items()}
             manifest = _checked_manifest(content.meta)
-            files = _unpacked(tensors, manifest, Path(name))
+            files = _unpacked(content.tensors, manifest, Path(name))
             base = read_base(Path(name), manifest.base)
-            classes = list(imported_classes(tensors, content.meta, manifest=manifest, base=base))
+            classes = list(imported_classes(content.tensors, content.meta, manifest=manifest, base=base))
             _check_head(manifest, base, classes)
         manifest = replace(
             manifest, backbone=replace(manifest.backbone, weights="", adapter="", adapter_sha256="")
@@ -112,7 +106,7 @@ def _checked_manifest(meta: dict[str, Any]) -> Manifest:
     return manifest
 
 
-def _unpacked(tensors: dict[str, Tensor], manifest: Manifest, folder: Path) -> dict[str, Path]:
+def _unpacked(arrays: Arrays, manifest: Manifest, folder: Path) -> dict[str, Path]:
     """Write the files inside the file under the names that a model gives them, if their hashes are right."""
     files = {}
     wanted = {
@@ -120,20 +114,20 @@ def _unpacked(tensors: dict[str, Tensor], manifest: Manifest, folder: Path) -> d
         "adapter": (manifest.backbone.adapter, manifest.backbone.adapter_sha256),
     }
     for key, (name, content) in wanted.items():
-        if bool(name) != (f"file.{key}" in tensors):
+        if bool(name) != (f"file.{key}" in arrays):
             raise ValueError(f"its {key} file is missing, or not named")
         if not name:
             continue
         if Path(name).name != name or not name.startswith(f"{key}-") or not name.endswith(".safetensors"):
             raise ValueError(f"its {key} file is called {name!r}")
-        check_tensor(tensors, f"file.{key}", (tensors[f"file.{key}"].numel(),), torch.uint8)
+        check_array(arrays, f"file.{key}", (arrays[f"file.{key}"].size,), np.uint8)
         files[key] = folder / name
-        files[key].write_bytes(tensors[f"file.{key}"].numpy().tobytes())
+        files[key].write_bytes(arrays[f"file.{key}"].tobytes())
         if file_sha256(files[key]) != content:
             raise ValueError(f"its {key} file is damaged")
     if "adapter" in files:
-        adapter = read_tensors(files["adapter"], kind=ADAPTER_KIND, version=ADAPTER_VERSION).tensors
-        if not all(np.isfinite(array).all() for array in adapter.values()):
+        adapter = read_adapter(files["adapter"])
+        if not all(np.isfinite(array).all() for array in adapter.tensors.values()):
             raise ValueError("its adapter holds NaN or infinity")
     return files
 
@@ -148,7 +142,7 @@ def _check_head(manifest: Manifest, base: ClassStatistics, classes: Sequence[Cla
     """Derive the head and score once: settings that it does not take must not wait for the first photo."""
     head = restored_head(manifest.head)
     check_width(head, manifest)
-    rows = torch.eye(2, manifest.backbone.width) + 1
+    rows = np.eye(2, manifest.backbone.width, dtype=np.float32) + 1
     embedded = head.embed(rows)
     width = embedded.shape[1]
     new = {record.name: record.summary for record in classes if not record.base}
@@ -156,28 +150,34 @@ def _check_head(manifest: Manifest, base: ClassStatistics, classes: Sequence[Cla
         new = {"": summarize(embedded)}
     if len(base) and base.n_features != width:
         raise ValueError(f"its base has statistics of {base.n_features} numbers, and its head makes {width}")
-    head.adopt(Memory(base, ClassStatistics.of(new)), dict(manifest.head.settings) or None)
-    if not np.isfinite(head.predict_proba(rows)).all() or not np.isfinite(head.familiarity(rows)).all():
+    with np.errstate(all="ignore"):  # settings that overflow are found out below
+        head.adopt(Memory(base, ClassStatistics.of(new)), dict(manifest.head.settings) or None)
+        answer = head.answer(rows)
+    if not np.isfinite(answer.probabilities).all() or not np.isfinite(answer.familiarity).all():
         raise ValueError("its head gives scores that are not numbers")
 
 
 def imported_classes(
-    tensors: dict[str, Tensor], meta: dict[str, Any], *, manifest: Manifest, base: ClassStatistics
+    arrays: Arrays, meta: dict[str, Any], *, manifest: Manifest, base: ClassStatistics
 ) -> Iterator[ClassRecord]:
     """Yield the classes of an exported file; shapes, lengths, names, numbers and pictures are all checked."""
     names, m = meta["names"], len(meta["photos"])
-    summaries = tensor_summaries(tensors, len(names))
-    _check_photo_tensors(tensors, m, manifest.backbone.width)
-    if not len(meta["created"]) == len(meta["base"]) == len(names) or sum(one.count for one in summaries) != m:
+    if names != sorted(set(names)) or any(check_name(name) != name for name in names):
+        raise ValueError("classes are out of order, there twice, or their names are not in normal form")
+    statistics = checked_statistics(names, arrays)
+    _check_photo_arrays(arrays, m, manifest.backbone.width)
+    if not len(meta["created"]) == len(meta["base"]) == len(names) or int(statistics.counts.sum()) != m:
         raise ValueError("the numbers of classes and photos do not fit")
-    if names != sorted(set(names)):
-        raise ValueError("classes are out of order or there twice")
-    photos = list(_photos(tensors, meta["photos"], manifest.options))
-    embedded = restored_head(manifest.head).embed(tensors["features"]) if m else tensors["means"]
+    photos = list(_photos(arrays, meta["photos"], manifest.options))
+    embedded = restored_head(manifest.head).embed(arrays["features"]) if m else arrays["features"]
     first = 0
-    for name, summary, grows, created in zip(names, summaries, meta["base"], meta["created"], strict=True):
-        if check_name(name) != name or grows is not (name in base):
-            raise ValueError(f"the class {str(name)[:40]!r} is not in normal form, or not of the base it claims")
+    for name, summary, grows, created in zip(
+        names, statistics.summaries, meta["base"], meta["created"], strict=True
+    ):
+        if grows is not (name in base):
+            raise ValueError(
+                f"the class {name!r} is marked as part of the base and is not, or the other way round"
+            )
         last = first + summary.count
         if not same_statistics(summary, summarize(embedded[first:last])):
             raise ValueError(f"the statistics of {name!r} are not those of its photos")
@@ -185,36 +185,36 @@ def imported_classes(
         first = last
 
 
-def _check_photo_tensors(tensors: dict[str, Tensor], m: int, width: int) -> None:
-    """Refuse features and pictures of other shapes than ``m`` photos have, and tensors that a model has not."""
-    check_tensor(tensors, "features", (m, width), torch.float32)
-    kinds = [kind for kind in PICTURES if f"{kind}.lengths" in tensors]
+def _check_photo_arrays(arrays: Arrays, m: int, width: int) -> None:
+    """Refuse features and pictures of other shapes than ``m`` photos have, and arrays that a model has not."""
+    check_array(arrays, "features", (m, width), np.float32)
+    kinds = [kind for kind in PICTURES if f"{kind}.lengths" in arrays]
     for kind in kinds:
-        check_tensor(tensors, f"{kind}.lengths", (m,), torch.int64)
-        lengths = tensors[f"{kind}.lengths"]
-        if bool((lengths < 0).any()) or bool((lengths > MAX_PHOTO_BYTES).any()):
+        check_array(arrays, f"{kind}.lengths", (m,), np.int64)
+        lengths = arrays[f"{kind}.lengths"]
+        if (lengths < 0).any() or (lengths > MAX_PHOTO_BYTES).any():
             raise ValueError(f"a {kind} has an impossible length")
-        check_tensor(tensors, f"{kind}.bytes", (int(lengths.sum()),), torch.uint8)
+        check_array(arrays, f"{kind}.bytes", (int(lengths.sum()),), np.uint8)
     known = {"counts", "means", "ranks", "factors", "features", "file.base", "file.adapter"}
     known |= {f"{kind}.{part}" for kind in kinds for part in ("lengths", "bytes")}
     if "original" in kinds:
-        check_tensor(tensors, DIGESTS, (m, 32), torch.uint8)
+        check_array(arrays, DIGESTS, (m, 32), np.uint8)
         known.add(DIGESTS)
-    if set(tensors) - known or PICTURES[0] not in kinds:
-        raise ValueError("it holds other tensors than a model has")
+    if set(arrays) - known or PICTURES[0] not in kinds:
+        raise ValueError("it holds other arrays than a model has")
 
 
-def _photos(tensors: dict[str, Tensor], entries: Sequence[Any], options: Options) -> Iterator[PhotoRecord]:
+def _photos(arrays: Arrays, entries: Sequence[Any], options: Options) -> Iterator[PhotoRecord]:
     nothing: list[bytes | None] = [None] * len(entries)
-    small = pictures(tensors, "thumbnail") if options.thumbnails else nothing
-    large = pictures(tensors, "original") if options.keep_photos and DIGESTS in tensors else nothing
-    features = tensors["features"].numpy()
+    small = pictures(arrays, "thumbnail") if options.thumbnails else nothing
+    large = pictures(arrays, "original") if options.keep_photos and DIGESTS in arrays else nothing
+    features = arrays["features"]
     for i, (given, added) in enumerate(entries):
         check_digest(given, f"photo {i}")
         thumbnail, original = small[i], large[i]
         if thumbnail is not None:
             check_thumbnail(thumbnail, f"photo {i}")
-        if original is not None and sha256(original).digest() != tensors[DIGESTS][i].numpy().tobytes():
+        if original is not None and sha256(original).digest() != arrays[DIGESTS][i].tobytes():
             raise ValueError(f"photo {i} is not the one its SHA-256 names")
         yield PhotoRecord(given, features[i].copy(), thumbnail, original, _moment(added))
 

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fiveshot.errors import InputError, some_of
 from fiveshot.recognizer.change import Change
 from fiveshot.recognizer.shipping.importing import import_model
@@ -142,5 +144,5 @@ def _equal(ours: StoredClass, theirs: StoredClass) -> bool:
         ours.base == theirs.base
         and ours.sha256s == theirs.sha256s
         and same_bits(ours.summary, theirs.summary)
-        and ours.features.equal(theirs.features)
+        and np.array_equal(ours.features, theirs.features)
     )

@@ -1,58 +1,302 @@
-"""Backbone and head as one ONNX file: photos in, probabilities out, on a runtime without fiveshot."""
+"""Backbone and head as one ONNX file: photos in, probabilities out, on a runtime without fiveshot.
+
+The graph of the embedded backbone comes with the package, and the head is a few nodes behind it: PyTorch is needed
+for other backbones alone.
+"""
 
 from __future__ import annotations
 
 import json
-import os
-import warnings
 from collections.abc import Sequence
-from copy import deepcopy
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
+from numpy.typing import NDArray
 
 from fiveshot import __version__
-from fiveshot.backbones import Backbone
-from fiveshot.backbones.backbone import read_features
-from fiveshot.backbones.export import OPSET, silent_output
-from fiveshot.core.arrays import Array
-from fiveshot.core.distances import CholeskyMetric, LowRankMetric, Metric
+from fiveshot.backbones import Embedder
+from fiveshot.backbones.embedded import EmbeddedNetwork
+from fiveshot.core.distances import CholeskyMetric, LowRankMetric, Metric, SpectralMetric
 from fiveshot.core.labels import python_labels
 from fiveshot.core.lda import LinearScorer
-from fiveshot.errors import FiveshotError, InputError
-from fiveshot.extras import import_extra
-from fiveshot.heads import FeCAM, FewShotHead
+from fiveshot.errors import InputError
+from fiveshot.extras import import_extra, require_extra
+from fiveshot.heads import NCM, FeCAM, FewShotHead, UnbiasedLDA
+from fiveshot.heads.ncm import Prototype
 from fiveshot.recognizer.recognition.rejection import Rejection
 from fiveshot.recognizer.shipping.portable import check_target
-from fiveshot.storage import atomic_paths
-
-if TYPE_CHECKING:
-    pass
-
+from fiveshot.storage import FilePath, atomic_paths
 
 PROPERTY = "fiveshot"  # of the ONNX file: the text of the JSON file
+OUTPUTS = ("scores", "probabilities", "familiarity")
+TOLERANCE = 1e-3
+LARGEST = 2 * 1024**3  # bytes: the most one ONNX file can hold
+_LEAST = np.float32(1e-12)  # length of a vector that has none
 
 
-def onnx_targets(path: str | os.PathLike[str], *, overwrite: bool) -> tuple[Path, Path]:
+def onnx_targets(path: FilePath, *, overwrite: bool) -> tuple[Path, Path]:
     """Return the paths of the graph and of the JSON file beside it, if an export may be written there."""
     target = Path(path)
     if target.suffix != ".onnx":
-        raise InputError(f"{target} must end in .onnx; a model for another fiveshot is exported without --onnx")
+        raise InputError(
+            f"{target} must end in .onnx", hint="a model for another fiveshot is exported without --onnx"
+        )
     sidecar = target.with_suffix(".json")
     check_target(target, _is_onnx_export, overwrite=overwrite)
     check_target(sidecar, _is_description, overwrite=overwrite, beside=target)
     return target, sidecar
 
 
+def export_onnx(
+    embedder: Embedder,
+    head: FewShotHead,
+    path: FilePath,
+    *,
+    rejection: Rejection | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Write ``path`` (.onnx) and beside it a JSON file that says how to use it; return the latter's path.
+
+    Input ``images`` is (n, 3, size, size), prepared as the JSON says; outputs are ``scores`` and
+    ``probabilities`` (n, classes) and ``familiarity`` (n,). The same JSON text is in the file's own metadata
+    under ``fiveshot``. The result is compared with what the head says before it counts. The files of an earlier
+    export are replaced, any others only with ``overwrite``. Both are on the disk before the first takes its
+    place: only a kill in the moment between can leave one without the other.
+    """
+    onnx = import_extra("onnx", extra="onnx")
+    target, sidecar = onnx_targets(path, overwrite=overwrite)
+    graph = _backbone_graph(onnx, embedder)
+    graph.finish(_head_nodes(graph, head), classes=len(head.classes_))
+    text = json.dumps(describe(embedder, head, rejection), indent=1, ensure_ascii=False)
+    onnx.helper.set_model_props(graph.model, {PROPERTY: text})
+    if graph.model.ByteSize() > LARGEST:
+        raise InputError(
+            f"{embedder.name} is larger than the 2 GB an ONNX file can hold", hint="choose a smaller backbone"
+        )
+    content = graph.model.SerializeToString()
+    _compare(content, embedder, head)
+    with atomic_paths(target, sidecar) as (temporary, beside):
+        temporary.write_bytes(content)
+        beside.write_text(text + "\n", encoding="utf-8")
+    return sidecar
+
+
+def describe(embedder: Embedder, head: FewShotHead, rejection: Rejection | None) -> dict[str, Any]:
+    """Return what a program needs beside the graph: preprocessing, class names, thresholds."""
+    prepared = embedder.preprocessing
+    counts = np.array([summary.count for summary in head.memory_.statistics.summaries])
+    thresholds = rejection.thresholds_of(counts) if rejection else np.full(len(counts), -np.inf)
+    return {
+        "made_with": f"fiveshot {__version__}",
+        "backbone": embedder.name,
+        "input": {
+            "name": "images",
+            "shape": ["n", 3, prepared.size, prepared.size],
+            "type": "float32",
+            "channels": "RGB",
+            "squash_both_sides_to": prepared.squash,
+            "resize_short_side_to": prepared.resize,
+            "interpolation": prepared.interpolation,
+            "center_crop": prepared.size,
+            "then": "x / 255, minus mean, divided by std",
+            "mean": list(prepared.mean),
+            "std": list(prepared.std),
+        },
+        "outputs": list(OUTPUTS),
+        "classes": python_labels(head.classes_),
+        # A photo is unknown where its familiarity is below the threshold of the most probable class.
+        "unknown_below": [float(value) if np.isfinite(value) else None for value in thresholds],
+        "false_rejection": rejection.false_rejection if rejection else None,
+    }
+
+
+class _Graph:
+    """A graph that grows node by node; values are known by their names."""
+
+    def __init__(self, onnx: Any, model: Any) -> None:
+        self.onnx, self.model = onnx, model
+        self.features = "features"  # where the backbone ends
+        self._count = 0
+
+    def constant(self, values: Any) -> str:
+        """Add an array of numbers: float32, or int64 where it holds integers."""
+        array = np.asarray(values)
+        array = np.ascontiguousarray(array, np.int64 if array.dtype.kind in "iu" else np.float32)
+        name = self._fresh("constant")
+        self.model.graph.initializer.append(self.onnx.numpy_helper.from_array(array, name))
+        return name
+
+    def node(self, operator: str, *inputs: Any, **attributes: Any) -> str:
+        """Add a node and return the name of its output; inputs are names, or arrays that become constants."""
+        names = [one if isinstance(one, str) else self.constant(one) for one in inputs]
+        output = self._fresh(operator)
+        self.model.graph.node.append(self.onnx.helper.make_node(operator, names, [output], **attributes))
+        return output
+
+    def finish(self, outputs: Sequence[str], *, classes: int) -> None:
+        """Make these values the outputs of the graph, and the only ones."""
+        helper, floats = self.onnx.helper, self.onnx.TensorProto.FLOAT
+        del self.model.graph.output[:]
+        shapes = (["n", classes], ["n", classes], ["n"])
+        for name, value, shape in zip(OUTPUTS, outputs, shapes, strict=True):
+            self.model.graph.node.append(helper.make_node("Identity", [value], [name]))
+            self.model.graph.output.append(helper.make_tensor_value_info(name, floats, shape))
+
+    def unit_rows(self, rows: str) -> str:
+        """Scale the rows to length one."""
+        lengths = self.node("ReduceL2", rows, np.array([1]), keepdims=1)
+        return self.node("Div", rows, self.node("Max", lengths, _LEAST))
+
+    def largest(self, rows: str) -> str:
+        """Return the largest value of each row."""
+        return self.node("ReduceMax", rows, np.array([1]), keepdims=0)
+
+    def _fresh(self, kind: str) -> str:
+        self._count += 1
+        return f"fiveshot.{kind}.{self._count}"
+
+
+def _backbone_graph(onnx: Any, embedder: Embedder) -> _Graph:
+    """Return the graph from ``images`` to the features."""
+    network = embedder.network
+    if not isinstance(network, EmbeddedNetwork):
+        require_extra("torch", "timm", "torchvision")
+        from fiveshot.backbones.export import export_onnx as exported
+
+        try:
+            content = exported(network.backbone)  # type: ignore[attr-defined]  # every other network is torch's
+        except Exception as error:  # the exporter's errors have no common base
+            raise InputError(f"{embedder.name} cannot be written as ONNX ({error})") from error
+        return _Graph(onnx, onnx.load_model_from_string(content))
+    structure, arrays = network.graph()
+    model = onnx.load_model_from_string(structure)
+    inputs = [one for one in model.graph.input if one.name == "images"]
+    del model.graph.initializer[:], model.graph.input[:]
+    model.graph.input.extend(inputs)
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in arrays.items())
+    graph, readout = _Graph(onnx, model), embedder.spec.readout
+    graph.features = "patch_mean"
+    if readout.tokens != "mean":
+        first, last = np.array([-readout.last_blocks]), np.array([2**31 - 1])
+        tokens = graph.node("Slice", "class_tokens", first, last, np.array([1]))
+        tokens = graph.node("Flatten", tokens, axis=1)
+        graph.features = tokens if readout.tokens == "cls" else graph.node("Concat", tokens, "patch_mean", axis=1)
+    return graph
+
+
+def _head_nodes(graph: _Graph, head: FewShotHead) -> tuple[str, str, str]:
+    """Add a head; return the names of scores, probabilities and familiarity."""
+    if isinstance(head, UnbiasedLDA):
+        return _linear_nodes(graph, head.scorer())
+    if isinstance(head, NCM) and head.metric == "cosine":
+        # Each axis is a unit vector already, so that its scores are the prototypes' coordinates.
+        width = len(head.memory_.statistics.means[0])
+        weights = head.class_scores(np.eye(width, dtype=np.float32))  # (d, classes)
+        scores = graph.node("MatMul", graph.unit_rows(graph.features), weights)
+    elif isinstance(head, NCM | FeCAM):
+        scores = _distance_nodes(graph, head)
+    else:
+        raise InputError(
+            f"a {type(head).__name__} head cannot be written as ONNX", hint="choose unbiased-lda, ncm or fecam"
+        )
+    logits = graph.node("Div", scores, np.float32(head.temperature))
+    return scores, graph.node("Softmax", logits, axis=1), graph.largest(scores)
+
+
+def _linear_nodes(graph: _Graph, scorer: LinearScorer) -> tuple[str, str, str]:
+    unit = graph.unit_rows(graph.node("Sub", graph.features, scorer.center))
+    plain = graph.node("Sub", graph.node("MatMul", unit, scorer.weights[0].T), scorer.shifts[0])
+    if scorer.projection is not None:
+        drawn = graph.node("Relu", graph.node("MatMul", unit, scorer.projection))
+        more = graph.node("Sub", graph.node("MatMul", drawn, scorer.weights[1].T), scorer.shifts[1])
+        plain = graph.node("Add", plain, more)
+    scores = graph.node("Add", plain, scorer.offset * np.asarray(scorer.gaps))
+    logits = graph.node("Mul", scores, np.float32(scorer.sharpness))
+    sure = graph.node("Mul", graph.largest(graph.node("LogSoftmax", logits, axis=1)), np.float32(scorer.doubt))
+    familiarity = graph.node("Add", graph.largest(graph.node("Add", plain, scorer.gaps)), sure)
+    return scores, graph.node("Softmax", logits, axis=1), familiarity
+
+
+def _distance_nodes(graph: _Graph, head: NCM | FeCAM) -> str:
+    """Add squared distances without solving systems, which ONNX cannot; return the name of the scores.
+
+    Every metric is Σⱼ aⱼ(x − μ)ⱼ² ± ‖E(x − μ)‖². Classes whose E has as many rows are computed together.
+    """
+    metrics = head.model_.of(python_labels(head.classes_))
+    means = np.stack([metric.mean for metric in metrics])  # (k, d)
+    # Distances from a point among the means lose fewer digits than from zero.
+    origin = means.mean(axis=0)
+    means = means - origin
+    parts = [_quadratic(metric) for metric in metrics]
+    diagonals = np.stack([diagonal for diagonal, _, _ in parts])  # (k, d)
+    embedded = isinstance(head, FeCAM) and head.normalize
+    X = graph.node("Sub", graph.unit_rows(graph.features) if embedded else graph.features, origin)
+    squares = graph.node("MatMul", graph.node("Mul", X, X), diagonals.T)
+    linear = graph.node("MatMul", X, 2 * (diagonals * means).T)
+    distances = graph.node("Add", graph.node("Sub", squares, linear), (diagonals * means**2).sum(axis=1))
+    ranks = np.array([len(rows) for _, rows, _ in parts])
+    if ranks.any():
+        groups = [np.flatnonzero(ranks == rank) for rank in np.unique(ranks)]
+        lengths = [_length_nodes(graph, X, [parts[i] for i in group], means[group]) for group in groups]
+        joined = graph.node("Concat", *lengths, axis=1)
+        ordered = graph.node("Gather", joined, np.argsort(np.concatenate(groups)), axis=1)
+        distances = graph.node("Add", distances, ordered)
+    inflations = np.array([metric.inflation for metric in metrics], np.float32)
+    return graph.node("Sub", inflations, graph.node("Relu", distances))
+
+
+Quadratic = tuple[NDArray[np.floating], NDArray[np.floating], float]
+
+
+def _length_nodes(graph: _Graph, X: str, parts: Sequence[Quadratic], means: NDArray[np.floating]) -> str:
+    """Add ±‖E(x − μ)‖² of classes whose E has as many rows, (n, k); no rows at all give zero."""
+    rank = max(1, len(parts[0][1]))
+    rows = np.concatenate([own if len(own) else np.zeros((1, means.shape[1])) for _, own, _ in parts])
+    offsets = (rows.reshape(len(parts), rank, -1) * means[:, None]).sum(axis=2).ravel()  # (k · r,)
+    projected = graph.node("Sub", graph.node("MatMul", X, rows.T), offsets)
+    squares = graph.node("Reshape", graph.node("Mul", projected, projected), np.array([-1, len(parts), rank]))
+    lengths = graph.node("ReduceSum", squares, np.array([2]), keepdims=0)
+    return graph.node("Mul", lengths, np.array([sign for _, _, sign in parts], np.float32))
+
+
+def _quadratic(metric: Metric | Prototype) -> Quadratic:
+    """Return a (d,), E (r, d) and the sign between their parts; a prototype is the plain distance."""
+    width = len(metric.mean)
+    if isinstance(metric, LowRankMetric):
+        return metric.scale**2 / metric.gamma, metric.projection / metric.gamma**0.5, -1.0
+    if isinstance(metric, CholeskyMetric):
+        return np.zeros(width), np.linalg.inv(metric.cholesky) * metric.scale, 1.0
+    if isinstance(metric, SpectralMetric):
+        return np.zeros(width), metric.whitener, 1.0
+    return np.ones(width), np.zeros((0, width)), 1.0
+
+
+def _compare(content: bytes, embedder: Embedder, head: FewShotHead) -> None:
+    """Refuse a graph that does not compute what the backbone and the head do."""
+    runtime = import_extra("onnxruntime", extra="")
+    options = runtime.SessionOptions()
+    options.log_severity_level = 4  # what goes wrong is said below
+    size = embedder.preprocessing.size
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 3, size, size), np.uint8)
+    try:
+        session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+        found = session.run(None, {"images": embedder.preprocessing.normalize(pixels)})
+    except Exception as error:  # the runtime's errors have no common base
+        raise InputError(f"ONNX Runtime cannot run this backbone and head ({type(error).__name__})") from error
+    answer = head.answer(embedder.features(pixels))
+    for name, theirs in zip(OUTPUTS, found, strict=True):
+        ours = getattr(answer, name)
+        worst = float(np.abs(ours - theirs).max())
+        if not worst <= TOLERANCE * max(1.0, float(np.abs(ours).max())):
+            raise InputError(f"ONNX Runtime gives other {name} (by {worst:.3g})", hint="nothing was written")
+
+
 def _is_onnx_export(path: Path) -> bool:
     onnx = import_extra("onnx", extra="onnx")
     try:
         properties = onnx.load(str(path), load_external_data=False).metadata_props
-    except Exception:  # what is no ONNX file fails in many ways
+    except Exception:  # what is not an ONNX file fails in many ways
         return False
     return any(one.key == PROPERTY and _describes(one.value) for one in properties)
 
@@ -73,248 +317,3 @@ def _describes(text: str) -> bool:
     if not isinstance(said, dict) or not {"made_with", "input", "outputs", "classes"} <= set(said):
         return False
     return str(said["made_with"]).startswith("fiveshot ")
-
-
-OUTPUTS = ("scores", "probabilities", "familiarity")
-TOLERANCE = 1e-3
-_LARGEST = 2 * 1024**3  # bytes: the most one ONNX file can hold
-
-
-def export_onnx(
-    backbone: Backbone,
-    head: FewShotHead,
-    path: str | os.PathLike[str],
-    *,
-    rejection: Rejection | None = None,
-    overwrite: bool = False,
-) -> Path:
-    """Write ``path`` (.onnx) and beside it a JSON file that says how to use it; return the latter's path.
-
-    Input ``images`` is (n, 3, size, size), prepared as the JSON says; outputs are ``scores`` and
-    ``probabilities`` (n, classes) and ``familiarity`` (n,). The same JSON text is in the file's own metadata
-    under ``fiveshot``. Where ONNX Runtime is installed, the result is compared with PyTorch's before it counts.
-    The files of an earlier export are replaced, any others only with ``overwrite``. Both are on the disk before
-    the first takes its place: only a kill in the moment between can leave one without the other.
-    """
-    onnx = import_extra("onnx", extra="onnx")
-    target, sidecar = onnx_targets(path, overwrite=overwrite)
-    if sum(tensor.nbytes for tensor in backbone.model.state_dict().values()) > _LARGEST:
-        raise InputError(
-            f"{backbone.name} is larger than the 2 GB an ONNX file can hold; choose a smaller backbone"
-        )
-    network = Recognition(backbone, head).eval()
-    text = json.dumps(describe(backbone, head, rejection), indent=1, ensure_ascii=False)
-    size = backbone.preprocessing.size
-    with atomic_paths(target, sidecar) as (temporary, beside):
-        _trace(network, torch.zeros(2, 3, size, size), temporary)
-        model = onnx.load(str(temporary))
-        onnx.helper.set_model_props(model, {PROPERTY: text})
-        onnx.save(model, str(temporary))
-        _compare(network, temporary, size)
-        beside.write_text(text + "\n", encoding="utf-8")
-    return sidecar
-
-
-def describe(backbone: Backbone, head: FewShotHead, rejection: Rejection | None) -> dict[str, Any]:
-    """Return what a program needs beside the graph: preprocessing, class names, thresholds."""
-    prepared = backbone.preprocessing
-    counts = head.memory_.statistics.counts.numpy()
-    thresholds = rejection.thresholds_of(counts) if rejection else np.full(len(counts), -np.inf)
-    return {
-        "made_with": f"fiveshot {__version__}",
-        "backbone": backbone.name,
-        "input": {
-            "name": "images",
-            "shape": ["n", 3, prepared.size, prepared.size],
-            "type": "float32",
-            "channels": "RGB",
-            "squash_both_sides_to": prepared.squash,
-            "resize_short_side_to": prepared.resize,
-            "interpolation": prepared.interpolation,
-            "centre_crop": prepared.size,
-            "then": "x / 255, minus mean, divided by std",
-            "mean": list(prepared.mean),
-            "std": list(prepared.std),
-        },
-        "outputs": list(OUTPUTS),
-        "classes": python_labels(head.classes_),
-        # A photo is unknown where its familiarity is below the threshold of the most probable class.
-        "unknown_below": [float(value) if np.isfinite(value) else None for value in thresholds],
-        "false_rejection": rejection.false_rejection if rejection else None,
-    }
-
-
-class Recognition(nn.Module):
-    """Images (n, 3, size, size) to scores, probabilities and familiarity, as one traceable module."""
-
-    def __init__(self, backbone: Backbone, head: FewShotHead) -> None:
-        super().__init__()
-        on_cpu = backbone.device.type == "cpu"
-        self.network = backbone.model if on_cpu else deepcopy(backbone.model).cpu()
-        self.readout = backbone.readout
-        self.scorer = scorer(head)
-
-    def forward(self, images: Tensor) -> Outputs:
-        """Return the three outputs."""
-        result: Outputs = self.scorer(read_features(self.network, images, self.readout))
-        return result
-
-
-def _trace(network: nn.Module, images: Tensor, path: Path) -> None:
-    try:
-        with warnings.catch_warnings(), silent_output(), torch.inference_mode():
-            warnings.simplefilter("ignore")  # about constants: a head's classes are constants here
-            torch.onnx.export(
-                network,
-                (images,),
-                str(path),
-                dynamo=False,
-                opset_version=OPSET,
-                input_names=["images"],
-                output_names=list(OUTPUTS),
-                dynamic_axes={name: {0: "n"} for name in ("images", *OUTPUTS)},
-            )
-    except FiveshotError:
-        raise
-    except Exception as error:  # the exporter's errors have no common base
-        raise InputError(f"this backbone and head cannot be written as ONNX ({error})") from error
-
-
-def _compare(network: nn.Module, path: Path, size: int) -> None:
-    """Refuse a file that does not compute what the network does."""
-    if find_spec("onnxruntime") is None:
-        return
-    runtime = import_extra("onnxruntime", extra="onnx")
-    options = runtime.SessionOptions()
-    options.log_severity_level = 4  # what goes wrong is said below
-    images = torch.randn(3, 3, size, size, generator=torch.Generator().manual_seed(0))
-    with torch.inference_mode():
-        wanted = network(images)
-    try:
-        session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        found = session.run(None, {"images": images.numpy()})
-    except Exception as error:  # the runtime's errors have no common base
-        raise InputError(f"ONNX Runtime cannot run this backbone and head ({type(error).__name__})") from error
-    for name, ours, theirs in zip(OUTPUTS, wanted, found, strict=True):
-        worst = float(np.abs(ours.numpy() - theirs).max())
-        if not worst <= TOLERANCE * max(1.0, float(ours.abs().max())):
-            raise InputError(f"ONNX Runtime gives other {name} than PyTorch (by {worst:.3g}); nothing was written")
-
-
-Outputs = tuple[Tensor, Tensor, Tensor]
-
-
-def scorer(head: FewShotHead) -> nn.Module:
-    """Return the head's scoring as a module: features (n, d) to scores, probabilities and familiarity.
-
-    A head that has a method ``scorer`` gives its own; of others the score function itself is traced.
-    """
-    own = getattr(head, "scorer", None)
-    module: nn.Module = TracedScores(head) if own is None else TracedLinearScores(own())
-    return module.eval()
-
-
-class TracedLinearScores(nn.Module):
-    """The default head as plain tensor operations; nothing is written in place."""
-
-    def __init__(self, scorer: LinearScorer) -> None:
-        super().__init__()
-        self.offset, self.sharpness, self.doubt = scorer.offset, scorer.sharpness, scorer.doubt
-        self.center, self.gaps = _tensor(scorer.center), _tensor(scorer.gaps)
-        self.projection = None if scorer.projection is None else _tensor(scorer.projection)
-        self.weights, self.shifts = [_tensor(w) for w in scorer.weights], [_tensor(s) for s in scorer.shifts]
-
-    def forward(self, features: Tensor) -> Outputs:
-        """Return scores and probabilities (n, classes) and familiarity (n,)."""
-        shifted = features - self.center
-        unit = shifted / torch.linalg.vector_norm(shifted, dim=1, keepdim=True).clamp_min(1e-12)
-        plain = unit @ self.weights[0].T - self.shifts[0]
-        if self.projection is not None:
-            plain = plain + torch.relu(unit @ self.projection) @ self.weights[1].T - self.shifts[1]
-        scores = plain + self.offset * self.gaps
-        logits = self.sharpness * scores
-        best = torch.log_softmax(logits, dim=1).amax(dim=1)
-        return scores, torch.softmax(logits, dim=1), (plain + self.gaps).amax(dim=1) + self.doubt * best
-
-
-def _tensor(array: Array) -> Tensor:
-    return torch.as_tensor(array).clone()
-
-
-class TracedScores(nn.Module):
-    """The score function of a head whose probabilities are softmax(score / temperature)."""
-
-    def __init__(self, head: FewShotHead) -> None:
-        super().__init__()
-        self.head = head
-        self.labels = python_labels(head.classes_)
-        self.metrics = MetricScores(head) if isinstance(head, FeCAM) else None
-
-    def forward(self, features: Tensor) -> Outputs:
-        """Return scores and probabilities (n, classes) and familiarity (n,)."""
-        features = features.to(self.head.memory_.statistics.means)
-        if self.metrics is not None:
-            scores = self.metrics(features)
-        else:
-            scores = self.head.score_classes(features, self.labels)
-        return scores, torch.softmax(scores * self.head.softmax_factor(), dim=1), scores.amax(dim=1)
-
-
-class MetricScores(nn.Module):
-    """FeCAM's distances without solving systems and without writing in place, neither of which ONNX has.
-
-    Every metric is Σⱼ aⱼ(x − μ)ⱼ² ± ‖E(x − μ)‖². Classes whose E has as many rows are computed together.
-    """
-
-    def __init__(self, head: FeCAM) -> None:
-        super().__init__()
-        self.embed = head.prepared
-        metrics = head.model_.of(python_labels(head.classes_))
-        # Distances from a point among the means lose fewer digits than from zero.
-        self.origin = torch.stack([metric.mean for metric in metrics]).mean(dim=0)
-        parts = [_quadratic(metric) for metric in metrics]
-        means = torch.stack([metric.mean for metric in metrics]) - self.origin  # (k, d)
-        self.diagonals = torch.stack([diagonal for diagonal, _, _ in parts])  # (k, d)
-        self.linear = self.diagonals * means
-        self.constants = (self.linear * means).sum(dim=1)
-        self.inflations = means.new_tensor([metric.inflation for metric in metrics])
-        ranks = np.array([len(rows) for _, rows, _ in parts])
-        self.groups = [
-            _Group([parts[i][1] for i in members], means[torch.as_tensor(members)], [parts[i][2] for i in members])
-            for members in (np.flatnonzero(ranks == rank) for rank in np.unique(ranks))
-        ]
-        order = np.concatenate([np.flatnonzero(ranks == rank) for rank in np.unique(ranks)])
-        self.positions = torch.as_tensor(np.argsort(order))
-
-    def forward(self, features: Tensor) -> Tensor:
-        """Return scores (n, classes), the negative squared distances."""
-        X = self.embed(features) - self.origin
-        axes = X.square() @ self.diagonals.T - 2 * X @ self.linear.T + self.constants
-        projected = torch.cat([group.signed_lengths(X) for group in self.groups], dim=1)[:, self.positions]
-        scores: Tensor = self.inflations - (axes + projected).clamp_min(0)
-        return scores
-
-
-class _Group:
-    def __init__(self, rows: Sequence[Tensor], means: Tensor, signs: Sequence[float]) -> None:
-        self.shape = (len(rows), len(rows[0]))  # classes, rows of each
-        self.rows = torch.cat(list(rows))  # (k · r, d)
-        self.offsets = torch.cat([own @ mean for own, mean in zip(rows, means, strict=True)])
-        self.signs = means.new_tensor(signs)
-
-    def signed_lengths(self, X: Tensor) -> Tensor:
-        projected = (X @ self.rows.T - self.offsets).square()  # (n, k · r)
-        return projected.reshape(-1, *self.shape).sum(dim=2) * self.signs
-
-
-def _quadratic(metric: Metric) -> tuple[Tensor, Tensor, float]:
-    """Return a (d,), E (r, d) and the sign between their parts."""
-    if isinstance(metric, LowRankMetric):
-        # A class seen once has no covariance of its own; a row of zeros stands for it.
-        rows = metric.projection if len(metric.projection) else torch.zeros_like(metric.mean)[None]
-        return metric.scale.square() / metric.gamma, rows / metric.gamma**0.5, -1.0
-    if isinstance(metric, CholeskyMetric):
-        identity = torch.eye(len(metric.cholesky)).to(metric.cholesky)
-        inverse = torch.linalg.solve_triangular(metric.cholesky, identity, upper=False)
-        return torch.zeros_like(metric.mean), inverse * metric.scale, 1.0
-    return torch.zeros_like(metric.mean), metric.whitener, 1.0

@@ -7,19 +7,21 @@ from collections.abc import Callable, Iterable
 from hashlib import sha256
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import NDArray
 
+from fiveshot.core import ClassStatistics
+from fiveshot.core.statistics import statistics_arrays
 from fiveshot.errors import InputError, StorageError
-from fiveshot.recognizer.store.contents import Contents, summary_tensors
+from fiveshot.recognizer.store.contents import Contents
 from fiveshot.recognizer.store.manifest import MANIFEST
-from fiveshot.recognizer.store.rows import PhotoRecord, read_class
+from fiveshot.recognizer.store.rows import PhotoRecord, photo_features, read_class
 from fiveshot.recognizer.store.schema import DATABASE
 from fiveshot.storage import FilePath, file_kind, write_tensors
 
+Arrays: TypeAlias = "dict[str, NDArray[Any]]"
 KIND, VERSION = "recognizer", 1
 PICTURES = ("thumbnail", "original")
 DIGESTS = "original.sha256"  # a kept photo need not be the file that was given, so it has a digest of its own
@@ -75,14 +77,14 @@ def write_portable(
     rows = sorted(contents.classes.values(), key=lambda row: row.name)
     records = [read_class(connection, row.id, contents.width) for row in rows]
     photos = [photo for record in records for photo in record.photos]
-    tensors = {
-        **summary_tensors([record.summary for record in records]),
-        **photo_tensors(photos, contents.width, originals),
+    arrays = {
+        **statistics_arrays(ClassStatistics.of({record.name: record.summary for record in records})),
+        **photo_arrays(photos, contents.width, originals),
     }
     manifest = contents.manifest
     for key, file in (("base", manifest.base.file), ("adapter", manifest.backbone.adapter)):
         if file:
-            tensors[f"file.{key}"] = as_bytes([_content(folder / file)])
+            arrays[f"file.{key}"] = as_bytes([_content(folder / file)])
     meta: dict[str, Any] = {
         "manifest": manifest.to_toml(),
         "names": [record.name for record in records],
@@ -90,7 +92,7 @@ def write_portable(
         "base": [record.base for record in records],
         "photos": [[photo.sha256, photo.added] for photo in photos],
     }
-    write_tensors(path, tensors, kind=KIND, version=VERSION, meta=meta)
+    write_tensors(path, arrays, kind=KIND, version=VERSION, meta=meta)
 
 
 def is_portable(path: Path) -> bool:
@@ -98,17 +100,16 @@ def is_portable(path: Path) -> bool:
     return file_kind(path) == KIND
 
 
-def photo_tensors(photos: list[PhotoRecord], width: int, originals: bool) -> dict[str, Tensor]:
+def photo_arrays(photos: list[PhotoRecord], width: int, originals: bool) -> Arrays:
     """Return features and pictures of photos, one below the other; a length of 0 says there is no picture."""
-    features = np.stack([photo.feature for photo in photos]) if photos else np.zeros((0, width), np.float32)
-    tensors = {"features": torch.from_numpy(features)}
+    arrays: Arrays = {"features": photo_features(photos) if photos else np.zeros((0, width), np.float32)}
     for kind in PICTURES if originals else PICTURES[:1]:
         parts = [getattr(photo, kind) or b"" for photo in photos]
-        tensors[f"{kind}.lengths"] = torch.tensor([len(part) for part in parts], dtype=torch.int64)
-        tensors[f"{kind}.bytes"] = as_bytes(parts)
+        arrays[f"{kind}.lengths"] = np.array([len(part) for part in parts], dtype=np.int64)
+        arrays[f"{kind}.bytes"] = as_bytes(parts)
         if kind == "original":
-            tensors[DIGESTS] = as_bytes(sha256(part).digest() for part in parts).reshape(-1, 32)
-    return tensors
+            arrays[DIGESTS] = as_bytes(sha256(part).digest() for part in parts).reshape(-1, 32)
+    return arrays
 
 
 def _content(path: Path) -> bytes:
@@ -119,14 +120,13 @@ def _content(path: Path) -> bytes:
         raise StorageError(f"cannot read {path}: {reason}", hint="try again, or run: fiveshot check") from error
 
 
-def as_bytes(parts: Iterable[bytes]) -> Tensor:
-    """Return bytes as a tensor."""
-    return torch.from_numpy(np.frombuffer(b"".join(parts), dtype=np.uint8).copy())
+def as_bytes(parts: Iterable[bytes]) -> NDArray[np.uint8]:
+    """Return bytes as an array."""
+    return np.frombuffer(b"".join(parts), dtype=np.uint8)
 
 
-def pictures(tensors: dict[str, Tensor], kind: str) -> list[bytes | None]:
-    """Return the pictures that ``photo_tensors`` laid down; the lengths are checked already."""
-    lengths = tensors[f"{kind}.lengths"].tolist()
-    data = tensors[f"{kind}.bytes"].numpy()
-    ends = list(accumulate(lengths))
+def pictures(arrays: Arrays, kind: str) -> list[bytes | None]:
+    """Return the pictures that ``photo_arrays`` laid down; the lengths are checked already."""
+    lengths = arrays[f"{kind}.lengths"].tolist()
+    data, ends = arrays[f"{kind}.bytes"], list(accumulate(lengths))
     return [data[end - n : end].tobytes() if n else None for n, end in zip(lengths, ends, strict=True)]

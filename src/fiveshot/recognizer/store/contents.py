@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
+from numpy.typing import DTypeLike, NDArray
 
-from fiveshot.backbones.embedder import hash_arrays
-from fiveshot.core import NO_CLASSES, ClassStatistics, ClassSummary
+from fiveshot.core import NO_CLASSES, ClassStatistics, ClassSummary, Memory
 from fiveshot.core.labels import python_labels
-from fiveshot.core.memory import Memory
+from fiveshot.core.statistics import statistics_arrays, statistics_from_arrays, unknown_class
 from fiveshot.errors import StorageError
 from fiveshot.recognizer.names import check_name
 from fiveshot.recognizer.store.manifest import MANIFEST, BaseRecord, Manifest
-from fiveshot.recognizer.store.rows import read_features, read_summaries
+from fiveshot.recognizer.store.rows import Floats, read_features, read_summaries
 from fiveshot.storage import read_tensors, write_tensors
 
 KIND, VERSION = "recognizer base", 1  # of the base file
@@ -34,11 +34,12 @@ class KnownPhotos:
 
     labels: tuple[str, ...]  # (m,)
     sha256s: tuple[str, ...]  # (m,)
-    features: Tensor  # (m, d)
+    features: Floats  # (m, d)
 
-    def of(self, name: str) -> Tensor:
+    def of(self, name: str) -> Floats:
         """Return the features of one class's photos, in order."""
-        return self.features[[row for row, label in enumerate(self.labels) if label == name]]
+        own: Floats = self.features[np.array(self.labels, dtype=np.str_) == name]
+        return own
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +53,7 @@ class StoredClass:
     summary: ClassSummary  # of the photos in the database
     total: ClassSummary  # of these and, for a base class, those of the base file
     sha256s: tuple[str, ...]  # (n,) of the photos
-    features: Tensor  # (n, d) of the photos
+    features: Floats  # (n, d) of the photos
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,13 +80,18 @@ class Contents:
     def __contains__(self, name: object) -> bool:
         return name in self.by_name or name in self.base_file
 
+    def require(self, name: str) -> None:
+        """Refuse a class that is not there."""
+        if name not in self:
+            raise unknown_class(name, self.memory.labels)
+
     @property
     def photos(self) -> KnownPhotos:
         """The photos in the database, class by class; put together when asked for, because it is a second copy."""
         parts = list(self.classes.values())
         labels = tuple(one.name for one in parts for _ in one.sha256s)
         sha256s = tuple(digest for one in parts for digest in one.sha256s)
-        features = torch.cat([one.features for one in parts]) if parts else torch.zeros(0, self.width)
+        features = np.concatenate([np.zeros((0, self.width), np.float32), *(one.features for one in parts)])
         return KnownPhotos(labels, sha256s, features)
 
     @property
@@ -138,14 +144,17 @@ def _classes(
         else:
             total = base_file[name].merge(summary) if base else summary
         sha256s, features = shown.get(number, ((), np.zeros((0, width), np.float32)))
-        rows = torch.from_numpy(features)
-        classes[number] = StoredClass(number, name, base, state, summary, total, sha256s, rows)
+        classes[number] = StoredClass(number, name, base, state, summary, total, sha256s, features)
     return classes
 
 
 def same_bits(first: ClassSummary, second: ClassSummary) -> bool:
     """Tell whether two summaries are equal to the last bit."""
-    return first.count == second.count and first.mean.equal(second.mean) and first.factor.equal(second.factor)
+    return (
+        first.count == second.count
+        and np.array_equal(first.mean, second.mean)
+        and np.array_equal(first.factor, second.factor)
+    )
 
 
 def _same_objects(grown: dict[str, ClassSummary], previous: Contents) -> bool:
@@ -167,34 +176,32 @@ def same_statistics(first: ClassSummary, second: ClassSummary) -> bool:
     ‖AᵀA − BᵀB‖² = ‖AAᵀ‖² + ‖BBᵀ‖² − 2 ‖ABᵀ‖².
 
     >>> from fiveshot.core import summarize
-    >>> X = torch.eye(4)
+    >>> X = np.eye(4, dtype=np.float32)
     >>> same_statistics(summarize(X), summarize(X[:2]).merge(summarize(X[2:])))
     True
     """
     if first.count != second.count or first.mean.shape != second.mean.shape:
         return False
-    a, b = first.factor.double(), second.factor.double()
-    scale = float(second.mean.double().norm()) + float(b.square().sum().sqrt()) + 1e-12
-    if float((first.mean.double() - second.mean.double()).norm()) > TOLERANCE * scale:
+    mean, other, a, b = (
+        np.asarray(values, np.float64) for values in (first.mean, second.mean, first.factor, second.factor)
+    )
+    scale = float(np.linalg.norm(other) + np.linalg.norm(b)) + 1e-12
+    if float(np.linalg.norm(mean - other)) > TOLERANCE * scale:
         return False
-    apart = _squared(a, a) + _squared(b, b) - 2 * _squared(a, b)
-    return float(apart.clamp_min(0).sqrt()) <= TOLERANCE * scale**2
-
-
-def _squared(a: Tensor, b: Tensor) -> Tensor:
-    return (a @ b.T).square().sum() if len(a) and len(b) else torch.zeros((), dtype=torch.float64)
+    apart = sum(sign * float(np.square(x @ y.T).sum()) for sign, x, y in ((1, a, a), (1, b, b), (-2, a, b)))
+    return math.sqrt(max(apart, 0.0)) <= TOLERANCE * scale**2
 
 
 def write_base(folder: Path, statistics: ClassStatistics) -> BaseRecord:
     """Write the base file and return what names it; equal statistics give equal bytes and so the same name."""
     if not len(statistics):
         return BaseRecord()
-    labels = python_labels(statistics.labels)
-    tensors = summary_tensors(statistics.summaries)
-    whole = hash_arrays({name: tensor.numpy() for name, tensor in tensors.items()})
-    content = hashlib.sha256(f"{whole} {json.dumps(labels)}".encode()).hexdigest()
-    name = f"base-{content[:16]}.safetensors"
-    write_tensors(folder / name, tensors, kind=KIND, version=VERSION, meta={"labels": labels})
+    labels, arrays = python_labels(statistics.labels), statistics_arrays(statistics)
+    content = hashlib.sha256(json.dumps(labels).encode())
+    for key in sorted(arrays):
+        content.update(np.ascontiguousarray(arrays[key]).data)
+    name = f"base-{content.hexdigest()[:16]}.safetensors"
+    write_tensors(folder / name, arrays, kind=KIND, version=VERSION, meta={"labels": labels})
     return BaseRecord(name, file_sha256(folder / name), len(labels))
 
 
@@ -216,45 +223,36 @@ def read_base(folder: Path, record: BaseRecord) -> ClassStatistics:
             raise ValueError("names are not sorted, not different or not in normal form")
         if len(labels) != record.classes:
             raise ValueError(f"it holds {len(labels)} classes, not {record.classes}")
-        tensors = {name: torch.from_numpy(array) for name, array in file.tensors.items()}
-        return ClassStatistics(np.array(labels), tensor_summaries(tensors, len(labels)))
+        return checked_statistics(labels, file.tensors)
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise StorageError(
             f"{path} does not hold the base classes' statistics ({error})", hint="restore it from a copy"
         ) from error
 
 
-def summary_tensors(summaries: Sequence[ClassSummary]) -> dict[str, Tensor]:
-    """Return the statistics of classes, one below the other."""
-    empty = torch.zeros(0, len(summaries[0].mean) if summaries else 0)
-    return {
-        "counts": torch.tensor([summary.count for summary in summaries], dtype=torch.int64),
-        "means": torch.stack([summary.mean for summary in summaries]) if summaries else empty,
-        "ranks": torch.tensor([len(summary.factor) for summary in summaries], dtype=torch.int64),
-        "factors": torch.cat([empty, *(summary.factor for summary in summaries)]),  # (Σ r, d)
-    }
-
-
-def tensor_summaries(tensors: dict[str, Tensor], n: int) -> tuple[ClassSummary, ...]:
-    """Return what ``summary_tensors`` laid down of ``n`` classes, after checking every shape and value."""
-    width = tensors["means"].shape[-1]
-    check_tensor(tensors, "counts", (n,), torch.int64)
-    check_tensor(tensors, "ranks", (n,), torch.int64)
-    check_tensor(tensors, "means", (n, width), torch.float32)
-    counts, ranks = tensors["counts"], tensors["ranks"]
-    if bool((counts < 1).any()) or bool((ranks < 0).any()) or bool((ranks > counts.clamp(max=width)).any()):
+def checked_statistics(labels: list[str], arrays: Mapping[str, NDArray[Any]]) -> ClassStatistics:
+    """Return the statistics in a file that may come from anywhere, after checking every shape, type and value."""
+    if not labels:
+        return NO_CLASSES
+    n, width = len(labels), arrays["means"].shape[-1]
+    check_array(arrays, "counts", (n,), np.int64)
+    check_array(arrays, "ranks", (n,), np.int64)
+    check_array(arrays, "means", (n, width), np.float32)
+    counts, ranks = arrays["counts"], arrays["ranks"]
+    if (counts < 1).any() or (ranks < 0).any() or (ranks > np.minimum(counts, width)).any():
         raise ValueError("counts and ranks do not fit")
-    check_tensor(tensors, "factors", (int(ranks.sum()), width), torch.float32)
-    parts = torch.split(tensors["factors"], ranks.tolist()) if n else ()
-    return tuple(map(ClassSummary, counts.tolist(), tensors["means"], parts))
+    check_array(arrays, "factors", (int(ranks.sum()), width), np.float32)
+    return statistics_from_arrays(labels, arrays)
 
 
-def check_tensor(tensors: dict[str, Tensor], key: str, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    """Refuse a tensor of another shape or type, and one that holds NaN or infinity."""
-    found = tensors[key]
-    if tuple(found.shape) != shape or found.dtype != dtype:
-        raise ValueError(f"{key} has shape {tuple(found.shape)} and type {found.dtype}, not {shape} and {dtype}")
-    if found.dtype.is_floating_point and not bool(torch.isfinite(found).all()):
+def check_array(arrays: Mapping[str, NDArray[Any]], key: str, shape: tuple[int, ...], dtype: DTypeLike) -> None:
+    """Refuse an array of another shape or type, and one that holds NaN or infinity."""
+    found = arrays[key]
+    if found.shape != shape or found.dtype != dtype:
+        raise ValueError(
+            f"{key} has shape {found.shape} and type {found.dtype}, not {shape} and {np.dtype(dtype)}"
+        )
+    if found.dtype.kind == "f" and not np.isfinite(found).all():
         raise ValueError(f"{key} holds NaN or infinity")
 
 

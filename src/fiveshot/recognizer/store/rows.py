@@ -10,20 +10,19 @@ from hashlib import blake2b
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.torch import load, save
-from torch import Tensor
+from safetensors.numpy import load, save
 
 from fiveshot.core import ClassSummary
 from fiveshot.errors import StorageError
-from fiveshot.recognizer.photos.photo import MAX_THUMBNAIL
 from fiveshot.recognizer.store.manifest import Options
 
 Floats = NDArray[np.float32]
 CHECK = "run: fiveshot check MODEL, or restore the model from a copy"
+MAX_THUMBNAIL = 1 << 18  # bytes
 LITTLE = np.dtype("<f4")  # as numbers lie in the database, on every machine
+_CLASS = "SELECT id, name, base, count, created, mean, factor, digest FROM classes"
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,9 +59,9 @@ class ClassRecord:
     id: int | None = None
 
 
-def photo_features(photos: Sequence[PhotoRecord]) -> Tensor:
+def photo_features(photos: Sequence[PhotoRecord]) -> Floats:
     """Return the features of photos, (n, d)."""
-    return torch.from_numpy(np.stack([photo.feature for photo in photos]))
+    return np.stack([photo.feature for photo in photos])
 
 
 def kept_photos(photos: Iterable[PhotoRecord], options: Options) -> tuple[PhotoRecord, ...]:
@@ -77,10 +76,9 @@ def kept_photos(photos: Iterable[PhotoRecord], options: Options) -> tuple[PhotoR
     )
 
 
-def number_bytes(values: Tensor | Floats) -> bytes:
+def number_bytes(values: Floats) -> bytes:
     """Return the numbers as they are stored: 32-bit floats, little-endian, row after row."""
-    array = values.detach().cpu().numpy() if isinstance(values, Tensor) else values
-    return np.ascontiguousarray(array, dtype=LITTLE).tobytes()
+    return np.ascontiguousarray(values, dtype=LITTLE).tobytes()
 
 
 def stored_numbers(data: bytes, width: int) -> Floats:
@@ -114,38 +112,38 @@ def digest(*parts: bytes | None) -> bytes:
 def stored_summary(count: int, mean: bytes, factor: bytes, width: int) -> ClassSummary:
     """Return the statistics that lie in these bytes."""
     (row,) = stored_numbers(mean, width)
-    return ClassSummary(count, torch.from_numpy(row), torch.from_numpy(stored_numbers(factor, width)))
+    return ClassSummary(count, row, stored_numbers(factor, width))
 
 
 def class_to_bytes(record: ClassRecord) -> bytes:
     """Return a class as bytes that ``class_from_bytes`` reads back to the bit: what ``undo`` needs."""
-    tensors = {"mean": record.summary.mean, "factor": record.summary.factor}
+    arrays: dict[str, NDArray[Any]] = {"mean": record.summary.mean, "factor": record.summary.factor}
     entries = []
     for number, photo in enumerate(record.photos):
-        tensors[f"photo.{number}.feature"] = torch.from_numpy(photo.feature)
+        arrays[f"photo.{number}.feature"] = photo.feature
         for part in ("thumbnail", "original"):
             data = getattr(photo, part)
             if data is not None:
-                tensors[f"photo.{number}.{part}"] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+                arrays[f"photo.{number}.{part}"] = np.frombuffer(data, dtype=np.uint8)
         entries.append({key: getattr(photo, key) for key in ("id", "sha256", "added")})
     header: dict[str, Any] = {key: getattr(record, key) for key in ("id", "name", "base", "created")}
     header |= {"count": record.summary.count, "photos": entries}
-    contiguous = {key: tensor.detach().cpu().contiguous() for key, tensor in tensors.items()}
+    contiguous = {key: np.ascontiguousarray(array) for key, array in arrays.items()}
     return save(contiguous, metadata={"class": json.dumps(header)})
 
 
 def class_from_bytes(data: bytes) -> ClassRecord:
     """Read what ``class_to_bytes`` wrote."""
     try:
-        tensors = load(data)
+        arrays = load(data)
         length = int.from_bytes(data[:8], "little")
         header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["class"])
-        summary = ClassSummary(header["count"], tensors["mean"], tensors["factor"])
+        summary = ClassSummary(header["count"], arrays["mean"], arrays["factor"])
         photos = tuple(
             PhotoRecord(
-                feature=tensors[f"photo.{number}.feature"].numpy(),
-                thumbnail=_bytes(tensors.get(f"photo.{number}.thumbnail")),
-                original=_bytes(tensors.get(f"photo.{number}.original")),
+                feature=arrays[f"photo.{number}.feature"],
+                thumbnail=_bytes(arrays.get(f"photo.{number}.thumbnail")),
+                original=_bytes(arrays.get(f"photo.{number}.original")),
                 **entry,
             )
             for number, entry in enumerate(header["photos"])
@@ -157,11 +155,8 @@ def class_from_bytes(data: bytes) -> ClassRecord:
         raise StorageError(f"an entry of the history is damaged ({error!r})", hint=CHECK) from error
 
 
-def _bytes(tensor: Tensor | None) -> bytes | None:
-    return None if tensor is None else tensor.numpy().tobytes()
-
-
-_CLASS = "SELECT id, name, base, count, created, mean, factor, digest FROM classes"
+def _bytes(array: NDArray[np.uint8] | None) -> bytes | None:
+    return None if array is None else array.tobytes()
 
 
 def insert_class(connection: sqlite3.Connection, record: ClassRecord, *, state: int) -> ClassRecord:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
 
 from fiveshot.backbones import BackboneSpec, Embedder, Preprocessing, adapter_path, load_embedder
-from fiveshot.core import ClassStatistics, ClassSummary
+from fiveshot.core import ClassStatistics
 from fiveshot.core.arrays import one_hot
 from fiveshot.core.draws import random_features
 from fiveshot.core.labels import python_labels
@@ -23,8 +20,8 @@ from fiveshot.heads.ranpac import LAMBDAS
 from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.names import check_name
 from fiveshot.recognizer.photos.embedding import backbone_record
+from fiveshot.recognizer.recognition.head import head_record, require_statistics_head
 from fiveshot.recognizer.recognition.rejection import Rejection, fit_rejection
-from fiveshot.recognizer.recognition.snapshot import head_record, require_statistics_head
 from fiveshot.recognizer.store.folder import create_model, free_folder
 from fiveshot.recognizer.store.manifest import HeadRecord, Manifest, Options
 from fiveshot.scale.statistics.classes import unpack
@@ -112,9 +109,7 @@ def create_from_statistics(
     runner = same_backbone(found, weights=weights, adapter=adapter, device=device, runtime=runtime)
     base = _named(found.statistics if found.classes is not None else found.pooled.split(seed=seed))
     rejection = _rejection(record, base, found.sample, options)
-    manifest = Manifest(
-        backbone_record(runner, weights=weights), record, options=options, rejection=rejection.as_dict()
-    )
+    manifest = Manifest(backbone_record(runner), record, options=options, rejection=rejection.as_dict())
     create_model(path, manifest, base=base, adapter=None if adapter is None else adapter_path(adapter))
     return Recognizer.open(path, device=device, runtime=runtime)
 
@@ -149,7 +144,7 @@ def same_backbone(
 def _named(statistics: ClassStatistics) -> ClassStatistics:
     """Return the statistics under names as models have them, which are tidied texts."""
     named = {
-        check_name(str(label)): ClassSummary(summary.count, _tensor(summary.mean), _tensor(summary.factor))
+        check_name(str(label)): summary
         for label, summary in zip(python_labels(statistics.labels), statistics.summaries, strict=True)
     }
     if len(named) < len(statistics):
@@ -170,14 +165,7 @@ def _rejection(
         return Rejection(options.false_rejection, note=note)
     labels = [check_name(str(label)) for label in sample.labels]
     head = make_head(record.name).adopt(Memory(base=base), record.settings or None)
-    return fit_rejection(
-        head, _tensor(sample.vectors), labels, false_rejection=options.false_rejection, seed=options.seed
-    )
-
-
-def _tensor(array: NDArray[Any]) -> torch.Tensor:
-    # Models compute with tensors.
-    return torch.from_numpy(np.array(array))
+    return fit_rejection(head, sample.vectors, labels, false_rejection=options.false_rejection, seed=options.seed)
 
 
 def ranpac_from_sums(

@@ -116,7 +116,7 @@ class Engine:
                 self._recognizer = self._open_model()
             if self._view is None:
                 self._view = ModelFolder(self._recognizer.path, readonly=True)
-            self._photos.start(self._recognizer.runner)
+            self._photos.start(self._recognizer.embedder)
             self._publish()
 
         try:
@@ -129,7 +129,7 @@ class Engine:
         """Let answers be made of the state in force, once its head is ready."""
         snapshot = self.recognizer.snapshot
         if self._serving is None or snapshot is not self._serving.snapshot:
-            embedder = self.recognizer.runner
+            embedder = self.recognizer.embedder
             snapshot.head, snapshot.rejection  # noqa: B018  # derived here, not when somebody waits for it
             self._serving = Serving(snapshot, embedder)
         self.metrics.state.set(snapshot.state)

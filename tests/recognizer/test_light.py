@@ -1,0 +1,117 @@
+"""The everyday path in a process in which PyTorch and scikit-learn cannot be imported."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+BLOCKED = """
+import sys
+
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "timm", "torchvision", "sklearn"):
+            raise ImportError(f"{name} is blocked in this process")
+
+sys.meta_path.insert(0, Blocked())
+"""
+EVERY_DAY = """
+from pathlib import Path
+from fiveshot import Recognizer
+
+photos, work = Path(sys.argv[1]), Path(sys.argv[2])
+with Recognizer.create(work / "model", base=photos / "base", device="cpu") as model:
+    (report,) = model.learn_many({"red": photos / "red"})
+    assert (report.photos, report.verdict) == (3, "clear"), report
+    assert model.predict(photos / "red")[0].candidates[0][0] == "red"
+    assert model.evaluate(photos / "test").accuracy == 1.0
+    assert [one.name for one in model.show().classes] == ["blue", "green", "red"]
+    model.rename("red", "crimson")
+    assert model.undo().action == "rename"
+    model.forget("red", keep_history=True)
+    assert model.undo().action == "forget"
+    model.export(work / "model.fiveshot")
+    assert model.check() == []
+with Recognizer.import_file(work / "model.fiveshot", work / "copy", device="cpu") as copy:
+    assert copy.snapshot.classes == ("blue", "green", "red")
+    copy.forget("red")
+    assert copy.merge(work / "model").added == ("red",)
+    assert copy.history()[0].action == "merge"
+with Recognizer.create(work / "adapted", adapter="cub200-small", device="cpu") as adapted:
+    assert adapted.learn("red", photos / "red").photos == 3
+"""
+RETUNE = """
+from fiveshot import FiveshotError, Recognizer
+
+with Recognizer.create(sys.argv[2] + "/kept", keep_photos=True, device="cpu") as model:
+    model.learn_many({"red": sys.argv[1] + "/red", "blue": sys.argv[1] + "/base/blue"})
+    try:
+        model.retune()
+    except FiveshotError as error:
+        print(error.hint)
+"""
+LOOKING = """
+from fiveshot import Recognizer
+
+with Recognizer.open(sys.argv[1]) as model:
+    model.show(), model.history(), model.rename("red", "crimson")
+print(*sorted({"PIL", "onnxruntime", "scipy.linalg"} & set(sys.modules)))
+"""
+WRONG = """
+from fiveshot import FiveshotError, Recognizer
+
+model, broken = sys.argv[1:]
+for path, photo in ((model + "/nothing", "a.jpg"), (model, "nothing.jpg"), (model, broken)):
+    try:
+        with Recognizer.open(path) as opened:
+            opened.predict(photo)
+    except FiveshotError as error:
+        print(error.code, "onnxruntime" in sys.modules)
+"""
+
+
+def run(script: str, *arguments: object) -> str:
+    """Run a script in a process of its own and return what it printed."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    command = [sys.executable, "-c", BLOCKED + script, *map(str, arguments)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    folder = tmp_path / "photos"
+    colors = {"red": (200, 30, 30), "blue": (30, 30, 200), "green": (30, 160, 30)}
+    places = {"red": "red", "base/blue": "blue", "base/green": "green", "test/red": "red", "test/blue": "blue"}
+    for place, name in places.items():
+        (folder / place).mkdir(parents=True)
+        for number in range(3):
+            shade = tuple(min(255, value + 9 * number + 3 * len(place)) for value in colors[name])
+            Image.new("RGB", (60 + number, 50), shade).save(folder / place / f"{number}.png")
+    return folder
+
+
+def test_every_day(photos: Path, tmp_path: Path) -> None:
+    run(EVERY_DAY, photos, tmp_path)
+
+
+def test_retuning_says_what_to_install(photos: Path, tmp_path: Path) -> None:
+    assert "pip install 'fiveshot[torch]'" in run(RETUNE, photos, tmp_path)
+
+
+def test_looking_at_a_model_loads_nothing_heavy(photos: Path, tmp_path: Path) -> None:
+    run(EVERY_DAY, photos, tmp_path)
+    assert run(LOOKING, tmp_path / "model") == "\n"
+
+
+def test_what_is_wrong_is_said_before_the_backbone_is_loaded(photos: Path, tmp_path: Path) -> None:
+    run(EVERY_DAY, photos, tmp_path)
+    (tmp_path / "broken.jpg").write_bytes(b"not a photo")
+    said = run(WRONG, tmp_path / "model", tmp_path / "broken.jpg")
+    assert said.splitlines() == ["no_model False", "no_file False", "bad_image False"]
