@@ -92,7 +92,7 @@ def unit_rows(rows: Array) -> Array:
 
 def at_least(values: Array, least: float) -> Array:
     """Return values with smaller ones raised to ``least``."""
-    return namespace(values).maximum(values, values_like(least, values))
+    return np.maximum(values, values.dtype.type(least)) if is_numpy_array(values) else values.clamp(min=least)
 
 
 def mean_row(rows: Array) -> Array:
@@ -125,8 +125,11 @@ def one_hot(codes: Any, width: int, like: Array) -> Array:
 
 def add_to_diagonal(matrix: Array, value: float) -> None:
     """Add a number to each entry on the diagonal of a square matrix, in place."""
-    rows = positions(np.arange(len(matrix)), matrix)
-    matrix[rows, rows] += value
+    if is_numpy_array(matrix):
+        rows = np.arange(len(matrix))
+        matrix[rows, rows] += value
+    else:  # without indices, which would have to travel to its device
+        matrix.diagonal().add_(value)
 
 
 def chunks(rows: Array, size: int) -> Iterator[Array]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import math
+import sys
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
+from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
 from fiveshot.core.arrays import Array, empty, placed
@@ -71,10 +73,18 @@ class RandomFeatures:
         return clip_negative_(product_into(X, self.projection, out))
 
 
+def normal_like(shape: tuple[int, int], like: Array, *, seed: int) -> Array:
+    """Return standard normal numbers beside an array; beside a tensor torch, which has them, draws them itself."""
+    if not is_torch_array(like):
+        return placed(normal_numbers(shape, seed=seed), like)
+    torch: Any = sys.modules["torch"]  # whoever made the tensor has imported it
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float32).to(like)
+
+
 def normal_numbers(shape: tuple[int, int], *, seed: int) -> NDArray[np.float32]:
     """Return standard normal numbers, the stream of ``torch.randn`` for this seed up to the last digit.
 
-    >>> normal_numbers((2, 3), seed=0).round(3).tolist()
+    >>> normal_numbers((2, 3), seed=0).astype(float).round(3).tolist()
     [[1.541, -0.293, -2.179], [0.568, -1.085, -1.398]]
     """
     source = np.random.RandomState(seed & 0xFFFFFFFF)
@@ -127,15 +137,13 @@ def _one_by_one(source: np.random.RandomState, size: int) -> NDArray[np.float64]
 
 def random_features(n_features: int, width: int, *, seed: int, like: Array) -> RandomFeatures:
     """Draw random features for vectors like ``like`` (its library, precision and device)."""
-    drawn = normal_numbers((n_features, width), seed=derived_seed(seed, "projection"))
-    return RandomFeatures(placed(drawn, like))
+    return RandomFeatures(normal_like((n_features, width), like, seed=derived_seed(seed, "projection")))
 
 
 def draw_samples(gaussian: ClassGaussian, count: int, *, seed: int) -> Array:
     """Draw from N(μ, Σ) through the factor, x = μ + z A with Σ = AᵀA: no matrix is decomposed. (count, d)."""
     mean, factor = gaussian.mean, gaussian.factor
-    z = placed(normal_numbers((count, len(factor)), seed=seed), mean)
-    samples = z @ factor
+    samples = normal_like((count, len(factor)), mean, seed=seed) @ factor
     samples += mean
     return samples
 
