@@ -7,9 +7,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import pytest
-from live import Live
+from live import Live, live
 from starlette.responses import Response
 from tiny import parts
 
@@ -27,6 +28,13 @@ SHORT = RequestLimits(
 )
 SLACK = 4.0  # seconds for a busy machine
 GET = "GET {} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@pytest.fixture(scope="module")
+def service(model_path: Path) -> Iterator[Live]:
+    """A service that is quick to hang up."""
+    with live(model_path, limits=SHORT) as running:
+        yield running
 
 
 @contextmanager
@@ -97,10 +105,9 @@ def send_until_closed(connection: socket.socket, data: bytes, pause: float, seco
     ],
 )
 def test_a_body_that_is_promised_and_never_comes(
-    start: Callable[..., Live], request_line: str, status: int, promise: str
+    service: Live, request_line: str, status: int, promise: str
 ) -> None:
     """The answer is complete, and one byte of the body comes now and then."""
-    service = start(limits=SHORT)
     with connected(service) as connection:
         connection.sendall(f"{request_line} HTTP/1.1\r\nHost: localhost\r\n{promise}\r\n\r\n".encode())
         assert read_answer(connection).split()[1] == str(status).encode()
@@ -109,8 +116,7 @@ def test_a_body_that_is_promised_and_never_comes(
     wait_for_hang_up(service, SLACK)
 
 
-def test_nothing_at_all_comes_after_an_answer(start: Callable[..., Live]) -> None:
-    service = start(limits=SHORT)
+def test_nothing_at_all_comes_after_an_answer(service: Live) -> None:
     with connected(service) as waiting, connected(service) as late:
         waiting.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n")
         late.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n")
@@ -122,8 +128,7 @@ def test_nothing_at_all_comes_after_an_answer(start: Callable[..., Live]) -> Non
         wait_for_hang_up(service, max(SHORT.linger_seconds, SHORT.idle_seconds) + SLACK)
 
 
-def test_an_idle_connection_after_a_late_body(start: Callable[..., Live]) -> None:
-    service = start(limits=SHORT)
+def test_an_idle_connection_after_a_late_body(service: Live) -> None:
     with connected(service) as connection:
         connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n")
         read_answer(connection)
@@ -144,16 +149,14 @@ def send_until_blocked(connection: socket.socket, data: bytes) -> None:
     raise AssertionError("the service takes everything")
 
 
-def test_a_client_that_pipelines_and_never_reads(start: Callable[..., Live]) -> None:
-    service = start(limits=SHORT)
+def test_a_client_that_pipelines_and_never_reads(service: Live) -> None:
     with connected(service) as connection:
         send_until_blocked(connection, GET.format("/page.js").encode() * 50)
         wait_for_hang_up(service, SHORT.read_seconds + SHORT.linger_seconds + SLACK)
     assert service.client.get("/v1/health").status_code == 200
 
 
-def test_a_client_that_reads_a_byte_now_and_then(start: Callable[..., Live]) -> None:
-    service = start(limits=SHORT)
+def test_a_client_that_reads_a_byte_now_and_then(service: Live) -> None:
     ended = threading.Event()
 
     def read_slowly(connection: socket.socket) -> None:
@@ -249,8 +252,7 @@ def test_room_is_kept_for_this_machine(start: Callable[..., Live], monkeypatch: 
             assert b'"ok"' in read_answer(near)
 
 
-def test_honest_clients_come_through_while_others_hold_connections(start: Callable[..., Live]) -> None:
-    service = start(limits=SHORT)
+def test_honest_clients_come_through_while_others_hold_connections(service: Live) -> None:
     service.learn("red")
     ended = threading.Event()
 

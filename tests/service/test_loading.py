@@ -136,6 +136,13 @@ def test_a_missing_extra_is_said_before_anything_heavy_is_imported(fresh_path: P
     assert not imported & HEAVY
 
 
+def test_a_model_that_needs_torch_says_so_at_once(fresh_path: Path) -> None:
+    status, told, imported = command("serve", str(fresh_path), hidden=("torch", "timm", "torchvision"))
+    assert status != 0
+    assert "pip install 'fiveshot[torch]'" in told
+    assert not imported & HEAVY
+
+
 def test_the_port_is_open_before_the_model_is_loaded(fresh_path: Path) -> None:
     """A browser that is started together with the service waits a moment, and is not refused."""
     process = subprocess.Popen(

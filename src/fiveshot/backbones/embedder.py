@@ -250,10 +250,9 @@ def load_embedder(spec: BackboneSpec = BackboneSpec()) -> Embedder:  # noqa: B00
     >>> embedder.name, embedder.width, embedder.runtime
     ('vit_hybrid_small_patch16_224.fiveshot', 384, 'ONNX Runtime ... on cpu, float32')
     """
-    name = EMBEDDED if is_embedded(spec.name) else spec.name
     device = choose_device(spec.device)
     check_place(spec, device)
-    if name == EMBEDDED and device == "cpu" and spec.runtime != "torch":
+    if not needs_torch(spec):
         from fiveshot.backbones.embedded import EmbeddedNetwork, embedded_preprocessing
 
         preprocessing = embedded_preprocessing(spec.preprocessing)
@@ -262,6 +261,15 @@ def load_embedder(spec: BackboneSpec = BackboneSpec()) -> Embedder:  # noqa: B00
     from fiveshot.backbones.backbone import load_backbone, torch_embedder
 
     return torch_embedder(load_backbone(spec), spec)
+
+
+def needs_torch(spec: BackboneSpec) -> bool:
+    """Tell whether a backbone runs on torch: all do, but for the embedded one on a CPU.
+
+    >>> needs_torch(BackboneSpec(device="cpu")), needs_torch(BackboneSpec(device="cpu", runtime="torch"))
+    (False, True)
+    """
+    return not is_embedded(spec.name) or spec.runtime == "torch" or choose_device(spec.device) != "cpu"
 
 
 def is_embedded(name: str) -> bool:

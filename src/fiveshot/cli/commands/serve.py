@@ -39,12 +39,12 @@ def serve(
     Example: fiveshot serve birds
     """
     from fiveshot.extras import require_extra
-    from fiveshot.recognizer.store.manifest import check_folder
+    from fiveshot.recognizer.photos.embedding import check_openable
     from fiveshot.service import RequestLimits, Settings
     from fiveshot.service.settings import MIB, address, listen
 
     require_extra("fastapi", "uvicorn", "python_multipart", "prometheus_client", extra="serve")
-    check_folder(model)
+    check_openable(model, weights=weights, device=device, runtime=runtime)
     limits = RequestLimits(
         photos=max_photos,
         body_bytes=max_megabytes * MIB,

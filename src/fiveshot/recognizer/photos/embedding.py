@@ -21,13 +21,15 @@ from fiveshot.backbones import (
     default_workers,
     load_embedder,
 )
+from fiveshot.backbones.embedder import TORCH, needs_torch
 from fiveshot.data import BadImage, ImageError, Reduced, decoders
 from fiveshot.data.checking import bad_lines
 from fiveshot.errors import InputError, StorageError
+from fiveshot.extras import require_extra
 from fiveshot.progress import Progress
 from fiveshot.recognizer.photos.photo import Parts, Photo
 from fiveshot.recognizer.store.contents import file_sha256
-from fiveshot.recognizer.store.manifest import BackboneRecord
+from fiveshot.recognizer.store.manifest import BackboneRecord, Manifest, check_folder, read_manifest_file
 from fiveshot.recognizer.store.rows import PhotoRecord
 from fiveshot.storage import FilePath
 
@@ -66,6 +68,16 @@ def backbone_spec(
         runtime=runtime,
         precision="float32",  # on every device, so that a model may move between machines
     )
+
+
+def check_openable(
+    path: Path, *, weights: FilePath | None = None, device: str = "auto", runtime: str = "auto"
+) -> None:
+    """Refuse what is not a model, and a model whose backbone needs missing libraries; nothing is loaded."""
+    check_folder(path)
+    record = Manifest.from_toml(read_manifest_file(path)).backbone
+    if needs_torch(backbone_spec(record, weights=weights, device=device, runtime=runtime)):
+        require_extra(*TORCH)
 
 
 def open_backbone(
