@@ -274,6 +274,27 @@ def test_the_version_is_told() -> None:
     assert fiveshot("--version").stdout.startswith("fiveshot ")
 
 
+def test_a_benchmark_and_its_page_need_neither_torch_nor_matplotlib(features: Path, tmp_path: Path) -> None:
+    code = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "timm", "torchvision", "matplotlib"):
+            raise ImportError(name)
+
+sys.meta_path.insert(0, Absent())
+from fiveshot.cli.app import main
+main()
+"""
+    bench = ("bench", "--features", features, "--projections", "64", "--out", tmp_path, "--format", "csv")
+    for arguments, answer in ((bench, "C-RanPAC,"), (("report", tmp_path), "report.html")):
+        command = [sys.executable, "-c", code, *map(str, arguments)]
+        found = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert found.returncode == 0, found.stderr
+        assert answer in found.stdout
+
+
 def test_help_does_not_load_torch() -> None:
     code = "\n".join(
         [

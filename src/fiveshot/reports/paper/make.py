@@ -218,7 +218,7 @@ def _table(target: str, settings: Sequence[Setting], records: Records) -> Table:
     """Return a table of the paper."""
     if target in ONE_SETTING:
         (setting,) = settings
-        return ONE_SETTING[target](_summaries(setting, records), setting.protocol, _provenance(setting))
+        return ONE_SETTING[target](setting, _summaries(setting, records), _provenance(setting))
     return main_table(
         target,
         {setting.protocol.name: _summaries(setting, records) for setting in settings},

@@ -64,21 +64,16 @@ FURTHER_TARGETS = tuple(PREFIX + name for name in ABLATIONS)
 
 @dataclass(frozen=True)
 class Configuration:
-    """A row of a table: a method, what differs from its recipe, and the value of what an ablation varies."""
+    """A row of a table: a method, and what differs from its recipe.
+
+    ``value`` is that of what an ablation varies. ``calibrated`` says in table 6 whether the mean of new classes is
+    calibrated, and whether their covariance is.
+    """
 
     method: str
     changes: Mapping[str, Any] = field(default_factory=dict, hash=False)
     value: float | None = None
-
-
-@dataclass(frozen=True)
-class Part:
-    """Which statistics of new classes a row of table 6 calibrates; ``paper`` where the paper has that row."""
-
-    configuration: Configuration
-    mean: bool
-    covariance: bool
-    paper: bool = True
+    calibrated: tuple[bool, bool] | None = None
 
 
 @dataclass(frozen=True)
@@ -179,21 +174,21 @@ def configurations(target: str, flavor: Flavor = "paper") -> tuple[Configuration
     if target == "table5":
         return tuple(Configuration(row.method.lower(), {"beta": row.beta}) for row in paper_beta_ablation())
     if target == "table6":
-        return tuple(part.configuration for part in parts())
+        return parts_rows()
     if target.startswith(PREFIX):
         return ablation_rows(target.removeprefix(PREFIX), flavor)
     return tuple(map(Configuration, MAIN_METHODS))
 
 
-def parts() -> tuple[Part, ...]:
+def parts_rows() -> tuple[Configuration, ...]:
     """Return the rows of table 6, each family with one the paper leaves out: only the covariance calibrated."""
-    found: dict[str, list[Part]] = {"fecam": [], "ranpac": []}
+    rows = []
     for row in paper_parts_ablation():
-        family = "fecam" if "fecam" in row.method.lower() else "ranpac"
-        found[family].append(_part(row.method.lower(), row.mean_calibrated, row.covariance_calibrated))
-    for family, rows in found.items():
-        rows.insert(-1, _part(f"c-{family}", mean=False, covariance=True, paper=False))
-    return tuple(part for rows in found.values() for part in rows)
+        method, parts = row.method.lower(), (row.mean_calibrated, row.covariance_calibrated)
+        if all(parts):
+            rows.append(_partly(method, mean=False, covariance=True))
+        rows.append(_partly(method, *parts))
+    return tuple(rows)
 
 
 def ablation_rows(
@@ -248,13 +243,13 @@ def _too_wide(row: Configuration, width: int | None) -> bool:
     return width is not None and row.changes.get("n_projections", 0) > width
 
 
-def _part(method: str, mean: bool, covariance: bool, paper: bool = True) -> Part:
+def _partly(method: str, mean: bool, covariance: bool) -> Configuration:
     """Return a row of table 6, with what is not calibrated turned off."""
     changes: dict[str, Any] = {}
     if make_head(method).get_params(deep=False).get("calibration") is not None:
         changes |= {} if mean else {"alpha": 1.0}
         changes |= {} if covariance else {"beta": None}
-    return Part(Configuration(method, changes), mean, covariance, paper)
+    return Configuration(method, changes, calibrated=(mean, covariance))
 
 
 def _varied(ablation: Ablation, method: str, flavor: Flavor, value: float) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from typing import Any
 
 from fiveshot.benchmark import (
     PROTOCOLS,
+    BetaAblation,
+    PartsAblation,
     Protocol,
     Summary,
     paper_beta_ablation,
@@ -16,7 +18,7 @@ from fiveshot.benchmark import (
 )
 from fiveshot.data.registry import dataset_spec
 from fiveshot.heads import RECIPES
-from fiveshot.reports.paper.plan import ABLATION_PROTOCOL, SETTINGS, configurations, parts
+from fiveshot.reports.paper.plan import ABLATION_PROTOCOL, SETTINGS, Setting
 from fiveshot.reports.tables.bench import PAPER_BLOCK, alpha_notes, backbone_notes, described, seed_words
 from fiveshot.reports.tables.table import Cell, Column, Number, Row, Table, measured
 from fiveshot.reports.variants import method_label
@@ -59,48 +61,45 @@ def main_table(target: str, summaries: Summaries, provenances: Mapping[str, Mapp
     return Table(f"Table {target[-1]}", tuple(columns), tuple(rows), tuple(notes))
 
 
-def beta_table(summaries: Sequence[Summary], protocol: Protocol, provenance: Mapping[str, Any]) -> Table:
-    """Return table 5, the ablation over beta; ``summaries`` are in the order of its configurations."""
+def beta_table(setting: Setting, summaries: Sequence[Summary], provenance: Mapping[str, Any]) -> Table:
+    """Return table 5, the ablation over beta, with a summary for each row of its setting."""
     theirs = {(row.method.lower(), row.beta): row for row in paper_beta_ablation()}
     rows = []
-    for configuration, summary in zip(configurations("table5"), summaries, strict=True):
-        beta = configuration.changes["beta"]
-        paper = theirs[configuration.method, beta]
-        values = map(Number, (paper.a_hm, paper.a_last, paper.a_inc))
-        rows.append(Row((str(beta), *last_measures(summary), *values), method_label(configuration.method)))
-    columns = (Column("β"), *_beside(marked=1))
-    return Table(
-        "Table 5: scale β of the covariance", columns, tuple(rows), _notes(summaries, protocol, provenance)
-    )
+    for row, summary in zip(setting.rows, summaries, strict=True):
+        beta = row.changes["beta"]
+        cells = (*_last_measures(summary), *_paper_measures(theirs[row.method, beta]))
+        rows.append(Row((str(beta), *cells), method_label(row.method)))
+    notes = _notes(summaries, setting.protocol, provenance)
+    return Table("Table 5: scale β of the covariance", (Column("β"), *_beside()), tuple(rows), notes)
 
 
-def parts_table(summaries: Sequence[Summary], protocol: Protocol, provenance: Mapping[str, Any]) -> Table:
-    """Return table 6, what calibrating means and covariances does; ``summaries`` as in its configurations."""
-    theirs = {(r.method.lower(), r.mean_calibrated, r.covariance_calibrated): r for r in paper_parts_ablation()}
+def parts_table(setting: Setting, summaries: Sequence[Summary], provenance: Mapping[str, Any]) -> Table:
+    """Return table 6, what calibrating means and covariances does, with a summary for each row of its setting."""
+    theirs = {(r.method.lower(), (r.mean_calibrated, r.covariance_calibrated)): r for r in paper_parts_ablation()}
     rows = []
-    for part, summary in zip(parts(), summaries, strict=True):
-        method = part.configuration.method
-        paper = theirs.get((method, part.mean, part.covariance))
-        values: tuple[Cell, ...] = (None,) * 3
-        if paper is not None:
-            values = tuple(map(Number, (paper.a_hm, paper.a_last, paper.a_inc)))
-        ticks = ("✓" if part.mean else "×", "✓" if part.covariance else "×")
-        family = "FeCAM" if "fecam" in method else "RanPAC"
-        rows.append(
-            Row((method_label(method), *ticks, *last_measures(summary), *values), f"{family} and variants")
-        )
-    columns = (Column("method"), Column("μ"), Column("Σ"), *_beside(marked=1))
+    for row, summary in zip(setting.rows, summaries, strict=True):
+        assert row.calibrated is not None  # every row of table 6 has it
+        ticks = ("✓" if part else "×" for part in row.calibrated)
+        cells = (*_last_measures(summary), *_paper_measures(theirs.get((row.method, row.calibrated))))
+        family = "FeCAM" if "fecam" in row.method else "RanPAC"
+        rows.append(Row((method_label(row.method), *ticks, *cells), f"{family} and variants"))
     meaning = (
         "μ, Σ: whether the mean and the covariance of new classes are calibrated. "
         "RanPAC*: samples of the new classes, not calibrated."
     )
-    notes = (meaning, *_notes(summaries, protocol, provenance))
+    columns = (Column("method"), Column("μ"), Column("Σ"), *_beside())
+    notes = (meaning, *_notes(summaries, setting.protocol, provenance))
     return Table("Table 6: what is calibrated", columns, tuple(rows), notes)
 
 
-def last_measures(summary: Summary) -> tuple[Cell, Cell, Cell]:
+def _last_measures(summary: Summary) -> tuple[Cell, ...]:
     """Return A_HM after the last session, A_last and A_inc."""
     return measured(summary.a_hm[-1]), Number.of(summary.a_last), Number.of(summary.a_inc)
+
+
+def _paper_measures(row: BetaAblation | PartsAblation | None) -> tuple[Cell, ...]:
+    """Return the same measures of the paper, where it has the row."""
+    return (None,) * 3 if row is None else tuple(map(Number, (row.a_hm, row.a_last, row.a_inc)))
 
 
 def _own(method: str, protocol: Protocol, summaries: Summaries) -> list[Cell]:
@@ -118,9 +117,9 @@ def _papers(name: str, protocol: Protocol) -> list[Cell]:
     return [*map(Number, theirs.a_hm), Number(theirs.a_last), Number(theirs.a_inc)]
 
 
-def _beside(marked: int) -> tuple[Column, ...]:
+def _beside() -> tuple[Column, ...]:
     """Return the columns of an ablation: ours, and the paper's beside them."""
-    return tuple(Column(name, group, True, 2, marked=marked) for group in ("here", "paper") for name in MEASURES)
+    return tuple(Column(name, group, True, 2, marked=1) for group in ("here", "paper") for name in MEASURES)
 
 
 def _notes(summaries: Sequence[Summary], protocol: Protocol, provenance: Mapping[str, Any]) -> tuple[str, ...]:
