@@ -154,7 +154,7 @@ def tune_on_cluster(
         mailbox = ray.remote(num_cpus=0)(Mailbox).remote()
         with _reporting(ray, mailbox, progress):
             _trainer(task, mailbox, count, on_gpus=on_gpus, results=results).fit()
-        result, adapter = ray.get(mailbox.result.remote())
+        result, adapter = ray.get(mailbox.look.remote("result"))
     with atomic_path(target) as path:
         path.write_bytes(adapter)
     finished: TuneResult = result.finished(out=target, seconds=time.perf_counter() - began)
@@ -166,29 +166,20 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._starts = 0
-        self._news: Any = None
-        self._result: Any = None
+        self._left: dict[str, Any] = {}
 
     def started_before(self) -> bool:
         """Note that the training starts; return whether it had started before, and was lost."""
         self._starts += 1
         return self._starts > 1
 
-    def tell(self, news: Any) -> None:
-        """Leave the latest news."""
-        self._news = news
+    def leave(self, name: str, value: Any) -> None:
+        """Leave a value under a name, in place of an earlier one."""
+        self._left[name] = value
 
-    def news(self) -> Any:
-        """Return the latest news, None before there were any."""
-        return self._news
-
-    def deliver(self, result: Any) -> None:
-        """Leave the result."""
-        self._result = result
-
-    def result(self) -> Any:
-        """Return the result."""
-        return self._result
+    def look(self, name: str) -> Any:
+        """Return the latest value of a name, or None."""
+        return self._left.get(name)
 
 
 def train_here(config: dict[str, Any]) -> None:
@@ -211,14 +202,14 @@ def train_here(config: dict[str, Any]) -> None:
             selection=task.selection,
             refit=task.refit,
             execution=task.execution,
-            progress=(lambda now: mailbox.tell.remote(now)) if rank == 0 else None,
+            progress=(lambda now: mailbox.leave.remote("news", now)) if rank == 0 else None,
             resume=task.resume or _started_before(ray, mailbox, rank),
             checkpoint_folder=task.checkpoint_folder,
             skip_bad=task.skip_bad,
             accelerator=accelerator,
         )
         if rank == 0:
-            ray.get(mailbox.deliver.remote((result, place.read_bytes())))
+            ray.get(mailbox.leave.remote("result", (result, place.read_bytes())))
 
 
 def _started_before(ray: Any, mailbox: Any, rank: int) -> bool:
@@ -249,7 +240,7 @@ def _reporting(ray: Any, mailbox: Any, progress: OnProgress | None) -> Iterator[
 
     def follow() -> None:
         while progress is not None and not ended.wait(POLL_SECONDS):
-            news = ray.get(mailbox.news.remote())
+            news = ray.get(mailbox.look.remote("news"))
             if news is not None:
                 progress(news)
 

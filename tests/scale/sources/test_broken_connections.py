@@ -24,7 +24,7 @@ from fiveshot.scale.extraction.pipeline import vector_facts
 from fiveshot.scale.extraction.shard_folder import ShardCollector, ShardFolder
 from fiveshot.scale.extraction.stages import Decode, Forward, read_shard
 from fiveshot.scale.sources import files as streams
-from fiveshot.scale.sources.files import UrlSource, find_files
+from fiveshot.scale.sources.files import find_files
 from fiveshot.scale.sources.readers import ListedReader
 from fiveshot.scale.sources.shard import Shard
 
@@ -104,7 +104,7 @@ def test_damage_is_reported_as_such_and_not_tried_again(store: Store) -> None:
 @pytest.mark.usefixtures("no_waiting")
 def test_single_images_are_asked_for_again_and_missing_ones_are_bad(store: Store) -> None:
     (file,) = find_files(f"{store.url}/owl.jpg")
-    reader = ListedReader(((UrlSource(file, "owl.jpg"), "owl", TRAIN),))
+    reader = ListedReader(((file, "owl", TRAIN),))
     store.broken = {"owl.jpg": streams.ATTEMPTS - 1}
     assert [image.data for image in reader.images()] == [store.files["owl.jpg"]]
     store.broken = {"owl.jpg": FOREVER}

@@ -15,6 +15,7 @@ from fiveshot.data import open_images
 from fiveshot.errors import InputError
 from fiveshot.features.extraction.parts import TEST, TRAIN
 from fiveshot.scale import Catalog, join_catalogs, open_catalog
+from fiveshot.scale.sources import files
 from fiveshot.scale.sources.catalog import preview
 from fiveshot.scale.sources.files import expand_ranges, find_files
 from fiveshot.scale.sources.shard import RawImage
@@ -118,6 +119,25 @@ def test_damage_ends_a_tar_with_one_entry_that_says_where(tmp_path: Path) -> Non
     assert damaged.name.endswith("a-000.tar")
     assert damaged.reason.startswith("damaged or truncated after ")
     assert "no label" in unlabelled.reason
+
+
+def test_what_is_larger_than_a_photo_is_bad_and_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arrow = pytest.importorskip("pyarrow", reason="the extra 'ray' is not installed")
+    rng = np.random.default_rng(1)
+    small = encoded(rng)
+    large = small + bytes(len(small))
+    monkeypatch.setattr(files, "MAX_PHOTO_BYTES", len(small))
+    members = {"0.jpg": large, "0.cls": b"owl", "1.jpg": small, "1.cls": b"owl", "1.npy": bytes(9999)}
+    write_tar(tmp_path / "a-0.tar", members)
+    table = arrow.table({"image": [large, small], "label": ["owl", "owl"]})
+    pytest.importorskip("pyarrow.parquet").write_table(table, tmp_path / "b.parquet")
+    for name, data in (("0.jpg", large), ("1.jpg", small)):
+        (tmp_path / "c" / "train" / "owl").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "c" / "train" / "owl" / name).write_bytes(data)
+    for where in ("a-*.tar", "b.parquet", "c"):
+        bad, good = images(open_catalog(f"file://{tmp_path}/{where}", seed=0, holdout=None))
+        assert bad.reason == f"too large: {len(large):,} bytes, the limit is {len(small):,}", where
+        assert (bad.data, bad.label, good.data, good.reason) == (b"", "owl", small, ""), where
 
 
 def test_parquet_files(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from fiveshot.data.sources import StoredSource
 from fiveshot.errors import InputError, unknown_name
 from fiveshot.features.extraction.job import quick_marks
 from fiveshot.features.extraction.parts import TEST, TRAIN
-from fiveshot.scale.sources.files import StoredFile, UrlSource, find_files, is_url
+from fiveshot.scale.sources.files import StoredFile, find_files, is_url
 from fiveshot.scale.sources.readers import Entry, FirstImages, ListedReader, ParquetReader, TarReader
 from fiveshot.scale.sources.shard import Shard, ShardReader
 
@@ -271,7 +271,7 @@ def _open_folders(where: str, *, seed: int, holdout: float | None) -> ImageDatas
     """Open class folders on a disk or behind a URL."""
     share = 0.5 if holdout is None else holdout
     if is_url(where):
-        sources = {file.name: UrlSource(file, file.name) for file in find_files(where)}
+        sources = {file.name: file for file in find_files(where)}
         # A tree is meant for the disk, but only lists names; its place is used in messages alone.
         tree = Tree(Path(where), cast("Mapping[str, StoredSource]", sources))
         dataset = tree_dataset(tree, name=_last_name(where), seed=seed, holdout=share)
@@ -293,10 +293,10 @@ def _undrawn(dataset: ImageDataset) -> ImageDataset:
 
 def _listed_key(entries: tuple[Entry, ...]) -> str:
     total = hashlib.sha256()
-    local = [source for source, _, _ in entries if not isinstance(source, UrlSource)]
+    local = [source for source, _, _ in entries if not isinstance(source, StoredFile)]
     total.update(quick_marks(local).tobytes() if local else b"")
     for source, label, split in entries:
-        mark = source.file.mark if isinstance(source, UrlSource) else ""
+        mark = source.mark if isinstance(source, StoredFile) else ""
         total.update(f"{source.name}\0{label}\0{split}\0{mark}\0".encode("utf-8", "surrogateescape"))
     return total.hexdigest()
 

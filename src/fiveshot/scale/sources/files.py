@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import IO, Any, TypeVar
 
 from fiveshot.data.archives import CHUNK
-from fiveshot.data.sources import ImageError
+from fiveshot.data.sources import MAX_PHOTO_BYTES, ImageError
 from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.extras import import_extra
 
@@ -29,36 +29,27 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, eq=False)
 class StoredFile:
-    """A file that any process with the same drivers and credentials can open; ``mark`` changes when it does."""
+    """A file that any process with the same drivers and credentials can open; it may be an image by itself."""
 
     filesystem: Any
     path: str
     name: str  # relative to the folder that was asked for
-    mark: str
+    mark: str  # changes when the file does
+    size: int = 0  # as it was listed
 
     def open(self) -> PersistentStream:
         """Open the file for reading; a connection that breaks is made again."""
         return PersistentStream(lambda: self.filesystem.open(self.path, "rb"), self.path)
 
     def read(self) -> bytes:
-        """Return all bytes; a connection that breaks is made again."""
-        data: bytes = persistently(lambda: self.filesystem.cat_file(self.path), self.path)
-        return data
-
-
-@dataclass(frozen=True, eq=False)
-class UrlSource:
-    """An image behind a URL."""
-
-    file: StoredFile
-    name: str
-
-    def read(self) -> bytes:
-        """Return the bytes of the file, or raise ``fiveshot.data.ImageError`` where there is none."""
+        """Return the bytes of an image, or raise ``fiveshot.data.ImageError`` where there is none to be read."""
+        if reason := too_large(self.size):
+            raise ImageError(self.name, reason, code="image_too_large")
         try:
-            return self.file.read()
+            data: bytes = persistently(lambda: self.filesystem.cat_file(self.path), self.path)
         except FileNotFoundError as error:
-            raise ImageError(self.name, f"cannot read {self.file.path}: {error}") from error
+            raise ImageError(self.name, f"cannot read {self.path}: {error}") from error
+        return data
 
 
 def is_url(where: str) -> bool:
@@ -85,7 +76,7 @@ def find_files(where: str) -> list[StoredFile]:
         for file, info in listed.items():
             name = file.removeprefix(start)
             if not _hidden(name):
-                found[file] = StoredFile(filesystem, file, name, _mark(info))
+                found[file] = StoredFile(filesystem, file, name, _mark(info), int(info.get("size") or 0))
     if not found:
         raise InputError(f"no such folder, file or pattern: {where}")
     return [found[name] for name in sorted(found)]
@@ -135,6 +126,15 @@ def _folder(path: str, listed: dict[str, Any]) -> str:
 
 def _hidden(name: str) -> bool:
     return any(part.startswith(".") or part == "__MACOSX" for part in name.split("/"))
+
+
+def too_large(size: int) -> str:
+    """Return why an image of so many bytes cannot be used, or nothing.
+
+    >>> too_large(100_000), too_large(2**30)
+    ('', 'too large: 1,073,741,824 bytes, the limit is 268,435,456')
+    """
+    return f"too large: {size:,} bytes, the limit is {MAX_PHOTO_BYTES:,}" if size > MAX_PHOTO_BYTES else ""
 
 
 def _mark(info: dict[str, Any]) -> str:

@@ -14,22 +14,23 @@ import zlib
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any
 
 from fiveshot.data import ImageError, ImageSource
-from fiveshot.data.archives import ARCHIVE_LIMITS, StrictTarInfo
+from fiveshot.data.archives import StrictTarInfo
 from fiveshot.data.folders import is_image
 from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import import_extra
-from fiveshot.scale.sources.files import StoredFile, UrlSource
+from fiveshot.scale.sources.files import StoredFile, too_large
 from fiveshot.scale.sources.shard import RawImage, ShardReader, split_of
 
 Entry = tuple[ImageSource, str, int]  # image, label, split
 FETCHED_AT_ONCE = 16  # images from a URL
 ROWS_AT_ONCE = 64  # of a parquet file, in memory
+TEXT_BYTES = 1 << 20  # of a label, or of the JSON that holds it
 DAMAGE = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError)
 
 
@@ -41,7 +42,7 @@ class ListedReader:
 
     def images(self) -> Iterator[RawImage]:
         """Yield the images in order."""
-        remote = bool(self.entries) and isinstance(self.entries[0][0], UrlSource)
+        remote = bool(self.entries) and isinstance(self.entries[0][0], StoredFile)
         if not remote:
             yield from map(_read, self.entries)
             return
@@ -95,62 +96,68 @@ class TarReader:
         last = "the beginning"
         try:
             with self.file.open() as stream:
-                for key, members in _samples(_unpacked(stream, self.file.path)):
-                    last = key
-                    yield from self._image(key, members)
+                for sample in _samples(_unpacked(stream, self.file.path), label=self.label):
+                    last = sample.key
+                    yield self._image(sample)
         except DAMAGE as error:
             reason = f"damaged or truncated after {last} ({error})"
             yield RawImage(self.file.path, "", split_of(self.file.name), b"", reason)
 
-    def _image(self, key: str, members: dict[str, bytes]) -> Iterator[RawImage]:
-        suffix = next((suffix for suffix in members if is_image(f"x.{suffix}")), None)
-        if suffix is None:
-            return  # a sample of something else
-        name = f"{self.file.path}/{key}.{suffix}"
-        split = max(split_of(self.file.name), split_of(f"{PurePosixPath(key).parent}/image"))
-        label = self._label(key, members)
+    def _image(self, sample: _Sample) -> RawImage:
+        folder = PurePosixPath(sample.key).parent
+        split = max(split_of(self.file.name), split_of(f"{folder}/image"))
+        label, reason = self._label(sample.texts, folder.name), sample.reason
         if not label:
-            reason = f"no label: neither {key}.{self.label} nor a folder named after a class"
-            yield RawImage(name, "", split, b"", reason)
-        else:
-            yield RawImage(name, label, split, members[suffix])
+            reason = f"no label: neither {sample.key}.{self.label} nor a folder named after a class"
+        data = b"" if reason else sample.image
+        return RawImage(f"{self.file.path}/{sample.key}.{sample.suffix}", label, split, data, reason)
 
-    def _label(self, key: str, members: dict[str, bytes]) -> str:
-        if self.label in members:
-            return members[self.label].decode("utf-8", "replace").strip()
+    def _label(self, texts: dict[str, bytes], folder: str) -> str:
+        if self.label in texts:
+            return texts[self.label].decode("utf-8", "replace").strip()
         try:
-            return str(json.loads(members["json"])[self.label])
+            return str(json.loads(texts["json"])[self.label])
         except (KeyError, TypeError, ValueError):
-            return PurePosixPath(key).parent.name
+            return folder
+
+
+@dataclass(eq=False)
+class _Sample:
+    """The members of one name: its first image, and the texts that may hold the label. Others are not read."""
+
+    key: str
+    suffix: str = ""  # of the image
+    image: bytes = b""
+    reason: str = ""  # why the image was not read
+    texts: dict[str, bytes] = field(default_factory=dict)
 
 
 def _unpacked(stream: Any, path: str) -> Any:
     return gzip.GzipFile(fileobj=stream) if path.endswith((".gz", ".tgz")) else stream
 
 
-def _samples(stream: Any) -> Iterator[tuple[str, dict[str, bytes]]]:
-    """Yield key and members by suffix of each sample; its members follow one another."""
-    current = ""
-    members: dict[str, bytes] = {}
+def _samples(stream: Any, *, label: str) -> Iterator[_Sample]:
+    """Yield the samples that have an image; the members of each follow one another."""
+    sample = _Sample("")
     with tarfile.open(fileobj=stream, mode="r|", tarinfo=StrictTarInfo) as tar:
         for info in tar:
-            if not info.isreg() or PurePosixPath(info.name).name.startswith("."):
-                continue
-            if info.size > ARCHIVE_LIMITS.member_bytes:
-                raise tarfile.ReadError(
-                    f"member {info.name!r} is larger than {ARCHIVE_LIMITS.member_bytes:,} bytes"
-                )
             folder, slash, file = info.name.removeprefix("./").rpartition("/")
-            stem, _, suffix = file.partition(".")
-            key = f"{folder}{slash}{stem}"
-            if key != current and members:
-                yield current, members
-                members = {}
-            current = key
-            content = tar.extractfile(info)
-            members[suffix.lower()] = content.read() if content is not None else b""
-    if members:
-        yield current, members
+            stem, _, suffix = file.lower().partition(".")
+            content = tar.extractfile(info) if info.isreg() else None
+            if content is None or file.startswith("."):
+                continue
+            key = f"{folder}{slash}{file[: len(stem)]}"
+            if key != sample.key:
+                if sample.suffix:
+                    yield sample
+                sample = _Sample(key)
+            if suffix in (label, "json"):
+                sample.texts[suffix] = content.read(TEXT_BYTES)
+            elif is_image(f"x.{suffix}") and not sample.suffix:
+                sample.suffix, sample.reason = suffix, too_large(info.size)
+                sample.image = b"" if sample.reason else content.read()
+    if sample.suffix:
+        yield sample
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,7 +198,8 @@ class ParquetReader:
         data = image.get("bytes") if isinstance(image, dict) else image
         if label is None or data is None:
             return RawImage(name, str(label or ""), split, b"", "no label" if label is None else "no bytes")
-        return RawImage(name, str(label), split, bytes(data))
+        reason = too_large(len(data))
+        return RawImage(name, str(label), split, b"" if reason else bytes(data), reason)
 
     def _check_columns(self, names: list[str]) -> None:
         for option, column in (("--image-column", self.image), ("--label-column", self.label)):
