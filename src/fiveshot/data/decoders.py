@@ -7,7 +7,6 @@ refused, and another decoder takes its place. Only what a photo was reduced to c
 from __future__ import annotations
 
 import atexit
-import hashlib
 import json
 import os
 import pickle
@@ -35,7 +34,7 @@ from fiveshot.data.decoder_process import (
     reduce_bytes,
 )
 from fiveshot.data.decoding import MAX_PIXELS
-from fiveshot.data.sources import MAX_PHOTO_BYTES, FileSource, ImageError, ImageSource
+from fiveshot.data.sources import MAX_PHOTO_BYTES, FileSource, ImageError, ImageSource, source_digest
 from fiveshot.errors import FiveshotError
 
 SECONDS = 20
@@ -368,7 +367,7 @@ def _request(source: ImageSource, reduction: Reduction, max_pixels: int) -> tupl
 def _digest(source: ImageSource) -> str:
     """Return the digest of a photo whose decoder could not tell it; empty where it cannot be read."""
     try:
-        return hashlib.sha256(source.read()).hexdigest()
+        return source_digest(source).hex()
     except ImageError:
         return ""
 

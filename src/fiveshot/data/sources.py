@@ -5,6 +5,7 @@ This is the one place where photos are read, for every command: regular files on
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import stat
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +29,7 @@ Examples
 >>> MAX_PHOTO_BYTES == 2**28
 True
 """
+_CHUNK = 1 << 20  # bytes read at a time
 _KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a pipe",
@@ -92,15 +94,21 @@ def read_regular(path: Path, *, limit: int = MAX_PHOTO_BYTES) -> bytes:
 
     A pipe, a device or a folder, or a link to one, is refused at once: opening one could wait for ever.
     """
+    with _open_regular(path, limit) as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:  # a file that grows, or one of a kind that does not tell its size
+        raise _too_large(path, len(data), limit)
+    return data
+
+
+@contextmanager
+def _open_regular(path: Path, limit: int) -> Iterator[IO[bytes]]:
     _check_status(path, path.stat(), limit)
     # What lies there may have changed since. A pipe opened like this does not wait either.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     with os.fdopen(os.open(path, flags), "rb") as file:
         _check_status(path, os.fstat(file.fileno()), limit)
-        data = file.read(limit + 1)
-    if len(data) > limit:  # a file that grows, or one of a kind that does not tell its size
-        raise _too_large(path, len(data), limit)
-    return data
+        yield file
 
 
 def _check_status(path: Path, status: os.stat_result, limit: int) -> None:
@@ -151,6 +159,16 @@ class FileSource:
         """Return the bytes of the file."""
         with self._named():
             return read_regular(self.path)
+
+    def digest(self) -> bytes:
+        """Return the SHA-256 of the file, which is never in memory as a whole."""
+        found = hashlib.sha256()
+        with self._named(), _open_regular(self.path, MAX_PHOTO_BYTES) as file:
+            for _ in range(0, MAX_PHOTO_BYTES, _CHUNK):  # a file may grow meanwhile
+                if not (chunk := file.read(_CHUNK)):
+                    break
+                found.update(chunk)
+        return found.digest()
 
     @contextmanager
     def _named(self) -> Iterator[None]:
@@ -259,6 +277,15 @@ class BytesSource:
     def read(self) -> bytes:
         """Return the bytes as they were given."""
         return self.data
+
+
+def source_digest(source: ImageSource) -> bytes:
+    """Return the SHA-256 of an encoded image, or raise ``ImageError``.
+
+    >>> source_digest(BytesSource(b"the bytes of a photo", "upload.jpg")).hex()[:8]
+    'c1fb0fd6'
+    """
+    return source.digest() if isinstance(source, FileSource) else hashlib.sha256(source.read()).digest()
 
 
 StoredSource = FileSource | ArchiveSource

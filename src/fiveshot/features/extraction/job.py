@@ -22,6 +22,7 @@ from fiveshot.data import (
     open_dataset,
     open_images,
 )
+from fiveshot.data.sources import source_digest
 from fiveshot.errors import InputError, unknown_name
 from fiveshot.features.cache import CacheKey
 from fiveshot.features.provenance import Provenance
@@ -208,11 +209,6 @@ def quick_marks(images: Sequence[ImageSource]) -> Marks:
     return np.frombuffer(marks, np.uint8).reshape(len(images), QUICK_BYTES)
 
 
-def content_mark(data: bytes) -> bytes:
-    """Return the mark of an image's bytes: 32 of them."""
-    return hashlib.sha256(data).digest()
-
-
 def content_marks(images: Sequence[ImageSource]) -> Marks:
     """Read all images and return their contents' marks (n_images, 32)."""
     marks = b"".join(_content(image) for image in images)
@@ -259,6 +255,6 @@ def _status(path: Path) -> str:
 
 def _content(image: ImageSource) -> bytes:
     try:
-        return content_mark(image.read())
+        return source_digest(image)
     except ImageError:
         return UNREADABLE

@@ -1,0 +1,213 @@
+"""Every kind of hostile file through the command line, the service and extraction.
+
+Each is answered or refused with a sentence; the process that asks grows by at most 300 MB, and nothing hangs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from PIL import Image
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from corpus import ARCHIVES, FILES, NAMES, photo, write_files, write_places
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is limited, and told, on Linux")
+DRIVER = Path(__file__).with_name("drive.py")
+GROWTH = 300 << 20  # bytes
+HANG = 30  # seconds
+SHOWN = 5  # bad photos that a command names
+BATCH = 15  # photos of one command
+# What each of these did before photos were decoded apart: a test without the limits would see it again.
+BEFORE = {
+    "1x20000.png": "took the service from 1.4 to 6.8 GB",
+    "1x60000.png": "took 11 GB",
+    "1x12000000.png": "was a 500",
+    "12000000x1.png": "was a 500",
+    "tile-23168.tif": "took 1.6 GB in each thread that decoded",
+    "canvas-13000.webp": "took 16 bytes a pixel",
+    "scans-3000.jpg": "took minutes",
+    "sparse-250-mb.jpg": "took minutes",
+    "fifo.jpg": "hung extract",
+    "device.jpg": "ended extract with a MemoryError",
+    "sparse-3-gb.jpg": "was read whole",
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a model of two classes, all hostile files, archives, and honest photos."""
+    folder = tmp_path_factory.mktemp("hostile")
+    for number, name in enumerate(("red", "blue")):
+        (folder / "honest" / name).mkdir(parents=True)
+        for shade in range(3):
+            picture = np.full((60, 80, 3), 40 * shade, np.uint8)
+            picture[..., 2 * number] = 250
+            Image.fromarray(picture).save(folder / "honest" / name / f"{shade}.png")
+    for name in ("files", "places", "archives"):
+        (folder / name).mkdir()
+    write_files(folder / "files")
+    write_files(folder / "archives", ARCHIVES)
+    write_places(folder / "places")
+    run_commands([["new", "model"], ["learn", "model", "honest"]], folder)
+    return folder
+
+
+def run_commands(commands: list[list[str]], folder: Path) -> list[dict[str, Any]]:
+    """Run commands in one process; all must end in time, and none with a traceback."""
+    done = subprocess.run(
+        [sys.executable, str(DRIVER)],
+        input=json.dumps(commands),
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        timeout=len(commands) * HANG,
+        env={**os.environ, "COLUMNS": "10000", "NO_COLOR": "1"},
+        check=True,
+    )
+    ended = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(ended) == len(commands), done.stderr
+    for command, one in zip(commands, ended, strict=True):
+        assert one["status"] in (0, 1), (command, one["said"])
+        assert "Traceback" not in one["said"], (command, one["said"])
+        assert one["said"].strip(), command
+    return ended
+
+
+def printable(name: str) -> str:
+    """Return the part of a name that every way to print it keeps."""
+    return max(re.findall(r"[ -~]+", name), key=len)
+
+
+def test_there_are_enough_kinds() -> None:
+    assert len(FILES) >= 60
+    assert {name for name in BEFORE if name not in FILES} == {
+        "fifo.jpg",
+        "device.jpg",
+        "sparse-3-gb.jpg",
+        "sparse-250-mb.jpg",
+    }
+
+
+def test_the_command_line_answers_or_refuses(place: Path) -> None:
+    """``BEFORE`` says what some of these did."""
+    paths = sorted((place / "files").iterdir())
+    batches = [paths[start : start + BATCH] for start in range(0, len(paths), BATCH)]
+    honest = ["predict", "model", *map(str, sorted((place / "honest" / "red").iterdir()))]
+    commands = [["predict", "model", *map(str, batch)] for batch in batches]
+    level, *ended = run_commands([honest, *commands], place)
+    assert level["status"] == 0
+    for batch, one in zip(batches, ended, strict=True):
+        assert one["seconds"] < HANG * len(batch), batch
+        assert one["status"] == 1, one["said"]  # in each batch some are no photos
+        refused = re.search(rf"(\d+) of {len(batch)} photos cannot be used", one["said"])
+        assert refused is not None, one["said"]
+        named = sum(printable(path.name) in one["said"] for path in batch)
+        assert named >= min(int(refused[1]), SHOWN), one["said"]
+    assert ended[-1]["peak"] - level["peak"] < GROWTH
+
+
+def test_the_command_line_opens_only_files(place: Path) -> None:
+    """``BEFORE`` says what some of these did."""
+    paths = sorted((place / "places").iterdir())
+    honest = ["predict", "model", *map(str, sorted((place / "honest" / "red").iterdir()))]
+    level, *ended = run_commands([honest, *(["predict", "model", str(path)] for path in paths)], place)
+    good = {path.name for path, one in zip(paths, ended, strict=True) if one["status"] == 0}
+    assert good == {name for name in NAMES if (place / "places" / name).exists()}
+    for path, one in zip(paths, ended, strict=True):
+        assert printable(path.name) in one["said"], one["said"]
+        assert one["seconds"] < HANG
+        assert not re.search(r"[\a\x1b\u202e]", one["said"]), path
+    assert ended[-1]["peak"] - level["peak"] < GROWTH
+
+
+def test_archives_are_answered_or_refused(place: Path) -> None:
+    paths = sorted((place / "archives").iterdir())
+    honest = ["predict", "model", *map(str, sorted((place / "honest" / "red").iterdir()))]
+    level, *ended = run_commands([honest, *(["predict", "model", str(path)] for path in paths)], place)
+    for path, one in zip(paths, ended, strict=True):
+        assert one["status"] == 1, path
+        assert path.name in one["said"], one["said"]
+        assert one["seconds"] < HANG
+    assert ended[-1]["peak"] - level["peak"] < GROWTH
+    assert not any(found.name == "1.jpg" for found in place.parent.rglob("cat/*"))  # nothing was unpacked
+
+
+def test_extraction_answers_or_refuses(place: Path) -> None:
+    """``BEFORE`` says what some of these did."""
+    honest, hostile = place / "pictures-honest", place / "pictures"
+    for folder in (honest, hostile):
+        for name in ("a", "b"):
+            (folder / name).mkdir(parents=True)
+            for number in range(3):
+                (folder / name / f"honest-{number}.jpg").write_bytes(photo("JPEG"))
+    for path in [*sorted((place / "files").iterdir()), *sorted((place / "places").iterdir())]:
+        if path.name != "folder.jpg":
+            (hostile / "a" / path.name).symlink_to(path)
+    commands = [
+        ["extract", "--images", str(folder), "--out", f"{folder.name}.safetensors", "--skip-bad", "--no-cache"]
+        for folder in (honest, hostile)
+    ]
+    level, ended = run_commands(commands, place)
+    assert (level["status"], ended["status"]) == (0, 0), ended["said"]
+    assert ended["peak"] - level["peak"] < GROWTH
+
+
+@pytest.fixture(scope="module")
+def service(place: Path) -> Iterator[tuple[httpx.Client, int]]:
+    """Serve the model in a process of its own; yield a client and the process."""
+    server = subprocess.Popen(
+        [sys.executable, str(DRIVER), "serve", "model", "--port", "0", "--rate", "10000"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=place,
+    )
+    assert server.stdout is not None
+    try:
+        for line in server.stdout:
+            if found := re.search(r"http://[\w.]+:\d+", line):
+                break
+        with httpx.Client(base_url=found[0], timeout=HANG, trust_env=False) as client:
+            until = time.monotonic() + 60
+            while client.get("/v1/ready").status_code != 200 and time.monotonic() < until:
+                time.sleep(0.1)
+            yield client, server.pid
+    finally:
+        server.terminate()
+        server.wait(20)
+        server.stdout.close()
+    assert server.returncode in (0, -15)
+
+
+def peak_of(process: int) -> int:
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+
+
+def test_the_service_answers_or_refuses(service: tuple[httpx.Client, int], place: Path) -> None:
+    """``BEFORE`` says what some of these did."""
+    client, process = service
+    honest = {"photos": ("honest.jpg", photo("JPEG"), "image/jpeg")}
+    for _ in range(3):
+        assert client.post("/v1/predict", files=honest).status_code == 200
+    level = peak_of(process)
+    for path in sorted((place / "files").iterdir()):
+        reply = client.post("/v1/predict", files={"photos": (path.name, path.read_bytes(), "image/jpeg")})
+        assert reply.status_code in (200, 413, 422), (path.name, reply.text)
+        if reply.status_code != 200:
+            assert path.name in reply.json()["message"] or path.name in str(reply.json()), reply.text
+        assert peak_of(process) - level < GROWTH, path.name
+    assert client.post("/v1/predict", files=honest).status_code == 200
