@@ -6,17 +6,18 @@ A sub-command is imported when it is called or shown, so that none waits for the
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from fiveshot import __version__
+from fiveshot.cli.completion import model_heads, recipes
 from fiveshot.cli.failures import Stopped, system_errors_told
 from fiveshot.cli.output import echo, echo_error, printable
 from fiveshot.errors import FiveshotError
@@ -92,6 +93,25 @@ SETTINGS: dict[str, Any] = {
 }
 
 
+# Options whose help ends with names that are looked up when it is shown: finding heads takes a moment.
+NAMES: dict[tuple[str, str], Callable[[], list[str]]] = {
+    ("bench", "methods"): recipes,
+    ("new", "head"): model_heads,
+}
+
+
+class Command(TyperCommand):
+    """One command."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help, with the names that an option takes."""
+        for parameter in self.params:
+            names = NAMES.get((str(self.name), str(parameter.name)))
+            if names is not None:
+                parameter.help = f"{parameter.help} One of {', '.join(names())}."  # type: ignore[attr-defined]
+        super().format_help(ctx, formatter)
+
+
 class Commands(Mapping[str, Any]):
     """The commands by name, each imported and built when it is asked for; all take the group's ``--plugin``."""
 
@@ -115,7 +135,7 @@ class Commands(Mapping[str, Any]):
         found = getattr(import_module(f"fiveshot.cli.commands.{module}"), FUNCTIONS.get(name, name))
         if not isinstance(found, typer.Typer):
             one = typer.Typer(add_completion=False, **SETTINGS)
-            one.command(name, rich_help_panel=panel)(found)
+            one.command(name, cls=Command, rich_help_panel=panel)(found)
             found = one
         command = get_command(found)
         command.name = name

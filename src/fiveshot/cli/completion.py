@@ -74,18 +74,32 @@ def methods(incomplete: str) -> list[str]:
     >>> methods("ncm,te")[:2]
     ['ncm,teen', 'ncm,fecam']
     """
-    from fiveshot.heads import RECIPES
-
     before, comma, _ = incomplete.rpartition(",")
     given = before.split(",")
-    return offered(f"{before}{comma}{name}" for name in RECIPES if name not in given)
+    return offered(f"{before}{comma}{name}" for name in recipes() if name not in given)
+
+
+def recipes() -> list[str]:
+    """Return the names of all heads."""
+    from fiveshot.heads import RECIPES
+
+    return list(RECIPES)
 
 
 def heads() -> list[str]:
-    """Offer the heads that a model can have: it keeps statistics, and some heads need samples."""
-    from fiveshot.heads import RECIPES
+    """Offer the heads that a model can have."""
+    return offered(model_heads())
 
-    return offered(name for name, recipe in RECIPES.items() if not recipe.make().needs_samples)
+
+def model_heads() -> list[str]:
+    """Return the heads that a model can have: it keeps statistics, and some heads need samples.
+
+    >>> "teen" in model_heads(), "ranpac" in model_heads()
+    (True, False)
+    """
+    from fiveshot.heads.registry import RECIPES
+
+    return [name for name, recipe in RECIPES.items() if not recipe.make().needs_samples]
 
 
 def heads_or_none() -> list[str]:

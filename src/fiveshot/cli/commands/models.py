@@ -44,7 +44,7 @@ def new(
     head: Annotated[
         str,
         typer.Option(
-            help="The classifier; 'fiveshot bench --list' describes those there are.",
+            help="The classifier; 'fiveshot bench --list' describes it.",
             autocompletion=completion.heads,
         ),
     ] = "unbiased-lda",

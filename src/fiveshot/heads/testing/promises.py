@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -107,7 +109,8 @@ def sessions_equal_one(make: Make) -> None:
     """New classes may come in one session, or in several in any order."""
     base, first, second = draw(BASE), draw(FIRST), draw(SECOND)
     at_once = learned(make, base, first | second)
-    for order in ((first, second), (second, first)):
+    one_by_one = [{label: rows} for label, rows in (first | second).items()]
+    for order in ((first, second), (second, first), one_by_one):
         require_same(learned(make, base, *order), at_once, "new classes in two sessions score unlike in one")
 
 
@@ -119,15 +122,73 @@ def more_samples_equal_all_at_once(make: Make) -> None:
 
 
 def forgotten_was_never_there(make: Make) -> None:
-    """A new class that is forgotten leaves nothing behind."""
+    """A new class that is forgotten leaves nothing behind, and can be learned again."""
     base, new = draw(BASE), draw(FIRST | SECOND)
-    require_forgotten(make, (base, new), (base, without(new, 25)), 25)
+    for label in new:
+        head = require_forgotten(make, (base, new), (base, without(new, label)), label)
+        if head is not None:
+            head.partial_fit(*flat({label: new[label]}))
+            require_same(head, learned(make, base, new), "a class that was forgotten is learned otherwise again")
 
 
 def forgotten_base_was_never_there(make: Make) -> None:
-    """Nor does a base class."""
+    """Nor does a base class, or several classes at once; what is learned again is a new class."""
     base, new = draw(BASE), draw(FIRST)
-    require_forgotten(make, (base, new), (without(base, 10), new), 10)
+    for label in (10, 30):
+        head = require_forgotten(make, (base, new), (without(base, label), new), label)
+        if head is not None:
+            again = {label: base[label][:3]}
+            head.partial_fit(*flat(again))
+            sentence = "a base class that was forgotten is not learned as a new one"
+            require_same(head, learned(make, without(base, label), new, again), sentence)
+    require_forgotten(make, (base, new), (without(base, 10, 50), without(new, 25)), 10, 25, 50)
+
+
+def old_classes_stay(make: Make) -> None:
+    """New classes leave the statistics of old ones alone, and forgetting none changes nothing."""
+    head = learned(make, draw(BASE))
+    before = {label: head.statistics_[label] for label in BASE}
+    copies = {label: (as_numpy(s.mean).copy(), as_numpy(s.factor).copy()) for label, s in before.items()}
+    head.partial_fit(*flat(draw(FIRST))).partial_fit(*flat(draw(SECOND)))
+    for label, values in copies.items():
+        same = head.statistics_[label] is before[label]
+        kept = zip(values, (before[label].mean, before[label].factor), strict=True)
+        same = same and all(np.array_equal(old, as_numpy(now)) for old, now in kept)
+        require(same, head, f"new classes change the statistics of {label}")
+    scores = head.class_scores(queries())
+    require_close(head, head.forget([]).class_scores(queries()), scores, "forgetting no class changes scores")
+
+
+def answers_agree(make: Make) -> None:
+    """Labels, probabilities and decisions follow from one score, also with two classes."""
+    X = queries()
+    for head in (learned(make, draw(BASE), draw(FIRST)), learned(make, draw({10: 5, 20: 5}))):
+        answer = head.answer(X)
+        scores, decision = head.class_scores(X), head.decision_function(X)
+        shown = scores[:, 1] - scores[:, 0] if len(head.classes_) == 2 else scores
+        powers = np.exp((scores - scores.max(axis=1, keepdims=True)) * head.softmax_factor())
+        shares = powers / powers.sum(axis=1, keepdims=True)
+        require_close(head, decision, shown, "decision_function is not its scores")
+        require_close(head, answer.scores, scores, "answer() has other scores")
+        require_close(head, answer.probabilities, shares, "probabilities do not follow from scores")
+        require_close(head, head.predict_proba(X), shares, "predict_proba does not follow from scores")
+        require_close(head, head.familiarity(X), answer.familiarity, "familiarity is not that of answer()")
+        winners = head.classes_[scores.argmax(axis=1)].tolist()
+        same = head.predict(X).tolist() == winners == answer.labels.tolist()
+        require(same, head, "predict does not return the class of the highest score")
+
+
+def starting_over_is_starting(make: Make) -> None:
+    """``fit`` forgets everything before, and a clone has learned nothing and learns the same."""
+    base, X = draw(BASE), queries()
+    expected = learned(make, base)
+    again = learned(make, draw({7: 9, 8: 9}), draw(FIRST)).fit(*flat(base))
+    require_same(again, expected, "fit does not forget what was learned before")
+    twin = clone(expected)
+    require(not hasattr(twin, "classes_"), expected, "a clone is not unfitted")
+    require_close(
+        twin, twin.fit(*flat(base)).class_scores(X), expected.class_scores(X), "a clone learns otherwise"
+    )
 
 
 def files_keep_everything(make: Make) -> None:
@@ -136,22 +197,46 @@ def files_keep_everything(make: Make) -> None:
         X, head = queries(dtype=dtype), make()
         for session in (BASE, FIRST, {30: 2, 25: 2}):
             head.partial_fit(*flat(draw(session, seed=len(session), dtype=dtype)))
-            with tempfile.TemporaryDirectory() as folder:
-                write_head(head, Path(folder) / "head")
-                back = read_head(Path(folder) / "head", kind=type(head))
+            back = _saved_and_loaded(head)
             sentence = "scores otherwise after loading; what derive cannot make again is not saved"
             require_close(head, back.class_scores(X), head.class_scores(X), sentence)
             same = np.array_equal(back.class_scores(X), head.class_scores(X))
             require(same or not is_exact(), head, sentence)
 
 
+def loaded_heads_go_on(make: Make) -> None:
+    """A head that was loaded goes on as if it had never stopped, and can be fitted from the start."""
+    head = learned(make, draw(BASE), draw(FIRST))
+    back = _saved_and_loaded(head)
+    for session in (SECOND, {25: 2}, {30: 3, 70: 2}):
+        head.partial_fit(*flat(draw(session, seed=8)))
+        back.partial_fit(*flat(draw(session, seed=8)))
+        require_same(back, head, "learns otherwise after loading")
+    other = draw({7: 9, 8: 9})
+    require_same(back.fit(*flat(other)), learned(make, other), "cannot start again after loading")
+
+
 def copies_are_apart(make: Make) -> None:
     """What a copy learns stays out of the head it was copied from."""
-    head = learned(make, draw(BASE), draw(FIRST))
-    before = head.class_scores(queries())
-    copy.copy(head).partial_fit(*flat(draw(SECOND)))
-    same = np.array_equal(head.class_scores(queries()), before)
-    require(same, head, "changes when a copy of it learns; derive must not change the previous model")
+    ways: tuple[Callable[[FewShotHead], FewShotHead], ...] = (copy.copy, copy.deepcopy, _pickled)
+    for copied in ways:
+        head = learned(make, draw(BASE), draw(FIRST))
+        before = head.class_scores(queries())
+        twin = copied(head).partial_fit(*flat(draw(SECOND)))
+        same = np.array_equal(head.class_scores(queries()), before)
+        require(same, head, "changes when a copy of it learns; derive must not change the previous model")
+        require_same(twin, learned(make, draw(BASE), draw(FIRST), draw(SECOND)), "a copy learns otherwise")
+
+
+def _pickled(head: FewShotHead) -> FewShotHead:
+    back: FewShotHead = pickle.loads(pickle.dumps(head))
+    return back
+
+
+def _saved_and_loaded(head: FewShotHead) -> FewShotHead:
+    with tempfile.TemporaryDirectory() as folder:
+        write_head(head, Path(folder) / "head")
+        return read_head(Path(folder) / "head", kind=type(head))
 
 
 def tokens_are_honest(make: Make) -> None:
@@ -215,13 +300,20 @@ def require_same(head: FewShotHead, other: FewShotHead, sentence: str) -> None:
     require_close(head, head.class_scores(queries()), other.class_scores(queries()), sentence)
 
 
-def require_forgotten(make: Make, seen: tuple[Rows, ...], never_seen: tuple[Rows, ...], label: int) -> None:
-    """Refuse a head that forgot a class and is not as if it had never seen it; it may decline to forget."""
+def require_forgotten(
+    make: Make, seen: tuple[Rows, ...], never_seen: tuple[Rows, ...], *labels: int
+) -> FewShotHead | None:
+    """Refuse a head that forgot classes and is not as if it had never seen them; None where it declines."""
     head = learned(make, *seen)
     before = head.class_scores(queries())
     try:
-        head.forget(label)
+        head.forget(labels)
     except InputError:
         require(np.array_equal(head.class_scores(queries()), before), head, "changes when it declines to forget")
-        return
-    require_same(head, learned(make, *never_seen), "a forgotten class leaves something behind")
+        return None
+    never = learned(make, *never_seen)
+    require_same(head, never, "a forgotten class leaves something behind")
+    require(
+        head.base_classes_.tolist() == never.base_classes_.tolist(), head, "keeps the name of a forgotten class"
+    )
+    return head
