@@ -105,7 +105,9 @@ def route_of(scope: Scope) -> str:
 
 def failed(number: str) -> ApiError:
     """Return the answer to a request that met an unexpected error; the log has the rest under its number."""
-    return ApiError(500, "failed", "the service has failed", f"see {number} in the service's log")
+    hint = f"see {number} in the service's log"
+    # The server hangs up after it, so no client may send its next request on this connection.
+    return ApiError(500, "failed", "the service has failed", hint, headers={"Connection": "close"})
 
 
 def split_path(raw: bytes) -> str:
