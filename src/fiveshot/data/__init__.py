@@ -2,8 +2,8 @@
 
 from fiveshot.data.checking import BadImage, bad_images_error, check_dataset, check_images
 from fiveshot.data.dataset import ImageDataset, ImageSplit, restrict
+from fiveshot.data.decoder_pool import Decoders, decoders
 from fiveshot.data.decoder_process import Reduced, Reduction
-from fiveshot.data.decoders import Decoders, decoders
 from fiveshot.data.decoding import MAX_PIXELS, decode
 from fiveshot.data.fetching import Fetched, fetch
 from fiveshot.data.folders import open_images

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot.data.dataset import ImageDataset
-from fiveshot.data.decoders import decoders
+from fiveshot.data.decoder_pool import decoders
 from fiveshot.data.decoding import MAX_PIXELS, nothing
 from fiveshot.data.sources import ImageSource
 from fiveshot.errors import InputError, counted, some_of

@@ -13,6 +13,7 @@ import pickle
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -121,11 +122,13 @@ class Decoders:
         except ImageError as error:
             return Reduced(error=error)
         with self._slots:
-            found = self._ask(request, data)
+            began = time.monotonic()
+            found = self._ask(request, data, self._seconds)
+            left = max(1, self._seconds - int(time.monotonic() - began))
         if max_pixels > LARGE_PIXELS and found.error is not None and found.error.code == "image_too_large":
             # One large photo at a time, so that memory stays bounded however many are asked for.
             with self._one_large, self._slots:
-                found = self._ask(replace(request, max_pixels=max_pixels, large=True), data)
+                found = self._ask(replace(request, max_pixels=max_pixels, large=True), data, left)
         return found if found.sha256 else replace(found, sha256=_digest(source))
 
     def reduce(self, source: ImageSource, reduction: Reduction, *, max_pixels: int = MAX_PIXELS) -> Reduced:
@@ -171,12 +174,12 @@ class Decoders:
             self._forker.control.close()
         self._forker, self._idle = None, []
 
-    def _ask(self, request: Request, data: bytes) -> Reduced:
+    def _ask(self, request: Request, data: bytes, seconds: int) -> Reduced:
         message = pickle.dumps(request)
         while True:
             decoder, used = self._take(request.reduction)
             try:
-                decoder.send(message, data, self._seconds)
+                decoder.send(message, data, seconds)
             except OSError as error:
                 self._discard(decoder)
                 if used:  # somebody has ended it while it was idle
@@ -185,12 +188,12 @@ class Decoders:
             except BaseException:
                 self._discard(decoder)
                 raise
-            return self._answer(decoder, request)
+            return self._answer(decoder, request, seconds)
 
-    def _answer(self, decoder: _Decoder, request: Request) -> Reduced:
+    def _answer(self, decoder: _Decoder, request: Request, seconds: int) -> Reduced:
         keep = False
         try:
-            found = decoder.receive(request.name, self._seconds)
+            found = decoder.receive(request.name, seconds)
             # One that had much memory, or too little, is not used again.
             keep = not request.large and (found.error is None or found.error.code != "image_too_large")
             return found
