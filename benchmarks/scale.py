@@ -57,7 +57,7 @@ def write_shards(folder: Path, images: int) -> None:
     from fiveshot.features import Provenance
     from fiveshot.scale.extraction.pipeline import VectorFacts
     from fiveshot.scale.extraction.shard_folder import ShardFolder
-    from fiveshot.scale.sources.shard import Shard
+    from fiveshot.scale.sources.shards import Shard
 
     facts = VectorFacts(None, WIDTH, "synthetic", Provenance.unknown("synthetic"), "float16", {})
     store = ShardFolder(folder, facts)

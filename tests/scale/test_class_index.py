@@ -38,7 +38,7 @@ def test_exact_search_follows_the_formula(seed: int, n: int, d: int, top: int) -
 
 @given(st.integers(0, 999), st.integers(2, 30), st.integers(1, 6))
 def test_offsets_are_one_more_coordinate(seed: int, n: int, d: int) -> None:
-    """The nearest neighbour in d + 1 dimensions is the class of the highest score in d."""
+    """The nearest neighbor in d + 1 dimensions is the class of the highest score in d."""
     classes, offsets, queries = classes_and_queries(seed, n, d, 4)
     points = with_offsets(classes, offsets).astype(np.float64)
     padded = np.concatenate([queries, np.zeros((4, 1))], axis=1)

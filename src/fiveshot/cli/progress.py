@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.progress import ProgressColumn
 
     from fiveshot.progress import Progress
-    from fiveshot.scale.progress import OnProgress
+    from fiveshot.scale.progress import OnClusterProgress
     from fiveshot.tuning import TuneProgress
 
 PATIENCE = 0.5  # seconds before a bar is drawn
@@ -115,7 +115,7 @@ def download_bar(name: str) -> Iterator[Callable[[int, int | None], None]]:
 
 
 @contextmanager
-def cluster_bar() -> Iterator[OnProgress]:
+def cluster_bar() -> Iterator[OnClusterProgress]:
     """Show the progress of an extraction on a cluster, and what its stages manage."""
 
     def columns() -> Sequence[ProgressColumn]:

@@ -5,7 +5,7 @@ With one covariance for all classes, a class's score for a whitened vector z is
     s_c(z) = −½ ‖z − m_c‖² + b_c,
 
 with whitened means m_c and additive offsets b_c. One more coordinate, √(2 (b_max − b_c)) for the classes and zero
-for the vectors, makes the offset part of the distance: the best class is the nearest neighbour. Libraries find
+for the vectors, makes the offset part of the distance: the best class is the nearest neighbor. Libraries find
 that by looking at a small share of the classes; the scores of what they find are then computed exactly.
 
 Models and heads do not use this: they compare with all classes, which is fast enough up to some 50,000. It is a
@@ -39,8 +39,31 @@ class Nearest:
 
 
 def exact_nearest(queries: Floats, classes: Floats, offsets: Floats, *, top: int = 5) -> Nearest:
-    """Compare (n, d) vectors with all (C, d) classes and their (C,) offsets.
+    """Compare vectors with all classes.
 
+    Parameters
+    ----------
+    queries : float32 array (n, d)
+        The vectors.
+    classes : float32 array (C, d)
+        The vectors of the classes.
+    offsets : float32 array (C,)
+        What is added to the scores of each class.
+    top : int, default 5
+        How many classes to find for each vector.
+
+    Returns
+    -------
+    Nearest
+        The classes of the highest scores, and these scores.
+
+    Raises
+    ------
+    InputError
+        If the shapes do not fit.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from fiveshot.scale import exact_nearest
     >>> classes, offsets = np.eye(2, dtype=np.float32), np.float32([0, 0.25])
@@ -91,8 +114,21 @@ class ClassIndex:
     """Finds near classes through FAISS: rotated to their main directions, cut to the first, and in cells.
 
     What is found is compared exactly in all dimensions, so scores are exact; only the best class may be missed.
-    Models do not use it by themselves.
+    Models do not use it by themselves. :meth:`build` makes one.
 
+    Attributes
+    ----------
+    index : faiss.Index
+        Finds candidates.
+    classes : float32 array (C, d)
+        The vectors of the classes.
+    offsets : float32 array (C,)
+        What is added to the scores of each class.
+    candidates : int
+        How many classes are compared exactly.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from fiveshot.scale import ClassIndex
     >>> rng = np.random.default_rng(0)
@@ -118,15 +154,37 @@ class ClassIndex:
         effort: float = 0.125,
         candidates: int = 32,
     ) -> ClassIndex:
-        """Index (C, d) class vectors and (C,) offsets.
+        """Index classes.
 
-        ``dimensions`` are searched, ``effort`` is the share of the cells looked into, ``candidates`` are
-        compared exactly.
+        Parameters
+        ----------
+        classes : float32 array (C, d)
+            The vectors of the classes.
+        offsets : float32 array (C,)
+            What is added to the scores of each class.
+        seed : int
+            Seed of the training of the cells.
+        dimensions : int, default 64
+            How many of the main directions are searched.
+        effort : float, default 0.125
+            Share of the cells that is searched.
+        candidates : int, default 32
+            How many classes are compared exactly.
+
+        Returns
+        -------
+        ClassIndex
+            The index.
+
+        Raises
+        ------
+        InputError
+            If the shapes do not fit, or FAISS is not installed.
         """
         faiss = import_extra("faiss", extra="index")
         _check(classes, classes, offsets)
         if not 0 < effort <= 1:
-            raise InputError(f"effort must lie in (0, 1], got {effort}; the default is 0.125")
+            raise InputError(f"effort must lie in (0, 1], got {effort}", hint="the default is 0.125")
         points = with_offsets(np.asarray(classes, np.float32), np.asarray(offsets, np.float32))
         cells = 2 ** max(0, round(math.log2(math.sqrt(len(points)) * 3)))
         index = faiss.index_factory(points.shape[1], f"PCA{min(dimensions, points.shape[1])},IVF{cells},Flat")
@@ -168,7 +226,7 @@ def _squares(rows: Floats) -> Floats:
 def _check(queries: Floats, classes: Floats, offsets: Floats) -> None:
     if classes.ndim != 2 or not len(classes) or offsets.shape != (len(classes),):
         raise InputError(
-            f"class vectors {classes.shape} and offsets {offsets.shape} do not fit; one offset a class"
+            f"class vectors {classes.shape} and offsets {offsets.shape} do not fit", hint="give one offset a class"
         )
     if queries.ndim != 2 or queries.shape[1] != classes.shape[1]:
         raise InputError(f"vectors of shape {queries.shape} cannot be compared with classes of {classes.shape}")

@@ -77,7 +77,7 @@ class ClusterProgress:
         return ", ".join(f"{name} {rate:,.0f}/s" for name, rate in self.tally.rates().items())
 
 
-OnProgress = Callable[[ClusterProgress], None]
+OnClusterProgress = Callable[[ClusterProgress], None]
 
 
 def silent(now: ClusterProgress) -> None:

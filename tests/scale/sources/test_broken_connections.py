@@ -1,4 +1,4 @@
-"""A connection that breaks is no damage: it is made again, and a shard that cannot be read is not finished."""
+"""A connection that breaks is not damage: it is made again, and a shard that cannot be read is not finished."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ from fiveshot.scale.extraction.shard_folder import ShardCollector, ShardFolder
 from fiveshot.scale.extraction.stages import Decode, Forward, read_shard
 from fiveshot.scale.sources import files as streams
 from fiveshot.scale.sources.files import find_files
-from fiveshot.scale.sources.readers import ListedReader
-from fiveshot.scale.sources.shard import Shard
+from fiveshot.scale.sources.shards import ListedReader, Shard
 
 IMAGES = 12
 FOREVER = 10**6

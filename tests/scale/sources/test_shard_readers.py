@@ -18,7 +18,7 @@ from fiveshot.scale import Catalog, join_catalogs, open_catalog
 from fiveshot.scale.sources import files
 from fiveshot.scale.sources.catalog import preview
 from fiveshot.scale.sources.files import expand_ranges, find_files
-from fiveshot.scale.sources.shard import RawImage
+from fiveshot.scale.sources.shards import RawImage
 
 
 def images(catalog: Catalog) -> list[RawImage]:
@@ -114,11 +114,11 @@ def test_damage_ends_a_tar_with_one_entry_that_says_where(tmp_path: Path) -> Non
     whole = write_tar(tmp_path / "a-000.tar", members).read_bytes()
     (tmp_path / "a-000.tar").write_bytes(whole[: 3 * 1024])
     write_tar(tmp_path / "a-001.tar", {"nameless.jpg": encoded(rng)})
-    *good, damaged, unlabelled = images(open_catalog(f"{tmp_path}/a-{{000..001}}.tar", seed=0))
+    *good, damaged, unlabeled = images(open_catalog(f"{tmp_path}/a-{{000..001}}.tar", seed=0))
     assert all(image.reason == "" for image in good)
     assert damaged.name.endswith("a-000.tar")
     assert damaged.reason.startswith("damaged or truncated after ")
-    assert "no label" in unlabelled.reason
+    assert "no label" in unlabeled.reason
 
 
 def test_what_is_larger_than_a_photo_is_bad_and_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

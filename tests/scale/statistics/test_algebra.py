@@ -56,8 +56,8 @@ def oracle(rows: Rows) -> dict[str, tuple[int, np.ndarray, np.ndarray]]:
     found = {}
     for label in np.unique(rows.labels):
         own = rows.vectors[rows.labels == label].astype(np.float64)
-        centred = own - own.mean(axis=0)
-        found[str(label)] = len(own), own.mean(axis=0), centred.T @ centred
+        centered = own - own.mean(axis=0)
+        found[str(label)] = len(own), own.mean(axis=0), centered.T @ centered
     return found
 
 

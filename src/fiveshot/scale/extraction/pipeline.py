@@ -19,7 +19,7 @@ from fiveshot.features.extraction.job import DTYPES
 from fiveshot.scale.cluster import ClusterSettings, Resources, Workers, connected, own_errors, share_out
 from fiveshot.scale.extraction.batches import Batch
 from fiveshot.scale.extraction.stages import Decode, Forward, read_shards
-from fiveshot.scale.sources.shard import Shard
+from fiveshot.scale.sources.shards import Shard
 
 BLOCK_BYTES = 32 << 20  # of pixels, which are the largest thing between two stages
 STORE_SHARE = 24  # so many blocks fit into the object stores together, at the least

@@ -16,9 +16,9 @@ from fiveshot.scale.cluster import ClusterSettings, Workers, check_target, retri
 from fiveshot.scale.extraction.batches import tally
 from fiveshot.scale.extraction.pipeline import VectorPipeline, vector_pipeline
 from fiveshot.scale.extraction.shard_folder import ShardCollector, ShardFolder
-from fiveshot.scale.progress import ClusterProgress, OnProgress, Tally, silent
+from fiveshot.scale.progress import ClusterProgress, OnClusterProgress, Tally, silent
 from fiveshot.scale.sources.catalog import Catalog
-from fiveshot.scale.sources.shard import Shard
+from fiveshot.scale.sources.shards import Shard
 from fiveshot.storage import FilePath
 
 
@@ -84,7 +84,7 @@ def extract_shards(
     *,
     spec: BackboneSpec | None = None,
     settings: ClusterSettings | None = None,
-    progress: OnProgress | None = None,
+    progress: OnClusterProgress | None = None,
 ) -> ClusterExtraction:
     """Compute the vectors of a catalog's images on a cluster and keep them in a folder, one file for each shard.
 
@@ -156,7 +156,7 @@ def extract_file(
     *,
     spec: BackboneSpec | None = None,
     settings: ClusterSettings | None = None,
-    progress: OnProgress | None = None,
+    progress: OnClusterProgress | None = None,
 ) -> tuple[FeatureSet, ClusterExtraction]:
     """Compute a catalog's vectors on a cluster and write the feature file that a single machine would write.
 
@@ -219,7 +219,7 @@ class ShardRun:
     catalog: Catalog
     store: ShardFolder
     pipeline: VectorPipeline
-    progress: OnProgress
+    progress: OnClusterProgress
     done: Tally = field(default_factory=Tally)
 
     def compute_missing(self) -> None:

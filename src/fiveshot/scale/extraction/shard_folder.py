@@ -18,7 +18,7 @@ from fiveshot.features import FeatureSet
 from fiveshot.features.extraction.parts import Part, join_parts, part_key
 from fiveshot.scale.extraction.batches import END, Batch, concatenate, images_of, select, tally
 from fiveshot.scale.extraction.pipeline import VectorFacts
-from fiveshot.scale.sources.shard import Shard
+from fiveshot.scale.sources.shards import Shard
 from fiveshot.storage import FilePath, atomic_path
 
 VERSION = 1  # of the manifest

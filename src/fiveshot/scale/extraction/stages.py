@@ -19,7 +19,7 @@ from fiveshot.data import BytesSource
 from fiveshot.errors import InputError
 from fiveshot.features.extraction.stream import read_batch
 from fiveshot.scale.extraction.batches import END, IDENTITY, Batch, usable
-from fiveshot.scale.sources.shard import Shard
+from fiveshot.scale.sources.shards import Shard
 
 ROWS_AT_ONCE = 128
 BYTES_AT_ONCE = 8 << 20

@@ -17,8 +17,15 @@ from fiveshot.errors import InputError, unknown_name
 from fiveshot.features.extraction.job import quick_marks
 from fiveshot.features.extraction.parts import TEST, TRAIN
 from fiveshot.scale.sources.files import StoredFile, find_files, is_url
-from fiveshot.scale.sources.readers import Entry, FirstImages, ListedReader, ParquetReader, TarReader
-from fiveshot.scale.sources.shard import Shard, ShardReader
+from fiveshot.scale.sources.shards import (
+    Entry,
+    FirstImages,
+    ListedReader,
+    ParquetReader,
+    Shard,
+    ShardReader,
+    TarReader,
+)
 
 Layout = Literal["auto", "folders", "parquet", "webdataset"]
 SHARD_IMAGES = 4096

@@ -42,7 +42,7 @@ class StoredFile:
         return PersistentStream(lambda: self.filesystem.open(self.path, "rb"), self.path)
 
     def read(self) -> bytes:
-        """Return the bytes of an image, or raise ``fiveshot.data.ImageError`` where there is none to be read."""
+        """Return the bytes of an image, or raise ``fiveshot.data.ImageError`` where it cannot be used."""
         if reason := too_large(self.size):
             raise ImageError(self.name, reason, code="image_too_large")
         try:

@@ -20,9 +20,9 @@ from fiveshot.scale.cluster import ClusterSettings, check_target, connected, own
 from fiveshot.scale.extraction.batches import Batch, Rows, concatenate, good_rows, select
 from fiveshot.scale.extraction.pipeline import VectorPipeline, block_bytes, vector_pipeline
 from fiveshot.scale.extraction.shard_folder import read_manifest
-from fiveshot.scale.progress import ClusterProgress, OnProgress, Tally, silent
+from fiveshot.scale.progress import ClusterProgress, OnClusterProgress, Tally, silent
 from fiveshot.scale.sources.catalog import Catalog, preview
-from fiveshot.scale.sources.shard import Shard
+from fiveshot.scale.sources.shards import Shard
 from fiveshot.scale.statistics.reducer import BlockReducer, reduce_dataset
 from fiveshot.scale.statistics.reductions import Reductions, StatisticsPlan
 from fiveshot.scale.statistics.result import ClusterStatistics
@@ -40,7 +40,7 @@ def reduce_images(
     spec: BackboneSpec | None = None,
     settings: ClusterSettings | None = None,
     save_every: int | None = None,
-    progress: OnProgress | None = None,
+    progress: OnClusterProgress | None = None,
 ) -> ClusterStatistics:
     """Reduce the training images of a catalog to statistics on a cluster and write them to a file.
 
@@ -117,7 +117,7 @@ class StatisticsRun:
     plan: StatisticsPlan
     pipeline: VectorPipeline
     path: Path
-    progress: OnProgress
+    progress: OnClusterProgress
     done: Tally = field(default_factory=Tally)  # in this run
 
     def finish(self, save_every: int) -> ClusterStatistics:
@@ -230,7 +230,7 @@ def reduce_shards(
     *,
     plan: StatisticsPlan | None = None,
     settings: ClusterSettings | None = None,
-    progress: OnProgress | None = None,
+    progress: OnClusterProgress | None = None,
 ) -> ClusterStatistics:
     """Reduce the training vectors of a folder of shards to statistics on a cluster, and write them to a file.
 

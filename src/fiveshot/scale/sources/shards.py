@@ -1,4 +1,4 @@
-"""How the images of a shard are read: one by one, from a tar, or from a parquet file.
+"""Shards: parts of the images, and how each is read, one file after the other, from a tar or a parquet file.
 
 Ray's own ``read_parquet`` and ``read_webdataset`` give fewer guarantees. A damaged file ends their whole run, ours
 becomes one bad image that says where. They leave broken connections to each driver, ours reads on from the same
@@ -17,21 +17,65 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, Protocol
 
 from fiveshot.data import ImageError, ImageSource
 from fiveshot.data.archives import StrictTarInfo
 from fiveshot.data.folders import is_image
 from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import import_extra
+from fiveshot.features.extraction.parts import TEST, TRAIN
 from fiveshot.scale.sources.files import StoredFile, too_large
-from fiveshot.scale.sources.shard import RawImage, ShardReader, split_of
 
 Entry = tuple[ImageSource, str, int]  # image, label, split
 FETCHED_AT_ONCE = 16  # images from a URL
 ROWS_AT_ONCE = 64  # of a parquet file, in memory
 TEXT_BYTES = 1 << 20  # of a label, or of the JSON that holds it
 DAMAGE = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError)
+_TEST_NAMES = frozenset({"test", "val", "valid", "validation", "eval"})
+
+
+@dataclass(frozen=True, eq=False)
+class RawImage:
+    """Encoded bytes with what is known about them; ``reason`` says why there are none."""
+
+    name: str
+    label: str
+    split: int
+    data: bytes
+    reason: str = ""
+
+
+class ShardReader(Protocol):
+    """Reads the images of one shard, always the same ones in the same order, in any process."""
+
+    def images(self) -> Iterator[RawImage]:
+        """Yield the images; one that cannot be read has a reason instead of bytes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """A part of the images, small enough to be computed again and large enough to be worth a file."""
+
+    number: int
+    key: str  # changes when the images do
+    reader: ShardReader
+
+
+def split_of(path: str) -> int:
+    """Tell from the folders of a path, or the start of its file's name, which split it belongs to.
+
+    >>> split_of("birds/test/0001.tar"), split_of("birds/val-0001.tar"), split_of("birds/train/test.tar")
+    (1, 1, 0)
+    """
+    *folders, file = PurePosixPath(path).parts
+    for part in folders:
+        if part == "train":
+            return TRAIN
+        if part in _TEST_NAMES:
+            return TEST
+    start = file.split(".")[0].split("-")[0].split("_")[0]
+    return TEST if start in _TEST_NAMES else TRAIN
 
 
 @dataclass(frozen=True, eq=False)
