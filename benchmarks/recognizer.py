@@ -23,11 +23,11 @@ from PIL import Image
 
 from fiveshot.backbones import BackboneSpec, Embedder, default_workers, load_embedder
 from fiveshot.core import summarize
+from fiveshot.data.reduction import thumbnail
 from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.creation import learn_base
 from fiveshot.recognizer.photos.embedding import backbone_record, see_photos
 from fiveshot.recognizer.photos.inputs import gather_photos
-from fiveshot.recognizer.photos.photo import thumbnail
 from fiveshot.recognizer.recognition.head import head_record, restored_head
 from fiveshot.recognizer.store.folder import create_model
 from fiveshot.recognizer.store.manifest import Manifest, Options

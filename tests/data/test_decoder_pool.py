@@ -187,7 +187,7 @@ def run_child(then: str, folder: Path) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, None], ids=["killed", "stopped", "done"])
-def test_decoder_pool_end_with_the_process_that_has_them(tmp_path, how):
+def test_decoders_end_with_the_process_that_has_them(tmp_path, how):
     """Also one that is in the middle of a photo that never ends."""
     then = "" if how is None else "decoders().reduce(PHOTO, never_end)"
     child = run_child(then, tmp_path)
@@ -220,7 +220,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) or other != own)
     assert child.wait(timeout=20) == 0
 
 
-def test_decoder_pool_import_nothing_from_the_working_directory(tmp_path, monkeypatch):
+def test_decoders_import_nothing_from_the_working_directory(tmp_path, monkeypatch):
     (tmp_path / "socket.py").write_text("open('imported', 'w')")
     (tmp_path / "PIL.py").write_text("open('imported', 'w')")
     monkeypatch.chdir(tmp_path)

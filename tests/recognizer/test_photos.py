@@ -13,10 +13,11 @@ import pytest
 from PIL import Image
 
 from fiveshot.data import MAX_PHOTO_BYTES, ImageError
+from fiveshot.data.reduction import thumbnail
 from fiveshot.errors import InputError
 from fiveshot.recognizer.photos import photo as photo_module
 from fiveshot.recognizer.photos.inputs import class_folders, class_photos, gather_photos, left_out, loose_photos
-from fiveshot.recognizer.photos.photo import Photo, thumbnail
+from fiveshot.recognizer.photos.photo import Photo
 
 RED, BLUE = (255, 0, 0), (0, 0, 255)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from fiveshot.data.reduction import Square
 from fiveshot.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 Pixels: TypeAlias = NDArray[np.uint8]
 INTERPOLATIONS = ("bicubic", "bilinear", "lanczos")
-LONGEST_SIDE = 100  # times the short one: the center crop of a longer strip shows nothing of it
 Triple = tuple[float, float, float]
 
 
@@ -101,29 +101,21 @@ class Preprocessing:
         >>> Preprocessing(size=224, resize=256).pixels(PIL.Image.new("RGB", (500, 375))).shape
         (3, 224, 224)
         """
-        picture = _picture(image)
-        _check_shape(picture.size)
-        if self.squash is not None:
-            picture = _resized(picture, self.squash, self.squash, self.squash, self.interpolation)
-        short = min(picture.size)
-        width, height = (int(self.resize * side / short) for side in picture.size)
-        square = _resized(picture, width, height, self.size, self.interpolation)
-        return np.ascontiguousarray(np.asarray(square).transpose(2, 0, 1))
+        return self.from_bytes(self.square(_picture(image)).tobytes())
 
-    def pixel_bytes(self, image: Image) -> list[bytes]:
-        """Return the bytes of :meth:`pixels`: the reduction of a photo where it is decoded.
-
-        >>> import PIL.Image
-        >>> preprocessing = Preprocessing(size=8, resize=8)
-        >>> (data,) = preprocessing.pixel_bytes(PIL.Image.new("RGB", (9, 9)))
-        >>> preprocessing.from_bytes(data).shape
-        (3, 8, 8)
-        """
-        return [self.pixels(image).tobytes()]
+    @property
+    def square(self) -> Square:
+        """What scales and crops a photo where it is decoded."""
+        return Square(self.size, self.resize, self.interpolation, self.squash)
 
     def from_bytes(self, data: bytes | None) -> Pixels:
-        """Return the pixels (3, size, size) that :meth:`pixel_bytes` has written."""
-        return np.frombuffer(data or b"", np.uint8).reshape(3, self.size, self.size)
+        """Return the pixels (3, size, size) of the bytes of a square, pixel by pixel.
+
+        >>> Preprocessing(size=2, resize=2).from_bytes(bytes(12)).shape
+        (3, 2, 2)
+        """
+        square = np.frombuffer(data or b"", np.uint8).reshape(self.size, self.size, 3)
+        return np.ascontiguousarray(square.transpose(2, 0, 1))
 
     def normalize(self, pixels: Pixels) -> NDArray[np.float32]:
         """Return uint8 pixels (..., 3, height, width) as the float32 numbers that the network takes.
@@ -185,33 +177,6 @@ def _picture(image: Image | Pixels) -> Image:
         found = f"{image.dtype} of shape {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
         raise InputError(f"a photo must be a PIL image or a uint8 array (height, width, 3), not {found}")
     return PIL.Image.fromarray(image)
-
-
-def _resized(picture: Image, width: int, height: int, side: int, interpolation: str) -> Image:
-    """Return the center of a picture that is resized to ``width`` and ``height``: a square of this side.
-
-    Rows are resized and cropped before columns are. So no picture in between is larger than the photo or, with
-    the longest shape that is allowed, than 26 MB. Pillow in one call does the same, but from release 13 on
-    begins with the columns where that is faster. The two orders round differently, and pixels must not depend
-    on the release.
-    """
-    from PIL.Image import Resampling
-
-    mode = Resampling[interpolation.upper()]
-    left, top = round((width - side) / 2), round((height - side) / 2)
-    rows = picture.resize((width, picture.height), mode).crop((left, 0, left + side, picture.height))
-    return rows.resize((side, height), mode).crop((0, top, side, top + side))
-
-
-def _check_shape(size: tuple[int, int]) -> None:
-    """Refuse a strip so long that its center shows nothing of it."""
-    short, long = sorted(size)
-    if long > LONGEST_SIDE * short:
-        raise InputError(
-            f"{size[0]} x {size[1]} pixels: one side is more than {LONGEST_SIDE} times the other",
-            hint="cut out the part that matters",
-            code="too_long",
-        )
 
 
 _IMAGENET_MEAN = (0.485, 0.456, 0.406)

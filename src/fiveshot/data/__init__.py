@@ -1,31 +1,40 @@
-"""Labeled images: from folders, archives and official layouts; downloads; session lists; Gaussian classes."""
+"""Labeled images: from folders, archives and official layouts; downloads; session lists; Gaussian classes.
 
-from fiveshot.data.checking import BadImage, bad_images_error, check_dataset, check_images
-from fiveshot.data.dataset import ImageDataset, ImageSplit, restrict
-from fiveshot.data.decoder_pool import Decoders, decoders
-from fiveshot.data.decoder_process import Reduced, Reduction
-from fiveshot.data.decoding import MAX_PIXELS, decode
-from fiveshot.data.fetching import Fetched, fetch
-from fiveshot.data.folders import open_images
-from fiveshot.data.gaussian import gaussian_classes, gaussian_parameters
-from fiveshot.data.registry import (
-    DatasetSpec,
-    Download,
-    dataset_specs,
-    open_dataset,
-    register_dataset,
-    unregister_dataset,
-)
-from fiveshot.data.sessions import SessionLists, match_names, read_session_lists
-from fiveshot.data.sources import (
-    MAX_PHOTO_BYTES,
-    ArchiveSource,
-    ArraySource,
-    BytesSource,
-    FileSource,
-    ImageError,
-    ImageSource,
-)
+Each name is imported when it is used: processes that only decode need little of this.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fiveshot.data.checking import BadImage, bad_images_error, check_dataset, check_images
+    from fiveshot.data.dataset import ImageDataset, ImageSplit, restrict
+    from fiveshot.data.decoder_pool import Decoders, decoders
+    from fiveshot.data.decoder_process import Reduced, Reduction
+    from fiveshot.data.decoding import MAX_PIXELS, decode
+    from fiveshot.data.fetching import Fetched, fetch
+    from fiveshot.data.folders import open_images
+    from fiveshot.data.gaussian import gaussian_classes, gaussian_parameters
+    from fiveshot.data.registry import (
+        DatasetSpec,
+        Download,
+        dataset_specs,
+        open_dataset,
+        register_dataset,
+        unregister_dataset,
+    )
+    from fiveshot.data.sessions import SessionLists, match_names, read_session_lists
+    from fiveshot.data.sources import (
+        MAX_PHOTO_BYTES,
+        ArchiveSource,
+        ArraySource,
+        BytesSource,
+        FileSource,
+        ImageError,
+        ImageSource,
+    )
 
 __all__ = [
     "MAX_PHOTO_BYTES",
@@ -63,3 +72,39 @@ __all__ = [
     "restrict",
     "unregister_dataset",
 ]
+
+_PLACES = {
+    "checking": ("BadImage", "bad_images_error", "check_dataset", "check_images"),
+    "dataset": ("ImageDataset", "ImageSplit", "restrict"),
+    "decoder_pool": ("Decoders", "decoders"),
+    "decoder_process": ("Reduced", "Reduction"),
+    "decoding": ("MAX_PIXELS", "decode"),
+    "fetching": ("Fetched", "fetch"),
+    "folders": ("open_images",),
+    "gaussian": ("gaussian_classes", "gaussian_parameters"),
+    "registry": (
+        "DatasetSpec",
+        "Download",
+        "dataset_specs",
+        "open_dataset",
+        "register_dataset",
+        "unregister_dataset",
+    ),
+    "sessions": ("SessionLists", "match_names", "read_session_lists"),
+    "sources": (
+        "MAX_PHOTO_BYTES",
+        "ArchiveSource",
+        "ArraySource",
+        "BytesSource",
+        "FileSource",
+        "ImageError",
+        "ImageSource",
+    ),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _PLACES.items():
+        if name in names:
+            return getattr(import_module(f"fiveshot.data.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

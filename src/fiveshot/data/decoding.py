@@ -13,8 +13,6 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from fiveshot.data.sources import ImageError, ImageSource
 from fiveshot.errors import InputError
 
@@ -221,6 +219,8 @@ def _on_white(image: Image) -> Image:
 
 def _black_and_white(image: Image) -> tuple[float, float]:
     """Return the values of deep grayscale that are shown as black and as white."""
+    import numpy as np  # for deep grayscale alone, which few photos are
+
     if image.mode.startswith("I;16"):
         return 0.0, 65535.0
     tiles = (np.asarray(image.crop(box)) for box in _boxes(image))
@@ -239,6 +239,7 @@ def _black_and_white(image: Image) -> tuple[float, float]:
 
 def _eight_bits(image: Image, low: float, high: float) -> Image:
     """Scale grayscale of 16 or 32 bits, or of floats, to 8 bits."""
+    import numpy as np
     from PIL import Image
 
     values = np.asarray(image, dtype=np.float64)

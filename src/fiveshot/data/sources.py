@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from fiveshot.data.archives import open_archive
 from fiveshot.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 MAX_PHOTO_BYTES = 256 * 1024 * 1024
 """The largest file that is read as a photo, in bytes: a 16-bit TIFF of 40 megapixels fits.
@@ -211,6 +211,8 @@ class ArchiveSource:
 
     def read(self) -> bytes:
         """Return the bytes of the member."""
+        from fiveshot.data.archives import open_archive  # those who decode do not need it
+
         try:
             archive = open_archive(self.archive)
             size = archive.size(self.member)

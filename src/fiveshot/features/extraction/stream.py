@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from fiveshot.backbones import Embedder, NotFiniteError, Preprocessing
 from fiveshot.data import BadImage, ImageSource, decoders
+from fiveshot.data.reduction import Parts
 from fiveshot.errors import InputError
 from fiveshot.features.extraction.job import CONTENT_BYTES, UNREADABLE, Marks
 from fiveshot.features.extraction.report import Stages
@@ -51,9 +52,9 @@ class BatchVectors:
 def read_batch(images: Sequence[ImageSource], start: int, stop: int, preprocessing: Preprocessing) -> ImageBatch:
     """Have each image read once, for its mark and its pixels; those that cannot be used are listed."""
     marks, kept, pixels, bad = bytearray(), [], [], []
-    decoding = transforming = 0.0
+    decoding, transforming, parts = 0.0, 0.0, Parts(preprocessing.square)
     for position in range(start, stop):
-        found = decoders().attempt(images[position], preprocessing.pixel_bytes)
+        found = decoders().attempt(images[position], parts)
         if found.error is None:
             kept.append(position)
             pixels.append(preprocessing.from_bytes(found.parts[0]))

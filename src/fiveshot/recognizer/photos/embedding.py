@@ -24,10 +24,11 @@ from fiveshot.backbones import (
 from fiveshot.backbones.embedder import TORCH, needs_torch
 from fiveshot.data import BadImage, ImageError, Reduced, decoders
 from fiveshot.data.checking import bad_lines
+from fiveshot.data.reduction import Parts
 from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import require_extra
 from fiveshot.progress import Progress
-from fiveshot.recognizer.photos.photo import Parts, Photo
+from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.store.contents import file_sha256
 from fiveshot.recognizer.store.manifest import BackboneRecord, Manifest, check_folder, read_manifest_file
 from fiveshot.recognizer.store.rows import PhotoRecord
@@ -90,7 +91,7 @@ def open_backbone(
 ) -> Embedder:
     """Load the backbone a model was made with; another one, or another adapter, is refused."""
     spec = backbone_spec(record, weights=weights, device=device, runtime=runtime)
-    decoders().start(Parts(Preprocessing.from_json(record.preprocessing)))  # while the backbone is loaded
+    decoders().start(Parts(Preprocessing.from_json(record.preprocessing).square))  # while the backbone is loaded
     if record.adapter:
         adapter = folder / record.adapter
         if not adapter.is_file() or file_sha256(adapter) != record.adapter_sha256:
@@ -157,7 +158,7 @@ def see_photos(
 def _seen_batch(
     embedder: Embedder, thumbnails: bool, originals: bool, photos: Sequence[Photo]
 ) -> tuple[list[PhotoRecord], list[BadImage]]:
-    parts = Parts(embedder.preprocessing, thumbnails)
+    parts = Parts(embedder.preprocessing.square, thumbnails)
     kept: list[tuple[Photo, Reduced]] = []
     bad: list[BadImage] = []
     for photo in photos:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from fiveshot.backbones import Preprocessing
 from fiveshot.data import MAX_PIXELS, BytesSource, ImageError, ImageSource, decode, decoders
 from fiveshot.data.decoding import nothing
 from fiveshot.errors import InputError
@@ -17,17 +16,7 @@ from fiveshot.recognizer.store.rows import MAX_THUMBNAIL
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-THUMBNAIL = 128  # pixels of the longer side
 MAX_THUMBNAIL_PIXELS = 512 * 512  # whoever made it
-# How a copy of a photo is encoded: the first way that is not much larger than the file that came.
-ENCODINGS: tuple[tuple[str, dict[str, int]], ...] = (
-    ("JPEG", {"quality": 95, "subsampling": 0}),
-    ("PNG", {"compress_level": 6}),  # drawings and flat pictures
-    ("JPEG", {"quality": 80}),
-    ("JPEG", {"quality": 60}),
-)
-GROWTH, SMALL_COPY = 2, 256 * 1024  # a copy may be twice as large as the file, or this many bytes
-_QUALITY = 80
 _AS_THEY_ARE = ("L", "RGB", "RGBA", "I", "F", "I;16")  # modes that TIFF keeps and `decode` understands
 
 
@@ -65,66 +54,6 @@ class Photo:
     def loaded(self) -> Photo:
         """Return the photo with its bytes in memory, so that digest and picture come from one reading."""
         return replace(self, source=BytesSource(self.read(), self.name))
-
-
-def thumbnail(image: Image, size: int = THUMBNAIL) -> bytes:
-    """Return a small JPEG of the picture: upright, and without the metadata of the original.
-
-    >>> import PIL.Image
-    >>> PIL.Image.open(io.BytesIO(thumbnail(PIL.Image.new("RGB", (500, 250))))).size
-    (128, 64)
-    """
-    from PIL import Image, ImageOps
-
-    small = ImageOps.exif_transpose(image).convert("RGB")
-    small.thumbnail((size, size), Image.Resampling.LANCZOS)
-    clean = Image.frombytes("RGB", small.size, small.tobytes())  # pixels alone: no EXIF, no place, no profile
-    buffer = io.BytesIO()
-    clean.save(buffer, "JPEG", quality=_QUALITY, optimize=True)
-    return buffer.getvalue()
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What is made of a photo where it is decoded: pixels for the backbone, and small copies that are kept.
-
-    >>> import PIL.Image
-    >>> parts = Parts(Preprocessing(size=8, resize=8), thumbnail=True)
-    >>> pixels, small, copy = parts(PIL.Image.new("RGB", (500, 250)))
-    >>> len(pixels), small[:2], copy
-    (192, b'\\xff\\xd8', None)
-    """
-
-    preprocessing: Preprocessing
-    thumbnail: bool = False
-    copy_of: int | None = None  # bytes of the file that came, where a copy without metadata is kept
-
-    def __call__(self, image: Image) -> tuple[bytes, bytes | None, bytes | None]:
-        """Return pixels, thumbnail and copy."""
-        (pixels,) = self.preprocessing.pixel_bytes(image)
-        small = thumbnail(image) if self.thumbnail else None
-        return pixels, small, None if self.copy_of is None else clean_copy(image, self.copy_of)
-
-
-def clean_copy(image: Image, size: int) -> bytes:
-    """Return the picture upright and without metadata, not much larger than the ``size`` of the file that came.
-
-    >>> from PIL import Image
-    >>> drawing = Image.new("RGB", (4000, 3000), "red")
-    >>> len(clean_copy(drawing, 40_000)) < 256 * 1024
-    True
-    """
-    from PIL import Image
-
-    bare = Image.frombytes("RGB", image.size, image.tobytes())
-    copies = []
-    for kind, options in ENCODINGS:
-        buffer = io.BytesIO()
-        bare.save(buffer, kind, **options)
-        copies.append(buffer.getvalue())
-        if len(copies[-1]) <= max(GROWTH * size, SMALL_COPY):
-            return copies[-1]
-    return min(copies, key=len)
 
 
 def check_digest(sha256: object, name: str) -> None:

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from fiveshot.backbones import Embedder, default_workers
 from fiveshot.data import BytesSource, ImageError, decoders
+from fiveshot.data.reduction import Parts
 from fiveshot.recognizer.photos.embedding import QUIET
-from fiveshot.recognizer.photos.photo import Parts
 from fiveshot.recognizer.store.manifest import Options
 from fiveshot.recognizer.store.rows import PhotoRecord
 from fiveshot.service.engine.batcher import Batcher
@@ -119,7 +119,7 @@ class PhotoPipeline:
 
 def decode_upload(embedder: Embedder, keep: Options, pixels: int, upload: Upload) -> DecodedPhoto | ImageError:
     """Have made of a photo what the backbone and the model need; or return why it cannot be used."""
-    parts = Parts(embedder.preprocessing, keep.thumbnails, len(upload.data) if keep.keep_photos else None)
+    parts = Parts(embedder.preprocessing.square, keep.thumbnails, len(upload.data) if keep.keep_photos else None)
     found = decoders().attempt(BytesSource(upload.data, upload.name), parts, max_pixels=pixels)
     if found.error is not None:
         return found.error
