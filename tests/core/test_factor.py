@@ -6,12 +6,16 @@ import numpy as np
 import pytest
 from libraries import made, same
 
-from fiveshot.core.statistics import canonical, compress, scatter_factor, stack
+from fiveshot.core.statistics import canonical, compress, stack, summarize
 
 
 def scatter(X: np.ndarray) -> np.ndarray:
     centered = X - X.mean(axis=0)
     return sum(np.outer(row, row) for row in centered)
+
+
+def scatter_factor(samples: Any) -> Any:
+    return summarize(samples).factor
 
 
 def squared(factor: Any) -> np.ndarray:

@@ -69,6 +69,15 @@ CALIBRATION_RANGES: dict[str, Allowed] = {
 class ClassGaussian:
     """A mean and a factored covariance: what a head needs of a class.
 
+    Attributes
+    ----------
+    mean : array of shape (d,)
+        The mean.
+    factor : array of shape (r, d)
+        A, with AᵀA the covariance.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from fiveshot.core import ClassGaussian
     >>> gaussian = ClassGaussian(mean=np.zeros(2), factor=np.array([[3.0, 4.0]]))
@@ -83,8 +92,26 @@ class ClassGaussian:
 def similarity_weights(
     mean: Array, base_means: Array, *, tau: float = 16.0, similarity: Similarity = "cosine"
 ) -> Array:
-    """Equations (1) and (2): softmax over the base classes of τ · similarity. Shapes (d,), (B, d) → (B,).
+    """Equations (1) and (2): softmax over the base classes of τ · similarity.
 
+    Parameters
+    ----------
+    mean : array of shape (d,)
+        That of the new class.
+    base_means : array of shape (B, d)
+        Those of the base classes.
+    tau : float
+        The larger, the more the most similar base classes count.
+    similarity : {"cosine", "dot"}
+        What is multiplied.
+
+    Returns
+    -------
+    array of shape (B,)
+        Weights, which sum to one.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from fiveshot.core import similarity_weights
     >>> similarity_weights(np.array([1.0, 0.0]), np.eye(2), tau=1.0).round(4).tolist()
@@ -96,8 +123,25 @@ def similarity_weights(
 
 
 def calibrated_mean(mean: Array, base_means: Array, weights: Array, *, alpha: float) -> Array:
-    """Equation (3): α μₙ + (1 − α) Σ_b w_b μ_b. Shapes (d,), (B, d), (B,) → (d,).
+    """Equation (3): α μₙ + (1 − α) Σ_b w_b μ_b.
 
+    Parameters
+    ----------
+    mean : array of shape (d,)
+        That of the new class.
+    base_means : array of shape (B, d)
+        Those of the base classes.
+    weights : array of shape (B,)
+        Of the base classes.
+    alpha : float
+        The share of the class's own mean.
+
+    Returns
+    -------
+    array of shape (d,)
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from fiveshot.core import calibrated_mean
     >>> calibrated_mean(np.array([4.0, 0.0]), np.eye(2), np.array([0.5, 0.5]), alpha=0.5).tolist()
@@ -109,9 +153,27 @@ def calibrated_mean(mean: Array, base_means: Array, weights: Array, *, alpha: fl
 def calibrated_factor(factor: Array, base_factors: Array, owners: Array, weights: Array, *, beta: float) -> Array:
     """Equation (4), β (Σₙ + Σ_b w_b Σ_b), in factored form: the factors stacked, each scaled by √w.
 
-    ``base_factors`` holds the factors of all base classes one below the other, (R, d), and ``owners`` the base
-    class of each row, (R,). Rows of weight zero (a softmax underflows) are left out; they would add nothing.
+    Rows of weight zero (a softmax underflows) are left out; they would add nothing.
 
+    Parameters
+    ----------
+    factor : array of shape (r, d)
+        That of the new class.
+    base_factors : array of shape (R, d)
+        Those of all base classes, one below the other.
+    owners : array of shape (R,)
+        The base class of each row.
+    weights : array of shape (B,)
+        Of the base classes.
+    beta : float
+        The factor of the sum.
+
+    Returns
+    -------
+    array of shape (r + R, d)
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from fiveshot.core import calibrated_factor
     >>> own, base = np.array([[2.0, 0.0]]), np.array([[0.0, 2.0], [2.0, 0.0]])  # two base classes
@@ -132,6 +194,21 @@ def calibrate(summary: ClassSummary, base: ClassStatistics, calibration: Calibra
 
     Both are the class's own without a calibration, or without base classes to borrow from.
 
+    Parameters
+    ----------
+    summary : ClassSummary
+        Raw statistics of the new class.
+    base : ClassStatistics
+        Those of the base classes.
+    calibration : Calibration or None
+        How.
+
+    Returns
+    -------
+    ClassGaussian
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from fiveshot.core import Calibration, calibrate, class_statistics, summarize
     >>> features = np.array([[0.0, 1.0], [0.0, 3.0], [1.0, 0.0], [3.0, 0.0]])
@@ -150,8 +227,24 @@ def calibrate(summary: ClassSummary, base: ClassStatistics, calibration: Calibra
 def calibrate_mean(
     summary: ClassSummary, base: ClassStatistics, calibration: Calibration | None
 ) -> tuple[Array, Array]:
-    """Return the mean of a new class as a head uses it, (d,), and the weights of the base classes, (B,).
+    """Return the mean of a new class as a head uses it, and the weights of the base classes.
 
+    Parameters
+    ----------
+    summary : ClassSummary
+        Raw statistics of the new class.
+    base : ClassStatistics
+        Those of the base classes.
+    calibration : Calibration or None
+        How.
+
+    Returns
+    -------
+    tuple of arrays
+        Of shapes (d,) and (B,).
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from fiveshot.core import Calibration, calibrate_mean, class_statistics, summarize
     >>> base = class_statistics(np.array([[0.0, 2.0], [2.0, 0.0]]), ["owl", "wren"])

@@ -18,6 +18,15 @@ Model = TypeVar("Model")
 class Memory:
     """Raw statistics in two parts. Calibration reads the first and writes neither.
 
+    Attributes
+    ----------
+    base : ClassStatistics
+        Those of the base session.
+    new : ClassStatistics
+        Those of classes that came later.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from fiveshot.core import Memory, class_statistics
     >>> memory = Memory(base=class_statistics(np.eye(2), ["owl", "wren"]))
@@ -71,6 +80,15 @@ class Memory:
 class ClassModels(Generic[Model]):
     """One derived model per class, and the memory they were derived from.
 
+    Attributes
+    ----------
+    memory : Memory
+        What they were derived from.
+    models : dict
+        The model of each class.
+
+    Examples
+    --------
     >>> from fiveshot.core import ClassModels, Memory
     >>> ClassModels(Memory(), {"owl": 0.5, "wren": 2.0}).of(["wren", "owl"])
     [2.0, 0.5]
@@ -91,8 +109,21 @@ def derive_models(
 ) -> ClassModels[Model]:
     """Derive a model for each class, keeping those whose statistics (for new ones, base too) are unchanged.
 
-    ``derive`` is given the raw statistics of a class, and whether it is new.
+    Parameters
+    ----------
+    memory : Memory
+        Raw statistics of the classes.
+    derive : callable
+        Is given the raw statistics of a class, and whether it is new; returns its model.
+    previous : ClassModels or None
+        The models before.
 
+    Returns
+    -------
+    ClassModels
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from fiveshot.core import Memory, class_statistics, derive_models
     >>> base = Memory(class_statistics(np.eye(2), ["owl", "wren"]))

@@ -13,7 +13,6 @@ from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
-from array_api_compat import to_device
 from numpy.typing import NDArray
 
 from fiveshot.core.arrays import Array, as_numpy, mean_row, namespace, parts, positions, unit_rows, values_like
@@ -26,6 +25,17 @@ from fiveshot.errors import InputError, unknown_name
 class ClassSummary:
     """One class: everything its samples say about mean and covariance.
 
+    Attributes
+    ----------
+    count : int
+        Number of samples.
+    mean : array of shape (d,)
+        Their mean.
+    factor : array of shape (r, d)
+        A, with AᵀA their scatter around it.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from fiveshot.core import summarize
     >>> both = summarize(np.array([[0.0, 0.0], [2.0, 0.0]])).merge(summarize(np.array([[4.0, 3.0]])))
@@ -57,6 +67,15 @@ class ClassStatistics:
 
     A value, never changed: every operation returns another one that shares the summaries it did not touch.
 
+    Attributes
+    ----------
+    labels : array of shape (n_classes,)
+        The classes, sorted.
+    summaries : tuple of ClassSummary
+        One of each.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from fiveshot.core import class_statistics
     >>> early = class_statistics(np.eye(4)[:2], ["wren", "owl"])
@@ -157,13 +176,6 @@ class ClassStatistics:
         """Return the statistics of these classes alone."""
         return _ordered({python_label(label): self[label] for label in labels})
 
-    def to(self, device: Any) -> ClassStatistics:
-        """Return the statistics on another device of the same library."""
-        moved = (
-            ClassSummary(s.count, to_device(s.mean, device), to_device(s.factor, device)) for s in self.summaries
-        )
-        return ClassStatistics(self.labels, tuple(moved))
-
 
 NO_CLASSES = ClassStatistics(np.empty(0, dtype=np.int64), ())
 """Statistics of no class at all, with which learning begins; merged with others, it gives those others."""
@@ -172,6 +184,20 @@ NO_CLASSES = ClassStatistics(np.empty(0, dtype=np.int64), ())
 def class_statistics(features: Array, labels: Any) -> ClassStatistics:
     """Summarize each class of labeled feature vectors.
 
+    Parameters
+    ----------
+    features : array of shape (n, d)
+        Of NumPy, or a tensor.
+    labels : array of shape (n,)
+        Strings or integers.
+
+    Returns
+    -------
+    ClassStatistics
+        In the library of the features.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from fiveshot.core import class_statistics
     >>> class_statistics(np.array([[1.0, 3.0], [3.0, 5.0]]), [7, 7]).means.tolist()
@@ -195,6 +221,17 @@ def class_statistics(features: Array, labels: Any) -> ClassStatistics:
 def statistics_of_batches(batches: Iterable[tuple[Array, Any]]) -> ClassStatistics:
     """Summarize batches of labeled features one after the other, in memory independent of their number.
 
+    Parameters
+    ----------
+    batches : iterable of (features, labels)
+        As :func:`class_statistics` takes them.
+
+    Returns
+    -------
+    ClassStatistics
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from fiveshot.core import statistics_of_batches
     >>> batches = [(np.eye(2), ["owl", "wren"]), (np.eye(2), ["owl", "owl"])]
@@ -206,8 +243,19 @@ def statistics_of_batches(batches: Iterable[tuple[Array, Any]]) -> ClassStatisti
 
 
 def summarize(samples: Array) -> ClassSummary:
-    """Summarize the samples of one class, (n, d).
+    """Summarize the samples of one class.
 
+    Parameters
+    ----------
+    samples : array of shape (n, d)
+        The samples.
+
+    Returns
+    -------
+    ClassSummary
+
+    Examples
+    --------
     >>> import numpy as np
     >>> from fiveshot.core import summarize
     >>> shots = summarize(np.array([[1.0, 0.0, 2.0], [3.0, 0.0, 2.0]]))
@@ -216,16 +264,6 @@ def summarize(samples: Array) -> ClassSummary:
     """
     mean = mean_row(samples)
     return ClassSummary(len(samples), mean, _contrasts(samples - mean))
-
-
-def scatter_factor(samples: Array) -> Array:
-    """Return A, with min(n − 1, d) rows, such that AᵀA = Σᵢ (xᵢ − x̄)(xᵢ − x̄)ᵀ.
-
-    >>> A = scatter_factor(np.array([[0.0, 0.0], [2.0, 0.0]]))
-    >>> A.shape, round(float((A.T @ A)[0, 0]), 4)
-    ((1, 2), 2.0)
-    """
-    return _contrasts(samples - mean_row(samples))
 
 
 def _contrasts(centered: Array) -> Array:

@@ -20,11 +20,24 @@ TRIALS = 20  # candidates in all the episodes together cost about so many runs o
 class TunedHead(FewShotHead):
     """Another head, with the parameters named in ``auto`` chosen on the base session.
 
-    ``make_head("c-fecam", alpha="auto")`` returns one. The values in ``head`` are where the choice starts, and
-    what stays with fewer than ten base classes; :func:`~fiveshot.heads.choose_parameters` says how one is made.
-    ``random_state`` and ``device`` are those of ``head`` unless given.
-    After ``fit``, ``chosen_`` holds what was chosen, and ``head_`` the head that has it.
+    ``make_head("c-fecam", alpha="auto")`` returns one. :func:`~fiveshot.heads.choose_parameters` says how a choice
+    is made. After ``fit``, ``chosen_`` holds what was chosen, and ``head_`` the head that has it.
 
+    Parameters
+    ----------
+    head : FewShotHead
+        Its values are where the choice starts, and what stays with fewer than ten base classes.
+    auto : sequence of str
+        The parameters to choose.
+    shots : int
+        Samples of a class that is played as new.
+    episodes : int
+        How many are played.
+    random_state, device : optional
+        Those of ``head`` unless given.
+
+    Examples
+    --------
     >>> from fiveshot.data import gaussian_classes
     >>> from fiveshot.heads import NCM, TunedHead
     >>> X, y, _, _ = gaussian_classes(n_classes=12, n_features=8, train_per_class=20, test_per_class=1, seed=0)

@@ -43,9 +43,19 @@ class CandidateScore:
 class Tuned:
     """The head with the parameters that were picked, unfitted, and what the pick rests on.
 
-    ``scores[0]`` is the head as it was given. ``single_picks`` has the best candidate of each episode alone:
-    how far they scatter is how far the pick can be trusted. Without episodes both are empty.
+    Attributes
+    ----------
+    head : FewShotHead
+        With the parameters that were picked.
+    picked : int
+        Which candidate; 0 is the head as it was given.
+    scores : tuple of CandidateScore
+        Of each candidate; empty without episodes.
+    single_picks : tuple of int
+        The best of each episode alone: how far they scatter is how far the pick can be trusted.
 
+    Examples
+    --------
     >>> from fiveshot.data import gaussian_classes
     >>> from fiveshot.heads import NCM, tune_on_base
     >>> X, y, _, _ = gaussian_classes(n_classes=12, n_features=8, train_per_class=20, test_per_class=1, seed=0)
@@ -81,6 +91,27 @@ def tune_on_base(
     difference. With fewer than ten base classes of ``shots`` + 2 samples the head is returned as it was given:
     its defaults are then the better guess.
 
+    Parameters
+    ----------
+    head : FewShotHead
+        Where the search starts.
+    X, y : arrays
+        Features and labels of the base classes.
+    candidates : sequence of mappings, optional
+        Parameters to change, by their short names; those of the head unless given.
+    shots : int
+        Samples of a class that is played as new.
+    episodes : int
+        How many are played.
+    seed : int
+        Of the episodes.
+
+    Returns
+    -------
+    Tuned
+
+    Examples
+    --------
     >>> from fiveshot.data import gaussian_classes
     >>> from fiveshot.heads import NCM, tune_on_base
     >>> X, y, _, _ = gaussian_classes(n_classes=12, n_features=8, train_per_class=20, test_per_class=1, seed=0)
@@ -129,9 +160,33 @@ def choose_parameters(
 ) -> dict[str, Any]:
     """Choose parameters one after the other, each by :func:`tune_on_base` with those before it in force.
 
-    ``alpha``, ``beta`` and ``tau`` of the calibration, ``gamma``, ``bias`` and the default head's ``shrinkage``,
-    ``strength`` and ``smoothing`` can be chosen, where the head has them.
+    Parameters
+    ----------
+    head : FewShotHead
+        Where the search starts.
+    X, y : arrays
+        Features and labels of the base classes.
+    names : sequence of str
+        Parameters that the head says may be tried (its ``tried``).
+    shots : int
+        Samples of a class that is played as new.
+    episodes : int
+        How many are played.
+    seed : int
+        Of the episodes.
 
+    Returns
+    -------
+    dict
+        The value of each name.
+
+    Raises
+    ------
+    InputError
+        A name that cannot be chosen.
+
+    Examples
+    --------
     >>> from fiveshot.data import gaussian_classes
     >>> from fiveshot.heads import choose_parameters, make_head
     >>> X, y, _, _ = gaussian_classes(n_classes=12, n_features=8, train_per_class=20, test_per_class=1, seed=0)
