@@ -49,6 +49,12 @@ CURATED = {
 
 TOKENS = ("cls", "mean", "cls+mean")
 RUNTIMES = ("auto", "torch", "onnx")
+"""What can run a network; ``auto`` is ONNX Runtime on a CPU and torch on a GPU.
+
+>>> from fiveshot.backbones import RUNTIMES
+>>> RUNTIMES
+('auto', 'torch', 'onnx')
+"""
 PRECISIONS = ("float32", "tf32", "bf16")  # of a forward pass; all but the first are for CUDA
 
 

@@ -217,8 +217,8 @@ def adapted_source(protocol: Protocol, adapter: Adapter) -> str:
     if wanted not in embedded_packs():
         raise InputError(
             f"no embedded features for {protocol.name} with --adapter {adapter}",
-            hint="tune one with 'fiveshot tune', extract with 'fiveshot extract --adapter FILE', and give the "
-            "result with --features",
+            hint="those of CUB-200 come with a checkout of the repository; for others tune an adapter with "
+            "'fiveshot tune', extract with 'fiveshot extract --adapter FILE', and give the result with --features",
         )
     return EMBEDDED + wanted
 
