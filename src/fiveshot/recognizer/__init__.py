@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fiveshot.recognizer.recognizer import Recognizer
     from fiveshot.recognizer.shipping.merging import MergeReport
     from fiveshot.recognizer.store.history import HistoryEntry
+    from fiveshot.recognizer.store.identity import LostModelError
     from fiveshot.recognizer.store.rows import PhotoRecord
 
 # Imported when they are used: the command line asks for an error or a name long before it needs a model.
@@ -26,6 +27,7 @@ _PLACES = {
     "Finding": "checking",
     "HistoryEntry": "store.history",
     "LearnReport": "insight",
+    "LostModelError": "store.identity",
     "MergeReport": "shipping.merging",
     "ModelInfo": "info",
     "NotErasedError": "change",
@@ -44,6 +46,7 @@ __all__ = [
     "Finding",
     "HistoryEntry",
     "LearnReport",
+    "LostModelError",
     "MergeReport",
     "ModelInfo",
     "NotErasedError",

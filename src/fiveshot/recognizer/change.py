@@ -15,6 +15,7 @@ from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.store.contents import Contents, file_sha256, read_contents, write_base
 from fiveshot.recognizer.store.folder import ModelFolder
 from fiveshot.recognizer.store.history import ClassChange, record, timestamp
+from fiveshot.recognizer.store.identity import LostModelError
 from fiveshot.recognizer.store.manifest import MANIFEST, Manifest
 from fiveshot.threads import one_thread
 
@@ -143,6 +144,8 @@ class LiveModel:
     def _erase(self) -> None:
         try:
             self.folder.settle()
+        except LostModelError:
+            raise
         except StorageError as error:
             reason = f"the class is gone from the model, but {error.message}"
             raise NotErasedError(reason, hint=error.hint) from error

@@ -276,6 +276,44 @@ class Recognizer:
         """
         return self._model.refresh()
 
+    def reopen(self) -> Snapshot:
+        """Open the model that lies at this path now, in the place of one that was removed or replaced.
+
+        Returns
+        -------
+        Snapshot
+            The state in force.
+
+        Raises
+        ------
+        StorageError
+            If there is no model, or it is damaged; what was open before stays so.
+
+        Examples
+        --------
+        >>> import shutil
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from fiveshot import Recognizer
+        >>> folder, other = tempfile.mkdtemp(), tempfile.mkdtemp()
+        >>> with Recognizer.create(other) as owls:
+        ...     _ = owls.learn_features("owl", np.random.default_rng(0).normal(size=(5, 384)))
+        >>> with Recognizer.create(folder) as birds:
+        ...     shutil.rmtree(folder)
+        ...     _ = shutil.copytree(other, folder)
+        ...     birds.reopen().classes
+        ('owl',)
+        """
+        before = self._model
+        folder = ModelFolder(self.path, readonly=before.folder.readonly, timeout=before.folder.timeout)
+        try:
+            self._model = LiveModel(folder)
+        except BaseException:
+            folder.close()
+            raise
+        before.folder.close()
+        return self.snapshot
+
     def learn(self, name: str, photos: PhotoInputs, *, add: bool = False) -> LearnReport:
         """Learn a class from photos.
 

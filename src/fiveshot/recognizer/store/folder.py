@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import secrets
 import shutil
 import sqlite3
 import threading
@@ -18,6 +19,7 @@ from fiveshot.core import NO_CLASSES, ClassStatistics
 from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.recognizer.store.contents import file_sha256, write_base
 from fiveshot.recognizer.store.history import record, timestamp
+from fiveshot.recognizer.store.identity import LostModelError, gone, replaced, require_in_place
 from fiveshot.recognizer.store.manifest import MANIFEST, REPAIR, Manifest, check_folder, read_manifest_file
 from fiveshot.recognizer.store.rows import ClassRecord, insert_class
 from fiveshot.recognizer.store.schema import (
@@ -55,16 +57,17 @@ class ModelFolder:
     def __init__(
         self, path: Path, *, readonly: bool = False, timeout: float = TIMEOUT, repair: bool = False
     ) -> None:
-        self.path = path
+        self.path = path.absolute()
         self.readonly = readonly
         self.lock = threading.RLock()
-        self._timeout, self._is_closed = timeout, False
+        self.timeout, self._is_closed = timeout, False
         self._paused_until = 0.0  # when to finish in passing what failed before
         if not repair:
             check_folder(path)
             manifest = read_manifest_file(path)
         self.connection = self._opened()
         try:
+            self.id = self._stored_id()
             if not repair:
                 with self.reading():
                     self._check_manifest(manifest)
@@ -75,7 +78,22 @@ class ModelFolder:
             raise
 
     def _opened(self) -> sqlite3.Connection:
-        return open_database(self.path / DATABASE, readonly=self.readonly, timeout=self._timeout)
+        return open_database(self.path / DATABASE, readonly=self.readonly, timeout=self.timeout)
+
+    def _stored_id(self) -> str:
+        try:
+            found = self.meta("id")
+        except sqlite3.Error as error:
+            raise storage_error(self.path / DATABASE, error) from error
+        if not found:
+            raise StorageError(f"{self.path / DATABASE} is damaged: it has no id", hint="restore it from a copy")
+        return found
+
+    def _require_in_place(self) -> None:
+        """Refuse to go on where the database at the path is not the one that was opened."""
+        require_in_place(self.connection, self.path)
+        if self.meta("id") != self.id:  # another one was written over the file itself
+            raise replaced(self.path)
 
     def _is_outdated(self) -> bool:
         return not self._is_closed and is_outdated(self.connection)
@@ -85,11 +103,16 @@ class ModelFolder:
         """Give a view of one state: what is committed meanwhile is not seen."""
         with self.lock:
             if self._is_outdated():
+                if not (self.path / DATABASE).exists():
+                    raise gone(self.path)
                 outdated, self.connection = self.connection, self._opened()
                 outdated.close()
             try:
                 with self._transaction("BEGIN") as connection:
+                    self._require_in_place()
                     yield connection
+            except LostModelError:
+                raise
             except Exception as error:
                 if self._is_outdated():
                     raise changed_meanwhile(self.path / DATABASE) from error
@@ -106,14 +129,19 @@ class ModelFolder:
                 hint="open it without readonly to change it",
                 code="readonly",
             )
-        with self._transaction("BEGIN IMMEDIATE") as connection:
+        with self._transaction("PRAGMA shrink_memory", "BEGIN IMMEDIATE") as connection:  # the id from the file
+            self._require_in_place()
             yield connection
+            require_in_place(connection, self.path)
 
     @contextmanager
-    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, *begin: str) -> Iterator[sqlite3.Connection]:
         with self.lock:
+            if self._is_closed:
+                raise InputError(f"the model {self.path} is closed", hint="open it again", code="closed")
             try:
-                self.connection.execute(begin)
+                for statement in begin:
+                    self.connection.execute(statement)
                 try:
                     yield self.connection
                     self.connection.execute("COMMIT")
@@ -121,10 +149,6 @@ class ModelFolder:
                     if self.connection.in_transaction:
                         self.connection.execute("ROLLBACK")
                     raise
-            except sqlite3.ProgrammingError as error:
-                raise InputError(
-                    f"the model {self.path} is closed", hint="open it again", code="closed"
-                ) from error
             except sqlite3.Error as error:
                 raise storage_error(self.path / DATABASE, error) from error
 
@@ -155,6 +179,8 @@ class ModelFolder:
                 self._let_files_follow(TIMEOUT if patience is None else patience)
             except _InTheWayError as error:
                 raise self._traces_remain(error, "opened or changed") from error
+            except LostModelError:
+                raise
             except (FiveshotError, OSError, sqlite3.Error) as error:
                 self._paused_until = time.monotonic() + PAUSE
                 reason = error.__cause__ or error  # a transaction's own message would say that nothing is stored
@@ -177,6 +203,8 @@ class ModelFolder:
         if self.unsettled() and time.monotonic() >= self._paused_until:
             try:
                 self.settle(PASSING)
+            except LostModelError:
+                raise
             except StorageError as error:
                 _log.warning("%s", error)
 
@@ -332,7 +360,8 @@ def _fill(
     with closing(create_database(work / DATABASE)) as connection:
         at = timestamp()
         connection.execute("BEGIN IMMEDIATE")
-        connection.executemany("INSERT INTO meta VALUES (?, ?)", [("state", "1"), ("manifest", text)])
+        notes = {"id": secrets.token_hex(16), "state": "1", "manifest": text}
+        connection.executemany("INSERT INTO meta VALUES (?, ?)", notes.items())
         for one in classes:
             insert_class(connection, one, state=1)
         record(connection, action, at=at, undoable=False)

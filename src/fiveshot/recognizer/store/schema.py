@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from fiveshot.errors import StorageError
+from fiveshot.recognizer.store.identity import ModelConnection, file_number
 
 DATABASE = "classes.sqlite"
 APPLICATION = 0x35534F54  # "5SOT": tells our databases from anybody's
@@ -207,10 +208,10 @@ def _is_full(path: Path, error: sqlite3.Error) -> bool:
     return not shutil.disk_usage(folder).free
 
 
-def _connected(path: Path, readonly: bool, timeout: float) -> sqlite3.Connection:
+def _connected(path: Path, readonly: bool, timeout: float) -> ModelConnection:
     # A reader of a write-ahead log needs the log's index beside it; only where none can be written, and no
     # log holds changes that would be overlooked, is the database taken as one that nobody changes.
-    look = _look_of(path)
+    look, file = look_of(path), file_number(path)
     settled = not look[-1]
     modes = ["mode=rw", "mode=ro", *(["mode=ro&immutable=1"] * settled)] if readonly else ["mode=rw"]
     for mode in modes:
@@ -221,10 +222,10 @@ def _connected(path: Path, readonly: bool, timeout: float) -> sqlite3.Connection
             isolation_level=None,
             check_same_thread=False,
             cached_statements=256,
-            factory=UnlockedConnection if "immutable" in mode else sqlite3.Connection,
+            factory=UnlockedConnection if "immutable" in mode else ModelConnection,
         )
         if isinstance(connection, UnlockedConnection):
-            connection.path, connection.look = path, look
+            connection.look = look
         try:
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         except sqlite3.OperationalError as error:
@@ -234,6 +235,10 @@ def _connected(path: Path, readonly: bool, timeout: float) -> sqlite3.Connection
             if mode == modes[-1] or not (unwritable or no_index):
                 raise
         else:
+            connection.path, connection.file = path.absolute(), file
+            if not connection.is_in_place():  # which of the two was opened nobody can tell
+                connection.close()
+                raise StorageError(f"{path} was replaced while it was opened", hint="try again", code="changed")
             return connection
     raise AssertionError("the last mode returns or raises")
 
@@ -250,16 +255,15 @@ def _prepare(connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA {setting}")
 
 
-class UnlockedConnection(sqlite3.Connection):
+class UnlockedConnection(ModelConnection):
     """A connection that reads without a lock, for folders where none can be written.
 
     It takes the database as one that nobody changes, and ``is_outdated`` tells whether somebody did."""
 
-    path: Path
     look: tuple[int, ...]  # of the database before it was opened
 
 
-def _look_of(path: Path) -> tuple[int, ...]:
+def look_of(path: Path) -> tuple[int, ...]:
     """Return what changes when a database does: its file's number, size and time, and last the size of its log."""
     log = path.with_name(f"{path.name}-wal")
     try:
@@ -271,7 +275,10 @@ def _look_of(path: Path) -> tuple[int, ...]:
 
 def is_outdated(connection: sqlite3.Connection) -> bool:
     """Tell whether somebody changed the database after all: what this connection reads may be torn."""
-    return isinstance(connection, UnlockedConnection) and _look_of(connection.path) != connection.look
+    if not isinstance(connection, UnlockedConnection):
+        return False
+    assert connection.path is not None
+    return look_of(connection.path) != connection.look
 
 
 def changed_meanwhile(path: Path) -> StorageError:

@@ -118,7 +118,10 @@ async def learn(
         reply, _ = await service.engine.learn(name, uploads)
         return reply
     reply, replayed = await service.keys.once(
-        key, name, uploads, lambda: service.engine.learn(name, uploads, repeated=True)
+        f"{service.engine.openings}:{key}",
+        name,
+        uploads,
+        lambda: service.engine.learn(name, uploads, repeated=True),
     )
     if replayed:
         response.headers["Idempotency-Replayed"] = "true"
@@ -189,8 +192,8 @@ async def health() -> StatusReply:
 
 @status_routes.get("/v1/ready", responses=documented(example="status"))
 async def ready(service: TheService) -> StatusReply:
-    """Tell whether photos are taken: 503 while the model is loaded, and when the service is about to end."""
-    service.engine.serving  # noqa: B018  # raises what is to be answered
+    """Tell whether photos are taken: 503 while the model is loaded or not in its place, and at the end."""
+    await service.engine.ready()
     return StatusReply(status="ready")
 
 

@@ -14,17 +14,19 @@ from typing import TypeVar
 import numpy as np
 
 from fiveshot.backbones import Embedder
-from fiveshot.errors import InputError
-from fiveshot.recognizer import Recognizer
+from fiveshot.errors import FiveshotError, InputError
+from fiveshot.recognizer import LostModelError, Recognizer
 from fiveshot.recognizer.change import ConflictError, NotErasedError
 from fiveshot.recognizer.forgetting import NotUndoableError
 from fiveshot.recognizer.insight import LearnReport
 from fiveshot.recognizer.recognition.snapshot import Prediction, Snapshot
 from fiveshot.recognizer.store.folder import ModelFolder
+from fiveshot.recognizer.store.identity import GONE
 from fiveshot.recognizer.store.rows import PhotoRecord
+from fiveshot.recognizer.store.schema import DATABASE, look_of
 from fiveshot.service.engine.metrics import Metrics
 from fiveshot.service.engine.photos import PhotoPipeline, Upload
-from fiveshot.service.http.errors import ApiError, busy, loading, not_found, without_path
+from fiveshot.service.http.errors import ApiError, busy, from_library, loading, not_found, without_path
 from fiveshot.service.settings import Settings
 
 MOST_NAMES = 100  # of an answer
@@ -82,6 +84,8 @@ class Engine:
         self._photos = PhotoPipeline(settings, metrics)
         self._serving: Serving | None = None
         self._view: ModelFolder | None = None
+        self.openings = 1  # of models at the path; what is known of an earlier one says nothing of the next
+        self._copy_seen: tuple[int, ...] = ()  # how a new model looked when it was seen last
         self._closing = False
         self._scorer = ThreadPoolExecutor(1, thread_name_prefix="score")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="write")
@@ -114,6 +118,8 @@ class Engine:
         def load() -> None:
             if self._recognizer is None:
                 self._recognizer = self._open_model()
+            else:
+                self._take_up()
             if self._view is None:
                 self._view = ModelFolder(self._recognizer.path, readonly=True)
             self._photos.start(self._recognizer.embedder)
@@ -121,6 +127,8 @@ class Engine:
 
         try:
             await _in(self._writer, load)
+        except LostModelError:
+            raise
         except Exception:
             self._not_ready = loading("the model cannot be loaded", "look at the service's log")
             raise
@@ -135,11 +143,46 @@ class Engine:
         self.metrics.state.set(snapshot.state)
         self.metrics.classes.set(len(snapshot.memory.labels))
 
+    def _take_up(self) -> None:
+        """Take up what other processes have changed; a model in the place of the one that was open, too."""
+        try:
+            self.recognizer.refresh()
+        except LostModelError as lost:
+            self._serving = None
+            try:
+                self._reopen(lost)
+            except LostModelError as error:
+                self._not_ready = from_library(error, self.path)
+                raise
+
+    def _reopen(self, lost: LostModelError) -> None:
+        """Open the model that lies at the path by now, once it is whole: a copy may be on its way."""
+        path = self.recognizer.path
+        seen, self._copy_seen = self._copy_seen, look_of(path / DATABASE)
+        if lost.code == GONE or seen != self._copy_seen:
+            raise lost
+        try:
+            self.recognizer.reopen()
+            view = ModelFolder(path, readonly=True)
+        except FiveshotError as error:
+            text = f"{lost.message}, and what is there now cannot be opened"
+            raise LostModelError(text, hint=str(error), code=lost.code) from error
+        before, self._view = self._view, view
+        if before is not None:
+            before.close()
+        self.openings += 1
+        log.warning("%s; the model that is there now is served", lost.message)
+
+    async def ready(self) -> None:
+        """Refuse unless photos are taken: the model is loaded, and lies where it was opened."""
+        self.serving  # noqa: B018  # raises what is to be answered
+        await self.read(lambda _: None)
+
     async def keep_up(self) -> None:
         """Load the model if that is still to be done; else take up what other processes have changed."""
 
         def refresh() -> None:
-            self.recognizer.refresh()
+            self._take_up()
             self._publish()
 
         if self._serving is None:

@@ -73,17 +73,20 @@ class Catalog:
         self._known: OrderedDict[tuple[str, int], tuple[tuple[int, int], bytes]] = OrderedDict()
         self._bytes = 0
         self._counts: dict[str, tuple[int, int]] = {}  # by class: its version and its pictures
+        self._opening = engine.openings
 
     async def page(self, snapshot: Snapshot, search: str, offset: int, limit: int) -> tuple[list[ClassEntry], int]:
         """Return a part of the classes whose names hold the text, and how many there are."""
         if self._listing is None or self._listing.snapshot is not snapshot:
             self._listing = list_classes(snapshot)
+        self._forget_earlier_model()
         classes, total = self._listing.page(search, offset, limit)
         return await self._counted(snapshot, classes), total
 
     async def thumbnail(self, name: str, number: int) -> bytes:
         """Return the small copy of a photo of a class, counted from 0."""
         contents = self._engine.serving.snapshot.contents
+        self._forget_earlier_model()
         if name not in contents:
             raise not_found(f"there is no class {name!r}")
         row = contents.by_name.get(name)
@@ -121,6 +124,13 @@ class Catalog:
         self._counts.pop(name, None)
         for key in [key for key in self._known if key[0] == name]:
             self._drop(key)
+
+    def _forget_earlier_model(self) -> None:
+        if self._opening != self._engine.openings:
+            self._opening = self._engine.openings
+            self._counts.clear()
+            self._known.clear()
+            self._bytes = 0
 
     def _keep(self, key: tuple[str, int], version: tuple[int, int], picture: bytes | None) -> None:
         self._drop(key)

@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from fiveshot.data import ImageError
 from fiveshot.errors import FiveshotError, StorageError
+from fiveshot.recognizer import LostModelError
 
 RETRY = {"Retry-After": "1"}
 DOCUMENT = "see GET /v1/openapi.json"
@@ -91,6 +92,8 @@ def from_library(error: FiveshotError, model: Path | None) -> ApiError:
     if isinstance(error, ApiError):
         return error
     message, hint = without_path(error.message, model), without_path(error.hint, model)
+    if isinstance(error, LostModelError):
+        return ApiError(503, error.code, message, hint, headers=RETRY)
     if isinstance(error, StorageError):
         return ApiError(503, "storage", message, hint or "look at the server's disk", headers=RETRY)
     if isinstance(error, ImageError):
