@@ -18,6 +18,7 @@ from typer.main import get_command
 
 from fiveshot import __version__
 from fiveshot.cli.completion import model_heads, recipes
+from fiveshot.cli.conversion import converted_plainly
 from fiveshot.cli.failures import Stopped, system_errors_told
 from fiveshot.cli.output import echo, echo_error, printable
 from fiveshot.errors import FiveshotError
@@ -103,6 +104,10 @@ NAMES: dict[tuple[str, str], Callable[[], list[str]]] = {
 class Command(TyperCommand):
     """One command."""
 
+    def get_params(self, ctx: Any) -> Any:
+        """Return its parameters."""
+        return converted_plainly(super().get_params(ctx))
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help, with the names that an option takes."""
         for parameter in self.params:
@@ -152,6 +157,10 @@ class Group(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.commands = Commands(self)  # type: ignore[assignment]  # a table that is read and never written
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return the parameters common to all commands."""
+        return converted_plainly(super().get_params(ctx))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command that was typed."""

@@ -127,7 +127,7 @@ def evaluate_photos(
     """Measure a model on photos by the names of their classes."""
     everything = [photo for photos in classes.values() for photo in photos]
     names = [name for name, photos in classes.items() for _ in photos]
-    seen = see_photos(embedder, everything, progress=progress)
+    seen = see_photos(embedder, everything, progress=progress, meanwhile=snapshot.derive)
     photos, digests = [photo.name for photo in seen], [photo.sha256 for photo in seen]
     return evaluate_features(snapshot, photo_features(seen), names, photos=photos, sha256s=digests)
 

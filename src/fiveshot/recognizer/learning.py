@@ -82,6 +82,7 @@ def learn_photos(
             thumbnails=options.thumbnails,
             originals=options.keep_photos,
             progress=progress,
+            meanwhile=lambda: snapshot.nearby_head,
         )
     )
     by_class = {name: list(islice(seen, len(photos))) for name, photos in gathered.items()}

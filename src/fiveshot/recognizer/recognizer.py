@@ -540,7 +540,8 @@ class Recognizer:
         check_top(top)
         gathered, snapshot = gather_photos(photos), self.refresh()
         snapshot.require_classes()  # all of this before the backbone runs
-        seen = see_photos(self._embedder_of(snapshot), gathered, progress=progress)
+        embedder = self._embedder_of(snapshot)
+        seen = see_photos(embedder, gathered, progress=progress, meanwhile=snapshot.derive)
         return snapshot.predict_photos(seen, top)
 
     def predict_features(self, X: ArrayLike, *, top: int = 5) -> list[Prediction]:

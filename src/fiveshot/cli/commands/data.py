@@ -111,9 +111,9 @@ def backbones(
 
     Example: fiveshot backbones vit_base_patch16_224.augreg_in21k_ft_in1k
     """
-    from fiveshot.backbones import list_backbones
-
     with answering("backbones", as_json=as_json) as answer:
+        from fiveshot.backbones import list_backbones  # here, where a missing library is an answer too
+
         found = list_backbones(names) if names else list_backbones()
         answer.result = {"backbones": [asdict(info) for info in found]}
         if not as_json:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from threading import Lock
+from threading import Barrier, BrokenBarrierError, Lock
 
 import numpy as np
 
@@ -132,20 +132,27 @@ def see_photos(
     thumbnails: bool = False,
     originals: bool = False,
     progress: Progress | None = None,
+    meanwhile: Callable[[], object] | None = None,
 ) -> list[PhotoRecord]:
     """Return photos with their features, in order; what cannot be decoded raises one error that lists it all.
 
     Each thread of one pool decodes a batch and runs the network on it, so that no more photos are in memory
-    than threads can work on. The network is loaded after the first batch is decoded.
+    than threads can work on. The network is loaded after the first batches are decoded, and not at all where one
+    of their photos is bad. ``meanwhile`` is what this thread can do while the network is loaded and runs.
     """
     workers = default_workers()
     size = max(1, min(embedder.batch_size, -(-len(photos) // workers)))
     batches = [photos[start : start + size] for start in range(0, len(photos), size)]
+    first = min(workers, len(batches))
     seen: list[PhotoRecord] = []
     bad: list[BadImage] = []
-    with QUIET, ThreadPoolExecutor(min(workers, max(1, len(batches)))) as pool:
-        look = partial(_seen_batch, embedder, thumbnails, originals)
-        for good, refused in pool.map(look, batches):
+    gate = _Gate(first)
+    with QUIET, ThreadPoolExecutor(max(1, first)) as pool, gate:
+        look = partial(_seen_batch, embedder, thumbnails, originals, gate)
+        found = pool.map(look, (number < first for number in range(len(batches))), batches)
+        if gate.opens() and meanwhile is not None:
+            meanwhile()
+        for good, refused in found:
             seen += good
             bad += refused
             if progress is not None:
@@ -155,19 +162,45 @@ def see_photos(
     return seen
 
 
+class _Gate:
+    """In front of the network: it opens when the first batches are decoded, unless one of their photos is bad."""
+
+    def __init__(self, batches: int) -> None:
+        self._all = Barrier(batches + 1)  # those who decode them, and whoever waits for all
+        self._bad = False
+
+    def opens(self, bad: Sequence[BadImage] = (), *, wait: bool = True) -> bool:
+        """Tell whether the network may run, after waiting for the others of the first batches."""
+        self._bad |= bool(bad)
+        try:
+            if wait:
+                self._all.wait()
+        except BrokenBarrierError:  # an error elsewhere, of which all will hear
+            return False
+        return not self._bad
+
+    def __enter__(self) -> _Gate:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self._all.abort()  # nobody waits for those who were stopped by an error
+
+
 def _seen_batch(
-    embedder: Embedder, thumbnails: bool, originals: bool, photos: Sequence[Photo]
+    embedder: Embedder, thumbnails: bool, originals: bool, gate: _Gate, first: bool, photos: Sequence[Photo]
 ) -> tuple[list[PhotoRecord], list[BadImage]]:
     parts = Parts(embedder.preprocessing.square, thumbnails)
     kept: list[tuple[Photo, Reduced]] = []
     bad: list[BadImage] = []
-    for photo in photos:
-        try:
-            held = photo.loaded() if originals else photo  # what is kept is what was decoded
-            kept.append((held, decoders().reduce(held.source, parts)))
-        except ImageError as error:
-            bad.append(BadImage(error.name, error.reason))
-    if not kept:
+    with gate:
+        for photo in photos:
+            try:
+                held = photo.loaded() if originals else photo  # what is kept is what was decoded
+                kept.append((held, decoders().reduce(held.source, parts)))
+            except ImageError as error:
+                bad.append(BadImage(error.name, error.reason))
+    if not gate.opens(bad, wait=first) or not kept:
         return [], bad
     pixels = np.stack([embedder.preprocessing.from_bytes(reduced.parts[0]) for _, reduced in kept])
     try:

@@ -123,6 +123,11 @@ class Snapshot:
             rejection: Rejection = self._derived["rejection"]
             return rejection
 
+    def derive(self) -> None:
+        """Make ready what answers need."""
+        self.rejection  # noqa: B018  # derives the head too
+        self.head  # noqa: B018
+
     @property
     def nearby_head(self) -> FewShotHead:
         """A head of this state or of one shortly before: what can be had without deriving one."""
