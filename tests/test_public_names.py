@@ -44,7 +44,8 @@ def has_example(thing: Any) -> bool:
 
 def has_text_below(module: Path, name: str) -> bool:
     """Tell whether a string follows the assignment of a constant, in this module or the one it comes from."""
-    body = ast.parse(module.read_text(encoding="utf-8")).body
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    body = tree.body
     for statement, following in zip(body, [*body[1:], ast.Pass()], strict=True):
         targets = getattr(statement, "targets", [getattr(statement, "target", None)])
         if any(isinstance(target, ast.Name) and target.id == name for target in targets):
@@ -53,7 +54,7 @@ def has_text_below(module: Path, name: str) -> bool:
                 and isinstance(following.value, ast.Constant)
                 and isinstance(following.value.value, str)
             )
-    for statement in body:
+    for statement in ast.walk(tree):  # names that are imported when they are used stand below a condition
         if isinstance(statement, ast.ImportFrom) and name in [alias.name for alias in statement.names]:
             origin = SOURCE.parent.joinpath(*str(statement.module).split("."))
             return has_text_below(origin / "__init__.py" if origin.is_dir() else origin.with_suffix(".py"), name)
