@@ -16,7 +16,7 @@ import pytest
 from extracting import run_extraction
 
 from fiveshot.backbones import Embedder, Preprocessing, load_embedder
-from fiveshot.data import open_images
+from fiveshot.data import Decoders, open_images
 from fiveshot.errors import StorageError
 from fiveshot.features import Extraction, FeatureCache
 
@@ -50,7 +50,11 @@ def run(folder: Path, embedder: Embedder, cache: FeatureCache, **options) -> Ext
     return run_extraction(open_images(folder, seed=0), embedder, cache=cache, batch_size=4, **options)
 
 
-def test_a_first_extraction_opens_every_image_once(photographs: Path, tiny: Embedder, cache: FeatureCache) -> None:
+def test_a_first_extraction_opens_every_image_once(
+    photographs: Path, tiny: Embedder, cache: FeatureCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = Decoders(workers=0)  # decodes in this process, the one in which opened files are counted
+    monkeypatch.setattr("fiveshot.features.extraction.stream.decoders", lambda: here)
     with images_opened() as opened:
         report = run(photographs, tiny, cache)
     assert (len(opened), set(opened.values())) == (15, {1})
