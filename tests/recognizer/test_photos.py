@@ -16,7 +16,7 @@ from fiveshot.data import MAX_PHOTO_BYTES, ImageError
 from fiveshot.data.reduction import thumbnail
 from fiveshot.errors import InputError
 from fiveshot.recognizer.photos import photo as photo_module
-from fiveshot.recognizer.photos.inputs import class_folders, class_photos, gather_photos, left_out, loose_photos
+from fiveshot.recognizer.photos.inputs import class_folders, class_photos, find_classes, find_photos, gather_photos
 from fiveshot.recognizer.photos.photo import Photo
 
 RED, BLUE = (255, 0, 0), (0, 0, 255)
@@ -221,7 +221,7 @@ def test_a_broken_link_is_named(birds: Path) -> None:
 
 
 def test_files_that_are_no_photos_by_name_are_counted(birds: Path) -> None:
-    assert left_out(["birds", b"..."]) == {".txt": 1, ".heic": 1}
+    assert find_photos(["birds", b"..."]).others == {".txt": 1, ".heic": 1}
 
 
 def test_class_folders(birds: Path) -> None:
@@ -268,10 +268,10 @@ def place(*files: str) -> None:
 
 
 def test_photos_beside_the_class_folders_are_found(birds: Path) -> None:
-    assert loose_photos("birds") == []
+    assert find_classes("birds").loose == []
     place("birds/loose.png", "birds/more.jpg")
     (birds / "notes.txt").write_text("no photo")
-    assert loose_photos("birds") == ["loose.png", "more.jpg"]
+    assert find_classes("birds").loose == ["loose.png", "more.jpg"]
     assert list(class_folders("birds")) == ["owl", "wren"]
 
 

@@ -20,7 +20,7 @@ from fiveshot.heads import DEFAULT_HEAD, make_head
 from fiveshot.progress import Progress
 from fiveshot.recognizer.names import check_name
 from fiveshot.recognizer.photos.embedding import backbone_record
-from fiveshot.recognizer.photos.inputs import class_folders
+from fiveshot.recognizer.photos.inputs import ClassInputs, gather_classes
 from fiveshot.recognizer.recognition.head import head_record, require_statistics_head
 from fiveshot.recognizer.recognition.rejection import fit_rejection
 from fiveshot.recognizer.store.folder import create_model, free_folder
@@ -59,7 +59,7 @@ def make_model(
     path: FilePath,
     spec: BackboneSpec,
     *,
-    base: FilePath | FeatureSet | None,
+    base: ClassInputs | FeatureSet | None,
     head: str | None,
     options: Options,
     tune: bool,
@@ -91,10 +91,12 @@ def make_model(
     return embedder
 
 
-def _base_given(base: FilePath | FeatureSet | None) -> tuple[FeatureSet | None, ImageDataset | None]:
+def _base_given(base: ClassInputs | FeatureSet | None) -> tuple[FeatureSet | None, ImageDataset | None]:
     """Return the features, or the photos, that a base is given as."""
     if base is None:
         return None, None
+    if isinstance(base, Mapping):
+        return None, base_images(base)
     if not isinstance(base, str | os.PathLike):
         return base, None
     if Path(base).suffix not in FEATURE_FILES:
@@ -104,17 +106,17 @@ def _base_given(base: FilePath | FeatureSet | None) -> tuple[FeatureSet | None, 
     return load_features(base), None
 
 
-def base_images(folder: FilePath) -> ImageDataset:
-    """Open a folder of class folders as base classes; there must be two at least."""
-    classes = class_folders(folder)
+def base_images(base: ClassInputs) -> ImageDataset:
+    """Return photos by class, or those of class folders, as base classes; there must be two at least."""
+    classes = gather_classes(base)
     if len(classes) < 2:
         raise InputError(
-            f"{folder} holds one class, {next(iter(classes))!r}, and a base has two or more",
+            f"there is one class in the base, {next(iter(classes))!r}, and a base has two or more",
             hint="begin without one, and learn this class",
         )
     labels = np.repeat(np.arange(len(classes)), [len(photos) for photos in classes.values()])
     images = tuple(photo for photos in classes.values() for photo in photos)
-    return ImageDataset(Path(folder).name, tuple(classes), ImageSplit(images, labels), NO_IMAGES)
+    return ImageDataset("base", tuple(classes), ImageSplit(images, labels), NO_IMAGES)
 
 
 def tune_adapter(

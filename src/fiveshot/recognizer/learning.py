@@ -20,10 +20,9 @@ from fiveshot.errors import InputError, some_of
 from fiveshot.progress import Progress
 from fiveshot.recognizer.change import Change, ConflictError, LiveModel
 from fiveshot.recognizer.insight import LearnReport, inspect_class
-from fiveshot.recognizer.names import check_name
 from fiveshot.recognizer.photos.embedding import QUIET, see_photos
-from fiveshot.recognizer.photos.inputs import PhotoInputs, class_folders, class_photos
-from fiveshot.recognizer.photos.photo import Photo, check_digest, check_thumbnail
+from fiveshot.recognizer.photos.inputs import ClassInputs, gather_classes
+from fiveshot.recognizer.photos.photo import check_digest, check_thumbnail
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.store.contents import Contents, KnownPhotos
 from fiveshot.recognizer.store.history import ClassChange
@@ -39,12 +38,10 @@ from fiveshot.recognizer.store.rows import (
     photo_features,
     update_class,
 )
-from fiveshot.storage import FilePath
 
 if TYPE_CHECKING:
     from fiveshot.heads import FewShotHead
 
-ClassInputs: TypeAlias = "Mapping[str, PhotoInputs] | FilePath"
 SeenClasses: TypeAlias = "Mapping[str, Sequence[PhotoRecord]]"
 
 
@@ -88,21 +85,6 @@ def learn_photos(
     by_class = {name: list(islice(seen, len(photos))) for name, photos in gathered.items()}
     with model.change() as change:
         return learn_classes(change, by_class, add=add, made_by=embedder.fingerprint)
-
-
-def gather_classes(classes: ClassInputs) -> dict[str, list[Photo]]:
-    """Return the photos by class name; the names are checked, and each is there once."""
-    if not isinstance(classes, Mapping):
-        return class_folders(classes)
-    gathered: dict[str, list[Photo]] = {}
-    for name, photos in classes.items():
-        checked = check_name(name)
-        if checked in gathered:
-            raise InputError(f"two of the classes are called {checked!r}", hint="give each its own name")
-        gathered[checked] = class_photos(photos)
-    if not gathered:
-        raise InputError("no classes were given", hint="give at least one with its photos")
-    return gathered
 
 
 def check_known(contents: Contents, names: Collection[str], *, add: bool) -> list[str]:

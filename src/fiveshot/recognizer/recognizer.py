@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from fiveshot.recognizer.evaluation import Evaluation
     from fiveshot.recognizer.info import ModelInfo
     from fiveshot.recognizer.insight import LearnReport
-    from fiveshot.recognizer.learning import ClassInputs
-    from fiveshot.recognizer.photos.inputs import PhotoInputs
+    from fiveshot.recognizer.photos.inputs import ClassInputs, PhotoInputs
     from fiveshot.recognizer.shipping.merging import MergeReport
     from fiveshot.tuning import TuneProgress, TuneResult
 
@@ -66,7 +65,7 @@ class Recognizer:
         cls,
         path: FilePath,
         *,
-        base: FilePath | FeatureSet | None = None,
+        base: ClassInputs | FeatureSet | None = None,
         backbone: str | None = None,
         weights: FilePath | None = None,
         head: str | None = None,
@@ -89,10 +88,10 @@ class Recognizer:
         ----------
         path : str or path
             The directory; it must not exist yet, or be empty.
-        base : str, path or FeatureSet, optional
-            Classes to begin with: a folder or an archive of class folders, or their features (a set or its file)
-            as this backbone makes them. Their statistics are kept and no photos. Without a base the first
-            classes are learned from a few photos, as all later ones.
+        base : str, path, mapping or FeatureSet, optional
+            Classes to begin with: a folder or an archive of class folders, photos by the name of their class, or
+            their features (a set or its file) as this backbone makes them. Their statistics are kept and no
+            photos. Without a base the first classes are learned from a few photos, as all later ones.
         backbone : str, optional
             Name of the backbone; the embedded one unless given.
         weights : str or path, optional
@@ -819,7 +818,7 @@ class Recognizer:
         (1, 1.0, 1)
         """
         from fiveshot.recognizer.evaluation import evaluate_photos
-        from fiveshot.recognizer.learning import gather_classes
+        from fiveshot.recognizer.photos.inputs import gather_classes
 
         gathered, snapshot = gather_classes(classes), self.refresh()
         snapshot.require_classes()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fiveshot.cli import completion
-from fiveshot.cli.commands.photos import note_classes_left_out, note_left_out, total
+from fiveshot.cli.commands.photos import note_classes_left_out, note_others, total
 from fiveshot.cli.options import AsJson, Device, Model, Runtime, Weights
 from fiveshot.cli.output import Answer, answering, percent
 from fiveshot.cli.progress import image_bar, status
@@ -81,20 +81,20 @@ def learn(
 
 def _classes(answer: Answer, name: str, photos: list[str] | None) -> dict[str, list[Photo]]:
     from fiveshot.recognizer.names import check_name
-    from fiveshot.recognizer.photos.inputs import class_folders, class_photos
+    from fiveshot.recognizer.photos.inputs import find_classes, find_photos
 
     if photos:
-        one_class = {check_name(name): class_photos(photos)}
-        note_left_out(answer, photos)
-        return one_class
+        checked, one = check_name(name), find_photos(photos, one_class=True)
+        note_others(answer, one.others)
+        return {checked: one.photos}
     if not Path(name).exists():
         raise InputError(
             f"no photos of {name!r} were given, and there is no folder of that name",
             hint="give NAME and PHOTOS, or a folder of class folders",
         )
-    classes = class_folders(name)
-    note_classes_left_out(answer, Path(name))
-    return classes
+    found = find_classes(name)
+    note_classes_left_out(answer, found)
+    return found.classes
 
 
 def _tell(answer: Answer, reports: list[LearnReport]) -> None:

@@ -29,6 +29,7 @@ from fiveshot.errors import counted, some_of
 
 if TYPE_CHECKING:
     from fiveshot.recognizer.info import ModelInfo
+    from fiveshot.recognizer.photos.photo import Photo
 
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out photos of the base that cannot be read.")]
 
@@ -82,14 +83,15 @@ def new(
         tuning_bar(shown=tune) as tuning,  # two bars at a time would write over each other
         image_bar(f"making {model}", shown=not tune) as progress,
     ):
+        given: Path | dict[str, list[Photo]] | None = None
         if base is None:
             refuse_unused(ctx, WITHOUT_BASE, "skip_bad")
             refuse_unused(ctx, "is not kept in a model; give it to 'learn' and 'predict' instead", "runtime")
         else:
-            _note_base(answer, base)
+            given = _looked_at(answer, base)
         made = Recognizer.create(
             model,
-            base=base,
+            base=given,
             backbone=backbone,
             weights=weights,
             head=head,
@@ -115,18 +117,19 @@ def new(
             answer.say(f"teach it one from five photos: fiveshot learn {model} NAME PHOTOS")
 
 
-def _note_base(answer: Answer, base: Path) -> None:
-    """Say what is passed over in a base, and which of its classes cannot do what a base is for."""
-    from fiveshot.recognizer.photos.inputs import class_folders
+def _looked_at(answer: Answer, base: Path) -> Path | dict[str, list[Photo]]:
+    """Return the photos of a base, noting what is passed over and which classes cannot do what a base is for."""
+    from fiveshot.recognizer.photos.inputs import find_classes
 
     if base.suffix in (".safetensors", ".npz"):
-        return
-    classes = class_folders(base)
-    note_classes_left_out(answer, base)
-    single = [name for name, photos in classes.items() if len(photos) == 1]
+        return base
+    found = find_classes(base)
+    note_classes_left_out(answer, found)
+    single = [name for name, photos in found.classes.items() if len(photos) == 1]
     if single:
-        found = counted(len(single), "base class")
-        answer.note(f"{found} of one photo, which shows nothing of how a class varies: {some_of(single)}")
+        few = counted(len(single), "base class")
+        answer.note(f"{few} of one photo, which shows nothing of how a class varies: {some_of(single)}")
+    return found.classes
 
 
 def show(model: Model, as_json: AsJson = False) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,6 +17,7 @@ from fiveshot.errors import counted, some_of
 if TYPE_CHECKING:
     from fiveshot.recognizer import Prediction
     from fiveshot.recognizer.evaluation import ClassResult, Evaluation, WrongPhoto
+    from fiveshot.recognizer.photos.inputs import FoundClasses
     from fiveshot.recognizer.photos.photo import Photo
 
 SHOWN = 10  # confusions and wrong photos that are listed
@@ -79,14 +81,15 @@ def evaluate(
     Example: fiveshot evaluate birds test-photos
     """
     from fiveshot.recognizer import Recognizer
-    from fiveshot.recognizer.photos.inputs import class_folders
+    from fiveshot.recognizer.photos.inputs import find_classes
 
     with answering("evaluate", model, as_json=as_json) as answer:
-        count = total(class_folders(folder))
-        note_classes_left_out(answer, folder)
+        found = find_classes(folder)
+        note_classes_left_out(answer, found)
+        count = total(found.classes)
         opened = Recognizer.open(model, device=device, runtime=runtime, weights=weights, readonly=True)
         with opened as recognizer, image_bar(f"looking at {counted(count, 'photo')}") as progress:
-            measured = recognizer.evaluate(folder, progress=progress)
+            measured = recognizer.evaluate(found.classes, progress=progress)
         answer.result = measured.as_dict()
         _tell(answer, measured)
         _note(answer, measured)
@@ -143,32 +146,25 @@ def _tell_wrong(answer: Answer, wrong: Sequence[WrongPhoto]) -> None:
 
 
 def gathered(answer: Answer, inputs: Sequence[str]) -> list[Photo]:
-    """Return the photos that files, folders, patterns or ``-`` stand for, noting files that are none."""
-    from fiveshot.recognizer.photos.inputs import gather_photos
+    """Return the photos that files, folders, patterns or ``-`` stand for, noting files that are not photos."""
+    from fiveshot.recognizer.photos.inputs import find_photos
 
-    photos = gather_photos(inputs)
-    note_left_out(answer, inputs)
-    return photos
-
-
-def note_classes_left_out(answer: Answer, folder: Path) -> None:
-    """Say what was passed over in a folder of class folders: photos beside them, and files that are no photos."""
-    from fiveshot.recognizer.photos.inputs import loose_photos
-
-    loose = loose_photos(folder)
-    if loose:
-        lie = "lies" if len(loose) == 1 else "lie"
-        answer.note(
-            f"passed over {counted(len(loose), 'photo')} that {lie} beside the class folders: {some_of(loose)}"
-        )
-    note_left_out(answer, [str(folder)])
+    found = find_photos(inputs)
+    note_others(answer, found.others)
+    return found.photos
 
 
-def note_left_out(answer: Answer, inputs: Sequence[str]) -> None:
+def note_classes_left_out(answer: Answer, found: FoundClasses) -> None:
+    """Say what was passed over in a folder of class folders: photos beside them, and other files."""
+    if found.loose:
+        lie = "lies" if len(found.loose) == 1 else "lie"
+        photos = counted(len(found.loose), "photo")
+        answer.note(f"passed over {photos} that {lie} beside the class folders: {some_of(found.loose)}")
+    note_others(answer, found.others)
+
+
+def note_others(answer: Answer, others: Counter[str]) -> None:
     """Say which files in folders were passed over: a photo in a format we do not read must not vanish."""
-    from fiveshot.recognizer.photos.inputs import left_out
-
-    others = left_out(inputs)
     if others:
         kinds = ", ".join(f"{suffix} ({count})" for suffix, count in sorted(others.items()))
         none = "is no photo" if others.total() == 1 else "are no photos"

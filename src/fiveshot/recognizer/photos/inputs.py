@@ -9,7 +9,7 @@ import glob
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 PhotoInput: TypeAlias = "FilePath | bytes | bytearray | memoryview | IO[bytes] | Image | Photo"
 PhotoInputs: TypeAlias = "PhotoInput | Iterable[PhotoInput]"
+ClassInputs: TypeAlias = "Mapping[str, PhotoInputs] | FilePath"
 STANDARD_INPUT = "-"
 SPELLING = "check the spelling and the folder you are in"
 # Made by operating systems and storage devices, in any folder of photos: what they hold was not put there to be
@@ -121,18 +122,19 @@ def class_folders(folder: FilePath) -> dict[str, list[Photo]]:
     return find_classes(folder).classes
 
 
-def loose_photos(folder: FilePath) -> list[str]:
-    """Return the names of photos that lie beside the class folders, in none of them: they belong to no class."""
-    return [file for file in _files_below(Path(folder)) if "/" not in file and is_image(file)]
-
-
-def left_out(inputs: PhotoInputs) -> Counter[str]:
-    """Count by suffix the files in the given folders that are not photos by name: none must vanish silently."""
-    others: Counter[str] = Counter()
-    for one in _as_list(inputs):
-        if isinstance(one, str | os.PathLike) and Path(one).is_dir():
-            others += other_suffixes(_files_below(Path(one)))
-    return others
+def gather_classes(classes: ClassInputs) -> dict[str, list[Photo]]:
+    """Return the photos by class name; the names are checked, and each is there once."""
+    if not isinstance(classes, Mapping):
+        return class_folders(classes)
+    gathered: dict[str, list[Photo]] = {}
+    for name, photos in classes.items():
+        checked = check_name(name)
+        if checked in gathered:
+            raise InputError(f"two of the classes are called {checked!r}", hint="give each its own name")
+        gathered[checked] = class_photos(photos)
+    if not gathered:
+        raise InputError("no classes were given", hint="give at least one with its photos")
+    return gathered
 
 
 def _as_list(inputs: Any) -> list[Any]:
