@@ -172,8 +172,10 @@ def _backbone_graph(onnx: Any, embedder: Embedder) -> _Graph:
     structure, arrays = network.graph()
     model = onnx.load_model_from_string(structure)
     inputs = [one for one in model.graph.input if one.name == "images"]
+    own = [one for one in model.graph.initializer if one.name not in arrays]  # not weights, but constants
     del model.graph.initializer[:], model.graph.input[:]
     model.graph.input.extend(inputs)
+    model.graph.initializer.extend(own)
     model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in arrays.items())
     graph, readout = _Graph(onnx, model), embedder.spec.readout
     graph.features = "patch_mean"
