@@ -208,7 +208,16 @@ class ModelFolder:
             except StorageError as error:
                 _log.warning("%s", error)
 
+    def _confirm_state(self) -> None:
+        """Commit the state in force again, over what a commit that was not confirmed left in the log.
+
+        Else that one might be found there after a crash, and name files that were deleted meanwhile.
+        """
+        with self.writing():
+            self.set_meta("state", self.meta("state"))
+
     def _let_files_follow(self, patience: float) -> None:
+        self._confirm_state()
         with self.writing():  # nobody else is between writing a file and naming it in the database
             state, pending, text = self.meta("state"), self.meta("unsettled"), self.meta("manifest") or ""
             write_manifest_file(self.path, text)
@@ -254,7 +263,12 @@ class ModelFolder:
             return
         # As the writer: nobody else is about to name a file of the same content. Where not even this can be
         # done the files stay, and do no harm.
-        with suppress(FiveshotError, OSError), self.writing():
+        with suppress(FiveshotError, OSError):
+            self._confirm_state()
+            self._delete_unnamed(files)
+
+    def _delete_unnamed(self, files: Sequence[Path]) -> None:
+        with self.writing():
             manifest = Manifest.from_toml(self.meta("manifest") or "")
             for file in set(orphans(self.path, manifest)) & set(files):
                 file.unlink(missing_ok=True)
@@ -310,7 +324,8 @@ def create_model(
     except StorageError:
         raise
     except sqlite3.Error as error:
-        raise storage_error(target / DATABASE, error, afterwards="nothing was left behind") from error
+        where = target / DATABASE
+        raise storage_error(where, error, afterwards="nothing was left behind", in_doubt=False) from error
     except OSError as error:
         reason = error.strerror or error
         raise StorageError(f"cannot make {target}: {reason}", hint="nothing was left behind") from error

@@ -15,7 +15,9 @@ DATABASE = "classes.sqlite"
 APPLICATION = 0x35534F54  # "5SOT": tells our databases from anybody's
 SCHEMA_VERSION = 1
 _NO_INDEX = sqlite3.SQLITE_IOERR_SHMSIZE  # of the write-ahead log, in a file beside it
-_NOT_WRITTEN = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_TRUNCATE, _NO_INDEX)
+# The commit is in the log and was not confirmed: if the process dies now, the next one may find it there.
+_NOT_SYNCED = (sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC)
+_NOT_WRITTEN = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_TRUNCATE, _NO_INDEX, *_NOT_SYNCED)
 _NO_TEMPORARY_FILE = "temp_store = MEMORY"  # what is about to be deleted gets into no other file
 PAGE_SIZE = 8192  # the statistics of a five-shot class in 384 dimensions fit one page
 
@@ -161,9 +163,12 @@ def check_version(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def storage_error(
-    path: Path, error: sqlite3.Error, *, afterwards: str = "the model is as it was before"
+    path: Path, error: sqlite3.Error, *, afterwards: str = "the model is as it was before", in_doubt: bool = True
 ) -> StorageError:
-    """Return an error of the database in words that say what to do, and what there is ``afterwards``."""
+    """Return an error of the database in words that say what to do, and what there is ``afterwards``.
+
+    ``in_doubt``: a change that the disk did not confirm may be there nevertheless.
+    """
     code, folder = _code(error), path.parent
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StorageError(
@@ -173,6 +178,12 @@ def storage_error(
         return StorageError(f"cannot write to {folder}: it is read-only, or not yours", hint=afterwards)
     if code == sqlite3.SQLITE_CANTOPEN:
         return StorageError(f"cannot open {path}: no permission, or a log beside it that cannot be read from here")
+    if in_doubt and getattr(error, "sqlite_errorcode", None) in _NOT_SYNCED:
+        return StorageError(
+            f"the disk did not confirm the change of {path} ({error}): it may or may not be stored",
+            hint="run: fiveshot check MODEL, and look at what the model holds before you repeat the change",
+            code="unconfirmed",
+        )
     if _is_full(path, error):
         return StorageError(f"cannot write {path}: the disk is full", hint=afterwards, code="disk_full")
     if _is_unwritten(error):
