@@ -155,7 +155,7 @@ def test_repair_claims_nothing_that_it_does_not_do(make: Callable[..., Recognize
 def test_repair_puts_no_older_manifest_over_a_newer_one(
     model: Recognizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def renamed_meanwhile(_: sqlite3.Connection) -> Iterator[checking.Finding]:
+    def renamed_meanwhile(_: sqlite3.Connection, __: int) -> Iterator[checking.Finding]:
         model.rename("ani", "smooth-billed ani")  # writes another base file, and so another manifest
         yield from ()
 

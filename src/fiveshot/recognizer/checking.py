@@ -22,10 +22,13 @@ from fiveshot.recognizer.store.folder import TIMEOUT, ModelFolder, orphans
 from fiveshot.recognizer.store.manifest import MANIFEST, Manifest, check_folder, read_manifest_file
 from fiveshot.recognizer.store.rows import (
     ClassRecord,
+    PhotoRecord,
     class_from_bytes,
     photo_digest,
     photo_features,
     read_class,
+    read_held_photos,
+    read_photos,
 )
 from fiveshot.recognizer.store.schema import DATABASE, changed_meanwhile, is_outdated, open_database
 
@@ -102,7 +105,7 @@ def _findings(connection: sqlite3.Connection, path: Path) -> list[Finding]:
         manifest = Manifest.from_toml(text, where=f"the manifest in {path / DATABASE}")
         findings += _files(path, manifest, text)
         findings += _statistics(connection, path, manifest)
-        findings += _history(connection)
+        findings += _history(connection, manifest.backbone.width)
         findings += _erase(notes)
     except (sqlite3.Error, FiveshotError, KeyError, ValueError, TypeError) as error:
         return [Finding("error", "database", f"{path / DATABASE} cannot be read ({error})", COPY)]
@@ -160,10 +163,8 @@ def _check_record(record: ClassRecord, connection: sqlite3.Connection, head: Few
     summary = record.summary
     if len(record.photos) != summary.count:
         raise ValueError(f"{summary.count} photos are counted, {len(record.photos)} are stored")
-    checksums = dict(connection.execute("SELECT id, digest FROM photos WHERE class_id = ?", (record.id,)))
-    for photo in record.photos:
-        if photo_digest(photo) != checksums[photo.id]:
-            raise ValueError(f"photo {photo.id} is damaged (its check sum differs)")
+    assert record.id is not None
+    _check_photos(read_photos(connection, record.id, len(record.photos[0].feature), originals=True), connection)
     features = photo_features(record.photos)
     if not all(np.isfinite(values).all() for values in (features, summary.mean, summary.factor)):
         raise ValueError("it holds NaN or infinity")
@@ -171,12 +172,27 @@ def _check_record(record: ClassRecord, connection: sqlite3.Connection, head: Few
         raise ValueError("its statistics are not those of its photos")
 
 
-def _history(connection: sqlite3.Connection) -> Iterator[Finding]:
-    rows = connection.execute("SELECT seq, before FROM changes WHERE before IS NOT NULL")
-    for seq, before in rows:
+def _check_photos(photos: Iterator[PhotoRecord], connection: sqlite3.Connection) -> int:
+    """Compare photos, one at a time, with their check sums, and return how many they are."""
+    number = 0
+    for number, photo in enumerate(photos, 1):  # noqa: B007
+        (checksum,) = connection.execute("SELECT digest FROM photos WHERE id = ?", (photo.id,)).fetchone()
+        if photo_digest(photo) != checksum:
+            raise ValueError(f"photo {photo.id} is damaged (its check sum differs)")
+    return number
+
+
+def _history(connection: sqlite3.Connection, width: int) -> Iterator[Finding]:
+    rows = connection.execute(
+        "SELECT changes.seq, id, before, photos, kind = 'removed' AND NOT base AND undone_by IS NULL "
+        "FROM changes JOIN history ON history.seq = changes.seq WHERE before IS NOT NULL"
+    )
+    for seq, number, before, photos, holds in rows:
         try:
             class_from_bytes(before)
-        except FiveshotError as error:
+            if holds and _check_photos(read_held_photos(connection, number, width), connection) != photos:
+                raise ValueError("photos of the class are lost")
+        except (FiveshotError, ValueError) as error:
             yield Finding("error", "history", f"entry {seq} of the history cannot be undone: {error}")
 
 

@@ -23,9 +23,11 @@ from fiveshot.recognizer.store.rows import (
     class_from_bytes,
     class_to_bytes,
     delete_class,
+    hold_photos,
     insert_class,
-    read_class,
     rename_class,
+    return_photos,
+    stored_class,
     update_class,
 )
 
@@ -66,8 +68,10 @@ def forget_class(change: Change, name: str, *, keep_history: bool) -> None:
     if keep_history:
         change.require(name)
         change.done += _held(change, name)
+        seq, row = change.record("forget"), change.before.by_name.get(name)
+        if row is not None:
+            hold_photos(change.connection, row.id, seq)
         _remove(change, name)
-        change.record("forget")
         return
     if not erase(change.connection, name, map(str, change.before.base_file.labels)):
         change.require(name)
@@ -113,8 +117,9 @@ def _held(change: Change, name: str) -> Iterator[ClassChange]:
     """Return what it takes to bring a class back."""
     row = change.before.by_name.get(name)
     if row is not None:
-        record = read_class(change.connection, row.id, change.before.width)
-        yield ClassChange("removed", name, row.id, photos=len(record.photos), before=class_to_bytes(record))
+        record = stored_class(change.connection, row.id)
+        photos = row.summary.count
+        yield ClassChange("removed", name, row.id, photos=photos, before=class_to_bytes(record))
     if name in change.base_file:
         summary = change.base_file[name]
         yield ClassChange(
@@ -151,8 +156,10 @@ def _revert(change: Change, done: ClassChange) -> None:
         delete_class(change.connection, done.class_id)
     elif done.kind == "renamed":
         rename_class(change.connection, done.class_id, str(done.old_name), state=change.state)
-    elif done.kind == "removed" and record is not None:
+    elif done.kind == "removed" and record is not None and done.id is not None:
         insert_class(change.connection, record, state=change.state)
+        if return_photos(change.connection, done.id, done.class_id) != done.photos:
+            raise StorageError("an entry of the history lacks photos of the class", hint=CHECK)
     elif record is not None:
         update_class(change.connection, done.class_id, record.summary, state=change.state)
         change.connection.execute(

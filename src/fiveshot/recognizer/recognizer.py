@@ -745,7 +745,7 @@ class Recognizer:
         row = contents.by_name.get(name)
         with self._model.folder.reading() as connection:
             photos = read_photos(connection, row.id, contents.width) if row is not None else ()
-        return [photo.thumbnail for photo in photos if photo.thumbnail is not None]
+            return [photo.thumbnail for photo in photos if photo.thumbnail is not None]
 
     def merge(self, other: FilePath) -> MergeReport:
         """Take over the classes of another model, with the very statistics they have there.

@@ -103,6 +103,7 @@ def switch(change: Change, retuned: Retuned) -> None:
         )
     # What the history could restore are features of the backbone before: nothing may mix with the new ones.
     change.connection.execute("UPDATE changes SET before = NULL")
+    change.connection.execute("DELETE FROM photos WHERE held_by IS NOT NULL")
     assert retuned.embedder.spec.adapter is not None
     name, content = place_adapter(change.folder, retuned.embedder.spec.adapter)
     change.written.append(change.folder / name)
@@ -116,7 +117,7 @@ def switch(change: Change, retuned: Retuned) -> None:
 
 def _kept_records(connection: sqlite3.Connection, contents: Contents) -> tuple[ClassRecord, ...]:
     """Return the stored classes with their photos; all photos must have been kept."""
-    records = tuple(read_class(connection, number, contents.width) for number in contents.classes)
+    records = tuple(read_class(connection, number, contents.width, originals=True) for number in contents.classes)
     lacking = [record.name for record in records if any(photo.original is None for photo in record.photos)]
     if lacking:
         shown, classes = some_of([repr(name) for name in lacking]), counted(len(lacking), "class")

@@ -53,9 +53,9 @@ class OtherModel:
     contents: Contents
     connection: sqlite3.Connection
 
-    def record(self, number: int) -> ClassRecord:
+    def record(self, number: int, *, originals: bool) -> ClassRecord:
         """Return one of its classes with all photos."""
-        return read_class(self.connection, number, self.contents.width)
+        return read_class(self.connection, number, self.contents.width, originals=originals)
 
 
 @contextmanager
@@ -82,7 +82,7 @@ def merge_classes(change: Change, other: OtherModel) -> MergeReport:
     _refuse_conflicts(before, fresh, other.path)
     photos = 0
     for row in fresh:
-        theirs = other.record(row.id)
+        theirs = other.record(row.id, originals=before.manifest.options.keep_photos)
         photos_here = kept_photos(theirs.photos, before.manifest.options)
         record = replace(theirs, id=None, photos=tuple(replace(photo, id=None) for photo in photos_here))
         number = insert_class(change.connection, record, state=change.state).id

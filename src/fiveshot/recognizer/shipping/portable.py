@@ -75,7 +75,7 @@ def write_portable(
 ) -> None:
     """Write the model to one file, atomically; equal models give equal bytes. The history stays behind."""
     rows = sorted(contents.classes.values(), key=lambda row: row.name)
-    records = [read_class(connection, row.id, contents.width) for row in rows]
+    records = [read_class(connection, row.id, contents.width, originals=originals) for row in rows]
     photos = [photo for record in records for photo in record.photos]
     arrays = {
         **statistics_arrays(ClassStatistics.of({record.name: record.summary for record in records})),

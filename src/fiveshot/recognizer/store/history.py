@@ -26,7 +26,8 @@ class ClassChange:
     old_name: str | None = None
     photos: int = 0
     first_photo: int | None = None  # number of the first photo added; the others have higher ones
-    before: bytes | None = None  # the class as it was, packed
+    before: bytes | None = None  # the class as it was, packed; photos of a removed one stay rows, held by this
+    id: int | None = None  # None until it is stored
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def _entry(connection: sqlite3.Connection, row: tuple[Any, ...]) -> HistoryEntry
 def changes_of(connection: sqlite3.Connection, seq: int) -> list[ClassChange]:
     """Return what an entry did, in its order."""
     rows = connection.execute(
-        "SELECT kind, name, class_id, base, old_name, photos, first_photo, before "
+        "SELECT kind, name, class_id, base, old_name, photos, first_photo, before, id "
         "FROM changes WHERE seq = ? ORDER BY id",
         (seq,),
     )

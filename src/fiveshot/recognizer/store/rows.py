@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
@@ -15,12 +15,15 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from fiveshot.core import ClassSummary
-from fiveshot.errors import StorageError
+from fiveshot.errors import InputError, StorageError
 from fiveshot.recognizer.store.manifest import Options
 
 Floats = NDArray[np.float32]
 CHECK = "run: fiveshot check MODEL, or restore the model from a copy"
 MAX_THUMBNAIL = 1 << 18  # bytes
+MAX_KEPT_PHOTO = 1 << 28  # bytes of one kept photo,
+MAX_KEPT_CLASS = 1 << 31  # of those of a class,
+MAX_KEPT_MODEL = 1 << 35  # and of the database that they are to be added to, its history included
 LITTLE = np.dtype("<f4")  # as numbers lie in the database, on every machine
 _CLASS = "SELECT id, name, base, count, created, mean, factor, digest FROM classes"
 
@@ -116,18 +119,10 @@ def stored_summary(count: int, mean: bytes, factor: bytes, width: int) -> ClassS
 
 
 def class_to_bytes(record: ClassRecord) -> bytes:
-    """Return a class as bytes that ``class_from_bytes`` reads back to the bit: what ``undo`` needs."""
-    arrays: dict[str, NDArray[Any]] = {"mean": record.summary.mean, "factor": record.summary.factor}
-    entries = []
-    for number, photo in enumerate(record.photos):
-        arrays[f"photo.{number}.feature"] = photo.feature
-        for part in ("thumbnail", "original"):
-            data = getattr(photo, part)
-            if data is not None:
-                arrays[f"photo.{number}.{part}"] = np.frombuffer(data, dtype=np.uint8)
-        entries.append({key: getattr(photo, key) for key in ("id", "sha256", "added")})
+    """Return a class without its photos as bytes that ``class_from_bytes`` reads back to the bit."""
+    arrays = {"mean": record.summary.mean, "factor": record.summary.factor}
     header: dict[str, Any] = {key: getattr(record, key) for key in ("id", "name", "base", "created")}
-    header |= {"count": record.summary.count, "photos": entries}
+    header["count"] = record.summary.count
     contiguous = {key: np.ascontiguousarray(array) for key, array in arrays.items()}
     return save(contiguous, metadata={"class": json.dumps(header)})
 
@@ -138,25 +133,10 @@ def class_from_bytes(data: bytes) -> ClassRecord:
         arrays = load(data)
         length = int.from_bytes(data[:8], "little")
         header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["class"])
-        summary = ClassSummary(header["count"], arrays["mean"], arrays["factor"])
-        photos = tuple(
-            PhotoRecord(
-                feature=arrays[f"photo.{number}.feature"],
-                thumbnail=_bytes(arrays.get(f"photo.{number}.thumbnail")),
-                original=_bytes(arrays.get(f"photo.{number}.original")),
-                **entry,
-            )
-            for number, entry in enumerate(header["photos"])
-        )
-        return ClassRecord(
-            header["name"], summary, photos, base=header["base"], created=header["created"], id=header["id"]
-        )
+        summary = ClassSummary(header.pop("count"), arrays["mean"], arrays["factor"])
+        return ClassRecord(summary=summary, **header)
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise StorageError(f"an entry of the history is damaged ({error!r})", hint=CHECK) from error
-
-
-def _bytes(array: NDArray[np.uint8] | None) -> bytes | None:
-    return None if array is None else array.tobytes()
 
 
 def insert_class(connection: sqlite3.Connection, record: ClassRecord, *, state: int) -> ClassRecord:
@@ -200,8 +180,9 @@ def delete_class(connection: sqlite3.Connection, number: int) -> None:
 def insert_photos(
     connection: sqlite3.Connection, class_number: int | None, photos: Iterable[PhotoRecord]
 ) -> tuple[PhotoRecord, ...]:
-    """Store photos of a class in their order."""
-    stored = []
+    """Store photos of a class in their order; more bytes of kept photos than a model holds are refused."""
+    photos, stored = tuple(photos), []
+    _check_room(connection, class_number, photos)
     for photo in photos:
         row = connection.execute(
             "INSERT INTO photos (id, class_id, sha256, added, digest, feature) VALUES (?, ?, ?, ?, ?, ?)",
@@ -220,6 +201,49 @@ def insert_photos(
     return tuple(stored)
 
 
+def _check_room(connection: sqlite3.Connection, class_number: int | None, photos: Sequence[PhotoRecord]) -> None:
+    sizes = [len(photo.original) for photo in photos if photo.original is not None]
+    if not sizes:
+        return
+    if max(sizes) > MAX_KEPT_PHOTO:
+        raise _too_much(f"a photo of {max(sizes) / 1e6:,.0f} MB", MAX_KEPT_PHOTO, "make it smaller")
+    query = "SELECT total(length(original)) FROM photos JOIN images ON photo_id = photos.id WHERE class_id = ?"
+    (kept,) = connection.execute(query, (class_number,)).fetchone()
+    if kept + sum(sizes) > MAX_KEPT_CLASS:
+        text = f"a class with {(kept + sum(sizes)) / 1e6:,.0f} MB of photos"
+        raise _too_much(text, MAX_KEPT_CLASS, "learn it from fewer photos, or smaller ones")
+    pages, free, size = (
+        connection.execute(f"PRAGMA {key}").fetchone()[0] for key in ("page_count", "freelist_count", "page_size")
+    )
+    if (pages - free) * size + sum(sizes) > MAX_KEPT_MODEL:
+        text = f"a model of {((pages - free) * size + sum(sizes)) / 1e6:,.0f} MB"
+        raise _too_much(text, MAX_KEPT_MODEL, "forget classes without history, or begin another model")
+
+
+def _too_much(text: str, limit: int, hint: str) -> InputError:
+    return InputError(
+        f"{text} is too large where photos are kept: the limit is {limit / 1e6:,.0f} MB",
+        hint=f"{hint}; nothing was stored",
+        code="too_much_kept",
+    )
+
+
+def hold_photos(connection: sqlite3.Connection, class_number: int, seq: int) -> None:
+    """Let the history hold the photos of a class that an entry removes: no picture is read or copied."""
+    change = "SELECT id FROM changes WHERE seq = ? AND kind = 'removed' AND class_id = ?"
+    connection.execute(
+        f"UPDATE photos SET class_id = NULL, held_by = ({change}) WHERE class_id = ?",
+        (seq, class_number, class_number),
+    )
+
+
+def return_photos(connection: sqlite3.Connection, change: int, class_number: int) -> int:
+    """Give photos that the history holds back to their class; return how many they are."""
+    return connection.execute(
+        "UPDATE photos SET class_id = ?, held_by = NULL WHERE held_by = ?", (class_number, change)
+    ).rowcount
+
+
 def read_summaries(connection: sqlite3.Connection, *, since: int = 0) -> dict[int, tuple[str, bool, ClassSummary]]:
     """Return name, whether it belongs to a base class, and statistics of the classes changed after a state."""
     found = {}
@@ -229,28 +253,44 @@ def read_summaries(connection: sqlite3.Connection, *, since: int = 0) -> dict[in
     return found
 
 
-def read_class(connection: sqlite3.Connection, number: int, width: int) -> ClassRecord:
-    """Return a class with its photos, and their pictures where they were kept."""
+def read_class(connection: sqlite3.Connection, number: int, width: int, *, originals: bool = False) -> ClassRecord:
+    """Return a class with its photos and their small copies; the kept photos themselves where asked for."""
+    record = stored_class(connection, number)
+    return replace(record, photos=tuple(read_photos(connection, number, width, originals=originals)))
+
+
+def stored_class(connection: sqlite3.Connection, number: int) -> ClassRecord:
+    """Return a class without its photos."""
     row = connection.execute(f"{_CLASS} WHERE id = ?", (number,)).fetchone()
     if row is None:
         raise StorageError(f"class number {number} is not in the model any more", hint="open the model again")
     number, name, base, count, created, mean, factor, checksum = row
     summary = _checked_summary(name, count, mean, factor, checksum)
-    photos = read_photos(connection, number, width)
-    return ClassRecord(name, summary, photos, base=bool(base), created=created, id=number)
+    return ClassRecord(name, summary, base=bool(base), created=created, id=number)
 
 
-def read_photos(connection: sqlite3.Connection, class_number: int, width: int) -> tuple[PhotoRecord, ...]:
-    """Return the photos of a class in the order they were learned."""
+def read_photos(
+    connection: sqlite3.Connection, class_number: int, width: int, *, originals: bool = False
+) -> Iterator[PhotoRecord]:
+    """Yield the photos of a class in the order they were learned, one at a time."""
+    return _read_photos(connection, width, "class_id", class_number, originals=originals)
+
+
+def read_held_photos(connection: sqlite3.Connection, change: int, width: int) -> Iterator[PhotoRecord]:
+    """Yield the photos that the history holds for a change, with all that was kept of them."""
+    return _read_photos(connection, width, "held_by", change, originals=True)
+
+
+def _read_photos(
+    connection: sqlite3.Connection, width: int, owner: str, number: int, *, originals: bool
+) -> Iterator[PhotoRecord]:
     rows = connection.execute(
-        "SELECT id, sha256, added, feature, thumbnail, original FROM photos "
-        "LEFT JOIN images ON photo_id = photos.id WHERE class_id = ? ORDER BY id",
-        (class_number,),
+        f"SELECT id, sha256, added, feature, thumbnail{', original' if originals else ', NULL'} FROM photos "
+        f"LEFT JOIN images ON photo_id = photos.id WHERE {owner} = ? ORDER BY id",
+        (number,),
     )
-    return tuple(
-        PhotoRecord(sha256, _vector(feature, width), thumbnail, original, added, number)
-        for number, sha256, added, feature, thumbnail, original in rows
-    )
+    for photo, sha256, added, feature, thumbnail, original in rows:
+        yield PhotoRecord(sha256, _vector(feature, width), thumbnail, original, added, photo)
 
 
 def read_thumbnail(connection: sqlite3.Connection, class_number: int, number: int) -> bytes | None:
@@ -275,7 +315,9 @@ def count_thumbnails(connection: sqlite3.Connection, class_number: int) -> int:
 def count_pictures(connection: sqlite3.Connection) -> dict[int, tuple[int, int]]:
     """Return by class how many photos have a small copy, and how many were kept themselves."""
     joined = "images JOIN photos ON photos.id = photo_id"
-    query = f"SELECT class_id, COUNT(thumbnail), COUNT(original) FROM {joined} GROUP BY class_id"
+    # The type of a value is known without the value: no kept photo is read to be counted.
+    small, whole = (f"SUM(typeof({column}) = 'blob')" for column in ("thumbnail", "original"))
+    query = f"SELECT class_id, {small}, {whole} FROM {joined} WHERE class_id IS NOT NULL GROUP BY class_id"
     return {number: (small, whole) for number, small, whole in connection.execute(query)}
 
 
@@ -285,7 +327,7 @@ def read_features(
     """Return digests and features, (n, width), of all photos, or of those of some classes, by class."""
     query = "SELECT class_id, sha256, feature FROM photos"
     if classes is None:
-        rows = connection.execute(f"{query} ORDER BY id").fetchall()
+        rows = connection.execute(f"{query} WHERE class_id IS NOT NULL ORDER BY id").fetchall()
     else:
         each = f"{query} WHERE class_id = ? ORDER BY id"
         rows = [row for number in classes for row in connection.execute(each, (number,))]

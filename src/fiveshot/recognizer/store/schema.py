@@ -13,7 +13,7 @@ from fiveshot.recognizer.store.identity import ModelConnection, file_number
 
 DATABASE = "classes.sqlite"
 APPLICATION = 0x35534F54  # "5SOT": tells our databases from anybody's
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _NO_INDEX = sqlite3.SQLITE_IOERR_SHMSIZE  # of the write-ahead log, in a file beside it
 # The commit is in the log and was not confirmed: if the process dies now, the next one may find it there.
 _NOT_SYNCED = (sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC)
@@ -42,13 +42,15 @@ CREATE INDEX classes_changed ON classes (changed);
 
 CREATE TABLE photos (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
-    class_id INTEGER NOT NULL REFERENCES classes (id) ON DELETE CASCADE,
+    class_id INTEGER REFERENCES classes (id) ON DELETE CASCADE,
+    held_by INTEGER REFERENCES changes (id) ON DELETE CASCADE CHECK ((held_by IS NULL) = (class_id IS NOT NULL)),
     sha256 TEXT NOT NULL CHECK (length(sha256) = 64),
     added TEXT NOT NULL,
     digest BLOB NOT NULL CHECK (typeof(digest) = 'blob' AND length(digest) = 16),
     feature BLOB NOT NULL CHECK (typeof(feature) = 'blob' AND length(feature) > 0 AND length(feature) % 4 = 0)
 );
 CREATE INDEX photos_class ON photos (class_id);
+CREATE INDEX photos_held ON photos (held_by) WHERE held_by IS NOT NULL;
 CREATE INDEX photos_sha256 ON photos (sha256);
 
 CREATE TABLE images (

@@ -54,7 +54,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(path: Path, library: Path, then: str) -> list[str]:
     flag = path.parent / "syncs-fail"
-    python_path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+    python_path = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"LD_PRELOAD": str(library), "FAIL_SYNC": str(flag), "PYTHONPATH": python_path}
     command = [sys.executable, "-c", WORKER, str(path), str(flag), then]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
