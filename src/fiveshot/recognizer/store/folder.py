@@ -24,6 +24,7 @@ from fiveshot.recognizer.store.manifest import MANIFEST, REPAIR, Manifest, check
 from fiveshot.recognizer.store.rows import ClassRecord, insert_class
 from fiveshot.recognizer.store.schema import (
     DATABASE,
+    UNCONFIRMED,
     changed_meanwhile,
     create_database,
     is_outdated,
@@ -62,6 +63,7 @@ class ModelFolder:
         self.lock = threading.RLock()
         self.timeout, self._is_closed = timeout, False
         self._paused_until = 0.0  # when to finish in passing what failed before
+        self._in_doubt = False  # whether the log may hold a commit that was not confirmed
         if not repair:
             check_folder(path)
             manifest = read_manifest_file(path)
@@ -150,7 +152,9 @@ class ModelFolder:
                         self.connection.execute("ROLLBACK")
                     raise
             except sqlite3.Error as error:
-                raise storage_error(self.path / DATABASE, error) from error
+                found = storage_error(self.path / DATABASE, error)
+                self._in_doubt |= found.code == UNCONFIRMED
+                raise found from error
 
     def meta(self, key: str) -> str | None:
         """Return an entry of the database's own notes."""
@@ -215,6 +219,7 @@ class ModelFolder:
         """
         with self.writing():
             self.set_meta("state", self.meta("state"))
+        self._in_doubt = False
 
     def _let_files_follow(self, patience: float) -> None:
         self._confirm_state()
@@ -264,7 +269,8 @@ class ModelFolder:
         # As the writer: nobody else is about to name a file of the same content. Where not even this can be
         # done the files stay, and do no harm.
         with suppress(FiveshotError, OSError):
-            self._confirm_state()
+            if self._in_doubt:
+                self._confirm_state()
             self._delete_unnamed(files)
 
     def _delete_unnamed(self, files: Sequence[Path]) -> None:

@@ -19,6 +19,7 @@ _NO_INDEX = sqlite3.SQLITE_IOERR_SHMSIZE  # of the write-ahead log, in a file be
 _NOT_SYNCED = (sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC)
 _NOT_WRITTEN = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_TRUNCATE, _NO_INDEX, *_NOT_SYNCED)
 _NO_TEMPORARY_FILE = "temp_store = MEMORY"  # what is about to be deleted gets into no other file
+UNCONFIRMED = "unconfirmed"  # code of the error for a change that may or may not be stored
 PAGE_SIZE = 8192  # the statistics of a five-shot class in 384 dimensions fit one page
 
 SCHEMA = """
@@ -184,7 +185,7 @@ def storage_error(
         return StorageError(
             f"the disk did not confirm the change of {path} ({error}): it may or may not be stored",
             hint="run: fiveshot check MODEL, and look at what the model holds before you repeat the change",
-            code="unconfirmed",
+            code=UNCONFIRMED,
         )
     if _is_full(path, error):
         return StorageError(f"cannot write {path}: the disk is full", hint=afterwards, code="disk_full")
