@@ -25,10 +25,10 @@ def photos(name: str, count: int = 5, *, width: int = WIDTH, seed: int = 0) -> n
     return (center + np.random.default_rng([seed, *own]).normal(size=(count, width))).astype(np.float32)
 
 
-def picture(side: int = 32, kind: str = "JPEG", colour: str = "teal") -> bytes:
+def picture(side: int = 32, kind: str = "JPEG", color: str = "teal") -> bytes:
     """Return an encoded picture, which a thumbnail has to be."""
     buffer = io.BytesIO()
-    Image.new("RGB", (side, side), colour).save(buffer, kind)
+    Image.new("RGB", (side, side), color).save(buffer, kind)
     return buffer.getvalue()
 
 

@@ -24,7 +24,7 @@ from fiveshot.recognizer.store.schema import DATABASE
 NAMES = ("ani", "owl", "rook")
 SECRET = "Nachtigall-№7"
 CHECKPOINT = "PRAGMA wal_checkpoint(TRUNCATE)"
-SMALL = picture(colour="crimson")
+SMALL = picture(color="crimson")
 Blocking = Callable[[Path], AbstractContextManager[None]]
 
 

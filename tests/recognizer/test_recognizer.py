@@ -51,7 +51,7 @@ def create(tmp_path: Path, weights: Path) -> Callable[..., Recognizer]:
 
 
 def draw(folder: Path, name: str, count: int, *, seed: int = 0) -> Path:
-    """Draw noisy pictures in a class's colour."""
+    """Draw noisy pictures in a class's color."""
     (folder / name).mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
     for number in range(count):

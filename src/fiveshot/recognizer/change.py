@@ -23,6 +23,8 @@ from fiveshot.threads import one_thread
 class ConflictError(InputError):
     """Raised when the model was changed by somebody else meanwhile; nothing was done.
 
+    Examples
+    --------
     >>> import tempfile
     >>> import numpy as np
     >>> from fiveshot.recognizer import ConflictError, Recognizer
@@ -47,6 +49,8 @@ RETRIES = 3
 class NotErasedError(StorageError):
     """Raised when a class is forgotten and its traces are still in the files: there is nothing to repeat.
 
+    Examples
+    --------
     >>> import tempfile
     >>> import numpy as np
     >>> from fiveshot.recognizer import NotErasedError, Recognizer

@@ -40,8 +40,21 @@ REPAIRABLE: tuple[Kind, ...] = ("manifest", "leftover", "erase")  # they follow 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that is not as it should be. An error must be repaired before the model can be trusted.
+    """Something that is not as it should be.
 
+    Attributes
+    ----------
+    severity : {"error", "note"}
+        An error must be repaired before the model can be trusted.
+    kind : str
+        What is not as it should be: database, manifest, file, leftover, erase, class or history.
+    text, hint : str
+        What is wrong, and what to do about it.
+    repaired : bool
+        Whether it has been put right.
+
+    Examples
+    --------
     >>> import tempfile
     >>> from fiveshot import Recognizer
     >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
@@ -51,9 +64,9 @@ class Finding:
     """
 
     severity: Severity
-    kind: Kind  # what is not as it should be
+    kind: Kind
     text: str
-    hint: str = ""  # what to do about it
+    hint: str = ""
     repaired: bool = False
 
     def __str__(self) -> str:
@@ -65,11 +78,28 @@ class Finding:
 
 
 def check_model(path: str | os.PathLike[str], *, repair: bool = False) -> list[Finding]:
-    """Verify everything and return what is wrong; none: the model is sound.
+    """Verify everything in the directory of a model.
 
-    ``repair`` writes ``model.toml`` anew from the database, removes files that a kill left behind and erases what
-    a forgotten class left; what is lost in the database itself can only come back from a copy.
+    Parameters
+    ----------
+    path : str or path
+        The directory.
+    repair : bool
+        Whether to rewrite ``model.toml`` from the database, remove files that a kill left behind and erase what a
+        forgotten class left. What is lost in the database itself can only come back from a copy.
 
+    Returns
+    -------
+    list of Finding
+        What is wrong; an empty list is a sound model.
+
+    Raises
+    ------
+    StorageError
+        If there is no model in the directory.
+
+    Examples
+    --------
     >>> import tempfile
     >>> from fiveshot import Recognizer
     >>> from fiveshot.recognizer import check_model

@@ -67,7 +67,7 @@ class WrongPhoto:
 
 @dataclass(frozen=True)
 class OtherFolder:
-    """Photos under a name that is no class of the model; ``like`` is a class that may have been meant.
+    """Photos under a name that is not a class of the model; ``like`` is a class that may have been meant.
 
     >>> str(OtherFolder("FISH", photos=3, like="fish")), str(OtherFolder("moss", photos=3))
     ("FISH (like 'fish'?)", 'moss')
@@ -85,9 +85,35 @@ class OtherFolder:
 class Evaluation:
     """Figures on photos of known classes, and on those of classes the model does not know.
 
-    ``accuracy`` asks for the best candidate alone; ``accepted_accuracy`` counts only photos that were not called
-    unknown. None where there is nothing to measure on. ``Recognizer.evaluate`` makes it from photos:
+    A figure is None where there is nothing to measure it on.
 
+    Attributes
+    ----------
+    photos, unknown_photos : int
+        Photos of known classes, and of others.
+    accuracy : float or None
+        Share of the known photos whose best candidate is their class.
+    accepted_accuracy : float or None
+        The same among those that were not called unknown.
+    false_rejection, unknown_rejection : float or None
+        Shares of the known and of the other photos that were called unknown.
+    unknown_auroc : float or None
+        How well familiarity alone tells known from unknown.
+    calibration_error : float or None
+        Expected calibration error of the probabilities.
+    classes : tuple of ClassResult
+        The known classes.
+    confusions : tuple of Confusion
+        Classes taken for others, the most frequent first.
+    wrong : tuple of WrongPhoto
+        Photos with a wrong name first, then those called unknown.
+    other_folders : tuple of OtherFolder
+        Folders that are not classes of the model: they test the rejection.
+    learned_photos : int
+        Photos that the model has learned, by their SHA-256: they prove nothing.
+
+    Examples
+    --------
     >>> import tempfile
     >>> import numpy as np
     >>> from fiveshot import Recognizer
@@ -100,19 +126,19 @@ class Evaluation:
     (3, 1, 0.67, (Confusion(name='wren', taken_for='owl', count=1),))
     """
 
-    photos: int  # of known classes
-    unknown_photos: int  # of classes that the model does not know
+    photos: int
+    unknown_photos: int
     accuracy: float | None
     accepted_accuracy: float | None
-    false_rejection: float | None  # share of the known photos called unknown
-    unknown_rejection: float | None  # share of the unknown photos called unknown
-    unknown_auroc: float | None  # how well familiarity alone tells known from unknown
+    false_rejection: float | None
+    unknown_rejection: float | None
+    unknown_auroc: float | None
     calibration_error: float | None
     classes: tuple[ClassResult, ...]
-    confusions: tuple[Confusion, ...]  # the most frequent first
-    wrong: tuple[WrongPhoto, ...] = ()  # those with a wrong name first, then those called unknown
-    other_folders: tuple[OtherFolder, ...] = ()  # that are no class: they test the rejection
-    learned_photos: int = 0  # that the model has learned, by their SHA-256: they prove nothing
+    confusions: tuple[Confusion, ...]
+    wrong: tuple[WrongPhoto, ...] = ()
+    other_folders: tuple[OtherFolder, ...] = ()
+    learned_photos: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -224,7 +250,7 @@ def _confusions(true: NDArray[np.str_], best: NDArray[np.str_]) -> list[Confusio
 
 
 def other_folders(names: Sequence[str], classes: Sequence[str]) -> list[OtherFolder]:
-    """Return the names, one for each photo, that are none of the classes.
+    """Return the names, one for each photo, that are not classes.
 
     >>> [str(one) for one in other_folders(["owl", "Owl", "wern", "moss"], ["owl", "wren"])]
     ["Owl (like 'owl'?)", 'moss', 'wern']

@@ -35,6 +35,8 @@ from fiveshot.recognizer.store.rows import (
 class NotUndoableError(InputError):
     """Raised when the last change that stands left no history to undo it with; ``action`` is what it was.
 
+    Examples
+    --------
     >>> import tempfile
     >>> import numpy as np
     >>> from fiveshot.recognizer import NotUndoableError, Recognizer

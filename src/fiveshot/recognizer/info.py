@@ -16,8 +16,23 @@ from fiveshot.recognizer.store.rows import count_pictures
 
 @dataclass(frozen=True)
 class ClassInfo:
-    """A class, and what is stored of its photos: features, small copies, and the photos themselves.
+    """A class, and what is stored of its photos.
 
+    Attributes
+    ----------
+    name : str
+        Name of the class.
+    photos : int
+        Photos it was learned from.
+    base : bool
+        Whether it is a base class.
+    features, thumbnails, kept_photos : int
+        Photos whose features, small copies, or files are stored. Of the photos of a base there are none.
+    created : str or None
+        When it was learned, in UTC; None for a base class.
+
+    Examples
+    --------
     >>> import tempfile
     >>> import numpy as np
     >>> from fiveshot import Recognizer
@@ -32,16 +47,45 @@ class ClassInfo:
     name: str
     photos: int
     base: bool
-    features: int = 0  # none of the photos that a base class was made from
+    features: int = 0
     thumbnails: int = 0
-    kept_photos: int = 0  # with keep_photos
-    created: str | None = None  # None: with the base
+    kept_photos: int = 0
+    created: str | None = None
 
 
 @dataclass(frozen=True)
 class ModelInfo:
     """A model at a glance.
 
+    Attributes
+    ----------
+    path : str
+        The directory.
+    state : int
+        Number of the state, one more with every change.
+    classes : tuple of ClassInfo
+        The classes, sorted by name.
+    backbone, head : str
+        Their names.
+    adapter : bool
+        Whether the backbone is adapted.
+    width : int
+        Length of a feature vector.
+    keep_photos, thumbnails, false_rejection
+        What was chosen when the model was made: see :meth:`Recognizer.create`.
+    rejection : str
+        On what the thresholds of rejection rest, or why there are none.
+    bytes_on_disk : int
+        What the directory takes.
+    bytes_per_class : int
+        What statistics and features of a class learned after the base take, on average.
+    made_with : str
+        The release that made the model.
+    settings : mapping
+        What the head chose on the base session.
+
+    Examples
+    --------
     >>> import tempfile
     >>> from fiveshot import Recognizer
     >>> with Recognizer.create(tempfile.mkdtemp(), false_rejection=0.1) as birds:
@@ -60,9 +104,9 @@ class ModelInfo:
     keep_photos: bool
     thumbnails: bool
     false_rejection: float
-    rejection: str  # on what the thresholds rest, or why there are none
+    rejection: str
     bytes_on_disk: int
-    bytes_per_class: int  # of the statistics and features of a class learned after the base, on average
+    bytes_per_class: int
     made_with: str
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False)
 

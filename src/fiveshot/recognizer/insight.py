@@ -48,14 +48,35 @@ class Duplicate:
 
 @dataclass(frozen=True)
 class LearnReport:
-    """What was seen while a class was learned; ``warnings`` says it in sentences.
+    """What was seen while a class was learned.
 
-    ``accuracy`` is the share of photos that are recognized when each is left out of its own class;
-    ``confusion`` the share that is taken for ``nearest``, the existing class most like this one, and
-    ``confused`` the names of those among the photos just learned;
-    ``separability`` the mean probability of the own class against the strongest other one. They are None
-    where there is nothing to compare with: the first class, or a single photo.
+    Figures are None where there is nothing to compare with: for the first class, or a single photo.
 
+    Attributes
+    ----------
+    name : str
+        Name of the class.
+    photos, added : int
+        Photos of the class now, and those learned just now.
+    accuracy : float or None
+        Share of the photos that are recognized when each is left out of its own class.
+    nearest : str or None
+        The existing class that is most like this one.
+    confusion : float or None
+        Share of the photos that are taken for ``nearest``.
+    separability : float or None
+        Mean probability of the own class against the strongest other one.
+    verdict : {"clear", "close", "confused", "unknown"}
+        The separability in a word.
+    duplicates : tuple of Duplicate
+        Photos that are there twice.
+    outliers, confused : tuple of str
+        Names of photos that are unlike the others, and of those just learned that are taken for ``nearest``.
+    warnings : tuple of str
+        All of this in sentences.
+
+    Examples
+    --------
     >>> import tempfile
     >>> import numpy as np
     >>> from fiveshot import Recognizer
@@ -68,8 +89,8 @@ class LearnReport:
     """
 
     name: str
-    photos: int  # of the class, now
-    added: int  # of those, learned just now
+    photos: int
+    added: int
     accuracy: float | None = None
     nearest: str | None = None
     confusion: float | None = None

@@ -22,8 +22,8 @@ from fiveshot.recognizer.photos.photo import Photo
 RED, BLUE = (255, 0, 0), (0, 0, 255)
 
 
-def picture(colour: tuple[int, int, int] = RED, size: tuple[int, int] = (30, 20)) -> Image.Image:
-    return Image.new("RGB", size, colour)
+def picture(color: tuple[int, int, int] = RED, size: tuple[int, int] = (30, 20)) -> Image.Image:
+    return Image.new("RGB", size, color)
 
 
 def encoded(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SIZE = 256
 LEARN, TEST = 5, 3  # photos of each thing
-Colour = tuple[int, int, int]
+Color = tuple[int, int, int]
 Draw = Any  # PIL.ImageDraw.ImageDraw
 
 
@@ -79,18 +79,18 @@ def _picture(name: str, rng: np.random.Generator) -> Image:
     return scene
 
 
-def _near(base: tuple[int, ...], rng: np.random.Generator) -> Colour:
+def _near(base: tuple[int, ...], rng: np.random.Generator) -> Color:
     red, green, blue = (int(np.clip(value + rng.integers(-30, 31), 0, 255)) for value in base)
     return red, green, blue
 
 
-def _apple(draw: Draw, near: Callable[..., Colour]) -> None:
+def _apple(draw: Draw, near: Callable[..., Color]) -> None:
     draw.ellipse((48, 72, 208, 232), near(200, 35, 40))
     draw.line((128, 84, 140, 36), near(90, 60, 30), 9)
     draw.ellipse((140, 40, 190, 66), near(60, 150, 60))
 
 
-def _fish(draw: Draw, near: Callable[..., Colour]) -> None:
+def _fish(draw: Draw, near: Callable[..., Color]) -> None:
     skin = near(60, 110, 190)
     draw.ellipse((30, 78, 186, 178), skin)
     draw.polygon([(170, 128), (236, 76), (236, 180)], skin)
@@ -98,7 +98,7 @@ def _fish(draw: Draw, near: Callable[..., Colour]) -> None:
     draw.ellipse((63, 113, 71, 121), (0, 0, 0))
 
 
-def _house(draw: Draw, near: Callable[..., Colour]) -> None:
+def _house(draw: Draw, near: Callable[..., Color]) -> None:
     draw.rectangle((56, 116, 200, 228), near(225, 205, 165))
     draw.polygon([(40, 120), (128, 36), (216, 120)], near(150, 60, 45))
     draw.rectangle((112, 166, 146, 228), near(95, 60, 40))
@@ -106,14 +106,14 @@ def _house(draw: Draw, near: Callable[..., Colour]) -> None:
         draw.rectangle((left, 138, left + 28, 166), near(150, 200, 230))
 
 
-def _tree(draw: Draw, near: Callable[..., Colour]) -> None:
+def _tree(draw: Draw, near: Callable[..., Color]) -> None:
     draw.rectangle((114, 150, 142, 236), near(110, 75, 45))
     leaves = near(45, 130, 60)
     for box in ((56, 76, 140, 166), (116, 76, 200, 166), (82, 28, 174, 120)):
         draw.ellipse(box, leaves)
 
 
-def _sunflower(draw: Draw, near: Callable[..., Colour]) -> None:
+def _sunflower(draw: Draw, near: Callable[..., Color]) -> None:
     draw.line((128, 120, 128, 244), near(60, 130, 50), 10)
     petals = near(240, 190, 40)
     for turn in np.linspace(0, 2 * np.pi, 12, endpoint=False):
@@ -122,7 +122,7 @@ def _sunflower(draw: Draw, near: Callable[..., Colour]) -> None:
     draw.ellipse((88, 60, 168, 140), near(100, 65, 35))
 
 
-def _chessboard(draw: Draw, near: Callable[..., Colour]) -> None:
+def _chessboard(draw: Draw, near: Callable[..., Color]) -> None:
     dark, light = near(45, 45, 45), near(225, 225, 215)
     for row in range(8):
         for column in range(8):
@@ -130,7 +130,7 @@ def _chessboard(draw: Draw, near: Callable[..., Colour]) -> None:
             draw.rectangle((x, y, x + 25, y + 25), dark if (row + column) % 2 else light)
 
 
-THINGS: dict[str, Callable[[Draw, Callable[..., Colour]], None]] = {
+THINGS: dict[str, Callable[[Draw, Callable[..., Color]], None]] = {
     "apple": _apple,
     "fish": _fish,
     "house": _house,

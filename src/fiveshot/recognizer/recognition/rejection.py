@@ -219,7 +219,7 @@ def _many_shot(probe: FewShotHead, base: ClassStatistics, classes: Mapping[Label
 def _few_shot(
     probe: FewShotHead, base: ClassStatistics, classes: Mapping[Label, _BaseClass], *, shots: int, seed: int
 ) -> tuple[Values, NDArray[np.bool_]]:
-    """Return how familiar held-out photos of classes of so many shots are, and whether such a class was told."""
+    """Return how familiar held-out photos of few-shot classes are, and whether they were taken for one."""
     rng = np.random.default_rng([seed, shots])
     able = [label for label, one in classes.items() if len(one.kept) >= shots]
     familiar: list[NDArray[Any]] = [np.empty(0)]

@@ -33,17 +33,30 @@ FEW = 64  # rows up to which this goes for scores, too
 class Prediction:
     """The class of a photo, or that it is unlike every class.
 
-    ``label`` is None for an unknown photo; ``candidates`` names the most probable classes in any case, the best
-    first. A photo is unknown when its ``familiarity`` lies below the ``threshold`` of the best class; where
-    the model rejects nothing there is no threshold.
+    Attributes
+    ----------
+    photo : str
+        Name of the photo.
+    label : str or None
+        Its class; None for an unknown photo.
+    probability : float
+        Probability of the best candidate.
+    candidates : tuple of (str, float)
+        The most probable classes, the best first, whether the photo is known or not.
+    familiarity : float
+        How much the photo is like the class it is most like.
+    threshold : float or None
+        The familiarity below which a photo of the best class is unknown; None where nothing is rejected.
 
+    Examples
+    --------
     >>> Prediction("a.jpg", "owl", 0.9, (("owl", 0.9), ("wren", 0.1)), 3.5, 2.0).unknown
     False
     """
 
     photo: str
     label: str | None
-    probability: float  # of the best candidate
+    probability: float
     candidates: tuple[tuple[str, float], ...]
     familiarity: float
     threshold: float | None
@@ -60,10 +73,17 @@ class Prediction:
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """The classes of one state with the head derived from them, which happens when it is first needed.
+    """One state of a model: its classes, and the head derived from them when it is first needed.
 
-    The head of the snapshot before is where deriving starts, so a new class costs what it adds.
+    It never changes. The head of the snapshot before is where deriving starts, so a new class costs what it adds.
 
+    Attributes
+    ----------
+    contents : Contents
+        Everything that the model holds in this state.
+
+    Examples
+    --------
     >>> import tempfile
     >>> import numpy as np
     >>> from fiveshot import Recognizer

@@ -24,8 +24,19 @@ from fiveshot.recognizer.store.rows import ClassRecord, insert_class, kept_photo
 
 @dataclass(frozen=True)
 class MergeReport:
-    """What came from the other model; ``same`` are classes that both had, equal to the bit.
+    """What came from the other model.
 
+    Attributes
+    ----------
+    added : tuple of str
+        Classes that are new here.
+    same : tuple of str
+        Classes that both models had, equal to the bit.
+    photos : int
+        Photos of the classes that were added.
+
+    Examples
+    --------
     >>> import tempfile
     >>> import numpy as np
     >>> from fiveshot import Recognizer

@@ -32,8 +32,29 @@ class ClassChange:
 
 @dataclass(frozen=True)
 class HistoryEntry:
-    """A change as it is shown; ``classes`` are the names it touched.
+    """A change as it is shown.
 
+    Attributes
+    ----------
+    seq : int
+        Its number.
+    at : str
+        When it was made, in UTC.
+    action : str
+        create, import, learn, add, forget, rename, merge, retune or undo.
+    classes : tuple of str
+        Names of the classes it touched.
+    photos : int
+        Photos it brought or took.
+    undoable : bool
+        Whether it can be undone.
+    undone_by : int or None
+        Number of the change that took it back.
+    detail : mapping
+        More about it.
+
+    Examples
+    --------
     >>> import tempfile
     >>> import numpy as np
     >>> from fiveshot import Recognizer
@@ -46,7 +67,7 @@ class HistoryEntry:
     """
 
     seq: int
-    at: str  # UTC
+    at: str
     action: str
     classes: tuple[str, ...]
     photos: int
@@ -120,7 +141,7 @@ def changes_of(connection: sqlite3.Connection, seq: int) -> list[ClassChange]:
 
 
 def last_to_undo(connection: sqlite3.Connection, *, past_forget: bool = False) -> tuple[int, str, bool] | None:
-    """Return number, action and whether it can be undone, of the last change that stands; None: there is none.
+    """Return number, action and whether it can be undone, of the last change that stands; None if none does.
 
     ``past_forget`` passes over classes that were forgotten without history.
     """
@@ -134,11 +155,11 @@ def last_to_undo(connection: sqlite3.Connection, *, past_forget: bool = False) -
 
 
 def erase(connection: sqlite3.Connection, name: str, base: Iterable[str]) -> bool:
-    """Delete all that the history holds of the class of this name, and of those that bore it when they ended.
+    """Delete everything that the history holds of a class, and tell whether there was such a class.
 
-    Where there is none, of those that ever bore it and are no more. ``base`` are the names in the base file.
-    An entry that touched other classes too keeps those; one that touched no other is deleted. Returns whether
-    there was such a class.
+    That is the class of this name, and those that had it when they ended; if there are neither, every class that
+    ever had the name and is gone. ``base`` are the names in the base file. An entry that touched other classes
+    too keeps those; an entry that touched no other class is deleted.
     """
     lineages = read_lineages(connection, base)
     found = [one for one in lineages if one.name == name]

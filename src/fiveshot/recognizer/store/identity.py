@@ -15,6 +15,8 @@ class LostModelError(StorageError):
 
     ``code`` is ``model_gone`` or ``model_replaced``.
 
+    Examples
+    --------
     >>> import shutil
     >>> import tempfile
     >>> from fiveshot.recognizer import LostModelError, Recognizer

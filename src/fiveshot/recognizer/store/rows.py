@@ -32,9 +32,25 @@ _CLASS = "SELECT id, name, base, count, created, mean, factor, digest FROM class
 class PhotoRecord:
     """A photo that was learned: its feature, and as much of the picture as the owner wants kept.
 
-    ``sha256`` names the file that was given, and so tells the same file learned twice. ``original`` need not
-    be that file: the service keeps a copy without metadata. What guards its bytes is ``photo_digest``.
+    Attributes
+    ----------
+    sha256 : str
+        Digest of the file that was given, which tells the same file learned twice.
+    feature : ndarray of shape (d,)
+        What the backbone made of it.
+    thumbnail : bytes or None
+        A small copy.
+    original : bytes or None
+        The file, or a copy of it without metadata as the service keeps it; ``photo_digest`` guards its bytes.
+    added : str
+        When it was learned, in UTC.
+    id : int or None
+        Its number in the database; None until it is stored.
+    name : str
+        To speak of it while it is learned; not stored.
 
+    Examples
+    --------
     >>> import numpy as np
     >>> from fiveshot.recognizer import PhotoRecord
     >>> PhotoRecord(sha256=64 * "0", feature=np.ones(384, np.float32), name="owl.jpg").feature.shape
@@ -46,8 +62,8 @@ class PhotoRecord:
     thumbnail: bytes | None = None
     original: bytes | None = None
     added: str = ""
-    id: int | None = None  # None until it is stored
-    name: str = ""  # to speak of it while it is learned; not stored
+    id: int | None = None
+    name: str = ""
 
 
 @dataclass(frozen=True, eq=False)
