@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -101,3 +104,25 @@ def test_the_pools_of_blas_have_one_thread_until_the_last_has_left() -> None:
         assert of_blas() == {1}, "the other is still inside"
         other.end()
         assert of_blas() == {2}
+
+
+def test_a_library_that_is_imported_inside_is_limited_too() -> None:
+    code = (
+        "import sys\n"
+        "import numpy as np\n"
+        "import threadpoolctl\n"
+        "from fiveshot.core.linalg import cholesky_\n"
+        "from fiveshot.threads import one_thread\n"
+        "def counts():\n"
+        "    pools = threadpoolctl.threadpool_info()\n"
+        "    return sorted(pool['num_threads'] for pool in pools if pool['user_api'] == 'blas')\n"
+        "before = counts()\n"
+        "assert 'scipy.linalg' not in sys.modules\n"
+        "with one_thread():\n"
+        "    cholesky_(np.eye(3))\n"
+        "    inside = counts()\n"
+        "print(len(inside) > len(before), set(inside), set(before) == set(counts()))\n"
+    )
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "2"}
+    ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert ran.stdout == "True {1} True\n"

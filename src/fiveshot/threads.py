@@ -33,6 +33,11 @@ def one_thread() -> Iterator[None]:
         _ONE_THREAD.leave(own)
 
 
+def library_imported() -> None:
+    """Let a library that was imported inside such a block use one thread, too."""
+    _ONE_THREAD.limit_pools()
+
+
 class _OneThread:
     """The pools of BLAS have one number for the process; PyTorch's is that of the thread that sets it.
 
@@ -52,10 +57,8 @@ class _OneThread:
             inside = self._users > 0
             self._users += 1
             if not inside:
-                loaded = _pools(tuple(name in sys.modules for name in LIBRARIES))
-                self._pools = [(pool, pool.get_num_threads()) for pool in loaded]
-                for pool, _ in self._pools:
-                    _set_threads(pool, 1)
+                self._pools = []
+                self._limit_pools()
             torch = sys.modules.get("torch")
             if torch is None:
                 return None
@@ -65,7 +68,21 @@ class _OneThread:
             torch.set_num_threads(1)
             return None if inside and own == 1 else own
 
+    def limit_pools(self) -> None:
+        """Limit the pools that have come since, if anybody is inside."""
+        with self._lock:
+            if self._users:
+                self._limit_pools()
+
+    def _limit_pools(self) -> None:
+        known = {pool.filepath for pool, _ in self._pools}
+        for pool in _pools(tuple(name in sys.modules for name in LIBRARIES)):
+            if pool.filepath not in known:
+                self._pools.append((pool, pool.get_num_threads()))
+                _set_threads(pool, 1)
+
     def leave(self, own: int | None) -> None:
+        """Put back what was before, as far as nobody else is inside."""
         with self._lock:
             self._users -= 1
             before = self._before

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
 from fiveshot.core.arrays import Array, add_to_diagonal, namespace, zeros
+from fiveshot.threads import library_imported
 
 BLOCK = 1024
 
@@ -191,17 +193,22 @@ def _torch() -> Any:
 
 
 def _blas(name: str, like: Array) -> Callable[..., Any]:
-    from scipy.linalg import blas  # here, because what only looks at a model need not wait for SciPy
-
-    function: Callable[..., Any] = getattr(blas, _letter(like) + name)
+    function: Callable[..., Any] = getattr(_scipy().blas, _letter(like) + name)
     return function
 
 
 def _lapack(name: str, like: Array) -> Callable[..., Any]:
-    from scipy.linalg import lapack
-
-    function: Callable[..., Any] = getattr(lapack, _letter(like) + name)
+    function: Callable[..., Any] = getattr(_scipy().lapack, _letter(like) + name)
     return function
+
+
+@cache
+def _scipy() -> Any:
+    """Return SciPy's linear algebra, imported late: what only looks at a model need not wait for it."""
+    import scipy.linalg
+
+    library_imported()
+    return scipy.linalg
 
 
 def _letter(like: Array) -> str:
