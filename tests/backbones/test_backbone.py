@@ -137,7 +137,7 @@ def test_unknown_and_absent_devices_are_named():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_fast_formats_stay_close_on_cuda():
     images = torch.randn(8, 3, 224, 224, generator=torch.Generator().manual_seed(0))
-    reference = load_backbone().features(images)
+    reference = load_backbone(BackboneSpec(device="cpu")).features(images)
     backbone = load_backbone(BackboneSpec(device="cuda"))
     before = torch.get_float32_matmul_precision()
     for precision in ("float32", "tf32", "bf16"):

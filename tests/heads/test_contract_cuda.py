@@ -97,6 +97,6 @@ def test_a_cuda_head_is_saved_and_loaded_anywhere(case: Case, tmp_path: Path) ->
     expected = head.class_scores(X)
     np.testing.assert_array_equal(load_head(tmp_path / "head").class_scores(X), expected)
     on_cpu = load_head(tmp_path / "head", device="cpu")
-    assert on_cpu.statistics_.means.device.type == "cpu"
+    assert isinstance(on_cpu.statistics_.means, np.ndarray)
     close(on_cpu.class_scores(X), expected)
     on_cpu.partial_fit(*flat(draw(FIRST, dtype=np.float32)))
