@@ -1,4 +1,4 @@
-"""What the recogniser adds to its backbone, as ratios measured in one run.
+"""What the recognizer adds to its backbone, as ratios measured in one run.
 
 A model with 1,000 classes of five photos (synthetic 384-d features, stored as learned ones are) and the embedded
 ViT: learning a class from five photographs, recognising, opening, and memory and disk space for each class.
@@ -76,9 +76,7 @@ def make_model(path: Path, runner: Embedder, classes: int, base: int, head: str)
         made = []
         for number in range(classes):
             X = features(number, SHOTS, centre, spread)
-            photos = tuple(
-                PhotoRecord(f"{number:060x}{i:04x}", X[i].numpy(), picture, None, AT) for i in range(SHOTS)
-            )
+            photos = tuple(PhotoRecord(f"{number:060x}{i:04x}", X[i], picture, None, AT) for i in range(SHOTS))
             made.append(ClassRecord(f"class {number:04d}", summarize(embedding.embed(X)), photos, created=AT))
         return made
 

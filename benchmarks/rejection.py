@@ -13,10 +13,8 @@ import argparse
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.metrics import roc_auc_score
-from torch import Tensor
 
 from fiveshot.benchmark import get_protocol
 from fiveshot.core import NO_CLASSES, class_statistics
@@ -46,19 +44,17 @@ def split(seed: int) -> Split:
     return Split(np.array(base), drawn[:50], drawn[50:])
 
 
-def rows(features: FeatureSet, classes: NDArray[np.int64]) -> tuple[Tensor, NDArray[np.str_]]:
+def rows(features: FeatureSet, classes: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.str_]]:
     chosen = np.flatnonzero(np.isin(features.train_y, classes))
-    return tensor(features.train_x[chosen]), names(features, features.train_y[chosen])
+    return np.asarray(features.train_x[chosen], dtype=np.float32), names(features, features.train_y[chosen])
 
 
-def shots(features: FeatureSet, classes: NDArray[np.int64], seed: int) -> tuple[Tensor, NDArray[np.str_]]:
+def shots(
+    features: FeatureSet, classes: NDArray[np.int64], seed: int
+) -> tuple[NDArray[np.float32], NDArray[np.str_]]:
     rng = np.random.default_rng([seed, 1])
     chosen = np.concatenate([rng.permutation(np.flatnonzero(features.train_y == c))[:SHOTS] for c in classes])
-    return tensor(features.train_x[chosen]), names(features, features.train_y[chosen])
-
-
-def tensor(values: NDArray[np.floating]) -> Tensor:
-    return torch.from_numpy(np.asarray(values, dtype=np.float32))
+    return np.asarray(features.train_x[chosen], dtype=np.float32), names(features, features.train_y[chosen])
 
 
 def names(features: FeatureSet, labels: NDArray[np.int64]) -> NDArray[np.str_]:
@@ -86,7 +82,7 @@ def without_base(
 
 
 def measure(features: FeatureSet, parts: Split, head: FewShotHead, rejection: Rejection) -> list[float]:
-    X, y = tensor(features.test_x), features.test_y
+    X, y = np.asarray(features.test_x, dtype=np.float32), features.test_y
     familiarity = head.familiarity(X)
     counts = {label: summary.count for label, summary, _ in head.memory_}
     thresholds = rejection.thresholds_of([counts[label] for label in head.predict(X)])
