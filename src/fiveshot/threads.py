@@ -35,6 +35,7 @@ def one_thread() -> Iterator[None]:
 
 def library_imported() -> None:
     """Let a library that was imported inside such a block use one thread, too."""
+    _pools.cache_clear()
     _ONE_THREAD.limit_pools()
 
 

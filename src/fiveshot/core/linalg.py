@@ -10,6 +10,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import cache
+from importlib import import_module
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -193,22 +197,34 @@ def _torch() -> Any:
 
 
 def _blas(name: str, like: Array) -> Callable[..., Any]:
-    function: Callable[..., Any] = getattr(_scipy().blas, _letter(like) + name)
+    function: Callable[..., Any] = getattr(_library("blas"), _letter(like) + name)
     return function
 
 
 def _lapack(name: str, like: Array) -> Callable[..., Any]:
-    function: Callable[..., Any] = getattr(_scipy().lapack, _letter(like) + name)
+    function: Callable[..., Any] = getattr(_library("lapack"), _letter(like) + name)
     return function
 
 
 @cache
-def _scipy() -> Any:
-    """Return SciPy's linear algebra, imported late: what only looks at a model need not wait for it."""
-    import scipy.linalg
+def _library(name: str) -> Any:
+    """Return SciPy's BLAS or LAPACK, imported when something is first solved.
 
+    Each is one extension module. The package around them imports NumPy's Fortran and test tools on the way, which
+    takes longer than learning a class; so the module alone is loaded, if it is where SciPy has always had it.
+    """
+    import scipy
+
+    folder = Path(scipy.__file__).parent / "linalg"
+    files = [folder / f"_f{name}{suffix}" for suffix in EXTENSION_SUFFIXES]
+    spec = next((spec_from_file_location(f"{__name__}._f{name}", file) for file in files if file.is_file()), None)
+    if spec is None or spec.loader is None:
+        found = import_module(f"scipy.linalg.{name}")
+    else:
+        found = module_from_spec(spec)
+        spec.loader.exec_module(found)
     library_imported()
-    return scipy.linalg
+    return found
 
 
 def _letter(like: Array) -> str:
