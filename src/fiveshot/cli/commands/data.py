@@ -12,7 +12,7 @@ from fiveshot.cli import completion
 from fiveshot.cli.failures import KEPT, when_stopped
 from fiveshot.cli.options import AsJson
 from fiveshot.cli.output import answering, print_rich
-from fiveshot.cli.progress import download_bar
+from fiveshot.cli.progress import download_bar, status
 
 if TYPE_CHECKING:
     from fiveshot.backbones import BackboneInfo
@@ -94,7 +94,8 @@ def draw_samples(
     from fiveshot.recognizer.photos.samples import draw_samples
 
     with answering("data samples", as_json=as_json) as answer:
-        drawn = draw_samples(folder, seed=seed)
+        with status("drawing"):
+            drawn = draw_samples(folder, seed=seed)
         answer.result = {"folder": str(folder), "pictures": drawn}
         for part, count in drawn.items():
             answer.say(f"{folder / part}: {count} pictures")
@@ -112,9 +113,10 @@ def backbones(
     Example: fiveshot backbones vit_base_patch16_224.augreg_in21k_ft_in1k
     """
     with answering("backbones", as_json=as_json) as answer:
-        from fiveshot.backbones import list_backbones  # here, where a missing library is an answer too
+        with status("counting what backbones cost"):
+            from fiveshot.backbones import list_backbones  # here, where a missing library is an answer too
 
-        found = list_backbones(names) if names else list_backbones()
+            found = list_backbones(names) if names else list_backbones()
         answer.result = {"backbones": [asdict(info) for info in found]}
         if not as_json:
             _print_backbones(found)

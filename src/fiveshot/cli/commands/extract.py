@@ -13,7 +13,7 @@ from fiveshot.cli import completion
 from fiveshot.cli.failures import KEPT, when_stopped
 from fiveshot.cli.options import CLUSTER, LOCAL, Address, Backbone, Device, LocalWeights, Runtime, refuse_unused
 from fiveshot.cli.output import echo
-from fiveshot.cli.progress import cluster_bar, image_bar
+from fiveshot.cli.progress import cluster_bar, image_bar, status
 from fiveshot.errors import InputError, counted
 
 if TYPE_CHECKING:
@@ -159,10 +159,12 @@ def extract(
 
     if cache is not None and no_cache:
         raise InputError("--cache and --no-cache contradict each other", hint="give one of them")
-    opened = open_labeled_images(images, dataset=dataset, root=root, seed=seed, holdout=holdout)
+    with status("opening the images"):
+        opened = open_labeled_images(images, dataset=dataset, root=root, seed=seed, holdout=holdout)
     for note in opened.differences:
         echo(f"note: {note}", err=True)
-    runner = load_embedder(spec)
+    with status("loading the backbone"):
+        runner = load_embedder(spec)
     with image_bar("extracting") as progress:
         done = extract_features(
             opened,
@@ -176,7 +178,8 @@ def extract(
     if measure:
         from fiveshot.features import bare_rate
 
-        bare = bare_rate(runner, batch_size=batch_size, workers=workers)
+        with status("measuring the forward pass"):
+            bare = bare_rate(runner, batch_size=batch_size, workers=workers)
         share = f"; end to end is {done.rate / bare:.0%} of it" if done.rate else ""
         echo(f"forward pass alone, measured: {bare:,.1f} images/s ({runner.runtime}){share}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -22,11 +22,12 @@ from fiveshot.cli.options import (
     refuse_unused,
 )
 from fiveshot.cli.output import echo
-from fiveshot.cli.progress import tuning_bar
+from fiveshot.cli.progress import status, tuning_bar
 from fiveshot.errors import InputError, counted
-from fiveshot.extras import import_extra
+from fiveshot.extras import require_extra
 
 if TYPE_CHECKING:
+    from fiveshot.backbones import BackboneSpec
     from fiveshot.data import ImageDataset
     from fiveshot.tuning import TuneResult
 
@@ -87,22 +88,18 @@ def tune(
 
     On several GPUs: accelerate launch --multi_gpu $(which fiveshot) tune ..., or --engine ray
     """
-    torch = import_extra("torch")
     if engine == "ray":
         refuse_unused(ctx, LOCAL, "device")
     else:
         refuse_unused(ctx, CLUSTER, "address", "processes")
     if selection != "few-shot-classes":
         refuse_unused(ctx, "belongs to --selection few-shot-classes; add that, or leave it out", "refit")
-    from fiveshot.backbones import DEFAULT, BackboneSpec, load_backbone
+    require_extra("torch", "timm")
+    from fiveshot.backbones import DEFAULT, BackboneSpec
     from fiveshot.backbones.preprocessing import preprocessing_for
     from fiveshot.benchmark import PROTOCOLS
-    from fiveshot.tuning import Execution, get_recipe, parse_setting
-    from fiveshot.tuning import tune as tune_adapters
-    from fiveshot.tuning.training.execution import make_accelerator, started_by_launcher
+    from fiveshot.tuning import get_recipe, parse_setting
 
-    if started_by_launcher() and ":" in device:
-        refuse_unused(ctx, "names one GPU, and the launcher gives every process its own; choose cuda", "device")
     changes = dict(map(parse_setting, settings or []))
     if "seed" in changes:
         refuse_unused(ctx, "and --set seed=... contradict each other; give one of them", "seed")
@@ -110,50 +107,52 @@ def tune(
     dataset = base_images(images, root, seed=seed)
     preprocessing = preprocessing_for(preprocessing, PROTOCOLS[images].dataset if images in PROTOCOLS else None)
     spec = BackboneSpec(backbone or DEFAULT, weights=weights, preprocessing=preprocessing)
-    held_out = default_held_out(recipe, selection) if held_out is None else held_out
+    with status("loading PyTorch"):
+        from fiveshot.tuning import Execution
+        from fiveshot.tuning.training.execution import started_by_launcher
+
+    if started_by_launcher() and ":" in device:
+        refuse_unused(ctx, "names one GPU, and the launcher gives every process its own; choose cuda", "device")
+    training: dict[str, Any] = {
+        "recipe": values,
+        "held_out": default_held_out(recipe, selection) if held_out is None else held_out,
+        "selection": selection,
+        "refit": refit,
+        "execution": Execution(workers=workers, compile=compiled),
+        "resume": resume,
+        "checkpoint_folder": checkpoints,
+        "skip_bad": skip_bad,
+    }
+    result: TuneResult | None
     if engine == "ray":
         from fiveshot.scale import TuningTask, tune_on_cluster
 
-        task = TuningTask(
-            dataset,
-            spec,
-            recipe=values,
-            held_out=held_out,
-            selection=selection,  # type: ignore[arg-type]  # checked there
-            refit=refit,
-            execution=Execution(workers=workers, compile=compiled),
-            resume=resume,
-            checkpoint_folder=checkpoints,
-            skip_bad=skip_bad,
-        )
         with tuning_bar(shown=True) as progress:
+            task = TuningTask(dataset, spec, **training)
             result = tune_on_cluster(task, out, processes=processes, address=address, progress=progress)
-        for line in summary(result, dataset):
-            echo(line)
-        return
+    else:
+        result = _tune_here(spec, dataset, out, device, training)
+    for line in summary(result, dataset) if result is not None else ():
+        echo(line)
+
+
+def _tune_here(
+    spec: BackboneSpec, dataset: ImageDataset, out: Path, device: str, training: dict[str, Any]
+) -> TuneResult | None:
+    """Train on this machine; of several processes that a launcher started, one has the result."""
+    import torch
+
+    from fiveshot.backbones import load_backbone
+    from fiveshot.tuning import tune as tune_adapters
+    from fiveshot.tuning.training.execution import make_accelerator, started_by_launcher
+
     where = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     accelerator = make_accelerator(cpu=where == "cpu") if started_by_launcher() else None
-    loaded = load_backbone(spec.replace(device=str(accelerator.device) if accelerator else where))
     main = accelerator is None or accelerator.is_main_process
     with tuning_bar(shown=main) as progress:
-        result = tune_adapters(
-            loaded,
-            dataset,
-            recipe=values,
-            out=out,
-            held_out=held_out,
-            selection=selection,  # type: ignore[arg-type]  # checked there
-            refit=refit,
-            execution=Execution(workers=workers, compile=compiled),
-            progress=progress,
-            resume=resume,
-            checkpoint_folder=checkpoints,
-            skip_bad=skip_bad,
-            accelerator=accelerator,
-        )
-    if main:
-        for line in summary(result, dataset):
-            echo(line)
+        loaded = load_backbone(spec.replace(device=str(accelerator.device) if accelerator else where))
+        result = tune_adapters(loaded, dataset, out=out, progress=progress, accelerator=accelerator, **training)
+    return result if main else None
 
 
 def default_held_out(recipe: str, selection: str) -> float:

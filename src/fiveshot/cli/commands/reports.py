@@ -1,4 +1,4 @@
-"""``fiveshot paper``: the paper's tables and figures from whatever features are there."""
+"""``fiveshot paper`` and ``report``: the paper's tables and figures, and one page about finished runs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,17 @@ import typer
 
 from fiveshot.cli import completion
 from fiveshot.cli.failures import KEPT, when_stopped
-from fiveshot.cli.options import Flavor, Full, HeadDevice, Projections, Seeds, head_parameters, refuse_unused
-from fiveshot.cli.output import echo, print_table
+from fiveshot.cli.options import (
+    AsJson,
+    Flavor,
+    Full,
+    HeadDevice,
+    Projections,
+    Seeds,
+    head_parameters,
+    refuse_unused,
+)
+from fiveshot.cli.output import answering, echo, print_table
 from fiveshot.cli.progress import status
 
 
@@ -80,3 +89,21 @@ def paper(
         echo("for the paper's full setting (five draws, 10,000 random features) add --full", err=True)
     if not made.files:
         raise typer.Exit(1)
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="The --out folder of a benchmark, or a part of it.")],
+    out: Annotated[Path | None, typer.Option(help="The page; report.html in the folder unless given.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write one self-contained HTML page with tables, curves and configuration of finished runs.
+
+    Example: fiveshot report runs
+    """
+    with answering("report", as_json=as_json) as answer:
+        with status("loading"):
+            from fiveshot.reports import write_report
+        with status("writing the page"):
+            page = write_report(folder, out or folder / "report.html")
+        answer.result = {"files": [str(page)]}
+        answer.say(str(page))
