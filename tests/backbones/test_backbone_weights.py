@@ -98,7 +98,8 @@ def test_the_features_are_those_of_the_file(state, tiny, images):
 def test_a_file_with_a_part_missing_is_refused(kind, state, tmp_path):
     path = written(tmp_path, kind, state)
     if kind == ".npz":
-        arrays = dict(np.load(path))
+        with np.load(path) as file:
+            arrays = dict(file)
         del arrays["embedding/bias"]
         np.savez(path, **arrays)
     else:
