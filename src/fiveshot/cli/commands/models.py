@@ -143,7 +143,7 @@ def show(model: Model, as_json: AsJson = False) -> None:
     with opened as answer, Recognizer.open(model, readonly=True) as recognizer:
         info = recognizer.show()
         answer.result = info.as_dict()
-        _tell_model(answer, info)
+        _tell_model(answer, model, info)
 
 
 def check(
@@ -171,9 +171,9 @@ def check(
             answer.fail()
 
 
-def _tell_model(answer: Answer, info: ModelInfo) -> None:
+def _tell_model(answer: Answer, model: Path, info: ModelInfo) -> None:
     adapted = " with an adapter" if info.adapter else ""
-    answer.say(f"{info.path}: {info.backbone}{adapted}, head {info.head}, {file_size(info.bytes_on_disk)}")
+    answer.say(f"{model}: {info.backbone}{adapted}, head {info.head}, {file_size(info.bytes_on_disk)}")
     kept = "kept" if info.keep_photos else "not kept"
     answer.say(f"photos are {kept}, thumbnails are {'kept' if info.thumbnails else 'not kept'}")
     answer.say(f"unknown photos, {percent(info.false_rejection, 0)} false rejections: {info.rejection}")
