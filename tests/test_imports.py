@@ -15,6 +15,7 @@ ORDER = (
     "extras",
     "plugins",
     "threads",
+    "processes",
     "storage",
     "data",
     "backbones",

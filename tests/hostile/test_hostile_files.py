@@ -10,7 +10,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,9 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-from PIL import Image
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from corpus import ARCHIVES, FILES, NAMES, photo, write_files, write_places
+from PIL import Image
+from serving import serving
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is limited, and told, on Linux")
 DRIVER = Path(__file__).with_name("drive.py")
@@ -168,28 +165,9 @@ def test_extraction_answers_or_refuses(place: Path) -> None:
 @pytest.fixture(scope="module")
 def service(place: Path) -> Iterator[tuple[httpx.Client, int]]:
     """Serve the model in a process of its own; yield a client and the process."""
-    server = subprocess.Popen(
-        [sys.executable, str(DRIVER), "serve", "model", "--port", "0", "--rate", "10000"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=place,
-    )
-    assert server.stdout is not None
-    try:
-        for line in server.stdout:
-            if found := re.search(r"http://[\w.]+:\d+", line):
-                break
-        with httpx.Client(base_url=found[0], timeout=HANG, trust_env=False) as client:
-            until = time.monotonic() + 60
-            while client.get("/v1/ready").status_code != 200 and time.monotonic() < until:
-                time.sleep(0.1)
-            yield client, server.pid
-    finally:
-        server.terminate()
-        server.wait(20)
-        server.stdout.close()
-    assert server.returncode in (0, -15)
+    command = [sys.executable, str(DRIVER), "serve", "model", "--port", "0", "--rate", "10000"]
+    with serving(command, place, timeout=HANG) as service:
+        yield service
 
 
 def peak_of(process: int) -> int:

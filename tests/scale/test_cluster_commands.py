@@ -71,9 +71,11 @@ def test_the_command_starts_a_cluster_of_its_own(features: Path, tmp_path: Path)
     pytest.importorskip("ray", reason="the extra 'ray' is not installed")
     hostile, seen = tmp_path / "hostile", tmp_path / "seen"
     hostile.mkdir()
-    for name in ("multiprocessing", "statistics", "numpy", "scipy", "fiveshot", "sitecustomize"):
+    for name in {*sys.stdlib_module_names, "numpy", "scipy", "fiveshot", "ray", "sitecustomize"} - {"__main__"}:
         (hostile / f"{name}.py").write_text(f"open({str(seen)!r}, 'a').write('{name} ')")
-    command = [sys.executable, "-P", "-m", "fiveshot", "bench", "--features", str(features), "--methods", "ncm"]
+    program = tmp_path / "program.py"  # as the command is installed: Python adds its folder to the path, no other
+    program.write_text("from fiveshot.cli.app import main\nif __name__ == '__main__':\n    main()")
+    command = [sys.executable, str(program), "bench", "--features", str(features), "--methods", "ncm"]
     command += ["--seeds", "1", "--engine", "ray", "--format", "csv", "--out", str(tmp_path / "runs")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "RAY_ADDRESS": ""}
     environment.pop("PYTHONSAFEPATH", None)

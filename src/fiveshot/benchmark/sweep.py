@@ -22,6 +22,7 @@ from fiveshot.benchmark.job import Job
 from fiveshot.benchmark.record import RunRecord, is_finished
 from fiveshot.benchmark.run import run_job
 from fiveshot.errors import FiveshotError, InputError
+from fiveshot.processes import safe_children
 
 OnSession = Callable[[Job, int, int], None]
 
@@ -154,7 +155,8 @@ def _in_parallel(tasks: Sequence[Task], workers: int, memory: int) -> Iterator[O
     need = {task: estimated_memory(task.job) for task in tasks}
     waiting = sorted(tasks, key=need.__getitem__, reverse=True)
     running: dict[Future[RunRecord], Task] = {}
-    pool = ProcessPoolExecutor(workers, context, initializer=_prepare_worker, initargs=(threads,))
+    with safe_children():
+        pool = ProcessPoolExecutor(workers, context, initializer=_prepare_worker, initargs=(threads,))
     try:
         while waiting or running:
             while waiting and len(running) < workers:
@@ -164,7 +166,8 @@ def _in_parallel(tasks: Sequence[Task], workers: int, memory: int) -> Iterator[O
                     break
                 task = fitting[0] if fitting else waiting[-1]
                 waiting.remove(task)
-                running[pool.submit(run_and_save, task)] = task
+                with safe_children():  # this may start a process
+                    running[pool.submit(run_and_save, task)] = task
             done, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 job = running.pop(future).job

@@ -22,6 +22,7 @@ from fiveshot.cli.conversion import converted_plainly
 from fiveshot.cli.failures import Stopped, system_errors_told
 from fiveshot.cli.output import echo, echo_error, printable
 from fiveshot.errors import FiveshotError
+from fiveshot.processes import safe_children
 
 MODELS, STUDIES = "Models", "Features and benchmarks"  # headings of the list of commands
 
@@ -234,7 +235,7 @@ def _stopped(text: str = "") -> NoReturn:
 def main() -> None:
     """Run the command line; an error made on purpose, or by the system, is one message and exit status 1."""
     try:
-        with system_errors_told():
+        with safe_children(), system_errors_told():
             # Not standalone, because then an interrupt would end as a bare "Aborted!".
             sys.exit(app(standalone_mode=False) or 0)
     except FiveshotError as error:

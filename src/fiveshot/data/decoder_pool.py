@@ -19,7 +19,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from pathlib import Path
 from threading import BoundedSemaphore, Lock
 
 from fiveshot.data.decoder_process import (
@@ -37,12 +36,13 @@ from fiveshot.data.decoder_process import (
 from fiveshot.data.decoding import MAX_PIXELS
 from fiveshot.data.sources import MAX_PHOTO_BYTES, FileSource, ImageError, ImageSource, source_digest
 from fiveshot.errors import FiveshotError
+from fiveshot.processes import SAFE_PATH, safe_path
 
 SECONDS = 20
 """How long decoding one photo may take."""
 _TURN = 1.0  # seconds; a process that was stopped for an hour has waited for one turn, not for an hour
 _MAX_FACTS = 1 << 16  # bytes of what a decoder says beside the parts
-_SAFE = {"PYTHONSAFEPATH": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+_SAFE = {**SAFE_PATH, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 _PROGRAM = (
     "import sys; sys.path[:] = sys.argv[2:]; "
     "from fiveshot.data.decoder_process import main; main(int(sys.argv[1]))"
@@ -236,11 +236,10 @@ class _Forker:
 
     def __init__(self) -> None:
         self.control, theirs = socket.socketpair()
-        path = _safe_path()
         flag = "-I" if sys.flags.isolated else "-P"
         with theirs:
             self._process = subprocess.Popen(  # this Python, with a program of our own
-                [sys.executable, flag, "-c", _PROGRAM, str(theirs.fileno()), *path],
+                [sys.executable, flag, "-c", _PROGRAM, str(theirs.fileno()), *safe_path()],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -373,15 +372,6 @@ def _digest(source: ImageSource) -> str:
         return source_digest(source).hex()
     except ImageError:
         return ""
-
-
-def _safe_path() -> list[str]:
-    """Return where a decoder imports from: as this process does, but never from the folder it was started in."""
-    own, here = str(Path(__file__).parents[2]), None
-    with suppress(OSError):  # a folder that was deleted
-        here = Path.cwd()
-    path = [entry for entry in sys.path if Path(entry).is_absolute() and Path(entry).resolve() != here]
-    return path if own in path else [*path, own]
 
 
 def _cores() -> int:

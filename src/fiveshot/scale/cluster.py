@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 
 from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.extras import import_extra
+from fiveshot.processes import SAFE_PATH, safe_children
 
 # Nothing is sent to anybody, and what Ray's own processes say goes to its logs.
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
-SAFE_PATH = {"PYTHONSAFEPATH": "1"}  # no process imports from the folder that it was started in
 CONNECT_SECONDS = 5.0
 ATTEMPTS = 3  # of a run, when the cluster failed and Ray could not repair it by itself
 
@@ -147,7 +147,7 @@ def connected(address: str | None = None) -> Iterator[Resources]:
     own |= {"log_to_driver": False, "logging_level": logging.ERROR, "job_config": _safe_job(ray)}
     try:
         _check_address(address)
-        with _without_stderr(), _environment(SAFE_PATH):
+        with _without_stderr(), safe_children():
             ray.init(address=address or "local", **own)
     except (OSError, ValueError, RuntimeError) as error:
         raise InputError(
@@ -170,21 +170,6 @@ def _safe_job(ray: Any) -> Any:
     job = ray.job_config.JobConfig(_py_driver_sys_path=[script] if script in sys.path else [])
     job._runtime_env_has_working_dir = lambda: True
     return job
-
-
-@contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
-    """Set variables of the environment for the time of a block."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 @contextmanager
