@@ -141,12 +141,12 @@ def test_what_is_weak_in_a_base_is_noted(run: Run, material: Path, tmp_path: Pat
     for name in COLOURS:
         shutil.copytree(material / "test" / name, tmp_path / "base" / name)
     (tmp_path / "base" / "kite" / "1.png").unlink()
-    (tmp_path / "base" / "owl" / "2.heic").write_bytes(PHONE)
+    (tmp_path / "base" / "owl" / "2.mov").write_bytes(PHONE)
     weights = ("--backbone", TINY, "--weights", material / "tiny.safetensors")
     status, _, said = run("new", tmp_path / "made", "--base", tmp_path / "base", *weights)
     assert status == 0
     assert said.splitlines()[:2] == [
-        "note: passed over 1 file that is no photo by name: .heic (1)",
+        "note: passed over 1 file that is no photo by name: .mov (1)",
         "note: 1 base class of one photo, which shows nothing of how a class varies: kite",
     ]
 
@@ -290,7 +290,7 @@ def test_a_name_that_begins_with_a_dash_comes_after_two(run: Run, answer: Any, m
         (("predict", "birds", "bad/text.jpg"), "bad/text.jpg: not a photo"),
         (("predict", "birds", "strange", "--top", "0"), "top=0"),
         (("predict", "birds", "strange", "--device", "banana"), "no device 'banana'; choose auto"),
-        (("predict", "birds", "bad/phone.jpg"), "HEIC cannot be read: convert to JPEG"),
+        (("predict", "birds", "bad/phone.jpg"), "bad/phone.jpg: damaged or truncated"),
         (("predict", "nothing", "strange"), "no such model: nothing"),
         (("predict", "photos", "strange"), "photos is not a fiveshot model"),
         (("forget", "birds", "eagle"), "no class 'eagle'"),

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import PIL.features
 import PIL.TiffImagePlugin
+import pillow_heif
 import pytest
 from PIL import Image
 
@@ -194,14 +195,14 @@ def test_a_tiff_tells_its_size_too(tmp_path):
         decode(FileSource(tmp_path / "a.tif", "a.tif"), max_pixels=23_999)
 
 
-@pytest.mark.parametrize("kind", ["ico", "ppm", "jp2", "avif", "tga", "pcx", "dds", "sgi", "msp", "xbm"])
+@pytest.mark.parametrize("kind", ["ico", "ppm", "jp2", "tga", "pcx", "dds", "sgi", "msp", "xbm"])
 def test_a_format_that_is_not_listed_is_refused_with_those_that_are(tmp_path, kind):
     """Each decoder is one more that a hostile file can try; icons are decoded while they are opened."""
-    features = {"jp2": "jpg_2000", "avif": "avif"}
+    features = {"jp2": "jpg_2000"}
     if kind in features and not PIL.features.check(features[kind]):
         pytest.skip(f"this Pillow cannot write {kind}")
     Image.new("1" if kind in ("msp", "xbm") else "RGB", (64, 64)).save(tmp_path / f"a.{kind}")
-    formats = "JPEG, PNG, WebP, GIF, BMP, TIFF, MPO"
+    formats = "JPEG, PNG, WebP, GIF, BMP, TIFF, MPO, HEIC, AVIF"
     with pytest.raises(ImageError, match=f"a.{kind}: not a photo .*{formats}.$") as caught:
         decode(FileSource(tmp_path / f"a.{kind}", f"a.{kind}"))
     assert caught.value.code == "bad_image"
@@ -310,16 +311,97 @@ def test_what_is_not_an_image_is_refused_with_its_name(tmp_path, content, says):
         decode(FileSource(path, "dog/photo.jpg"))
 
 
+# Photos of phones: a corner says which way up is, and the container turns the picture (irot), not EXIF.
+def phone_photo(kind: str, **options) -> bytes:
+    pixels = np.zeros((64, 96, 3), np.uint8)
+    pixels[:16, :16], pixels[:16, -16:], pixels[-16:, :16] = RED, GREEN, BLUE
+    return encoded(Image.fromarray(pixels), kind, **options)
+
+
+def encoded(image: Image.Image, kind: str, **options) -> bytes:
+    pillow_heif.register_heif_opener()
+    buffer = io.BytesIO()
+    image.save(buffer, kind, quality=95, **options)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["HEIF", "AVIF"])
+@pytest.mark.parametrize("orientation", [1, 3, 6, 8])
+def test_photos_of_phones_are_shown_upright(orientation, kind):
+    exif = Image.Exif()
+    exif[274] = orientation
+    shown = np.asarray(decode(BytesSource(phone_photo(kind, exif=exif.tobytes()), "IMG_0001")))
+    assert shown.shape == ((64, 96, 3) if orientation < 5 else (96, 64, 3))
+    for colour, corner in zip((RED, GREEN, BLUE), SHOWN[orientation], strict=True):
+        np.testing.assert_allclose(shown[CORNERS[corner]].astype(int), colour, atol=30)
+
+
+@pytest.mark.parametrize("kind", ["HEIF", "AVIF"])
+def test_transparent_photos_of_phones_lie_on_white(kind):
+    shown = np.asarray(decode(BytesSource(encoded(Image.new("RGBA", (64, 64), (255, 0, 0, 0)), kind), "clear")))
+    np.testing.assert_allclose(shown.astype(int), 255, atol=3)
+
+
+@pytest.mark.parametrize("kind", ["HEIF", "AVIF"])
+def test_the_first_frame_of_an_animation_is_shown(kind):
+    frames = [Image.new("RGB", (64, 64), colour) for colour in (RED, GREEN, BLUE)]
+    data = encoded(frames[0], kind, save_all=True, append_images=frames[1:])
+    np.testing.assert_allclose(np.asarray(decode(BytesSource(data, "live")))[32, 32].astype(int), RED, atol=30)
+
+
+@pytest.mark.parametrize("kind", ["HEIF", "AVIF"])
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_a_broken_photo_of_a_phone_is_refused_by_name(kind, share):
+    data = phone_photo(kind)
+    with pytest.raises(ImageError, match="IMG_0002: damaged or truncated") as caught:
+        decode(BytesSource(data[: int(len(data) * share)], "IMG_0002"))
+    assert caught.value.code == "bad_image"
+
+
+@pytest.mark.parametrize("kind", ["HEIF", "AVIF"])
+def test_the_size_of_a_phones_photo_is_checked_before_it_is_decoded(kind):
+    data = bytearray(phone_photo(kind))
+    place = data.index(b"ispe") + 8
+    data[place : place + 8] = struct.pack(">II", 9000, 9000)
+    with pytest.raises(ImageError) as caught:
+        decode(BytesSource(bytes(data), "large"), max_pixels=64 * 96)
+    assert caught.value.code in ("image_too_large", "bad_image")  # or the decoder finds the lie itself
+    with pytest.raises(ImageError) as caught:
+        decode(BytesSource(phone_photo(kind), "large"), max_pixels=64 * 96 - 1)
+    assert caught.value.code == "image_too_large"
+
+
 @pytest.mark.parametrize(
-    ("brands", "of_a_phone"),
-    [(b"heic\0\0\0\0mif1heic", True), (b"mif1\0\0\0\0mif1heix", True), (b"mp42\0\0\0\0isommp42", False)],
+    ("kind", "missing", "line"),
+    [("HEIF", "pillow_heif", "pip install 'fiveshot[heic]'"), ("AVIF", "PIL._avif", "pip install -U pillow")],
 )
-def test_the_way_out_of_heic_is_said_whatever_the_file_is_called(tmp_path, brands, of_a_phone):
-    box = b"ftyp" + brands
-    (tmp_path / "piped").write_bytes(struct.pack(">I", len(box) + 4) + box + b"heic" * 9)
-    with pytest.raises(ImageError, match="piped: not a photo in a format that is read") as caught:
-        decode(FileSource(tmp_path / "piped", "piped"))
-    assert ("convert to JPEG" in str(caught.value)) == of_a_phone
+def test_where_the_library_is_missing_the_line_to_type_is_said(kind, missing, line, tmp_path):
+    """In a process of its own, because what is imported stays."""
+    (tmp_path / "photo").write_bytes(phone_photo(kind))  # whatever the file is called
+    program = f"""
+import sys
+sys.modules[{missing!r}] = None
+from pathlib import Path
+from fiveshot.data import FileSource, ImageError, decode
+try:
+    decode(FileSource(Path({str(tmp_path / "photo")!r}), "photo"))
+except ImageError as error:
+    print(error.code, error.reason)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("missing_library ")
+    assert line in done.stdout
+
+
+def test_a_video_is_not_a_photo():
+    box = b"ftypmp42\0\0\0\0isommp42"
+    with pytest.raises(ImageError, match="not a photo in a format that is read"):
+        decode(BytesSource(struct.pack(">I", len(box) + 4) + box + b"heic" * 9, "clip"))
+
+
+@pytest.mark.parametrize("name", ["IMG_0001.HEIC", "a.heif", "b.hif", "c.avif"])
+def test_photos_of_phones_are_photos_by_name(name):
+    assert is_image(name)
 
 
 def png(width: int, height: int, *, bits: int, colour: int, extra: bytes = b"") -> bytes:

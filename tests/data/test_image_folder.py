@@ -63,12 +63,12 @@ def test_images_in_folders_below_a_class_belong_to_it(make_files):
 
 
 def test_what_is_left_out_is_said(make_files):
-    extra = ["train/a/phone.HEIC", "test/b/notes", "val/a/1.jpg", "cover.jpg", "train/stray.png", "README.md"]
+    extra = ["train/a/phone.MOV", "test/b/notes", "val/a/1.jpg", "cover.jpg", "train/stray.png", "README.md"]
     dataset = open_images(make_files(SPLIT + extra), seed=0)
     assert summary(dataset) == EXPECTED
     assert dataset.differences == (
         "ignored 3 images outside the class folders: cover.jpg, train/stray.png, val/a/1.jpg",
-        "ignored 2 files in class folders that are not images by name: .heic (1), no suffix (1)",
+        "ignored 2 files in class folders that are not images by name: .mov (1), no suffix (1)",
     )
 
 

@@ -19,8 +19,10 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pillow_heif
 from PIL import Image
 
+pillow_heif.register_heif_opener()
 Size = tuple[int, int]
 SUFFIXES = {
     "JPEG": "jpg",
@@ -30,6 +32,8 @@ SUFFIXES = {
     "BMP": "bmp",
     "TIFF": "tif",
     "MPO": "mpo",
+    "HEIF": "heic",
+    "AVIF": "avif",
 }
 
 
@@ -229,6 +233,34 @@ def jpeg_in_tiff() -> bytes:
     return tiff({259: 7}, inner)
 
 
+# HEIC and AVIF
+
+
+def ispe(kind: str, size: Size) -> bytes:
+    """Return a photo whose container says that the picture has another size than it has."""
+    data = bytearray(photo(kind))
+    start = data.index(b"ispe") + 8
+    data[start : start + 8] = struct.pack(">II", *size)
+    return bytes(data)
+
+
+def box_length(kind: str, box: bytes, length: int) -> bytes:
+    """Return a photo, one of whose boxes says that it has so many bytes."""
+    data = bytearray(photo(kind))
+    start = data.index(box) - 4
+    data[start : start + 4] = struct.pack(">I", length)
+    return bytes(data)
+
+
+def other_bytes(kind: str, seed: int, first: int = 24, last: int | None = None, count: int = 6) -> bytes:
+    """Return a photo in which some bytes after the first box are others."""
+    data = bytearray(photo(kind))
+    draw = random.Random(seed)
+    for _ in range(count):
+        data[draw.randrange(first, len(data) if last is None else last)] = draw.randrange(256)
+    return bytes(data)
+
+
 # Others
 
 
@@ -263,6 +295,9 @@ SHAPES: dict[str, Callable[[], bytes]] = {
     "40000x400.png": lambda: flat("PNG", (40_000, 400)),
     "9000x9000.png": lambda: flat("PNG", (9000, 9000), "1"),
     "5000x5000.gif": lambda: lzw_bomb((5000, 5000)),
+    "16x2000.heic": lambda: flat("HEIF", (16, 2000), "RGB"),
+    "2000x16.avif": lambda: flat("AVIF", (2000, 16), "RGB", speed=10),
+    "5100x5000.avif": lambda: flat("AVIF", (5100, 5000), "RGB", speed=10),
 }
 LIES: dict[str, Callable[[], bytes]] = {
     "ihdr-huge.png": lambda: png(2**31 - 1, 2**31 - 1),
@@ -325,6 +360,21 @@ LIES: dict[str, Callable[[], bytes]] = {
     "index-4000.mpo": lambda: mpo_lie(4000, 0),
     "index-huge.mpo": lambda: mpo_lie(2**28, 0),
     "index-outside.mpo": lambda: mpo_lie(3, 2**31),
+    "ispe-huge.heic": lambda: ispe("HEIF", (2**32 - 1, 2**32 - 1)),
+    "ispe-13000.heic": lambda: ispe("HEIF", (13_000, 13_000)),
+    "ispe-7000.heic": lambda: ispe("HEIF", (7000, 7000)),
+    "ispe-zero.heic": lambda: ispe("HEIF", (0, 0)),
+    "ispe-huge.avif": lambda: ispe("AVIF", (2**32 - 1, 2**32 - 1)),
+    "ispe-13000.avif": lambda: ispe("AVIF", (13_000, 13_000)),
+    "meta-zero.heic": lambda: box_length("HEIF", b"meta", 0),
+    "meta-huge.heic": lambda: box_length("HEIF", b"meta", 2**32 - 1),
+    "iloc-huge.heic": lambda: box_length("HEIF", b"iloc", 2**31),
+    "iloc-huge.avif": lambda: box_length("AVIF", b"iloc", 2**31),
+    "iprp-zero.avif": lambda: box_length("AVIF", b"iprp", 0),
+    **{f"bytes-{n}.heic": lambda n=n: other_bytes("HEIF", n) for n in range(6)},
+    **{f"bytes-{n}.avif": lambda n=n: other_bytes("AVIF", n) for n in range(6)},
+    **{f"boxes-{n}.heic": lambda n=n: other_bytes("HEIF", n, last=400, count=3) for n in range(6)},
+    **{f"boxes-{n}.avif": lambda n=n: other_bytes("AVIF", n, last=300, count=3) for n in range(6)},
     **{
         f"compression-{number}.tif": lambda number=number: tiff({259: number}, bytes(range(256)) * 4)
         for number in (1, 2, 3, 4, 5, 6, 7, 8, 9, 9999, 32773, 32946, 34712, 34887, 34925, 50000, 50001)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from fiveshot.data.sources import ImageError, ImageSource
 from fiveshot.errors import InputError
+from fiveshot.extras import is_installed
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -37,11 +38,12 @@ FORMATS = {
     "BMP": (".bmp",),
     "TIFF": (".tif", ".tiff"),
     "MPO": (".mpo",),
+    "HEIF": (".heic", ".heif", ".hif"),
+    "AVIF": (".avif",),
 }
 """The formats that are read, as PIL calls them, and how the names of their files end."""
-ALLOWED = "JPEG, PNG, WebP, GIF, BMP, TIFF, MPO"
+ALLOWED = "JPEG, PNG, WebP, GIF, BMP, TIFF, MPO, HEIC, AVIF"
 TILE = 512  # pixels of a side
-HEIC = "HEIC cannot be read: convert to JPEG, and set the phone's camera to 'most compatible'"
 # What a TIFF's tile or strip may hold beyond the image itself: writers pad small images to tiles of usual sizes.
 LARGEST_PADDING = 2048 * 2048  # pixels
 _SIXTEEN_BITS = "PNG"
@@ -49,7 +51,15 @@ _WITH_ALPHA = ("LA", "La", "PA", "RGBA", "RGBa")
 _ORIENTATION = 274  # the EXIF tag
 _WIDTH, _LENGTH, _TILE_WIDTH, _TILE_LENGTH, _ROWS_PER_STRIP = 256, 257, 322, 323, 278  # TIFF tags
 _ONE_STRIP = 2**32 - 1  # as TIFF says that all rows lie in one strip
-_HEIC_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx")
+# Photos of phones: both formats lie in one kind of container, ISO/IEC 23008-12, and their brands tell them apart.
+_BRANDS = {
+    "AVIF": (b"avif", b"avis"),
+    "HEIF": (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs"),
+}
+_INSTALL = {
+    "AVIF": "AVIF needs Pillow 11.3 or later; install it with: pip install -U pillow",
+    "HEIF": "HEIC needs pillow-heif; install it with: pip install 'fiveshot[heic]'",
+}
 
 
 def decode(source: ImageSource, *, max_pixels: int = MAX_PIXELS) -> Image:
@@ -94,8 +104,11 @@ def decode_bytes(data: bytes, name: str, *, max_pixels: int = MAX_PIXELS) -> Ima
         image = _opened(data, name, max_pixels)
         try:
             image.load()
+            _check_size(image, name, max_pixels)  # HEIC may turn out larger than it said
             image = _upright(image)  # under the same name, so that the one before can go
             return _rgb(image)
+        except ImageError:
+            raise
         except InputError as error:  # ours, about pixels that no picture can be made of
             raise ImageError(name, str(error)) from error
         except MemoryError as error:
@@ -120,23 +133,31 @@ def _opened(data: bytes, name: str, max_pixels: int) -> Image:
 
     if not data:
         raise ImageError(name, "the file is empty")
+    phone = _phone_format(data)
+    if phone is not None and not _reads(phone):
+        raise ImageError(name, _INSTALL[phone], code="missing_library")
     try:
-        image = Image.open(io.BytesIO(data), formats=_formats())
+        image = Image.open(io.BytesIO(data), formats=_formats() if phone is None else (phone,))
     except UnidentifiedImageError as error:
-        hint = f"; {HEIC}" if _is_heic(data) else ""
-        raise ImageError(name, f"not a photo in a format that is read ({ALLOWED}){hint}") from error
+        if phone is not None:
+            raise ImageError(name, "damaged or truncated") from error
+        raise ImageError(name, f"not a photo in a format that is read ({ALLOWED})") from error
     except Image.DecompressionBombError as error:
         raise ImageError(name, f"too large: {error}", code="image_too_large") from error
     except MemoryError as error:
         raise needs_memory(name) from error
     except Exception as error:
         raise ImageError(name, f"damaged or truncated ({error})") from error
-    if image.width * image.height > max_pixels:
-        reason = f"too large: {image.width} x {image.height}, the limit is {max_pixels:,} pixels"
-        raise ImageError(name, reason, code="image_too_large")
+    _check_size(image, name, max_pixels)
     if image.format == "TIFF":
         _check_parts(image, name)
     return image
+
+
+def _check_size(image: Image, name: str, max_pixels: int) -> None:
+    if image.width * image.height > max_pixels:
+        reason = f"too large: {image.width} x {image.height}, the limit is {max_pixels:,} pixels"
+        raise ImageError(name, reason, code="image_too_large")
 
 
 def _check_parts(image: Any, name: str) -> None:
@@ -157,21 +178,44 @@ def _check_parts(image: Any, name: str) -> None:
             raise ImageError(name, reason, code="image_too_large")
 
 
-def _is_heic(data: bytes) -> bool:
+def _phone_format(data: bytes) -> str | None:
     """Tell by the brands in the first box of a file, ISO/IEC 14496-12: ``length ftyp major version brands``."""
+    if data[4:8] != b"ftyp":
+        return None
     box = data[: min(int.from_bytes(data[:4], "big"), 256)]
-    brands = (box[start : start + 4] for start in range(8, len(box), 4))
-    return data[4:8] == b"ftyp" and any(brand in _HEIC_BRANDS for brand in brands)
+    brands = {box[start : start + 4] for start in range(8, len(box), 4)}
+    return next((kind for kind, known in _BRANDS.items() if not brands.isdisjoint(known)), None)
+
+
+@cache
+def _reads(phone: str) -> bool:
+    """Tell whether a format of phones can be read here, and make it ready.
+
+    One thread decodes: others would take the memory that one photo may have, and all photos wait for all cores.
+    """
+    if phone == "AVIF":
+        plugin = import_module("PIL.AvifImagePlugin") if is_installed("PIL.AvifImagePlugin") else None
+        if plugin is None or not plugin.SUPPORTED:
+            return False
+        vars(plugin)["DEFAULT_MAX_THREADS"] = 1  # a setting that Pillow's types do not know
+        return True
+    if not is_installed("pillow_heif"):
+        return False
+    # Only the picture itself: no depth, no second copies.
+    import_module("pillow_heif").register_heif_opener(
+        decode_threads=1, thumbnails=False, depth_images=False, aux_images=False
+    )
+    return True
 
 
 @cache
 def _formats() -> tuple[str, ...]:
-    """Return those of the formats that this build of Pillow has; no other plug-in of Pillow is imported."""
+    """Return those of the usual formats that this build of Pillow has; no other plug-in of Pillow is imported."""
     from PIL import Image
 
     for plugin in ("Bmp", "Gif", "Jpeg", "Mpo", "Png", "Tiff", "WebP"):
         import_module(f"PIL.{plugin}ImagePlugin")
-    return tuple(name for name in FORMATS if name in Image.OPEN)
+    return tuple(name for name in FORMATS if name in Image.OPEN and name not in _BRANDS)
 
 
 def _upright(image: Image) -> Image:

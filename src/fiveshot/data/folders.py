@@ -12,13 +12,12 @@ import numpy as np
 
 from fiveshot.data.archives import ARCHIVE_SUFFIXES, is_archive, open_archive
 from fiveshot.data.dataset import ImageDataset, ImageSplit, hold_out
-from fiveshot.data.decoding import FORMATS, HEIC
+from fiveshot.data.decoding import FORMATS
 from fiveshot.data.sources import ArchiveSource, FileSource, StoredSource
 from fiveshot.errors import InputError, counted, some_of
 
 SPLITS = ("train", "test")
 IMAGE_SUFFIXES = frozenset(suffix for suffixes in FORMATS.values() for suffix in suffixes)
-_OF_PHONES = frozenset((".heic", ".heif"))
 LAYOUT = "expected train/<class>/*.jpg and test/<class>/*.jpg, or <class>/*.jpg alone (.png, .webp, ... too)"
 ByClass = Mapping[str, Sequence[StoredSource]]
 
@@ -107,14 +106,14 @@ def is_image(name: str) -> bool:
 def other_suffixes(names: Iterable[str]) -> Counter[str]:
     """Count by suffix the files that are not images by name.
 
-    >>> other_suffixes(["1.jpg", "2.HEIC", "3.heic", "notes"])
-    Counter({'.heic': 2, 'no suffix': 1})
+    >>> other_suffixes(["1.jpg", "2.MOV", "3.mov", "notes"])
+    Counter({'.mov': 2, 'no suffix': 1})
     """
     return Counter(PurePosixPath(name).suffix.lower() or "no suffix" for name in names if not is_image(name))
 
 
 def unread(names: Iterable[str]) -> str:
-    """Say in brackets which files are not images by name, and how photos of phones become readable.
+    """Say in brackets which files are not images by name.
 
     >>> unread(["notes.txt"]), unread([])
     (' (seen: 1 .txt)', '')
@@ -123,8 +122,7 @@ def unread(names: Iterable[str]) -> str:
     if not others:
         return ""
     seen = ", ".join(f"{count} {suffix}" for suffix, count in sorted(others.items()))
-    way = f"; {HEIC}" if _OF_PHONES & set(others) else ""
-    return f" (seen: {seen}{way})"
+    return f" (seen: {seen})"
 
 
 def _unwrapped(tree: Tree) -> Tree:

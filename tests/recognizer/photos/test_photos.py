@@ -40,7 +40,7 @@ def birds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         picture().save(path)
     (tmp_path / "birds" / "owl" / "notes.txt").write_text("hoo")
-    (tmp_path / "birds" / "owl" / "4.HEIC").write_bytes(b"ftypheic")
+    (tmp_path / "birds" / "owl" / "4.MOV").write_bytes(b"ftypqt")
     (tmp_path / "birds" / "owl" / ".5.png").write_bytes(b"hidden")
     monkeypatch.chdir(tmp_path)
     return tmp_path / "birds"
@@ -221,7 +221,7 @@ def test_a_broken_link_is_named(birds: Path) -> None:
 
 
 def test_files_that_are_no_photos_by_name_are_counted(birds: Path) -> None:
-    assert find_photos(["birds", b"..."]).others == {".txt": 1, ".heic": 1}
+    assert find_photos(["birds", b"..."]).others == {".txt": 1, ".mov": 1}
 
 
 def test_class_folders(birds: Path) -> None:
@@ -317,17 +317,24 @@ def test_class_folders_that_hold_only_folders_are_refused(birds: Path) -> None:
     assert list(class_folders("camera")) == ["owl", "wren"]  # one folder below is no choice of classes
 
 
-def test_photos_of_phones_that_cannot_be_read_are_told(birds: Path) -> None:
-    for file in ("phone/owl/1.HEIC", "phone/owl/2.heic", "phone/owl/notes"):
+def test_a_folder_of_other_files_says_what_it_saw(birds: Path) -> None:
+    for file in ("phone/owl/1.MOV", "phone/owl/2.mov", "phone/owl/notes"):
         Path(file).parent.mkdir(parents=True, exist_ok=True)
-        Path(file).write_bytes(b"ftypheic")
-    told = (
-        r"no photos in {} \(seen: 2 \.heic, 1 no suffix; HEIC cannot be read: .*JPEG.*'most compatible'\); photos"
-    )
+        Path(file).write_bytes(b"ftypqt")
+    told = r"no photos in {} \(seen: 2 \.mov, 1 no suffix\); photos"
     with pytest.raises(InputError, match=told.format("phone")):
         gather_photos("phone")
     with pytest.raises(InputError, match=told.format("phone/owl")):
         class_folders("phone")
+
+
+def test_a_live_photo_is_its_picture(tmp_path: Path) -> None:
+    """A phone stores a picture and a clip of one name."""
+    for name in ("IMG_1.HEIC", "IMG_1.MOV"):
+        (tmp_path / name).write_bytes(b"...")
+    found = find_photos(tmp_path)
+    assert names(found.photos) == [str(tmp_path / "IMG_1.HEIC")]
+    assert found.others == {".mov": 1}
 
 
 def test_a_missing_folder_of_classes(birds: Path) -> None:
