@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 import torch
@@ -7,10 +9,10 @@ from PIL import Image
 from torchvision.transforms import v2
 
 from fiveshot.backbones import Preprocessing
-from fiveshot.backbones.augmentation import random_crop_box
 from fiveshot.backbones.backbone import normalize_tensor
 from fiveshot.data import ArraySource
-from fiveshot.tuning.images.pixels import Decoding, decode_all
+from fiveshot.data.reduction import Whole, random_crop_box
+from fiveshot.tuning.images.pixels import decode_all, whole_images
 from fiveshot.tuning.images.resample import crop_axis, resample
 from fiveshot.tuning.images.views import PooledViews, random_crop_boxes
 
@@ -24,7 +26,7 @@ def smooth_image(height: int, width: int, seed: int) -> np.ndarray:
 
 def pooled(preprocessing: Preprocessing, *images: np.ndarray, short_side: int | None = None) -> PooledViews:
     sources = [ArraySource(image, str(i)) for i, image in enumerate(images)]
-    decoded = decode_all(sources, Decoding(short_side, preprocessing.squash), budget=1e9)
+    decoded = decode_all(sources, Whole(short_side, preprocessing.squash), budget=1e9)
     assert decoded.pool is not None
     return PooledViews(decoded.pool, preprocessing, CPU)
 
@@ -72,20 +74,18 @@ def test_measured_views_are_those_of_the_extraction(squash: int | None) -> None:
 
 def test_large_images_are_kept_smaller() -> None:
     wanted = Preprocessing(size=32, resize=36)
-    decoding = Decoding.of(wanted, margin=1.5)
-    assert decoding.short_side == 48
-    source = ArraySource(smooth_image(200, 300, seed=7), "a")
-    assert decoding(source).shape == (48, 72, 3)
-    assert Decoding.of(wanted, margin=0)(source).shape == (200, 300, 3)
-    assert Decoding.of(wanted, margin=1.0).short_side == 36  # what measuring needs
+    picture = Image.fromarray(smooth_image(200, 300, seed=7))
+    for margin, size in ((1.5, (72, 48)), (0, (300, 200)), (1.0, (54, 36))):  # the last is what measuring needs
+        said, pixels = whole_images(wanted, margin=margin)(picture)
+        assert (Whole.size(said), len(pixels)) == (size, 3 * size[0] * size[1])
 
 
 def test_boxes_follow_the_distribution_of_the_cpu_transform() -> None:
     n, shape = 4000, (60, 90)
     arguments = {"scale": (0.3, 1.0), "ratio": (3 / 4, 4 / 3)}
-    rng = np.random.default_rng(0)
+    rng, other = np.random.default_rng(0), random.Random(0)
     ours = random_crop_boxes(np.full(n, shape[0]), np.full(n, shape[1]), rng=rng, **arguments)
-    oracle = np.array([random_crop_box(*shape, rng=rng, **arguments) for _ in range(n)])
+    oracle = np.array([random_crop_box(*shape, rng=other, **arguments) for _ in range(n)])
     assert (ours[:, :2] >= 0).all()
     assert (ours[:, :2] + ours[:, 2:] <= shape).all()
     error = np.hypot(ours.std(axis=0), oracle.std(axis=0)) / np.sqrt(n)

@@ -34,7 +34,7 @@ def test_a_recorded_step_is_the_eager_step(
     found = []
     for graph in (False, True):
         backbone = make_backbone()
-        execution = Execution(cuda_graph=graph, precision="float32", compile=False, workers=0)
+        execution = Execution(cuda_graph=graph, precision="float32", compile=False)
         found.append((tune(backbone, split, recipe=recipe, device="cuda", execution=execution), backbone))
     assert found[0][0].history[-1].loss == pytest.approx(found[1][0].history[-1].loss, rel=1e-3)
     for name, tensor in adapter_state(found[0][1].model).items():
@@ -54,9 +54,7 @@ def test_the_same_seed_gives_the_same_adapters_in_bf16(
     hashes = []
     for _ in range(2):
         backbone = make_backbone()
-        result = tune(
-            backbone, split, recipe=recipe, device="cuda", execution=Execution(cuda_graph=graph, workers=0)
-        )
+        result = tune(backbone, split, recipe=recipe, device="cuda", execution=Execution(cuda_graph=graph))
         hashes.append(backbone.adapter_hash)
         assert result.history[-1].loss < result.history[0].loss
     assert hashes[0] == hashes[1]
@@ -73,7 +71,7 @@ def test_a_compiled_run_learns(
         make_split(4, 20),
         recipe=recipe,
         device="cuda",
-        execution=Execution(compile=True, workers=0),
+        execution=Execution(compile=True),
     )
     assert result.history[-1].loss < 0.7 * result.history[0].loss
 
@@ -89,7 +87,7 @@ def test_a_stopped_run_goes_on_to_the_same_adapters_on_cuda(
     monkeypatch.setattr("fiveshot.tuning.training.trainer._REPORT_SECONDS", -1.0)
     split = make_split(4, 20)
     recipe = TuneRecipe(lr=5e-3, batch_size=8, epochs=4, bottleneck=8)
-    options = {"recipe": recipe, "device": "cuda", "execution": Execution(workers=0, cuda_graph=graph)}
+    options = {"recipe": recipe, "device": "cuda", "execution": Execution(cuda_graph=graph)}
 
     def stop(now: TuneProgress) -> None:
         if now.epoch == 3:

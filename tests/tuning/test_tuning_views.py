@@ -95,7 +95,7 @@ def test_automatic_choices() -> None:
         False,
         False,
         "workers",
-        0,
+        None,
     )
     cuda = Execution().resolved(torch.device("cuda"), images=COMPILE_FROM_IMAGES)
     assert (cuda.precision, cuda.compile, cuda.cuda_graph, cuda.data) == ("bf16", True, True, "device")

@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fiveshot.data.reduction import Square
+from fiveshot.data.reduction import RandomSquare, Square
 from fiveshot.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-
-    from fiveshot.backbones.augmentation import RandomCropFlip
 
 Pixels: TypeAlias = NDArray[np.uint8]
 INTERPOLATIONS = ("bicubic", "bilinear", "lanczos")
@@ -132,17 +130,21 @@ class Preprocessing:
         normalized /= std
         return normalized
 
-    def train_transform(
+    def random_square(
         self,
+        draw: tuple[int, ...],
         *,
         scale: tuple[float, float] | None = None,
         ratio: tuple[float, float] = (3 / 4, 4 / 3),
         flip: float = 0.5,
-    ) -> RandomCropFlip:
-        """Return the random crop and flip for training (needs torch), called with an image and a generator."""
-        from fiveshot.backbones.augmentation import RandomCropFlip
+    ) -> RandomSquare:
+        """Return what cuts a random view for training out of a photo where it is decoded.
 
-        return RandomCropFlip(self, scale=scale or self.train_scale, ratio=ratio, flip=flip)
+        >>> Preprocessing(size=32, resize=36).random_square((1, 2)).scale
+        (0.08, 1.0)
+        """
+        mode = self.train_interpolation or self.interpolation
+        return RandomSquare(self.size, draw, mode, self.squash, scale or self.train_scale, ratio, flip)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""

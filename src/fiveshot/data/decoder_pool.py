@@ -14,12 +14,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from threading import BoundedSemaphore, Lock
+from typing import Any
 
 from fiveshot.data.decoder_process import (
     COMMAND,
@@ -143,8 +145,43 @@ class Decoders:
     ) -> Iterator[Reduced]:
         """Yield what ``attempt`` returns for each photo, in order; several are decoded beside each other."""
         one = partial(self.attempt, reduction=reduction, max_pixels=max_pixels)
-        with ThreadPoolExecutor(max(self.workers, 1)) as threads:
-            yield from threads.map(one, sources)
+        yield from self._in_order(one, ((source,) for source in sources), self.workers, 0)
+
+    def stream(
+        self, asked: Iterable[tuple[ImageSource, Reduction]], *, workers: int | None = None, ahead: int = 0
+    ) -> Iterator[Reduced]:
+        """Yield what ``attempt`` returns for each photo and its own reduction, in order.
+
+        Parameters
+        ----------
+        asked : iterable of pairs
+            Photos with what to make of them.
+        workers : int, optional
+            The most photos that are decoded at the same time, if fewer than the pool's.
+        ahead : int
+            How many results may wait for whoever takes them, beside those that are being made.
+
+        Yields
+        ------
+        Reduced
+            What came of a photo, its error included.
+        """
+        yield from self._in_order(self.attempt, asked, min(workers or self.workers, self.workers), ahead)
+
+    def _in_order(
+        self, one: Callable[..., Reduced], asked: Iterable[tuple[Any, ...]], workers: int, ahead: int
+    ) -> Iterator[Reduced]:
+        """Call in threads; so many photos are under way that none of them waits, and no more."""
+        threads, waiting = ThreadPoolExecutor(max(workers, 1)), deque[Future[Reduced]]()
+        try:
+            for arguments in asked:
+                waiting.append(threads.submit(one, *arguments))
+                if len(waiting) > 2 * workers + ahead:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            threads.shutdown(wait=True, cancel_futures=True)
 
     def close(self) -> None:
         """End all decoders; the pool starts others when it is used again."""

@@ -6,9 +6,12 @@ Processes that decode import this, so it needs Pillow alone.
 from __future__ import annotations
 
 import io
+import math
+import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fiveshot.data.sources import MAX_PHOTO_BYTES
 from fiveshot.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,6 +28,8 @@ ENCODINGS: tuple[tuple[str, dict[str, int]], ...] = (
 )
 GROWTH, SMALL_COPY = 2, 256 * 1024  # a copy may be twice as large as the file, or this many bytes
 _QUALITY = 80
+_TRIES = 10  # of a random crop
+Box = tuple[int, int, int, int]  # top, left, height, width
 
 
 @dataclass(frozen=True)
@@ -46,12 +51,110 @@ class Square:
 
     def __call__(self, picture: Image) -> Image:
         """Return the square of a picture in RGB."""
-        _check_shape(picture.size)
+        check_shape(picture.size)
         if self.squash is not None:
             picture = _resized(picture, self.squash, self.squash, self.squash, self.interpolation)
         short = min(picture.size)
         width, height = (int(self.resize * side / short) for side in picture.size)
         return _resized(picture, width, height, self.size, self.interpolation)
+
+
+def random_crop_box(
+    height: int, width: int, *, scale: tuple[float, float], ratio: tuple[float, float], rng: random.Random
+) -> Box:
+    """Draw the box of a random resized crop: its share of the area, its proportions, its place.
+
+    Share uniform in ``scale``, proportions log-uniform in ``ratio``. Boxes that stick out are drawn again;
+    after ten tries the largest centered box with allowed proportions is taken.
+    """
+    for _ in range(_TRIES):
+        area = height * width * rng.uniform(*scale)
+        aspect = math.exp(rng.uniform(math.log(ratio[0]), math.log(ratio[1])))
+        box_height, box_width = round(math.sqrt(area / aspect)), round(math.sqrt(area * aspect))
+        if 0 < box_height <= height and 0 < box_width <= width:
+            return rng.randint(0, height - box_height), rng.randint(0, width - box_width), box_height, box_width
+    aspect = min(max(width / height, ratio[0]), ratio[1])
+    box_height = max(1, min(height, round(width / aspect)))
+    box_width = max(1, min(width, round(height * aspect)))
+    return (height - box_height) // 2, (width - box_width) // 2, box_height, box_width
+
+
+@dataclass(frozen=True)
+class RandomSquare:
+    """Cuts a random crop out of a photo, scales it to a square, and mirrors it by chance, for training.
+
+    What is drawn depends on ``draw`` and on the size of the photo alone.
+
+    >>> import PIL.Image
+    >>> picture = PIL.Image.effect_noise((500, 375), 50).convert("RGB")
+    >>> one, again, other = (RandomSquare(32, draw=(7, n))(picture) for n in (0, 0, 1))
+    >>> one == again, one == other
+    (True, False)
+    """
+
+    size: int
+    draw: tuple[int, ...]  # which random numbers: the run, the epoch, the photo
+    interpolation: str = "bicubic"
+    squash: int | None = None
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    flip: float = 0.5  # probability of mirroring left and right
+
+    def __call__(self, picture: Image) -> Image:
+        """Return one random view of a picture in RGB."""
+        from PIL.Image import Resampling, Transpose
+
+        check_shape(picture.size)
+        mode = Resampling[self.interpolation.upper()]
+        rng = random.Random(" ".join(map(str, self.draw)))  # a text is hashed: near numbers draw unlike views
+        if self.squash is not None:
+            picture = picture.resize((self.squash, self.squash), mode)
+        width, height = picture.size
+        top, left, tall, wide = random_crop_box(height, width, scale=self.scale, ratio=self.ratio, rng=rng)
+        view = picture.crop((left, top, left + wide, top + tall)).resize((self.size, self.size), mode)
+        return view.transpose(Transpose.FLIP_LEFT_RIGHT) if rng.random() < self.flip else view
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The whole photo, made smaller where its short side is longer than asked for.
+
+    >>> import PIL.Image
+    >>> size, pixels = Whole(short_side=50)(PIL.Image.new("RGB", (500, 100)))
+    >>> Whole.size(size), len(pixels) == 3 * 250 * 50
+    ((250, 50), True)
+    """
+
+    short_side: int | None  # None: as it is
+    squash: int | None = None
+    interpolation: str = "bicubic"
+
+    def __call__(self, image: Image) -> tuple[bytes, bytes]:
+        """Return the size and the pixels of a picture in RGB."""
+        from PIL.Image import Resampling
+
+        check_shape(image.size)
+        if self.squash is not None:
+            image = image.resize((self.squash, self.squash), Resampling[self.interpolation.upper()])
+        short = min(image.size)
+        if self.short_side is not None and short > self.short_side:
+            width, height = (max(1, round(side * self.short_side / short)) for side in image.size)
+            image = image.resize((width, height), Resampling.BICUBIC)
+        if 3 * image.width * image.height > MAX_PHOTO_BYTES:
+            raise InputError(f"too large to be kept as it is: {image.width} x {image.height}", code="too_large")
+        return b"%d %d" % image.size, image.tobytes()
+
+    @staticmethod
+    def size(said: bytes) -> tuple[int, int]:
+        """Return width and height of what the size says."""
+        width, height = said.split()
+        return int(width), int(height)
+
+
+def usable(image: Image) -> tuple[bytes, ...]:
+    """Return nothing of a picture: the reduction for those who ask only whether a photo can be used."""
+    check_shape(image.size)
+    return ()
 
 
 @dataclass(frozen=True)
@@ -65,7 +168,7 @@ class Parts:
     (192, b'\\xff\\xd8', None)
     """
 
-    square: Square
+    square: Square | RandomSquare
     thumbnail: bool = False
     copy_of: int | None = None  # bytes of the file that came, where a copy without metadata is kept
 
@@ -132,7 +235,7 @@ def _resized(picture: Image, width: int, height: int, side: int, interpolation: 
     return rows.resize((side, height), mode).crop((0, top, side, top + side))
 
 
-def _check_shape(size: tuple[int, int]) -> None:
+def check_shape(size: tuple[int, int]) -> None:
     """Refuse a strip so long that its center shows nothing of it."""
     short, long = sorted(size)
     if long > LONGEST_SIDE * short:

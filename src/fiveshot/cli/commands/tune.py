@@ -64,7 +64,9 @@ def tune(
         ),
     ] = None,
     device: Device = "auto",
-    workers: Annotated[int | None, typer.Option(help="Processes that decode images.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Photos decoded at the same time; one for each core unless given.")
+    ] = None,
     compiled: Annotated[
         bool | None, typer.Option("--compile/--no-compile", help="Compile the network; for long runs on CUDA.")
     ] = None,

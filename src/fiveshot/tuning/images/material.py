@@ -13,7 +13,7 @@ from fiveshot.backbones import Backbone
 from fiveshot.data import ImageSplit, bad_images_error
 from fiveshot.errors import InputError
 from fiveshot.tuning.few_shot import FewShotTest
-from fiveshot.tuning.images.pixels import Decoding, decode_all
+from fiveshot.tuning.images.pixels import decode_all, whole_images
 from fiveshot.tuning.images.views import LoadedViews, PooledViews, Views
 from fiveshot.tuning.results import OnProgress, TuneProgress
 from fiveshot.tuning.training.execution import Execution
@@ -134,9 +134,9 @@ def open_material(
 
     decoded = decode_all(
         split.images,
-        Decoding.of(wanted, margin=execution.short_side),
+        whole_images(wanted, margin=execution.short_side),
         budget=device_budget(execution, device) if execution.data == "device" else 0,
-        workers=execution.workers or 0,
+        workers=execution.workers,
         on_progress=report,
     )
     if decoded.bad and not skip_bad:
@@ -147,7 +147,7 @@ def open_material(
     if decoded.pool is not None:
         views = PooledViews(decoded.pool, wanted, device)
     else:
-        views = LoadedViews(split.images, wanted, device, workers=execution.workers or 0)
+        views = LoadedViews(split.images, wanted, device, workers=execution.workers)
     return Material(backbone, views, split.names, split.labels, execution, few_shot or FewShotTest(), accelerator)
 
 

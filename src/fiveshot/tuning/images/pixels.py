@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
 
 from fiveshot.backbones import Preprocessing
-from fiveshot.data import BadImage, ImageError, ImageSource, decode
+from fiveshot.data import BadImage, ImageSource, decoders
+from fiveshot.data.reduction import Whole, usable
 
 Integers = NDArray[np.int64]
-_PIL_FILTERS = {"lanczos": 1, "bilinear": 2, "bicubic": 3}
-_CHUNK = 32  # images that a worker hands over at a time
+_REPORT = 32  # images between two reports of the progress
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,34 +50,14 @@ class PixelPool:
         return PixelPool(self.pixels.to(device), self.heights, self.widths)
 
 
-@dataclass(frozen=True)
-class Decoding:
-    """How far images are made smaller before they are kept.
+def whole_images(preprocessing: Preprocessing, *, margin: float) -> Whole:
+    """Return how far images are made smaller before they are kept; a ``margin`` of 0 keeps them as they are.
 
     A small random crop of a large photograph is softer than one cut from the original: what the network is shown
     of the whole image is what it is shown of its parts.
     """
-
-    short_side: int | None  # longest short side that is kept; None: as it is
-    squash: int | None = None
-    interpolation: str = "bicubic"
-
-    @classmethod
-    def of(cls, preprocessing: Preprocessing, *, margin: float) -> Decoding:
-        """Return the decoding for a preprocessing; a ``margin`` of 0 keeps images as they are."""
-        short = max(round(margin * preprocessing.size), preprocessing.resize) if margin else None
-        return cls(short, preprocessing.squash, preprocessing.train_interpolation or preprocessing.interpolation)
-
-    def __call__(self, source: ImageSource) -> Tensor:
-        """Return one image, (height, width, 3) of uint8."""
-        image: Any = decode(source)
-        if self.squash is not None:
-            image = image.resize((self.squash, self.squash), resample=_PIL_FILTERS[self.interpolation])
-        short = min(image.size)
-        if self.short_side is not None and short > self.short_side:
-            size = [max(1, round(side * self.short_side / short)) for side in image.size]
-            image = image.resize(size, resample=_PIL_FILTERS["bicubic"])
-        return torch.from_numpy(np.array(image))
+    short = max(round(margin * preprocessing.size), preprocessing.resize) if margin else None
+    return Whole(short, preprocessing.squash, preprocessing.train_interpolation or preprocessing.interpolation)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,56 +71,36 @@ class Decoded:
 
 def decode_all(
     sources: Sequence[ImageSource],
-    decoding: Decoding,
+    whole: Whole,
     *,
     budget: float,
-    workers: int = 0,
+    workers: int | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Decoded:
-    """Decode every image once with worker processes; what exceeds ``budget`` bytes in all is not kept."""
-    parts: list[Tensor] = []
+    """Have every image decoded once; what exceeds ``budget`` bytes in all is not kept."""
+    images: list[NDArray[np.uint8]] = []
     sizes: list[tuple[int, int]] = []
     good: list[int] = []
     bad: list[BadImage] = []
     used = 0
-    loader: Any = DataLoader(
-        _Chunks(sources, decoding),
-        batch_size=None,
-        num_workers=workers,
-        generator=torch.Generator(),  # or else it draws from the global one
-    )
-    for flat, shapes, positions, refused in loader:
-        used += flat.numel()
-        # A copy gives the worker's shared memory back.
-        parts = [*parts, flat.clone() if workers else flat] if used <= budget else []
-        sizes += shapes
-        good += positions
-        bad += [BadImage(*entry) for entry in refused]
-        if on_progress is not None:
-            on_progress(len(good) + len(bad), len(sources))
+    reduction = whole if budget else usable
+    found = decoders().stream(((source, reduction) for source in sources), workers=workers)
+    for done, one in enumerate(found, 1):
+        if one.error is not None:
+            bad.append(BadImage(one.error.name, one.error.reason))
+        else:
+            good.append(done - 1)
+        if one.parts:
+            size, pixels = (part or b"" for part in one.parts)
+            sizes.append(Whole.size(size))
+            images.append(np.frombuffer(pixels, np.uint8).reshape(-1, 3))
+            used += len(pixels)
+            if used > budget:
+                images.clear()
+        if on_progress is not None and (done % _REPORT == 0 or done == len(sources)):
+            on_progress(done, len(sources))
     pool = None
-    if used <= budget and good:
-        heights, widths = np.array(sizes, dtype=np.int64).T
-        pool = PixelPool(torch.cat(parts), heights, widths)
+    if images and used <= budget:
+        widths, heights = np.array(sizes, dtype=np.int64).T
+        pool = PixelPool(torch.from_numpy(np.concatenate(images)), heights, widths)
     return Decoded(pool, np.array(good, dtype=np.int64), tuple(bad))
-
-
-class _Chunks(Dataset[Any]):
-    """Chunks of decoded images, end to end; errors travel as values, because workers lose their types."""
-
-    def __init__(self, sources: Sequence[ImageSource], decoding: Decoding) -> None:
-        self.sources, self.decoding = sources, decoding
-
-    def __len__(self) -> int:
-        return -(-len(self.sources) // _CHUNK)
-
-    def __getitem__(self, chunk: int) -> tuple[Tensor, list[tuple[int, int]], list[int], list[tuple[str, str]]]:
-        images, good, bad = [], [], []
-        for position in range(chunk * _CHUNK, min((chunk + 1) * _CHUNK, len(self.sources))):
-            try:
-                images.append(self.decoding(self.sources[position]))
-                good.append(position)
-            except ImageError as error:
-                bad.append((error.name, error.reason))
-        flat = torch.cat([torch.empty(0, 3, dtype=torch.uint8), *(image.view(-1, 3) for image in images)])
-        return flat, [(image.shape[0], image.shape[1]) for image in images], good, bad

@@ -7,17 +7,20 @@ draws what the uninterrupted one would have drawn, with no generator state to re
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
+from itertools import islice
+from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
 
 from fiveshot.backbones import Preprocessing
-from fiveshot.data import ImageSource, decode
+from fiveshot.backbones.backbone import normalize_tensor
+from fiveshot.backbones.preprocessing import Pixels
+from fiveshot.data import ImageSource, Reduced, decoders
+from fiveshot.data.reduction import Parts
 from fiveshot.tuning.images.pixels import PixelPool
 from fiveshot.tuning.images.resample import center_axis, center_extent, crop_axis, resample
 from fiveshot.tuning.recipes import TuneRecipe
@@ -88,7 +91,7 @@ def share_of(batch: slice, part: tuple[int, int]) -> slice:
 
 
 class LoadedViews:
-    """Images decoded and transformed one by one, in this process or in workers, with the CPU's transforms."""
+    """Images decoded and cropped one by one by the decoders, while the network works on those before."""
 
     def __init__(
         self,
@@ -96,48 +99,47 @@ class LoadedViews:
         preprocessing: Preprocessing,
         device: torch.device,
         *,
-        workers: int = 0,
+        workers: int | None = None,
     ) -> None:
         self.sources, self.preprocessing, self.device, self.workers = sources, preprocessing, device, workers
-        self._crops: tuple[Any, _Batches, Any] | None = None  # a transform and its loader, whose workers live on
 
     def train(
         self, rows: Rows, plan: EpochPlan, recipe: TuneRecipe, *, part: tuple[int, int] = (0, 1)
     ) -> Iterator[Tensor]:
-        """Yield what the preprocessing's own training transform makes."""
+        """Yield random crops, flipped by chance; each depends on seed, epoch and image, not on who makes it."""
         shown = rows[plan.order]
-        transform = self.preprocessing.train_transform(
-            scale=recipe.crop_scale, ratio=recipe.crop_ratio, flip=recipe.flip
-        )
-        if self._crops is None or self._crops[0] != transform:
-            batches = _Batches()
-            loader = self._loader(_RandomViews(self.sources, transform), batches, stay=self.workers > 0)
-            self._crops = transform, batches, loader
-        _, batches, loader = self._crops
-        batches.content = [
-            [(recipe.seed, plan.epoch, int(row)) for row in shown[share_of(batch, part)]] for batch in plan.batches
-        ]
-        yield from self._moved(loader)
+
+        def view(row: int) -> Parts:
+            draw = (recipe.seed, plan.epoch, CROPS, row)
+            square = self.preprocessing.random_square(
+                draw, scale=recipe.crop_scale, ratio=recipe.crop_ratio, flip=recipe.flip
+            )
+            return Parts(square)
+
+        batches = [shown[share_of(batch, part)].tolist() for batch in plan.batches]
+        yield from self._loaded([[(row, view(row)) for row in batch] for batch in batches])
 
     def measure(self, rows: Rows, *, batch_size: int) -> Iterator[Tensor]:
-        """Yield what the preprocessing's own transform makes."""
-        content = [rows[start : start + batch_size].tolist() for start in range(0, len(rows), batch_size)]
-        dataset = _FixedViews(self.sources, self.preprocessing)
-        yield from self._moved(self._loader(dataset, _Batches(content), stay=False))
+        """Yield center crops."""
+        parts = Parts(self.preprocessing.square)
+        batches = [rows[start : start + batch_size].tolist() for start in range(0, len(rows), batch_size)]
+        yield from self._loaded([[(row, parts) for row in batch] for batch in batches])
 
-    def _loader(self, dataset: Dataset[Tensor], batches: _Batches, *, stay: bool) -> Any:
-        return DataLoader(
-            dataset,
-            batch_sampler=batches,
-            num_workers=self.workers,
-            persistent_workers=stay,
-            pin_memory=self.device.type == "cuda",
-            generator=torch.Generator(),  # or else it draws from the global one
-        )
+    def _loaded(self, batches: Sequence[Sequence[tuple[int, Parts]]]) -> Iterator[Tensor]:
+        asked = ((self.sources[row], parts) for batch in batches for row, parts in batch)
+        ahead = max(map(len, batches), default=0)
+        decoded = decoders().stream(asked, workers=self.workers, ahead=ahead)
+        for batch in batches:
+            squares = [self._square(found) for found in islice(decoded, len(batch))]
+            pixels = torch.from_numpy(np.stack(squares))
+            if self.device.type == "cuda":
+                pixels = pixels.pin_memory().to(self.device, non_blocking=True)
+            yield normalize_tensor(pixels, self.preprocessing)
 
-    def _moved(self, loader: Any) -> Iterator[Tensor]:
-        for images in loader:
-            yield images.to(self.device, non_blocking=self.device.type == "cuda")
+    def _square(self, found: Reduced) -> Pixels:
+        if found.error is not None:
+            raise found.error
+        return self.preprocessing.from_bytes(found.parts[0])
 
 
 class PooledViews:
@@ -243,37 +245,3 @@ def random_crop_boxes(
     top = np.where(lost, (heights - tall) // 2, np.floor(places[0] * (heights - tall + 1)))
     left = np.where(lost, (widths - wide) // 2, np.floor(places[1] * (widths - wide + 1)))
     return np.stack([top, left, tall, wide], axis=1).astype(np.int64)
-
-
-@dataclass
-class _Batches:
-    """A sampler whose batches are exchanged from epoch to epoch."""
-
-    content: list[list[Any]] = field(default_factory=list)
-
-    def __iter__(self) -> Iterator[list[Any]]:
-        return iter(self.content)
-
-    def __len__(self) -> int:
-        return len(self.content)
-
-
-class _RandomViews(Dataset[Tensor]):
-    def __init__(self, sources: Sequence[ImageSource], transform: Any) -> None:
-        self.sources, self.transform = sources, transform
-
-    def __getitem__(self, key: tuple[int, int, int]) -> Tensor:
-        # A generator of the image's own: the view does not depend on which worker makes it, or after what.
-        seed, epoch, row = key
-        rng = np.random.default_rng([seed, epoch, CROPS, row])
-        view: Tensor = self.transform(decode(self.sources[row]), rng=rng)
-        return view
-
-
-class _FixedViews(Dataset[Tensor]):
-    def __init__(self, sources: Sequence[ImageSource], preprocessing: Preprocessing) -> None:
-        self.sources, self.preprocessing = sources, preprocessing
-
-    def __getitem__(self, row: int) -> Tensor:
-        pixels = self.preprocessing.pixels(decode(self.sources[row]))
-        return torch.from_numpy(self.preprocessing.normalize(pixels))

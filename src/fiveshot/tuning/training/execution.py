@@ -42,7 +42,7 @@ class Execution:
         ``device`` decodes all images once, keeps them on the device and crops them there; ``workers`` makes every
         view on the CPU; ``auto`` keeps them on a CUDA device if they fit.
     workers : int, optional
-        Processes that decode. Unless given, one per core and at most 16; on a CPU device 0.
+        Photos that are decoded at the same time; one for each core unless given.
     device_budget : int, optional
         Bytes of images kept on the device; half of its free memory unless given.
     short_side : float
@@ -73,6 +73,8 @@ class Execution:
                 raise unknown_name(name, getattr(self, name), get_args(choices))
         if self.short_side and self.short_side < 1:
             raise InputError(f"short_side={self.short_side} must be 0 (as it is) or 1 and more of the crop's side")
+        if self.workers is not None and self.workers < 1:
+            raise InputError(f"workers is {self.workers}", hint="choose 1 or more")
 
     def resolved(self, device: torch.device, *, images: int) -> Execution:
         """Return the execution with every automatic choice made for a device and a number of images shown."""
@@ -80,13 +82,11 @@ class Execution:
         precision = ("bf16" if cuda else "float32") if self.precision == "auto" else self.precision
         if not cuda and precision != "float32":  # bf16 arithmetic crashes some CPUs outright
             raise InputError(f"precision {precision!r} is for CUDA devices", hint=f"on {device.type} use float32")
-        workers = min(os.cpu_count() or 1, 16) if cuda else 0
         return replace(
             self,
             precision=precision,
             compile=(cuda and images >= COMPILE_FROM_IMAGES) if self.compile is None else self.compile,
             cuda_graph=cuda and self.cuda_graph is not False,
-            workers=workers if self.workers is None else self.workers,
             data=("device" if cuda else "workers") if self.data == "auto" else self.data,
         )
 
