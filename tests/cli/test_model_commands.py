@@ -347,6 +347,40 @@ def test_wrong_usage_ends_with_status_2(run: Run, model: Path) -> None:
     assert run("learn", model, "owl", "strange", "--oops")[0] == 2
 
 
+def test_groups_of_classes(run: Run, answer: Any, model: Path, material: Path, tmp_path: Path) -> None:
+    taxonomy = tmp_path / "taxonomy.csv"
+    taxonomy.write_text("name,parent\nowl,bird\nwren,bird\nkite,toy\n")
+    assert run("group", model, taxonomy)[:2] == (
+        0,
+        "kite is now toy/kite\nowl is now bird/owl\nwren is now bird/wren\n",
+    )
+    assert answer("group", model, taxonomy) == {"renamed": []}
+    (seen,) = answer("predict", model, material / "test" / "owl" / "0.png")["predictions"]
+    assert seen["levels"][0][0] in ("bird", "toy/kite")
+    (asked,) = answer("predict", model, material / "test" / "owl" / "0.png", "--sure", 1)["predictions"]
+    assert asked["answer"] in ("unsure", "unknown", "class", "group")
+    assert (asked["label"] is None) == (asked["answer"] in ("unsure", "unknown"))
+    measured = answer("evaluate", model, material / "test")
+    assert measured["photos"] == 6
+    levels = measured["levels"]
+    unknown = measured["false_rejection"]
+    assert levels["by_class"]["share"] + levels["by_group"]["share"] == pytest.approx(1 - unknown)
+    assert "answered with a group" in run("evaluate", model, material / "test")[1]
+    assert run("predict", model, material / "test" / "owl" / "0.png", "--sure", 2)[0] == 1
+    answer("undo", model)
+
+
+def test_nested_folders(run: Run, answer: Any, model: Path, material: Path, tmp_path: Path) -> None:
+    for group, name in (("bird", "owl"), ("bird", "wren")):
+        shutil.copytree(material / "photos" / name, tmp_path / "all" / group / name)
+    shutil.copytree(material / "photos" / "kite", tmp_path / "all" / "kite")
+    assert run("learn", model, tmp_path / "all")[0] == 1
+    learned = answer("learn", model, tmp_path / "all", "--nested", "--new-only")
+    assert [one["name"] for one in learned["classes"]] == ["bird/owl", "bird/wren"]
+    assert answer("evaluate", model, tmp_path / "all", "--nested")["photos"] == 21
+    assert run("learn", model, "moss", tmp_path / "all" / "kite", "--nested")[0] == 1
+
+
 def test_forget_rename_and_undo(run: Run, answer: Any, model: Path) -> None:
     assert run("rename", model, "owl", "barn owl")[1] == "owl is now barn owl\n"
     assert names(answer, model) == ["barn owl", "kite", "wren"]

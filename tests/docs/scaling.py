@@ -93,6 +93,7 @@ SMALLER = (
     ),
     Rule(r"(benchmarks/tune_on_base\.py).*", r"\1 --heads ncm --sets 1", "one head on one set"),
     Rule(r"(benchmarks/rejection\.py).*", r"\1 --seeds 1", "one draw"),
+    Rule(r"(benchmarks/levels\.py).*", r"\1 --seeds 1 --rates 0.1", "one draw"),
 )
 NOT_RUN = (
     Exempt(r"^pip install ", "changes the environment that the tests run in"),

@@ -62,6 +62,23 @@ def test_learn_predict_add(service: Live) -> None:
     assert service.client.delete("/v1/classes/blue").status_code == 200
 
 
+def test_answers_have_levels(service: Live) -> None:
+    for name in ("warm/orange", "warm/yellow"):
+        assert service.learn(name, 4).status_code == 200
+    one = service.predict("orange", top=9).json()["predictions"][0]
+    chances = {candidate["label"]: candidate["probability"] for candidate in one["candidates"]}
+    widest = {label: share for label, share in chances.items() if not label.startswith("warm/")}
+    widest["warm"] = chances["warm/orange"] + chances["warm/yellow"]
+    best = max(widest, key=lambda label: widest[label])
+    assert one["levels"][0] == {"label": best, "probability": pytest.approx(widest[best])}
+    assert one["answer"] in ("class", "group", "unknown")
+    asked = service.client.post("/v1/predict?sure=1", files=parts("grey", 1)).json()["predictions"][0]
+    assert (asked["answer"] in ("unsure", "unknown")) == (asked["label"] is None)
+    error(service.client.post("/v1/predict?sure=0", files=parts("grey", 1)), 422, "invalid")
+    for name in ("warm%2Forange", "warm%2Fyellow"):
+        assert service.client.delete(f"/v1/classes/{name}").status_code == 200
+
+
 def test_answers_equal_those_of_the_library(service: Live, model_path: Path) -> None:
     """The service batches and scores in its own threads, and says what the recogniser itself says."""
     sent = [photo(name, 77) for name in ("red", "green", "blue", "grey")]
@@ -378,7 +395,7 @@ def test_head_is_get_without_a_body(service: Live, path: str) -> None:
         ("GET", "/v1/classes?query=red", "unknown_parameter", "it takes search, offset, limit"),
         ("POST", "/v1/classes/red/photos?add=true", "unknown_parameter", "it takes none"),
         ("PATCH", "/v1/classes/red?name=x", "unknown_parameter", "it takes none"),
-        ("POST", "/v1/predict?k=5", "unknown_parameter", "it takes top"),
+        ("POST", "/v1/predict?k=5", "unknown_parameter", "it takes top, sure"),
         ("GET", "/v1/classes?limit=1&limit=2", "repeated_parameter", "give it once"),
     ],
 )

@@ -35,6 +35,7 @@ PLACES = {
         "show": "models",
         "forget": "classes",
         "rename": "classes",
+        "group": "classes",
         "undo": "classes",
         "history": "classes",
         "evaluate": "photos",

@@ -29,6 +29,13 @@ LocalWeights = Annotated[Path | None, typer.Option(help="Local weights: .safeten
 Weights = Annotated[
     Path | None, typer.Option(help="Where the backbone's own weights are now, if the model was made from a file.")
 ]
+Nested = Annotated[
+    bool, typer.Option("--nested", help="Every folder with photos is a class, called by its path: owl/barn owl.")
+]
+Sure = Annotated[
+    float | None,
+    typer.Option(help="Probability that an answer needs; a group of classes may have it where no class has."),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")]
 Runtime = Annotated[Literal["auto", "torch", "onnx"], typer.Option(help="What runs the network on a CPU.")]
 HeadDevice = Annotated[str | None, typer.Option(help="Where heads compute, for example cuda.")]

@@ -16,6 +16,7 @@ from fiveshot.metrics import expected_calibration_error
 from fiveshot.progress import Progress
 from fiveshot.recognizer.photos.embedding import see_photos
 from fiveshot.recognizer.photos.photo import Photo
+from fiveshot.recognizer.recognition.levels import full_names, is_within
 from fiveshot.recognizer.recognition.snapshot import Prediction, Snapshot
 from fiveshot.recognizer.store.rows import photo_features
 
@@ -56,7 +57,7 @@ class WrongPhoto:
     """A photo with a wrong answer: ``shown_as`` another class, or None for one that was called unknown.
 
     ``name`` is its class; a photo of a class that the model does not know should have been called unknown.
-    ``most_like`` is the best candidate in any case.
+    A group is a right answer for all its classes. ``most_like`` is the best candidate in any case.
     """
 
     photo: str
@@ -79,6 +80,26 @@ class OtherFolder:
 
     def __str__(self) -> str:
         return self.name if self.like is None else f"{self.name} (like {self.like!r}?)"
+
+
+@dataclass(frozen=True)
+class Answers:
+    """Answers of one level: the share of all known photos that they are, and the share of them that is right."""
+
+    share: float
+    right: float | None
+
+
+@dataclass(frozen=True)
+class LevelResults:
+    """How a model with groups does at both levels, on photos of known classes.
+
+    ``group_accuracy`` is the share whose most probable group, or class without one, is theirs.
+    """
+
+    group_accuracy: float
+    by_class: Answers
+    by_group: Answers
 
 
 @dataclass(frozen=True)
@@ -111,6 +132,8 @@ class Evaluation:
         Folders that are not classes of the model: they test the rejection.
     learned_photos : int
         Photos that the model has learned, by their SHA-256: they prove nothing.
+    levels : LevelResults or None
+        Answers by class and by group; None for a model without groups.
 
     Examples
     --------
@@ -139,6 +162,7 @@ class Evaluation:
     wrong: tuple[WrongPhoto, ...] = ()
     other_folders: tuple[OtherFolder, ...] = ()
     learned_photos: int = 0
+    levels: LevelResults | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -172,6 +196,7 @@ def evaluate_features(
     no photos are kept, so theirs are not known again.
     """
     snapshot.require_classes()
+    names = full_names(names, snapshot.classes)
     answer = snapshot.answer(X)
     predictions = snapshot.predictions(answer, 1, photos=photos)
     best = np.array([one.candidates[0][0] for one in predictions])
@@ -199,7 +224,25 @@ def evaluate_features(
         wrong=tuple(_wrong(predictions, names, known)),
         other_folders=tuple(other_folders(names, snapshot.classes)),
         learned_photos=sum(sha256 in learned for sha256 in sha256s),
+        levels=_levels(predictions, names, known) if snapshot.groups.members and known.any() else None,
     )
+
+
+def _levels(predictions: Sequence[Prediction], names: Sequence[str], known: NDArray[np.bool_]) -> LevelResults:
+    kinds = np.array([one.answer for one in predictions])
+    right = np.array([_is_right(one, name) for one, name in zip(predictions, names, strict=True)])
+    widest = np.array([is_within(name, one.levels[0][0]) for one, name in zip(predictions, names, strict=True)])
+
+    def answers(kind: str) -> Answers:
+        return Answers(float((kinds[known] == kind).mean()), _share(right, known & (kinds == kind)))
+
+    return LevelResults(float(widest[known].mean()), answers("class"), answers("group"))
+
+
+def _is_right(prediction: Prediction, name: str) -> bool:
+    if prediction.label is None:
+        return False
+    return prediction.label == name if prediction.answer == "class" else is_within(name, prediction.label)
 
 
 def _auroc(values: NDArray[np.float64], positive: NDArray[np.bool_]) -> float:
@@ -228,7 +271,8 @@ def _wrong(predictions: Sequence[Prediction], names: Sequence[str], known: NDArr
     wrong = [
         WrongPhoto(one.photo, name, one.label, one.candidates[0][0])
         for one, name, is_known in zip(predictions, names, known, strict=True)
-        if one.label != (name if is_known else None)
+        # A class that is not known may still belong to a group that is.
+        if not (_is_right(one, name) or (one.unknown and not is_known))
     ]
     return sorted(wrong, key=lambda one: one.shown_as is None)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from fiveshot.core import ClassStatistics
@@ -88,7 +88,13 @@ def rename(change: Change, old: str, new: str) -> None:
     if new == old:
         raise InputError(f"the class is called {old!r} already", hint="give it another name")
     change.require_free(new)
-    _rename(change, old, new)
+    rename_all(change, {old: new})
+
+
+def rename_all(change: Change, names: Mapping[str, str]) -> None:
+    """Give classes other names, by their present ones; all of these are free."""
+    for old, new in names.items():
+        _rename(change, old, new)
     change.record("rename")
 
 

@@ -52,6 +52,7 @@ def learn_photos(
     *,
     add: bool,
     new_only: bool,
+    nested: bool,
     progress: Progress | None,
 ) -> list[LearnReport]:
     """Learn classes, all of them or none; what can be refused before the backbone runs is refused before.
@@ -62,7 +63,7 @@ def learn_photos(
         raise InputError(
             "add=True (--add) and new_only=True (--new-only) contradict each other", hint="choose one"
         )
-    gathered = gather_classes(classes)
+    gathered = gather_classes(classes, nested=nested)
     snapshot = model.refresh()
     if new_only:
         gathered = {name: photos for name, photos in gathered.items() if name not in snapshot.contents}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from fiveshot.progress import Progress
 from fiveshot.recognizer.change import LiveModel
 from fiveshot.recognizer.names import check_name
+from fiveshot.recognizer.recognition.levels import check_sure
 from fiveshot.recognizer.recognition.snapshot import Prediction, Snapshot, check_top
 from fiveshot.recognizer.store.contents import read_contents
 from fiveshot.recognizer.store.folder import TIMEOUT, ModelFolder
@@ -354,6 +355,7 @@ class Recognizer:
         *,
         add: bool = False,
         new_only: bool = False,
+        nested: bool = False,
         progress: Progress | None = None,
     ) -> list[LearnReport]:
         """Learn several classes, all of them or none.
@@ -366,6 +368,8 @@ class Recognizer:
             Whether photos may be added to classes that are known.
         new_only : bool
             Whether to pass over classes that are known.
+        nested : bool
+            Whether every folder that holds photos is a class, called by its path: ``owl/barn owl``.
         progress : callable, optional
             Called with the number of photos looked at and the number of all.
 
@@ -391,7 +395,15 @@ class Recognizer:
         """
         from fiveshot.recognizer.learning import learn_photos
 
-        return learn_photos(self._model, self._embedder_of, classes, add=add, new_only=new_only, progress=progress)
+        return learn_photos(
+            self._model,
+            self._embedder_of,
+            classes,
+            add=add,
+            new_only=new_only,
+            nested=nested,
+            progress=progress,
+        )
 
     def learn_features(
         self,
@@ -500,7 +512,14 @@ class Recognizer:
             (report,) = learn_classes(change, {check_name(name): photos}, add=add, made_by=fingerprint)
         return report
 
-    def predict(self, photos: PhotoInputs, *, top: int = 5, progress: Progress | None = None) -> list[Prediction]:
+    def predict(
+        self,
+        photos: PhotoInputs,
+        *,
+        top: int = 5,
+        sure: float | None = None,
+        progress: Progress | None = None,
+    ) -> list[Prediction]:
         """Say what each photo shows.
 
         Parameters
@@ -509,6 +528,10 @@ class Recognizer:
             As in ``learn``.
         top : int
             How many candidates to name for each photo.
+        sure : float, optional
+            Probability that an answer needs: where no class has it, the answer is a group that has, or nothing.
+            Unless given it is 0.8 for a class that has a group, and every photo that is not unknown gets an
+            answer.
         progress : callable, optional
             Called with the number of photos looked at and the number of all.
 
@@ -537,13 +560,14 @@ class Recognizer:
         from fiveshot.recognizer.photos.inputs import gather_photos
 
         check_top(top)
+        check_sure(sure)
         gathered, snapshot = gather_photos(photos), self.refresh()
         snapshot.require_classes()  # all of this before the backbone runs
         embedder = self._embedder_of(snapshot)
         seen = see_photos(embedder, gathered, progress=progress, meanwhile=snapshot.derive)
-        return snapshot.predict_photos(seen, top)
+        return snapshot.predict_photos(seen, top, sure=sure)
 
-    def predict_features(self, X: ArrayLike, *, top: int = 5) -> list[Prediction]:
+    def predict_features(self, X: ArrayLike, *, top: int = 5, sure: float | None = None) -> list[Prediction]:
         """Say what each row of features shows.
 
         Parameters
@@ -552,6 +576,8 @@ class Recognizer:
             Features that this model's backbone has made.
         top : int
             How many candidates to name for each row.
+        sure : float, optional
+            As in ``predict``.
 
         Returns
         -------
@@ -577,7 +603,7 @@ class Recognizer:
         from fiveshot.recognizer.learning import checked_features
 
         snapshot = self.refresh()
-        return snapshot.predict_features(checked_features(X, snapshot.contents.width), top)
+        return snapshot.predict_features(checked_features(X, snapshot.contents.width), top, sure=sure)
 
     def forget(self, name: str, *, keep_history: bool = False) -> None:
         """Forget a class: afterwards the model equals one that never saw it, in every byte of the directory.
@@ -642,6 +668,48 @@ class Recognizer:
 
         with self._model.change() as change:
             rename(change, check_name(old), check_name(new))
+
+    def group(self, parents: Mapping[str, str] | FilePath) -> dict[str, str]:
+        """Put classes into groups: each gets the path of its parents as its name, ``owl/barn owl``.
+
+        Parameters
+        ----------
+        parents : mapping, str or path
+            The parent of each class, and of each parent that has one: by name, or in a CSV file with the columns
+            ``name`` and ``parent``. An empty parent takes a class out of its group. Classes that are not named
+            stay as they are, and names that are not classes do nothing.
+
+        Returns
+        -------
+        dict
+            By their names before, the names of the classes that were renamed.
+
+        Raises
+        ------
+        InputError
+            If a name is among its own parents, or two classes would get one name; nothing was changed.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from fiveshot import Recognizer
+        >>> owls = np.random.default_rng(0).normal(size=(5, 384))
+        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+        ...     _ = birds.learn_features("barn owl", owls), birds.learn_features("wren", -owls)
+        ...     birds.group({"barn owl": "owl"})
+        {'barn owl': 'owl/barn owl'}
+        """
+        from fiveshot.recognizer.forgetting import rename_all
+        from fiveshot.recognizer.recognition.levels import grouped_names, read_parents
+
+        known = parents if isinstance(parents, Mapping) else read_parents(parents)
+        if not grouped_names(self.refresh().classes, known):
+            return {}  # a change that changes nothing is not one
+        with self._model.change() as change:
+            renamed = grouped_names(change.snapshot.classes, known)
+            rename_all(change, renamed)
+        return renamed
 
     def undo(self, *, past_forget: bool = False, state: int | None = None) -> HistoryEntry:
         """Take back the last change that stands.
@@ -781,13 +849,18 @@ class Recognizer:
         with other_model(Path(other)) as source, self._model.change() as change:
             return merge_classes(change, source)
 
-    def evaluate(self, classes: ClassInputs, *, progress: Progress | None = None) -> Evaluation:
+    def evaluate(
+        self, classes: ClassInputs, *, nested: bool = False, progress: Progress | None = None
+    ) -> Evaluation:
         """Measure the model on labeled photos; classes it does not know test the rejection.
 
         Parameters
         ----------
         classes : mapping, str or path
-            Photos by the name of their class, or a folder (or an archive) of class folders.
+            Photos by the name of their class, or a folder (or an archive) of class folders. A name may lack its
+            groups where just one class is called so.
+        nested : bool
+            As in ``learn_many``.
         progress : callable, optional
             Called with the number of photos looked at and the number of all.
 
@@ -820,7 +893,7 @@ class Recognizer:
         from fiveshot.recognizer.evaluation import evaluate_photos
         from fiveshot.recognizer.photos.inputs import gather_classes
 
-        gathered, snapshot = gather_classes(classes), self.refresh()
+        gathered, snapshot = gather_classes(classes, nested=nested), self.refresh()
         snapshot.require_classes()
         return evaluate_photos(snapshot, self._embedder_of(snapshot), gathered, progress=progress)
 

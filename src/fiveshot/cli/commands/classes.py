@@ -9,7 +9,7 @@ import typer
 
 from fiveshot.cli import completion
 from fiveshot.cli.commands.photos import note_classes_left_out, note_others, total
-from fiveshot.cli.options import AsJson, Device, Model, Runtime, Weights
+from fiveshot.cli.options import AsJson, Device, Model, Nested, Runtime, Weights
 from fiveshot.cli.output import Answer, answering, percent
 from fiveshot.cli.progress import image_bar, status
 from fiveshot.errors import InputError, counted, some_of
@@ -50,6 +50,7 @@ def learn(
     new_only: Annotated[
         bool, typer.Option("--new-only", help="Of a folder, learn only the classes not known yet.")
     ] = False,
+    nested: Nested = False,
     device: Device = "auto",
     runtime: Runtime = "auto",
     weights: Weights = None,
@@ -66,7 +67,7 @@ def learn(
     from fiveshot.recognizer import Recognizer
 
     with answering("learn", model, as_json=as_json) as answer:
-        classes = _classes(answer, name, photos)
+        classes = _classes(answer, name, photos, nested)
         count = total(classes)
         opened = Recognizer.open(model, device=device, runtime=runtime, weights=weights)
         with opened as recognizer, image_bar(f"looking at {counted(count, 'photo')}") as progress:
@@ -79,11 +80,17 @@ def learn(
             answer.say(f"passed over, known already: {some_of(passed_over, LISTED)}")
 
 
-def _classes(answer: Answer, name: str, photos: list[str] | None) -> dict[str, list[Photo]]:
+def _classes(answer: Answer, name: str, photos: list[str] | None, nested: bool) -> dict[str, list[Photo]]:
     from fiveshot.recognizer.names import check_name
     from fiveshot.recognizer.photos.inputs import find_classes, find_photos
 
     if photos:
+        if nested:
+            raise InputError(
+                "--nested is for a folder of folders",
+                hint="leave it out, or give the folder alone",
+                code="unused_option",
+            )
         checked, one = check_name(name), find_photos(photos, one_class=True)
         note_others(answer, one.others)
         return {checked: one.photos}
@@ -92,7 +99,7 @@ def _classes(answer: Answer, name: str, photos: list[str] | None) -> dict[str, l
             f"no photos of {name!r} were given, and there is no folder of that name",
             hint="give NAME and PHOTOS, or a folder of class folders",
         )
-    found = find_classes(name)
+    found = find_classes(name, nested=nested)
     note_classes_left_out(answer, found)
     return found.classes
 
@@ -160,6 +167,34 @@ def rename(
         recognizer.rename(old, new)
         answer.result = {"old": old, "new": new}
         answer.say(f"{old} is now {new}")
+
+
+def group(
+    model: Model,
+    taxonomy: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="CSV with the columns name and parent.", show_default=False),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Put classes into groups: each gets the path of its parents as its name, such as owl/barn owl.
+
+    Photos whose class is unsure are then answered with a group that is not.
+
+    Example: fiveshot group birds taxonomy.csv
+    """
+    from fiveshot.recognizer import Recognizer
+
+    with answering("group", model, as_json=as_json) as answer, Recognizer.open(model) as recognizer:
+        renamed = recognizer.group(taxonomy)
+        answer.result = {"renamed": [{"old": old, "new": new} for old, new in renamed.items()]}
+        for old, new in list(renamed.items())[:LISTED]:
+            answer.say(f"{old} is now {new}")
+        more = len(renamed) - LISTED
+        if more > 0:
+            answer.say(f"and {counted(more, 'class')} more")
+        if not renamed:
+            answer.say("nothing to change: every class of the file is in its groups")
 
 
 def undo(

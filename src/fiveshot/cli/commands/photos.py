@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fiveshot.cli.options import AsJson, Device, Model, Runtime, Weights
+from fiveshot.cli.options import AsJson, Device, Model, Nested, Runtime, Sure, Weights
 from fiveshot.cli.output import Answer, answering, percent
 from fiveshot.cli.progress import image_bar
 from fiveshot.errors import counted, some_of
@@ -31,6 +31,7 @@ def predict(
         typer.Argument(metavar="PHOTOS...", help="Files, folders, patterns, or - for standard input."),
     ],
     top: Annotated[int, typer.Option(help="Candidates that are named.")] = 3,
+    sure: Sure = None,
     device: Device = "auto",
     runtime: Runtime = "auto",
     weights: Weights = None,
@@ -46,7 +47,7 @@ def predict(
         found = gathered(answer, photos)
         opened = Recognizer.open(model, device=device, runtime=runtime, weights=weights, readonly=True)
         with opened as recognizer, image_bar(f"looking at {counted(len(found), 'photo')}") as progress:
-            predictions = recognizer.predict(found, top=top, progress=progress)
+            predictions = recognizer.predict(found, top=top, sure=sure, progress=progress)
         answer.result = {"predictions": [prediction.as_dict() for prediction in predictions]}
         for prediction in predictions:
             answer.say(describe(prediction))
@@ -54,11 +55,16 @@ def predict(
 
 def describe(prediction: Prediction) -> str:
     """Return one line about a photo."""
-    (best, chance), *others = prediction.candidates
+    best = prediction.candidates[0][0]
     if prediction.unknown:
         return f"{prediction.photo}: unknown (most like {best})"
-    then = ", ".join(f"{label} {percent(other)}" for label, other in others)
-    return f"{prediction.photo}: {best} {percent(chance)}" + (f" (then {then})" if then else "")
+    named = [f"{label} {percent(chance)}" for label, chance in prediction.candidates]
+    if prediction.label is None:
+        return f"{prediction.photo}: unsure (most like {', '.join(named)})"
+    answer = f"{prediction.photo}: {prediction.label} {percent(prediction.probability)}"
+    if prediction.answer == "group":
+        return f"{answer} (most like {', '.join(named)})"
+    return answer + (f" (then {', '.join(named[1:])})" if named[1:] else "")
 
 
 def evaluate(
@@ -71,6 +77,7 @@ def evaluate(
             show_default=False,
         ),
     ],
+    nested: Nested = False,
     device: Device = "auto",
     runtime: Runtime = "auto",
     weights: Weights = None,
@@ -84,7 +91,7 @@ def evaluate(
     from fiveshot.recognizer.photos.inputs import find_classes
 
     with answering("evaluate", model, as_json=as_json) as answer:
-        found = find_classes(folder)
+        found = find_classes(folder, nested=nested)
         note_classes_left_out(answer, found)
         count = total(found.classes)
         opened = Recognizer.open(model, device=device, runtime=runtime, weights=weights, readonly=True)
@@ -113,6 +120,15 @@ def _tell(answer: Answer, measured: Evaluation) -> None:
     answer.say(f"accuracy                   {percent(measured.accuracy)}")
     answer.say(f"  of those not rejected    {percent(measured.accepted_accuracy)}")
     answer.say(f"called unknown             {percent(measured.false_rejection)}")
+    if measured.levels is not None:
+        by_class, by_group = measured.levels.by_class, measured.levels.by_group
+        answer.say(f"accuracy of the groups     {percent(measured.levels.group_accuracy)}")
+        answer.say(
+            f"answered with a class      {percent(by_class.share)}, of these right {percent(by_class.right)}"
+        )
+        answer.say(
+            f"answered with a group      {percent(by_group.share)}, of these right {percent(by_group.right)}"
+        )
     answer.say(f"calibration error          {percent(measured.calibration_error)}")
     if measured.unknown_photos:
         answer.say(f"photos of other classes    {measured.unknown_photos:,}")

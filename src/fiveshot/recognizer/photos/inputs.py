@@ -87,33 +87,37 @@ def class_photos(inputs: PhotoInputs) -> list[Photo]:
     return find_photos(inputs, one_class=True).photos
 
 
-def find_classes(folder: FilePath) -> FoundClasses:
-    """Return the photos of a folder of class folders, or of an archive of them, by class name."""
+def find_classes(folder: FilePath, *, nested: bool = False) -> FoundClasses:
+    """Return the photos of a folder of class folders, or of an archive of them, by class name.
+
+    A class has the photos of all folders below its own. ``nested`` makes each folder that holds photos a class of
+    its own, called by its path.
+    """
     where = Path(folder)
     found = _files_below(where)
     classes: dict[str, list[Photo]] = {}
     for file, source in found.items():
-        top, slash, _ = file.partition("/")
-        if slash and is_image(file):
-            classes.setdefault(top, []).append(_stored_photo(where, file, source))
+        name = file.rpartition("/")[0] if nested else file.partition("/")[0]
+        if "/" in file and is_image(file):
+            classes.setdefault(name, []).append(_stored_photo(where, file, source))
     loose = [file for file in found if "/" not in file and is_image(file)]
-    folders = set(classes) | _folders(where, found)
+    tops = {name.partition("/")[0] for name in classes}
+    folders = tops | _folders(where, found)
     if not folders:
         hint = (
             f"it holds {counted(len(loose), 'photo')} itself: give them the name of one class; " if loose else ""
         )
         raise InputError(f"{where} has no class folders", hint=f"{hint}expected {where}/<class>/*.jpg")
-    empty = sorted(folders - set(classes))
+    empty = sorted(folders - tops)
     if empty:
         seen = unread(file for file in found if file.startswith(f"{empty[0]}/"))
         raise InputError(
             f"no photos in {where / empty[0]}{seen}", hint=f"{_expected()}: add some, or remove the folder"
         )
-    if set(classes) <= set(SPLITS):
-        raise InputError(
-            f"{where} is split into {' and '.join(sorted(classes))}", hint=f"name one, as {where}/train"
-        )
-    _refuse_nested(where, found)
+    if tops <= set(SPLITS):
+        raise InputError(f"{where} is split into {' and '.join(sorted(tops))}", hint=f"name one, as {where}/train")
+    if not nested:
+        _refuse_nested(where, found)
     return FoundClasses(_by_checked_name(where, classes), loose, other_suffixes(found))
 
 
@@ -122,10 +126,10 @@ def class_folders(folder: FilePath) -> dict[str, list[Photo]]:
     return find_classes(folder).classes
 
 
-def gather_classes(classes: ClassInputs) -> dict[str, list[Photo]]:
+def gather_classes(classes: ClassInputs, *, nested: bool = False) -> dict[str, list[Photo]]:
     """Return the photos by class name; the names are checked, and each is there once."""
     if not isinstance(classes, Mapping):
-        return class_folders(classes)
+        return find_classes(classes, nested=nested).classes
     gathered: dict[str, list[Photo]] = {}
     for name, photos in classes.items():
         checked = check_name(name)
@@ -277,8 +281,9 @@ def _refuse_nested(where: Path, files: Iterable[str]) -> None:
     if nested:
         raise InputError(
             f"photos lie only in folders below {some_of(nested, 3)}",
-            hint=f"if those folders are the classes, name the one they are in, as {nested[0]}; if not, move the "
-            "photos of a class into its own folder",
+            hint=f"if those folders are the classes, name the one they are in, as {nested[0]}, or learn them "
+            "all as groups of classes with nested=True (--nested); if not, move the photos into their folder",
+            code="nested_classes",
         )
 
 

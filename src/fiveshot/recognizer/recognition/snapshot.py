@@ -14,6 +14,7 @@ import numpy as np
 from fiveshot.core import Memory
 from fiveshot.core.labels import python_labels
 from fiveshot.errors import InputError, is_number
+from fiveshot.recognizer.recognition.levels import Groups, Level, check_sure, surest
 from fiveshot.recognizer.recognition.rejection import Rejection, known_thresholds, rejection_from_shots
 from fiveshot.recognizer.store.contents import Contents
 from fiveshot.recognizer.store.manifest import Manifest
@@ -31,22 +32,27 @@ FEW = 64  # rows up to which this goes for scores, too
 
 @dataclass(frozen=True)
 class Prediction:
-    """The class of a photo, or that it is unlike every class.
+    """The class of a photo, or its group, or that it is unlike every class.
 
     Attributes
     ----------
     photo : str
         Name of the photo.
     label : str or None
-        Its class; None for an unknown photo.
+        Its class, or its group where that is sure and the class is not; None for no answer.
     probability : float
-        Probability of the best candidate.
+        Probability of the answer; without one, that of the best candidate.
     candidates : tuple of (str, float)
         The most probable classes, the best first, whether the photo is known or not.
     familiarity : float
         How much the photo is like the class it is most like.
     threshold : float or None
         The familiarity below which a photo of the best class is unknown; None where nothing is rejected.
+    levels : tuple of (str, float)
+        The most probable group, in it the most probable one below, down to a class. Empty where the model has no
+        groups.
+    unsure : bool
+        Whether there is no answer because none is as sure as was asked for.
 
     Examples
     --------
@@ -60,15 +66,25 @@ class Prediction:
     candidates: tuple[tuple[str, float], ...]
     familiarity: float
     threshold: float | None
+    levels: tuple[Level, ...] = ()
+    unsure: bool = False
 
     @property
     def unknown(self) -> bool:
         """Whether the photo is unlike every class."""
-        return self.label is None
+        return self.label is None and not self.unsure
+
+    @property
+    def answer(self) -> str:
+        """What kind of answer this is: ``class``, ``group``, ``unknown`` or ``unsure``."""
+        if self.label is None:
+            return "unsure" if self.unsure else "unknown"
+        # By the probability too: a class may be called like its group.
+        return "class" if not self.levels or (self.label, self.probability) == self.levels[-1] else "group"
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        return {**asdict(self), "unknown": self.unknown}
+        return {**asdict(self), "unknown": self.unknown, "answer": self.answer}
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,34 +196,54 @@ class Snapshot:
                 code="no_classes",
             )
 
-    def predict_photos(self, seen: Sequence[PhotoRecord], top: int = 5) -> list[Prediction]:
+    def predict_photos(
+        self, seen: Sequence[PhotoRecord], top: int = 5, *, sure: float | None = None
+    ) -> list[Prediction]:
         """Return what each photo shows that the backbone has seen."""
-        return self.predict_features(photo_features(seen), top, photos=[photo.name for photo in seen])
+        return self.predict_features(photo_features(seen), top, sure=sure, photos=[photo.name for photo in seen])
 
     def predict_features(
-        self, X: Floats, top: int = 5, *, photos: Sequence[str] | None = None
+        self, X: Floats, top: int = 5, *, sure: float | None = None, photos: Sequence[str] | None = None
     ) -> list[Prediction]:
         """Return what each row of features shows; ``photos`` are the names to report them by."""
         check_top(top)
+        check_sure(sure)
         self.require_classes()
-        return self.predictions(self.answer(X), top, photos=photos)
+        return self.predictions(self.answer(X), top, sure=sure, photos=photos)
 
     def answer(self, X: Floats) -> Answer:
         """Return scores, probabilities and familiarity of features, from one pass."""
         with one_thread() if len(X) <= FEW else nullcontext():
             return self.head.answer(X)
 
-    def predictions(self, answer: Answer, top: int, *, photos: Sequence[str] | None = None) -> list[Prediction]:
-        """Return an answer in the names of classes, with what is unknown."""
+    @property
+    def groups(self) -> Groups:
+        """The groups of the classes, by their names."""
+        with self._lock:
+            if "groups" not in self._derived:
+                self._derived["groups"] = Groups.of(self.classes)
+            groups: Groups = self._derived["groups"]
+            return groups
+
+    def predictions(
+        self, answer: Answer, top: int, *, sure: float | None = None, photos: Sequence[str] | None = None
+    ) -> list[Prediction]:
+        """Return an answer in the names of classes and groups, with what is unknown."""
         labels = self.classes
         order = np.argsort(-answer.probabilities, axis=1, kind="stable")[:, :top]
         counts = self.memory.statistics.counts[order[:, 0]]
         thresholds = self.rejection.thresholds_of(counts)
         names = [f"photo {number}" for number in range(1, len(order) + 1)] if photos is None else photos
         return [
-            _prediction(name, [(labels[i], float(row[i])) for i in best], float(like), float(limit))
-            for name, row, best, like, limit in zip(
-                names, answer.probabilities, order, answer.familiarity, thresholds, strict=True
+            _prediction(name, [(labels[i], float(row[i])) for i in best], float(like), float(limit), levels, sure)
+            for name, row, best, like, limit, levels in zip(
+                names,
+                answer.probabilities,
+                order,
+                answer.familiarity,
+                thresholds,
+                self.groups.chains(answer.probabilities),
+                strict=True,
             )
         ]
 
@@ -241,16 +277,24 @@ def check_top(top: int) -> None:
 
 
 def _prediction(
-    photo: str, candidates: list[tuple[str, float]], familiarity: float, threshold: float
+    photo: str,
+    candidates: list[Level],
+    familiarity: float,
+    threshold: float,
+    levels: tuple[Level, ...],
+    sure: float | None,
 ) -> Prediction:
-    label, probability = candidates[0]
     rejects = threshold != -np.inf
     unknown = rejects and familiarity < threshold
+    answer = None if unknown else surest(levels or candidates[:1], sure)
+    label, probability = (None, candidates[0][1]) if answer is None else answer
     return Prediction(
         photo,
-        None if unknown else label,
+        label,
         probability,
         tuple(candidates),
         familiarity,
         threshold if rejects else None,
+        levels,
+        unsure=answer is None and not unknown,
     )

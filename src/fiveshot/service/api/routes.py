@@ -75,10 +75,14 @@ async def predict(
     service: TheService,
     request: Request,
     top: Annotated[int, Query(ge=1, le=100, description="Candidates for each photo.")] = 5,
+    sure: Annotated[
+        float | None,
+        Query(gt=0, le=1, description="Probability that an answer needs; a group may have it where no class has."),
+    ] = None,
 ) -> PredictReply:
     """Say what photos show, or that they show nothing known."""
     uploads = await read_uploads(request, service.limits)
-    found, state = await service.engine.predict(uploads, top)
+    found, state = await service.engine.predict(uploads, top, sure)
     return PredictReply(predictions=[PredictionEntry.of(one) for one in found], state=state)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from importlib.resources import files
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -53,21 +53,27 @@ class Candidate(BaseModel):
 
 
 class PredictionEntry(BaseModel):
-    """What a photo shows; an unknown one has no label."""
+    """What a photo shows; an unknown or unsure one has no label."""
 
     photo: str
-    label: str | None
+    label: str | None = Field(description="Its class, or its group where only that is sure.")
+    answer: Literal["class", "group", "unknown", "unsure"]
     unknown: bool
-    probability: float = Field(description="Of the best candidate.")
+    unsure: bool = Field(description="Whether no answer is as sure as was asked for.")
+    probability: float = Field(description="Of the answer; without one, of the best candidate.")
     candidates: list[Candidate]
+    levels: list[Candidate] = Field(description="From the widest group to a class; empty without groups.")
     familiarity: float | None
     threshold: float | None = Field(description="Familiarity below which a photo is unknown; null: never.")
 
     @classmethod
     def of(cls, one: Prediction) -> Self:
         """Return a prediction as it goes over the wire."""
-        candidates = [Candidate(label=label, probability=share) for label, share in one.candidates]
-        return cls(**one.as_dict() | {"candidates": candidates})
+        candidates, levels = (
+            [Candidate(label=label, probability=share) for label, share in found]
+            for found in (one.candidates, one.levels)
+        )
+        return cls(**one.as_dict() | {"candidates": candidates, "levels": levels})
 
 
 class PredictReply(BaseModel):

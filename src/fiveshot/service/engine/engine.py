@@ -194,7 +194,9 @@ class Engine:
         """Erase what a purge had to leave in the files, if nobody is in its way any more."""
         await _in(self._writer, self.recognizer.settle)
 
-    async def predict(self, uploads: Sequence[Upload], top: int) -> tuple[list[Prediction], int]:
+    async def predict(
+        self, uploads: Sequence[Upload], top: int, sure: float | None = None
+    ) -> tuple[list[Prediction], int]:
         """Say what photos show, and in which state of the model."""
         embedder = self.serving.embedder
         if not len(self.serving.snapshot.memory.labels):
@@ -206,7 +208,9 @@ class Engine:
                 raise _replaced()
             X = np.stack([photo.feature for photo in seen])
             names = [photo.name for photo in seen]
-            found = await _in(self._scorer, lambda: serving.snapshot.predict_features(X, top, photos=names))
+            found = await _in(
+                self._scorer, lambda: serving.snapshot.predict_features(X, top, sure=sure, photos=names)
+            )
         self.metrics.photos.labels("predict").inc(len(names))
         return found, serving.snapshot.state
 
