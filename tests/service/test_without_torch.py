@@ -65,7 +65,7 @@ def test_learn_and_recognize_without_torch(tmp_path: Path) -> None:
     names = sorted(folder.name for folder in (samples / "learn").iterdir())
     subprocess.run(command("new", str(model)), check=True, capture_output=True, timeout=120)
     with served(model) as client:
-        for path in ("/", "/page.js", "/page.css", "/gallery.js", "/api.js", "/v1/openapi.json"):
+        for path in ("/", "/page.js", "/page.css", "/gallery.js", "/api.js", "/teach.js", "/v1/openapi.json"):
             assert client.get(path).status_code == 200, path
         for name in names:
             reply = client.post(f"/v1/classes/{name}/photos", files=photos(samples / "learn" / name))

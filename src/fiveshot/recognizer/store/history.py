@@ -154,6 +154,12 @@ def last_to_undo(connection: sqlite3.Connection, *, past_forget: bool = False) -
     return None if row is None else (row[0], row[1], bool(row[2]))
 
 
+def next_to_undo(connection: sqlite3.Connection) -> HistoryEntry | None:
+    """Return the change that an undo would take back; None if there is none, or it left no history."""
+    found = last_to_undo(connection)
+    return read_entry(connection, found[0]) if found is not None and found[2] else None
+
+
 def erase(connection: sqlite3.Connection, name: str, base: Iterable[str]) -> bool:
     """Delete everything that the history holds of a class, and tell whether there was such a class.
 

@@ -6,11 +6,13 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.resources import files
+from pathlib import PurePath
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from fiveshot.recognizer.store.history import next_to_undo
 from fiveshot.service.api.requests import (
     IdempotencyKeys,
     PathName,
@@ -28,24 +30,22 @@ from fiveshot.service.api.schemas import (
     PredictReply,
     Rename,
     StatusReply,
+    Undoable,
     documented,
 )
-from fiveshot.service.engine.engine import ChangeReply, Engine, LearnReply
+from fiveshot.service.engine.engine import MOST_NAMES, ChangeReply, Engine, LearnReply
 from fiveshot.service.engine.listing import Catalog
 from fiveshot.service.settings import RequestLimits
 
 MOST_CLASSES = 500  # of a page
 LAST = 2**63 - 1  # state that a database can count to
 FAR = 2**31  # more than any model has classes or a class photos
-# Read once, so that no path of a client is ever looked up on the disk.
-PAGE_FILES = {
-    "/": ("index.html", "text/html; charset=utf-8"),
-    "/page.css": ("page.css", "text/css; charset=utf-8"),
-    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
-    "/gallery.js": ("gallery.js", "text/javascript; charset=utf-8"),
-    "/api.js": ("api.js", "text/javascript; charset=utf-8"),
-    "/icon.svg": ("icon.svg", "image/svg+xml"),
-}
+KINDS = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+}  # of the page
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,6 +207,7 @@ async def model(service: TheService) -> ModelReply:
     snapshot = service.engine.serving.snapshot
     limits = service.limits
     options = snapshot.manifest.options
+    undo = await service.engine.read(next_to_undo)
     return ModelReply(
         classes=len(snapshot.memory.labels),
         base_classes=len(snapshot.contents.base.labels),
@@ -215,6 +216,7 @@ async def model(service: TheService) -> ModelReply:
         thumbnails=options.thumbnails,
         keep_photos=options.keep_photos,
         limits={"body_bytes": limits.body_bytes, "photos": limits.photos, "pixels": limits.pixels},
+        undo=None if undo is None else Undoable(action=undo.action, classes=list(undo.classes[:MOST_NAMES])),
         state=snapshot.state,
     )
 
@@ -233,12 +235,14 @@ async def metrics(service: TheService) -> Response:
 
 
 def page_routes() -> APIRouter:
-    """Return the routes of the page's files."""
+    """Return the routes of the page's files, read once: no path of a client is ever looked up on the disk."""
     routes = APIRouter()
-    folder = files("fiveshot.service") / "page"
-    for path, (name, kind) in PAGE_FILES.items():
-        answer = _page_file((folder / name).read_bytes(), kind)
-        routes.add_api_route(path, answer, include_in_schema=False, response_model=None)
+    for file in (files("fiveshot.service") / "page").iterdir():
+        kind = KINDS.get(PurePath(file.name).suffix)
+        if kind is not None:
+            path = "/" if file.name == "index.html" else f"/{file.name}"
+            answer = _page_file(file.read_bytes(), kind + ("" if kind == "image/svg+xml" else "; charset=utf-8"))
+            routes.add_api_route(path, answer, include_in_schema=False, response_model=None)
     return routes
 
 

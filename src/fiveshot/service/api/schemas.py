@@ -90,6 +90,13 @@ class Rename(BaseModel):
     name: str = Field(max_length=1000, description="1 to 200 visible characters.")
 
 
+class Undoable(BaseModel):
+    """A change that can be taken back, and classes it touched."""
+
+    action: str
+    classes: list[str]
+
+
 class ModelReply(BaseModel):
     """The model and the limits of the service."""
 
@@ -100,6 +107,7 @@ class ModelReply(BaseModel):
     thumbnails: bool
     keep_photos: bool
     limits: dict[str, int]
+    undo: Undoable | None = Field(description="What an undo would take back; null: nothing.")
     state: int
 
 

@@ -1,21 +1,24 @@
 // The service's API: one function each, and every error a sentence.
 
+const PATIENCE = 20; // times that a busy service is asked again
 let token = sessionStorage.getItem("fiveshot-token");
 let askForToken = () => Promise.reject(new Failure("no_token", "This service wants a token.", ""));
 
 let tellLoading = () => {}; // the model is not there yet: the request waits
 
 export class Failure extends Error {
-  constructor(code, message, hint) {
-    super(hint ? `${sentence(message)} ${sentence(hint)}` : sentence(message));
+  constructor(code, message, hint, names = []) {
+    super(`${sentence(message, names)} ${sentence(hint || "", names)}`.trim());
     this.code = code;
   }
 }
 
-function sentence(text) {
+// The name of a file stays as it is, also where a sentence begins with it.
+function sentence(text, names) {
   const trimmed = String(text).trim();
   if (!trimmed) return "";
-  const begun = trimmed[0].toUpperCase() + trimmed.slice(1);
+  const named = names.some((name) => trimmed.startsWith(name));
+  const begun = named ? trimmed : trimmed[0].toUpperCase() + trimmed.slice(1);
   return /[.!?]$/.test(begun) ? begun : `${begun}.`;
 }
 
@@ -36,8 +39,8 @@ export const path = (name) => `/v1/classes/${encodeURIComponent(name)}`;
 
 function failure(status, text) {
   try {
-    const { code, message, hint } = JSON.parse(text);
-    return new Failure(code, message, hint);
+    const { code, message, hint, details = [] } = JSON.parse(text);
+    return new Failure(code, message, hint, details.map((one) => one.name));
   } catch {
     return new Failure("failed", `The service answered with status ${status}`, "Look at its log");
   }
@@ -69,19 +72,22 @@ async function untilLoaded(error) {
   while (error) {
     if (error.code !== "loading") throw error;
     tellLoading(error);
-    await new Promise((resolve) => setTimeout(resolve, 500));
+    await pause(500);
     error = await send("GET", "/v1/ready").then(() => null, (still) => still);
   }
 }
 
-async function call(method, url, options) {
+const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
+
+async function call(method, url, options, tries = 0) {
   try {
     return await send(method, url, options);
   } catch (error) {
     if (error.code === "loading") await untilLoaded(error);
+    else if (["busy", "too_often"].includes(error.code) && tries < PATIENCE) await pause(500);
     else if (error.code === "no_token" || error.code === "wrong_token") await askForToken(error);
     else throw error;
-    return call(method, url, options);
+    return call(method, url, options, tries + 1);
   }
 }
 
@@ -93,6 +99,7 @@ function form(photos) {
   return data;
 }
 
+const asJson = (value) => ({ body: JSON.stringify(value), headers: { "Content-Type": "application/json" } });
 const newKey = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16)).join("");
 
 // A lost connection says nothing about what was done, so the same key is sent once more.
@@ -109,25 +116,23 @@ export async function learn(name, photos, onProgress) {
   }
 }
 
-export const predict = (photos) => json("POST", "/v1/predict?top=5", { body: form(photos) });
+export const predict = (photos, top = 5) => json("POST", `/v1/predict?top=${top}`, { body: form(photos) });
 export const classes = (search, offset, limit) =>
   json("GET", `/v1/classes?search=${encodeURIComponent(search)}&offset=${offset}&limit=${limit}`);
 export const model = () => json("GET", "/v1/model");
 // With the state that was seen, only the change that led to it is taken back.
 export const undo = (state) => json("POST", state === undefined ? "/v1/undo" : `/v1/undo?state=${state}`);
 export const forget = (name, purge) => json("DELETE", path(name) + (purge ? "?purge=true" : ""));
-export const rename = (name, wanted) => json("PATCH", path(name), {
-  body: JSON.stringify({ name: wanted }), headers: { "Content-Type": "application/json" },
-});
+export const rename = (name, wanted) => json("PATCH", path(name), asJson({ name: wanted }));
+export const thumbnail = (name, number, version) => `${path(name)}/photos/${number}?v=${version}`;
 
 // An <img> cannot send a token, so with one the picture is fetched here.
-export async function showPicture(image, name, number, version) {
-  const url = `${path(name)}/photos/${number}?v=${version}`;
+export async function showPicture(image, address) {
   if (!token) {
-    image.src = url;
+    image.src = address;
     return;
   }
-  const blob = await call("GET", url, { kind: "blob" });
+  const blob = await call("GET", address, { kind: "blob" });
   image.src = URL.createObjectURL(blob);
   image.onload = () => URL.revokeObjectURL(image.src);
 }

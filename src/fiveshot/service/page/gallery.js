@@ -1,6 +1,7 @@
 // A gallery of any number of classes: only the cards in sight exist, and only the pages in sight are fetched.
 
 import * as api from "./api.js";
+import { plural } from "./elements.js";
 
 const PAGE = 100;
 const BEYOND = 2; // rows above and below what is in sight
@@ -65,7 +66,7 @@ export class Gallery {
   }
 
   draw() {
-    if (this.total === null) return;
+    if (this.total === null || !this.list.clientWidth) return; // another view is open
     const { columns, width, height } = this.measure();
     this.columns = columns;
     this.list.style.height = `${Math.ceil(this.total / columns) * height}px`;
@@ -117,8 +118,7 @@ export class Gallery {
     const text = document.createElement("span");
     text.className = "text";
     const title = Object.assign(document.createElement("span"), { className: "title", textContent: entry.name });
-    const photos = `${entry.photos} ${entry.photos === 1 ? "photo" : "photos"}`;
-    const count = Object.assign(document.createElement("span"), { className: "count", textContent: photos });
+    const count = Object.assign(document.createElement("span"), { className: "count", textContent: plural(entry.photos, "photo") });
     title.title = entry.name;
     text.append(title, count);
     card.append(strip, text);
@@ -132,7 +132,7 @@ export class Gallery {
         const image = Object.assign(document.createElement("img"), { alt: "", decoding: "async" });
         image.onerror = () => { image.hidden = true; };
         strip.append(image);
-        api.showPicture(image, entry.name, number, entry.version).catch(() => { image.hidden = true; });
+        api.showPicture(image, api.thumbnail(entry.name, number, entry.version)).catch(() => { image.hidden = true; });
       }
     }
   }

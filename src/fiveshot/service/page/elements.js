@@ -1,0 +1,61 @@
+// What the views are made of: elements, words for numbers, and work in slices.
+
+export const $ = (id) => document.getElementById(id);
+
+export function make(kind, className, ...children) {
+  const element = document.createElement(kind);
+  if (className) element.className = className;
+  element.append(...children.filter((child) => child !== undefined && child !== null));
+  return element;
+}
+
+export function button(text, className, onClick, label) {
+  const made = make("button", className, text);
+  made.type = "button";
+  if (label) made.setAttribute("aria-label", label);
+  if (onClick) made.addEventListener("click", onClick);
+  return made;
+}
+
+export function message(kind, strong, ...rest) {
+  const box = make("div", `message ${kind}`);
+  if (strong) box.append(make("strong", "", strong), " ");
+  box.append(...rest);
+  return box;
+}
+
+export const plural = (count, one) =>
+  `${count.toLocaleString("en")} ${one}${count === 1 ? "" : one.endsWith("s") ? "es" : "s"}`;
+export const percent = (share) => {
+  const hundredths = 100 * share;
+  if (hundredths > 0 && hundredths < 1) return "under 1 %";
+  return `${hundredths > 99 && hundredths < 100 ? "over 99" : Math.round(hundredths)} %`;
+};
+export const quoted = (names, most = 5) => {
+  const more = names.length > most ? ` and ${plural(names.length - most, "other")}` : "";
+  return names.slice(0, most).map((name) => `“${name}”`).join(", ") + more;
+};
+
+const SLICE = 8; // milliseconds, of the sixteen that a frame has
+const rest = () => new Promise((resolve) => setTimeout(resolve));
+
+// Does long work in slices, so that the page never stands still; `still` ends it early.
+export async function inSlices(items, work, still = () => true) {
+  let until = performance.now() + SLICE;
+  for (const item of items) {
+    work(item);
+    if (performance.now() < until) continue;
+    await rest();
+    if (!still()) return;
+    until = performance.now() + SLICE;
+  }
+}
+
+// Calls back once things have been quiet for a moment.
+export function afterwards(milliseconds, work) {
+  let timer;
+  return (...given) => {
+    clearTimeout(timer);
+    timer = setTimeout(() => work(...given), milliseconds);
+  };
+}

@@ -1,0 +1,14 @@
+// The model as the page knows it: classes, limits, and who wants to hear that it has changed.
+
+import * as api from "./api.js";
+
+export const model = { classes: 0, state: -1, undo: null, limits: { photos: 50, body_bytes: 64 * 2 ** 20 } };
+const listeners = new Set();
+
+export const whenChanged = (listener) => listeners.add(listener);
+
+// Reads the model anew; `fresh` is the class to point out.
+export async function refresh(fresh) {
+  Object.assign(model, await api.model());
+  await Promise.all(Array.from(listeners, (listener) => listener(fresh)));
+}

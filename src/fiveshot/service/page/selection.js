@@ -1,0 +1,126 @@
+// Several photos at once: with the mouse and Shift, with the keyboard, with a finger.
+
+import { plural } from "./elements.js";
+
+const HELD = 450; // milliseconds a finger stays to begin a selection
+
+// Items are the children of a list with `data-key`, each with a checkbox `.pick` and a button `.open`.
+export class Selection {
+  constructor(list, onChange) {
+    Object.assign(this, { list, onChange, chosen: new Set(), anchor: null });
+    list.addEventListener("click", (event) => this.click(event), true);
+    list.addEventListener("keydown", (event) => this.key(event));
+    list.addEventListener("pointerdown", (event) => this.press(event));
+    for (const kind of ["pointerup", "pointercancel", "pointermove"]) {
+      list.addEventListener(kind, (event) => { if (kind !== "pointermove" || moved(this.began, event)) clearTimeout(this.held); });
+    }
+    list.addEventListener("contextmenu", (event) => { if (this.byTouch) event.preventDefault(); });
+  }
+
+  items() {
+    return Array.from(this.list.querySelectorAll("[data-key]")).filter((item) => !item.hidden);
+  }
+
+  set(item, yes) {
+    if (yes) this.chosen.add(item.dataset.key);
+    else this.chosen.delete(item.dataset.key);
+    item.classList.toggle("chosen", yes);
+    const box = item.querySelector(".pick");
+    if (box) box.checked = yes;
+  }
+
+  // Everything from the last one that was touched to this one gets what this one gets.
+  reach(item, yes, far) {
+    const items = this.items();
+    const from = far && this.anchor ? items.indexOf(this.anchor) : -1;
+    const to = items.indexOf(item);
+    const range = from < 0 ? [item] : items.slice(Math.min(from, to), Math.max(from, to) + 1);
+    range.forEach((one) => this.set(one, yes));
+    this.anchor = item;
+    this.onChange(this.chosen);
+  }
+
+  click(event) {
+    const item = event.target.closest("[data-key]");
+    if (!item) return;
+    if (this.justHeld) { // the click that ends a long press
+      this.justHeld = false;
+      return swallow(event);
+    }
+    if (event.target.matches(".pick")) return this.reach(item, event.target.checked, event.shiftKey);
+    if (!event.target.closest(".open")) return;
+    const several = event.shiftKey || event.ctrlKey || event.metaKey || (this.byTouch && this.chosen.size);
+    if (!several) return;
+    swallow(event);
+    this.reach(item, event.shiftKey || !this.chosen.has(item.dataset.key), event.shiftKey);
+  }
+
+  press(event) {
+    this.byTouch = event.pointerType === "touch";
+    this.justHeld = false;
+    this.began = event;
+    const item = event.target.closest("[data-key]");
+    if (!this.byTouch || !item || !event.target.closest(".open")) return;
+    clearTimeout(this.held);
+    this.held = setTimeout(() => {
+      this.justHeld = true;
+      this.reach(item, !this.chosen.has(item.dataset.key), false);
+    }, HELD);
+  }
+
+  key(event) {
+    if (event.target.matches("input[type=text], textarea, select")) return;
+    const item = event.target.closest("[data-key]");
+    const all = event.key === "a" && (event.ctrlKey || event.metaKey);
+    if (all) this.all();
+    else if (event.key === "Escape" && this.chosen.size) this.clear();
+    else if (item && event.key === " " && event.target.matches(".open")) this.reach(item, !this.chosen.has(item.dataset.key), event.shiftKey);
+    else if (item && event.target.matches(".open, .pick") && this.walk(item, event)) { /* went on */ }
+    else return;
+    swallow(event);
+  }
+
+  walk(item, event) {
+    const items = this.items();
+    const here = items.indexOf(item);
+    const top = item.offsetTop;
+    const row = items.findIndex((one, index) => index > here && one.offsetTop > top) - here;
+    const columns = row > 0 ? items.filter((one) => one.offsetTop === items[here + row].offsetTop).length : 1;
+    const steps = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: Math.max(columns, 1), ArrowUp: -Math.max(columns, 1), Home: -here, End: items.length - 1 - here };
+    const next = items[here + (steps[event.key] ?? NaN)];
+    if (!(event.key in steps)) return false;
+    if (!next) return true;
+    if (event.shiftKey) {
+      this.anchor ||= item;
+      this.reach(next, true, true);
+    }
+    (next.querySelector(".open") || next).focus();
+    return true;
+  }
+
+  all() {
+    this.items().forEach((item) => this.set(item, true));
+    this.onChange(this.chosen);
+  }
+
+  clear() {
+    for (const item of this.list.querySelectorAll(".chosen")) this.set(item, false);
+    this.chosen.clear();
+    this.anchor = null;
+    this.onChange(this.chosen);
+  }
+}
+
+const swallow = (event) => { event.preventDefault(); event.stopPropagation(); };
+const moved = (began, event) => !began || Math.hypot(event.clientX - began.clientX, event.clientY - began.clientY) > 10;
+
+// A bar with what can be done with the chosen ones; it is there as long as some are.
+export function setUpBar(bar, selection, one = "photo") {
+  const [count, none, all] = [".count", ".none", ".all"].map((kind) => bar.querySelector(kind));
+  none.addEventListener("click", () => selection().clear());
+  all?.addEventListener("click", () => selection().all());
+  return (chosen) => {
+    bar.hidden = !chosen.size;
+    count.textContent = `${plural(chosen.size, one)} selected`;
+  };
+}
