@@ -82,11 +82,11 @@ print(f"{100 * evaluation.accuracy:.0f} % of {evaluation.photos} photos it has n
 # %% [markdown]
 # ## Change your mind
 #
-# `forget` removes a class to the last byte; what is left equals a model that never saw it. With `keep_history=True` it can be
-# taken back.
+# `forget` removes a class; what is left equals a model that never saw it. It can be taken back, unless `for_good=True` erases
+# it to the last byte.
 
 # %%
-things.forget("apple", keep_history=True)
+things.forget("apple")
 print(things.snapshot.classes)
 things.undo()
 print(things.snapshot.classes)

@@ -19,7 +19,7 @@ Run = Callable[..., tuple[int, str, str]]
     [
         ("teach train add lern Learn learnn", "learn"),
         ("classify recognize recognise ask predcit", "predict"),
-        ("delete remove unlearn forgt", "forget"),
+        ("delete unlearn forgt", "forget"),
         ("list ls info sho", "show"),
         ("create init nwe", "new"),
         ("hist histroy log", "history"),

@@ -57,7 +57,7 @@ def test_every_command_of_the_everyday_path_runs_without_pytorch(ask: Any, folde
 
     result, _ = ask("show", "things")
     assert [one["name"] for one in result["classes"]] == names[:3]
-    ask("forget", "things", names[0], "--keep-history")
+    ask("forget", "things", names[0])
     result, _ = ask("undo", "things")
     assert result["undone"]["classes"] == [names[0]]
 

@@ -387,12 +387,16 @@ def test_forget_rename_and_undo(run: Run, answer: Any, model: Path) -> None:
     assert run("undo", model)[1] == "took back: rename barn owl\n"
     assert names(answer, model) == ["kite", "owl", "wren"]
     assert (
-        run("forget", model, "wren", "--keep-history")[1]
+        run(
+            "forget",
+            model,
+            "wren",
+        )[1]
         == "forgot wren; bring it back with: fiveshot undo birds\n"
     )
     assert answer("undo", model)["undone"]["action"] == "forget"
     assert "wren" in names(answer, model)
-    assert run("forget", model, "wren")[1] == "forgot wren\n"
+    assert run("forget", model, "wren", "--for-good")[1] == "forgot wren\n"
     assert run("undo", model)[0] == 1
     assert "wren" not in names(answer, model)
     latest = answer("history", model, "--limit", 1)["entries"]
@@ -486,3 +490,28 @@ def test_a_backbone_is_adapted_later(run: Run, answer: Any, model: Path, materia
     assert (done["classes"], done["epochs"]) == (3, 1)
     assert answer("show", "kept")["adapter"] is True
     assert answer("predict", "kept", "test/owl/0.png")["predictions"][0]["label"] == "owl"
+
+
+def test_photos_are_shown_removed_and_moved(run: Run, answer: Any, model: Path) -> None:
+    shown = answer("show", model, "owl")
+    ids = [photo["id"] for photo in shown["photos"]]
+    assert (shown["class"]["name"], shown["class"]["photos"]) == ("owl", len(ids))
+    status, printed, _ = run("show", model, "owl")
+    assert status == 0
+    assert [line.split()[0] for line in printed.splitlines()[1:]] == ids
+    assert "when left out" in printed
+    assert answer("move", model, *ids[:2], "--to", "barn owl")["counts"] == {"owl": len(ids) - 2, "barn owl": 2}
+    assert "barn owl" in names(answer, model)
+    status, printed, _ = run("remove", model, ids[2])
+    assert (status, printed.splitlines()[-1]) == (0, f"bring it back with: fiveshot undo {model}")
+    assert [photo["id"] for photo in answer("show", model, "owl")["photos"]] == ids[3:]
+    assert run("move", model, ids[0], "--to", "wren", "--of", "owl")[0] == 1
+    answer("undo", model)
+    answer("undo", model)
+    assert answer("show", model, "owl") == shown
+    assert answer("remove", model, ids[0], "--for-good")["for_good"]
+    assert run("undo", model)[0] == 1
+    assert run("remove", model, *ids[1:])[0] == 1  # the last ones
+    assert run("remove", model, "owl")[0] == 1
+    assert run("show", model, "eagle")[0] == 1
+    assert run("learn", model, "none of these", "strange")[0] == 1

@@ -37,10 +37,10 @@ def main() -> None:
     with Recognizer.open(path) as model:
         peak()
         os.write(1, b"%d\n" % peak())
-        model.forget(first)
+        model.forget(first, for_good=True)
         os.write(1, b"%d\n" % peak())
         kill_when_written_anew(model, Path(os.environ["SQLITE_TMPDIR"]))
-        model.forget(second)
+        model.forget(second, for_good=True)
         os.write(1, b"no temporary file was used\n")
 
 

@@ -17,12 +17,12 @@ STEPS = (
     ("learn", "bittern", ""),
     ("merge", "", ""),
     ("add", "avocet", ""),
-    ("forget", "bittern", ""),
+    ("erase", "bittern", ""),
     ("rename", "avocet", "curlew"),
-    *(("forget", name, "") for name in POOL),
-    ("keep-history", "curlew", ""),
-    ("undo", "curlew", ""),
+    *(("erase", name, "") for name in POOL),
     ("forget", "curlew", ""),
+    ("undo", "curlew", ""),
+    ("erase", "curlew", ""),
 )
 
 
@@ -38,7 +38,7 @@ def act(model: Recognizer, step: int, other: Path) -> None:
     elif verb == "undo":
         model.undo()
     else:
-        model.forget(name, keep_history=verb == "keep-history")
+        model.forget(name, for_good=verb == "erase")
 
 
 def write(path: Path, first: int, other: Path) -> None:

@@ -27,7 +27,7 @@ def model(make: Callable[..., Recognizer]) -> Recognizer:
     model.learn_features("wren", photos("wren"), thumbnails=[picture()] * 5)
     model.learn_features("rook", photos("rook"))
     model.learn_features("owl", photos("owl", 2, seed=1), add=True)
-    model.forget("rook", keep_history=True)
+    model.forget("rook")
     return model
 
 
@@ -56,7 +56,10 @@ def test_a_sound_model_has_no_findings(model: Recognizer) -> None:
         ("DELETE FROM photos WHERE id = 11", "2 photos are counted, 1 are stored"),
         ("UPDATE images SET thumbnail = x'00' WHERE photo_id = 3", "photo 3 is damaged"),
         ("UPDATE photos SET class_id = 999 WHERE id = 1", "belongs to no row of classes"),
-        ("UPDATE changes SET before = x'00' WHERE before IS NOT NULL", "of the history cannot be undone"),
+        (
+            "DELETE FROM photos WHERE id = (SELECT MIN(id) FROM photos WHERE held_by IS NOT NULL)",
+            "photos of the class are lost",
+        ),
         ("UPDATE meta SET value = 'x' WHERE key = 'manifest'", "cannot be read"),
         ("DELETE FROM meta WHERE key = 'manifest'", "cannot be read"),
     ],
@@ -66,6 +69,14 @@ def test_what_does_not_fit_is_found(model: Recognizer, change: str, said: str) -
         connection.execute(change)
     (text,) = errors(model)
     assert re.search(said, text)
+
+
+def test_damage_of_a_forgotten_base_class_is_found(model: Recognizer) -> None:
+    model.forget("ani")
+    with behind_its_back(model) as connection:
+        connection.execute("UPDATE changes SET before = x'00' WHERE before IS NOT NULL")
+    (text,) = errors(model)
+    assert "of the history cannot be undone" in text
 
 
 def test_statistics_that_are_not_of_the_photos(model: Recognizer) -> None:

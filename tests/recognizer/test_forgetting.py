@@ -61,10 +61,10 @@ def test_no_byte_of_a_forgotten_class_remains(make: Callable[..., Recognizer]) -
     found |= {f"later {key}": value for key, value in traces(SECRET, more, model).items()}
     model.rename(SECRET, "Nachtigall-№8")
     model.rename("Nachtigall-№8", SECRET)
-    model.forget(SECRET, keep_history=True)
+    model.forget(SECRET)
     model.undo()
     assert set(found) == set(remaining(model.path, found)), "the search finds what is there"
-    model.forget(SECRET)
+    model.forget(SECRET, for_good=True)
     assert remaining(model.path, found) == {}
     assert files_with(model.path, "Nachtigall-№8".encode()) == []
     model.close()
@@ -74,12 +74,12 @@ def test_no_byte_of_a_forgotten_class_remains(make: Callable[..., Recognizer]) -
 def test_an_undone_class_can_be_forgotten_out_of_the_history(make: Callable[..., Recognizer]) -> None:
     model = make()
     found = learn_secret(model)
-    model.forget(SECRET, keep_history=True)
+    model.forget(SECRET)
     assert remaining(model.path, found)
-    model.forget(SECRET)  # known to the history alone
+    model.forget(SECRET, for_good=True)  # known to the history alone
     assert remaining(model.path, found) == {}
     with pytest.raises(InputError, match="no class"):
-        model.forget(SECRET)
+        model.forget(SECRET, for_good=True)
 
 
 def test_no_byte_of_a_forgotten_base_class_remains(make: Callable[..., Recognizer]) -> None:
@@ -91,7 +91,7 @@ def test_no_byte_of_a_forgotten_base_class_remains(make: Callable[..., Recognize
     model.rename(SECRET, "other")
     model.rename("other", SECRET)
     assert {"name", "mean", "factor 0", "later feature 0"} <= set(remaining(model.path, found))
-    model.forget(SECRET)
+    model.forget(SECRET, for_good=True)
     assert remaining(model.path, found) == {}
     assert model.snapshot.classes == NAMES
     assert model.check() == []
@@ -107,7 +107,7 @@ def test_no_byte_of_a_base_class_remains_under_a_former_name(make: Callable[...,
     model.undo()
     model.rename(SECRET, "other")
     assert files_with(model.path, SECRET.encode())
-    model.forget("other")
+    model.forget("other", for_good=True)
     assert files_with(model.path, SECRET.encode()) == []
     assert [entry.action for entry in model.history()] == ["forget", "learn", "create"]
     assert model.undo(past_forget=True).classes == ("wren",), "other classes keep their history"
@@ -117,8 +117,8 @@ def test_a_new_class_of_a_former_name_keeps_its_history(make: Callable[..., Reco
     model = make(base=("ani", "owl"))
     model.rename("ani", "zz")
     model.learn_features("ani", photos("rook"))
-    model.forget("ani", keep_history=True)
-    model.forget("zz")
+    model.forget("ani")
+    model.forget("zz", for_good=True)
     assert model.undo(past_forget=True).action == "forget"
     assert model.snapshot.classes == ("ani", "owl")
     assert model.check() == []
@@ -131,7 +131,7 @@ def test_a_base_class_keeps_its_history_when_one_of_its_former_name_goes(make: C
     model.rename("ani", "zz")
     found = learn_secret(model)
     model.rename(SECRET, "ani")
-    model.forget("ani")
+    model.forget("ani", for_good=True)
     assert remaining(model.path, found) == {}
     assert [model.undo(past_forget=True).action for _ in range(2)] == ["rename", "add"]
     assert held(model)["classes"] == before
@@ -142,7 +142,7 @@ def test_a_former_name_forgets_no_class_in_force(make: Callable[..., Recognizer]
     model = make(base=("ani", "owl"))
     model.rename("ani", "zz")
     with pytest.raises(InputError, match="no class 'ani'"):
-        model.forget("ani")
+        model.forget("ani", for_good=True)
     assert model.undo().action == "rename"
 
 
@@ -150,22 +150,22 @@ def test_another_class_that_once_had_the_name_is_kept(make: Callable[..., Recogn
     model = make()
     model.learn_features("x", photos("rook"))
     model.rename("x", "y")
-    model.forget("y", keep_history=True)
+    model.forget("y")
     model.learn_features("x", photos("wren"))
-    model.forget("x")
+    model.forget("x", for_good=True)
     assert [model.undo(past_forget=True).action for _ in range(3)] == ["forget", "rename", "learn"]
 
 
 def test_all_that_ended_with_the_name_is_forgotten(make: Callable[..., Recognizer]) -> None:
     model = make(base=("ani", SECRET))
     found = {"base": model.snapshot.memory.statistics[SECRET].mean.tobytes()[:16]}
-    model.forget(SECRET, keep_history=True)
+    model.forget(SECRET)
     found |= learn_secret(model)
     model.undo()
     model.learn_features("x", photos(SECRET, 2, seed=1))
     model.rename("x", SECRET)
     assert {"name", "base"} <= set(remaining(model.path, found))
-    model.forget(SECRET)
+    model.forget(SECRET, for_good=True)
     assert remaining(model.path, found) == {}
     with pytest.raises(InputError, match="nothing to undo"):
         model.undo(past_forget=True)
@@ -175,8 +175,8 @@ def test_a_former_name_forgets_what_is_no_more(make: Callable[..., Recognizer]) 
     model = make()
     found = learn_secret(model)
     model.rename(SECRET, "other")
-    model.forget("other", keep_history=True)
-    model.forget(SECRET)
+    model.forget("other")
+    model.forget(SECRET, for_good=True)
     assert remaining(model.path, found) == {}
     assert [entry.action for entry in model.history()] == ["forget", "create"]
 
@@ -194,7 +194,7 @@ def test_the_model_equals_one_that_never_saw_the_class(
             for model in (never, saw):
                 model.learn_features(name, photos(name, 12))
     saw.predict_features(X)
-    saw.forget(SECRET)
+    saw.forget(SECRET, for_good=True)
     assert held(saw)["classes"] == held(never)["classes"]
     for after, before in zip(saw.predict_features(X), never.predict_features(X), strict=True):
         assert dict(after.candidates) == pytest.approx(dict(before.candidates), rel=1e-3, abs=1e-6)
@@ -208,7 +208,7 @@ def test_the_last_base_class_may_go(make: Callable[..., Recognizer]) -> None:
     model = make(base=NAMES[:2])
     model.learn_features("rook", photos("rook"))
     for name in NAMES[:2]:
-        model.forget(name)
+        model.forget(name, for_good=True)
     assert model.snapshot.classes == ("rook",)
     assert model.predict_features(photos("rook", 1))[0].candidates[0][0] == "rook"
     assert sorted(file.suffix for file in model.path.glob("*.safetensors")) == []
@@ -220,7 +220,7 @@ def test_a_kill_before_the_erasing_is_made_up_for(
     model = make(base=(*NAMES, SECRET))
     found = {"mean": model.snapshot.memory.statistics[SECRET].mean.tobytes()[:16]}
     monkeypatch.setattr(ModelFolder, "settle", lambda self: None)  # as if killed right after the commit
-    model.forget(SECRET)
+    model.forget(SECRET, for_good=True)
     model.close()
     monkeypatch.undo()
     assert remaining(model.path, found), "nothing was erased yet"
@@ -237,7 +237,7 @@ def test_a_failure_after_the_commit_says_that_the_change_is_stored(
     with closing(sqlite3.connect(model.path / DATABASE)) as other, other:
         other.execute("CREATE TRIGGER full BEFORE DELETE ON meta BEGIN SELECT raise(ABORT, 'no room left'); END")
     with pytest.raises(StorageError, match=r"gone from the model, but .*no room left.*next opened") as caught:
-        model.forget(SECRET)
+        model.forget(SECRET, for_good=True)
     assert "as it was before" not in str(caught.value)
     model.close()
     with closing(sqlite3.connect(model.path / DATABASE)) as other, other:
@@ -268,10 +268,10 @@ def test_a_reader_in_the_way_is_named(
     found = learn_secret(model)
     with in_the_way(model.path):
         with pytest.raises(StorageError) as caught:
-            model.forget(SECRET)
+            model.forget(SECRET, for_good=True)
         assert str(caught.value) == (
-            "the class is gone from the model, but traces of what was forgotten or replaced remain in the files "
-            f"of {model.path} (another process is reading); "
+            "what was to be erased is gone from the model, but traces of what was forgotten or replaced remain in "
+            f"the files of {model.path} (another process is reading); "
             "they are removed when the model is next opened or changed"
         )
         assert SECRET not in model.snapshot.classes
@@ -289,7 +289,7 @@ def test_an_erase_that_waits_stops_nothing_else(
     model._model.folder.connection.set_trace_callback(done.append)
     with in_the_way(model.path):
         with pytest.raises(StorageError, match="another process"):
-            model.forget(SECRET)
+            model.forget(SECRET, for_good=True)
         tries = done.count(CHECKPOINT)
         for number in range(3):
             model.learn_features(f"kite {number}", photos("kite", seed=number))
@@ -313,7 +313,7 @@ def test_a_pending_erase_is_done_by_repair(make: Callable[..., Recognizer], in_t
     found = learn_secret(model)
     with in_the_way(model.path):
         with pytest.raises(StorageError, match="another process"):
-            model.forget(SECRET)
+            model.forget(SECRET, for_good=True)
         (model.path / "model.toml").write_text("edited by hand")
         manifest, erase = check_model(model.path, repair=True)
         assert (manifest.kind, manifest.repaired) == ("manifest", True)
@@ -357,7 +357,7 @@ def test_both_waits_of_an_erase_share_one_limit(
     first.enter_context(in_the_way(model.path))
     clock.on_sleep = lambda: first.close() if clock.now > 1006 else None
     with first, second, pytest.raises(StorageError, match="has been reading for more than 4 s"):
-        model.forget(SECRET)
+        model.forget(SECRET, for_good=True)
     assert 1009.9 < clock.now < 1010.1
 
 
@@ -373,7 +373,7 @@ def test_an_erase_that_fails_is_not_tried_again_by_every_change(
     model._model.folder._truncate_log(0)
     with no_file_may_grow_beyond(model.path.joinpath(DATABASE).stat().st_size // 2):
         with pytest.raises(NotErasedError, match=r"no room to rewrite it.* 2 MB in .*SQLITE_TMPDIR.*5 minutes"):
-            model.forget(SECRET)
+            model.forget(SECRET, for_good=True)
         assert done.count("VACUUM") == 1
         for number in range(3):
             model.learn_features(f"kite {number}", photos("kite", seed=number))
@@ -402,10 +402,10 @@ def test_the_note_of_another_forgetting_is_kept(
     def meanwhile(folder: ModelFolder, patience: float) -> None:
         erase(folder, patience)
         monkeypatch.setattr(ModelFolder, "settle", lambda self: None)
-        other.forget(SECRET)
+        other.forget(SECRET, for_good=True)
 
     monkeypatch.setattr(ModelFolder, "_erase", meanwhile)
-    model.forget("wren")
+    model.forget("wren", for_good=True)
     monkeypatch.undo()
     assert [one.kind for one in model.check()] == ["erase"]
     assert reopen(model.path).check() == []
@@ -415,7 +415,7 @@ def test_the_note_of_another_forgetting_is_kept(
 def test_unknown_names_are_suggested(make: Callable[..., Recognizer]) -> None:
     model = make(base=NAMES[:2])
     with pytest.raises(InputError, match="did you mean 'owl'"):
-        model.forget("owll")
+        model.forget("owll", for_good=True)
     with pytest.raises(InputError, match="did you mean 'owl'"):
         model.rename("owll", "x")
     with pytest.raises(InputError, match="there is a class 'ani' already"):

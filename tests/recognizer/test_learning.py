@@ -152,7 +152,7 @@ def test_what_comes_one_by_one_is_taken(make: Callable[..., Recognizer]) -> None
         names=map(str, range(2)),
     )
     assert model.thumbnails("wren") == [picture()] * 2
-    assert list(model.refresh().contents.by_name["wren"].sha256s) == digests
+    assert [photo.sha256 for photo in model.photos("wren")] == digests
     assert model.check() == []
 
 
@@ -186,7 +186,7 @@ def test_any_name_is_a_name(make: Callable[..., Recognizer], reopen: Callable[..
     again = reopen(model.path)
     assert name in again.snapshot.classes
     assert again.predict_features(photos(name, 1))[0].candidates[0][0] == name
-    again.forget(name)
+    again.forget(name, for_good=True)
     assert again.snapshot.classes == ("wren",)
 
 
@@ -239,7 +239,7 @@ def test_a_snapshot_never_changes(make: Callable[..., Recognizer]) -> None:
     early = model.snapshot
     before = early.predict_features(X)
     model.learn_features("wren", photos("wren"))
-    model.forget("ani")
+    model.forget("ani", for_good=True)
     late = model.snapshot
     assert early.classes == NAMES[:2]
     assert early.predict_features(X) == before
@@ -308,7 +308,7 @@ def test_the_settings_of_a_base_outlive_its_classes(
     """A class learned when all base classes are gone must lie in the space it is read in later."""
     model = make(base=NAMES[:2], head="unbiased-lda")
     for name in NAMES[:2]:
-        model.forget(name)
+        model.forget(name, for_good=True)
     assert model.snapshot.classes == ()
     model.learn_features("wren", photos("wren"))
     model.learn_features("rook", photos("rook"))

@@ -33,13 +33,13 @@ with Recognizer.create(work / "model", base=photos / "base", device="cpu") as mo
     assert [one.name for one in model.show().classes] == ["blue", "green", "red"]
     model.rename("red", "crimson")
     assert model.undo().action == "rename"
-    model.forget("red", keep_history=True)
+    model.forget("red")
     assert model.undo().action == "forget"
     model.export(work / "model.fiveshot")
     assert model.check() == []
 with Recognizer.import_file(work / "model.fiveshot", work / "copy", device="cpu") as copy:
     assert copy.snapshot.classes == ("blue", "green", "red")
-    copy.forget("red")
+    copy.forget("red", for_good=True)
     assert copy.merge(work / "model").added == ("red",)
     assert copy.history()[0].action == "merge"
 with Recognizer.create(work / "adapted", adapter="cub200-small", device="cpu") as adapted:

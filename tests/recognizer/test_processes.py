@@ -35,9 +35,9 @@ def test_readers_see_whole_states_while_one_writes(make: Callable[..., Recognize
                 "jay", photos("jay", 1, seed=number), add=True
             )
             if number % 3 == 2:
-                model.forget(f"c{number - 1}")
+                model.forget(f"c{number - 1}", for_good=True)
             if number == 8:
-                model.forget("tawny")  # replaces the base file under the readers
+                model.forget("tawny", for_good=True)  # replaces the base file under the readers
         model.learn_features("end", photos("end"))
         seen = [line.split() for line in readers.stdout.read().splitlines()]
     assert [words[0] for words in seen] == ["read"] * READERS, seen

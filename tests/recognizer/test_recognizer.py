@@ -73,7 +73,7 @@ def test_learn_predict_forget(create: Callable[..., Recognizer], tmp_path: Path)
         assert seen[-1] == (3, 3)
         assert [one.candidates[0][0] for one in found] == ["blue", "green", "red"]
         assert found[0].photo == str(test[0] / "1-0.png")
-        model.forget("red")
+        model.forget("red", for_good=True)
         assert model.predict(test[2])[0].candidates[0][0] != "red"
         assert model.check() == []
 

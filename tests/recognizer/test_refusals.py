@@ -26,7 +26,7 @@ def path(tmp_path: Path) -> Path:
     with new_model(tmp_path / "model", base=NAMES[:2]) as model:
         for number in range(6):
             model.learn_features(f"c{number}", photos(f"c{number}"), thumbnails=[picture(64)] * 5)
-        model.forget("c5", keep_history=True)
+        model.forget("c5")
     return tmp_path / "model"
 
 
@@ -74,7 +74,7 @@ def test_a_newer_format(path: Path) -> None:
     (path / "model.toml").write_text(text)
     with closing(sqlite3.connect(path / "classes.sqlite")) as connection:
         connection.execute("PRAGMA user_version = 7")
-    refused(path, "format 7, this release reads 2; .*pip install --upgrade fiveshot")
+    refused(path, "format 7, this release reads 3; .*pip install --upgrade fiveshot")
 
 
 def test_the_database_of_another_program(path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_change_that_fails_leaves_no_file(
 
     monkeypatch.setattr("fiveshot.recognizer.change.read_contents", full)
     with pytest.raises(OSError, match="No space left"):
-        model.forget("ani")
+        model.forget("ani", for_good=True)
     monkeypatch.undo()
     model.rename("ani", "smooth-billed ani")  # writes a new base file
     model.undo()
@@ -185,7 +185,7 @@ def test_a_reader_without_room_sees_what_comes_later(
         for number in range(20):
             writer.learn_features(f"c{number}", photos(f"c{number}"), thumbnails=[picture()] * 5)
         assert reader.refresh().classes == writer.snapshot.classes, "from the log"
-        writer.forget("x")
+        writer.forget("x", for_good=True)
         assert reader.refresh().classes == writer.snapshot.classes
         assert len(reader.history()) == 22
         assert reader.check() == []
@@ -251,7 +251,7 @@ def test_a_new_model_that_the_disk_does_not_confirm_is_there(
     "change",
     [
         lambda model: model.rename("ani", "smooth-billed ani"),  # both write a new base file
-        lambda model: model.forget("ani"),
+        lambda model: model.forget("ani", for_good=True),
         lambda model: model.learn_features("wren", photos("wren")),
     ],
 )

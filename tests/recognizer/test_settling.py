@@ -22,7 +22,7 @@ def test_settling_erases_once_nobody_reads(
     with reopen(model.path, readonly=True)._model.folder.reading() as connection:
         connection.execute("SELECT count(*) FROM classes").fetchone()
         with pytest.raises(StorageError, match="another process"):
-            model.forget("secret owl")
+            model.forget("secret owl", for_good=True)
         assert not model.settle()
         assert files_with(model.path, b"secret owl")
     state = model.snapshot.state

@@ -41,9 +41,9 @@ def test_undo_of_each_kind(make: Callable[..., Recognizer], tmp_path: Path) -> N
         lambda: model.rename("rook", "a rook/crow 🐦"),
         lambda: model.rename("owl", "tawny owl"),
         lambda: model.merge(other.path),
-        lambda: model.forget("tawny owl", keep_history=True),
-        lambda: model.forget("a rook/crow 🐦", keep_history=True),
-        lambda: model.forget("ani", keep_history=True),
+        lambda: model.forget("tawny owl"),
+        lambda: model.forget("a rook/crow 🐦"),
+        lambda: model.forget("ani"),
     ):
         change()
         states.append(held(model))
@@ -74,7 +74,7 @@ def test_any_sequence_is_undone_step_by_step(data: st.DataObject) -> None:
             elif verb == "rename":
                 model.rename(name, f"{name} {step}")
             else:
-                model.forget(name, keep_history=True)
+                model.forget(name)
             states.append(held(model))
         for expected in reversed(states[:-1]):
             model.undo()
@@ -96,7 +96,7 @@ def test_forgotten_without_history_stays_forgotten(make: Callable[..., Recognize
     model = make()
     model.learn_features("ani", photos("ani"))
     model.learn_features("owl", photos("owl"))
-    model.forget("owl")
+    model.forget("owl", for_good=True)
     with pytest.raises(InputError, match=r"cannot be undone.*past_forget"):
         model.undo()
     assert model.snapshot.classes == ("ani",)
@@ -124,7 +124,7 @@ def test_one_class_of_many_can_be_forgotten_and_the_rest_undone(make: Callable[.
     for name in NAMES[1:]:
         other.learn_features(name, photos(name))
     model.merge(other.path)
-    model.forget("rook")
+    model.forget("rook", for_good=True)
     assert model.undo(past_forget=True).classes == ("owl", "wren")
     assert model.snapshot.classes == ("ani",)
 

@@ -272,7 +272,7 @@ def test_thumbnails_are_small_copies_without_metadata(service: Live) -> None:
         assert (again.status_code, again.headers["etag"]) == (status, tag)
     error(service.client.get("/v1/classes/secret/photos/1"), 404, "not_found")
     error(service.client.get("/v1/classes/nobody/photos/0"), 404, "not_found")
-    assert service.client.delete("/v1/classes/secret?purge=true").status_code == 200
+    assert service.client.delete("/v1/classes/secret?for_good=true").status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ def test_unknown_routes_and_methods(service: Live) -> None:
     ("path", "allowed"),
     [
         ("/v1/classes/red", "DELETE, PATCH"),
-        ("/v1/classes/red/photos", "POST"),
+        ("/v1/classes/red/photos", "GET, HEAD, POST"),
         ("/v1/classes/red/photos/0", "GET, HEAD"),
         ("/v1/openapi.json", "GET, HEAD"),
         ("/", "GET, HEAD"),
@@ -391,7 +391,12 @@ def test_head_is_get_without_a_body(service: Live, path: str) -> None:
     ("method", "path", "code", "hint"),
     [
         ("POST", "/v1/undo?sate=1", "unknown_parameter", "did you mean 'state'? it takes past_forget, state"),
-        ("DELETE", "/v1/classes/red?purg=true", "unknown_parameter", "did you mean 'purge'? it takes purge"),
+        (
+            "DELETE",
+            "/v1/classes/red?for_goo=true",
+            "unknown_parameter",
+            "did you mean 'for_good'? it takes for_good",
+        ),
         ("GET", "/v1/classes?query=red", "unknown_parameter", "it takes search, offset, limit"),
         ("POST", "/v1/classes/red/photos?add=true", "unknown_parameter", "it takes none"),
         ("PATCH", "/v1/classes/red?name=x", "unknown_parameter", "it takes none"),
@@ -411,10 +416,10 @@ def test_parameters_are_never_ignored(service: Live, method: str, path: str, cod
 def test_bodies_are_never_ignored(service: Live) -> None:
     before = service.client.get("/v1/model").json()["state"]
     for method, path, hint in (
-        ("DELETE", "/v1/classes/red", "of parameters in the address it takes purge"),
+        ("DELETE", "/v1/classes/red", "of parameters in the address it takes for_good"),
         ("POST", "/v1/undo", "of parameters in the address it takes past_forget, state"),
     ):
-        reply = service.client.request(method, path, json={"purge": True, "state": before - 1})
+        reply = service.client.request(method, path, json={"for_good": True, "state": before - 1})
         assert error(reply, 422, "unknown_body") == "this request takes no body"
         assert reply.json()["hint"] == hint
     assert service.client.get("/v1/model").json()["state"] == before
@@ -466,25 +471,25 @@ def test_an_empty_model_says_so(start: Callable[..., Live]) -> None:
     assert service.client.get("/v1/classes").json()["total"] == 0
 
 
-def test_purge_leaves_no_byte(start: Callable[..., Live], fresh_path: Path) -> None:
+def test_forgetting_for_good_leaves_no_byte(start: Callable[..., Live], fresh_path: Path) -> None:
     service = start()
     service.learn("secret name")
     service.learn("other")
     small = service.client.get("/v1/classes/secret%20name/photos/0").content
     assert service.client.delete("/v1/classes/secret%20name").status_code == 200  # with history
-    assert service.client.delete("/v1/classes/secret%20name?purge=true").status_code == 200
+    assert service.client.delete("/v1/classes/secret%20name?for_good=true").status_code == 200
     for file in fresh_path.iterdir():
         data = file.read_bytes()
         assert b"secret name" not in data, file
         assert small[200:260] not in data, file
-    error(service.client.delete("/v1/classes/secret%20name?purge=true"), 404, "not_found")
+    error(service.client.delete("/v1/classes/secret%20name?for_good=true"), 404, "not_found")
 
 
-def test_what_came_before_a_purge_can_be_undone(start: Callable[..., Live]) -> None:
+def test_what_came_before_an_erasure_can_be_undone(start: Callable[..., Live]) -> None:
     service = start()
     service.learn("red")
     service.learn("other")
-    assert service.client.delete("/v1/classes/red?purge=true").status_code == 200
+    assert service.client.delete("/v1/classes/red?for_good=true").status_code == 200
     reply = service.client.post("/v1/undo")
     error(reply, 409, "not_undoable")
     (way_out,) = re.findall(r"POST (\S+)", reply.json()["hint"])
@@ -492,7 +497,7 @@ def test_what_came_before_a_purge_can_be_undone(start: Callable[..., Live]) -> N
     error(service.client.post(way_out), 409, "nothing_to_undo")
 
 
-def test_a_purge_that_a_reader_delays_is_not_to_be_sent_again(
+def test_an_erasure_that_a_reader_delays_is_not_to_be_sent_again(
     start: Callable[..., Live], fresh_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fiveshot.recognizer.store.folder.TIMEOUT", 0.2)
@@ -503,7 +508,7 @@ def test_a_purge_that_a_reader_delays_is_not_to_be_sent_again(
     assert service.client.get("/v1/classes/secret%20name/photos/0").status_code == 200
     with Recognizer.open(fresh_path, readonly=True) as elsewhere, elsewhere._model.folder.reading() as connection:
         connection.execute("SELECT count(*) FROM classes").fetchone()
-        reply = service.client.delete("/v1/classes/secret%20name?purge=true")
+        reply = service.client.delete("/v1/classes/secret%20name?for_good=true")
         assert (reply.status_code, reply.headers.get("retry-after")) == (202, None)
         answer = reply.json()
         assert (answer["classes"], answer["state"]) == (
@@ -511,7 +516,7 @@ def test_a_purge_that_a_reader_delays_is_not_to_be_sent_again(
             service.client.get("/v1/model").json()["state"],
         )
         assert re.match(
-            r"the class is gone .*another process is reading.*next opened or changed", answer["pending"]
+            r".*is gone from the model.*another process is reading.*next opened or changed", answer["pending"]
         )
         assert str(fresh_path) not in answer["pending"]
         assert service.names() == ["other"]
@@ -522,7 +527,7 @@ def test_a_purge_that_a_reader_delays_is_not_to_be_sent_again(
     assert not [file for file in fresh_path.iterdir() if b"secret name" in file.read_bytes()]
 
 
-def test_a_delayed_purge_is_made_up_for_by_an_idle_service(
+def test_a_delayed_erasure_is_made_up_for_by_an_idle_service(
     start: Callable[..., Live], fresh_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fiveshot.recognizer.store.folder.TIMEOUT", 0.2)
@@ -541,7 +546,7 @@ def test_a_delayed_purge_is_made_up_for_by_an_idle_service(
     service.learn("secret name")
     with Recognizer.open(fresh_path, readonly=True) as elsewhere, elsewhere._model.folder.reading() as connection:
         connection.execute("SELECT count(*) FROM classes").fetchone()
-        reply = service.client.delete("/v1/classes/secret%20name?purge=true")
+        reply = service.client.delete("/v1/classes/secret%20name?for_good=true")
         assert reply.status_code == 202
         delayed.set()
     assert erased.wait(30)
@@ -549,7 +554,7 @@ def test_a_delayed_purge_is_made_up_for_by_an_idle_service(
     assert service.client.get("/v1/model").json()["state"] == reply.json()["state"]
 
 
-def test_a_purge_is_not_made_up_for_all_the_time(
+def test_an_erasure_is_not_made_up_for_all_the_time(
     start: Callable[..., Live], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []
@@ -684,6 +689,9 @@ def test_status_metrics_and_document(service: Live) -> None:
         "/v1/classes/{name}/photos/{number}",
         "/v1/health",
         "/v1/model",
+        "/v1/photos/move",
+        "/v1/photos/remove",
+        "/v1/photos/{id}",
         "/v1/predict",
         "/v1/ready",
         "/v1/undo",
@@ -738,3 +746,59 @@ def test_answers_about_many_classes_are_bounded(start: Callable[..., Live], fres
     undone = service.client.post("/v1/undo").json()
     assert (undone["action"], undone["total"], len(undone["classes"])) == ("learn", 120, 100)
     assert service.names() == []
+
+
+def test_photos_are_listed_removed_and_moved(start: Callable[..., Live]) -> None:
+    service = start()
+    for name in ("red", "blue"):
+        service.learn(name)
+    listed = service.client.get("/v1/classes/red/photos").json()
+    ids = [photo["id"] for photo in listed["photos"]]
+    assert len(ids) == len(set(ids)) > 2
+    assert all(photo["thumbnail"] and 0 <= photo["score"] <= 1 for photo in listed["photos"])
+    picture_of = service.client.get(f"/v1/photos/{ids[0]}")
+    assert picture_of.content == service.client.get("/v1/classes/red/photos/0").content
+    assert picture_of.headers["content-type"] == "image/jpeg"
+    error(service.client.get(f"/v1/photos/{ids[0]}?kept=true"), 404, "not_found")
+    error(service.client.get("/v1/photos/p999"), 404, "not_found")
+    error(service.client.get("/v1/photos/x1"), 422, "invalid")
+    error(service.client.get("/v1/classes/nobody/photos"), 404, "not_found")
+
+    moved = service.client.post("/v1/photos/move", json={"ids": ids[:1], "to": "green", "of": "red"}).json()
+    assert moved["counts"] == {"red": len(ids) - 1, "green": 1}
+    removed = service.client.post("/v1/photos/remove", json={"ids": ids[1:2]}).json()
+    assert removed["ids"] == ids[1:2]
+    assert service.client.get("/v1/model").json()["state"] == removed["state"] == listed["state"] + 2
+    assert [photo["id"] for photo in service.client.get("/v1/classes/red/photos").json()["photos"]] == ids[2:]
+    for body, status, code in (
+        ({"ids": ids[1:2]}, 404, "removed_photo"),
+        ({"ids": ["p999"]}, 404, "no_photo"),
+        ({"ids": ["red"]}, 422, "bad_id"),
+        ({"ids": []}, 422, "invalid"),
+        ({"ids": ids[2:]}, 409, "last_photo"),
+        ({"ids": ids[:1], "of": "red"}, 409, "other_class"),
+        ({"id": ids[:1]}, 422, "invalid"),
+    ):
+        error(service.client.post("/v1/photos/remove", json=body), status, code)
+    for body, status, code in (
+        ({"ids": ids[:1], "to": "green"}, 409, "same_class"),
+        ({"ids": ids[:1], "to": "Unknown"}, 422, "reserved_name"),
+        ({"ids": ids[:1], "to": " "}, 422, "bad_name"),
+    ):
+        error(service.client.post("/v1/photos/move", json=body), status, code)
+    assert service.client.post("/v1/undo").json()["action"] == "remove"
+    assert service.client.post("/v1/undo").json()["action"] == "move"
+    assert service.client.get("/v1/classes/red/photos").json()["photos"] == listed["photos"]
+
+
+def test_photos_erased_for_good_leave_no_byte(start: Callable[..., Live], fresh_path: Path) -> None:
+    service = start()
+    service.learn("red")
+    small = service.client.get("/v1/classes/red/photos/0").content
+    ids = [photo["id"] for photo in service.client.get("/v1/classes/red/photos").json()["photos"]]
+    assert service.client.post("/v1/photos/remove", json={"ids": ids[:1]}).status_code == 200
+    reply = service.client.post("/v1/photos/remove", json={"ids": ids[:1], "for_good": True})
+    assert (reply.status_code, reply.json()["pending"]) == (200, None)
+    for file in fresh_path.iterdir():
+        assert small[200:260] not in file.read_bytes(), file
+    error(service.client.get(f"/v1/photos/{ids[0]}"), 404, "not_found")

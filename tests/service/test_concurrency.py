@@ -52,7 +52,7 @@ def test_learning_does_not_block_prediction(start: Callable[..., Live]) -> None:
 
 
 def test_nothing_that_is_read_waits_for_a_writer(start: Callable[..., Live]) -> None:
-    """A purge holds the model for as long as other processes read."""
+    """An erasure holds the model for as long as other processes read."""
     service = start()
     service.learn("red")
     folder = service.app.state.service.engine.recognizer._model.folder

@@ -24,7 +24,7 @@ def refusals(service: Live) -> set[tuple[int, str]]:
         client.get("/v1/ready"),
         service.learn("green"),
         client.delete("/v1/classes/red"),
-        client.delete("/v1/classes/red?purge=true"),
+        client.delete("/v1/classes/red?for_good=true"),
         client.patch("/v1/classes/red", json={"name": "rouge"}),
         client.post("/v1/undo"),
     ]

@@ -57,7 +57,7 @@ def shared(model_path: Path) -> Iterator[Live]:
 def service(shared: Live) -> Live:
     """The module's one service, without any class."""
     for name in shared.names():
-        shared.client.delete(f"/v1/classes/{quote(name, safe='')}?purge=true").raise_for_status()
+        shared.client.delete(f"/v1/classes/{quote(name, safe='')}?for_good=true").raise_for_status()
     return shared
 
 
@@ -219,7 +219,7 @@ def test_forgetting_for_good_is_a_second_step(open_page: Callable[..., Watched],
     assert service.names() == []
 
 
-def test_a_purge_that_has_to_wait_is_not_said_to_be_done(
+def test_an_erasure_that_has_to_wait_is_not_said_to_be_done(
     open_page: Callable[..., Watched], service: Live, model_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fiveshot.recognizer.store.folder.TIMEOUT", 0.2)

@@ -249,7 +249,7 @@ def tied_model(
         covariance = tied_covariance(
             base,
             pooled.base.dof,
-            added,
+            namespace(base).astype(added, base.dtype),
             pooled.new.dof,
             spread=float(namespace(own).mean((own - origin) ** 2)),
             shrinkage=prior.shrinkage,

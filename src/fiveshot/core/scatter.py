@@ -12,6 +12,7 @@ from fiveshot.core.memory import Memory
 from fiveshot.core.statistics import ClassStatistics, ClassSummary
 
 ROWS_AT_ONCE = 2048  # factor rows per symmetric update, which bounds the memory
+GRID = 2.0**20  # rows in 32 bits are rounded to 1 / GRID where their sums are to be exact
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +90,8 @@ class Scatter:
         factors = (summary.factor for summary in summaries if len(summary.factor))
         for group in grouped(factors, len, ROWS_AT_ONCE):
             rows = xp.concat(group)
+            if rows.dtype != matrices[0].dtype:
+                rows = xp.round(xp.astype(rows, matrices[0].dtype) * GRID) / GRID
             for matrix, part in zip(matrices, spaces, strict=True):
                 add_gram_(matrix, rows[:, part])
         return Scatter(matrices, self.dof + sum(summary.count - 1 for summary in summaries))
@@ -100,14 +103,19 @@ def pooled_scatter(memory: Memory, spaces: Sequence[slice], previous: PooledScat
     After a session that only brought new classes, theirs is added to the sum. After anything else (a forgotten
     class, more samples of a known one) the sum is made again: subtracting would leave rounding of what is to be
     forgotten.
+
+    Classes come in any order, and a model must not show in which. So what 32 bits hold of the new ones is summed
+    in 64: products of numbers on a grid of 2⁻²⁰ lie on one of 2⁻⁴⁰, and sums of these up to 2¹³ are exact.
     """
     like = memory.statistics.means
+    xp = namespace(like)
     nothing = Scatter(tuple(zeros((part.stop - part.start,) * 2, like) for part in spaces), 0)
+    none_new = Scatter(tuple(xp.astype(matrix, xp.float64) for matrix in nothing.matrices), 0)
     same_base = previous is not None and previous.memory.base is memory.base
     base = previous.base if previous and same_base else nothing.add(memory.base.summaries, spaces)
     added = _added(memory.new, previous.memory.new if previous else None)
     if previous is None or added is None:
-        return PooledScatter(memory, base, nothing.add(memory.new.summaries, spaces))
+        return PooledScatter(memory, base, none_new.add(memory.new.summaries, spaces))
     return PooledScatter(memory, base, previous.new.add(added, spaces))
 
 

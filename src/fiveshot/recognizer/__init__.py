@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fiveshot.recognizer.change import ConflictError, NotErasedError
     from fiveshot.recognizer.checking import Finding, check_model
+    from fiveshot.recognizer.correction import PhotoChange
     from fiveshot.recognizer.evaluation import Evaluation
     from fiveshot.recognizer.forgetting import NotUndoableError
-    from fiveshot.recognizer.info import ClassInfo, ModelInfo
+    from fiveshot.recognizer.info import ClassInfo, ModelInfo, PhotoInfo
     from fiveshot.recognizer.insight import LearnReport
     from fiveshot.recognizer.recognition.snapshot import Prediction, Snapshot
     from fiveshot.recognizer.recognizer import Recognizer
@@ -32,6 +33,8 @@ _PLACES = {
     "ModelInfo": "info",
     "NotErasedError": "change",
     "NotUndoableError": "forgetting",
+    "PhotoChange": "correction",
+    "PhotoInfo": "info",
     "PhotoRecord": "store.rows",
     "Prediction": "recognition.snapshot",
     "Recognizer": "recognizer",
@@ -51,6 +54,8 @@ __all__ = [
     "ModelInfo",
     "NotErasedError",
     "NotUndoableError",
+    "PhotoChange",
+    "PhotoInfo",
     "PhotoRecord",
     "Prediction",
     "Recognizer",

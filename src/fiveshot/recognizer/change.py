@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,7 @@ from fiveshot.recognizer.store.folder import ModelFolder
 from fiveshot.recognizer.store.history import ClassChange, record, timestamp
 from fiveshot.recognizer.store.identity import LostModelError
 from fiveshot.recognizer.store.manifest import MANIFEST, Manifest
+from fiveshot.recognizer.store.rows import delete_class, photo_summary, read_features, update_class
 from fiveshot.threads import one_thread
 
 
@@ -47,7 +48,7 @@ RETRIES = 3
 
 
 class NotErasedError(StorageError):
-    """Raised when a class is forgotten and its traces are still in the files: there is nothing to repeat.
+    """Raised when a class or photos are gone and their traces are still in the files: there is nothing to repeat.
 
     Examples
     --------
@@ -57,7 +58,7 @@ class NotErasedError(StorageError):
     >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
     ...     _ = birds.learn_features("owl", np.random.default_rng(0).normal(size=(5, 384)))
     ...     try:
-    ...         birds.forget("owl")
+    ...         birds.forget("owl", for_good=True)
     ...     except NotErasedError:  # another process reads the model, say: the next change erases them
     ...         print("forgotten, and not erased yet")
     """
@@ -93,6 +94,16 @@ class Change:
     def require(self, name: str) -> None:
         """Refuse a class that is not there."""
         self.before.require(name)
+
+    def restate(self, classes: Iterable[int]) -> None:
+        """Compute the statistics of stored classes from the photos that they have now; one without any ends."""
+        for number in sorted(set(classes)):
+            photos = read_features(self.connection, self.before.width, [number]).get(number)
+            if photos is None:
+                delete_class(self.connection, number)
+            else:
+                summary = photo_summary(self.snapshot.embed, photos.features)
+                update_class(self.connection, number, summary, state=self.state)
 
     def require_free(self, name: str) -> None:
         """Refuse a name that is taken."""
@@ -151,7 +162,7 @@ class LiveModel:
         except LostModelError:
             raise
         except StorageError as error:
-            reason = f"the class is gone from the model, but {error.message}"
+            reason = f"what was to be erased is gone from the model, but {error.message}"
             raise NotErasedError(reason, hint=error.hint) from error
 
     def _current(self, contents: Contents) -> Snapshot:

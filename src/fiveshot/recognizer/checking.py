@@ -214,12 +214,14 @@ def _check_photos(photos: Iterator[PhotoRecord], connection: sqlite3.Connection)
 
 def _history(connection: sqlite3.Connection, width: int) -> Iterator[Finding]:
     rows = connection.execute(
-        "SELECT changes.seq, id, before, photos, kind = 'removed' AND NOT base AND undone_by IS NULL "
-        "FROM changes JOIN history ON history.seq = changes.seq WHERE before IS NOT NULL"
+        "SELECT changes.seq, id, before, photos, kind IN ('removed', 'reduced') AND NOT base FROM changes "
+        "JOIN history ON history.seq = changes.seq WHERE undoable AND undone_by IS NULL "
+        "AND changes.seq > (SELECT COALESCE(MAX(seq), 0) FROM history WHERE action = 'retune')"
     )
     for seq, number, before, photos, holds in rows:
         try:
-            class_from_bytes(before)
+            if before is not None:
+                class_from_bytes(before)
             if holds and _check_photos(read_held_photos(connection, number, width), connection) != photos:
                 raise ValueError("photos of the class are lost")
         except (FiveshotError, ValueError) as error:

@@ -108,7 +108,7 @@ def _base_given(base: ClassInputs | FeatureSet | None) -> tuple[FeatureSet | Non
 
 def base_images(base: ClassInputs) -> ImageDataset:
     """Return photos by class, or those of class folders, as base classes; there must be two at least."""
-    classes = gather_classes(base)
+    classes = {check_name(name): photos for name, photos in gather_classes(base).items()}
     if len(classes) < 2:
         raise InputError(
             f"there is one class in the base, {next(iter(classes))!r}, and a base has two or more",

@@ -13,6 +13,7 @@ from fiveshot.recognizer.store.history import (
     ClassChange,
     HistoryEntry,
     changes_of,
+    drop_erased,
     erase,
     last_to_undo,
     read_entry,
@@ -23,13 +24,19 @@ from fiveshot.recognizer.store.rows import (
     class_from_bytes,
     class_to_bytes,
     delete_class,
+    delete_photos,
+    give_photos,
     hold_photos,
     insert_class,
+    photo_summary,
+    read_features,
     rename_class,
     return_photos,
     stored_class,
-    update_class,
+    touched_photos,
 )
+
+PAST_FORGET = "what came before is undone with past_forget=True (--past-forget)"
 
 
 class NotUndoableError(InputError):
@@ -42,7 +49,7 @@ class NotUndoableError(InputError):
     >>> from fiveshot.recognizer import NotUndoableError, Recognizer
     >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
     ...     _ = birds.learn_features("owl", np.random.default_rng(0).normal(size=(5, 384)))
-    ...     birds.forget("owl")
+    ...     birds.forget("owl", for_good=True)
     ...     try:
     ...         birds.undo()
     ...     except NotUndoableError as error:
@@ -52,10 +59,8 @@ class NotUndoableError(InputError):
 
     default_code = "not_undoable"
     REASONS: ClassVar[dict[str, tuple[str, str]]] = {
-        "forget": (
-            "the class was forgotten without history",
-            "what came before is undone with past_forget=True (--past-forget)",
-        ),
+        "forget": ("the class was erased for good", PAST_FORGET),
+        "remove": ("the photos were erased for good", PAST_FORGET),
         "retune": ("the photos' features were recomputed", "go back to an exported copy of the model"),
     }
 
@@ -65,9 +70,9 @@ class NotUndoableError(InputError):
         self.action = action
 
 
-def forget_class(change: Change, name: str, *, keep_history: bool) -> None:
-    """Remove a class from the database and the base file; without history, from every byte of the folder."""
-    if keep_history:
+def forget_class(change: Change, name: str, *, for_good: bool) -> None:
+    """Remove a class from the database and the base file; for good, from every byte of the folder."""
+    if not for_good:
         change.require(name)
         change.done += _held(change, name)
         seq, row = change.record("forget"), change.before.by_name.get(name)
@@ -78,6 +83,7 @@ def forget_class(change: Change, name: str, *, keep_history: bool) -> None:
     if not erase(change.connection, name, map(str, change.before.base_file.labels)):
         change.require(name)
     _remove(change, name)
+    drop_erased(change.connection)
     change.erases = True
     change.record("forget", undoable=False)
 
@@ -114,8 +120,9 @@ def undo_last(change: Change, *, past_forget: bool, state: int | None) -> Histor
     if not undoable:
         raise NotUndoableError(action)
     entry = read_entry(change.connection, seq)
-    for one in reversed(changes_of(change.connection, seq)):
-        _revert(change, one)
+    change.connection.execute("PRAGMA defer_foreign_keys = ON")  # photos may come back before their class
+    changed = {number for one in reversed(changes_of(change.connection, seq)) for number in _revert(change, one)}
+    change.restate(changed)
     undo = change.record("undo", undoable=False, detail={"undid": seq, "action": action})
     change.connection.execute("UPDATE history SET undone_by = ? WHERE seq = ?", (undo, seq))
     return entry
@@ -125,9 +132,8 @@ def _held(change: Change, name: str) -> Iterator[ClassChange]:
     """Return what it takes to bring a class back."""
     row = change.before.by_name.get(name)
     if row is not None:
-        record = stored_class(change.connection, row.id)
-        photos = row.summary.count
-        yield ClassChange("removed", name, row.id, photos=photos, before=class_to_bytes(record))
+        created = stored_class(change.connection, row.id).created
+        yield ClassChange("removed", name, row.id, photos=row.summary.count, created=created)
     if name in change.base_file:
         summary = change.base_file[name]
         yield ClassChange(
@@ -153,26 +159,41 @@ def _rename(change: Change, old: str, new: str) -> None:
         change.done.append(ClassChange("renamed", new, base=True, old_name=old))
 
 
-def _revert(change: Change, done: ClassChange) -> None:
-    """Put one class back to the very bits it had before."""
-    record = class_from_bytes(done.before) if done.before is not None else None
+def _revert(change: Change, done: ClassChange) -> list[int]:
+    """Take back what was done to one class; return the stored classes whose photos are others now."""
     if done.base:
+        record = class_from_bytes(done.before) if done.before is not None else None
         change.base = _base_before(change.base_file, done, record)
-    elif done.class_id is None or (record is None and done.kind in ("grown", "removed")):
+        return []
+    if done.class_id is None or done.id is None:
         raise StorageError("an entry of the history is incomplete", hint=CHECK)
-    elif done.kind == "added":
-        delete_class(change.connection, done.class_id)
-    elif done.kind == "renamed":
-        rename_class(change.connection, done.class_id, str(done.old_name), state=change.state)
-    elif done.kind == "removed" and record is not None and done.id is not None:
-        insert_class(change.connection, record, state=change.state)
-        if return_photos(change.connection, done.id, done.class_id) != done.photos:
-            raise StorageError("an entry of the history lacks photos of the class", hint=CHECK)
-    elif record is not None:
-        update_class(change.connection, done.class_id, record.summary, state=change.state)
-        change.connection.execute(
-            "DELETE FROM photos WHERE class_id = ? AND id >= ?", (done.class_id, done.first_photo)
-        )
+    connection, number = change.connection, done.class_id
+    if done.kind == "added":
+        delete_class(connection, number)
+        return []
+    if done.kind == "renamed":
+        rename_class(connection, number, str(done.old_name), state=change.state)
+        return []
+    if done.kind == "grown":
+        delete_photos(connection, touched_photos(connection, done.id))
+    elif done.kind == "left":
+        give_photos(connection, number, touched_photos(connection, done.id))
+    elif done.kind in ("reduced", "removed") and return_photos(connection, done.id, number) != done.photos:
+        raise StorageError("an entry of the history lacks photos of the class", hint=CHECK)
+    if done.kind == "removed":
+        _put_back(change, done, number)
+    return [number]
+
+
+def _put_back(change: Change, done: ClassChange, number: int) -> None:
+    """Store a class again that was removed; its photos are there."""
+    photos = read_features(change.connection, change.before.width, [number]).get(number)
+    if photos is None:  # all of them were erased meanwhile
+        return
+    summary = photo_summary(change.snapshot.embed, photos.features)
+    of_base = done.name in change.base_file
+    record = ClassRecord(done.name, summary, base=of_base, created=done.created or change.at, id=number)
+    insert_class(change.connection, record, state=change.state)
 
 
 def _base_before(base: ClassStatistics, done: ClassChange, record: ClassRecord | None) -> ClassStatistics:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from fiveshot.core.labels import python_labels
+from fiveshot.recognizer.insight import without_class
+from fiveshot.recognizer.recognition.held_out import held_out_scores
 from fiveshot.recognizer.recognition.rejection import thresholds_note
-from fiveshot.recognizer.store.contents import Contents
-from fiveshot.recognizer.store.rows import count_pictures
+from fiveshot.recognizer.recognition.snapshot import Snapshot
+from fiveshot.recognizer.store.contents import Contents, StoredClass
+from fiveshot.recognizer.store.rows import PhotoFacts, count_pictures, photo_id
+from fiveshot.threads import one_thread
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,54 @@ class ClassInfo:
     thumbnails: int = 0
     kept_photos: int = 0
     created: str | None = None
+
+
+@dataclass(frozen=True)
+class PhotoInfo:
+    """A photo that a class was learned from.
+
+    Attributes
+    ----------
+    id : str
+        Its id, by which it can be removed or moved: ``p`` and a number that no other photo of the model ever has.
+    label : str
+        Its class.
+    added : str
+        When it was learned, in UTC.
+    sha256 : str
+        Digest of the file that was given.
+    score : float or None
+        Probability of its class against the strongest other one, by a model that has not seen the photo; None
+        where there is nothing to compare with: a single class, or a class of one photo.
+    taken_for : str or None
+        The class that it is taken for then; None where it is recognized.
+    thumbnail, kept : bool
+        Whether there is a small copy of it, and whether the file itself was kept.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from fiveshot import Recognizer
+    >>> owls = np.random.default_rng(0).normal(size=(3, 384))
+    >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+    ...     _ = birds.learn_features("owl", owls), birds.learn_features("wren", -owls)
+    ...     [photo.id for photo in birds.photos("wren")]
+    ['p4', 'p5', 'p6']
+    """
+
+    id: str
+    label: str
+    added: str
+    sha256: str
+    score: float | None = None
+    taken_for: str | None = None
+    thumbnail: bool = False
+    kept: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -123,6 +175,31 @@ class ModelInfo:
     def as_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
         return {**asdict(self), "base_classes": self.base_classes, "new_classes": self.new_classes}
+
+
+def photo_infos(snapshot: Snapshot, row: StoredClass, facts: Iterable[PhotoFacts]) -> list[PhotoInfo]:
+    """Describe the photos of a stored class, of which ``photo_facts`` tells."""
+    scores = _left_out_scores(snapshot, row)
+    return [
+        PhotoInfo(
+            photo_id(number), row.name, added, sha256, *scores.get(number, (None, None)), bool(small), bool(whole)
+        )
+        for number, added, sha256, small, whole in facts
+    ]
+
+
+def _left_out_scores(snapshot: Snapshot, row: StoredClass) -> dict[int, tuple[float | None, str | None]]:
+    others = without_class(snapshot.memory, row.name)
+    if not len(others.labels):
+        return {}
+    known = snapshot.contents.base_file[row.name] if row.base else None
+    with one_thread():
+        scores = held_out_scores(snapshot.head, others, row.features, known=known)
+    if scores is None:
+        return {}
+    strongest = python_labels(others.labels[scores.others.argmax(axis=1)])
+    taken = [None if own else str(label) for own, label in zip(scores.recognized, strongest, strict=True)]
+    return dict(zip(row.photos.ids, zip(scores.share.tolist(), taken, strict=True), strict=True))
 
 
 def model_info(path: Path, contents: Contents, connection: sqlite3.Connection) -> ModelInfo:

@@ -28,12 +28,8 @@ SAME = 0.999  # cosine of two features from which on two photos show the same
 OUTLIER_GAP = 0.5
 OUTLIERS_FROM = 4  # photos: three cannot tell which of them is the odd one out
 NAMED = 3  # photos that are named, and that have a sentence each
-_MISPLACED = (
-    "one of the two classes has it by mistake: undo, or forget the wrong one, and learn it without the photo"
-)
-_ALL_MISPLACED = (
-    "one of the two classes has them by mistake: undo, or forget the wrong one, and learn it without the photos"
-)
+_MISPLACED = "one of the two classes has it by mistake: remove it there, or move it"
+_ALL_MISPLACED = "one of the two classes has them by mistake: remove them there, or move them"
 
 
 @dataclass(frozen=True)
@@ -121,7 +117,7 @@ def inspect_class(
     whose features are at hand.
     """
     X = photo_features(photos)
-    others = _without(memory, name)
+    others = without_class(memory, name)
     before = None if others is memory else memory.statistics[name]
     known, rows = _own_photos(before, name, X, earlier)
     scores = held_out_scores(head, others, rows, known=known) if len(others.labels) else None
@@ -140,7 +136,8 @@ def inspect_class(
     return replace(report, warnings=tuple(warnings_of(report)))
 
 
-def _without(memory: Memory, name: str) -> Memory:
+def without_class(memory: Memory, name: str) -> Memory:
+    """Return a memory that does not know a class."""
     base = memory.base.drop([name]) if name in memory.base else memory.base
     new = memory.new.drop([name]) if name in memory.new else memory.new
     return memory if base is memory.base and new is memory.new else Memory(base, new)
@@ -162,7 +159,7 @@ def _with_scores(
     report: LearnReport, scores: HeldOutScores, labels: Labels, photos: Sequence[PhotoRecord]
 ) -> LearnReport:
     strongest = scores.others.argmax(axis=1)
-    recognized = scores.own > scores.others.max(axis=1)
+    recognized = scores.recognized
     # The class that takes most photos, and with none taken the one that scores best on the whole.
     taken = np.bincount(strongest[~recognized], minlength=len(labels))
     nearest = int(taken.argmax()) if taken.any() else int(scores.others.mean(axis=0).argmax())

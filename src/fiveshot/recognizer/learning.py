@@ -20,6 +20,7 @@ from fiveshot.errors import InputError, some_of
 from fiveshot.progress import Progress
 from fiveshot.recognizer.change import Change, ConflictError, LiveModel
 from fiveshot.recognizer.insight import LearnReport, inspect_class
+from fiveshot.recognizer.names import check_name
 from fiveshot.recognizer.photos.embedding import QUIET, see_photos
 from fiveshot.recognizer.photos.inputs import ClassInputs, gather_classes
 from fiveshot.recognizer.photos.photo import check_digest, check_thumbnail
@@ -30,12 +31,12 @@ from fiveshot.recognizer.store.rows import (
     ClassRecord,
     Floats,
     PhotoRecord,
-    class_to_bytes,
     insert_class,
     insert_photos,
     kept_photos,
     number_bytes,
     photo_features,
+    photo_summary,
     update_class,
 )
 
@@ -64,6 +65,8 @@ def learn_photos(
             "add=True (--add) and new_only=True (--new-only) contradict each other", hint="choose one"
         )
     gathered = gather_classes(classes, nested=nested)
+    for name in gathered:
+        check_name(name)
     snapshot = model.refresh()
     if new_only:
         gathered = {name: photos for name, photos in gathered.items() if name not in snapshot.contents}
@@ -206,19 +209,19 @@ def _store(change: Change, name: str, seen: Sequence[PhotoRecord]) -> None:
     """Add photos to a class, or begin one; what a base class gains lies beside the base file."""
     wanted = kept_photos(seen, change.before.manifest.options)
     photos = tuple(replace(photo, added=change.at) for photo in wanted)
-    summary = summarize(change.snapshot.embed(photo_features(seen)))
-    row = change.before.by_name.get(name)
+    row, embed = change.before.by_name.get(name), change.snapshot.embed
     if row is None:
+        summary = photo_summary(embed, photo_features(seen))
         record = ClassRecord(name, summary, photos, base=name in change.before.base_file, created=change.at)
         number = insert_class(change.connection, record, state=change.state).id
         change.done.append(ClassChange("added", name, number, photos=len(photos)))
         return
-    before = class_to_bytes(ClassRecord(row.name, row.summary, base=row.base, id=row.id))
-    update_class(change.connection, row.id, row.summary.merge(summary), state=change.state)
+    # Of all photos anew, not merged: a class is the same to the bit however it has come about.
+    summary = photo_summary(embed, np.concatenate([row.features, photo_features(seen)]))
+    update_class(change.connection, row.id, summary, state=change.state)
     stored = insert_photos(change.connection, row.id, photos)
-    change.done.append(
-        ClassChange("grown", row.name, row.id, photos=len(photos), first_photo=stored[0].id, before=before)
-    )
+    touched = tuple(photo.id for photo in stored if photo.id is not None)
+    change.done.append(ClassChange("grown", row.name, row.id, photos=len(photos), touched=touched))
 
 
 def _reports(change: Change, classes: SeenClasses) -> list[LearnReport]:

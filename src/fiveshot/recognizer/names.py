@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 from fiveshot.errors import InputError
 
 MAX_LENGTH = 200  # characters; names are stored as text and never used in paths
+NONE = "none of these"  # under which photos are kept that show no class
+_ANSWERS = frozenset({"unknown", "none", NONE})  # what is said of a photo instead of a class
 
 _REFUSED = {
     "Cc": "a control character",
@@ -18,27 +21,49 @@ _INVISIBLE = frozenset({"Cf", "Mn", "Me", "Zs"})  # joiners, marks and spaces sh
 
 
 def check_name(text: str) -> str:
-    """Return a class name in normal form (NFC, no space around it), or say why it cannot be one.
+    """Return the name of a class in normal form, or say why it cannot be one.
 
     >>> check_name("  Bald eagle ")
     'Bald eagle'
-    >>> check_name("")
+    >>> check_name("None of  these")
+    Traceback (most recent call last):
+    fiveshot.errors.InputError: a class cannot be called 'None of  these': ...
+    """
+    name = normal_name(text)
+    if " ".join(re.split(r"[\s_-]+", name.casefold())) in _ANSWERS:
+        raise InputError(
+            f"a class cannot be called {name!r}: that is said of photos that show no class",
+            hint="choose another name",
+            code="reserved_name",
+        )
+    return name
+
+
+def normal_name(text: str) -> str:
+    """Return a name in normal form (NFC, no space around it); that of a folder to measure on need not be a class.
+
+    >>> normal_name("")
     Traceback (most recent call last):
     fiveshot.errors.InputError: a class name is empty; ...
     """
     if not isinstance(text, str):
-        raise InputError(f"a class name must be text, got {text!r} ({type(text).__name__}); use str({text!r})")
+        raise _refused(f"a class name must be text, got {text!r} ({type(text).__name__})", f"use str({text!r})")
     name = unicodedata.normalize("NFC", text).strip()
     if len(name) > MAX_LENGTH:
-        raise InputError(
-            f"a class name has {len(name):,} characters ({name[:30]!r}...); the limit is {MAX_LENGTH}: shorten it"
+        raise _refused(
+            f"a class name has {len(name):,} characters ({name[:30]!r}...)",
+            f"the limit is {MAX_LENGTH}: shorten it",
         )
     kinds = [unicodedata.category(character) for character in name]
     for character, kind in zip(name, kinds, strict=True):
         if kind in _REFUSED:
-            raise InputError(
-                f"the class name {name!r} holds {_REFUSED[kind]} (U+{ord(character):04X}); leave it out"
+            raise _refused(
+                f"the class name {name!r} holds {_REFUSED[kind]} (U+{ord(character):04X})", "leave it out"
             )
     if all(kind in _INVISIBLE for kind in kinds):
-        raise InputError(f"a class name is empty; give 1 to {MAX_LENGTH} visible characters")
+        raise _refused("a class name is empty", f"give 1 to {MAX_LENGTH} visible characters")
     return name
+
+
+def _refused(message: str, hint: str) -> InputError:
+    return InputError(message, hint=hint, code="bad_name")

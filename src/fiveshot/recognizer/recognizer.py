@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -17,7 +17,7 @@ from fiveshot.recognizer.store.contents import read_contents
 from fiveshot.recognizer.store.folder import TIMEOUT, ModelFolder
 from fiveshot.recognizer.store.history import HistoryEntry, read_history
 from fiveshot.recognizer.store.manifest import Options
-from fiveshot.recognizer.store.rows import PhotoRecord, read_photos
+from fiveshot.recognizer.store.rows import PhotoRecord, photo_facts, read_photos
 from fiveshot.storage import FilePath
 
 if TYPE_CHECKING:
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from fiveshot.data import BadImage
     from fiveshot.features import FeatureSet
     from fiveshot.recognizer.checking import Finding
+    from fiveshot.recognizer.correction import PhotoChange
     from fiveshot.recognizer.evaluation import Evaluation
-    from fiveshot.recognizer.info import ModelInfo
+    from fiveshot.recognizer.info import ModelInfo, PhotoInfo
     from fiveshot.recognizer.insight import LearnReport
     from fiveshot.recognizer.photos.inputs import ClassInputs, PhotoInputs
     from fiveshot.recognizer.shipping.merging import MergeReport
@@ -605,15 +606,16 @@ class Recognizer:
         snapshot = self.refresh()
         return snapshot.predict_features(checked_features(X, snapshot.contents.width), top, sure=sure)
 
-    def forget(self, name: str, *, keep_history: bool = False) -> None:
-        """Forget a class: afterwards the model equals one that never saw it, in every byte of the directory.
+    def forget(self, name: str, *, for_good: bool = False) -> None:
+        """Forget a class: afterwards the model answers as one that never saw it. ``undo`` brings it back.
 
         Parameters
         ----------
         name : str
             Name of the class.
-        keep_history : bool
-            Whether it can be undone. The history then holds the class until it is forgotten without.
+        for_good : bool
+            Whether to erase it from every byte of the directory, also if it was forgotten before. That cannot be
+            undone.
 
         Raises
         ------
@@ -631,13 +633,138 @@ class Recognizer:
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     _ = birds.learn_features("owl", owls), birds.learn_features("wren", -owls)
         ...     birds.forget("owl")
-        ...     birds.snapshot.classes
-        ('wren',)
+        ...     birds.snapshot.classes, birds.undo().action, birds.snapshot.classes
+        (('wren',), 'forget', ('owl', 'wren'))
         """
         from fiveshot.recognizer.forgetting import forget_class
 
         with self._model.change() as change:
-            forget_class(change, check_name(name), keep_history=keep_history)
+            forget_class(change, check_name(name), for_good=for_good)
+
+    def photos(self, name: str) -> list[PhotoInfo]:
+        """List the photos that a class was learned from, with their ids.
+
+        Parameters
+        ----------
+        name : str
+            Name of the class.
+
+        Returns
+        -------
+        list of PhotoInfo
+            The photos in the order in which they were learned. Of the photos of a base there are none.
+
+        Raises
+        ------
+        InputError
+            If there is no such class.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from fiveshot import Recognizer
+        >>> owls = np.random.default_rng(0).normal(size=(3, 384))
+        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+        ...     _ = birds.learn_features("owl", owls), birds.learn_features("wren", -owls)
+        ...     [photo.id for photo in birds.photos("owl")]
+        ['p1', 'p2', 'p3']
+        """
+        from fiveshot.recognizer.info import photo_infos
+
+        snapshot, name = self.refresh(), check_name(name)
+        snapshot.contents.require(name)
+        row = snapshot.contents.by_name.get(name)
+        if row is None:
+            return []
+        with self._model.folder.reading() as connection:
+            facts = photo_facts(connection, row.id)
+        return photo_infos(snapshot, row, facts)
+
+    def remove(self, ids: str | Iterable[str], *, of: str | None = None, for_good: bool = False) -> PhotoChange:
+        """Take photos out of their classes: afterwards the model equals one that never learned them.
+
+        Parameters
+        ----------
+        ids : str or iterable of str
+            Ids of photos, such as ``p17``; :meth:`photos` lists them.
+        of : str, optional
+            The class that they are taken to be in; if one is in another by now, nothing is done.
+        for_good : bool
+            Whether to erase them from every byte of the directory, also if they were removed before. That cannot
+            be undone.
+
+        Returns
+        -------
+        PhotoChange
+            The photos, and how many their classes have now.
+
+        Raises
+        ------
+        InputError
+            If there is no such photo, or it is the last one of its class.
+        ConflictError
+            If a photo is not in the class ``of``.
+        NotErasedError
+            If the photos are gone and another process keeps their traces from being erased; the next change does.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from fiveshot import Recognizer
+        >>> owls = np.random.default_rng(0).normal(size=(5, 384))
+        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+        ...     _ = birds.learn_features("owl", owls)
+        ...     birds.remove("p2").counts, birds.undo().action, len(birds.photos("owl"))
+        ({'owl': 4}, 'remove', 5)
+        """
+        from fiveshot.recognizer.correction import remove_photos
+
+        with self._model.change() as change:
+            return remove_photos(change, ids, of=of, for_good=for_good)
+
+    def move(self, ids: str | Iterable[str], *, to: str, of: str | None = None) -> PhotoChange:
+        """Give photos to another class: afterwards the model equals one that had learned them there.
+
+        Photos keep their ids. A class that gives its last photo away ends.
+
+        Parameters
+        ----------
+        ids : str or iterable of str
+            Ids of photos, such as ``p17``; :meth:`photos` lists them.
+        to : str
+            Name of the class that gets them, known or new.
+        of : str, optional
+            The class that they are taken to be in; if one is in another by now, nothing is done.
+
+        Returns
+        -------
+        PhotoChange
+            The photos, and how many the classes have now.
+
+        Raises
+        ------
+        InputError
+            If there is no such photo, or it is in that class already.
+        ConflictError
+            If a photo is not in the class ``of``.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from fiveshot import Recognizer
+        >>> owls = np.random.default_rng(0).normal(size=(5, 384))
+        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+        ...     _ = birds.learn_features("owl", owls), birds.learn_features("wren", -owls)
+        ...     birds.move(["p1", "p2"], to="wren").counts
+        {'owl': 3, 'wren': 7}
+        """
+        from fiveshot.recognizer.correction import move_photos
+
+        with self._model.change() as change:
+            return move_photos(change, ids, check_name(to), of=of)
 
     def rename(self, old: str, new: str) -> None:
         """Give a class another name.
@@ -717,7 +844,7 @@ class Recognizer:
         Parameters
         ----------
         past_forget : bool
-            Whether to pass over classes that were forgotten without history, which cannot come back.
+            Whether to pass over classes and photos that were erased for good, which cannot come back.
         state : int, optional
             Number of the state that the caller has seen: in any other state nothing is taken back.
 

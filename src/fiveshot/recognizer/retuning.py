@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fiveshot.backbones import BackboneSpec, Embedder, load_embedder
-from fiveshot.core import summarize
 from fiveshot.core.labels import python_labels
 from fiveshot.data import BytesSource, ImageDataset, ImageSource, ImageSplit
 from fiveshot.errors import InputError, counted, some_of
@@ -37,6 +36,7 @@ from fiveshot.recognizer.store.rows import (
     number_bytes,
     photo_digest,
     photo_features,
+    photo_summary,
     read_class,
     update_class,
 )
@@ -169,4 +169,4 @@ def _photos(record: ClassRecord) -> list[Photo]:
 def _seen_again(record: ClassRecord, embedder: Embedder, head: FewShotHead) -> ClassRecord:
     seen = see_photos(embedder, _photos(record))
     photos = tuple(replace(photo, feature=again.feature) for photo, again in zip(record.photos, seen, strict=True))
-    return replace(record, photos=photos, summary=summarize(head.embed(photo_features(photos))))
+    return replace(record, photos=photos, summary=photo_summary(head.embed, photo_features(photos)))

@@ -24,7 +24,7 @@ from fiveshot.service.http.gate import Gate, Outermost
 from fiveshot.service.http.limits import BodyLimits
 from fiveshot.service.settings import Settings
 
-SETTLE = 30.0  # seconds between tries to erase what a purge had to leave
+SETTLE = 30.0  # seconds between tries to erase what could not be erased at once
 log = logging.getLogger("fiveshot.service")
 
 

@@ -43,7 +43,7 @@ def test_other_heads_work_too(make: Callable[..., Recognizer], head: str, base: 
     model = make(head=head, base=base)
     for name in ("owl", "rook", "wren"):
         model.learn_features(name, photos(name))
-    model.forget("rook")
+    model.forget("rook", for_good=True)
     X = photos("owl", 4, seed=3)
     found = model.predict_features(X, top=1)
     assert [one.candidates[0][0] for one in found] == ["owl"] * 4

@@ -87,7 +87,7 @@ def test_another_origin_is_refused(make: Callable[..., Recognizer], given: dict[
 
 def test_a_changed_base_is_still_the_same_base(make: Callable[..., Recognizer]) -> None:
     here, there = make("here", base=(*NAMES, "jay")), make("there", base=(*NAMES, "jay"))
-    here.forget("jay")
+    here.forget("jay", for_good=True)
     there.learn_features("wren", photos("wren"))
     assert here.merge(there.path).added == ("wren",)
     there.learn_features("jay", photos("jay", 2, seed=1), add=True)

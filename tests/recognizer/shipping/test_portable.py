@@ -80,7 +80,7 @@ def test_a_kept_copy_need_not_be_the_file_that_was_given(tmp_path: Path) -> None
     copies, given = copies_kept(tmp_path / "origin")
     with Recognizer.import_file(tmp_path / "copies", tmp_path / "there") as there:
         assert originals_in(there) == copies
-        assert list(there.snapshot.contents.by_name["wren"].sha256s) == given
+        assert [photo.sha256 for photo in there.photos("wren")] == given
         assert there.check() == []
         assert there.export(tmp_path / "again", photos=True).read_bytes() == (tmp_path / "copies").read_bytes()
 
@@ -95,7 +95,7 @@ def test_the_same_model_gives_the_same_bytes(
 def test_no_history_and_no_weights_path_travel(make: Callable[..., Recognizer], tmp_path: Path) -> None:
     model = make()
     model.learn_features("secret", photos("secret"))
-    model.forget("secret", keep_history=True)
+    model.forget("secret")
     model.learn_features("wren", photos("wren"))
     data = model.export(tmp_path / "file").read_bytes()
     assert b"secret" not in data
@@ -225,7 +225,7 @@ def tied(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     with new_model(tmp_path / "origin", base=NAMES, head="unbiased-lda") as model:
         if request.param == "empty":
             for name in NAMES:
-                model.forget(name)
+                model.forget(name, for_good=True)
         return model.export(tmp_path / "model.fiveshot")
 
 

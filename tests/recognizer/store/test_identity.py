@@ -19,9 +19,9 @@ CHANGES: dict[str, Callable[[Recognizer], object]] = {
     "learn": lambda model: model.learn_features("wren", photos("wren")),
     "add": lambda model: model.learn_features("owl", photos("owl", seed=1), add=True),
     "rename": lambda model: model.rename("owl", "barn owl"),
-    "forget": lambda model: model.forget("owl"),
-    "forget a base class": lambda model: model.forget("ash"),
-    "forget, to be undone": lambda model: model.forget("ash", keep_history=True),
+    "forget": lambda model: model.forget("owl", for_good=True),
+    "forget a base class": lambda model: model.forget("ash", for_good=True),
+    "forget, to be undone": lambda model: model.forget("ash"),
     "undo": lambda model: model.undo(),
     "settle": lambda model: model.settle(),
     "refresh": lambda model: model.refresh(),
@@ -114,7 +114,7 @@ def test_a_database_that_is_written_over_in_place(make: Callable[..., Recognizer
     shutil.copyfile(other / DATABASE, model.path / DATABASE)
     assert (model.path / DATABASE).stat().st_ino == inode
     with pytest.raises(LostModelError) as refused:
-        model.forget("ash")
+        model.forget("ash", for_good=True)
     assert refused.value.code == "model_replaced"
     assert (model.path / DATABASE).read_bytes() == (other / DATABASE).read_bytes()
     assert not list(model.path.glob("base-*.part"))

@@ -40,7 +40,7 @@ def test_undoing_needs_no_blob_of_a_whole_class(make: Callable[..., Recognizer])
     before, kept = held(model), pictures(model)
     model._model.folder.connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 2 * SIZE)
     model._model.folder._truncate_log(0)
-    model.forget("owl", keep_history=True)
+    model.forget("owl")
     log = model.path / f"{DATABASE}-wal"
     assert log.stat().st_size < SIZE  # no picture was copied
     assert model.snapshot.classes == ("wren",)
@@ -57,9 +57,9 @@ def test_undoing_needs_no_blob_of_a_whole_class(make: Callable[..., Recognizer])
 def test_a_class_that_the_history_holds_can_be_erased(make: Callable[..., Recognizer]) -> None:
     model = make(options=KEEPS)
     learn(model, "owl")
-    model.forget("owl", keep_history=True)
-    assert len(pictures(model)) == 10
     model.forget("owl")
+    assert len(pictures(model)) == 10
+    model.forget("owl", for_good=True)
     assert pictures(model) == []
     assert (model.path / DATABASE).stat().st_size < 10 * SIZE
 
@@ -67,7 +67,7 @@ def test_a_class_that_the_history_holds_can_be_erased(make: Callable[..., Recogn
 def test_damage_of_what_the_history_holds_is_found(make: Callable[..., Recognizer]) -> None:
     model = make(options=KEEPS)
     learn(model, "owl")
-    model.forget("owl", keep_history=True)
+    model.forget("owl")
     with model._model.folder.writing() as connection:
         connection.execute("UPDATE images SET original = x'00' WHERE photo_id = 3")
     (found,) = model.check()
@@ -91,7 +91,7 @@ def test_nobody_reads_a_kept_photo_unasked(make: Callable[..., Recognizer], tmp_
     model._model.folder.connection.set_authorizer(note)
     assert len(model.thumbnails("owl")) == 10
     model.rename("owl", "barn owl")
-    model.forget("barn owl", keep_history=True)
+    model.forget("barn owl")
     model.undo()
     model.export(tmp_path / "without")
     assert ("images", "thumbnail") in read

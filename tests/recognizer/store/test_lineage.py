@@ -66,7 +66,7 @@ class Oracle:
         self.note(bird, new, lambda model: model.rename(old, new))
 
     def forget(self, name: str) -> None:
-        self.note(self.bearer(name), None, lambda model: model.forget(name, keep_history=True))
+        self.note(self.bearer(name), None, lambda model: model.forget(name))
 
     def undo(self) -> None:
         bird, name = self.stack.pop()
@@ -77,7 +77,7 @@ class Oracle:
         gone = [bird for bird in self.birds if bird.last == name]
         self.birds = [bird for bird in self.birds if bird not in gone]
         self.stack = [(bird, before) for bird, before in self.stack if bird not in gone]
-        self.log.append((gone, lambda model: model.forget(name)))
+        self.log.append((gone, lambda model: model.forget(name, for_good=True)))
         return gone
 
 

@@ -31,7 +31,7 @@ model = Recognizer.open(path)
 model.learn_features("lark", photos("lark"))
 Path(flag).touch()
 try:
-    model.forget("ash", keep_history=True)
+    model.forget("ash")
 except StorageError as error:
     print(error.code, "|", error)
 if then == "dies":

@@ -130,12 +130,12 @@ def describe_report(report: LearnReport) -> str:
 def forget(
     model: Model,
     name: Name,
-    keep_history: Annotated[
-        bool, typer.Option("--keep-history", help="Keep it in the history, so that undo brings it back.")
+    for_good: Annotated[
+        bool, typer.Option("--for-good", help="Erase it to the last byte: this cannot be undone.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Forget a class for good: no byte of it stays in the model, unless its history is kept.
+    """Forget a class; undo brings it back, unless it is erased for good.
 
     Example: fiveshot forget birds owl
     """
@@ -143,9 +143,9 @@ def forget(
 
     with answering("forget", model, as_json=as_json) as answer:
         with status(f"forgetting {name}"), Recognizer.open(model) as recognizer:  # may wait for those who read
-            recognizer.forget(name, keep_history=keep_history)
-        answer.result = {"name": name, "keep_history": keep_history}
-        answer.say(f"forgot {name}" + (f"; bring it back with: fiveshot undo {model}" if keep_history else ""))
+            recognizer.forget(name, for_good=for_good)
+        answer.result = {"name": name, "for_good": for_good}
+        answer.say(f"forgot {name}" + ("" if for_good else f"; bring it back with: fiveshot undo {model}"))
 
 
 def rename(
@@ -201,7 +201,7 @@ def undo(
     model: Model,
     past_forget: Annotated[
         bool,
-        typer.Option("--past-forget", help="Pass over a class forgotten for good, which cannot come back."),
+        typer.Option("--past-forget", help="Pass over what was erased for good, which cannot come back."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:

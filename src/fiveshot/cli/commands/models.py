@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -28,7 +30,7 @@ from fiveshot.cli.progress import image_bar, status, tuning_bar
 from fiveshot.errors import counted, some_of
 
 if TYPE_CHECKING:
-    from fiveshot.recognizer.info import ModelInfo
+    from fiveshot.recognizer.info import ClassInfo, ModelInfo, PhotoInfo
     from fiveshot.recognizer.photos.photo import Photo
 
 SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out photos of the base that cannot be read.")]
@@ -132,18 +134,38 @@ def _looked_at(answer: Answer, base: Path) -> Path | dict[str, list[Photo]]:
     return found.classes
 
 
-def show(model: Model, as_json: AsJson = False) -> None:
-    """Show the classes of a model, how it was made and what it takes.
+def show(
+    model: Model,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAME]",
+            help="A class, to list its photos with their ids and scores.",
+            autocompletion=completion.classes,
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the classes of a model, how it was made and what it takes; or the photos of one class.
 
     Example: fiveshot show birds
+
+    Example: fiveshot show birds owl
     """
     from fiveshot.recognizer import Recognizer
+    from fiveshot.recognizer.names import normal_name
 
     opened = answering("show", model, as_json=as_json)
     with opened as answer, Recognizer.open(model, readonly=True) as recognizer:
         info = recognizer.show()
-        answer.result = info.as_dict()
-        _tell_model(answer, model, info)
+        if name is None:
+            answer.result = info.as_dict()
+            _tell_model(answer, model, info)
+            return
+        photos = recognizer.photos(name)
+        one = next(one for one in info.classes if one.name == normal_name(name))
+        answer.result = {"class": asdict(one), "photos": [photo.as_dict() for photo in photos]}
+        _tell_photos(answer, one, photos)
 
 
 def check(
@@ -180,6 +202,17 @@ def _tell_model(answer: Answer, model: Path, info: ModelInfo) -> None:
     answer.say(f"{counted(info.base_classes, 'base class')}, {info.new_classes:,} learned since")
     for one in info.classes:
         answer.say(f"{one.photos:7,}  {one.name}" + ("  (base)" if one.base else ""))
+
+
+def _tell_photos(answer: Answer, one: ClassInfo, photos: Sequence[PhotoInfo]) -> None:
+    answer.say(f"{one.name}: {counted(one.photos, 'photo')}")
+    for photo in photos:
+        score = "" if photo.score is None else f"  {percent(photo.score, 0):>5} when left out"
+        taken = "" if photo.taken_for is None else f", taken for {photo.taken_for}"
+        answer.say(f"{photo.id:>7}  {photo.added[:16].replace('T', ' ')}{score}{taken}")
+    if one.base:
+        rest = counted(one.photos - len(photos), "photo")
+        answer.say(f"of {rest} of the base statistics are kept, so they have no ids and cannot be taken out")
 
 
 def retune(

@@ -19,7 +19,7 @@ from fiveshot.data.archives import is_archive
 from fiveshot.data.folders import IMAGE_SUFFIXES, SPLITS, is_image, open_tree, other_suffixes, unread
 from fiveshot.data.sources import FileSource, StoredSource
 from fiveshot.errors import InputError, counted, some_of
-from fiveshot.recognizer.names import check_name
+from fiveshot.recognizer.names import normal_name
 from fiveshot.recognizer.photos.photo import Photo, picture_source
 from fiveshot.storage import FilePath
 
@@ -132,7 +132,7 @@ def gather_classes(classes: ClassInputs, *, nested: bool = False) -> dict[str, l
         return find_classes(classes, nested=nested).classes
     gathered: dict[str, list[Photo]] = {}
     for name, photos in classes.items():
-        checked = check_name(name)
+        checked = normal_name(name)
         if checked in gathered:
             raise InputError(f"two of the classes are called {checked!r}", hint="give each its own name")
         gathered[checked] = class_photos(photos)
@@ -298,7 +298,7 @@ def _folders(where: Path, files: Iterable[str]) -> set[str]:
 def _by_checked_name(where: Path, classes: dict[str, list[Photo]]) -> dict[str, list[Photo]]:
     named: dict[str, list[Photo]] = {}
     for folder in sorted(classes):
-        name = check_name(folder)
+        name = normal_name(folder)
         if name in named:
             raise InputError(f"two folders of {where} give the class name {name!r}", hint="rename one of them")
         named[name] = classes[folder]

@@ -27,6 +27,12 @@ class HeldOutScores:
     others: NDArray[np.float64]  # (n, n_others), in the order of the other classes' labels
     share: NDArray[np.float64]  # (n,): probability of the own class against the strongest other one
 
+    @property
+    def recognized(self) -> NDArray[np.bool_]:
+        """Whether each photo scores better for its class than for every other, (n,)."""
+        better: NDArray[np.bool_] = self.own > self.others.max(axis=1)
+        return better
+
 
 def fold_numbers(count: int) -> NDArray[np.intp]:
     """Return the fold of each of ``count`` photos, evenly spread.

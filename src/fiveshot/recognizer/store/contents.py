@@ -21,7 +21,7 @@ from fiveshot.core.statistics import statistics_arrays, statistics_from_arrays, 
 from fiveshot.errors import StorageError
 from fiveshot.recognizer.names import check_name
 from fiveshot.recognizer.store.manifest import MANIFEST, BaseRecord, Manifest
-from fiveshot.recognizer.store.rows import Floats, read_features, read_summaries
+from fiveshot.recognizer.store.rows import ClassPhotos, Floats, read_features, read_summaries
 from fiveshot.storage import read_tensors, write_tensors
 
 KIND, VERSION = "recognizer base", 1  # of the base file
@@ -30,7 +30,7 @@ TOLERANCE = 1e-4  # relative: what rounding in 32 bits may add up to over many m
 
 @dataclass(frozen=True, eq=False)
 class KnownPhotos:
-    """The photos a model has learned so far, in any order."""
+    """The photos a model has learned so far; their order depends on nothing but them."""
 
     labels: tuple[str, ...]  # (m,)
     sha256s: tuple[str, ...]  # (m,)
@@ -52,8 +52,17 @@ class StoredClass:
     changed: int  # the state in which it was last written
     summary: ClassSummary  # of the photos in the database
     total: ClassSummary  # of these and, for a base class, those of the base file
-    sha256s: tuple[str, ...]  # (n,) of the photos
-    features: Floats  # (n, d) of the photos
+    photos: ClassPhotos
+
+    @property
+    def sha256s(self) -> tuple[str, ...]:
+        """Digests of the photos, (n,)."""
+        return self.photos.sha256s
+
+    @property
+    def features(self) -> Floats:
+        """Features of the photos, (n, d)."""
+        return self.photos.features
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +97,7 @@ class Contents:
     @property
     def photos(self) -> KnownPhotos:
         """The photos in the database, class by class; put together when asked for, because it is a second copy."""
-        parts = list(self.classes.values())
+        parts = sorted(self.classes.values(), key=lambda one: one.name)
         labels = tuple(one.name for one in parts for _ in one.sha256s)
         sha256s = tuple(digest for one in parts for digest in one.sha256s)
         features = np.concatenate([np.zeros((0, self.width), np.float32), *(one.features for one in parts)])
@@ -143,8 +152,8 @@ def _classes(
             summary, total = before.summary, before.total  # a new name alone
         else:
             total = base_file[name].merge(summary) if base else summary
-        sha256s, features = shown.get(number, ((), np.zeros((0, width), np.float32)))
-        classes[number] = StoredClass(number, name, base, state, summary, total, sha256s, features)
+        photos = shown.get(number) or ClassPhotos((), (), np.zeros((0, width), np.float32))
+        classes[number] = StoredClass(number, name, base, state, summary, total, photos)
     return classes
 
 

@@ -10,14 +10,19 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
-Kind = Literal["added", "grown", "removed", "renamed"]
+# A class was added, got more photos, lost some, got some from other classes or gave some to another, was removed,
+# or got another name.
+Kind = Literal["added", "grown", "reduced", "came", "left", "removed", "renamed"]
 
 _ENTRY = "SELECT seq, at, action, undoable, undone_by, detail FROM history"
 
 
 @dataclass(frozen=True, eq=False)
 class ClassChange:
-    """What one change did to one class. ``base`` marks a change of the base file instead of a row."""
+    """What one change did to one class. ``base`` marks a change of the base file instead of a row.
+
+    Statistics of a row follow from its photos, so none are here. Photos that were removed stay rows, held by this.
+    """
 
     kind: Kind
     name: str  # afterwards; of a removed class the last one
@@ -25,9 +30,10 @@ class ClassChange:
     base: bool = False
     old_name: str | None = None
     photos: int = 0
-    first_photo: int | None = None  # number of the first photo added; the others have higher ones
-    before: bytes | None = None  # the class as it was, packed; photos of a removed one stay rows, held by this
+    created: str | None = None  # of a removed row
+    before: bytes | None = None  # of a class that was removed from the base file, packed
     id: int | None = None  # None until it is stored
+    touched: tuple[int, ...] = ()  # numbers of photos that were added, or given to another class
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,7 @@ class HistoryEntry:
     at : str
         When it was made, in UTC.
     action : str
-        create, import, learn, add, forget, rename, merge, retune or undo.
+        create, import, learn, add, forget, remove, move, correct, rename, set, merge, retune or undo.
     classes : tuple of str
         Names of the classes it touched.
     photos : int
@@ -100,14 +106,13 @@ def record(
         (at, action, int(undoable), json.dumps(dict(detail or {}), allow_nan=False)),
     ).lastrowid
     assert seq is not None
-    connection.executemany(
-        "INSERT INTO changes (seq, kind, base, class_id, name, old_name, photos, first_photo, before) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            (seq, c.kind, int(c.base), c.class_id, c.name, c.old_name, c.photos, c.first_photo, c.before)
-            for c in changes
-        ],
-    )
+    for c in changes:
+        number = connection.execute(
+            "INSERT INTO changes (seq, kind, base, class_id, name, old_name, photos, created, before) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (seq, c.kind, int(c.base), c.class_id, c.name, c.old_name, c.photos, c.created, c.before),
+        ).lastrowid
+        connection.executemany("INSERT INTO touched VALUES (?, ?)", [(number, photo) for photo in c.touched])
     return seq
 
 
@@ -133,7 +138,7 @@ def _entry(connection: sqlite3.Connection, row: tuple[Any, ...]) -> HistoryEntry
 def changes_of(connection: sqlite3.Connection, seq: int) -> list[ClassChange]:
     """Return what an entry did, in its order."""
     rows = connection.execute(
-        "SELECT kind, name, class_id, base, old_name, photos, first_photo, before, id "
+        "SELECT kind, name, class_id, base, old_name, photos, created, before, id "
         "FROM changes WHERE seq = ? ORDER BY id",
         (seq,),
     )
@@ -143,12 +148,12 @@ def changes_of(connection: sqlite3.Connection, seq: int) -> list[ClassChange]:
 def last_to_undo(connection: sqlite3.Connection, *, past_forget: bool = False) -> tuple[int, str, bool] | None:
     """Return number, action and whether it can be undone, of the last change that stands; None if none does.
 
-    ``past_forget`` passes over classes that were forgotten without history.
+    ``past_forget`` passes over classes and photos that were erased for good.
     """
     row = connection.execute(
         "SELECT seq, action, undoable FROM history "
         "WHERE undone_by IS NULL AND action NOT IN ('undo', 'create', 'import') "
-        "AND NOT (? AND action = 'forget' AND NOT undoable) ORDER BY seq DESC LIMIT 1",
+        "AND NOT (? AND action IN ('forget', 'remove') AND NOT undoable) ORDER BY seq DESC LIMIT 1",
         (past_forget,),
     ).fetchone()
     return None if row is None else (row[0], row[1], bool(row[2]))
@@ -165,22 +170,42 @@ def erase(connection: sqlite3.Connection, name: str, base: Iterable[str]) -> boo
 
     That is the class of this name, and those that had it when they ended; if there are neither, every class that
     ever had the name and is gone. ``base`` are the names in the base file. An entry that touched other classes
-    too keeps those; an entry that touched no other class is deleted.
+    too keeps those; ``drop_erased`` deletes an entry that touched no other class.
     """
     lineages = read_lineages(connection, base)
     found = [one for one in lineages if one.name == name]
     found = found or [one for one in lineages if name in one.names and not one.in_force]
     rows = [(number,) for one in found for number in one.changes]
     connection.executemany("DELETE FROM changes WHERE id = ?", rows)
+    return bool(found)
+
+
+def drop_erased(connection: sqlite3.Connection) -> None:
+    """Delete what the history cannot undo any more because classes or photos were erased."""
+    stands = "seq IN (SELECT seq FROM history WHERE undone_by IS NULL)"
+    counted = "(SELECT COUNT(*) FROM photos WHERE held_by = changes.id)"
     connection.execute(
-        "DELETE FROM history WHERE action IN ('learn', 'add', 'rename', 'merge', 'forget') AND undoable = 1 "
-        "AND seq NOT IN (SELECT seq FROM changes)"
+        f"UPDATE changes SET photos = {counted} WHERE kind IN ('removed', 'reduced') AND NOT base AND {stands}"
+    )
+    connection.execute(f"DELETE FROM changes WHERE kind = 'reduced' AND photos = 0 AND {stands}")
+    emptied = "kind IN ('grown', 'left') AND id NOT IN (SELECT change_id FROM touched)"
+    connection.execute(f"DELETE FROM changes WHERE {emptied} AND {stands}")
+    # A move of which one side is gone leaves the photos where they are, in a class that it may have begun.
+    sides = [f"(SELECT seq FROM changes WHERE kind = '{kind}')" for kind in ("came", "left")]
+    half = " OR ".join(f"seq IN {one} AND seq NOT IN {other}" for one, other in (sides, sides[::-1]))
+    connection.execute(f"DELETE FROM changes WHERE kind IN ('came', 'left', 'added') AND ({half}) AND {stands}")
+    connection.execute(
+        "DELETE FROM changes WHERE kind = 'removed' AND photos = 0 AND NOT base "
+        f"AND seq NOT IN (SELECT seq FROM changes WHERE kind IN ('left', 'reduced')) AND {stands}"
+    )
+    connection.execute(
+        "DELETE FROM history WHERE action IN ('learn', 'add', 'rename', 'merge', 'forget', 'remove', 'move', "
+        "'correct') AND undoable = 1 AND seq NOT IN (SELECT seq FROM changes)"
     )
     connection.execute(
         "DELETE FROM history WHERE action = 'undo' "
         "AND seq NOT IN (SELECT undone_by FROM history WHERE undone_by IS NOT NULL)"
     )
-    return bool(found)
 
 
 @dataclass(eq=False)

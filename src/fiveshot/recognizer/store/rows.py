@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from fiveshot.core import ClassSummary
+from fiveshot.core import ClassSummary, summarize
 from fiveshot.errors import InputError, StorageError
 from fiveshot.recognizer.store.manifest import Options
 
@@ -24,6 +24,7 @@ MAX_THUMBNAIL = 1 << 18  # bytes
 MAX_KEPT_PHOTO = 1 << 28  # bytes of one kept photo,
 MAX_KEPT_CLASS = 1 << 31  # of those of a class,
 MAX_KEPT_MODEL = 1 << 35  # and of the database that they are to be added to, its history included
+PhotoFacts = tuple[int, str, str, int, int]  # number, date, digest, whether a small copy and the file are there
 LITTLE = np.dtype("<f4")  # as numbers lie in the database, on every machine
 _CLASS = "SELECT id, name, base, count, created, mean, factor, digest FROM classes"
 
@@ -76,6 +77,15 @@ class ClassRecord:
     base: bool = False
     created: str = ""
     id: int | None = None
+
+
+def photo_id(number: int) -> str:
+    """Return the id that people see.
+
+    >>> photo_id(17)
+    'p17'
+    """
+    return f"p{number}"
 
 
 def photo_features(photos: Sequence[PhotoRecord]) -> Floats:
@@ -244,13 +254,45 @@ def _too_much(text: str, limit: int, hint: str) -> InputError:
     )
 
 
-def hold_photos(connection: sqlite3.Connection, class_number: int, seq: int) -> None:
-    """Let the history hold the photos of a class that an entry removes: no picture is read or copied."""
-    change = "SELECT id FROM changes WHERE seq = ? AND kind = 'removed' AND class_id = ?"
-    connection.execute(
-        f"UPDATE photos SET class_id = NULL, held_by = ({change}) WHERE class_id = ?",
-        (seq, class_number, class_number),
+def hold_photos(
+    connection: sqlite3.Connection, class_number: int, seq: int, photos: Iterable[int] | None = None
+) -> None:
+    """Let the history hold photos that an entry takes from a class, or all of a class that it removes.
+
+    No picture is read or copied.
+    """
+    kind = "removed" if photos is None else "reduced"
+    change = f"SELECT id FROM changes WHERE seq = ? AND kind = '{kind}' AND class_id = ?"
+    held = f"UPDATE photos SET class_id = NULL, held_by = ({change}) WHERE class_id = ?"
+    row = (seq, class_number, class_number)
+    if photos is None:
+        connection.execute(held, row)
+    else:
+        connection.executemany(f"{held} AND id = ?", [(*row, photo) for photo in photos])
+
+
+def give_photos(connection: sqlite3.Connection, class_number: int, photos: Iterable[int]) -> None:
+    """Give photos to a class; they keep their numbers."""
+    connection.executemany(
+        "UPDATE photos SET class_id = ?, held_by = NULL WHERE id = ?", [(class_number, photo) for photo in photos]
     )
+
+
+def delete_photos(connection: sqlite3.Connection, photos: Iterable[int]) -> None:
+    """Delete photos and, by the foreign keys, their pictures and what the history knows of them."""
+    connection.executemany("DELETE FROM photos WHERE id = ?", [(photo,) for photo in photos])
+
+
+def touched_photos(connection: sqlite3.Connection, change: int) -> list[int]:
+    """Return the photos that a change added, or gave to another class."""
+    rows = connection.execute("SELECT photo_id FROM touched WHERE change_id = ? ORDER BY photo_id", (change,))
+    return [photo for (photo,) in rows]
+
+
+def find_photo(connection: sqlite3.Connection, photo: int) -> tuple[int | None, int | None] | None:
+    """Return the class of a photo, or the change that holds it; None for one that is not there."""
+    found = connection.execute("SELECT class_id, held_by FROM photos WHERE id = ?", (photo,)).fetchone()
+    return None if found is None else (found[0], found[1])
 
 
 def return_photos(connection: sqlite3.Connection, change: int, class_number: int) -> int:
@@ -288,7 +330,7 @@ def stored_class(connection: sqlite3.Connection, number: int) -> ClassRecord:
 def read_photos(
     connection: sqlite3.Connection, class_number: int, width: int, *, originals: bool = False
 ) -> Iterator[PhotoRecord]:
-    """Yield the photos of a class in the order they were learned, one at a time."""
+    """Yield the photos of a class in the order of their numbers, one at a time."""
     return _read_photos(connection, width, "class_id", class_number, originals=originals)
 
 
@@ -320,6 +362,26 @@ def read_thumbnail(connection: sqlite3.Connection, class_number: int, number: in
     return None if row is None else row[0]
 
 
+def photo_facts(connection: sqlite3.Connection, class_number: int) -> list[PhotoFacts]:
+    """Return number, date and digest of the photos of a class, and whether a small copy and the file were kept."""
+    rows = connection.execute(
+        "SELECT id, added, sha256, typeof(thumbnail) = 'blob', typeof(original) = 'blob' FROM photos "
+        "LEFT JOIN images ON photo_id = photos.id WHERE class_id = ? ORDER BY id",
+        (class_number,),
+    )
+    return rows.fetchall()
+
+
+def read_picture(connection: sqlite3.Connection, photo: int, *, kept: bool = False) -> bytes | None:
+    """Return the small copy of a photo that is in a class, or the file itself where it was kept."""
+    row = connection.execute(
+        f"SELECT {'original' if kept else 'thumbnail'} FROM photos JOIN images ON photo_id = photos.id "
+        "WHERE photos.id = ? AND class_id IS NOT NULL",
+        (photo,),
+    ).fetchone()
+    return None if row is None else row[0]
+
+
 def count_thumbnails(connection: sqlite3.Connection, class_number: int) -> int:
     """Return how many photos of a class have a small copy, without reading one."""
     joined = "photos JOIN images ON photo_id = photos.id"
@@ -337,23 +399,48 @@ def count_pictures(connection: sqlite3.Connection) -> dict[int, tuple[int, int]]
     return {number: (small, whole) for number, small, whole in connection.execute(query)}
 
 
+@dataclass(frozen=True, eq=False)
+class ClassPhotos:
+    """The photos of a stored class without their pictures, in the order of their features, not of learning.
+
+    So whatever is computed of them depends on the photos alone, to the bit.
+    """
+
+    ids: tuple[int, ...]  # (n,)
+    sha256s: tuple[str, ...]  # (n,)
+    features: Floats  # (n, d)
+
+
 def read_features(
     connection: sqlite3.Connection, width: int, classes: Iterable[int] | None = None
-) -> dict[int, tuple[tuple[str, ...], Floats]]:
-    """Return digests and features, (n, width), of all photos, or of those of some classes, by class."""
-    query = "SELECT class_id, sha256, feature FROM photos"
+) -> dict[int, ClassPhotos]:
+    """Return all photos, or those of some classes, by class."""
+    query = "SELECT class_id, feature, id, sha256 FROM photos"
     if classes is None:
-        rows = connection.execute(f"{query} WHERE class_id IS NOT NULL ORDER BY id").fetchall()
+        rows = connection.execute(f"{query} WHERE class_id IS NOT NULL").fetchall()
     else:
-        each = f"{query} WHERE class_id = ? ORDER BY id"
+        each = f"{query} WHERE class_id = ?"
         rows = [row for number in classes for row in connection.execute(each, (number,))]
-    parts: dict[int, list[tuple[str, bytes]]] = {}
-    for number, sha256, feature in rows:
-        parts.setdefault(number, []).append((sha256, feature))
-    return {
-        number: (tuple(sha256 for sha256, _ in own), stored_numbers(b"".join(f for _, f in own), width))
-        for number, own in parts.items()
-    }
+    parts: dict[int, list[tuple[bytes, int, str]]] = {}
+    for number, *row in rows:
+        parts.setdefault(number, []).append(tuple(row))
+    found = {}
+    for number, own in parts.items():
+        features, ids, sha256s = zip(*sorted(own), strict=True)
+        found[number] = ClassPhotos(ids, sha256s, stored_numbers(b"".join(features), width))
+    return found
+
+
+def photo_summary(embed: Callable[[Floats], Floats], features: Floats) -> ClassSummary:
+    """Return the statistics of a class's photos: the same bits in whatever order they come.
+
+    >>> X = np.float32([[1, 2], [3, 5], [4, 4]])
+    >>> one, other = (photo_summary(lambda rows: rows, rows) for rows in (X, X[::-1]))
+    >>> bool((one.mean == other.mean).all() and (one.factor == other.factor).all())
+    True
+    """
+    order = sorted(range(len(features)), key=[number_bytes(row) for row in features].__getitem__)
+    return summarize(embed(features[order]))
 
 
 def _vector(feature: bytes, width: int) -> Floats:

@@ -13,7 +13,7 @@ from fiveshot.recognizer.store.identity import ModelConnection, file_number
 
 DATABASE = "classes.sqlite"
 APPLICATION = 0x35534F54  # "5SOT": tells our databases from anybody's
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 _NO_INDEX = sqlite3.SQLITE_IOERR_SHMSIZE  # of the write-ahead log, in a file beside it
 # The commit is in the log and was not confirmed: if the process dies now, the next one may find it there.
 _NOT_SYNCED = (sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC)
@@ -64,7 +64,8 @@ CREATE TABLE history (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     at TEXT NOT NULL,
     action TEXT NOT NULL CHECK (action IN
-        ('create', 'import', 'learn', 'add', 'forget', 'rename', 'merge', 'retune', 'undo')),
+        ('create', 'import', 'learn', 'add', 'forget', 'remove', 'move', 'correct', 'rename', 'set', 'merge',
+         'retune', 'undo')),
     undoable INTEGER NOT NULL CHECK (undoable IN (0, 1)),
     undone_by INTEGER REFERENCES history (seq) ON DELETE SET NULL,
     detail TEXT NOT NULL
@@ -73,17 +74,24 @@ CREATE TABLE history (
 CREATE TABLE changes (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     seq INTEGER NOT NULL REFERENCES history (seq) ON DELETE CASCADE,
-    kind TEXT NOT NULL CHECK (kind IN ('added', 'grown', 'removed', 'renamed')),
+    kind TEXT NOT NULL CHECK (kind IN ('added', 'grown', 'reduced', 'came', 'left', 'removed', 'renamed')),
     base INTEGER NOT NULL CHECK (base IN (0, 1)),
     class_id INTEGER,
     name TEXT NOT NULL,
     old_name TEXT CHECK ((old_name IS NOT NULL) = (kind = 'renamed')),
     photos INTEGER NOT NULL CHECK (photos >= 0),
-    first_photo INTEGER,
+    created TEXT,
     before BLOB
 );
 CREATE INDEX changes_seq ON changes (seq);
 CREATE INDEX changes_class ON changes (class_id);
+
+CREATE TABLE touched (
+    change_id INTEGER NOT NULL REFERENCES changes (id) ON DELETE CASCADE,
+    photo_id INTEGER NOT NULL REFERENCES photos (id) ON DELETE CASCADE,
+    PRIMARY KEY (change_id, photo_id)
+) WITHOUT ROWID;
+CREATE INDEX touched_photo ON touched (photo_id);
 """
 
 

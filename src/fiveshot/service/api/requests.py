@@ -29,13 +29,14 @@ from fiveshot.service.settings import RequestLimits
 LONGEST_FILE_NAME = 100  # characters; it is only shown
 LONGEST_TEXT = 4096  # bytes of a part that is not a file
 LONGEST_KEY = 200
+PHOTO_ID = "^p[1-9][0-9]{0,17}$"
 
 
 class StrictRoute(APIRoute):
     """A route that ignores nothing.
 
     It refuses parameters that it does not know or that come twice, a body where it takes none, and a JSON body
-    that does not say so. A misspelled ``state``, or a ``purge`` in a body, would otherwise go unnoticed.
+    that does not say so. A misspelled ``state``, or a ``for_good`` in a body, would otherwise go unnoticed.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -95,7 +96,7 @@ def checked_name(text: str) -> str:
     try:
         name = check_name(text)
     except InputError as error:
-        raise ApiError(422, "bad_name", error.message, error.hint or "choose another name") from error
+        raise ApiError(422, error.code, error.message, error.hint or "choose another name") from error
     if name in (".", ".."):  # browsers take these out of a path, also when they are encoded
         raise ApiError(422, "bad_name", f"a class called {name!r} has no address here", "choose another name")
     return name
@@ -108,6 +109,15 @@ async def _path_name(
 
 
 PathName = Annotated[str, Depends(_path_name)]
+
+
+async def _photo_number(
+    id: Annotated[str, Path(description="Id of the photo.", examples=["p17"], pattern=PHOTO_ID)],
+) -> int:
+    return int(id.removeprefix("p"))
+
+
+PhotoNumber = Annotated[int, Depends(_photo_number)]
 
 
 class _PhotoParser(MultiPartParser):
@@ -242,9 +252,9 @@ class IdempotencyKeys:
         answer.set_result(reply)
         return reply, replayed
 
-    def forget(self, name: str) -> None:
-        """Forget the answers about a class."""
-        for key in [key for key, known in self._known.items() if known.name == name]:
+    def forget(self, name: str | None = None) -> None:
+        """Forget the answers about a class, or all of them."""
+        for key in [key for key, known in self._known.items() if name in (None, known.name)]:
             del self._known[key]
 
 

@@ -16,6 +16,7 @@ from fiveshot.recognizer.store.history import next_to_undo
 from fiveshot.service.api.requests import (
     IdempotencyKeys,
     PathName,
+    PhotoNumber,
     StrictRoute,
     check_key,
     checked_name,
@@ -23,17 +24,21 @@ from fiveshot.service.api.requests import (
 )
 from fiveshot.service.api.schemas import (
     PENDING,
+    PENDING_PHOTOS,
     PHOTOS,
     ClassPage,
     ModelReply,
+    Move,
+    PhotoList,
     PredictionEntry,
     PredictReply,
+    Removal,
     Rename,
     StatusReply,
     Undoable,
     documented,
 )
-from fiveshot.service.engine.engine import MOST_NAMES, ChangeReply, Engine, LearnReply
+from fiveshot.service.engine.engine import MOST_NAMES, ChangeReply, Engine, LearnReply, PhotosReply
 from fiveshot.service.engine.listing import Catalog
 from fiveshot.service.settings import RequestLimits
 
@@ -150,6 +155,52 @@ async def thumbnail(
     return cacheable(request, picture, "image/jpeg", "private, no-cache")
 
 
+@photo_routes.get("/classes/{name}/photos", tags=["photos"], responses=documented(404, example="listed"))
+async def list_photos(service: TheService, name: PathName) -> PhotoList:
+    """List the photos that a class was learned from, with their ids and their scores when they are left out."""
+    photos, state = await service.engine.photos(name)
+    return PhotoList(photos=photos, state=state)
+
+
+@photo_routes.get(
+    "/photos/{id}",
+    tags=["photos"],
+    response_class=Response,
+    responses={**documented(404), 200: {"content": {"image/jpeg": {}}, "description": "The picture."}},
+)
+async def picture(
+    service: TheService,
+    number: PhotoNumber,
+    request: Request,
+    kept: Annotated[bool, Query(description="The photo itself, where photos are kept.")] = False,
+) -> Response:
+    """Return a small copy of a learned photo, or the photo itself where it was kept."""
+    data = await service.engine.picture(number, kept=kept)
+    return cacheable(request, data, picture_type(data), "private, no-cache")
+
+
+@photo_routes.post(
+    "/photos/remove",
+    tags=["photos"],
+    responses=documented(404, 409, 415, example="photos_changed") | {202: PENDING_PHOTOS},
+)
+async def remove(service: TheService, wanted: Removal, response: Response) -> PhotosReply:
+    """Take photos out of their classes, all of them or none. It can be undone, unless it is for good."""
+    reply = await service.engine.remove(wanted.ids, of=wanted.of, for_good=wanted.for_good)
+    if wanted.for_good:
+        service.keys.forget()
+        service.catalog.forget()
+    if reply.pending is not None:
+        response.status_code = 202
+    return reply
+
+
+@photo_routes.post("/photos/move", tags=["photos"], responses=documented(404, 409, 415, example="photos_changed"))
+async def move(service: TheService, wanted: Move) -> PhotosReply:
+    """Give photos to another class, known or new, as if they had been learned for it."""
+    return await service.engine.move(wanted.ids, to=checked_name(wanted.to), of=wanted.of)
+
+
 @photo_routes.patch("/classes/{name}", tags=["classes"], responses=documented(404, 409, 415, example="changed"))
 async def rename(service: TheService, name: PathName, wanted: Rename) -> ChangeReply:
     """Give a class another name."""
@@ -163,11 +214,11 @@ async def forget(
     service: TheService,
     name: PathName,
     response: Response,
-    purge: Annotated[bool, Query(description="Leave no trace: it cannot be undone.")] = False,
+    for_good: Annotated[bool, Query(description="Leave no trace: it cannot be undone.")] = False,
 ) -> ChangeReply:
-    """Forget a class. It can be undone, unless ``purge`` asks that nothing of it stays on the disk."""
-    reply = await service.engine.forget(name, purge=purge)
-    if purge:
+    """Forget a class. It can be undone, unless ``for_good`` asks that nothing of it stays on the disk."""
+    reply = await service.engine.forget(name, for_good=for_good)
+    if for_good:
         service.keys.forget(name)
         service.catalog.forget(name)
     if reply.pending is not None:  # done, but not all of it: nobody should send it again
@@ -178,7 +229,7 @@ async def forget(
 @photo_routes.post("/undo", tags=["classes"], responses=documented(409, example="changed"))
 async def undo(
     service: TheService,
-    past_forget: Annotated[bool, Query(description="Pass over classes forgotten without trace.")] = False,
+    past_forget: Annotated[bool, Query(description="Pass over what was erased for good.")] = False,
     state: Annotated[
         int | None,
         Query(ge=0, le=LAST, description="The state the client has seen: 409 if the model was changed since."),
@@ -260,6 +311,16 @@ def cacheable(request: Request, data: bytes, kind: str, control: str) -> Respons
     if names_tag(request.headers.get("if-none-match", ""), tag):
         return Response(status_code=304, headers=headers)
     return Response(data, headers=headers)
+
+
+def picture_type(data: bytes) -> str:
+    """Return the kind of a picture by its first bytes.
+
+    >>> picture_type(b"\x89PNG...")
+    'image/png'
+    """
+    begins = {b"\xff\xd8": "image/jpeg", b"\x89PNG": "image/png", b"RIFF": "image/webp", b"GIF8": "image/gif"}
+    return next((kind for start, kind in begins.items() if data.startswith(start)), "application/octet-stream")
 
 
 def names_tag(header: str, tag: str) -> bool:

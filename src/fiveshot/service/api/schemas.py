@@ -8,10 +8,12 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from fiveshot.recognizer.info import PhotoInfo
 from fiveshot.recognizer.recognition.snapshot import Prediction
-from fiveshot.service.engine.engine import ChangeReply
+from fiveshot.service.engine.engine import ChangeReply, PhotosReply
 from fiveshot.service.engine.listing import ClassEntry
 
+MOST_IDS = 10_000  # of one request
 FIELD = "photos"  # what the parts of a request with photos are called
 COMMON = (400, 401, 403, 405, 408, 413, 421, 422, 429, 503, 504)  # errors that all routes may answer with
 # Texts of the OpenAPI document: what each status means, examples, and the body of a request with photos.
@@ -97,6 +99,31 @@ class Undoable(BaseModel):
     classes: list[str]
 
 
+class PhotoList(BaseModel):
+    """The photos of a class, in the order in which they were learned."""
+
+    photos: list[PhotoInfo]
+    state: int
+
+
+class Removal(BaseModel):
+    """Photos to take out of their classes."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {"ids": ["p17", "p21"]}})
+    ids: list[str] = Field(min_length=1, max_length=MOST_IDS, description="Such as p17.")
+    of: str | None = Field(None, description="The class they are taken to be in; in another: 409.")
+    for_good: bool = Field(False, description="Leave no trace: it cannot be undone.")
+
+
+class Move(BaseModel):
+    """Photos to give to another class, known or new."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {"ids": ["p17"], "to": "wren"}})
+    ids: list[str] = Field(min_length=1, max_length=MOST_IDS, description="Such as p17.")
+    to: str = Field(max_length=1000, description="Name of the class that gets them.")
+    of: str | None = Field(None, description="The class they are taken to be in; in another: 409.")
+
+
 class ModelReply(BaseModel):
     """The model and the limits of the service."""
 
@@ -119,8 +146,11 @@ class StatusReply(BaseModel):
 
 PENDING: dict[str, Any] = {
     "model": ChangeReply,
-    "description": "The class is gone, but its traces cannot be erased yet: see `pending`. Do not send it again.",
+    "description": "It is gone, but its traces cannot be erased yet: see `pending`. Do not send it again.",
 }
+
+
+PENDING_PHOTOS = PENDING | {"model": PhotosReply}
 
 
 def documented(*statuses: int, example: str = "") -> dict[int | str, dict[str, Any]]:

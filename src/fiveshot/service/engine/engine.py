@@ -17,12 +17,14 @@ from fiveshot.backbones import Embedder
 from fiveshot.errors import FiveshotError, InputError
 from fiveshot.recognizer import LostModelError, Recognizer
 from fiveshot.recognizer.change import ConflictError, NotErasedError
+from fiveshot.recognizer.correction import PhotoChange
 from fiveshot.recognizer.forgetting import NotUndoableError
+from fiveshot.recognizer.info import PhotoInfo, photo_infos
 from fiveshot.recognizer.insight import LearnReport
 from fiveshot.recognizer.recognition.snapshot import Prediction, Snapshot
 from fiveshot.recognizer.store.folder import ModelFolder
 from fiveshot.recognizer.store.identity import GONE
-from fiveshot.recognizer.store.rows import PhotoRecord
+from fiveshot.recognizer.store.rows import PhotoRecord, photo_facts, photo_id, read_picture
 from fiveshot.recognizer.store.schema import DATABASE, look_of
 from fiveshot.service.engine.metrics import Metrics
 from fiveshot.service.engine.photos import PhotoPipeline, Upload
@@ -63,6 +65,14 @@ class ChangeReply:
     action: str
     classes: tuple[str, ...]
     total: int
+    state: int
+    pending: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhotosReply(PhotoChange):
+    """What became of photos; it is on the disk. ``pending`` says what is still to be done (with 202)."""
+
     state: int
     pending: str | None = None
 
@@ -191,7 +201,7 @@ class Engine:
             await _in(self._writer, refresh)
 
     async def settle(self) -> None:
-        """Erase what a purge had to leave in the files, if nobody is in its way any more."""
+        """Erase what could not be erased at once, if nobody is in its way any more."""
         await _in(self._writer, self.recognizer.settle)
 
     async def predict(
@@ -233,7 +243,8 @@ class Engine:
     ) -> tuple[LearnReply, bool]:
         snapshot = self.recognizer.snapshot
         row = snapshot.contents.by_name.get(name)
-        last = [] if row is None else list(row.sha256s[-len(photos) :])
+        learned = () if row is None else sorted(zip(row.photos.ids, row.sha256s, strict=True))
+        last = [sha256 for _, sha256 in learned[-len(photos) :]]
         if row is not None and repeated and last == [photo.sha256 for photo in photos]:
             return LearnReply(name, row.total.count, 0, created=False, state=snapshot.state), True
         try:
@@ -257,13 +268,53 @@ class Engine:
 
         return await self._change(change)
 
-    async def forget(self, name: str, *, purge: bool) -> ChangeReply:
-        """Forget a class; ``purge`` leaves nothing of it on the disk, also if it was forgotten before."""
+    async def photos(self, name: str) -> tuple[list[PhotoInfo], int]:
+        """List the photos of a class with their ids and scores, and the state they are of."""
+        snapshot = self.serving.snapshot
+        if name not in snapshot.contents:
+            raise not_found(f"there is no class {name!r}")
+        row = snapshot.contents.by_name.get(name)
+        if row is None:
+            return [], snapshot.state
+        facts = await self.read(lambda database: photo_facts(database, row.id))
+        return await asyncio.to_thread(photo_infos, snapshot, row, facts), snapshot.state
+
+    async def picture(self, number: int, *, kept: bool) -> bytes:
+        """Return the small copy of a photo, or the photo itself where it was kept."""
+        picture = await self.read(lambda database: read_picture(database, number, kept=kept))
+        if picture is None:
+            raise not_found(f"there is no picture of {photo_id(number)}")
+        return picture
+
+    async def remove(self, ids: Sequence[str], *, of: str | None, for_good: bool) -> PhotosReply:
+        """Take photos out of their classes; for good, also those that were removed before."""
+        return await self._change_photos(lambda model: model.remove(ids, of=of, for_good=for_good), ids)
+
+    async def move(self, ids: Sequence[str], *, to: str, of: str | None) -> PhotosReply:
+        """Give photos to another class."""
+        return await self._change_photos(lambda model: model.move(ids, to=to, of=of), ids)
+
+    async def _change_photos(self, change: Callable[[Recognizer], PhotoChange], ids: Sequence[str]) -> PhotosReply:
+        def run() -> PhotosReply:
+            pending = None
+            try:
+                done = change(self.recognizer)
+            except NotErasedError as error:
+                pending = without_path(str(error), self.recognizer.path)
+                done = PhotoChange("remove", tuple(ids), {})
+            except InputError as error:
+                raise _not_changed(error) from error
+            return PhotosReply(**vars(done), state=self.recognizer.snapshot.state, pending=pending)
+
+        return await self._change(run)
+
+    async def forget(self, name: str, *, for_good: bool) -> ChangeReply:
+        """Forget a class; ``for_good`` leaves nothing of it on the disk, also if it was forgotten before."""
 
         def change() -> ChangeReply:
             pending = None
             try:
-                self.recognizer.forget(name, keep_history=not purge)
+                self.recognizer.forget(name, for_good=for_good)
             except NotErasedError as error:
                 pending = without_path(str(error), self.recognizer.path)
             except InputError as error:
@@ -343,13 +394,22 @@ def _replaced() -> ApiError:
     return busy("the model's backbone was replaced meanwhile")
 
 
+def _not_changed(error: InputError) -> ApiError:
+    """Return the answer to a change of photos that was not possible."""
+    missing = error.code in ("no_photo", "removed_photo")
+    status = 404 if missing else 409 if error.code in ("other_class", "same_class", "last_photo") else 422
+    listed = error.code in ("no_photo", "bad_id", "no_photos")
+    hint = "GET /v1/classes/{name}/photos lists the ids of a class" if listed else error.hint
+    return ApiError(status, error.code, error.message, hint)
+
+
 def _not_undone(error: InputError) -> ApiError:
     """Return the answer to an undo that was not possible."""
     if isinstance(error, ConflictError):
         return ApiError(409, "changed", error.message, error.hint or "look at the model again")
     if isinstance(error, NotUndoableError):
         hint = error.hint or "go back to an exported copy of the model"
-        if error.action == "forget":
+        if error.action in ("forget", "remove"):
             hint = "POST /v1/undo?past_forget=true takes back what came before it"
         return ApiError(409, "not_undoable", error.message, hint)
     return ApiError(409, "nothing_to_undo", error.message, error.hint or "there is nothing to do")

@@ -119,18 +119,17 @@ class Catalog:
         pictures = {name: self._counts.get(name, NOT_COUNTED)[1] for name in stored}
         return [replace(entry, thumbnails=pictures.get(entry.name, 0)) for entry in classes]
 
-    def forget(self, name: str) -> None:
-        """Drop what is kept of a class."""
-        self._counts.pop(name, None)
-        for key in [key for key in self._known if key[0] == name]:
+    def forget(self, name: str | None = None) -> None:
+        """Drop what is kept of a class, or of all."""
+        for known in [known for known in self._counts if name in (None, known)]:
+            del self._counts[known]
+        for key in [key for key in self._known if name in (None, key[0])]:
             self._drop(key)
 
     def _forget_earlier_model(self) -> None:
         if self._opening != self._engine.openings:
             self._opening = self._engine.openings
-            self._counts.clear()
-            self._known.clear()
-            self._bytes = 0
+            self.forget()
 
     def _keep(self, key: tuple[str, int], version: tuple[int, int], picture: bytes | None) -> None:
         self._drop(key)

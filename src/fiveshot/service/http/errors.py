@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,6 @@ from fiveshot.recognizer import LostModelError
 
 RETRY = {"Retry-After": "1"}
 DOCUMENT = "see GET /v1/openapi.json"
-RENAMING = 'send an object, for example {"name": "tawny owl"}'
 PHOTO_HINT = "send photos that open in a viewer: JPEG, PNG, WebP, HEIC and the like"
 DRAIN_SECONDS = 5.0  # for a body that nobody wants
 DRAIN_BYTES = 256 * 1024 * 1024
@@ -153,8 +153,8 @@ def answer_errors(app: FastAPI, routes: Sequence[BaseRoute], model_path: Callabl
         return _plain_error(request, routes, error).response()
 
     @app.exception_handler(RequestValidationError)
-    async def invalid(_: Request, error: RequestValidationError) -> Response:
-        return _invalid(error.errors()).response()
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        return _invalid(error.errors(), _example_of(request)).response()
 
     @app.exception_handler(ClientDisconnect)
     async def gone(_: Request, __: ClientDisconnect) -> Response:
@@ -188,14 +188,22 @@ def _allowed(request: Request, routes: Sequence[BaseRoute], error: HTTPException
     return sorted(allowed - {""})
 
 
-def _invalid(found: Sequence[Mapping[str, Any]]) -> ApiError:
+def _example_of(request: Request) -> str:
+    """Return what a body of this request looks like, as its document shows it."""
+    body = getattr(request.scope.get("route"), "body_field", None)
+    settings = getattr(body.field_info.annotation, "model_config", {}) if body is not None else {}
+    example = settings.get("json_schema_extra", {}).get("example")
+    return DOCUMENT if example is None else f"send an object, for example {json.dumps(example)}"
+
+
+def _invalid(found: Sequence[Mapping[str, Any]], example: str) -> ApiError:
     """Return the answer to values that do not pass validation."""
     details = [
         {"name": ".".join(map(str, one["loc"][1:])), "code": one["type"], "message": what_is_wrong(one)}
         for one in found
     ]
     message = "; ".join(one["message"] for one in details[:5])
-    hint = RENAMING if any(one["loc"][0] == "body" for one in found) else DOCUMENT
+    hint = example if any(one["loc"][0] == "body" for one in found) else DOCUMENT
     return ApiError(422, "invalid", message, hint, details=details)
 
 

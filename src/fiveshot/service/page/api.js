@@ -122,7 +122,7 @@ export const classes = (search, offset, limit) =>
 export const model = () => json("GET", "/v1/model");
 // With the state that was seen, only the change that led to it is taken back.
 export const undo = (state) => json("POST", state === undefined ? "/v1/undo" : `/v1/undo?state=${state}`);
-export const forget = (name, purge) => json("DELETE", path(name) + (purge ? "?purge=true" : ""));
+export const forget = (name, purge) => json("DELETE", path(name) + (purge ? "?for_good=true" : ""));
 export const rename = (name, wanted) => json("PATCH", path(name), asJson({ name: wanted }));
 export const thumbnail = (name, number, version) => `${path(name)}/photos/${number}?v=${version}`;
 

@@ -1,0 +1,193 @@
+"""Photos that were learned are things: find them by their ids, remove them, move them to another class."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from fiveshot.errors import InputError, counted, some_of
+from fiveshot.recognizer.change import Change, ConflictError
+from fiveshot.recognizer.store.contents import Contents, StoredClass
+from fiveshot.recognizer.store.history import ClassChange, drop_erased
+from fiveshot.recognizer.store.rows import (
+    ClassRecord,
+    delete_photos,
+    find_photo,
+    give_photos,
+    hold_photos,
+    insert_class,
+    photo_id,
+    stored_class,
+)
+
+_ID = re.compile(r"p?([1-9][0-9]{0,17})")
+NO_PHOTO = "fiveshot show MODEL NAME lists the ids of a class"
+
+
+@dataclass(frozen=True)
+class PhotoChange:
+    """What became of photos.
+
+    Attributes
+    ----------
+    action : {"remove", "move", "correct"}
+        What was done.
+    ids : tuple of str
+        The photos.
+    counts : mapping of str to int
+        How many photos the classes have now that lost or got some; 0 for a class that ended with its last photo.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from fiveshot import Recognizer
+    >>> owls = np.random.default_rng(0).normal(size=(5, 384))
+    >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+    ...     _ = birds.learn_features("owl", owls)
+    ...     birds.move(["p2", "p3"], to="barn owl")
+    PhotoChange(action='move', ids=('p2', 'p3'), counts={'owl': 3, 'barn owl': 2})
+    """
+
+    action: str
+    ids: tuple[str, ...]
+    counts: Mapping[str, int] = field(hash=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return asdict(self)
+
+
+def remove_photos(change: Change, ids: str | Iterable[str], *, of: str | None, for_good: bool) -> PhotoChange:
+    """Take photos out of their classes; for good, out of every byte of the folder, those removed before too."""
+    numbers = photo_numbers(ids, change.before)
+    found = _found(change, numbers, of=of, removed_too=for_good)
+    _refuse_last(found)
+    for row, own in found.items():
+        if not for_good:
+            change.done += _ending(change, row, own)
+            change.done.append(ClassChange("reduced", row.name, row.id, photos=len(own)))
+    seq = change.record("remove", undoable=not for_good)
+    if for_good:
+        delete_photos(change.connection, numbers)
+        change.erases = True
+    else:
+        for row, own in found.items():
+            hold_photos(change.connection, row.id, seq, own)
+    change.restate(row.id for row in found)
+    if for_good:
+        drop_erased(change.connection)
+    counts = {row.name: row.total.count - len(own) for row, own in found.items()}
+    return PhotoChange("remove", tuple(map(photo_id, numbers)), counts)
+
+
+def move_photos(change: Change, ids: str | Iterable[str], to: str, *, of: str | None) -> PhotoChange:
+    """Give photos to another class, known or new; a class that gives its last photo away ends."""
+    numbers = photo_numbers(ids, change.before)
+    found = _found(change, numbers, of=of)
+    counts = give_to(change, found, to)
+    change.record("move")
+    return PhotoChange("move", tuple(map(photo_id, numbers)), counts)
+
+
+def give_to(change: Change, found: Mapping[StoredClass, list[int]], to: str) -> dict[str, int]:
+    """Give photos, by their class, to another one, and return how many photos each of them has now."""
+    target = change.before.by_name.get(to)
+    if target is not None and target in found:
+        there = some_of([photo_id(number) for number in found[target]])
+        raise InputError(
+            f"{there} {'is' if len(found[target]) == 1 else 'are'} in {to!r} already",
+            hint="leave out what is there; nothing was moved",
+            code="same_class",
+        )
+    numbers = [number for own in found.values() for number in own]
+    before = change.before.memory.statistics[to].count if to in change.before else 0
+    if target is None:
+        first = next(iter(found))  # its statistics stand in until those of the photos are computed
+        record = ClassRecord(to, first.summary, base=to in change.before.base_file, created=change.at)
+        class_id = insert_class(change.connection, record, state=change.state).id
+        assert class_id is not None
+        change.done.append(ClassChange("added", to, class_id))
+    else:
+        class_id = target.id
+    change.done.append(ClassChange("came", to, class_id, photos=len(numbers)))
+    for row, own in found.items():
+        change.done += _ending(change, row, own)
+        change.done.append(ClassChange("left", row.name, row.id, touched=tuple(own)))
+    give_photos(change.connection, class_id, numbers)
+    change.restate([class_id, *(row.id for row in found)])
+    counts = {row.name: row.total.count - len(own) for row, own in found.items()}
+    return counts | {to: before + len(numbers)}
+
+
+def _ending(change: Change, row: StoredClass, photos: list[int]) -> list[ClassChange]:
+    """Return what it takes to bring a stored class back that loses its last photo."""
+    if len(photos) < len(row.photos.ids):
+        return []
+    return [ClassChange("removed", row.name, row.id, created=stored_class(change.connection, row.id).created)]
+
+
+def photo_numbers(ids: str | Iterable[str], contents: Contents) -> list[int]:
+    """Return the numbers of photos that ids such as ``p17`` name, each once."""
+    given = [ids] if isinstance(ids, str) else list(ids)
+    if not given:
+        raise InputError("no photos were named", hint=NO_PHOTO, code="no_photos")
+    return list(dict.fromkeys(_number(one, contents) for one in given))
+
+
+def _number(given: object, contents: Contents) -> int:
+    match = _ID.fullmatch(given.strip().lower()) if isinstance(given, str) else None
+    if match is not None:
+        return int(match[1])
+    if given in contents.base_file:
+        raise InputError(
+            f"of the base class {given!r} statistics are kept and no photos, so single ones cannot be taken out",
+            hint="forget the class, or make the model again from other photos",
+            code="base_photos",
+        )
+    hint = f"{NO_PHOTO}; forget takes a class away" if given in contents else NO_PHOTO
+    raise InputError(f"{given!r:.80} is not the id of a photo, such as p17", hint=hint, code="bad_id")
+
+
+def _found(
+    change: Change, numbers: Iterable[int], *, of: str | None, removed_too: bool = False
+) -> dict[StoredClass, list[int]]:
+    """Return photos by their class; ``of`` is the class that the caller takes all of them to be in."""
+    found = defaultdict[StoredClass, list[int]](list)
+    for number in numbers:
+        place = find_photo(change.connection, number)
+        if place is None or (place[0] is None and not removed_too):
+            raise _no_photo(number, was_removed=place is not None)
+        if place[0] is None:
+            continue
+        row = change.before.classes[place[0]]
+        if of is not None and row.name != of:
+            raise ConflictError(
+                f"{photo_id(number)} is a photo of {row.name!r}, not of {of!r}",
+                hint="somebody may have moved it meanwhile; nothing was done: look at it again first",
+                code="other_class",
+            )
+        found[row].append(number)
+    return dict(found)
+
+
+def _no_photo(number: int, *, was_removed: bool) -> InputError:
+    shown = photo_id(number)
+    if was_removed:
+        return InputError(
+            f"{shown} was removed already", hint="undo brings it back; nothing was done", code="removed_photo"
+        )
+    return InputError(f"there is no photo {shown} in this model", hint=NO_PHOTO, code="no_photo")
+
+
+def _refuse_last(found: Mapping[StoredClass, list[int]]) -> None:
+    for row, own in found.items():
+        if not row.base and len(own) == len(row.photos.ids):
+            raise InputError(
+                f"nothing would be left of {row.name!r}: {counted(len(own), 'photo')} of {len(own)} would go",
+                hint="forget the class instead",
+                code="last_photo",
+            )

@@ -1,0 +1,305 @@
+"""Photos as things: removed, moved, and put back, to the bit of a model that had learned them so at once."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from models import files_with, held, new_model, photos, picture
+
+from fiveshot.errors import InputError
+from fiveshot.recognizer import ConflictError, NotUndoableError, Recognizer
+from fiveshot.recognizer.store.manifest import Options
+
+BASE = ("ani", "jay")
+LEARNED = ("owl", "rook", "wren")
+QUERIES = np.concatenate([photos(name, 2, seed=9) for name in ("ani", "owl", "rook", "wren")])
+
+
+def ids(model: Recognizer, name: str) -> list[str]:
+    return [photo.id for photo in model.photos(name)]
+
+
+def answers(model: Recognizer) -> list[object]:
+    """Return all that a model says of some photos, thresholds included; equal values mean equal bits."""
+    return [prediction.as_dict() for prediction in model.predict_features(QUERIES)]
+
+
+def contents(model: Recognizer) -> dict[str, object]:
+    """Return the classes to the bit, without numbers of rows."""
+    now = held(model)
+    return {"classes": now["classes"], "photos": {name: row[1:] for name, row in now["photos"].items()}}
+
+
+@pytest.mark.parametrize("head", ["unbiased-lda", "c-fecam", "ncm"])
+@pytest.mark.parametrize("base", [(), BASE])
+def test_a_corrected_model_equals_one_that_learned_so(
+    make: Callable[..., Recognizer], head: str, base: tuple[str, ...]
+) -> None:
+    options = Options(false_rejection=0.2)
+    owls, rooks, wrens = (photos(name, 6) for name in ("owl", "rook", "wren"))
+    model = make(head=head, base=base, options=options)
+    model.learn_features("owl", np.concatenate([owls[:4], rooks[:1]]))  # p1 to p5, the last by mistake
+    model.learn_features("rook", rooks[1:5])  # p6 to p9
+    answers(model)  # so that later heads are derived from this one
+    model.learn_features("owl", owls[4:], add=True)  # p10, p11
+    model.move("p5", to="rook")
+    model.remove(["p10", "p6"])
+    model.learn_features("hawk", wrens[:3])  # p12 to p14
+    model.move(["p14", "p12"], to="wren")
+    model.move(["p13"], to="wren")  # the last one: nothing is left of it
+    assert model.snapshot.classes == (*base, "owl", "rook", "wren")
+    if base:
+        model.move(ids(model, "wren")[:2], to=base[0])
+    kept = 2 if base else 0
+    fresh = make("fresh", head=head, base=base, options=options)
+    fresh.learn_features("wren", wrens[kept:3])
+    fresh.learn_features("rook", np.concatenate([rooks[2:5], rooks[:1]]))  # in another order, too
+    fresh.learn_features("owl", np.concatenate([owls[5:], owls[:4]]))
+    if base:
+        fresh.learn_features(base[0], wrens[:kept], add=True)
+    assert contents(model) == contents(fresh)
+    assert answers(model) == answers(fresh)
+    assert model.check() == []
+
+
+def test_each_change_is_undone_to_the_bit(make: Callable[..., Recognizer]) -> None:
+    model = make(base=BASE, options=Options(keep_photos=True))
+    model.learn_features("owl", photos("owl"), thumbnails=[picture()] * 5, originals=[picture()] * 5)
+    model.learn_features("rook", photos("rook"))
+    model.learn_features("jay", photos("jay", 2, seed=3), add=True)
+    states, said = [held(model)], [answers(model)]
+    for change in (
+        lambda: model.remove(["p1", "p7"]),
+        lambda: model.move(["p2", "p8"], to="wren"),
+        lambda: model.move("p3", to="rook", of="owl"),
+        lambda: model.move(["p11", "p12"], to="ani"),
+        lambda: model.rename("wren", "hen"),
+        lambda: model.move(ids(model, "hen"), to="owl"),
+        lambda: model.remove(["p11", "p12"]),
+        lambda: model.forget("owl"),
+    ):
+        change()
+        assert model.check() == []
+        states.append(held(model))
+        said.append(answers(model))
+    assert [entry.action for entry in model.history(8)] == [
+        "forget", "remove", "move", "rename", "move", "move", "move", "remove"
+    ]  # fmt: skip
+    for state, before in zip(reversed(states[:-1]), reversed(said[:-1]), strict=True):
+        model.undo()
+        assert held(model) == state
+        assert answers(model) == before
+        assert model.check() == []
+    assert len(model.thumbnails("owl")) == 5
+
+
+Held = dict[str, dict[str, np.ndarray]]  # features by class and id
+
+
+def copied(held_photos: Held) -> Held:
+    return {name: dict(own) for name, own in held_photos.items()}
+
+
+def corrected_at_random(data: st.DataObject, model: Recognizer, before: Held) -> Held:
+    """Move or remove some photos, or see it refused; return what the model should hold then."""
+    after, to = copied(before), data.draw(st.sampled_from((*LEARNED, "jay", None)))
+    every = sorted((one, name) for name, own in before.items() for one in own)
+    chosen = data.draw(st.lists(st.sampled_from(every), min_size=1, unique=True))
+    for one, name in chosen:
+        row = after[name].pop(one)
+        if to is not None:
+            after.setdefault(to, {})[one] = row
+    picked = [one for one, _ in chosen]
+    ended = [name for name, own in after.items() if not own and name in LEARNED]
+    if any(name == to for _, name in chosen) or (to is None and ended):
+        state = held(model)
+        with pytest.raises(InputError) as caught:
+            model.remove(picked) if to is None else model.move(picked, to=to)
+        assert caught.value.code == ("last_photo" if to is None else "same_class")
+        assert held(model) == state
+        return before
+    model.remove(picked) if to is None else model.move(picked, to=to)
+    return {name: own for name, own in after.items() if own}
+
+
+@given(st.data())
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=10, deadline=None)
+def test_any_sequence_equals_learning_the_outcome(data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as folder, new_model(Path(folder) / "model", base=BASE) as model:
+        now: Held = {}
+        stack: list[Held] = []
+        for step in range(data.draw(st.integers(2, 12))):
+            before = copied(now)
+            verb = data.draw(st.sampled_from(["learn", "correct", "correct", "undo", "forget"]))
+            if verb == "undo" and stack:
+                model.undo()
+                now = stack.pop()
+                continue
+            if verb == "correct" and now:
+                now = corrected_at_random(data, model, now)
+            elif verb == "forget" and now.keys() & set(LEARNED):
+                name = data.draw(st.sampled_from(sorted(now.keys() & set(LEARNED))))
+                model.forget(name)
+                del now[name]
+            else:
+                name = data.draw(st.sampled_from((*LEARNED, "ani")))
+                X = photos(f"{name} {step}", data.draw(st.integers(1, 3)))
+                model.learn_features(name, X, add=True)
+                now.setdefault(name, {}).update(zip(ids(model, name)[-len(X) :], X, strict=True))
+            if now.keys() != before.keys() or any(now[name].keys() != before[name].keys() for name in now):
+                stack.append(before)
+        assert {name: set(ids(model, name)) for name in now} == {name: set(own) for name, own in now.items()}
+        assert model.check() == []
+        with new_model(Path(folder) / "fresh", base=BASE) as fresh:
+            for name, own in now.items():
+                fresh.learn_features(name, np.stack(list(own.values())), add=True)
+            assert contents(model) == contents(fresh)
+
+
+def test_photos_have_ids_scores_and_dates(make: Callable[..., Recognizer]) -> None:
+    model = make(base=BASE)
+    model.learn_features("owl", np.concatenate([photos("owl", 4), photos("rook", 1)]), thumbnails=[picture()] * 5)
+    model.learn_features("rook", photos("rook", 5, seed=2))
+    *owls, stranger = model.photos("owl")
+    assert [photo.id for photo in owls] == ["p1", "p2", "p3", "p4"]
+    assert (stranger.id, stranger.label, stranger.taken_for, stranger.thumbnail, stranger.kept) == (
+        "p5", "owl", "rook", True, False
+    )  # fmt: skip
+    assert stranger.score < 0.5 < min(photo.score for photo in owls)
+    assert all(photo.taken_for is None for photo in owls)
+    assert model.photos("ani") == []
+    alone = make("alone")
+    alone.learn_features("owl", photos("owl"))
+    assert [photo.score for photo in alone.photos("owl")] == [None] * 5
+    with pytest.raises(InputError):
+        alone.photos("rook")
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        (["p99"], "no_photo"),
+        (["p1", "p99"], "no_photo"),
+        ([], "no_photos"),
+        (["1e3"], "bad_id"),
+        (["p0"], "bad_id"),
+        (["p99999999999999999999"], "bad_id"),
+        ([17], "bad_id"),
+        (["owl"], "bad_id"),
+        (["ani"], "base_photos"),
+        (["p1", "p2", "p3", "p4", "p5"], "last_photo"),
+    ],
+)
+def test_ids_that_cannot_be_removed(make: Callable[..., Recognizer], given: list[str], code: str) -> None:
+    model = make(base=BASE)
+    model.learn_features("owl", photos("owl"))
+    before, entries = held(model), model.history()
+    for for_good in (False, True):
+        with pytest.raises(InputError) as caught:
+            model.remove(given, for_good=for_good)
+        assert caught.value.code == code
+    assert held(model) == before
+    assert model.history() == entries
+
+
+def test_a_move_that_cannot_be(make: Callable[..., Recognizer]) -> None:
+    model = make(base=BASE)
+    model.learn_features("owl", photos("owl"))
+    model.learn_features("rook", photos("rook"))
+    before = held(model)
+    for arguments, code in (
+        ({"ids": ["p6", "p1"], "to": "owl"}, "same_class"),
+        ({"ids": "p1", "to": ""}, "bad_name"),
+        ({"ids": "p1", "to": "Unknown"}, "reserved_name"),
+        ({"ids": "p1", "to": "rook", "of": "wren"}, "other_class"),
+        ({"ids": "p77", "to": "rook"}, "no_photo"),
+    ):
+        with pytest.raises(InputError) as caught:
+            model.move(**arguments)
+        assert caught.value.code == code
+    assert held(model) == before
+    model.remove("p1")
+    with pytest.raises(InputError) as caught:
+        model.move("p1", to="rook")
+    assert caught.value.code == "removed_photo"
+
+
+def test_two_people_correct_the_same_photo(
+    make: Callable[..., Recognizer], reopen: Callable[..., Recognizer]
+) -> None:
+    model = make()
+    model.learn_features("owl", photos("owl"))
+    others = [reopen(model.path) for _ in range(2)]
+    together, outcomes = threading.Barrier(2), []
+
+    def correct(mine: Recognizer, to: str) -> None:
+        together.wait()
+        try:
+            outcomes.append(mine.move("p1", to=to, of="owl").action)
+        except ConflictError as error:
+            outcomes.append(error.code)
+
+    people = [threading.Thread(target=correct, args=pair) for pair in zip(others, ("rook", "wren"), strict=True)]
+    for person in people:
+        person.start()
+    for person in people:
+        person.join()
+    assert sorted(outcomes) == ["move", "other_class"]
+    model.refresh()
+    assert len(model.snapshot.classes) == 2
+    assert model.check() == []
+    model.undo()
+    assert ids(model, "owl") == ["p1", "p2", "p3", "p4", "p5"]
+
+
+def test_removing_for_good_leaves_no_byte(make: Callable[..., Recognizer]) -> None:
+    model = make(options=Options(keep_photos=True))
+    X, small, large = photos("owl"), picture(color="tomato"), picture(48, color="purple")
+    pictures = [picture(), small, picture(), picture(), picture()]
+    model.learn_features("owl", X[:1], thumbnails=pictures[:1])
+    model.learn_features("owl", X[1:], thumbnails=pictures[1:], originals=[large, None, None, None], add=True)
+    model.learn_features("rook", photos("rook"))
+    model.move("p2", to="rook")
+    model.remove("p2")  # the history alone has it now
+    assert files_with(model.path, X[1].tobytes())
+    assert model.remove("p2", for_good=True).counts == {}
+    for needle in (X[1].tobytes(), small, large):
+        assert files_with(model.path, needle) == []
+    assert model.check() == []
+    with pytest.raises(NotUndoableError) as caught:
+        model.undo()
+    assert caught.value.action == "remove"
+    # What was done to the photo is gone from the history with it; the rest of it stands.
+    assert [entry.action for entry in model.history()] == ["remove", "learn", "add", "learn", "create"]
+    assert model.undo(past_forget=True).classes == ("rook",)
+    assert model.undo(past_forget=True).action == "add"
+    assert ids(model, "owl") == ["p1"]
+    assert model.check() == []
+
+
+def test_erasing_one_side_of_a_move_leaves_the_photos_where_they_are(make: Callable[..., Recognizer]) -> None:
+    model = make()
+    model.learn_features("owl", photos("owl"))
+    model.learn_features("jay", photos("jay"))
+    model.move(["p1", "p2"], to="rook")
+    model.forget("owl", for_good=True)
+    assert files_with(model.path, b"owl") == []
+    assert model.undo(past_forget=True).classes == ("jay",)
+    assert model.snapshot.classes == ("rook",)
+    assert ids(model, "rook") == ["p1", "p2"]
+    assert model.check() == []
+    model.move("p1", to="hen")
+    model.forget("hen", for_good=True)  # the photo was one of it
+    assert files_with(model.path, photos("owl")[0].tobytes()) == []
+    with pytest.raises(InputError) as caught:
+        model.undo(past_forget=True)
+    assert caught.value.code == "nothing_to_undo"
+    assert ids(model, "rook") == ["p2"]
+    assert model.check() == []
