@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from fiveshot.errors import FiveshotError, InputError, StorageError
     from fiveshot.features import load_features
     from fiveshot.heads import make_head
-    from fiveshot.recognizer import Recognizer
+    from fiveshot.recognizer import Recognizer, Region
 
 __version__ = "0.1.0"
 __all__ = [
     "FiveshotError",
     "InputError",
     "Recognizer",
+    "Region",
     "StorageError",
     "__version__",
     "load_features",
@@ -39,6 +40,7 @@ _PLACES = {
     "load_features": "fiveshot.features",
     "make_head": "fiveshot.heads",
     "Recognizer": "fiveshot.recognizer",
+    "Region": "fiveshot.recognizer",
 }
 
 

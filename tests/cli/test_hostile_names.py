@@ -92,7 +92,8 @@ def test_good_photos(shown: Callable[..., str], run: Run, photos: Path) -> None:
 
 def test_photos_that_are_none(shown: Callable[..., str], spoilt: Path, weights: Path) -> None:
     for command in ("predict", "evaluate"):
-        shown(command, "model", spoilt, status=1)
+        shown(command, "model", spoilt, status=3)
+        shown(command, "model", spoilt, "--strict", status=1)
     shown("learn", "model", "kite", spoilt / "owl", status=1)
     new = ("new", "birds", "--base", spoilt, "--backbone", TINY, "--weights", weights, "--device", "cpu")
     shown(*new, status=1)

@@ -52,6 +52,26 @@ RecipeValues = Annotated[
     typer.Option("--set", help="Replace a value of the recipe: key=value, any number of times."),
 ]
 Seed = Annotated[int, typer.Option(help="Of everything random.")]
+InBox = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--box",
+        metavar="X,Y,W,H",
+        help="The part of each photo to look at, in pixels or as shares of its sides; any number of times.",
+    ),
+]
+Boxes = Annotated[
+    Path | None,
+    typer.Option(help="A file of boxes: COCO or MegaDetector JSON, CSV, YOLO text or a folder of it."),
+]
+Confidence = Annotated[float, typer.Option(help="Boxes of a detector that was less sure are passed over.")]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Refuse everything if one photo cannot be used, as learn does.")
+]
+SkipBad = Annotated[
+    bool,
+    typer.Option("--skip-bad", help="End with status 0, not 3, when photos are left out."),
+]
 Address = Annotated[
     str | None, typer.Option(help="Of the Ray cluster, or 'auto'; one is started here unless given.")
 ]

@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,8 @@ SHOWN = 5  # photos that a note names
 TEXT_FORMATS = ("markdown", "latex", "csv")
 FORMATS = ("terminal", "json", *TEXT_FORMATS)
 ERASE = "\r\x1b[2K"  # to the beginning of the line, which is emptied
+INCOMPLETE = 3  # the exit status where there are answers, but not for all photos
+MOST_LISTED = 1000  # photos that are left out, one in a line
 PIPE_WIDTH = 200  # a pipe has no width of its own, and a table cut off at 80 columns helps nobody
 
 
@@ -108,7 +110,8 @@ class Answer:
     command: str
     as_json: bool
     result: dict[str, Any] = field(default_factory=dict)
-    failed: bool = False
+    status: int = 0  # that the command ends with, although there is a result
+    kept: str = ""  # what is said of work that is stopped, beside what has become of the model
 
     def say(self, text: str) -> None:
         """Print a line for people."""
@@ -125,9 +128,19 @@ class Answer:
         more = f"; and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
         self.note(f"left out {counted(len(bad), 'photo')}: {named}{more}")
 
+    def leave_out(self, bad: Sequence[BadImage], *, status: int = INCOMPLETE) -> None:
+        """List the photos that cannot be used, and end with a status that says so."""
+        self.result["left_out"] = [asdict(photo) for photo in bad]
+        for photo in bad[:MOST_LISTED]:
+            echo(f"left out: {photo.name}: {photo.reason}", err=True)
+        more = f"; the first {MOST_LISTED:,} are listed, --json names all" if len(bad) > MOST_LISTED else ""
+        if bad:
+            self.status = status
+            self.note(f"{counted(len(bad), 'photo')} cannot be used{more}")
+
     def fail(self) -> None:
         """End with status 1, although there is a result."""
-        self.failed = True
+        self.status = 1
 
 
 @contextmanager
@@ -145,7 +158,8 @@ def answering(command: str, model: Path | None = None, *, as_json: bool) -> Iter
     except KeyboardInterrupt:
         if model is None:
             raise
-        raise Stopped(_outcome(model, before)) from None
+        kept = f"; {answer.kept}" if answer.kept else ""
+        raise Stopped(_outcome(model, before) + kept) from None
     except FiveshotError as error:
         if not as_json:
             raise
@@ -153,9 +167,9 @@ def answering(command: str, model: Path | None = None, *, as_json: bool) -> Iter
         echo_json({**shape, "ok": False, "error": told})
         raise typer.Exit(1) from error
     if as_json:
-        echo_json({**shape, "ok": not answer.failed, "result": answer.result})
-    if answer.failed:
-        raise typer.Exit(1)
+        echo_json({**shape, "ok": not answer.status, "result": answer.result})
+    if answer.status:
+        raise typer.Exit(answer.status)
 
 
 def _outcome(model: Path, before: int | None) -> str:

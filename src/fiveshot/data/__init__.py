@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fiveshot.data.boxes import Box
     from fiveshot.data.checking import BadImage, bad_images_error, check_dataset, check_images
     from fiveshot.data.dataset import ImageDataset, ImageSplit, restrict
     from fiveshot.data.decoder_pool import Decoders, decoders
@@ -42,6 +43,7 @@ __all__ = [
     "ArchiveSource",
     "ArraySource",
     "BadImage",
+    "Box",
     "BytesSource",
     "DatasetSpec",
     "Decoders",
@@ -74,6 +76,7 @@ __all__ = [
 ]
 
 _PLACES = {
+    "boxes": ("Box",),
     "checking": ("BadImage", "bad_images_error", "check_dataset", "check_images"),
     "dataset": ("ImageDataset", "ImageSplit", "restrict"),
     "decoder_pool": ("Decoders", "decoders"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,8 @@ class BadImage:
         The image.
     reason : str
         Why it cannot be used.
+    code : str
+        The same in one word, for programs.
 
     Examples
     --------
@@ -36,6 +38,7 @@ class BadImage:
 
     name: str
     reason: str
+    code: str = field(default="bad_image", compare=False, repr=False)
 
 
 def bad_images_error(bad: Sequence[BadImage], total: int) -> InputError:
@@ -114,7 +117,7 @@ def check_images(
     bad: list[BadImage] = []
     for position, found in enumerate(decoders().map(sources, nothing, max_pixels=max_pixels)):
         if found.error is not None:
-            bad.append(BadImage(found.error.name, found.error.reason))
+            bad.append(BadImage(found.error.name, found.error.reason, found.error.code))
         else:
             good.append(position)
     if bad and not skip_bad:

@@ -199,7 +199,7 @@ class Tree:
 def open_tree(path: Path) -> Tree:
     """List a folder, an archive, or a folder that holds train.tar and test.tar (or .zip, .tar.gz, ...)."""
     if path.is_dir():
-        files: dict[str, StoredSource] = {name: FileSource(path / name, name) for name in _walk(path)}
+        files: dict[str, StoredSource] = {name: FileSource(path / name, name) for name in walk(path)}
         files.update(_split_archives(path))
         return Tree(path, dict(sorted(files.items())))
     if path.is_file() and is_archive(path):
@@ -241,14 +241,17 @@ def _split_archives(folder: Path) -> Iterator[tuple[str, ArchiveSource]]:
                 yield name, ArchiveSource(archive, member, name)
 
 
-def _walk(top: Path) -> Iterator[str]:
+def walk(top: Path) -> Iterator[str]:
+    """Yield the names of the files below a folder, one folder after the other, without those that are hidden."""
     seen: set[Path] = set()
     for folder, folders, files in os.walk(top, followlinks=True):
         real = Path(folder).resolve()
-        folders[:] = [] if real in seen else [name for name in folders if not _hidden(name)]
-        files = [] if real in seen else files
+        folders[:] = [] if real in seen else sorted(name for name in folders if not _hidden(name))
+        files = [] if real in seen else sorted(files)
         seen.add(real)  # a link back up would otherwise be followed for ever
-        yield from ((Path(folder) / name).relative_to(top).as_posix() for name in files if not _hidden(name))
+        below = Path(folder).relative_to(top).as_posix()
+        start = "" if below == "." else f"{below}/"
+        yield from (start + name for name in files if not _hidden(name))
 
 
 def _hidden(name: str) -> bool:

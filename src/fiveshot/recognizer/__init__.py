@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fiveshot.recognizer.forgetting import NotUndoableError
     from fiveshot.recognizer.info import ClassInfo, ModelInfo, PhotoInfo
     from fiveshot.recognizer.insight import LearnReport
+    from fiveshot.recognizer.photos.regions import Region
     from fiveshot.recognizer.recognition.snapshot import Prediction, Snapshot
     from fiveshot.recognizer.recognizer import Recognizer
     from fiveshot.recognizer.shipping.merging import MergeReport
@@ -38,6 +39,7 @@ _PLACES = {
     "PhotoRecord": "store.rows",
     "Prediction": "recognition.snapshot",
     "Recognizer": "recognizer",
+    "Region": "photos.regions",
     "Snapshot": "recognition.snapshot",
     "check_model": "checking",
 }
@@ -59,6 +61,7 @@ __all__ = [
     "PhotoRecord",
     "Prediction",
     "Recognizer",
+    "Region",
     "Snapshot",
     "check_model",
 ]

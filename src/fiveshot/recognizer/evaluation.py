@@ -12,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot.backbones import Embedder
+from fiveshot.data import BadImage
 from fiveshot.metrics import expected_calibration_error
 from fiveshot.progress import Progress
-from fiveshot.recognizer.photos.embedding import see_photos
+from fiveshot.recognizer.photos.embedding import OnBad, look_at, refusal
 from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.recognition.levels import full_names, is_within
 from fiveshot.recognizer.recognition.snapshot import Prediction, Snapshot
-from fiveshot.recognizer.store.rows import photo_features
+from fiveshot.recognizer.store.rows import PhotoRecord, photo_features
 
 ALIKE = 0.8  # likeness of two names from which on one may be meant by the other
 COMPARED = 100_000  # pairs of a folder and a class, about a second: of more, only other capitals are found out
@@ -172,14 +173,31 @@ class Evaluation:
 
 
 def evaluate_photos(
-    snapshot: Snapshot, embedder: Embedder, classes: Mapping[str, Sequence[Photo]], *, progress: Progress | None
+    snapshot: Snapshot,
+    embedder: Embedder,
+    classes: Mapping[str, Sequence[Photo]],
+    *,
+    progress: Progress | None,
+    on_bad: OnBad | None = None,
 ) -> Evaluation:
-    """Measure a model on photos by the names of their classes."""
+    """Measure a model on photos by the names of their classes; with ``on_bad``, on those that can be read."""
     everything = [photo for photos in classes.values() for photo in photos]
     names = [name for name, photos in classes.items() for _ in photos]
-    seen = see_photos(embedder, everything, progress=progress, meanwhile=snapshot.derive)
-    photos, digests = [photo.name for photo in seen], [photo.sha256 for photo in seen]
-    return evaluate_features(snapshot, photo_features(seen), names, photos=photos, sha256s=digests)
+    found = look_at(embedder, everything, progress=progress, meanwhile=snapshot.derive, strict=on_bad is None)
+    bad = [one for one in found if isinstance(one, BadImage)]
+    if bad and (on_bad is None or len(bad) == len(found)):
+        raise refusal(bad, len(everything))
+    if bad and on_bad is not None:
+        on_bad(bad)
+    seen = [(one, name) for one, name in zip(found, names, strict=True) if isinstance(one, PhotoRecord)]
+    photos = [one for one, _ in seen]
+    return evaluate_features(
+        snapshot,
+        photo_features(photos),
+        [name for _, name in seen],
+        photos=[photo.name for photo in photos],
+        sha256s=[photo.sha256 for photo in photos],
+    )
 
 
 def evaluate_features(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from fiveshot.recognizer.evaluation import Evaluation
     from fiveshot.recognizer.info import ModelInfo, PhotoInfo
     from fiveshot.recognizer.insight import LearnReport
+    from fiveshot.recognizer.photos.embedding import OnBad
     from fiveshot.recognizer.photos.inputs import ClassInputs, PhotoInputs
+    from fiveshot.recognizer.photos.photo import Photo
     from fiveshot.recognizer.shipping.merging import MergeReport
     from fiveshot.tuning import TuneProgress, TuneResult
 
@@ -520,6 +522,7 @@ class Recognizer:
         top: int = 5,
         sure: float | None = None,
         progress: Progress | None = None,
+        on_bad: OnBad | None = None,
     ) -> list[Prediction]:
         """Say what each photo shows.
 
@@ -535,6 +538,9 @@ class Recognizer:
             answer.
         progress : callable, optional
             Called with the number of photos looked at and the number of all.
+        on_bad : callable, optional
+            Called with the photos that cannot be used, as ``BadImage``: then all others are answered. Without it
+            such a photo is an error.
 
         Returns
         -------
@@ -557,7 +563,7 @@ class Recognizer:
         ...     colors.predict(Image.new("RGB", (64, 64), "darkred"))[0].label
         'red'
         """
-        from fiveshot.recognizer.photos.embedding import see_photos
+        from fiveshot.recognizer.photos.embedding import look_at, see_photos, told_good
         from fiveshot.recognizer.photos.inputs import gather_photos
 
         check_top(top)
@@ -565,8 +571,67 @@ class Recognizer:
         gathered, snapshot = gather_photos(photos), self.refresh()
         snapshot.require_classes()  # all of this before the backbone runs
         embedder = self._embedder_of(snapshot)
-        seen = see_photos(embedder, gathered, progress=progress, meanwhile=snapshot.derive)
-        return snapshot.predict_photos(seen, top, sure=sure)
+        if on_bad is None:
+            seen = see_photos(embedder, gathered, progress=progress, meanwhile=snapshot.derive)
+        else:
+            found = look_at(embedder, gathered, progress=progress, meanwhile=snapshot.derive)
+            seen = told_good(found, on_bad)
+        return snapshot.predict_photos(seen, top, sure=sure) if seen else []
+
+    def stream(
+        self,
+        photos: Iterable[Photo],
+        *,
+        top: int = 5,
+        sure: float | None = None,
+        on_bad: OnBad | None = None,
+    ) -> Iterator[Prediction]:
+        """Say what each photo shows, while photos come: however many there are, few are in memory.
+
+        The state of the model is that of the first photo to the end.
+
+        Parameters
+        ----------
+        photos : iterable of Photo
+            For example a ``PhotoStream``, which lists folders while it is gone through.
+        top : int
+            How many candidates to name for each photo.
+        sure : float, optional
+            As in ``predict``.
+        on_bad : callable, optional
+            As in ``predict``.
+
+        Yields
+        ------
+        Prediction
+            One for each photo, in order.
+
+        Raises
+        ------
+        InputError
+            If a photo cannot be used and there is no ``on_bad``, or the model knows no class yet.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> from fiveshot import Recognizer
+        >>> from fiveshot.recognizer.photos.inputs import PhotoStream
+        >>> photos = {name: [Image.new("RGB", (64, 64), name)] for name in ("red", "blue")}
+        >>> with Recognizer.create(tempfile.mkdtemp()) as colors:
+        ...     _ = colors.learn_many(photos)
+        ...     [one.label for one in colors.stream(PhotoStream([*photos["red"], *photos["blue"]]))]
+        ['red', 'blue']
+        """
+        from fiveshot.recognizer.photos.embedding import look_through, told_good
+
+        check_top(top)
+        check_sure(sure)
+        snapshot = self.refresh()
+        snapshot.require_classes()
+        for found in look_through(self._embedder_of(snapshot), photos, meanwhile=snapshot.derive):
+            seen = told_good(found, on_bad)
+            yield from snapshot.predict_photos(seen, top, sure=sure) if seen else ()
 
     def predict_features(self, X: ArrayLike, *, top: int = 5, sure: float | None = None) -> list[Prediction]:
         """Say what each row of features shows.
@@ -977,7 +1042,12 @@ class Recognizer:
             return merge_classes(change, source)
 
     def evaluate(
-        self, classes: ClassInputs, *, nested: bool = False, progress: Progress | None = None
+        self,
+        classes: ClassInputs,
+        *,
+        nested: bool = False,
+        progress: Progress | None = None,
+        on_bad: OnBad | None = None,
     ) -> Evaluation:
         """Measure the model on labeled photos; classes it does not know test the rejection.
 
@@ -990,6 +1060,9 @@ class Recognizer:
             As in ``learn_many``.
         progress : callable, optional
             Called with the number of photos looked at and the number of all.
+        on_bad : callable, optional
+            Called with the photos that cannot be used, as ``BadImage``: then the others are measured. Without it
+            such a photo is an error.
 
         Returns
         -------
@@ -1022,7 +1095,8 @@ class Recognizer:
 
         gathered, snapshot = gather_classes(classes, nested=nested), self.refresh()
         snapshot.require_classes()
-        return evaluate_photos(snapshot, self._embedder_of(snapshot), gathered, progress=progress)
+        embedder = self._embedder_of(snapshot)
+        return evaluate_photos(snapshot, embedder, gathered, progress=progress, on_bad=on_bad)
 
     def export(self, file: FilePath, *, photos: bool = False, overwrite: bool = False) -> Path:
         """Write the model to one file.

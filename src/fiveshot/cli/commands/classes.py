@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fiveshot.cli import completion
-from fiveshot.cli.commands.photos import note_classes_left_out, note_others, total
-from fiveshot.cli.options import AsJson, Device, Model, Nested, Runtime, Weights
+from fiveshot.cli.commands.photos import (
+    PartsAsked,
+    note_classes_left_out,
+    note_others,
+    parts_of_classes,
+    refuse_bad,
+    total,
+)
+from fiveshot.cli.options import AsJson, Boxes, Confidence, Device, InBox, Model, Nested, Runtime, Weights
 from fiveshot.cli.output import Answer, answering, percent
 from fiveshot.cli.progress import image_bar, status
 from fiveshot.errors import InputError, counted, some_of
@@ -51,6 +58,9 @@ def learn(
         bool, typer.Option("--new-only", help="Of a folder, learn only the classes not known yet.")
     ] = False,
     nested: Nested = False,
+    box: InBox = None,
+    boxes: Boxes = None,
+    confidence: Confidence = 0.2,
     device: Device = "auto",
     runtime: Runtime = "auto",
     weights: Weights = None,
@@ -67,7 +77,9 @@ def learn(
     from fiveshot.recognizer import Recognizer
 
     with answering("learn", model, as_json=as_json) as answer:
-        classes = _classes(answer, name, photos, nested)
+        found = _classes(answer, name, photos, nested)
+        classes, bad = parts_of_classes(answer, found, PartsAsked(box, boxes, confidence))
+        refuse_bad(bad)
         count = total(classes)
         opened = Recognizer.open(model, device=device, runtime=runtime, weights=weights)
         with opened as recognizer, image_bar(f"looking at {counted(count, 'photo')}") as progress:

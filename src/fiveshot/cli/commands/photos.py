@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fiveshot.cli.options import AsJson, Device, Model, Nested, Runtime, Sure, Weights
+from fiveshot.cli.options import (
+    AsJson,
+    Boxes,
+    Confidence,
+    Device,
+    InBox,
+    Model,
+    Nested,
+    Runtime,
+    SkipBad,
+    Strict,
+    Sure,
+    Weights,
+)
 from fiveshot.cli.output import Answer, answering, percent
 from fiveshot.cli.progress import image_bar
-from fiveshot.errors import counted, some_of
+from fiveshot.data.boxes import Box
+from fiveshot.errors import InputError, counted, some_of
 
 if TYPE_CHECKING:
+    from fiveshot.data import BadImage
     from fiveshot.recognizer import Prediction
     from fiveshot.recognizer.evaluation import ClassResult, Evaluation, WrongPhoto
     from fiveshot.recognizer.photos.inputs import FoundClasses
     from fiveshot.recognizer.photos.photo import Photo
+    from fiveshot.recognizer.photos.regions import Regions
 
 SHOWN = 10  # confusions and wrong photos that are listed
 CLASSES = 20  # classes that are listed, the worst first
@@ -32,6 +49,11 @@ def predict(
     ],
     top: Annotated[int, typer.Option(help="Candidates that are named.")] = 3,
     sure: Sure = None,
+    box: InBox = None,
+    boxes: Boxes = None,
+    confidence: Confidence = 0.2,
+    strict: Strict = False,
+    skip_bad: SkipBad = False,
     device: Device = "auto",
     runtime: Runtime = "auto",
     weights: Weights = None,
@@ -44,24 +66,35 @@ def predict(
     from fiveshot.recognizer import Recognizer
 
     with answering("predict", model, as_json=as_json) as answer:
-        found = gathered(answer, photos)
+        found, count, bad = _asked(answer, photos, PartsAsked(box, boxes, confidence))
         opened = Recognizer.open(model, device=device, runtime=runtime, weights=weights, readonly=True)
-        with opened as recognizer, image_bar(f"looking at {counted(len(found), 'photo')}") as progress:
-            predictions = recognizer.predict(found, top=top, sure=sure, progress=progress)
+        with opened as recognizer, image_bar(f"looking at {counted(count, 'photo')}") as progress:
+            if strict:
+                refuse_bad(bad)
+                predictions = recognizer.predict(found, top=top, sure=sure, progress=progress)
+            else:
+                predictions = []
+                for one in recognizer.stream(found, top=top, sure=sure, on_bad=bad.extend):
+                    predictions.append(one)
+                    progress(len(predictions) + len(bad), count)
+                if not predictions:
+                    refuse_bad(bad)
         answer.result = {"predictions": [prediction.as_dict() for prediction in predictions]}
         for prediction in predictions:
             answer.say(describe(prediction))
+        answer.leave_out(bad, status=0 if skip_bad else 3)
 
 
 def describe(prediction: Prediction) -> str:
-    """Return one line about a photo."""
+    """Return one line about a photo, or a part of one."""
     best = prediction.candidates[0][0]
+    named_as = prediction.photo if prediction.box is None else f"{prediction.photo} [{Box(*prediction.box)}]"
     if prediction.unknown:
-        return f"{prediction.photo}: unknown (most like {best})"
+        return f"{named_as}: unknown (most like {best})"
     named = [f"{label} {percent(chance)}" for label, chance in prediction.candidates]
     if prediction.label is None:
-        return f"{prediction.photo}: unsure (most like {', '.join(named)})"
-    answer = f"{prediction.photo}: {prediction.label} {percent(prediction.probability)}"
+        return f"{named_as}: unsure (most like {', '.join(named)})"
+    answer = f"{named_as}: {prediction.label} {percent(prediction.probability)}"
     if prediction.answer == "group":
         return f"{answer} (most like {', '.join(named)})"
     return answer + (f" (then {', '.join(named[1:])})" if named[1:] else "")
@@ -78,6 +111,11 @@ def evaluate(
         ),
     ],
     nested: Nested = False,
+    box: InBox = None,
+    boxes: Boxes = None,
+    confidence: Confidence = 0.2,
+    strict: Strict = False,
+    skip_bad: SkipBad = False,
     device: Device = "auto",
     runtime: Runtime = "auto",
     weights: Weights = None,
@@ -93,13 +131,16 @@ def evaluate(
     with answering("evaluate", model, as_json=as_json) as answer:
         found = find_classes(folder, nested=nested)
         note_classes_left_out(answer, found)
-        count = total(found.classes)
+        classes, bad = parts_of_classes(answer, found.classes, PartsAsked(box, boxes, confidence))
+        if strict:
+            refuse_bad(bad)
         opened = Recognizer.open(model, device=device, runtime=runtime, weights=weights, readonly=True)
-        with opened as recognizer, image_bar(f"looking at {counted(count, 'photo')}") as progress:
-            measured = recognizer.evaluate(found.classes, progress=progress)
+        with opened as recognizer, image_bar(f"looking at {counted(total(classes), 'photo')}") as progress:
+            measured = recognizer.evaluate(classes, progress=progress, on_bad=None if strict else bad.extend)
         answer.result = measured.as_dict()
         _tell(answer, measured)
         _note(answer, measured)
+        answer.leave_out(bad, status=0 if skip_bad else 3)
 
 
 def _note(answer: Answer, measured: Evaluation) -> None:
@@ -161,13 +202,72 @@ def _tell_wrong(answer: Answer, wrong: Sequence[WrongPhoto]) -> None:
         answer.say(f"and {len(wrong) - SHOWN:,} more wrong photos; --json names all")
 
 
-def gathered(answer: Answer, inputs: Sequence[str]) -> list[Photo]:
-    """Return the photos that files, folders, patterns or ``-`` stand for, noting files that are not photos."""
-    from fiveshot.recognizer.photos.inputs import find_photos
+@dataclass(frozen=True)
+class PartsAsked:
+    """Which parts of photos are asked for: the same boxes of all, or those of a file."""
 
-    found = find_photos(inputs)
-    note_others(answer, found.others)
-    return found.photos
+    box: Sequence[str] | None
+    file: Path | None
+    confidence: float
+
+    def __post_init__(self) -> None:
+        if self.box and self.file is not None:
+            hint = "choose one"
+            raise InputError("--box and --boxes contradict each other", hint=hint, code="unused_option")
+
+    def __bool__(self) -> bool:
+        return bool(self.box) or self.file is not None
+
+    def of(self, photos: Iterable[Photo]) -> Regions:
+        """Return the parts of photos."""
+        from fiveshot.recognizer.photos.regions import read_boxes, regions_in, regions_of
+
+        if self.file is None:
+            return regions_in(photos, [Box.parse(text) for text in self.box or ()])
+        return regions_of(photos, read_boxes(self.file, confidence=self.confidence))
+
+
+def _asked(
+    answer: Answer, inputs: Sequence[str], parts: PartsAsked
+) -> tuple[Iterable[Photo], int, list[BadImage]]:
+    """Return the photos that are to be answered, or parts of them, how many, and what cannot be used of a file."""
+    from fiveshot.recognizer.photos.inputs import PhotoStream
+
+    stream = PhotoStream(inputs)
+    note_others(answer, stream.others)
+    if not parts:
+        return stream, stream.total, []
+    found = parts.of(stream)
+    _note_without(answer, found)
+    if not found.photos and not found.bad:
+        raise InputError(f"{parts.file} has no box for these photos", hint="see what it names", code="no_box")
+    return found.photos, len(found.photos), found.bad
+
+
+def parts_of_classes(
+    answer: Answer, classes: dict[str, list[Photo]], parts: PartsAsked
+) -> tuple[dict[str, list[Photo]], list[BadImage]]:
+    """Return the parts of the photos of classes that are asked for, and what cannot be used of a file."""
+    if not parts:
+        return classes, []
+    from fiveshot.recognizer.photos.regions import class_regions
+
+    by_class, found = class_regions(classes, parts.of)
+    _note_without(answer, found)
+    return by_class, found.bad
+
+
+def _note_without(answer: Answer, found: Regions) -> None:
+    if found.without:
+        answer.note(f"passed over {counted(len(found.without), 'photo')} without a box: {some_of(found.without)}")
+
+
+def refuse_bad(bad: Sequence[BadImage]) -> None:
+    """Refuse boxes that cannot be used."""
+    if bad:
+        from fiveshot.recognizer.photos.embedding import refusal
+
+        raise refusal(bad, len(bad))
 
 
 def note_classes_left_out(answer: Answer, found: FoundClasses) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from threading import Barrier, BrokenBarrierError, Lock
+from typing import TypeAlias
 
 import numpy as np
 
@@ -31,8 +34,13 @@ from fiveshot.progress import Progress
 from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.store.contents import file_sha256
 from fiveshot.recognizer.store.manifest import BackboneRecord, Manifest, check_folder, read_manifest_file
-from fiveshot.recognizer.store.rows import PhotoRecord
+from fiveshot.recognizer.store.rows import Floats, PhotoRecord
 from fiveshot.storage import FilePath
+
+OnBad: TypeAlias = "Callable[[Sequence[BadImage]], None]"
+"""Called with photos that cannot be used, once or several times."""
+STREAMED = 4  # batches for each thread that are in work together when photos are streamed
+_COPIES = 1 << 20  # bytes of a file from which on a copy of its part may be twice as large
 
 
 def check_place(device: str, runtime: str) -> None:
@@ -134,50 +142,98 @@ def see_photos(
     progress: Progress | None = None,
     meanwhile: Callable[[], object] | None = None,
 ) -> list[PhotoRecord]:
-    """Return photos with their features, in order; what cannot be decoded raises one error that lists it all.
+    """Return photos with their features, in order; what cannot be decoded raises one error that lists it all."""
+    found = look_at(
+        embedder,
+        photos,
+        thumbnails=thumbnails,
+        originals=originals,
+        progress=progress,
+        meanwhile=meanwhile,
+        strict=True,
+    )
+    if len(found) < len(photos):  # of good photos beside bad ones, some were not looked at
+        raise refusal([one for one in found if isinstance(one, BadImage)], len(photos))
+    return told_good(found, None)
+
+
+def look_at(
+    embedder: Embedder,
+    photos: Sequence[Photo],
+    *,
+    thumbnails: bool = False,
+    originals: bool = False,
+    progress: Progress | None = None,
+    meanwhile: Callable[[], object] | None = None,
+    strict: bool = False,
+) -> list[PhotoRecord | BadImage]:
+    """Return photos with their features, in order, and in the place of each that cannot be decoded, why.
 
     Each thread of one pool decodes a batch and runs the network on it, so that no more photos are in memory
-    than threads can work on. The network is loaded after the first batches are decoded, and not at all where one
-    of their photos is bad. ``meanwhile`` is what this thread can do while the network is loaded and runs.
+    than threads can work on. The network is loaded after the first batches are decoded; where this is ``strict``
+    and one of their photos is bad, it is not loaded at all, and what is returned of good photos is not whole.
+    ``meanwhile`` is what this thread can do while the network is loaded and runs.
     """
     workers = default_workers()
     size = max(1, min(embedder.batch_size, -(-len(photos) // workers)))
     batches = [photos[start : start + size] for start in range(0, len(photos), size)]
     first = min(workers, len(batches))
-    seen: list[PhotoRecord] = []
-    bad: list[BadImage] = []
-    gate = _Gate(first)
+    seen: list[PhotoRecord | BadImage] = []
+    gate, done = _Gate(first, strict=strict), 0
     with QUIET, ThreadPoolExecutor(max(1, first)) as pool, gate:
         look = partial(_seen_batch, embedder, thumbnails, originals, gate)
         found = pool.map(look, (number < first for number in range(len(batches))), batches)
         if gate.opens() and meanwhile is not None:
             meanwhile()
-        for good, refused in found:
-            seen += good
-            bad += refused
+        for batch, looked_at in zip(batches, found, strict=True):
+            seen += looked_at
+            done += len(batch)
             if progress is not None:
-                progress(len(seen) + len(bad), len(photos))
-    if bad:
-        raise _refusal(bad, len(photos))
+                progress(done, len(photos))
     return seen
 
 
+def told_good(found: Sequence[PhotoRecord | BadImage], on_bad: OnBad | None) -> list[PhotoRecord]:
+    """Return the photos that were seen, after telling of the others; nobody to tell makes these an error."""
+    bad = [one for one in found if isinstance(one, BadImage)]
+    if bad and on_bad is None:
+        raise refusal(bad, len(found))
+    if bad and on_bad is not None:
+        on_bad(bad)
+    return [one for one in found if isinstance(one, PhotoRecord)]
+
+
+def look_through(
+    embedder: Embedder, photos: Iterable[Photo], *, meanwhile: Callable[[], object] | None = None
+) -> Iterator[list[PhotoRecord | BadImage]]:
+    """Do what ``look_at`` does for some photos at a time: however many come, few are in memory."""
+    left, size = iter(photos), STREAMED * default_workers() * embedder.batch_size
+    while chunk := list(islice(left, size)):
+        yield look_at(embedder, chunk, meanwhile=meanwhile)
+        meanwhile = None
+
+
 class _Gate:
-    """In front of the network: it opens when the first batches are decoded, unless one of their photos is bad."""
+    """In front of the network: it opens when the first batches are decoded and one of their photos is good.
 
-    def __init__(self, batches: int) -> None:
+    Where it is strict, it stays closed if one of them is bad.
+    """
+
+    def __init__(self, batches: int, *, strict: bool) -> None:
         self._all = Barrier(batches + 1)  # those who decode them, and whoever waits for all
-        self._bad = False
+        self._good = self._bad = False
+        self._strict = strict
 
-    def opens(self, bad: Sequence[BadImage] = (), *, wait: bool = True) -> bool:
+    def opens(self, *, good: bool = False, bad: bool = False, wait: bool = True) -> bool:
         """Tell whether the network may run, after waiting for the others of the first batches."""
-        self._bad |= bool(bad)
+        self._good |= good
+        self._bad |= bad and self._strict
         try:
             if wait:
                 self._all.wait()
         except BrokenBarrierError:  # an error elsewhere, of which all will hear
             return False
-        return not self._bad
+        return self._good and not self._bad
 
     def __enter__(self) -> _Gate:
         return self
@@ -189,29 +245,36 @@ class _Gate:
 
 def _seen_batch(
     embedder: Embedder, thumbnails: bool, originals: bool, gate: _Gate, first: bool, photos: Sequence[Photo]
-) -> tuple[list[PhotoRecord], list[BadImage]]:
+) -> list[PhotoRecord | BadImage]:
     parts = Parts(embedder.preprocessing.square, thumbnails)
-    kept: list[tuple[Photo, Reduced]] = []
-    bad: list[BadImage] = []
+    found: list[tuple[Photo, Reduced] | BadImage] = []
     with gate:
         for photo in photos:
             try:
                 held = photo.loaded() if originals else photo  # what is kept is what was decoded
-                kept.append((held, decoders().reduce(held.source, parts)))
+                copied = replace(parts, copy_of=_COPIES) if originals and held.box is not None else parts
+                found.append((held, decoders().reduce(held.source, held.reduction(copied))))
             except ImageError as error:
-                bad.append(BadImage(error.name, error.reason))
-    if not gate.opens(bad, wait=first) or not kept:
-        return [], bad
+                found.append(BadImage(error.name, error.reason, error.code))
+    kept = [one for one in found if not isinstance(one, BadImage)]
+    if not gate.opens(good=bool(kept), bad=len(kept) < len(found), wait=first) or not kept:
+        return [one for one in found if isinstance(one, BadImage)]
     pixels = np.stack([embedder.preprocessing.from_bytes(reduced.parts[0]) for _, reduced in kept])
     try:
-        vectors = embedder.features(pixels)
+        vectors = iter(embedder.features(pixels))
     except NotFiniteError as error:
         raise NotFiniteError(error.row, kept[error.row][0].name) from error
-    records = [
-        PhotoRecord(reduced.sha256, vector, reduced.parts[1], held.read() if originals else None, name=held.name)
-        for (held, reduced), vector in zip(kept, vectors, strict=True)
+    return [
+        one if isinstance(one, BadImage) else _record(*one, next(vectors), originals=originals) for one in found
     ]
-    return records, bad
+
+
+def _record(photo: Photo, reduced: Reduced, vector: Floats, *, originals: bool) -> PhotoRecord:
+    original = None
+    if originals:  # of a part of a file, a copy of that part is kept
+        original = photo.read() if photo.box is None else reduced.parts[2]
+    digest = photo.digest(reduced.sha256)
+    return PhotoRecord(digest, vector, reduced.parts[1], original, name=photo.name, box=photo.box)
 
 
 class _Quiet:
@@ -242,9 +305,10 @@ class _Quiet:
 QUIET = _Quiet()
 
 
-def _refusal(bad: Sequence[BadImage], total: int) -> InputError:
+def refusal(bad: Sequence[BadImage], total: int) -> InputError:
+    """Return the one error for all photos that cannot be used."""
     if total == 1:
-        return ImageError(bad[0].name, bad[0].reason)
+        return ImageError(bad[0].name, bad[0].reason, code=bad[0].code)
     head = f"{len(bad)} of {total} photos cannot be used:"
     way_out = "repair them or leave them out; nothing was changed"
     return InputError("\n".join([head, *bad_lines(bad), way_out]), code="bad_photos")

@@ -10,23 +10,33 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
 from fiveshot.data import MAX_PHOTO_BYTES, BytesSource, ImageError
 from fiveshot.data.archives import is_archive
-from fiveshot.data.folders import IMAGE_SUFFIXES, SPLITS, is_image, open_tree, other_suffixes, unread
+from fiveshot.data.folders import (
+    IMAGE_SUFFIXES,
+    SPLITS,
+    is_image,
+    open_tree,
+    other_suffixes,
+    split_archive,
+    unread,
+    walk,
+)
 from fiveshot.data.sources import FileSource, StoredSource
 from fiveshot.errors import InputError, counted, some_of
 from fiveshot.recognizer.names import normal_name
 from fiveshot.recognizer.photos.photo import Photo, picture_source
+from fiveshot.recognizer.photos.regions import Region
 from fiveshot.storage import FilePath
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-PhotoInput: TypeAlias = "FilePath | bytes | bytearray | memoryview | IO[bytes] | Image | Photo"
+PhotoInput: TypeAlias = "FilePath | bytes | bytearray | memoryview | IO[bytes] | Image | Photo | Region"
 PhotoInputs: TypeAlias = "PhotoInput | Iterable[PhotoInput]"
 ClassInputs: TypeAlias = "Mapping[str, PhotoInputs] | FilePath"
 STANDARD_INPUT = "-"
@@ -69,8 +79,79 @@ def find_photos(inputs: PhotoInputs, *, one_class: bool = False) -> FoundPhotos:
     for one in _as_list(inputs):
         found.photos.extend(_photos_of(one, f"photo {len(found.photos) + 1}", found.others, one_class))
     if not found.photos:
-        raise InputError("no photos were given", hint="name files, folders or patterns such as 'photos/*.jpg'")
+        raise _nothing_given()
     return found
+
+
+def _nothing_given() -> InputError:
+    return InputError("no photos were given", hint="name files, folders or patterns such as 'photos/*.jpg'")
+
+
+class PhotoStream:
+    """The photos of ``find_photos``, of which those in folders are listed while somebody goes through them.
+
+    However many there are, few are in memory. Nothing is opened: a file that cannot be read is found out when it
+    is looked at.
+
+    Attributes
+    ----------
+    total : int
+        How many photos there are.
+    others : Counter
+        By suffix, the files in folders that are not photos by name.
+    """
+
+    def __init__(self, inputs: PhotoInputs) -> None:
+        self.others: Counter[str] = Counter()
+        self.total = 0
+        self._parts: list[Path | list[Photo]] = []
+        for one in _as_list(inputs):
+            for part in self._lazily(one):
+                self._parts.append(part)
+                self.total += self._count(part) if isinstance(part, Path) else len(part)
+        if not self.total:
+            raise _nothing_given()
+
+    def __iter__(self) -> Iterator[Photo]:
+        for part in self._parts:
+            if isinstance(part, Path):
+                names = (name for name in _own_files(part) if is_image(name))
+                yield from (Photo(FileSource(part / name, str(part / name))) for name in names)
+            else:
+                yield from part
+
+    def _lazily(self, one: Any) -> Iterator[Path | list[Photo]]:
+        paths = [Path(one)] if isinstance(one, str | os.PathLike) and os.fspath(one) else []
+        if paths and not os.path.lexists(one) and glob.has_magic(os.fspath(one)) and "**" not in os.fspath(one):
+            paths = [Path(match) for match in sorted(glob.glob(os.fspath(one)))]  # noqa: PTH207
+        if not paths or any("\0" in str(path) or not os.path.lexists(path) for path in paths):
+            yield list(_photos_of(one, f"photo {self.total + 1}", self.others, False))
+            return
+        for path in paths:
+            if path.is_dir() and not any(split_archive(path, split) for split in SPLITS):
+                yield path
+            elif path.is_file() and is_archive(path):
+                yield list(_photos_of(path, "", self.others, False))
+            else:
+                yield [Photo(FileSource(path, str(path)))]
+
+    def _count(self, folder: Path) -> int:
+        """Count the photos of a folder, and what else is there; a folder without photos is refused."""
+        count, others = 0, Counter[str]()
+        for name in _own_files(folder):
+            if is_image(name):
+                count += 1
+            else:
+                others.update(other_suffixes([name]))
+        if not count:
+            seen = unread(_own_files(folder))
+            raise InputError(f"no photos in {folder}{seen}", hint=_expected())
+        self.others.update(others)
+        return count
+
+
+def _own_files(folder: Path) -> Iterator[str]:
+    return (name for name in walk(folder) if SYSTEM_FOLDERS.isdisjoint(name.split("/")[:-1]))
 
 
 def gather_photos(inputs: PhotoInputs) -> list[Photo]:
@@ -142,7 +223,7 @@ def gather_classes(classes: ClassInputs, *, nested: bool = False) -> dict[str, l
 
 
 def _as_list(inputs: Any) -> list[Any]:
-    single = isinstance(inputs, str | os.PathLike | bytes | bytearray | memoryview | Photo)
+    single = isinstance(inputs, str | os.PathLike | bytes | bytearray | memoryview | Photo | Region)
     if single or not isinstance(inputs, Iterable) or hasattr(inputs, "read") or _is_picture(inputs):
         return [inputs]
     return list(inputs)
@@ -151,6 +232,8 @@ def _as_list(inputs: Any) -> list[Any]:
 def _photos_of(one: Any, unnamed: str, others: Counter[str], one_class: bool) -> Iterable[Photo]:
     if isinstance(one, Photo):
         return [one]
+    if isinstance(one, Region):
+        return [replace(photo, box=one.box) for photo in _photos_of(one.photo, unnamed, others, one_class)]
     if isinstance(one, str | os.PathLike):
         return _from_path(os.fspath(one), others, one_class)
     if isinstance(one, _BYTES):
@@ -225,12 +308,10 @@ def _files_below(path: Path) -> dict[str, StoredSource]:
 
 
 def _stored_photo(where: Path, file: str, source: StoredSource) -> Photo:
-    """Return a file as a photo that is called by its path; what is not a file, or too large, is refused."""
+    """Return a file as a photo that is called by its path; what cannot be read is found out when it is."""
     name = str(where / file)
     if isinstance(source, FileSource):
-        photo = FileSource(source.path, name)
-        photo.check()
-        return Photo(photo)
+        return Photo(FileSource(source.path, name))
     return Photo(type(source)(source.archive, source.member, name))
 
 

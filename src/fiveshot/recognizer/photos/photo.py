@@ -9,6 +9,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fiveshot.data import MAX_PIXELS, BytesSource, ImageError, ImageSource, decode, decoders
+from fiveshot.data.boxes import Box, Cropped
+from fiveshot.data.decoder_process import Reduction
 from fiveshot.data.decoding import nothing
 from fiveshot.errors import InputError
 from fiveshot.recognizer.store.rows import MAX_THUMBNAIL
@@ -32,6 +34,7 @@ class Photo:
     """
 
     source: ImageSource
+    box: Box | None = None  # the part of it that is meant
 
     @property
     def name(self) -> str:
@@ -45,11 +48,25 @@ class Photo:
     @cached_property
     def sha256(self) -> str:
         """Digest of the encoded bytes, which tells the same file under another name."""
-        return hashlib.sha256(self.read()).hexdigest()
+        return self.digest(hashlib.sha256(self.read()).hexdigest())
+
+    def digest(self, file: str) -> str:
+        """Return the digest of the photo, given that of its file: two parts of one file are two photos."""
+        return file if self.box is None else hashlib.sha256(f"{file} {self.box}".encode()).hexdigest()
+
+    def reduction(self, whole: Reduction) -> Reduction:
+        """Return what makes of the part that is meant what ``whole`` makes of a picture."""
+        return whole if self.box is None else Cropped(self.box, whole)
 
     def image(self) -> Image:
         """Return the picture in RGB, upright; what is not a photo is refused by name."""
-        return decode(self.source)
+        picture = decode(self.source)
+        if self.box is None:
+            return picture
+        try:
+            return picture.crop(self.box.pixels(picture.size))
+        except InputError as error:
+            raise ImageError(self.name, error.message, code=error.code) from error
 
     def loaded(self) -> Photo:
         """Return the photo with its bytes in memory, so that digest and picture come from one reading."""

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import nullcontext
 from copy import copy
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,6 +53,8 @@ class Prediction:
         groups.
     unsure : bool
         Whether there is no answer because none is as sure as was asked for.
+    box : tuple of four numbers, or None
+        The part of the photo that was looked at, as it was given: left, top, width, height.
 
     Examples
     --------
@@ -68,6 +70,7 @@ class Prediction:
     threshold: float | None
     levels: tuple[Level, ...] = ()
     unsure: bool = False
+    box: tuple[float, float, float, float] | None = None
 
     @property
     def unknown(self) -> bool:
@@ -200,7 +203,9 @@ class Snapshot:
         self, seen: Sequence[PhotoRecord], top: int = 5, *, sure: float | None = None
     ) -> list[Prediction]:
         """Return what each photo shows that the backbone has seen."""
-        return self.predict_features(photo_features(seen), top, sure=sure, photos=[photo.name for photo in seen])
+        found = self.predict_features(photo_features(seen), top, sure=sure, photos=[photo.name for photo in seen])
+        boxes = [None if photo.box is None else photo.box.values for photo in seen]
+        return [replace(one, box=box) if box else one for one, box in zip(found, boxes, strict=True)]
 
     def predict_features(
         self, X: Floats, top: int = 5, *, sure: float | None = None, photos: Sequence[str] | None = None

@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from fiveshot.core import ClassSummary, summarize
+from fiveshot.data import Box
 from fiveshot.errors import InputError, StorageError
 from fiveshot.recognizer.store.manifest import Options
 
@@ -49,6 +50,8 @@ class PhotoRecord:
         Its number in the database; None until it is stored.
     name : str
         To speak of it while it is learned; not stored.
+    box : Box or None
+        The part of the file that was looked at; not stored.
 
     Examples
     --------
@@ -65,6 +68,7 @@ class PhotoRecord:
     added: str = ""
     id: int | None = None
     name: str = ""
+    box: Box | None = None
 
 
 @dataclass(frozen=True, eq=False)
