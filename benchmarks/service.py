@@ -108,8 +108,9 @@ async def load(url: str, process: int, given: argparse.Namespace) -> tuple[Tally
         return tally, time.perf_counter() - began, (cpu_seconds(process) - used) / tally.photos
 
 
-def serve(model: Path) -> tuple[subprocess.Popen[str], str]:
-    command = [sys.executable, "-m", "fiveshot", "serve", str(model), "--port", "0", "--rate", "100000"]
+def serve(model: Path, *, rate: int | None = 100_000) -> tuple[subprocess.Popen[str], str]:
+    command = [sys.executable, "-m", "fiveshot", "serve", str(model), "--port", "0"]
+    command += [] if rate is None else ["--rate", str(rate)]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}
     )

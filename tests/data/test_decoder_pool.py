@@ -14,7 +14,16 @@ import pytest
 from PIL import Image
 from reductions import PHOTO, crash, much_memory, never_end, pixels, process, some_memory, write_a_file
 
-from fiveshot.data import ArraySource, BytesSource, Decoders, FileSource, ImageError, decode, decoders
+from fiveshot.data import (
+    ArraySource,
+    BytesSource,
+    Decoders,
+    FileSource,
+    ImageError,
+    decode,
+    decoder_pool,
+    decoders,
+)
 from fiveshot.errors import FiveshotError
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot limit processes")
@@ -156,6 +165,20 @@ def test_in_this_process_where_processes_cannot_be_limited(monkeypatch):
         assert not pool.limited
         assert int(pool.reduce(PHOTO, process).parts[0]) == os.getpid()
         assert pool.attempt(BytesSource(b"", "empty"), process).error is not None
+
+
+def test_usual_photos_do_not_wait_for_slow_ones(monkeypatch):
+    """However many slow ones there are: after a moment they are decoded aside, one at a time."""
+    monkeypatch.setattr(decoder_pool, "_TURN", 0.1)
+    monkeypatch.setattr(decoder_pool, "QUICK", 0.2)
+    with Decoders(1, seconds=12) as pool, ThreadPoolExecutor(3) as threads:
+        slow = [threads.submit(pool.attempt, PHOTO, never_end) for _ in range(3)]
+        until = time.monotonic() + 20
+        while not pool._aside.locked() and time.monotonic() < until:
+            time.sleep(0.05)
+        assert pool.reduce(PHOTO, process).parts
+        assert not all(one.done() for one in slow)
+        assert [one.result().error.code for one in slow] == ["image_too_slow"] * 3
 
 
 def test_a_python_that_does_not_start_is_said(monkeypatch):

@@ -241,7 +241,7 @@ def test_room_is_kept_for_this_machine(start: Callable[..., Live], monkeypatch: 
     service = start(limits=limits)
     service.client.close()
     with ExitStack() as held:
-        far = [held.enter_context(connected(service, f"127.0.0.{2 + n // 2}")) for n in range(6)]
+        far = [held.enter_context(connected(service, f"127.0.0.{2 + n}")) for n in range(6)]
         far[-1].sendall(GET.format("/v1/health").encode())
         assert b'"ok"' in read_answer(far[-1])
         late = held.enter_context(connected(service, "127.0.0.9"))

@@ -193,7 +193,7 @@ def test_a_large_photo_waits_for_the_one_before_and_small_ones_do_not(start: Cal
     service.learn("red")
     large = encoded(Image.new("L", (6000, 5000), 128), quality=30)
     with ThreadPoolExecutor(1) as pool:
-        with decoders()._one_large:  # as if one were being decoded
+        with decoders()._aside:  # as if one were being decoded
             waiting = pool.submit(service.client.post, "/v1/predict", files={"photos": ("a", large)})
             assert service.predict("red").status_code == 200
             time.sleep(0.5)
@@ -269,8 +269,8 @@ def test_work_is_limited(start: Callable[..., Live]) -> None:
 
 
 def test_memory_for_bodies_is_limited(start: Callable[..., Live]) -> None:
-    """Requests that announce much and send nothing take all the room; others are told to come later."""
-    service = start(limits=RequestLimits(body_bytes=1_000_000, held_bytes=2_500_000, pause_seconds=1, rate=10_000))
+    """Requests that announce much and send nothing take all the room of a client, and none of another's."""
+    service = start(limits=RequestLimits(body_bytes=1_000_000, held_bytes=4_500_000, pause_seconds=1, rate=10_000))
     head = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=x\r\n"
     held = [socket.create_connection(("127.0.0.1", service.port), timeout=10) for _ in range(2)]
     for connection in held:
@@ -278,6 +278,8 @@ def test_memory_for_bodies_is_limited(start: Callable[..., Live]) -> None:
     time.sleep(0.3)
     large = {"photos": ("a.jpg", b"x" * 900_000, "image/jpeg")}
     assert code(service.client.post("/v1/predict", files=large)) == (503, "busy")
+    with httpx.Client(transport=httpx.HTTPTransport(local_address="127.0.0.2")) as other:
+        assert other.post(f"{service.url}/v1/predict", files=large).status_code in (409, 422)
     for connection in held:
         assert b"408" in connection.recv(100)
         connection.close()

@@ -13,13 +13,13 @@ import pickle
 import socket
 import subprocess
 import sys
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from pathlib import Path
 from threading import BoundedSemaphore, Lock
 from typing import Any
 
@@ -42,6 +42,7 @@ from fiveshot.processes import SAFE_PATH, safe_path
 
 SECONDS = 20
 """How long decoding one photo may take."""
+QUICK = 2.0  # seconds of a processor; a photo that takes more is decoded aside, one at a time
 _TURN = 1.0  # seconds; a process that was stopped for an hour has waited for one turn, not for an hour
 _MAX_FACTS = 1 << 16  # bytes of what a decoder says beside the parts
 _SAFE = {**SAFE_PATH, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
@@ -77,7 +78,7 @@ class Decoders:
         self.workers = _cores() if workers is None else workers
         self._seconds = seconds
         self._slots = BoundedSemaphore(max(self.workers, 1))
-        self._one_large = Lock()
+        self._aside = Lock()
         self._lock = Lock()
         self._forker: _Forker | None = None
         self._idle: list[_Decoder] = []
@@ -124,13 +125,13 @@ class Decoders:
         except ImageError as error:
             return Reduced(error=error)
         with self._slots:
-            began = time.monotonic()
-            found = self._ask(request, data, self._seconds)
-            left = max(1, self._seconds - int(time.monotonic() - began))
-        if max_pixels > LARGE_PIXELS and found.error is not None and found.error.code == "image_too_large":
-            # One large photo at a time, so that memory stays bounded however many are asked for.
-            with self._one_large, self._slots:
-                found = self._ask(replace(request, max_pixels=max_pixels, large=True), data, left)
+            found = self._ask(request, data, quick=self._seconds > QUICK)
+        large = max_pixels > LARGE_PIXELS and found.error is not None and found.error.code == "image_too_large"
+        if large or found.error is _NOT_QUICK:
+            # One such photo at a time, beside the others: memory stays bounded however many are asked for, and
+            # those who ask for usual photos do not wait for them.
+            with self._aside:
+                found = self._ask(replace(request, max_pixels=max_pixels, large=True), data)
         return found if found.sha256 else replace(found, sha256=_digest(source))
 
     def reduce(self, source: ImageSource, reduction: Reduction, *, max_pixels: int = MAX_PIXELS) -> Reduced:
@@ -203,7 +204,7 @@ class Decoders:
 
     def abandon(self) -> None:
         """Forget the decoders after a fork: they are those of the process that this one was forked from."""
-        self._lock, self._one_large = Lock(), Lock()
+        self._lock, self._aside = Lock(), Lock()
         self._slots = BoundedSemaphore(max(self.workers, 1))
         for decoder in self._idle:
             decoder.connection.close()
@@ -211,12 +212,12 @@ class Decoders:
             self._forker.control.close()
         self._forker, self._idle = None, []
 
-    def _ask(self, request: Request, data: bytes, seconds: int) -> Reduced:
+    def _ask(self, request: Request, data: bytes, *, quick: bool = False) -> Reduced:
         message = pickle.dumps(request)
         while True:
             decoder, used = self._take(request.reduction)
             try:
-                decoder.send(message, data, seconds)
+                decoder.send(message, data, self._seconds)
             except OSError as error:
                 self._discard(decoder)
                 if used:  # somebody has ended it while it was idle
@@ -225,15 +226,17 @@ class Decoders:
             except BaseException:
                 self._discard(decoder)
                 raise
-            return self._answer(decoder, request, seconds)
+            return self._answer(decoder, request, quick)
 
-    def _answer(self, decoder: _Decoder, request: Request, seconds: int) -> Reduced:
+    def _answer(self, decoder: _Decoder, request: Request, quick: bool) -> Reduced:
         keep = False
         try:
-            found = decoder.receive(request.name, seconds)
+            found = decoder.receive(request.name, _Patience(self._seconds, decoder.process if quick else None))
             # One that had much memory, or too little, is not used again.
             keep = not request.large and (found.error is None or found.error.code != "image_too_large")
             return found
+        except _NotQuick:
+            return Reduced(error=_NOT_QUICK)
         except TimeoutError:
             reason = f"decoding it took more than {self._seconds} seconds"
             return Reduced(error=ImageError(request.name, reason, code="image_too_slow"))
@@ -340,16 +343,15 @@ class _Decoder:
         if data:
             self.connection.sendall(data)
 
-    def receive(self, name: str, seconds: int) -> Reduced:
+    def receive(self, name: str, patience: _Patience) -> Reduced:
         """Return the answer; it is data from outside, as the photo is."""
-        turns = [seconds]
-        size, length = HEADER.unpack(self._receive(HEADER.size, turns))
+        size, length = HEADER.unpack(self._receive(HEADER.size, patience))
         if size > _MAX_FACTS or length > MAX_PHOTO_BYTES:
             raise ValueError
-        facts = json.loads(self._receive(size, turns))
+        facts = json.loads(self._receive(size, patience))
         if "failure" in facts:
             raise RuntimeError(f"a decoder cannot make of {name} what was asked for: {facts['failure']}")
-        data, parts = memoryview(self._receive(length, turns)), []
+        data, parts = memoryview(self._receive(length, patience)), []
         for part in facts["sizes"]:
             parts.append(None if part is None else bytes(data[:part]))
             data = data[part or 0 :]
@@ -359,7 +361,7 @@ class _Decoder:
         decoding, reducing = map(float, facts["seconds"])
         return Reduced(tuple(parts), str(facts["sha256"]), error, decoding, reducing)
 
-    def _receive(self, size: int, turns: list[int]) -> bytearray:
+    def _receive(self, size: int, patience: _Patience) -> bytearray:
         buffer = bytearray(size)
         view = memoryview(buffer)
         self.connection.settimeout(_TURN)
@@ -367,14 +369,43 @@ class _Decoder:
             try:
                 count = self.connection.recv_into(view)
             except TimeoutError:
-                turns[0] -= 1
-                if turns[0] <= 0:
-                    raise
+                patience.turn()
                 continue
             if not count:
                 raise EOFError
             view = view[count:]
         return buffer
+
+
+class _NotQuick(Exception):  # noqa: N818  # nothing is wrong yet
+    """A photo takes longer than usual."""
+
+
+class _Patience:
+    """How long is waited for an answer: so many turns, and no longer than a usual photo takes of a processor."""
+
+    def __init__(self, seconds: int, process: int | None) -> None:
+        self._turns, self._process = seconds, process
+        self._began = None if process is None else _processor_seconds(process)
+
+    def turn(self) -> None:
+        """Note that a turn has passed; raise when the time is over."""
+        self._turns -= 1
+        if self._turns <= 0:
+            raise TimeoutError
+        if self._process is not None and self._began is not None:
+            used = _processor_seconds(self._process)
+            if used is not None and used - self._began >= QUICK:
+                raise _NotQuick
+
+
+def _processor_seconds(process: int) -> float | None:
+    """Return what a process has used of a processor, where the system says (Linux)."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @cache
@@ -413,6 +444,9 @@ def _digest(source: ImageSource) -> str:
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+_NOT_QUICK = ImageError("", "not decoded as quickly as a usual photo")
 
 
 def _not_started() -> FiveshotError:

@@ -26,6 +26,7 @@ from fiveshot.service.settings import Settings
 
 SETTLE = 30.0  # seconds between tries to erase what could not be erased at once
 log = logging.getLogger("fiveshot.service")
+logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # about bodies, in the client's own words
 
 
 def create_app(model: Recognizer | Callable[[], Recognizer], settings: Settings | None = None) -> FastAPI:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,7 @@ from fiveshot.recognizer.store.rows import PhotoRecord
 from fiveshot.service.engine.batcher import Batcher
 from fiveshot.service.engine.metrics import Metrics
 from fiveshot.service.http.errors import PHOTO_HINT, ApiError, busy, too_large
+from fiveshot.service.http.limits import CLIENT, Share
 from fiveshot.service.settings import Settings
 from fiveshot.threads import one_thread
 
@@ -51,9 +53,11 @@ class PhotoPipeline:
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self._settings, self._metrics = settings, metrics
-        self._pending = 0
+        self._pending = Share(settings.limits.pending)
         self._batcher: Batcher | None = None
-        self._decoders = ThreadPoolExecutor(default_workers(), thread_name_prefix="decode")
+        # Threads that wait for a slow photo are no others' loss: a client has as many as there are cores.
+        self._decoders = ThreadPoolExecutor(4 * default_workers(), thread_name_prefix="decode")
+        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._held = ExitStack()
 
     def start(self, embedder: Embedder) -> None:
@@ -77,15 +81,16 @@ class PhotoPipeline:
     @contextmanager
     def work_on(self, photos: int) -> Iterator[None]:
         """Take on so many photos, unless that is too much."""
-        if self._pending + photos > max(self._settings.limits.pending, photos):
-            raise busy(f"{self._pending} photos are in work already")
-        self._pending += photos
-        self._metrics.pending.set(self._pending)
+        client, pending = CLIENT.get(), self._pending
+        counted = min(photos, pending.most)  # one request may bring more, if nothing else is in work
+        if not pending.take(client, counted):
+            raise busy(f"{pending.held} photos are in work already")
+        self._metrics.pending.set(pending.held)
         try:
             yield
         finally:
-            self._pending -= photos
-            self._metrics.pending.set(self._pending)
+            pending.give_back(client, counted)
+            self._metrics.pending.set(pending.held)
 
     async def seen(
         self, embedder: Embedder, uploads: Sequence[Upload], keep: Options = NOTHING_KEPT
@@ -103,7 +108,13 @@ class PhotoPipeline:
     async def _decoded(self, embedder: Embedder, uploads: Sequence[Upload], keep: Options) -> list[DecodedPhoto]:
         loop = asyncio.get_running_loop()
         one = partial(decode_upload, embedder, keep, self._settings.limits.pixels)
-        done = await asyncio.gather(*(loop.run_in_executor(self._decoders, one, upload) for upload in uploads))
+        turns = self._turns.setdefault(CLIENT.get(), asyncio.Semaphore(default_workers()))
+
+        async def in_turn(upload: Upload) -> DecodedPhoto | ImageError:
+            async with turns:
+                return await loop.run_in_executor(self._decoders, one, upload)
+
+        done = await asyncio.gather(*map(in_turn, uploads))
         refused = [result for result in done if isinstance(result, ImageError)]
         if refused:
             raise bad_photos(refused, len(uploads))

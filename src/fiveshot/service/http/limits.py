@@ -3,12 +3,48 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from contextvars import ContextVar
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fiveshot.service.http.errors import ApiError, busy, refuse, too_large
+from fiveshot.service.http.gate import client_network
 from fiveshot.service.settings import MIB, RequestLimits
+
+CLIENT: ContextVar[str] = ContextVar("client", default="")
+"""Who asks: an address, or a network."""
+
+
+class Share:
+    """Room that clients share: each may hold as much as is left free, so that nobody can take all of it.
+
+    One that takes what it can gets half, two get a third each, and so on; as much is left for the next.
+
+    >>> room = Share(100)
+    >>> room.take("a", 50), room.take("a", 1), room.take("b", 25), room.take("c", 12), room.take("b", 1)
+    (True, False, True, True, False)
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most, self.held = most, 0
+        self._of: Counter[str] = Counter()
+
+    def take(self, client: str, amount: int) -> bool:
+        """Take room for a client, if there is enough."""
+        if self._of[client] + amount > self.most - self.held:
+            return False
+        self._of[client] += amount
+        self.held += amount
+        return True
+
+    def give_back(self, client: str, amount: int) -> None:
+        """Let others have it."""
+        self.held -= amount
+        self._of[client] -= amount
+        if not self._of[client]:
+            del self._of[client]
 
 
 class BodyLimits:
@@ -16,27 +52,33 @@ class BodyLimits:
 
     def __init__(self, app: ASGIApp, limits: RequestLimits) -> None:
         self._app, self._limits = app, limits
-        self._held = 0  # bytes
-        self._waiting = 0  # requests
+        self._bytes, self._requests = Share(limits.held_bytes), Share(limits.waiting)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take a request with its body, or refuse it."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        photos = takes_photos(scope)
+        photos, client = takes_photos(scope), client_network(scope["client"][0] if scope.get("client") else "")
+        CLIENT.set(client)
         try:
             room = self._room(Headers(scope=scope), photos)
+            self._take(client, room, photos)
         except ApiError as error:
             await refuse(error, scope, receive, send)
             return
-        self._held += room
-        self._waiting += photos
         try:
             await self._app(scope, _Watched(receive, room, self._limits), send)
         finally:
-            self._held -= room
-            self._waiting -= photos
+            self._bytes.give_back(client, room)
+            self._requests.give_back(client, int(photos))
+
+    def _take(self, client: str, room: int, photos: bool) -> None:
+        if not self._bytes.take(client, room):
+            raise busy("many requests are in work already")
+        if not self._requests.take(client, int(photos)):
+            self._bytes.give_back(client, room)
+            raise busy("many requests with photos are in work already")
 
     def _room(self, headers: Headers, photos: bool) -> int:
         limits = self._limits
@@ -54,8 +96,6 @@ class BodyLimits:
             raise too_large(
                 f"the request has {_size(room)}, the limit is {_size(most)}", "send fewer photos at once"
             )
-        if self._held + room > limits.held_bytes or (photos and self._waiting >= limits.waiting):
-            raise busy("many requests are in work already")
         return room
 
 

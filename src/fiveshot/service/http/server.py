@@ -48,9 +48,12 @@ class GuardedProtocol(H11Protocol):
 
     def _has_room(self) -> bool:
         limits, most = self.limits, self.limits.connections
-        if self.client is None or not is_loopback(self.client[0]):
-            most -= min(limits.loopback_connections, most // 2)  # clients on this machine still get in
-        return len(self.connections) <= most and self.addresses[self._address] <= limits.address_connections
+        kept = min(limits.loopback_connections, most // 2)  # clients on this machine still get in
+        near = self.client is not None and is_loopback(self.client[0])
+        free = (most if near else most - kept) - len(self.connections) + 1
+        # An address may have as many as it leaves to others: two that take what they can have a third each.
+        own = self.addresses[self._address]
+        return free > 0 and own <= min(limits.address_connections, max(free, kept if near else 0))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget a connection."""
