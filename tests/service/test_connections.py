@@ -235,6 +235,33 @@ def test_one_address_cannot_take_all_connections(start: Callable[..., Live]) -> 
         assert b'"ok"' in read_answer(again)
 
 
+def test_two_addresses_leave_room_for_a_third(start: Callable[..., Live]) -> None:
+    service = start(
+        limits=RequestLimits(connections=12, address_connections=12, loopback_connections=1, rate=100_000)
+    )
+    service.client.close()
+    with ExitStack() as held:
+        for source in ("127.0.0.2", "127.0.0.3"):
+            for _ in range(12):
+                held.enter_context(connected(service, source))
+        other = held.enter_context(connected(service, "127.0.0.4"))
+        other.sendall(GET.format("/v1/health").encode())
+        assert b'"ok"' in read_answer(other)
+
+
+def test_uploads_that_never_end_leave_room_for_others(start: Callable[..., Live]) -> None:
+    """Four of one address are not taken on together; they would have kept everybody else waiting for minutes."""
+    service = start(limits=RequestLimits(waiting=4, rate=100_000))
+    service.learn("red")
+    head = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=x\r\n"
+    with ExitStack() as held:
+        for _ in range(4):
+            slow = held.enter_context(connected(service, "127.0.0.2"))
+            slow.sendall(head + b"Content-Length: 1000\r\n\r\n--x")
+        assert slow.recv(100).split()[1] == b"503"  # the last of them, so that all have been seen
+        assert service.predict("red").status_code == 200
+
+
 def test_room_is_kept_for_this_machine(start: Callable[..., Live], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "is_loopback", lambda host: host == "127.0.0.1")  # the others play far machines
     limits = RequestLimits(connections=8, address_connections=3, loopback_connections=2, rate=100_000)

@@ -268,6 +268,22 @@ def test_work_is_limited(start: Callable[..., Live]) -> None:
     assert service.predict("red").status_code == 200
 
 
+def test_photos_of_one_client_leave_room_for_others(start: Callable[..., Live]) -> None:
+    service = start(limits=RequestLimits(pending=4, rate=10_000))
+    service.learn("red")
+    large = {"photos": ("a", encoded(Image.new("L", (6000, 5000), 128), quality=30))}
+    transport = httpx.HTTPTransport(local_address="127.0.0.2")
+    with httpx.Client(base_url=service.url, transport=transport) as greedy, ThreadPoolExecutor(2) as pool:
+        with decoders()._aside:  # as if a large photo were being decoded
+            waiting = [pool.submit(greedy.post, "/v1/predict", files=large, timeout=30) for _ in range(2)]
+            until = time.monotonic() + 10
+            while "fiveshot_pending_photos 2.0" not in service.client.get("/metrics").text:
+                assert time.monotonic() < until
+            assert code(greedy.post("/v1/predict", files=large)) == (503, "busy")
+            assert service.predict("red").status_code == 200
+        assert [one.result(30).status_code for one in waiting] == [200, 200]
+
+
 def test_memory_for_bodies_is_limited(start: Callable[..., Live]) -> None:
     """Requests that announce much and send nothing take all the room of a client, and none of another's."""
     service = start(limits=RequestLimits(body_bytes=1_000_000, held_bytes=4_500_000, pause_seconds=1, rate=10_000))

@@ -40,8 +40,9 @@ class GuardedProtocol(H11Protocol):
         self._requests = 0
         self._old_at = self.loop.time() + self.limits.connection_seconds
         self._address = client_network(self.client[0] if self.client else "")
-        self.addresses[self._address] += 1
-        if self._has_room():
+        self._taken = self._has_room()
+        if self._taken:
+            self.addresses[self._address] += 1
             self._watch()
         else:
             self._end(busy("there are too many connections"))
@@ -50,18 +51,19 @@ class GuardedProtocol(H11Protocol):
         limits, most = self.limits, self.limits.connections
         kept = min(limits.loopback_connections, most // 2)  # clients on this machine still get in
         near = self.client is not None and is_loopback(self.client[0])
-        free = (most if near else most - kept) - len(self.connections) + 1
+        free = (most if near else most - kept) - self.addresses.total()
         # An address may have as many as it leaves to others: two that take what they can have a third each.
         own = self.addresses[self._address]
-        return free > 0 and own <= min(limits.address_connections, max(free, kept if near else 0))
+        return free > 0 and own < min(limits.address_connections, max(free, kept if near else 0))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget a connection."""
         if self._timer is not None:
             self._timer.cancel()
-        self.addresses[self._address] -= 1
-        if not self.addresses[self._address]:
-            del self.addresses[self._address]
+        if self._taken:
+            self.addresses[self._address] -= 1
+            if not self.addresses[self._address]:
+                del self.addresses[self._address]
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
