@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 LIGHT  := $(VENV)/.light
 READY  := $(VENV)/.ready
 
-.PHONY: bench test docs lint format clean browser
+.PHONY: bench test docs lint format clean browser broker
 
 # The paper's CUB-200 big-start protocol, all methods, one draw, on the embedded features of real photographs. The table
 # of the README has five: fiveshot bench cub200/big --full --projections 2000 --workers 2
@@ -14,12 +14,12 @@ bench: $(LIGHT)
 
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --dist worksteal
 
-test: $(READY) browser
+test: $(READY) browser broker
 	$(PYTEST) -n 2 -m "not pages"
 
 # The site in build/site, warnings as errors; the notebooks are run, and every page is followed command by command.
 # Look at it: python -m http.server -d build/site
-docs: $(READY)
+docs: $(READY) broker
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	$(PYTEST) -n 2 -m pages tests/docs
 
@@ -50,6 +50,13 @@ browser:
 	{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
 	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null; } || \
 	echo "chromium is not installed and cannot be installed here: browser tests will be skipped"
+
+# What is watched is told to a real MQTT broker; the same goes for it.
+broker:
+	@{ command -v mosquitto || test -x /usr/sbin/mosquitto; } >/dev/null && command -v mosquitto_sub >/dev/null || \
+	{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq mosquitto mosquitto-clients >/dev/null; } || \
+	echo "mosquitto is not installed and cannot be installed here: tests of MQTT will be skipped"
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -29,6 +29,8 @@ ORDER = (
     "reports",
     "scale",
     "service",
+    "client",
+    "watch",
     "cli",
 )
 

@@ -7,6 +7,7 @@ Always: ``photos/`` with the folders ``wren``, ``owl`` and ``kite`` of five draw
 - ``birds.statistics``: class statistics as a cluster writes them;
 - ``cub200-features.npz``: the vectors of the embedded feature pack;
 - ``mine.npz``: features of eight classes, twelve values each;
+- ``inbox``, ``clips``: a folder with one photo, called as Frigate calls its snapshots;
 - ``features``: a folder with features of 200 classes, as CUB-200 has, eight values each.
 """
 
@@ -86,11 +87,18 @@ def _link(name: str, path: Path) -> None:
     path.symlink_to(ROOT / name)
 
 
+def _put_photo(path: Path) -> None:
+    path.mkdir()
+    shutil.copy(path.parent / "garden.jpg", path / "feeder-1718987129.308396-fqk5ka.jpg")
+
+
 NAMED: dict[str, Callable[[Path], None]] = {
     "benchmarks": partial(_link, "benchmarks"),
     "tests": partial(_link, "tests"),
     "birds.statistics": write_statistics,
     "cub200-features.npz": write_pack,
+    "inbox": _put_photo,
+    "clips": _put_photo,
     "mine.npz": partial(write_features, classes=8, width=12),
     "features": lambda path: write_features(path / "cub200.npz", classes=200, width=8),
 }

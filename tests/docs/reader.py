@@ -14,6 +14,7 @@ from page_service import PageService
 from pages import Block, Command, Page, commands_of
 from scaling import is_benchmark, left_out, smaller
 from shell import Invocation, simple
+from stand_ins import StandIns
 from warm import SECONDS, Outcome, WarmPython
 
 SCRIPTS = Path(sys.executable).parent  # where the command line is installed
@@ -29,6 +30,7 @@ class Reader:
         self._environment = dict(environment)
         self._python = python
         self._services: list[PageService] = []
+        self.stand_ins = StandIns(folder)
         self._programs = 0
         self._measured: set[str] = set()
 
@@ -36,6 +38,7 @@ class Reader:
         """Do everything that a page says."""
         with ExitStack() as ending:
             ending.callback(lambda: [service.kill() for service in self._services])
+            ending.callback(self.stand_ins.close)
             for block in page.blocks:
                 if block.language == "python":
                     self._run_program(block, f"{page.name}:{block.line}")
@@ -109,7 +112,8 @@ class Reader:
         return Outcome(ended.returncode, ended.stdout, ended.stderr)
 
     def _ported(self, text: str) -> str:
-        """Return a text with the port that the last service really has."""
+        """Return a text with the port that the last service really has, and the addresses of stand-ins."""
+        text = self.stand_ins.replaced(text)
         for service in reversed(self._services):
             text = text.replace(f":{service.shown_port}", f":{service.port}")
         return text

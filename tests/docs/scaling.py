@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from pages import all_pages
+from stand_ins import BROKER, MOSQUITTO
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,7 @@ SMALLER = (
         "one of some fifty runs",
     ),
     Rule(r"(benchmarks/tune_on_base\.py).*", r"\1 --heads ncm --sets 1", "one head on one set"),
+    Rule(r"^(fiveshot watch (?!.*--limit).*)$", r"\1 --limit 1", "it would go on until Ctrl-C"),
     Rule(r"(benchmarks/rejection\.py).*", r"\1 --seeds 1", "one draw"),
     Rule(r"(benchmarks/levels\.py).*", r"\1 --seeds 1 --rates 0.1", "one draw"),
 )
@@ -134,6 +136,8 @@ def left_out(text: str, page: str) -> str | None:
         return entry.reason
     if re.search(r"\bcurl\b", text) and shutil.which("curl") is None:
         return "curl is not installed here"
+    if BROKER in text and (MOSQUITTO is None or shutil.which("mosquitto_sub") is None):
+        return "mosquitto and mosquitto-clients are not installed here"
     first = _benchmark_pages().get(text, page)
     return None if first == page else f"is run for {first}"
 

@@ -8,13 +8,14 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 from existing import CHECKS, complaints
 from pages import ROOT, Page, all_pages, read_page, repository_anchors, site_anchors
 from shell import programs
 
 PAGES = all_pages()
 BY_PATH = {page.path: page for page in PAGES}
-LANGUAGES = {"sh", "console", "python", "json", "toml", "math", "mermaid", "bibtex", "text"}
+LANGUAGES = {"sh", "console", "python", "json", "toml", "yaml", "math", "mermaid", "bibtex", "text"}
 SOURCE = ROOT / "src" / "fiveshot"
 NAMED_TEST = re.compile(r"`(?:tests/)?((?:\w+/)*test_\w+\.py|(?=::))(?:::(test_\w+))?`")
 NAMED_MODULE = re.compile(r"`(?:src/fiveshot/)?((?:\w+/)+(?!test_)\w+\.py)`")
@@ -98,6 +99,8 @@ def test_data_can_be_read(page: Page) -> None:
     for block in page.blocks:
         if block.language == "toml":
             tomllib.loads(block.text)
+        if block.language == "yaml":
+            assert isinstance(yaml.safe_load(block.text), dict)
         if block.language == "json":
             try:
                 json.loads(block.text)

@@ -47,6 +47,7 @@ PLACES = {
         "check": "models",
         "retune": "models",
         "serve": "serve",
+        "watch": "watch",
     },
     STUDIES: {
         "backbones": "data",

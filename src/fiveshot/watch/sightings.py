@@ -1,0 +1,222 @@
+"""What was seen: one photo, its answer, and what the last photos say together; as a line, and to a command."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from fiveshot.errors import InputError, StorageError, is_number
+from fiveshot.recognizer import Prediction
+from fiveshot.recognizer.recognition.levels import levels_of
+from fiveshot.watch.notices import COMMAND, OUT, Notices
+from fiveshot.watch.sources import Frame
+
+PLACEHOLDERS = ("photo", "label", "answer", "probability", "vote", "time", "source")
+_PLACEHOLDER = re.compile(r"\{(\w*)\}")
+
+
+@dataclass(frozen=True)
+class Vote:
+    """What the last photos say together: ``label`` has ``votes`` of the last ``frames``; None is unknown.
+
+    It stays until another label has more than half of them. Before the first such, ``decided`` is False.
+    """
+
+    label: str | None
+    votes: int
+    frames: int
+    decided: bool
+
+
+class Ballot:
+    """The last answers; a class votes for its groups, too.
+
+    >>> ballot = Ballot(3)
+    >>> [ballot.add(label).label for label in ("owl/barn owl", "owl/tawny owl", "wren", "wren")]
+    [None, 'owl', 'owl', 'wren']
+    """
+
+    def __init__(self, frames: int) -> None:
+        if not is_number(frames, whole=True) or not 1 <= frames <= 1000:
+            raise InputError(f"{frames!r} is not a number of photos to vote", hint="give one from 1 to 1000")
+        self._frames = int(frames)
+        self._last: deque[str | None] = deque(maxlen=self._frames)
+        self._winner: str | None = None
+        self._decided = False
+
+    def add(self, label: str | None) -> Vote:
+        """Count one more answer, and return what the last ones say."""
+        self._last.append(label)
+        counts: Counter[str | None] = Counter()
+        for one in self._last:
+            counts.update([None] if one is None else levels_of(one))
+        enough = [one for one, votes in counts.items() if 2 * votes > self._frames]
+        if enough:
+            self._decided = True
+            self._winner = max(enough, key=lambda one: len(levels_of(one)) if one is not None else 0)
+        return Vote(self._winner, counts[self._winner] if self._decided else 0, self._frames, self._decided)
+
+
+@dataclass(frozen=True, eq=False)
+class Sighting:
+    """A photo with its answer; ``changed`` says whether the vote is another one than before it."""
+
+    frame: Frame
+    prediction: Prediction
+    vote: Vote
+    changed: bool
+    time: str  # UTC, ISO 8601
+    source: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain JSON values: the prediction's fields, and what watching adds."""
+        return {
+            "event": "photo",
+            "time": self.time,
+            "source": self.source,
+            **_finite(self.prediction.as_dict()),
+            "photo": self.frame.name,
+            "vote": vars(self.vote),
+            "changed": self.changed,
+        }
+
+    @property
+    def shown(self) -> str:
+        """The answer in one word or name."""
+        return self.prediction.label or self.prediction.answer
+
+
+def _finite(values: dict[str, Any]) -> dict[str, Any]:
+    """Return values that JSON has: what is infinitely unfamiliar has no number."""
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in values.items()
+    }
+
+
+def json_line(values: dict[str, Any]) -> str:
+    """Return one line of JSON in ASCII, whatever names it holds.
+
+    >>> json_line({"photo": "a\\nb\\udcff\\x7f"})
+    '{"photo": "a\\\\nb\\\\udcff\\\\u007f"}'
+    """
+    return json.dumps(values, allow_nan=False).replace("\x7f", "\\u007f")
+
+
+class LinesFile:
+    """Appends JSON lines to a file; where that fails, it is said, and tried again with the next line."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._open().close()
+        except OSError as error:
+            raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
+
+    def _open(self) -> TextIO:
+        return self._path.open("a", encoding="utf-8")
+
+    def write(self, values: dict[str, Any], notices: Notices) -> None:
+        """Append one line; a line is there as a whole, or the file is as it was."""
+        try:
+            with self._open() as opened:
+                length = os.fstat(opened.fileno()).st_size
+                try:
+                    opened.write(json_line(values) + "\n")
+                    opened.flush()
+                except OSError:
+                    os.ftruncate(opened.fileno(), length)
+                    raise
+        except OSError as error:
+            notices.trouble(
+                OUT, f"cannot write {self._path}: {error.strerror or error}; answers are lost meanwhile"
+            )
+        else:
+            notices.over(OUT, f"{self._path} is written again")
+
+
+class Command:
+    """Calls a program for a sighting: never through a shell, each word one argument, whatever names it holds.
+
+    The sighting comes as one JSON line on its standard input. What it prints goes to standard error.
+
+    >>> Command("echo saw {lable}")
+    Traceback (most recent call last):
+    fiveshot.errors.InputError: there is no placeholder {lable}; ...
+    """
+
+    def __init__(self, text: str, *, timeout: float = 30.0) -> None:
+        try:
+            self._words = shlex.split(text)
+        except ValueError as error:
+            raise InputError(f"the command {text!r} cannot be read ({error})", hint="check its quotes") from error
+        if not self._words:
+            raise InputError("the command is empty", hint="give a program and its arguments")
+        for name in _PLACEHOLDER.findall(" ".join(self._words)):
+            if name not in PLACEHOLDERS:
+                known = ", ".join(f"{{{one}}}" for one in PLACEHOLDERS)
+                raise InputError(f"there is no placeholder {{{name}}}", hint=f"choose from {known}")
+        if shutil.which(self._words[0]) is None:
+            raise InputError(f"there is no program {self._words[0]}", hint="give its path", code="no_program")
+        self._timeout = timeout
+
+    def run(self, sighting: Sighting, notices: Notices) -> None:
+        """Call the program and wait for it; what goes wrong is said."""
+        with self._arguments(sighting) as arguments:
+            problem = self._call(arguments, json_line(sighting.as_dict()) + "\n")
+        if problem:
+            notices.trouble(COMMAND, f"{self._words[0]} {problem}")
+        else:
+            notices.over(COMMAND, f"{self._words[0]} works again")
+
+    def _call(self, arguments: list[str], line: str) -> str:
+        """Return what went wrong, if anything did."""
+        try:
+            process = subprocess.Popen(
+                arguments, stdin=subprocess.PIPE, stdout=sys.stderr.fileno(), start_new_session=True, text=True
+            )
+        except (OSError, ValueError) as error:
+            return f"cannot be started: {error}"
+        try:
+            process.communicate(line, timeout=self._timeout)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # what it has started, too
+            process.communicate()
+            return f"took longer than {self._timeout:g} s and was stopped"
+        return f"ended with status {process.returncode}" if process.returncode else ""
+
+    @contextlib.contextmanager
+    def _arguments(self, sighting: Sighting) -> Iterator[list[str]]:
+        """Fill the placeholders; a photo that has no file gets one for as long as the program runs."""
+        with contextlib.ExitStack() as stack:
+            file = sighting.frame.file
+            if file is None and any("{photo}" in word for word in self._words):
+                kept = stack.enter_context(tempfile.NamedTemporaryFile(prefix="fiveshot-", suffix=".jpg"))
+                kept.write(sighting.frame.photo.read())
+                kept.flush()
+                file = Path(kept.name)
+            values = {
+                "photo": str(file or sighting.frame.name),
+                "label": sighting.shown,
+                "answer": sighting.prediction.answer,
+                "probability": f"{sighting.prediction.probability:.4f}",
+                "vote": sighting.vote.label or "unknown",
+                "time": sighting.time,
+                "source": sighting.source,
+            }
+            yield [_PLACEHOLDER.sub(lambda found: values[found[1]], word) for word in self._words]

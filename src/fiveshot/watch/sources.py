@@ -1,0 +1,335 @@
+"""Where photos come from: a folder that files arrive in, or the address of a camera's snapshot."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import stat
+import threading
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from fiveshot.data import MAX_PHOTO_BYTES, BytesSource
+from fiveshot.data.folders import is_image
+from fiveshot.data.sources import FileSource
+from fiveshot.errors import InputError, is_number
+from fiveshot.extras import import_extra
+from fiveshot.recognizer.photos.inputs import SYSTEM_FOLDERS
+from fiveshot.recognizer.photos.photo import Photo
+from fiveshot.watch.notices import SOURCE, Notices
+
+EXTRA = "watch"
+TICK = 0.25  # seconds between two looks at files that may still be written
+SCAN = 10.0  # seconds after which a folder is listed, whether it reports changes or not: shares report none
+RETRY = 2.0  # seconds until a file is tried again
+PATIENCE = 30.0  # seconds that a file which cannot be read may stay as it is before that is said
+Signature = tuple[int, int]  # when a file was changed, and its size
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """A photo that has arrived; ``file`` is where it lies, if it does."""
+
+    photo: Photo
+    file: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """The path or the address."""
+        return self.photo.name
+
+
+class Source(Protocol):
+    """Yields photos until it is told to stop, and None now and then while there are none."""
+
+    name: str
+
+    def frames(self, stop: threading.Event, notices: Notices) -> Iterator[Frame | None]:
+        """Yield what arrives."""
+
+    def unreadable(self, frame: Frame, reason: str, notices: Notices) -> None:
+        """Take note that a photo cannot be read, perhaps not yet."""
+
+    def postpone(self, frame: Frame) -> None:
+        """Yield the photo again later, where that can be done."""
+
+
+def open_source(
+    place: str,
+    *,
+    existing: bool,
+    every: float,
+    settle: float,
+    timeout: float,
+    login: tuple[str, str] | None,
+    ca: str | None,
+) -> FolderSource | SnapshotSource:
+    """Return the source that a path or an address stands for."""
+    for name, value in (("every", every), ("settle", settle), ("timeout", timeout)):
+        if not is_number(value) or not 0 < value < 1e6:
+            raise InputError(f"{name}={value!r} is not a number of seconds above 0", hint="give one such as 5")
+    if urlsplit(place).scheme.lower() in ("http", "https"):
+        return SnapshotSource(place, every=every, timeout=timeout, login=login, ca=ca)
+    if "://" in place:
+        raise InputError(f"{place} is neither a folder nor an address", hint="addresses begin with http or https")
+    return FolderSource(Path(place), existing=existing, settle=settle)
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    """A file that may still be written: how it looked, since when it looks so, and when it is tried."""
+
+    signature: Signature
+    since: float
+    due: float
+
+
+class FolderSource:
+    """New and changed photos in a folder and those below it.
+
+    A photo is taken once its file has stayed as it is for ``settle`` seconds, and where it cannot be read then, it
+    is tried again for ``patience`` seconds. The system says when files change; the folder is listed every ten
+    seconds besides, since shares of other machines report nothing.
+    """
+
+    def __init__(
+        self, path: Path, *, existing: bool = False, settle: float = 1.0, patience: float = PATIENCE
+    ) -> None:
+        self.path, self.name = path.absolute(), str(path)
+        self._settle, self._patience = settle, patience
+        self._watchfiles = import_extra("watchfiles", extra=EXTRA)
+        if not self.path.is_dir():
+            raise InputError(f"no such folder: {path}", hint="make it first", code="no_file")
+        self._seen: dict[str, Signature] = {} if existing else dict(self._listed())
+        self._waiting: dict[str, _Waiting] = {}
+        self._scanned = float("-inf")
+
+    def frames(self, stop: threading.Event, notices: Notices) -> Iterator[Frame | None]:
+        """Yield photos as they are complete; a folder that is gone is waited for."""
+        while not stop.is_set():
+            place = self._identity()
+            if place is None:
+                notices.trouble(SOURCE, f"{self.name} is gone or cannot be listed; waiting for it")
+                stop.wait(TICK)
+                yield None
+                continue
+            notices.over(SOURCE, f"{self.name} is there again")
+            self._scanned = float("-inf")
+            for changed in self._changes(stop, notices):
+                if self._identity() != place:
+                    break  # another folder has its name now, or none
+                self._look_at(changed)
+                yield from self._complete()
+                yield None
+
+    def unreadable(self, frame: Frame, reason: str, notices: Notices) -> None:
+        """Try a file again for a while: it may still be written, slowly. Then say it, once until it changes."""
+        waiting = self._waiting[frame.name]
+        if time.monotonic() - waiting.since < self._patience:
+            self.postpone(frame)
+        else:
+            notices.unreadable(reason)
+
+    def postpone(self, frame: Frame) -> None:
+        """Take the photo again later."""
+        self._seen.pop(frame.name, None)
+        waiting = self._waiting[frame.name]
+        self._waiting[frame.name] = replace(waiting, due=time.monotonic() + RETRY)
+
+    def _identity(self) -> tuple[int, int] | None:
+        """Return what tells this folder from another one of its name; None where it cannot be listed."""
+        try:
+            with os.scandir(self.path):
+                found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def _changes(self, stop: threading.Event, notices: Notices) -> Iterator[set[str]]:
+        """Yield the files that the system says have changed, and nothing after every tick."""
+        try:
+            for changed in self._watchfiles.watch(
+                self.path,
+                watch_filter=None,
+                debounce=int(1000 * TICK),
+                stop_event=stop,
+                rust_timeout=int(1000 * TICK),
+                yield_on_timeout=True,
+                raise_interrupt=False,
+                ignore_permission_denied=True,
+            ):
+                yield {path for _, path in changed}
+        except (OSError, RuntimeError) as error:  # no watches left, or a system that has none
+            if self._identity() is None:
+                return
+            notices.trouble("changes", f"the system reports no changes ({error}); {self.name} is listed instead")
+            while not stop.wait(TICK):
+                yield set()
+
+    def _look_at(self, changed: set[str]) -> None:
+        now = time.monotonic()
+        if now - self._scanned >= SCAN:
+            self._scanned = now
+            listed = dict(self._listed())
+            self._seen = {name: signature for name, signature in self._seen.items() if name in listed}
+            changed = changed | listed.keys()
+        for name in changed:
+            if name not in self._waiting and self._wanted(name):
+                signature = _signature(name)
+                if signature is not None and signature != self._seen.get(name):
+                    self._waiting[name] = _Waiting(signature, now, now + self._settle)
+
+    def _wanted(self, name: str) -> bool:
+        path = Path(name)
+        parts = path.relative_to(self.path).parts if path.is_relative_to(self.path) else ()
+        hidden = any(part.startswith(".") for part in parts)
+        return bool(parts) and is_image(name) and not hidden and SYSTEM_FOLDERS.isdisjoint(parts[:-1])
+
+    def _complete(self) -> Iterator[Frame]:
+        """Yield the photos whose files have stayed as they are, the oldest first."""
+        for name, waiting in sorted(self._waiting.items(), key=lambda one: (one[1].signature, one[0])):
+            signature, now = _signature(name), time.monotonic()
+            if signature is None:
+                del self._waiting[name]
+            elif signature != waiting.signature:
+                self._waiting[name] = _Waiting(signature, now, now + self._settle)
+            elif now >= waiting.due:
+                self._seen[name] = signature
+                file = Path(name)
+                yield Frame(Photo(FileSource(file, name)), file)
+                if name in self._seen:  # else it is to be tried again
+                    del self._waiting[name]
+
+    def _listed(self) -> Iterator[tuple[str, Signature]]:
+        for folder, folders, files in os.walk(self.path):
+            folders[:] = [one for one in folders if not one.startswith(".") and one not in SYSTEM_FOLDERS]
+            for file in files:
+                name = str(Path(folder, file))
+                signature = _signature(name) if self._wanted(name) else None
+                if signature is not None:
+                    yield name, signature
+
+
+def _signature(name: str) -> Signature | None:
+    try:
+        found = Path(name).stat()
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_size) if stat.S_ISREG(found.st_mode) else None
+
+
+class SnapshotSource:
+    """The picture at an address, every so many seconds.
+
+    Nothing but this address is asked: redirects are refused, and proxies of the environment are not used. What is
+    larger than a photo may be, or takes longer than ``timeout`` in all, is cut off.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        every: float = 5.0,
+        timeout: float = 10.0,
+        login: tuple[str, str] | None = None,
+        ca: str | None = None,
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.username or parts.password:
+            raise InputError(
+                f"the address of {parts.hostname} holds a password, which others can see",
+                hint="give user:password in a file, or in FIVESHOT_CREDENTIALS",
+                code="password_in_address",
+            )
+        if not parts.hostname:
+            raise InputError(f"{url} names no machine", hint="write it as http://camera/snapshot.jpg")
+        self.name = url
+        self._every, self._timeout, self._good = every, timeout, True
+        self._httpx = import_extra("httpx", extra=EXTRA)
+        self._client = self._httpx.Client(
+            auth=_login(self._httpx, login),
+            verify=_trusted(ca),
+            timeout=timeout,
+            follow_redirects=False,
+            trust_env=False,
+        )
+
+    def frames(self, stop: threading.Event, notices: Notices) -> Iterator[Frame | None]:
+        """Yield the picture as it is now, again and again; what is late is left out."""
+        with self._client:
+            due = time.monotonic()
+            while not stop.is_set():
+                try:
+                    data = self._fetch()
+                except (self._httpx.HTTPError, InputError, OSError) as error:
+                    reason = str(error) or type(error).__name__
+                    notices.trouble(SOURCE, f"no photo from {self.name}: {reason}; trying on")
+                else:
+                    self._good = True
+                    yield Frame(Photo(BytesSource(data, self.name)))
+                    if self._good:
+                        notices.over(SOURCE, f"photos come from {self.name} again")
+                due = max(due + self._every, time.monotonic())
+                while not stop.wait(min(TICK, max(0.0, due - time.monotonic()))) and time.monotonic() < due:
+                    yield None
+
+    def unreadable(self, frame: Frame, reason: str, notices: Notices) -> None:
+        """Say that what came is not a photo, until one comes."""
+        self._good = False
+        notices.trouble(SOURCE, reason)
+
+    def postpone(self, frame: Frame) -> None:
+        """Leave it: the next picture comes soon."""
+
+    def _fetch(self) -> bytes:
+        ends = time.monotonic() + self._timeout
+        data = bytearray()
+        with self._client.stream("GET", self.name) as reply:
+            if reply.is_redirect:
+                raise InputError(
+                    f"it points to {reply.headers.get('location', '')[:200]!r}", hint="give that address"
+                )
+            if reply.status_code != 200:
+                raise InputError(f"it answers {reply.status_code} {reply.reason_phrase}")
+            for part in reply.iter_bytes(65536):
+                data += part
+                if len(data) > MAX_PHOTO_BYTES:
+                    raise InputError(
+                        f"it is larger than {MAX_PHOTO_BYTES:,} bytes", hint="a stream is not a photo"
+                    )
+                if time.monotonic() > ends:
+                    raise InputError(f"it took longer than {self._timeout:g} s", hint="a stream is not a photo")
+        return bytes(data)
+
+
+def _trusted(ca: str | None) -> Any:
+    try:
+        return True if ca is None else ssl.create_default_context(cafile=ca)
+    except OSError as error:  # what is not a certificate is one, too
+        raise InputError(
+            f"{ca} holds no certificate that can be trusted ({error})", hint="give a PEM file"
+        ) from error
+
+
+def _login(httpx: Any, login: tuple[str, str] | None) -> Any:
+    """Return how to log in: as the camera asks for it, so that no password goes to one that wants a digest."""
+    if login is None:
+        return None
+    user, password = login
+
+    class Asked(httpx.Auth):  # type: ignore[misc]  # the library is imported when it is needed
+        def auth_flow(self, request: Any) -> Generator[Any, Any, None]:
+            reply = yield request
+            asked = " ".join(reply.headers.get_list("www-authenticate")).lower()
+            if reply.status_code != 401 or not asked:
+                return
+            digest = "digest" in asked
+            flow = (httpx.DigestAuth if digest else httpx.BasicAuth)(user, password).auth_flow(request)
+            first = next(flow)
+            yield flow.send(reply) if digest else first
+
+    return Asked()
