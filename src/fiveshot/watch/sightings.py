@@ -83,13 +83,22 @@ class Sighting:
     source: str
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain JSON values: the prediction's fields, and what watching adds."""
+        """Return plain JSON values, as the schema of the documentation has them."""
+        seen = self.prediction
         return {
             "event": "photo",
             "time": self.time,
             "source": self.source,
-            **_finite(self.prediction.as_dict()),
             "photo": self.frame.name,
+            "label": seen.label,
+            "answer": seen.answer,
+            "unknown": seen.unknown,
+            "unsure": seen.unsure,
+            "probability": seen.probability,
+            "candidates": seen.candidates,
+            "levels": seen.levels,
+            "familiarity": _finite(seen.familiarity),
+            "threshold": seen.threshold,
             "vote": vars(self.vote),
             "changed": self.changed,
         }
@@ -100,12 +109,9 @@ class Sighting:
         return self.prediction.label or self.prediction.answer
 
 
-def _finite(values: dict[str, Any]) -> dict[str, Any]:
-    """Return values that JSON has: what is infinitely unfamiliar has no number."""
-    return {
-        key: None if isinstance(value, float) and not math.isfinite(value) else value
-        for key, value in values.items()
-    }
+def _finite(value: float) -> float | None:
+    """Return a value that JSON has: what is infinitely unfamiliar has no number."""
+    return value if math.isfinite(value) else None
 
 
 def json_line(values: dict[str, Any]) -> str:
