@@ -515,3 +515,22 @@ def test_photos_are_shown_removed_and_moved(run: Run, answer: Any, model: Path) 
     assert run("remove", model, "owl")[0] == 1
     assert run("show", model, "eagle")[0] == 1
     assert run("learn", model, "none of these", "strange")[0] == 1
+
+
+def test_answers_are_corrected(run: Run, answer: Any, model: Path) -> None:
+    photo = "strange/0.png"
+    first = answer("correct", model, photo, "barn owl")
+    assert (first["action"], first["counts"]) == ("correct", {"barn owl": 1})
+    assert answer("correct", model, photo, "wren")["counts"] == {"barn owl": 0, "wren": 8}
+    assert answer("learn", model, "--none", photo, "strange/1.png")["counts"] == {"none of these": 2, "wren": 7}
+    assert answer("show", model)["negatives"] == 2
+    assert names(answer, model) == ["kite", "owl", "wren"]
+    assert answer("learn", model, "--none", "strange")["counts"] == {"none of these": 5}
+    assert [entry["action"] for entry in answer("history", model, "--limit", 4)["entries"]] == [
+        "none", "none", "correct", "correct"
+    ]  # fmt: skip
+    for _ in range(4):
+        answer("undo", model)
+    assert answer("show", model)["negatives"] == 0
+    assert run("learn", model, "--none", "--add", photo)[0] == 1
+    assert run("learn", model, "owl", photo, "--none")[0] == 1  # no such photo

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from models import files_with, held, new_model, photos, picture
 
 from fiveshot.errors import InputError
-from fiveshot.recognizer import ConflictError, NotUndoableError, Recognizer
+from fiveshot.recognizer import ConflictError, NotUndoableError, PhotoRecord, Recognizer
+from fiveshot.recognizer.learning import feature_records
 from fiveshot.recognizer.store.manifest import Options
 
 BASE = ("ani", "jay")
@@ -302,4 +303,80 @@ def test_erasing_one_side_of_a_move_leaves_the_photos_where_they_are(make: Calla
         model.undo(past_forget=True)
     assert caught.value.code == "nothing_to_undo"
     assert ids(model, "rook") == ["p2"]
+    assert model.check() == []
+
+
+def seen(X: np.ndarray) -> list[PhotoRecord]:
+    return feature_records(X, X.shape[1])
+
+
+def test_correcting_learns_or_moves(make: Callable[..., Recognizer]) -> None:
+    owls, rooks = photos("owl"), photos("rook")
+    model = make(base=BASE)
+    model.learn_features("owl", np.concatenate([owls[:4], rooks[:1]]))
+    states = [held(model)]
+    mixed = np.concatenate([rooks[:3], rooks[1:2]])  # one is learned as an owl, one comes twice
+    done = model.correct_seen(seen(mixed), "rook")
+    assert (done.action, sorted(done.ids), done.counts) == ("correct", ["p5", "p6", "p7"], {"owl": 4, "rook": 3})
+    states.append(held(model))
+    state = model.snapshot.contents.state
+    again = model.correct_seen(seen(rooks[:3]), "rook")
+    assert (sorted(again.ids), again.counts) == (sorted(done.ids), {"rook": 3})
+    assert [entry.action for entry in model.history(2)] == ["correct", "learn"]
+    fresh = make("fresh", base=BASE)
+    fresh.learn_features("owl", owls[:4])
+    fresh.learn_features("rook", rooks[:3])
+    assert contents(model) == contents(fresh)
+    assert state <= model.snapshot.contents.state
+    model.undo()
+    assert held(model) == states[0]
+    with pytest.raises(InputError) as caught:
+        model.correct_seen(seen(owls[:1]), "unknown")
+    assert caught.value.code == "reserved_name"
+
+
+def test_photos_of_none_of_the_classes_are_kept_apart(make: Callable[..., Recognizer], tmp_path: Path) -> None:
+    model = make(options=Options(keep_photos=True))
+    strange = photos("stranger", 4)
+    with pytest.raises(InputError) as caught:
+        model.correct_seen(seen(strange), "none of these")
+    assert caught.value.code == "no_classes"
+    assert model.history(1)[0].action == "create"
+    model.learn_features("owl", photos("owl"))
+    done = model.correct_seen(seen(strange[:3]), "None of these")
+    assert (done.action, done.counts) == ("none", {"none of these": 3})
+    assert [photo.id for photo in model.negatives()] == list(done.ids)
+    assert model.snapshot.classes == ("owl",)
+    assert (model.show().negatives, len(model.show().classes)) == (3, 1)
+    with pytest.raises(InputError):
+        model.photos("none of these")
+    # A learned photo that shows none of them leaves its class, and one that is learned is none no more.
+    assert model.move("p1", to="none").counts == {"owl": 4, "none of these": 4}
+    model.learn_features("rook", strange[:1])
+    assert len(model.negatives()) == 3
+    assert model.correct_seen(seen(strange[1:2]), "wren").counts == {"none of these": 2, "wren": 1}
+    assert model.check() == []
+
+    file = model.export(tmp_path / "model.fiveshot")
+    with Recognizer.import_file(file, tmp_path / "copy") as copy:
+        assert [photo.sha256 for photo in copy.negatives()] == [photo.sha256 for photo in model.negatives()]
+        assert copy.check() == []
+        assert answers(copy) == answers(model)
+    other = make("other")
+    other.learn_features("jay", photos("jay"))
+    report = other.merge(model.path)
+    assert (report.added, report.negatives) == (("owl", "rook", "wren"), 2)
+    assert other.merge(file).negatives == 0
+    assert other.undo().action == "merge"
+    assert other.negatives() == []
+
+    left = [photo.id for photo in model.negatives()]
+    assert model.remove(left).counts == {"none of these": 0}
+    assert model.negatives() == []
+    for _ in range(4):
+        model.undo()
+    assert [photo.id for photo in model.negatives()] == list(done.ids)
+    assert ids(model, "owl") == ["p1", "p2", "p3", "p4", "p5"]
+    model.undo()
+    assert (model.negatives(), model.snapshot.classes) == ([], ("owl",))
     assert model.check() == []

@@ -687,8 +687,10 @@ def test_status_metrics_and_document(service: Live) -> None:
         "/v1/classes/{name}",
         "/v1/classes/{name}/photos",
         "/v1/classes/{name}/photos/{number}",
+        "/v1/correct",
         "/v1/health",
         "/v1/model",
+        "/v1/negatives",
         "/v1/photos/move",
         "/v1/photos/remove",
         "/v1/photos/{id}",
@@ -802,3 +804,30 @@ def test_photos_erased_for_good_leave_no_byte(start: Callable[..., Live], fresh_
     for file in fresh_path.iterdir():
         assert small[200:260] not in file.read_bytes(), file
     error(service.client.get(f"/v1/photos/{ids[0]}"), 404, "not_found")
+
+
+def test_answers_are_corrected(start: Callable[..., Live]) -> None:
+    service = start()
+    error(service.client.post("/v1/negatives", files=parts("gray", 1)), 409, "no_classes")
+    service.learn("red")
+    one = parts("blue", 1)
+    reply = service.client.post("/v1/correct?name=blue", files=one).json()
+    assert (reply["action"], reply["counts"]) == ("correct", {"blue": 1})
+    assert service.client.post("/v1/correct?name=blue", files=one).json()["ids"] == reply["ids"]
+    moved = service.client.post("/v1/correct?name=navy", files=one).json()
+    assert (moved["ids"], moved["counts"]) == (reply["ids"], {"blue": 0, "navy": 1})
+    none = service.client.post("/v1/negatives", files=parts("gray", 2)).json()
+    assert (none["action"], none["counts"]) == ("none", {"none of these": 2})
+    assert [photo["id"] for photo in service.client.get("/v1/negatives").json()["photos"]] == none["ids"]
+    assert service.client.get("/v1/model").json()["negatives"] == 2
+    assert "none of these" not in service.names()
+    assert service.client.get(f"/v1/photos/{none['ids'][0]}").status_code == 200
+    assert service.client.post("/v1/photos/remove", json={"ids": none["ids"]}).json()["counts"] == {
+        "none of these": 0
+    }
+    for _ in range(4):
+        service.client.post("/v1/undo").raise_for_status()
+    assert service.client.get("/v1/negatives").json()["photos"] == []
+    assert service.names() == ["red"]
+    error(service.client.post("/v1/correct?name=unknown", files=one), 422, "reserved_name")
+    error(service.client.post("/v1/correct", files=one), 422, "invalid")

@@ -19,6 +19,7 @@ ANYTHING = (
     ("/v1/classes/{name}/photos", "GET"),
     ("/v1/health", "GET"),
     ("/v1/model", "GET"),
+    ("/v1/negatives", "GET"),
     ("/v1/ready", "GET"),
 )
 EXAMPLES = 25  # of each route, for requests that keep to the document, and as many for those that do not
@@ -30,8 +31,11 @@ OPERATIONS = (
     ("/v1/classes/{name}/photos", "GET"),
     ("/v1/classes/{name}/photos", "POST"),
     ("/v1/classes/{name}/photos/{number}", "GET"),
+    ("/v1/correct", "POST"),
     ("/v1/health", "GET"),
     ("/v1/model", "GET"),
+    ("/v1/negatives", "GET"),
+    ("/v1/negatives", "POST"),
     ("/v1/photos/move", "POST"),
     ("/v1/photos/remove", "POST"),
     ("/v1/photos/{id}", "GET"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,12 +12,18 @@ from typing import Any
 from fiveshot.core import ClassStatistics
 from fiveshot.errors import InputError, StorageError
 from fiveshot.recognizer.recognition.snapshot import Snapshot
-from fiveshot.recognizer.store.contents import Contents, file_sha256, read_contents, write_base
+from fiveshot.recognizer.store.contents import Contents, StoredClass, file_sha256, read_contents, write_base
 from fiveshot.recognizer.store.folder import ModelFolder
 from fiveshot.recognizer.store.history import ClassChange, record, timestamp
 from fiveshot.recognizer.store.identity import LostModelError
 from fiveshot.recognizer.store.manifest import MANIFEST, Manifest
-from fiveshot.recognizer.store.rows import delete_class, photo_summary, read_features, update_class
+from fiveshot.recognizer.store.rows import (
+    delete_class,
+    photo_summary,
+    read_features,
+    stored_class,
+    update_class,
+)
 from fiveshot.threads import one_thread
 
 
@@ -94,6 +100,12 @@ class Change:
     def require(self, name: str) -> None:
         """Refuse a class that is not there."""
         self.before.require(name)
+
+    def ending(self, row: StoredClass, photos: Sequence[int]) -> list[ClassChange]:
+        """Return what it takes to bring a stored class back that loses its last photo; else nothing."""
+        if len(photos) < len(row.photos.ids):
+            return []
+        return [ClassChange("removed", row.name, row.id, created=stored_class(self.connection, row.id).created)]
 
     def restate(self, classes: Iterable[int]) -> None:
         """Compute the statistics of stored classes from the photos that they have now; one without any ends."""

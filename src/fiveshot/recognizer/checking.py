@@ -15,7 +15,7 @@ import numpy as np
 from fiveshot.core import ClassStatistics, summarize
 from fiveshot.errors import FiveshotError, StorageError
 from fiveshot.heads import FewShotHead
-from fiveshot.recognizer.names import check_name
+from fiveshot.recognizer.names import NONE, check_name
 from fiveshot.recognizer.recognition.head import check_width, restored_head
 from fiveshot.recognizer.store.contents import file_sha256, read_base, same_statistics
 from fiveshot.recognizer.store.folder import TIMEOUT, ModelFolder, orphans
@@ -180,7 +180,7 @@ def _statistics(connection: sqlite3.Connection, path: Path, manifest: Manifest) 
         yield _error("file", error)
     for number, name, of_base in connection.execute("SELECT id, name, base FROM classes ORDER BY id").fetchall():
         try:
-            if check_name(name) != name:
+            if name != NONE and check_name(name) != name:
                 raise ValueError("its name is not in normal form")
             if base is not None and bool(of_base) != (name in base):
                 raise ValueError("it is marked as part of the base and is not, or the other way round")

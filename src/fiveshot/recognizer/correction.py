@@ -1,26 +1,28 @@
-"""Photos that were learned are things: find them by their ids, remove them, move them to another class."""
+"""Photos that were learned are things: removed, moved to another class, corrected, or kept as none of them."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fiveshot.errors import InputError, counted, some_of
 from fiveshot.recognizer.change import Change, ConflictError
+from fiveshot.recognizer.learning import require_backbone, store_photos
+from fiveshot.recognizer.names import NONE
 from fiveshot.recognizer.store.contents import Contents, StoredClass
 from fiveshot.recognizer.store.history import ClassChange, drop_erased
 from fiveshot.recognizer.store.rows import (
     ClassRecord,
+    PhotoRecord,
     delete_photos,
     find_photo,
     give_photos,
     hold_photos,
     insert_class,
     photo_id,
-    stored_class,
 )
 
 _ID = re.compile(r"p?([1-9][0-9]{0,17})")
@@ -33,12 +35,13 @@ class PhotoChange:
 
     Attributes
     ----------
-    action : {"remove", "move", "correct"}
-        What was done.
+    action : {"remove", "move", "correct", "none"}
+        What was done; "none": photos were learned as none of the classes.
     ids : tuple of str
         The photos.
     counts : mapping of str to int
         How many photos the classes have now that lost or got some; 0 for a class that ended with its last photo.
+        Photos of none of the classes are counted as ``none of these``.
 
     Examples
     --------
@@ -68,7 +71,7 @@ def remove_photos(change: Change, ids: str | Iterable[str], *, of: str | None, f
     _refuse_last(found)
     for row, own in found.items():
         if not for_good:
-            change.done += _ending(change, row, own)
+            change.done += change.ending(row, own)
             change.done.append(ClassChange("reduced", row.name, row.id, photos=len(own)))
     seq = change.record("remove", undoable=not for_good)
     if for_good:
@@ -93,9 +96,14 @@ def move_photos(change: Change, ids: str | Iterable[str], to: str, *, of: str | 
     return PhotoChange("move", tuple(map(photo_id, numbers)), counts)
 
 
-def give_to(change: Change, found: Mapping[StoredClass, list[int]], to: str) -> dict[str, int]:
-    """Give photos, by their class, to another one, and return how many photos each of them has now."""
-    target = change.before.by_name.get(to)
+def give_to(
+    change: Change, found: Mapping[StoredClass, list[int]], to: str, *, begun: int | None = None
+) -> dict[str, int]:
+    """Give photos, by their class, to another one, and return how many photos each of them has now.
+
+    ``begun`` is the number of that class where this change has begun it.
+    """
+    target = change.before.row(to)
     if target is not None and target in found:
         there = some_of([photo_id(number) for number in found[target]])
         raise InputError(
@@ -104,30 +112,71 @@ def give_to(change: Change, found: Mapping[StoredClass, list[int]], to: str) -> 
             code="same_class",
         )
     numbers = [number for own in found.values() for number in own]
-    before = change.before.memory.statistics[to].count if to in change.before else 0
-    if target is None:
+    if to == NONE:
+        require_classes(change)
+    class_id = begun if target is None else target.id
+    if class_id is None:
         first = next(iter(found))  # its statistics stand in until those of the photos are computed
         record = ClassRecord(to, first.summary, base=to in change.before.base_file, created=change.at)
         class_id = insert_class(change.connection, record, state=change.state).id
-        assert class_id is not None
         change.done.append(ClassChange("added", to, class_id))
-    else:
-        class_id = target.id
+    assert class_id is not None
     change.done.append(ClassChange("came", to, class_id, photos=len(numbers)))
     for row, own in found.items():
-        change.done += _ending(change, row, own)
+        change.done += change.ending(row, own)
         change.done.append(ClassChange("left", row.name, row.id, touched=tuple(own)))
     give_photos(change.connection, class_id, numbers)
     change.restate([class_id, *(row.id for row in found)])
     counts = {row.name: row.total.count - len(own) for row, own in found.items()}
-    return counts | {to: before + len(numbers)}
+    return counts | {to: _count(change, to) + len(numbers)}
 
 
-def _ending(change: Change, row: StoredClass, photos: list[int]) -> list[ClassChange]:
-    """Return what it takes to bring a stored class back that loses its last photo."""
-    if len(photos) < len(row.photos.ids):
-        return []
-    return [ClassChange("removed", row.name, row.id, created=stored_class(change.connection, row.id).created)]
+def require_classes(change: Change) -> None:
+    """Refuse negatives as long as there is no class that they do not show."""
+    if not len(change.before.memory.labels):
+        raise InputError(
+            "the model knows no class yet, so there is nothing that a photo does not show",
+            hint="teach it one first",
+            code="no_classes",
+        )
+
+
+def correct_photos(change: Change, seen: Sequence[PhotoRecord], name: str, *, made_by: str | None) -> PhotoChange:
+    """Learn what photos show, or that they show none of the classes.
+
+    New ones are learned; those that are learned for something else are moved; what is as it should be stays.
+    """
+    require_backbone(change, made_by)
+    action = "none" if name == NONE else "correct"
+    if name == NONE:
+        require_classes(change)
+    shown = {photo.sha256: photo for photo in seen}
+    target, learned = change.before.row(name), set[str]()
+    elsewhere, there = dict[StoredClass, list[int]](), list[int]()
+    for row in change.before.rows.values():
+        own = [number for number, sha256 in zip(row.photos.ids, row.sha256s, strict=True) if sha256 in shown]
+        learned |= set(row.sha256s) & shown.keys()
+        if row is target:
+            there = own
+        elif own:
+            elsewhere[row] = own
+    fresh = [photo for sha256, photo in shown.items() if sha256 not in learned]
+    ids = list(store_photos(change, name, fresh)) if fresh else []
+    counts = {name: _count(change, name) + len(fresh)}
+    if elsewhere:
+        counts = give_to(change, elsewhere, name, begun=change.done[-1].class_id if fresh else None)
+        counts[name] += len(fresh)
+    if fresh or elsewhere:
+        change.record(action)
+    moved = [number for own in elsewhere.values() for number in own]
+    return PhotoChange(action, tuple(photo_id(number) for number in [*there, *moved, *ids]), counts)
+
+
+def _count(change: Change, name: str) -> int:
+    row = change.before.row(name)
+    if name == NONE:
+        return 0 if row is None else len(row.photos.ids)
+    return change.before.memory.statistics[name].count if name in change.before else 0
 
 
 def photo_numbers(ids: str | Iterable[str], contents: Contents) -> list[int]:
@@ -163,7 +212,7 @@ def _found(
             raise _no_photo(number, was_removed=place is not None)
         if place[0] is None:
             continue
-        row = change.before.classes[place[0]]
+        row = change.before.rows[place[0]]
         if of is not None and row.name != of:
             raise ConflictError(
                 f"{photo_id(number)} is a photo of {row.name!r}, not of {of!r}",
@@ -185,7 +234,7 @@ def _no_photo(number: int, *, was_removed: bool) -> InputError:
 
 def _refuse_last(found: Mapping[StoredClass, list[int]]) -> None:
     for row, own in found.items():
-        if not row.base and len(own) == len(row.photos.ids):
+        if not row.base and row.name != NONE and len(own) == len(row.photos.ids):
             raise InputError(
                 f"nothing would be left of {row.name!r}: {counted(len(own), 'photo')} of {len(own)} would go",
                 hint="forget the class instead",

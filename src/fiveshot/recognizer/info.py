@@ -10,6 +10,7 @@ from typing import Any
 
 from fiveshot.core.labels import python_labels
 from fiveshot.recognizer.insight import without_class
+from fiveshot.recognizer.names import NONE
 from fiveshot.recognizer.recognition.held_out import held_out_scores
 from fiveshot.recognizer.recognition.rejection import thresholds_note
 from fiveshot.recognizer.recognition.snapshot import Snapshot
@@ -121,6 +122,8 @@ class ModelInfo:
         Their names.
     adapter : bool
         Whether the backbone is adapted.
+    negatives : int
+        Photos that show none of the classes.
     width : int
         Length of a feature vector.
     keep_photos, thumbnails, false_rejection
@@ -151,6 +154,7 @@ class ModelInfo:
     classes: tuple[ClassInfo, ...]
     backbone: str
     adapter: bool
+    negatives: int
     width: int
     head: str
     keep_photos: bool
@@ -179,7 +183,7 @@ class ModelInfo:
 
 def photo_infos(snapshot: Snapshot, row: StoredClass, facts: Iterable[PhotoFacts]) -> list[PhotoInfo]:
     """Describe the photos of a stored class, of which ``photo_facts`` tells."""
-    scores = _left_out_scores(snapshot, row)
+    scores = {} if row.name == NONE else _left_out_scores(snapshot, row)
     return [
         PhotoInfo(
             photo_id(number), row.name, added, sha256, *scores.get(number, (None, None)), bool(small), bool(whole)
@@ -230,6 +234,7 @@ def model_info(path: Path, contents: Contents, connection: sqlite3.Connection) -
         classes=tuple(classes),
         backbone=manifest.backbone.name,
         adapter=bool(manifest.backbone.adapter),
+        negatives=0 if contents.negatives is None else len(contents.negatives.photos.ids),
         width=manifest.backbone.width,
         head=manifest.head.name,
         keep_photos=manifest.options.keep_photos,

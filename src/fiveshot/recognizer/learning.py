@@ -20,10 +20,10 @@ from fiveshot.errors import InputError, some_of
 from fiveshot.progress import Progress
 from fiveshot.recognizer.change import Change, ConflictError, LiveModel
 from fiveshot.recognizer.insight import LearnReport, inspect_class
-from fiveshot.recognizer.names import check_name
+from fiveshot.recognizer.names import NONE, check_name
 from fiveshot.recognizer.photos.embedding import QUIET, see_photos
 from fiveshot.recognizer.photos.inputs import ClassInputs, gather_classes
-from fiveshot.recognizer.photos.photo import check_digest, check_thumbnail
+from fiveshot.recognizer.photos.photo import Photo, check_digest, check_thumbnail
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.store.contents import Contents, KnownPhotos
 from fiveshot.recognizer.store.history import ClassChange
@@ -31,6 +31,7 @@ from fiveshot.recognizer.store.rows import (
     ClassRecord,
     Floats,
     PhotoRecord,
+    hold_photos,
     insert_class,
     insert_photos,
     kept_photos,
@@ -73,22 +74,28 @@ def learn_photos(
         if not gathered:
             return []
     check_known(snapshot.contents, gathered, add=add)
-    embedder, options = embedder_of(snapshot), snapshot.manifest.options
+    embedder = embedder_of(snapshot)
     # All classes in one go, so that batches are full.
     everything = [photo for photos in gathered.values() for photo in photos]
-    seen = iter(
-        see_photos(
-            embedder,
-            everything,
-            thumbnails=options.thumbnails,
-            originals=options.keep_photos,
-            progress=progress,
-            meanwhile=lambda: snapshot.nearby_head,
-        )
-    )
+    seen = iter(see_to_keep(snapshot, embedder, everything, progress))
     by_class = {name: list(islice(seen, len(photos))) for name, photos in gathered.items()}
     with model.change() as change:
         return learn_classes(change, by_class, add=add, made_by=embedder.fingerprint)
+
+
+def see_to_keep(
+    snapshot: Snapshot, embedder: Embedder, photos: Sequence[Photo], progress: Progress | None
+) -> list[PhotoRecord]:
+    """Look at photos that are to be stored, with as much of each as the owner of the model wants kept."""
+    options = snapshot.manifest.options
+    return see_photos(
+        embedder,
+        photos,
+        thumbnails=options.thumbnails,
+        originals=options.keep_photos,
+        progress=progress,
+        meanwhile=lambda: snapshot.nearby_head,
+    )
 
 
 def check_known(contents: Contents, names: Collection[str], *, add: bool) -> list[str]:
@@ -106,14 +113,30 @@ def learn_classes(
 
     ``made_by`` is the fingerprint of the backbone that made the features, where it is known.
     """
-    if made_by is not None and change.before.manifest.backbone.fingerprint != made_by:
-        raise ConflictError("the model was tuned meanwhile, so these features do not fit it", hint="learn again")
+    require_backbone(change, made_by)
     known = check_known(change.before, classes, add=add)
     reports = _reports(change, classes)
     for name, photos in classes.items():
-        _store(change, name, photos)
-    change.record("add" if len(known) == len(classes) else "learn")
+        store_photos(change, name, photos)
+    shown = {photo.sha256 for photos in classes.values() for photo in photos}
+    negatives, belied = change.before.negatives, list[int]()
+    if negatives is not None:  # a photo of a class does not show none of them
+        pairs = zip(negatives.photos.ids, negatives.sha256s, strict=True)
+        belied = [number for number, sha256 in pairs if sha256 in shown]
+    if negatives is not None and belied:
+        change.done += change.ending(negatives, belied)
+        change.done.append(ClassChange("reduced", NONE, negatives.id, photos=len(belied)))
+    seq = change.record("add" if len(known) == len(classes) else "learn")
+    if negatives is not None and belied:
+        hold_photos(change.connection, negatives.id, seq, belied)
+        change.restate([negatives.id])
     return reports
+
+
+def require_backbone(change: Change, made_by: str | None) -> None:
+    """Refuse features that another backbone has made than the model has by now."""
+    if made_by is not None and change.before.manifest.backbone.fingerprint != made_by:
+        raise ConflictError("the model was tuned meanwhile, so these features do not fit it", hint="learn again")
 
 
 def feature_records(
@@ -205,23 +228,27 @@ def _known_already(known: Sequence[str], *, among: int) -> InputError:
     )
 
 
-def _store(change: Change, name: str, seen: Sequence[PhotoRecord]) -> None:
-    """Add photos to a class, or begin one; what a base class gains lies beside the base file."""
+def store_photos(change: Change, name: str, seen: Sequence[PhotoRecord]) -> tuple[int, ...]:
+    """Add photos to a class, or begin one, and return their numbers.
+
+    What a base class gains lies beside the base file.
+    """
     wanted = kept_photos(seen, change.before.manifest.options)
     photos = tuple(replace(photo, added=change.at) for photo in wanted)
-    row, embed = change.before.by_name.get(name), change.snapshot.embed
+    row, embed = change.before.row(name), change.snapshot.embed
     if row is None:
         summary = photo_summary(embed, photo_features(seen))
         record = ClassRecord(name, summary, photos, base=name in change.before.base_file, created=change.at)
-        number = insert_class(change.connection, record, state=change.state).id
-        change.done.append(ClassChange("added", name, number, photos=len(photos)))
-        return
+        begun = insert_class(change.connection, record, state=change.state)
+        change.done.append(ClassChange("added", name, begun.id, photos=len(photos)))
+        return tuple(photo.id for photo in begun.photos if photo.id is not None)
     # Of all photos anew, not merged: a class is the same to the bit however it has come about.
     summary = photo_summary(embed, np.concatenate([row.features, photo_features(seen)]))
     update_class(change.connection, row.id, summary, state=change.state)
     stored = insert_photos(change.connection, row.id, photos)
     touched = tuple(photo.id for photo in stored if photo.id is not None)
     change.done.append(ClassChange("grown", row.name, row.id, photos=len(photos), touched=touched))
+    return touched
 
 
 def _reports(change: Change, classes: SeenClasses) -> list[LearnReport]:

@@ -30,13 +30,27 @@ def check_name(text: str) -> str:
     fiveshot.errors.InputError: a class cannot be called 'None of  these': ...
     """
     name = normal_name(text)
-    if " ".join(re.split(r"[\s_-]+", name.casefold())) in _ANSWERS:
+    if _plain(name) in _ANSWERS:
         raise InputError(
             f"a class cannot be called {name!r}: that is said of photos that show no class",
-            hint="choose another name",
+            hint="choose another name; photos of no class are learned with learn_none (learn --none)",
             code="reserved_name",
         )
     return name
+
+
+def target_name(text: str) -> str:
+    """Return what photos can be given to: a class, or ``none of these`` in any spelling.
+
+    >>> target_name("None of these"), target_name(" owl")
+    ('none of these', 'owl')
+    """
+    name = normal_name(text)
+    return NONE if _plain(name) in (NONE, "none") else check_name(name)
+
+
+def _plain(name: str) -> str:
+    return " ".join(re.split(r"[\s_-]+", name.casefold()))
 
 
 def normal_name(text: str) -> str:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 from fiveshot.progress import Progress
 from fiveshot.recognizer.change import LiveModel
-from fiveshot.recognizer.names import check_name
+from fiveshot.recognizer.names import NONE, check_name, target_name
 from fiveshot.recognizer.recognition.levels import check_sure
 from fiveshot.recognizer.recognition.snapshot import Prediction, Snapshot, check_top
-from fiveshot.recognizer.store.contents import read_contents
+from fiveshot.recognizer.store.contents import StoredClass, read_contents
 from fiveshot.recognizer.store.folder import TIMEOUT, ModelFolder
 from fiveshot.recognizer.store.history import HistoryEntry, read_history
 from fiveshot.recognizer.store.manifest import Options
@@ -735,16 +735,18 @@ class Recognizer:
         ...     [photo.id for photo in birds.photos("owl")]
         ['p1', 'p2', 'p3']
         """
+        contents, name = self.refresh().contents, check_name(name)
+        contents.require(name)
+        return self._photos_of(contents.by_name.get(name))
+
+    def _photos_of(self, row: StoredClass | None) -> list[PhotoInfo]:
         from fiveshot.recognizer.info import photo_infos
 
-        snapshot, name = self.refresh(), check_name(name)
-        snapshot.contents.require(name)
-        row = snapshot.contents.by_name.get(name)
         if row is None:
             return []
         with self._model.folder.reading() as connection:
             facts = photo_facts(connection, row.id)
-        return photo_infos(snapshot, row, facts)
+        return photo_infos(self.snapshot, row, facts)
 
     def remove(self, ids: str | Iterable[str], *, of: str | None = None, for_good: bool = False) -> PhotoChange:
         """Take photos out of their classes: afterwards the model equals one that never learned them.
@@ -799,7 +801,7 @@ class Recognizer:
         ids : str or iterable of str
             Ids of photos, such as ``p17``; :meth:`photos` lists them.
         to : str
-            Name of the class that gets them, known or new.
+            Name of the class that gets them, known or new; or ``none of these``.
         of : str, optional
             The class that they are taken to be in; if one is in another by now, nothing is done.
 
@@ -829,7 +831,147 @@ class Recognizer:
         from fiveshot.recognizer.correction import move_photos
 
         with self._model.change() as change:
-            return move_photos(change, ids, check_name(to), of=of)
+            return move_photos(change, ids, target_name(to), of=of)
+
+    def correct(self, photos: PhotoInputs, name: str, *, progress: Progress | None = None) -> PhotoChange:
+        """Say what photos show: what is new is learned, what was learned for something else is moved.
+
+        Parameters
+        ----------
+        photos : photos
+            As in ``learn``; a photo is known again by the SHA-256 of its file.
+        name : str
+            Name of the class that they show, known or new; or ``none of these``, as in :meth:`learn_none`.
+        progress : callable, optional
+            Called with the number of photos looked at and the number of all.
+
+        Returns
+        -------
+        PhotoChange
+            The photos, and how many the classes have now.
+
+        Raises
+        ------
+        InputError
+            If a photo cannot be used, or the name cannot be one.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> from fiveshot import Recognizer
+        >>> photos = {name: [Image.new("RGB", (64, 64), name)] for name in ("red", "blue")}
+        >>> with Recognizer.create(tempfile.mkdtemp()) as colors:
+        ...     _ = colors.learn_many(photos)
+        ...     colors.correct(Image.new("RGB", (64, 64), "navy"), "blue").counts
+        {'blue': 2}
+        """
+        from fiveshot.recognizer.learning import see_to_keep
+        from fiveshot.recognizer.photos.inputs import gather_photos
+
+        name = target_name(name)
+        gathered, snapshot = gather_photos(photos), self.refresh()
+        if name == NONE:
+            snapshot.require_classes()  # before the backbone runs
+        embedder = self._embedder_of(snapshot)
+        seen = see_to_keep(snapshot, embedder, gathered, progress)
+        return self.correct_seen(seen, name, fingerprint=embedder.fingerprint)
+
+    def correct_seen(
+        self, photos: Sequence[PhotoRecord], name: str, *, fingerprint: str | None = None
+    ) -> PhotoChange:
+        """Say what photos show that this model's backbone has seen already, as the service does.
+
+        Parameters
+        ----------
+        photos : sequence of PhotoRecord
+            The photos with their features and what is kept of them.
+        name : str
+            As in :meth:`correct`.
+        fingerprint : str, optional
+            Fingerprint of the backbone that made the features.
+
+        Returns
+        -------
+        PhotoChange
+            The photos, and how many the classes have now.
+
+        Raises
+        ------
+        ConflictError
+            If the model has another backbone by now.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from fiveshot import Recognizer
+        >>> from fiveshot.recognizer import PhotoRecord
+        >>> owl = PhotoRecord(sha256=64 * "0", feature=np.ones(384, np.float32), name="owl.jpg")
+        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+        ...     _ = birds.learn_seen("wren", [owl])
+        ...     birds.correct_seen([owl], "owl").counts
+        {'wren': 0, 'owl': 1}
+        """
+        from fiveshot.recognizer.correction import correct_photos
+
+        with self._model.change() as change:
+            return correct_photos(change, photos, target_name(name), made_by=fingerprint)
+
+    def learn_none(self, photos: PhotoInputs, *, progress: Progress | None = None) -> PhotoChange:
+        """Learn photos that show none of the classes.
+
+        They are no class: they are kept apart, and help to tell unknown photos.
+
+        Parameters
+        ----------
+        photos : photos
+            As in ``learn``. One that was learned for a class is taken from it.
+        progress : callable, optional
+            Called with the number of photos looked at and the number of all.
+
+        Returns
+        -------
+        PhotoChange
+            The photos, and how many there are of none of the classes.
+
+        Raises
+        ------
+        InputError
+            If a photo cannot be used, or the model knows no class yet.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> from fiveshot import Recognizer
+        >>> with Recognizer.create(tempfile.mkdtemp()) as colors:
+        ...     _ = colors.learn("red", Image.new("RGB", (64, 64), "red"))
+        ...     colors.learn_none(Image.new("RGB", (64, 64), "gray")).counts
+        {'none of these': 1}
+        """
+        return self.correct(photos, NONE, progress=progress)
+
+    def negatives(self) -> list[PhotoInfo]:
+        """List the photos that show none of the classes, with their ids.
+
+        Returns
+        -------
+        list of PhotoInfo
+            The photos in the order in which they were learned.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> from fiveshot import Recognizer
+        >>> with Recognizer.create(tempfile.mkdtemp()) as colors:
+        ...     _ = colors.learn("red", Image.new("RGB", (64, 64), "red"))
+        ...     _ = colors.learn_none(Image.new("RGB", (64, 64), "gray"))
+        ...     [photo.id for photo in colors.negatives()]
+        ['p2']
+        """
+        return self._photos_of(self.refresh().contents.negatives)
 
     def rename(self, old: str, new: str) -> None:
         """Give a class another name.

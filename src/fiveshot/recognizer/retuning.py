@@ -26,6 +26,7 @@ from fiveshot.recognizer.creation import (
     learn_base,
     tune_adapter,
 )
+from fiveshot.recognizer.names import NONE
 from fiveshot.recognizer.photos.embedding import backbone_record, see_photos
 from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.recognition.head import head_record, restored_head
@@ -117,7 +118,7 @@ def switch(change: Change, retuned: Retuned) -> None:
 
 def _kept_records(connection: sqlite3.Connection, contents: Contents) -> tuple[ClassRecord, ...]:
     """Return the stored classes with their photos; all photos must have been kept."""
-    records = tuple(read_class(connection, number, contents.width, originals=True) for number in contents.classes)
+    records = tuple(read_class(connection, number, contents.width, originals=True) for number in contents.rows)
     lacking = [record.name for record in records if any(photo.original is None for photo in record.photos)]
     if lacking:
         shown, classes = some_of([repr(name) for name in lacking]), counted(len(lacking), "class")
@@ -153,6 +154,8 @@ def _split(records: Sequence[ClassRecord], base: ImageSplit, base_names: tuple[s
     labels = base.labels.tolist()
     numbers = {name: number for number, name in enumerate(base_names)}
     for record in records:
+        if record.name == NONE:
+            continue
         number = numbers.setdefault(record.name, len(numbers))
         images += [photo.source for photo in _photos(record)]
         labels += [number] * len(record.photos)

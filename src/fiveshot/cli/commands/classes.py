@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fiveshot.cli import completion
+from fiveshot.cli.commands.corrections import found_photos, tell_counts
 from fiveshot.cli.commands.photos import (
     PartsAsked,
     note_classes_left_out,
@@ -20,6 +21,7 @@ from fiveshot.cli.options import AsJson, Boxes, Confidence, Device, InBox, Model
 from fiveshot.cli.output import Answer, answering, percent
 from fiveshot.cli.progress import image_bar, status
 from fiveshot.errors import InputError, counted, some_of
+from fiveshot.recognizer.names import NONE
 
 if TYPE_CHECKING:
     from fiveshot.recognizer import HistoryEntry, LearnReport
@@ -57,6 +59,9 @@ def learn(
     new_only: Annotated[
         bool, typer.Option("--new-only", help="Of a folder, learn only the classes not known yet.")
     ] = False,
+    none: Annotated[
+        bool, typer.Option("--none", help="The photos show none of the classes; there is no NAME then.")
+    ] = False,
     nested: Nested = False,
     box: InBox = None,
     boxes: Boxes = None,
@@ -73,16 +78,29 @@ def learn(
     Example: fiveshot learn birds owl photos/owl
 
     Example: fiveshot learn birds photos
+
+    Example: fiveshot learn birds --none photos/garden
     """
     from fiveshot.recognizer import Recognizer
 
     with answering("learn", model, as_json=as_json) as answer:
-        found = _classes(answer, name, photos, nested)
+        if none and (add or new_only or nested):
+            raise InputError("--none goes with neither --add, --new-only nor --nested", hint="leave them out")
+        found = (
+            {NONE: found_photos(answer, [name, *(photos or [])])}
+            if none
+            else _classes(answer, name, photos, nested)
+        )
         classes, bad = parts_of_classes(answer, found, PartsAsked(box, boxes, confidence))
         refuse_bad(bad)
         count = total(classes)
         opened = Recognizer.open(model, device=device, runtime=runtime, weights=weights)
         with opened as recognizer, image_bar(f"looking at {counted(count, 'photo')}") as progress:
+            if none:
+                done = recognizer.learn_none(classes[NONE], progress=progress)
+                answer.result = done.as_dict()
+                tell_counts(answer, done)
+                return
             reports = recognizer.learn_many(classes, add=add, new_only=new_only, progress=progress)
         learned = {report.name for report in reports}
         passed_over = [known for known in classes if known not in learned]

@@ -1,4 +1,4 @@
-"""``fiveshot remove`` and ``move``: photos that were learned by mistake, or as something else."""
+"""``fiveshot correct``, ``remove`` and ``move``: photos that were learned by mistake, or as something else."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fiveshot.cli import completion
-from fiveshot.cli.options import AsJson, Model
+from fiveshot.cli.commands.photos import note_others
+from fiveshot.cli.options import AsJson, Device, Model, Runtime, Weights
 from fiveshot.cli.output import Answer, answering
-from fiveshot.cli.progress import status
+from fiveshot.cli.progress import image_bar, status
 from fiveshot.errors import counted, some_of
 
 if TYPE_CHECKING:
     from fiveshot.recognizer import PhotoChange
+    from fiveshot.recognizer.photos.photo import Photo
 
 Ids = Annotated[
     list[str],
@@ -25,6 +27,46 @@ Of = Annotated[
         "--of", help="The class they are taken to be in: else nothing is done.", autocompletion=completion.classes
     ),
 ]
+
+
+def correct(
+    model: Model,
+    photo: Annotated[
+        str,
+        typer.Argument(
+            metavar="PHOTO",
+            help="A photo, or a folder or pattern of photos that show the same.",
+            show_default=False,
+        ),
+    ],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="What it shows: a class, known or new, or 'none of these'.",
+            show_default=False,
+            autocompletion=completion.classes,
+        ),
+    ],
+    device: Device = "auto",
+    runtime: Runtime = "auto",
+    weights: Weights = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a photo shows: it is learned, or moved from where it was learned before.
+
+    Example: fiveshot correct birds garden.jpg wren
+    """
+    from fiveshot.recognizer import Recognizer
+
+    with answering("correct", model, as_json=as_json) as answer:
+        found = found_photos(answer, [photo])
+        opened = Recognizer.open(model, device=device, runtime=runtime, weights=weights)
+        with opened as recognizer, image_bar(f"looking at {counted(len(found), 'photo')}") as progress:
+            done = recognizer.correct(found, name, progress=progress)
+        answer.result = done.as_dict()
+        answer.say(f"{_photos(done)}: {name}")
+        tell_counts(answer, done)
 
 
 def remove(
@@ -47,7 +89,7 @@ def remove(
             done = recognizer.remove(ids, of=of, for_good=for_good)
         answer.result = done.as_dict() | {"for_good": for_good}
         answer.say(f"{'erased' if for_good else 'removed'} {_photos(done)}")
-        _tell_counts(answer, done)
+        tell_counts(answer, done)
         if not for_good:
             answer.say(f"bring {'it' if len(done.ids) == 1 else 'them'} back with: fiveshot undo {model}")
 
@@ -59,7 +101,7 @@ def move(
         str,
         typer.Option(
             "--to",
-            help="The class that gets them, known or new.",
+            help="The class that gets them, known or new; or 'none of these'.",
             autocompletion=completion.classes,
             show_default=False,
         ),
@@ -77,13 +119,23 @@ def move(
         done = recognizer.move(ids, to=to, of=of)
         answer.result = done.as_dict() | {"to": to}
         answer.say(f"moved {_photos(done)} to {to}")
-        _tell_counts(answer, done)
+        tell_counts(answer, done)
+
+
+def found_photos(answer: Answer, inputs: list[str]) -> list[Photo]:
+    """Return the photos that files, folders or patterns stand for, noting files that are not photos."""
+    from fiveshot.recognizer.photos.inputs import find_photos
+
+    found = find_photos(inputs, one_class=True)
+    note_others(answer, found.others)
+    return found.photos
 
 
 def _photos(done: PhotoChange) -> str:
     return f"{counted(len(done.ids), 'photo')} ({some_of(done.ids)})"
 
 
-def _tell_counts(answer: Answer, done: PhotoChange) -> None:
+def tell_counts(answer: Answer, done: PhotoChange) -> None:
+    """Say how many photos the classes have now."""
     for name, count in done.counts.items():
         answer.say(f"{name}: {counted(count, 'photo')} now" if count else f"{name}: gone, it has no photo left")

@@ -200,6 +200,8 @@ def _tell_model(answer: Answer, model: Path, info: ModelInfo) -> None:
     answer.say(f"photos are {kept}, thumbnails are {'kept' if info.thumbnails else 'not kept'}")
     answer.say(f"unknown photos, {percent(info.false_rejection, 0)} false rejections: {info.rejection}")
     answer.say(f"{counted(info.base_classes, 'base class')}, {info.new_classes:,} learned since")
+    if info.negatives:
+        answer.say(f"{counted(info.negatives, 'photo')} of none of these")
     for one in info.classes:
         answer.say(f"{one.photos:7,}  {one.name}" + ("  (base)" if one.base else ""))
 

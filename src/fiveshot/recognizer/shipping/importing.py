@@ -17,7 +17,7 @@ from fiveshot.backbones import Preprocessing, read_adapter
 from fiveshot.core import ClassStatistics, Memory, summarize
 from fiveshot.data import MAX_PHOTO_BYTES
 from fiveshot.errors import FiveshotError, StorageError
-from fiveshot.recognizer.names import check_name
+from fiveshot.recognizer.names import NONE, target_name
 from fiveshot.recognizer.photos.photo import check_digest, check_thumbnail
 from fiveshot.recognizer.recognition.head import check_width, head_record, restored_head
 from fiveshot.recognizer.recognition.rejection import Rejection
@@ -145,7 +145,7 @@ def _check_head(manifest: Manifest, base: ClassStatistics, classes: Sequence[Cla
     rows = np.eye(2, manifest.backbone.width, dtype=np.float32) + 1
     embedded = head.embed(rows)
     width = embedded.shape[1]
-    new = {record.name: record.summary for record in classes if not record.base}
+    new = {record.name: record.summary for record in classes if not record.base and record.name != NONE}
     if not len(base) and not new:  # a class of our own shows whether it can learn its first
         new = {"": summarize(embedded)}
     if len(base) and base.n_features != width:
@@ -162,7 +162,7 @@ def imported_classes(
 ) -> Iterator[ClassRecord]:
     """Yield the classes of an exported file; shapes, lengths, names, numbers and pictures are all checked."""
     names, m = meta["names"], len(meta["photos"])
-    if names != sorted(set(names)) or any(check_name(name) != name for name in names):
+    if names != sorted(set(names)) or any(target_name(name) != name for name in names):
         raise ValueError("classes are out of order, there twice, or their names are not in normal form")
     statistics = checked_statistics(names, arrays)
     _check_photo_arrays(arrays, m, manifest.backbone.width)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,12 +14,14 @@ import numpy as np
 
 from fiveshot.errors import InputError, some_of
 from fiveshot.recognizer.change import Change
+from fiveshot.recognizer.learning import store_photos
+from fiveshot.recognizer.names import NONE
 from fiveshot.recognizer.shipping.importing import import_model
 from fiveshot.recognizer.store.contents import Contents, StoredClass, read_contents, same_bits
 from fiveshot.recognizer.store.folder import ModelFolder
 from fiveshot.recognizer.store.history import ClassChange
 from fiveshot.recognizer.store.manifest import Manifest
-from fiveshot.recognizer.store.rows import ClassRecord, insert_class, kept_photos, read_class
+from fiveshot.recognizer.store.rows import ClassRecord, PhotoRecord, insert_class, kept_photos, read_class
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class MergeReport:
         Classes that both models had, equal to the bit.
     photos : int
         Photos of the classes that were added.
+    negatives : int
+        Photos of none of the classes that were added.
 
     Examples
     --------
@@ -44,12 +48,13 @@ class MergeReport:
     >>> with Recognizer.create(tempfile.mkdtemp()) as here, Recognizer.create(tempfile.mkdtemp()) as there:
     ...     _ = there.learn_features("owl", owls)
     ...     here.merge(there.path), here.merge(there.path).same
-    (MergeReport(added=('owl',), same=(), photos=5), ('owl',))
+    (MergeReport(added=('owl',), same=(), photos=5, negatives=0), ('owl',))
     """
 
     added: tuple[str, ...]
     same: tuple[str, ...]
     photos: int
+    negatives: int = 0
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -99,9 +104,22 @@ def merge_classes(change: Change, other: OtherModel) -> MergeReport:
         number = insert_class(change.connection, record, state=change.state).id
         change.done.append(ClassChange("added", record.name, number, photos=len(record.photos)))
         photos += len(record.photos)
-    if fresh:
+    negatives = _further_negatives(before, other, fresh)
+    if negatives:
+        store_photos(change, NONE, negatives)
+    if fresh or negatives:
         change.record("merge")
-    return MergeReport(tuple(row.name for row in fresh), tuple(row.name for row in same), photos)
+    return MergeReport(tuple(row.name for row in fresh), tuple(row.name for row in same), photos, len(negatives))
+
+
+def _further_negatives(before: Contents, other: OtherModel, fresh: Sequence[StoredClass]) -> list[PhotoRecord]:
+    """Return the other model's photos of none of the classes, but for those that are known here as anything."""
+    theirs = other.contents.negatives
+    if theirs is None:
+        return []
+    known = {sha256 for row in [*before.rows.values(), *fresh] for sha256 in row.sha256s}
+    photos = other.record(theirs.id, originals=before.manifest.options.keep_photos).photos
+    return [replace(photo, id=None) for photo in photos if photo.sha256 not in known]
 
 
 def _refuse_other_origin(ours: Manifest, other: OtherModel) -> None:

@@ -74,7 +74,7 @@ def write_portable(
     originals: bool,
 ) -> None:
     """Write the model to one file, atomically; equal models give equal bytes. The history stays behind."""
-    rows = sorted(contents.classes.values(), key=lambda row: row.name)
+    rows = sorted(contents.rows.values(), key=lambda row: row.name)
     records = [read_class(connection, row.id, contents.width, originals=originals) for row in rows]
     photos = [photo for record in records for photo in record.photos]
     arrays = {

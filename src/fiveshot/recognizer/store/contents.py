@@ -19,7 +19,7 @@ from fiveshot.core import NO_CLASSES, ClassStatistics, ClassSummary, Memory
 from fiveshot.core.labels import python_labels
 from fiveshot.core.statistics import statistics_arrays, statistics_from_arrays, unknown_class
 from fiveshot.errors import StorageError
-from fiveshot.recognizer.names import check_name
+from fiveshot.recognizer.names import NONE, check_name
 from fiveshot.recognizer.store.manifest import MANIFEST, BaseRecord, Manifest
 from fiveshot.recognizer.store.rows import ClassPhotos, Floats, read_features, read_summaries
 from fiveshot.storage import read_tensors, write_tensors
@@ -73,7 +73,21 @@ class Contents:
     manifest: Manifest
     base_file: ClassStatistics
     base: ClassStatistics  # the file's classes with what was added to them
-    classes: dict[int, StoredClass]
+    rows: dict[int, StoredClass]  # by number, the negatives among them
+
+    @cached_property
+    def classes(self) -> dict[int, StoredClass]:
+        """The stored classes by number."""
+        return {number: one for number, one in self.rows.items() if one.name != NONE}
+
+    @cached_property
+    def negatives(self) -> StoredClass | None:
+        """The photos that show none of the classes, stored as a class is."""
+        return next((one for one in self.rows.values() if one.name == NONE), None)
+
+    def row(self, name: str) -> StoredClass | None:
+        """Return what is stored under a name, be it a class or the negatives."""
+        return self.negatives if name == NONE else self.by_name.get(name)
 
     @cached_property
     def memory(self) -> Memory:
@@ -123,16 +137,16 @@ def read_contents(connection: sqlite3.Connection, folder: Path, previous: Conten
         manifest.head,
     )
     base_file = previous.base_file if previous is not None and same_file else read_base(folder, manifest.base)
-    known = previous.classes if previous is not None and same_file and same_space else {}
+    known = previous.rows if previous is not None and same_file and same_space else {}
     since = previous.state if known and previous is not None else 0
-    classes = _classes(connection, manifest.backbone.width, base_file, known, since)
-    grown = {one.name: one.total for one in classes.values() if one.base}
+    rows = _rows(connection, manifest.backbone.width, base_file, known, since)
+    grown = {one.name: one.total for one in rows.values() if one.base}
     unchanged = previous is not None and same_file and _same_objects(grown, previous)
     base = previous.base if previous is not None and unchanged else _overlaid(base_file, grown)
-    return Contents(state, manifest, base_file, base, classes)
+    return Contents(state, manifest, base_file, base, rows)
 
 
-def _classes(
+def _rows(
     connection: sqlite3.Connection,
     width: int,
     base_file: ClassStatistics,

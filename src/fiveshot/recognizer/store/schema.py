@@ -64,8 +64,8 @@ CREATE TABLE history (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     at TEXT NOT NULL,
     action TEXT NOT NULL CHECK (action IN
-        ('create', 'import', 'learn', 'add', 'forget', 'remove', 'move', 'correct', 'rename', 'set', 'merge',
-         'retune', 'undo')),
+        ('create', 'import', 'learn', 'add', 'forget', 'remove', 'move', 'correct', 'none', 'rename', 'set',
+         'merge', 'retune', 'undo')),
     undoable INTEGER NOT NULL CHECK (undoable IN (0, 1)),
     undone_by INTEGER REFERENCES history (seq) ON DELETE SET NULL,
     detail TEXT NOT NULL

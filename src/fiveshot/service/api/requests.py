@@ -18,7 +18,7 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from fiveshot.errors import InputError
-from fiveshot.recognizer.names import check_name
+from fiveshot.recognizer.names import check_name, target_name
 from fiveshot.service.api.schemas import FIELD
 from fiveshot.service.engine.engine import LearnReply
 from fiveshot.service.engine.photos import Upload
@@ -87,14 +87,14 @@ def media_type(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
-def checked_name(text: str) -> str:
-    """Return a class name in normal form; a name that cannot be used is refused.
+def checked_name(text: str, *, or_none: bool = False) -> str:
+    """Return a class name in normal form, or also ``none of these``; a name that cannot be used is refused.
 
     >>> checked_name(" owl ")
     'owl'
     """
     try:
-        name = check_name(text)
+        name = target_name(text) if or_none else check_name(text)
     except InputError as error:
         raise ApiError(422, error.code, error.message, error.hint or "choose another name") from error
     if name in (".", ".."):  # browsers take these out of a path, also when they are encoded

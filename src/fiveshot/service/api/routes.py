@@ -12,6 +12,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from fiveshot.recognizer.names import NONE
 from fiveshot.recognizer.store.history import next_to_undo
 from fiveshot.service.api.requests import (
     IdempotencyKeys,
@@ -162,6 +163,40 @@ async def list_photos(service: TheService, name: PathName) -> PhotoList:
     return PhotoList(photos=photos, state=state)
 
 
+@photo_routes.post(
+    "/correct",
+    tags=["photos"],
+    responses=documented(409, 415, example="photos_changed"),
+    openapi_extra=PHOTOS,
+)
+async def correct(
+    service: TheService,
+    request: Request,
+    name: Annotated[str, Query(max_length=1000, description="A class, known or new, or 'none of these'.")],
+) -> PhotosReply:
+    """Say what photos show: they are learned, or moved from the class they were learned for."""
+    wanted = checked_name(name, or_none=True)
+    return await service.engine.correct(wanted, await read_uploads(request, service.limits))
+
+
+@photo_routes.post(
+    "/negatives",
+    tags=["photos"],
+    responses=documented(409, 415, example="photos_changed"),
+    openapi_extra=PHOTOS,
+)
+async def learn_none(service: TheService, request: Request) -> PhotosReply:
+    """Learn photos that show none of the classes; they help to tell unknown ones."""
+    return await service.engine.correct(NONE, await read_uploads(request, service.limits))
+
+
+@photo_routes.get("/negatives", tags=["photos"], responses=documented(example="listed"))
+async def list_negatives(service: TheService) -> PhotoList:
+    """List the photos that show none of the classes, with their ids."""
+    photos, state = await service.engine.negatives()
+    return PhotoList(photos=photos, state=state)
+
+
 @photo_routes.get(
     "/photos/{id}",
     tags=["photos"],
@@ -198,7 +233,7 @@ async def remove(service: TheService, wanted: Removal, response: Response) -> Ph
 @photo_routes.post("/photos/move", tags=["photos"], responses=documented(404, 409, 415, example="photos_changed"))
 async def move(service: TheService, wanted: Move) -> PhotosReply:
     """Give photos to another class, known or new, as if they had been learned for it."""
-    return await service.engine.move(wanted.ids, to=checked_name(wanted.to), of=wanted.of)
+    return await service.engine.move(wanted.ids, to=checked_name(wanted.to, or_none=True), of=wanted.of)
 
 
 @photo_routes.patch("/classes/{name}", tags=["classes"], responses=documented(404, 409, 415, example="changed"))
@@ -257,13 +292,14 @@ async def model(service: TheService) -> ModelReply:
     """Describe the model and the limits of the service."""
     snapshot = service.engine.serving.snapshot
     limits = service.limits
-    options = snapshot.manifest.options
+    options, negatives = snapshot.manifest.options, snapshot.contents.negatives
     undo = await service.engine.read(next_to_undo)
     return ModelReply(
         classes=len(snapshot.memory.labels),
         base_classes=len(snapshot.contents.base.labels),
         backbone=snapshot.manifest.backbone.name,
         rejection=snapshot.rejection.note,
+        negatives=0 if negatives is None else len(negatives.photos.ids),
         thumbnails=options.thumbnails,
         keep_photos=options.keep_photos,
         limits={"body_bytes": limits.body_bytes, "photos": limits.photos, "pixels": limits.pixels},

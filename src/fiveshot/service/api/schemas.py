@@ -131,6 +131,7 @@ class ModelReply(BaseModel):
     base_classes: int
     backbone: str
     rejection: str = Field(description="On what 'unknown' rests, or why nothing is called so yet.")
+    negatives: int = Field(description="Photos that show none of the classes.")
     thumbnails: bool
     keep_photos: bool
     limits: dict[str, int]

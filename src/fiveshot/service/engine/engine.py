@@ -279,6 +279,25 @@ class Engine:
         facts = await self.read(lambda database: photo_facts(database, row.id))
         return await asyncio.to_thread(photo_infos, snapshot, row, facts), snapshot.state
 
+    async def negatives(self) -> tuple[list[PhotoInfo], int]:
+        """List the photos that show none of the classes, and the state they are of."""
+        snapshot = self.serving.snapshot
+        row = snapshot.contents.negatives
+        if row is None:
+            return [], snapshot.state
+        facts = await self.read(lambda database: photo_facts(database, row.id))
+        return photo_infos(snapshot, row, facts), snapshot.state
+
+    async def correct(self, name: str, uploads: Sequence[Upload]) -> PhotosReply:
+        """Say what photos show, be it none of the classes: they are learned, or moved from where they are."""
+        serving = self.serving
+        with self._photos.work_on(len(uploads)):
+            seen = await self._photos.seen(serving.embedder, uploads, serving.snapshot.manifest.options)
+            made_by = serving.embedder.fingerprint
+            reply = await self._change_photos(lambda model: model.correct_seen(seen, name, fingerprint=made_by))
+        self.metrics.photos.labels("learn").inc(len(reply.ids))
+        return reply
+
     async def picture(self, number: int, *, kept: bool) -> bytes:
         """Return the small copy of a photo, or the photo itself where it was kept."""
         picture = await self.read(lambda database: read_picture(database, number, kept=kept))
@@ -294,7 +313,9 @@ class Engine:
         """Give photos to another class."""
         return await self._change_photos(lambda model: model.move(ids, to=to, of=of), ids)
 
-    async def _change_photos(self, change: Callable[[Recognizer], PhotoChange], ids: Sequence[str]) -> PhotosReply:
+    async def _change_photos(
+        self, change: Callable[[Recognizer], PhotoChange], ids: Sequence[str] = ()
+    ) -> PhotosReply:
         def run() -> PhotosReply:
             pending = None
             try:
@@ -303,7 +324,7 @@ class Engine:
                 pending = without_path(str(error), self.recognizer.path)
                 done = PhotoChange("remove", tuple(ids), {})
             except InputError as error:
-                raise _not_changed(error) from error
+                raise _replaced() if error.code == ConflictError.default_code else _not_changed(error) from error
             return PhotosReply(**vars(done), state=self.recognizer.snapshot.state, pending=pending)
 
         return await self._change(run)
@@ -397,7 +418,8 @@ def _replaced() -> ApiError:
 def _not_changed(error: InputError) -> ApiError:
     """Return the answer to a change of photos that was not possible."""
     missing = error.code in ("no_photo", "removed_photo")
-    status = 404 if missing else 409 if error.code in ("other_class", "same_class", "last_photo") else 422
+    conflicts = ("other_class", "same_class", "last_photo", "no_classes")
+    status = 404 if missing else 409 if error.code in conflicts else 422
     listed = error.code in ("no_photo", "bad_id", "no_photos")
     hint = "GET /v1/classes/{name}/photos lists the ids of a class" if listed else error.hint
     return ApiError(status, error.code, error.message, hint)
