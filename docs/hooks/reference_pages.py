@@ -60,7 +60,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     files.append(File.generated(config, "reference/fiveshot.md", content=module_page("", SOURCE / "__init__.py")))
     modules = {source.parent.name: source for source in SOURCE.glob("*/__init__.py")}
     modules |= {source.stem: source for source in SOURCE.glob("[a-z]*.py")}
-    del modules["cli"]  # commands, of which the first page tells
+    for name in ("cli", "watch"):
+        del modules[name]  # commands, of which the first page tells
     for name, source in sorted(modules.items()):
         files.append(File.generated(config, f"reference/{name}.md", content=module_page(name, source)))
     return files

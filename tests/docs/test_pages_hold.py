@@ -46,9 +46,10 @@ def leads_somewhere(page: Page, path: str, anchor: str) -> bool:
 
 
 def is_generated(target: Path) -> bool:
-    """Tell whether a page is made when the site is built: the reference of a package or of the command line."""
-    package = SOURCE / target.stem / "__init__.py"
-    return target.parent == ROOT / "docs" / "reference" and (target.stem == "cli" or package.is_file())
+    """Tell whether a page is made when the site is built: the reference of a module or of the command line."""
+    known = (SOURCE / target.stem / "__init__.py", SOURCE / f"{target.stem}.py")
+    is_module = any(path.is_file() for path in known)
+    return target.parent == ROOT / "docs" / "reference" and (target.stem == "cli" or is_module)
 
 
 @each_page

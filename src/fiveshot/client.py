@@ -1,0 +1,595 @@
+"""A client for the service: the verbs of the recognizer over HTTP, typed, and safe to repeat.
+
+Needs the extra ``client``. What it returns are the values that :class:`fiveshot.Recognizer` returns, where there
+are such.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from types import TracebackType, UnionType
+from typing import Any, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+from urllib.parse import quote, urlsplit
+
+from fiveshot.errors import FiveshotError, InputError, StorageError
+from fiveshot.extras import import_extra
+from fiveshot.recognizer.info import PhotoInfo
+from fiveshot.recognizer.insight import LearnReport
+from fiveshot.recognizer.recognition.snapshot import Prediction
+
+__all__ = ["ChangeMade", "Client", "LearnedClass", "ModelState", "PhotosMade", "ServedClass", "ServiceError"]
+
+PhotoFile = str | os.PathLike[str] | bytes | tuple[str, bytes]  # a path, bytes, or bytes with a name
+Made = TypeVar("Made")
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0  # seconds before a request is sent again
+PAGE = 500  # classes of one request
+
+
+class ServiceError(FiveshotError):
+    """What the service refuses or fails at, in its own words.
+
+    Attributes
+    ----------
+    status : int
+        The HTTP status; 0 where no reply came.
+    details : tuple of mapping
+        ``name``, ``code`` and ``message`` of each photo or value that cannot be used.
+
+    Examples
+    --------
+    >>> error = ServiceError("there is no class 'owl'", hint="see classes()", code="not_found", status=404)
+    >>> error.status, error.code
+    (404, 'not_found')
+    """
+
+    default_code = "service"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str = "",
+        code: str = "",
+        status: int = 0,
+        details: Sequence[Mapping[str, str]] = (),
+    ) -> None:
+        super().__init__(message, hint=hint, code=code)
+        self.status = status
+        self.details = tuple(details)
+        self.repeated = False  # whether an earlier try of the same request may have been done
+
+
+@dataclass(frozen=True)
+class ServedClass:
+    """A class of the model.
+
+    Attributes
+    ----------
+    name : str
+        Its name.
+    photos : int
+        Photos it was learned from.
+    base : bool
+        Whether it belongs to the base.
+    thumbnails : int
+        Photos of which there are small copies.
+    version : int
+        State in which it was last changed.
+
+    Examples
+    --------
+    >>> ServedClass("owl", photos=5, base=False, thumbnails=5, version=7).name
+    'owl'
+    """
+
+    name: str
+    photos: int
+    base: bool
+    thumbnails: int
+    version: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedClass(LearnReport):
+    """What was seen while a class was learned; it is on the disk.
+
+    Attributes
+    ----------
+    created : bool
+        Whether the class is new; else photos were added to it.
+    state : int
+        State of the model now.
+
+    Examples
+    --------
+    >>> LearnedClass("owl", 5, 5, created=True, state=7).photos
+    5
+    """
+
+    created: bool
+    state: int
+
+
+@dataclass(frozen=True)
+class ChangeMade:
+    """A change of classes that is on the disk.
+
+    Attributes
+    ----------
+    action : str
+        What was done, or taken back.
+    classes : tuple of str
+        Classes that it touched, a hundred at most.
+    total : int
+        How many these are.
+    state : int
+        State of the model now.
+    pending : str or None
+        What is still to be done: traces that another process keeps from being erased.
+
+    Examples
+    --------
+    >>> ChangeMade("forget", ("owl",), 1, state=8).pending is None
+    True
+    """
+
+    action: str
+    classes: tuple[str, ...]
+    total: int
+    state: int
+    pending: str | None = None
+
+
+@dataclass(frozen=True)
+class PhotosMade:
+    """What became of photos; it is on the disk.
+
+    Attributes
+    ----------
+    action : str
+        What was done.
+    ids : tuple of str
+        The photos.
+    counts : mapping of str to int
+        Photos that the classes have now that lost or got some.
+    state : int
+        State of the model now.
+    pending : str or None
+        As in :class:`ChangeMade`.
+
+    Examples
+    --------
+    >>> PhotosMade("move", ("p17",), {"owl": 4, "wren": 6}, state=9).counts["wren"]
+    6
+    """
+
+    action: str
+    ids: tuple[str, ...]
+    counts: Mapping[str, int]
+    state: int
+    pending: str | None = None
+
+
+@dataclass(frozen=True)
+class ModelState:
+    """The model that is served.
+
+    Attributes
+    ----------
+    classes, base_classes : int
+        How many it knows, and how many of these belong to its base.
+    backbone : str
+        Name of the backbone.
+    rejection : str
+        On what "unknown" rests.
+    limits : mapping of str to int
+        ``photos`` and ``body_bytes`` of one request, and ``pixels`` of a photo.
+    state : int
+        One more with every change.
+
+    Examples
+    --------
+    >>> ModelState(12, 0, "vit", "", {"photos": 50}, state=7).limits["photos"]
+    50
+    """
+
+    classes: int
+    base_classes: int
+    backbone: str
+    rejection: str
+    limits: Mapping[str, int]
+    state: int
+
+
+class Client:
+    """Talks to a service. Requests that get lost are sent again where that is safe.
+
+    Every request is sent again after the service has said that it is busy or being loaded, and after a connection
+    that could not be made. Where a reply was lost, it is sent again if nothing can be done twice by that:
+    questions, and ``learn``, which the service knows again by a key. Other changes then raise a ``ServiceError``
+    with the code ``reply_lost``: look at the model before you send them again.
+
+    Parameters
+    ----------
+    url : str
+        Where the service is.
+    token : str, optional
+        What it was started with.
+    timeout : float
+        Seconds to wait for a reply.
+    retries : int
+        How often a request is sent again.
+
+    Raises
+    ------
+    InputError
+        If the extra ``client`` is not installed, or the address cannot be one.
+
+    Examples
+    --------
+    >>> client = Client("http://127.0.0.1:9", retries=0)
+    >>> try:
+    ...     client.classes()
+    ... except ServiceError as error:
+    ...     print(error.code)
+    no_reply
+    """
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:8765",
+        *,
+        token: str | None = None,
+        timeout: float = 60.0,
+        retries: int = 4,
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InputError(f"{url!r} is not the address of a service", hint="write http://host:8765")
+        self._httpx = import_extra("httpx", extra="client")
+        self._retries = retries
+        self._limits: Mapping[str, int] | None = None
+        self._client = self._httpx.Client(
+            base_url=url,
+            timeout=timeout,
+            # A connection that the other side closes just then would look like a reply that was lost.
+            limits=self._httpx.Limits(max_keepalive_connections=0),
+            headers={} if token is None else {"Authorization": f"Bearer {token}"},
+            trust_env=parts.hostname not in ("127.0.0.1", "localhost", "::1"),  # no proxy leads to this machine
+        )
+
+    def close(self) -> None:
+        """Close the connections; a ``with`` block does it by itself.
+
+        Examples
+        --------
+        >>> Client().close()
+        """
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def model(self) -> ModelState:
+        """Describe the model that is served, and the limits of requests."""
+        found = _made(ModelState, self._json("GET", "/v1/model"))
+        self._limits = found.limits
+        return found
+
+    def wait_until_ready(self, seconds: float = 60.0) -> None:
+        """Wait until the service takes photos: it answers while its model is still being loaded.
+
+        Raises
+        ------
+        ServiceError
+            If it does not within that time.
+        """
+        ends = time.monotonic() + seconds
+        while True:
+            try:
+                self._reply("GET", "/v1/ready", retries=0)
+                return
+            except ServiceError as error:
+                if error.status not in (0, 503) or time.monotonic() > ends:
+                    raise
+            time.sleep(FIRST_PAUSE)
+
+    def predict(
+        self, photos: PhotoFile | Iterable[PhotoFile], *, top: int = 5, sure: float | None = None
+    ) -> list[Prediction]:
+        """Say what photos show; any number of them, in as many requests as they take.
+
+        Parameters
+        ----------
+        photos : path, bytes, (name, bytes), or several of these
+            The photos.
+        top : int
+            Candidates for each photo.
+        sure : float, optional
+            Probability that an answer needs.
+
+        Returns
+        -------
+        list of Prediction
+            One for each photo, in their order.
+
+        Raises
+        ------
+        ServiceError
+            If a photo cannot be used, or the model knows no class yet.
+        """
+        params = {"top": top} | ({} if sure is None else {"sure": sure})
+        found: list[Prediction] = []
+        for part in self._parts(_read(photos)):
+            reply = self._json("POST", "/v1/predict", params=params, photos=part, repeatable=True)
+            found += [_prediction(one) for one in reply["predictions"]]
+        return found
+
+    def learn(self, name: str, photos: PhotoFile | Iterable[PhotoFile], *, key: str | None = None) -> LearnedClass:
+        """Learn a class from about five photos, or add photos to it, in one request.
+
+        Parameters
+        ----------
+        name : str
+            Name of the class.
+        photos : path, bytes, (name, bytes), or several of these
+            The photos.
+        key : str, optional
+            Text that stands for this request: sent again with the same key, also by another process, it is not
+            done again. A new one unless given.
+
+        Returns
+        -------
+        LearnedClass
+            What was seen while the class was learned.
+        """
+        reply = self._json(
+            "POST",
+            f"{_path(name)}/photos",
+            photos=_read(photos),
+            headers={"Idempotency-Key": key or uuid.uuid4().hex},
+            repeatable=True,
+        )
+        return _made(LearnedClass, reply)
+
+    def classes(self, search: str = "") -> list[ServedClass]:
+        """List the classes whose names hold a text, all of them unless one is given."""
+        found: list[ServedClass] = []
+        while True:
+            params = {"search": search, "offset": len(found), "limit": PAGE}
+            reply = self._json("GET", "/v1/classes", params=params)
+            found += [_made(ServedClass, one) for one in reply["classes"]]
+            if not reply["classes"] or len(found) >= reply["total"]:
+                return found
+
+    def photos(self, name: str) -> list[PhotoInfo]:
+        """List the photos that a class was learned from, with their ids."""
+        return [_made(PhotoInfo, one) for one in self._json("GET", f"{_path(name)}/photos")["photos"]]
+
+    def picture(self, id: str, *, kept: bool = False) -> bytes:
+        """Return the small copy of a learned photo, or the photo itself where photos are kept."""
+        reply = self._reply("GET", f"/v1/photos/{quote(id, safe='')}", params={"kept": kept} if kept else {})
+        return bytes(reply.content)
+
+    def remove(self, ids: Iterable[str], *, of: str | None = None, for_good: bool = False) -> PhotosMade:
+        """Take photos out of their classes, all of them or none.
+
+        Parameters
+        ----------
+        ids : iterable of str
+            Ids of the photos.
+        of : str, optional
+            The class they are taken to be in; nothing is done if one is in another.
+        for_good : bool
+            Whether nothing of them may stay on the disk; then it cannot be undone.
+
+        Returns
+        -------
+        PhotosMade
+            What became of them.
+        """
+        body = {"ids": list(ids), "of": of, "for_good": for_good}
+        return _made(PhotosMade, self._json("POST", "/v1/photos/remove", json=body))
+
+    def move(self, ids: Iterable[str], *, to: str, of: str | None = None) -> PhotosMade:
+        """Give photos to another class, known or new."""
+        body = {"ids": list(ids), "to": to, "of": of}
+        return _made(PhotosMade, self._json("POST", "/v1/photos/move", json=body))
+
+    def rename(self, old: str, new: str) -> ChangeMade:
+        """Give a class another name."""
+        return _made(ChangeMade, self._json("PATCH", _path(old), json={"name": new}))
+
+    def forget(self, name: str, *, for_good: bool = False) -> ChangeMade | None:
+        """Forget a class; ``undo`` brings it back, unless nothing of it may stay on the disk.
+
+        Returns
+        -------
+        ChangeMade or None
+            None where the reply was lost and the class is gone.
+        """
+        params = {"for_good": "true"} if for_good else {}
+        try:
+            return _made(ChangeMade, self._json("DELETE", _path(name), params=params, repeatable=True))
+        except ServiceError as error:
+            if error.status == 404 and error.repeated:
+                return None
+            raise
+
+    def undo(self, *, state: int | None = None, past_forget: bool = False) -> ChangeMade:
+        """Take back the last change that stands.
+
+        Parameters
+        ----------
+        state : int, optional
+            State of the model that you have seen: in any other one nothing is taken back. Only so is it sure
+            whose change it is.
+        past_forget : bool
+            Whether to pass over what was erased for good.
+
+        Returns
+        -------
+        ChangeMade
+            What was taken back.
+        """
+        params = ({} if state is None else {"state": state}) | ({"past_forget": "true"} if past_forget else {})
+        return _made(ChangeMade, self._json("POST", "/v1/undo", params=params))
+
+    def _parts(self, photos: list[tuple[str, bytes]]) -> Iterator[list[tuple[str, bytes]]]:
+        """Yield photos in lists that one request may hold."""
+        limits = self._limits or self.model().limits
+        most, room = limits["photos"], limits["body_bytes"] * 9 // 10  # the rest is for what stands between them
+        part: list[tuple[str, bytes]] = []
+        size = 0
+        for photo in photos:
+            if part and (len(part) == most or size + len(photo[1]) > room):
+                yield part
+                part, size = [], 0
+            part.append(photo)
+            size += len(photo[1])
+        if part:
+            yield part
+
+    def _json(self, method: str, path: str, **request: Any) -> Any:
+        return self._reply(method, path, **request).json()
+
+    def _reply(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, Any] | None = None,
+        json: Any = None,
+        photos: Sequence[tuple[str, bytes]] = (),
+        headers: Mapping[str, str] | None = None,
+        repeatable: bool = False,
+        retries: int | None = None,
+    ) -> Any:
+        """Send a request until there is a reply that counts, or the retries are used up."""
+        files = [("photos", (name, data)) for name, data in photos] or None
+        tries = 1 + (self._retries if retries is None else retries)
+        lost = False
+        for number in range(1, tries + 1):
+            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (number - 1))
+            try:
+                reply = self._client.request(
+                    method, path, params=params, json=json, files=files, headers=headers or {}
+                )
+            except self._httpx.TransportError as error:
+                unsent = isinstance(error, self._httpx.ConnectError | self._httpx.ConnectTimeout)
+                failure = _no_reply(error, unsent=unsent)
+                safe = unsent or repeatable or method == "GET"
+                lost = lost or not unsent
+            else:
+                if reply.status_code < 400:
+                    return reply
+                failure = _refusal(reply)
+                failure.repeated = lost
+                safe = reply.status_code in (429, 503) or (reply.status_code == 504 and repeatable)
+                lost = lost or reply.status_code == 504
+                after = reply.headers.get("retry-after", "")
+                pause = min(LONGEST_PAUSE, max(pause, float(after))) if after.isdigit() else pause
+            if not safe or number == tries:
+                raise failure
+            time.sleep(pause)
+        raise AssertionError("a request is sent at least once")
+
+
+def _path(name: str) -> str:
+    return f"/v1/classes/{quote(name, safe='')}"
+
+
+def _read(photos: PhotoFile | Iterable[PhotoFile]) -> list[tuple[str, bytes]]:
+    """Return photos by name; they are read once, so that each try sends the same."""
+    several: Iterable[PhotoFile]
+    if isinstance(photos, str | os.PathLike | bytes):
+        several = [photos]
+    elif isinstance(photos, tuple) and len(photos) == 2 and isinstance(photos[1], bytes):
+        several = [(str(photos[0]), photos[1])]
+    else:
+        several = photos  # a tuple of two texts is two paths
+    found: list[tuple[str, bytes]] = []
+    for number, photo in enumerate(several, 1):
+        if isinstance(photo, bytes):
+            found.append((f"photo {number}", photo))
+        elif isinstance(photo, tuple):
+            found.append(photo)
+        else:
+            try:
+                found.append((Path(photo).name, Path(photo).read_bytes()))
+            except OSError as error:
+                raise StorageError(f"cannot read {photo}: {error.strerror or error}", code="no_file") from error
+    if not found:
+        raise InputError("no photos were given", hint="name files, or give their bytes")
+    return found
+
+
+def _prediction(values: Mapping[str, Any]) -> Prediction:
+    pairs = {
+        key: tuple((one["label"], one["probability"]) for one in values[key]) for key in ("candidates", "levels")
+    }
+    return _made(Prediction, {**values, **pairs})
+
+
+def _made(kind: type[Made], values: Mapping[str, Any]) -> Made:
+    """Build a value from JSON; fields that this release does not know are passed over."""
+    hints = get_type_hints(kind)
+    names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    return kind(**{name: _as(hints[name], value) for name, value in values.items() if name in names})
+
+
+def _as(hint: Any, value: Any) -> Any:
+    """Return a value of JSON as its field has it: lists become tuples, objects become dataclasses."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if value is None:
+        return None
+    if origin in (Union, UnionType):
+        return _as(next(one for one in arguments if one is not type(None)), value)
+    if origin is tuple and isinstance(value, list | tuple):
+        if len(arguments) == 2 and arguments[1] is Ellipsis:
+            return tuple(_as(arguments[0], one) for one in value)
+        return tuple(_as(inner, one) for inner, one in zip(arguments, value, strict=True))
+    if is_dataclass(hint) and isinstance(hint, type) and isinstance(value, Mapping):
+        return _made(hint, value)
+    return value
+
+
+def _refusal(reply: Any) -> ServiceError:
+    """Return what the service says, or what something in between says in its place."""
+    try:
+        told = reply.json()
+        return ServiceError(
+            told["message"],
+            hint=told["hint"],
+            code=told["code"],
+            status=reply.status_code,
+            details=told.get("details", ()),
+        )
+    except (ValueError, KeyError, TypeError):
+        return ServiceError(
+            f"{reply.url.host} answers {reply.status_code} {reply.reason_phrase}",
+            hint="is this the address of a fiveshot service?",
+            code="no_service",
+            status=reply.status_code,
+        )
+
+
+def _no_reply(error: Exception, *, unsent: bool) -> ServiceError:
+    reason = str(error) or type(error).__name__
+    if unsent:
+        return ServiceError(f"the service cannot be reached ({reason})", hint="is it running?", code="no_reply")
+    return ServiceError(
+        f"the reply was lost ({reason})",
+        hint="the change may have been made: look at the model before you send it again",
+        code="reply_lost",
+    )
