@@ -7,8 +7,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from fiveshot.recognizer.names import NONE
-
 PATIENCE = 0.2  # seconds to wait for a process that writes
 LONGEST_HEADER = 100_000_000  # bytes, as the format of these files has it
 
@@ -29,6 +27,8 @@ def stored_classes(model: Path) -> list[str]:
     >>> stored_classes(Path("no such folder"))
     []
     """
+    from fiveshot.recognizer.names import NONE
+
     learned = {name for (name,) in _rows(model, "SELECT name FROM classes")} - {NONE}
     manifests = _rows(model, "SELECT value FROM meta WHERE key = 'manifest'")
     return sorted(learned.union(*(_base_classes(model, text) for (text,) in manifests)))
