@@ -159,7 +159,7 @@ def other_process(model: Path, ledger: Ledger, ended: threading.Event) -> None:
             step += 1
             name = f"command {step % 4}"
             (Path(folder) / "new.jpg").write_bytes(photograph(rng))
-            command = [sys.executable, "-m", "fiveshot", "learn", str(model), name, folder]
+            command = [sys.executable, "-m", "fiveshot", "learn", str(model), name, folder, "--add"]
             done = subprocess.run(command, capture_output=True, text=True)
             ledger.count("learn by command", "done" if done.returncode == 0 else done.stderr[-80:])
             if done.returncode == 0:

@@ -15,6 +15,7 @@ class Tally:
     images: int = 0
     bad: tuple[BadImage, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
+    promised: int = 0  # images of the shards that have come to their end
 
     def __add__(self, other: Tally) -> Tally:
         names = dict.fromkeys((*self.seconds, *other.seconds))
@@ -22,6 +23,7 @@ class Tally:
             self.images + other.images,
             self.bad + other.bad,
             {name: self.seconds.get(name, 0.0) + other.seconds.get(name, 0.0) for name in names},
+            self.promised + other.promised,
         )
 
     def rates(self) -> dict[str, float]:

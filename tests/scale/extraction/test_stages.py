@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,18 +14,20 @@ from pictures import draw_folder
 
 from fiveshot.backbones import BackboneSpec, load_embedder
 from fiveshot.data import open_images
-from fiveshot.errors import InputError, StorageError
+from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.features import FeatureSet
 from fiveshot.features.extraction.parts import Part
 from fiveshot.scale import Catalog, open_catalog
-from fiveshot.scale.extraction.batches import END, Batch, concatenate, good_rows, tally
+from fiveshot.scale.extraction.batches import END, Batch, checked, concatenate, good_rows, tally
 from fiveshot.scale.extraction.pipeline import VectorFacts, vector_facts
+from fiveshot.scale.extraction.run import ShardRun
 from fiveshot.scale.extraction.shard_folder import (
     ShardCollector,
     ShardFolder,
     read_manifest,
 )
 from fiveshot.scale.extraction.stages import Decode, Forward, read_shard, stored
+from fiveshot.scale.progress import silent
 
 
 @pytest.fixture(scope="module")
@@ -139,3 +144,47 @@ def test_vectors_that_do_not_fit_their_type_are_refused() -> None:
     with pytest.raises(InputError, match=r"the vector of b\.jpg has values too large for float16; store float32"):
         stored(values, names, np.dtype(np.float16))
     assert stored(values, names, np.dtype(np.float32)).tolist() == values.tolist()
+
+
+WRONG_BATCHES = {
+    "narrow vectors": lambda batch: batch | {"vectors": batch["vectors"][:, :-1]},
+    "other numbers": lambda batch: batch | {"vectors": batch["vectors"].astype(np.float64)},
+    "ragged vectors": lambda batch: batch | {"vectors": np.array([*batch["vectors"][1:], 0], dtype=object)},
+    "not a number": lambda batch: batch | {"vectors": np.full_like(batch["vectors"], np.nan)},
+    "too few vectors": lambda batch: batch | {"vectors": batch["vectors"][1:]},
+    "too few names": lambda batch: batch | {"name": batch["name"][1:]},
+    "no rows": lambda batch: {name: column for name, column in batch.items() if name != "row"},
+    "another shard": lambda batch: batch | {"shard": batch["shard"] + 99},
+    "one row twice": lambda batch: batch | {"row": np.where(batch["row"] == 1, 0, batch["row"])},
+    "rows from elsewhere": lambda batch: batch | {"row": np.where(batch["row"] == 1, -1, batch["row"])},
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_BATCHES.values(), ids=WRONG_BATCHES)
+def test_what_a_broken_node_returns_is_refused(
+    batches: list[Batch],
+    catalog: Catalog,
+    facts: VectorFacts,
+    tmp_path: Path,
+    wrong: Callable[[Batch], Batch],
+) -> None:
+    collector = ShardCollector({shard.number: shard for shard in catalog.shards}, ShardFolder(tmp_path, facts))
+    with pytest.raises(FiveshotError) as caught:
+        collector.add(checked(wrong(batches[0]), width=facts.width, dtype=facts.dtype))
+    assert caught.value.code == "bad_node"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kept", [slice(1, None), slice(None, -1), slice(0, 0)], ids=["first", "end", "all"])
+def test_rows_that_never_come_are_an_error(
+    batches: list[Batch], catalog: Catalog, facts: VectorFacts, tmp_path: Path, kept: slice
+) -> None:
+    """Of one shard; the others are kept for the next run."""
+    short = [{name: column[kept] for name, column in batches[0].items()}, *batches[1:]]
+    dataset = SimpleNamespace(iter_batches=lambda **_: iter(short))
+    pipeline: Any = SimpleNamespace(vectors=lambda shards: dataset)
+    store = ShardFolder(tmp_path, facts)
+    with pytest.raises(FiveshotError) as caught:
+        ShardRun(catalog, store, pipeline, silent).compute_missing()
+    assert caught.value.code == "bad_node"
+    assert store.missing(catalog.shards) == [catalog.shards[0]]

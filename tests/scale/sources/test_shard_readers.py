@@ -3,6 +3,8 @@ from __future__ import annotations
 import gzip
 import json
 import pickle
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -226,3 +228,37 @@ def test_a_preview_has_images_from_all_over(folder: Path, tmp_path: Path) -> Non
     ]
     everything = [image for shard in preview(both, 10_000) for image in shard.reader.images()]
     assert [image.name for image in everything] == [image.name for image in images(both) if image.split == TRAIN]
+
+
+def test_labels_that_cannot_be_names_are_bad_images(tmp_path: Path) -> None:
+    photo = encoded(np.random.default_rng(0))
+    nested = b"[" * 500_000
+    labels = {"a": b"wren", "b": b"x" * 500_000, "c": b"wr\0en", "d": b"\xff\xfe"}
+    members = {}
+    for key, label in labels.items():
+        members |= {f"owl/{key}.jpg": photo, f"owl/{key}.cls": label}
+    members |= {"owl/e.jpg": photo, "owl/e.json": nested, "owl/f.jpg": photo, "owl/f.json": b'{"cls": ' + nested}
+    write_tar(tmp_path / "hostile.tar", members)
+    found = images(open_catalog(f"file://{tmp_path}/hostile.tar", seed=0))
+    assert [image.label for image in found] == ["wren", "", "", "\ufffd\ufffd", "owl", "owl"]
+    assert [bool(image.reason) for image in found] == [False, True, True, False, False, False]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited on Linux")
+def test_a_parquet_file_cannot_take_all_memory(tmp_path: Path) -> None:
+    """Two kilobytes that hold one value of 60 MB 64 times: they took 6 GB."""
+    arrow, parquet = (pytest.importorskip(name) for name in ("pyarrow", "pyarrow.parquet"))
+    once = arrow.DictionaryArray.from_arrays(arrow.array([0] * 64, arrow.int32()), arrow.array([bytes(60 << 20)]))
+    table = arrow.table({"image": once, "label": ["owl"] * 64})
+    parquet.write_table(table, tmp_path / "bomb.parquet", compression="zstd", store_schema=False)
+    program = f"""
+from fiveshot.scale import open_catalog
+from fiveshot.scale.sources import shards
+shards.PARQUET_MEMORY = 300 << 20
+found = [image for shard in open_catalog({str(tmp_path)!r} + "/bomb.parquet", seed=0).shards
+         for image in shard.reader.images()]
+peak = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM"))
+print(len(found), found[0].reason[:24], peak < 900_000 or peak)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "1 damaged or truncated aft True\n", done.stdout + done.stderr

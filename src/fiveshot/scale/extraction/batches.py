@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fiveshot.core.labels import Labels
 from fiveshot.data import BadImage
+from fiveshot.errors import FiveshotError
 from fiveshot.scale.progress import Tally
 
 Batch = dict[str, NDArray[Any]]
@@ -31,6 +32,28 @@ class Rows:
         """Return the rows marked in ``chosen`` (n,)."""
         names = tuple(name for name, is_chosen in zip(self.names, chosen, strict=True) if is_chosen)
         return Rows(self.vectors[chosen], self.labels[chosen], names)
+
+
+def checked(batch: Batch, *, width: int, dtype: str) -> Batch:
+    """Return a batch that a node has made, or refuse it: it says what it likes, and one that is broken may lie."""
+    missing = {*IDENTITY, "vectors"} - set(batch)
+    if missing:
+        raise bad_node(f"a batch without {', '.join(sorted(missing))}")
+    sizes = {name: len(batch[name]) for name in (*IDENTITY, "vectors")}
+    if len(set(sizes.values())) > 1:
+        raise bad_node(f"columns of different lengths ({sizes})")
+    vectors = batch["vectors"]
+    if vectors.dtype != dtype or vectors.shape[1:] != (width,):
+        raise bad_node(f"vectors of {vectors.dtype} {vectors.shape[1:]} instead of {dtype} ({width},)")
+    if not np.isfinite(vectors[usable(batch)]).all():
+        raise bad_node("vectors with NaN or infinite values")
+    return batch
+
+
+def bad_node(what: str) -> FiveshotError:
+    """Return the error for what no node returns that works."""
+    hint = "finished work is kept: run it again, and without the node that does this, if it happens again"
+    return FiveshotError(f"a node of the cluster returned {what}", hint=hint, code="bad_node")
 
 
 def concatenate(batches: Iterable[Batch]) -> Batch:
@@ -58,10 +81,12 @@ def tally(batch: Batch) -> Tally:
     """Count the images of a finished batch."""
     images = images_of(batch)
     bad = select(images, images["reason"].astype(str) != "")
+    ends = batch["row"][batch["split"] == END]
     return Tally(
         len(images["row"]),
         tuple(BadImage(str(name), str(why)) for name, why in zip(bad["name"], bad["reason"], strict=True)),
         {stage: float(images[f"{stage}_s"].sum(dtype=np.float64)) for stage in STAGES if f"{stage}_s" in images},
+        promised=int(ends.sum()),
     )
 
 

@@ -13,7 +13,7 @@ from fiveshot.errors import StorageError, counted
 from fiveshot.features import FeatureSet
 from fiveshot.features.extraction.parts import work_folder
 from fiveshot.scale.cluster import ClusterSettings, Workers, check_target, retried
-from fiveshot.scale.extraction.batches import tally
+from fiveshot.scale.extraction.batches import bad_node, checked, tally
 from fiveshot.scale.extraction.pipeline import VectorPipeline, vector_pipeline
 from fiveshot.scale.extraction.shard_folder import ShardCollector, ShardFolder
 from fiveshot.scale.progress import ClusterProgress, OnClusterProgress, Tally, silent
@@ -231,11 +231,15 @@ class ShardRun:
         before = self._finished_images(shards)
         everything = len(self.catalog.shards)
         for batch in self.pipeline.vectors(shards).iter_batches(batch_size=None, batch_format="numpy"):
-            collector.add(batch)
+            collector.add(checked(batch, width=self.store.facts.width, dtype=self.store.facts.dtype))
             self.done += tally(batch)
             finished = everything - len(shards) + collector.finished
             self.progress(
                 ClusterProgress(self.done, before, self.catalog.n_images, shards=finished, all_shards=everything)
+            )
+        if collector.finished < len(shards):
+            raise bad_node(
+                f"{collector.finished} of {len(shards)} shards, and {collector.held_rows} rows of others"
             )
 
     def _finished_images(self, missing: Sequence[Shard]) -> int:

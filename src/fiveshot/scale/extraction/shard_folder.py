@@ -16,7 +16,7 @@ from fiveshot.data import BadImage
 from fiveshot.errors import StorageError
 from fiveshot.features import FeatureSet
 from fiveshot.features.extraction.parts import Part, join_parts, part_key
-from fiveshot.scale.extraction.batches import END, Batch, concatenate, images_of, select, tally
+from fiveshot.scale.extraction.batches import END, Batch, bad_node, concatenate, images_of, select, tally
 from fiveshot.scale.extraction.pipeline import VectorFacts
 from fiveshot.scale.sources.shards import Shard
 from fiveshot.storage import FilePath, atomic_path
@@ -109,6 +109,8 @@ class ShardCollector:
     def add(self, batch: Batch) -> None:
         """Take rows of one or more shards."""
         for number in np.unique(batch["shard"]).tolist():
+            if number not in self._shards:
+                raise bad_node(f"rows of shard {number}, which it was not given")
             own = batch["shard"] == number
             part = {name: batch[name][own] for name in KEPT_COLUMNS}
             marker = part["split"] == END
@@ -117,7 +119,11 @@ class ShardCollector:
             self._held.setdefault(number, []).append(part)
             self._rows[number] = self._rows.get(number, 0) + int((~marker).sum())
             if self._rows[number] == self._expected.get(number):
-                self._folder.write(self._shards[number], concatenate(self._held.pop(number)))
+                whole = concatenate(self._held.pop(number))
+                if np.array_equal(np.sort(images_of(whole)["row"]), np.arange(self._expected[number])):
+                    self._folder.write(self._shards[number], whole)
+                else:
+                    raise bad_node(f"rows of shard {number} that are not all of its rows")
                 del self._rows[number], self._expected[number]
                 self.finished += 1
 

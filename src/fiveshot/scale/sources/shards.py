@@ -14,9 +14,10 @@ import zlib
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 from fiveshot.data import ImageError, ImageSource
@@ -31,6 +32,8 @@ Entry = tuple[ImageSource, str, int]  # image, label, split
 FETCHED_AT_ONCE = 16  # images from a URL
 ROWS_AT_ONCE = 64  # of a parquet file, in memory
 TEXT_BYTES = 1 << 20  # of a label, or of the JSON that holds it
+LONGEST_LABEL = 1000  # characters
+PARQUET_MEMORY = 2 << 30  # bytes; a file of some kB can hold one value a million times, each as long as it likes
 DAMAGE = (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError, ValueError)
 _TEST_NAMES = frozenset({"test", "val", "valid", "validation", "eval"})
 
@@ -150,9 +153,11 @@ class TarReader:
     def _image(self, sample: _Sample) -> RawImage:
         folder = PurePosixPath(sample.key).parent
         split = max(split_of(self.file.name), split_of(f"{folder}/image"))
-        label, reason = self._label(sample.texts, folder.name), sample.reason
+        label = self._label(sample.texts, folder.name)
+        reason = sample.reason or _unusable_label(label)
         if not label:
             reason = f"no label: neither {sample.key}.{self.label} nor a folder named after a class"
+        label = "" if _unusable_label(label) else label
         data = b"" if reason else sample.image
         return RawImage(f"{self.file.path}/{sample.key}.{sample.suffix}", label, split, data, reason)
 
@@ -161,7 +166,7 @@ class TarReader:
             return texts[self.label].decode("utf-8", "replace").strip()
         try:
             return str(json.loads(texts["json"])[self.label])
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, RecursionError):
             return folder
 
 
@@ -224,7 +229,7 @@ class ParquetReader:
         parquet, arrow = (import_extra(name, extra="ray") for name in ("pyarrow.parquet", "pyarrow"))
         split, row = split_of(self.file.name), 0
         try:
-            with self.file.open() as stream:
+            with self.file.open() as stream, _limited_memory(PARQUET_MEMORY):
                 table = parquet.ParquetFile(stream)
                 self._check_columns(table.schema_arrow.names)
                 for batch in table.iter_batches(ROWS_AT_ONCE, columns=[self.image, self.label]):
@@ -242,8 +247,9 @@ class ParquetReader:
         data = image.get("bytes") if isinstance(image, dict) else image
         if label is None or data is None:
             return RawImage(name, str(label or ""), split, b"", "no label" if label is None else "no bytes")
-        reason = too_large(len(data))
-        return RawImage(name, str(label), split, b"" if reason else bytes(data), reason)
+        text = str(label)
+        reason = too_large(len(data)) or _unusable_label(text)
+        return RawImage(name, "" if _unusable_label(text) else text, split, b"" if reason else bytes(data), reason)
 
     def _check_columns(self, names: list[str]) -> None:
         for option, column in (("--image-column", self.image), ("--label-column", self.label)):
@@ -253,3 +259,30 @@ class ParquetReader:
                     hint=f"name one of {', '.join(names)} with {option}",
                     code="no_column",
                 )
+
+
+def _unusable_label(label: str) -> str:
+    """Return why a text cannot be the name of a class, or nothing."""
+    if len(label) > LONGEST_LABEL:
+        return f"its label has {len(label):,} characters, the limit is {LONGEST_LABEL:,}"
+    return "its label holds a NUL character" if "\0" in label else ""
+
+
+@contextmanager
+def _limited_memory(more: int) -> Iterator[None]:
+    """Let this process have so much more memory and no more, where the system can limit that (Linux)."""
+    try:
+        import resource
+
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except (ImportError, OSError):
+        yield
+        return
+    used = next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmData:"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limits = [used + more, *(limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY)]
+    resource.setrlimit(resource.RLIMIT_DATA, (min(limits), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))

@@ -171,6 +171,7 @@ def reduce_dataset(
     *,
     task_cpus: float = 0.1,
     at_once: int | None = None,
+    load: Load = numpy_batch,
     progress: Callable[[Tally, int], None] = lambda tally, arrived: None,
 ) -> tuple[dict[str, Any], Tally]:
     """Reduce the training rows of a Ray dataset block by block; see ``fiveshot.scale.extraction.batches``.
@@ -182,6 +183,7 @@ def reduce_dataset(
         at_once=at_once or max(1, int(resources.cpus)),
         task_cpus=task_cpus,
         group_bytes=2 * block_bytes(resources),
+        load=load,
     )
     arrived = 0
     for bundle in dataset.iter_internal_ref_bundles():

@@ -17,8 +17,8 @@ from fiveshot.features import Provenance
 from fiveshot.features.extraction.parts import TRAIN, Part
 from fiveshot.heads import make_head
 from fiveshot.scale.cluster import ClusterSettings, check_target, connected, own_errors, retried
-from fiveshot.scale.extraction.batches import Batch, Rows, concatenate, good_rows, select
-from fiveshot.scale.extraction.pipeline import VectorPipeline, block_bytes, vector_pipeline
+from fiveshot.scale.extraction.batches import Batch, Rows, bad_node, checked, concatenate, good_rows, select
+from fiveshot.scale.extraction.pipeline import VectorPipeline, block_bytes, numpy_batch, vector_pipeline
 from fiveshot.scale.extraction.shard_folder import read_manifest
 from fiveshot.scale.progress import ClusterProgress, OnClusterProgress, Tally, silent
 from fiveshot.scale.sources.catalog import Catalog, preview
@@ -157,7 +157,8 @@ class StatisticsRun:
                 hint="name a folder, parquet files or tars that hold some",
                 code="no_images",
             )
-        batch = concatenate(batches)
+        facts = self.pipeline.facts
+        batch = concatenate(checked(one, width=facts.width, dtype=facts.dtype) for one in batches)
         in_order = select(batch, np.lexsort((batch["row"], batch["shard"])))
         settings = choose_settings(found.head, good_rows(in_order, splits=(TRAIN,)))
         chosen = replace(found, settings=settings)
@@ -181,10 +182,18 @@ class StatisticsRun:
             self.pipeline.resources,
             task_cpus=workers.reduce_cpus,
             at_once=workers.reducers,
+            load=partial(checked_block, width=self.pipeline.facts.width, dtype=self.pipeline.facts.dtype),
             progress=report,
         )
+        if done.images != done.promised:
+            raise bad_node(f"{done.images} images of {done.promised}")
         self.done += done
         return values, done
+
+
+def checked_block(block: Any, *, width: int, dtype: str) -> Batch:
+    """Return the rows of a block that a node has made, if they are what was asked for."""
+    return checked(numpy_batch(block), width=width, dtype=dtype)
 
 
 def choose_settings(head: str, rows: Rows) -> dict[str, Any]:
