@@ -56,6 +56,8 @@ def test_nothing_to_see_is_no_name(name: str) -> None:
         ("a\x1b[31m", "U+001B"),
         ("a\u2028b", "line break"),
         ("a\udcffb", "not valid Unicode"),
+        ("a\u202eb", "turns the text around it (U+202E)"),
+        ("a\u2067b", "U+2067"),
     ],
 )
 def test_control_characters_are_refused_by_code(name: str, what: str) -> None:

@@ -13,13 +13,13 @@ OPTIONS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--use-fa
 
 
 @contextmanager
-def chromium() -> Iterator[Any]:
+def chromium(*options: str) -> Iterator[Any]:
     """Start the browser; what Playwright starts is told not to look for a proxy."""
     from playwright.sync_api import sync_playwright
 
     os.environ.setdefault("NO_PROXY", "127.0.0.1,localhost")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=PROGRAM, args=OPTIONS)
+        browser = playwright.chromium.launch(executable_path=PROGRAM, args=[*OPTIONS, *options])
         try:
             yield browser
         finally:

@@ -17,6 +17,7 @@ _REFUSED = {
     "Zl": "a line break",
     "Zp": "a line break",
 }
+_TURNING = frozenset(map(chr, (*range(0x202A, 0x202F), *range(0x2066, 0x206A))))  # embeddings and overrides
 _INVISIBLE = frozenset({"Cf", "Mn", "Me", "Zs"})  # joiners, marks and spaces show nothing by themselves
 
 
@@ -70,10 +71,9 @@ def normal_name(text: str) -> str:
         )
     kinds = [unicodedata.category(character) for character in name]
     for character, kind in zip(name, kinds, strict=True):
-        if kind in _REFUSED:
-            raise _refused(
-                f"the class name {name!r} holds {_REFUSED[kind]} (U+{ord(character):04X})", "leave it out"
-            )
+        wrong = "a mark that turns the text around it" if character in _TURNING else _REFUSED.get(kind)
+        if wrong:
+            raise _refused(f"the class name {name!r} holds {wrong} (U+{ord(character):04X})", "leave it out")
     if all(kind in _INVISIBLE for kind in kinds):
         raise _refused("a class name is empty", f"give 1 to {MAX_LENGTH} visible characters")
     return name

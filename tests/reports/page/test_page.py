@@ -12,6 +12,7 @@ import pytest
 from browser import Browser
 from PIL import Image
 
+from fiveshot import Recognizer
 from fiveshot.benchmark import RunRecord
 from fiveshot.errors import StorageError
 from fiveshot.reports import write_report
@@ -199,12 +200,35 @@ def test_the_browser_would_tell_of_requests_and_errors(page: Browser, tmp_path: 
 
 
 def test_a_hostile_name_does_nothing_in_a_browser(page: Browser, bird_records, tmp_path: Path) -> None:
-    evil = [replace(record, class_names=(HOSTILE, *record.class_names[1:])) for record in bird_records]
+    names = (HOSTILE, "</script><script>hurt()</script>", "\u202egnp.txt\u2067", "w" * 200)
+    evil = [replace(record, class_names=(*names, *record.class_names[4:])) for record in bird_records]
     file = tmp_path / "evil.html"
     file.write_text(report_page(evil), encoding="utf-8", errors="backslashreplace")
     page.open(file)
     assert page.requests == [file.as_uri()]
     assert page.complaints == []
+    said = page.evaluate("document.body.innerText")
+    assert "\\u202egnp.txt\\u2067" in said
+    assert not {"\u202e", "\u2067"} & set(said)
+    assert "w" * 200 in said
+
+
+def test_an_onnx_file_of_hostile_names_does_nothing_in_a_browser(page: Browser, tmp_path: Path) -> None:
+    """Neither its JSON file alone, nor inside the script of a page; the graph itself is not shown at all."""
+    pytest.importorskip("onnx", reason="the extra 'onnx' is not installed")
+    names = ["</script><script>hurt()</script>", "<img src=x onerror=hurt()>", "<!--<script>", "\u200fw" * 100]
+    with Recognizer.create(tmp_path / "model") as model:
+        for seed, name in enumerate(names):
+            model.learn_features(name, np.random.default_rng(seed).normal(size=(3, model.snapshot.contents.width)))
+        sidecar = model.export_onnx(tmp_path / "evil.onnx").with_suffix(".json")
+    file = tmp_path / "page.html"
+    file.write_text(f"<meta charset=utf-8><script>var said = {sidecar.read_text(encoding='utf-8')}</script>")
+    for path in (sidecar, file):
+        before = len(page.requests), len(page.complaints)
+        page.open(path)
+        assert page.requests[before[0] :] == [path.as_uri()]
+        assert page.complaints[before[1] :] == []
+    assert page.evaluate("said.classes") == sorted(names)
 
 
 def test_classes_are_sorted_with_the_keyboard(page: Browser, report: Path) -> None:

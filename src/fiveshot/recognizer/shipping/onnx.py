@@ -69,6 +69,7 @@ def export_onnx(
     graph = _backbone_graph(onnx, embedder)
     graph.finish(_head_nodes(graph, head), classes=len(head.classes_))
     text = json.dumps(describe(embedder, head, rejection), indent=1, ensure_ascii=False)
+    text = text.replace("<", "\\u003c")  # the same to every reader of JSON, also of one inside a page's script
     onnx.helper.set_model_props(graph.model, {PROPERTY: text})
     if graph.model.ByteSize() > LARGEST:
         raise InputError(

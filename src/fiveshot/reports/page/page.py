@@ -35,6 +35,8 @@ from fiveshot.storage import FilePath
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+# Marks that turn the text around them: a name that holds one would turn the rest of its sentence. They are shown.
+TURNING = {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
 CONFUSIONS = {
     "right": ("base_right", "new_right"),
     "other, same kind": ("base_to_base", "new_to_new"),
@@ -87,7 +89,7 @@ def report_page(records: Sequence[RunRecord]) -> str:
         _section(experiment, title, number)
         for number, (experiment, title) in enumerate(zip(found, experiment_titles(found), strict=True), 1)
     ]
-    return (
+    page = (
         templates()
         .get_template("page.html")
         .render(
@@ -97,6 +99,7 @@ def report_page(records: Sequence[RunRecord]) -> str:
             version=__version__,
         )
     )
+    return page.translate(TURNING)
 
 
 @cache
