@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.linear_model import RidgeClassifier
 from sklearn.metrics import roc_auc_score
 
 from fiveshot.core import NO_CLASSES, class_statistics
@@ -160,8 +161,69 @@ def test_no_base_session_at_all() -> None:
     head = UnbiasedLDA()
     head.adopt(Memory(NO_CLASSES, class_statistics(head.embed(X), y)))
     nearest = NCM("euclidean").fit(X, y)
-    assert head.choice_ == Choice()
+    assert head.choice_.episodes == 0
     assert (head.predict(asked) == truth).mean() > (nearest.predict(asked) == truth).mean()
+
+
+def wide(counts: list[int], *, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Draw classes in more dimensions than there are samples, of features that vary more and less."""
+    y = np.repeat(np.arange(len(counts)), counts)
+    scale = np.random.default_rng(7).uniform(0.1, 3.0, size=200)
+    centers = 0.5 * scale * np.random.default_rng(8).normal(size=(len(counts), 200))
+    return 2 + centers[y] + scale * np.random.default_rng(seed).normal(size=(len(y), 200)), y
+
+
+def test_a_first_session_of_a_few_samples_is_not_a_base() -> None:
+    X, y = wide([5] * 8, seed=0)
+    asked, _ = wide([10] * 8, seed=1)
+    fitted = UnbiasedLDA().fit(X, y)
+    adopted = UnbiasedLDA()
+    adopted.adopt(Memory(NO_CLASSES, class_statistics(adopted.embed(X), y)))
+    in_parts = UnbiasedLDA().fit(X[y < 3], y[y < 3]).partial_fit(X[y >= 3], y[y >= 3])
+    for other in (adopted, in_parts):
+        np.testing.assert_allclose(other.class_scores(asked), fitted.class_scores(asked), rtol=1e-9)
+        np.testing.assert_allclose(other.predict_proba(asked), fitted.predict_proba(asked), rtol=1e-9)
+
+
+def test_forgetting_without_a_base_leaves_no_trace() -> None:
+    X, y = wide([5, 1, 3, 2, 4], seed=0)
+    asked, _ = wide([10] * 5, seed=1)
+    parts = [(X[y == label], y[y == label]) for label in range(5)]
+    head = UnbiasedLDA().fit(*parts[0])
+    for part in (parts[4], parts[2], parts[1], parts[3]):
+        head.partial_fit(*part)
+    kept = y != 4
+    never = UnbiasedLDA().fit(X[kept], y[kept])
+    np.testing.assert_allclose(head.forget(4).class_scores(asked), never.class_scores(asked), rtol=1e-9)
+
+
+def test_a_file_of_a_few_samples_brings_the_same_answers_back(tmp_path: Path) -> None:
+    X, y = wide([5, 1, 3, 2], seed=0)
+    asked, _ = wide([10] * 4, seed=1)
+    head = UnbiasedLDA().fit(X[y < 2], y[y < 2]).partial_fit(X[y >= 2], y[y >= 2])
+    save_head(head, tmp_path / "head.safetensors")
+    again = load_head(tmp_path / "head.safetensors")
+    assert again.choice_ == head.choice_
+    np.testing.assert_array_equal(again.predict_proba(asked), head.predict_proba(asked))
+
+
+def test_it_beats_the_nearest_mean_and_ridge_without_a_base() -> None:
+    X, y = wide([2] * 20, seed=0)
+    asked, truth = wide([30] * 20, seed=1)
+    ours, nearest, ridge = (
+        (head.fit(X, y).predict(asked) == truth).mean()
+        for head in (UnbiasedLDA(), NCM("cosine"), RidgeClassifier())
+    )
+    assert ours > max(nearest, ridge) + 0.02
+
+
+def test_among_a_few_classes_one_with_a_single_sample_is_found() -> None:
+    X, y = wide([1, 8, 8, 8, 8], seed=0)
+    asked, truth = wide([100] * 5, seed=1)
+    right = UnbiasedLDA().fit(X, y).predict(asked) == truth
+    plain = UnbiasedLDA(offset=0.0).fit(X, y).predict(asked) == truth
+    assert right[truth == 0].mean() > plain[truth == 0].mean() + 0.1
+    assert right.mean() > plain.mean()
 
 
 def test_adopting_statistics_is_learning_them() -> None:

@@ -123,8 +123,8 @@ def one_hot(codes: Any, width: int, like: Array) -> Array:
     return values_like(found, like)
 
 
-def add_to_diagonal(matrix: Array, value: float) -> None:
-    """Add a number to each entry on the diagonal of a square matrix, in place."""
+def add_to_diagonal(matrix: Array, value: Any) -> None:
+    """Add a number, or one for each, to the entries on the diagonal of a square matrix, in place."""
     if is_numpy_array(matrix):
         rows = np.arange(len(matrix))
         matrix[rows, rows] += value

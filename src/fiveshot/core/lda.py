@@ -103,6 +103,43 @@ class TiedCovariance:
     noise: float  # of base classes
     new_noise: float  # of new ones, which an adapted backbone has not drawn together
 
+    def whiten(self, rows: Array) -> Array:
+        """Return rows in coordinates in which Σ is the sphere; they may be overwritten."""
+        return solve_lower_(self.cholesky, rows)
+
+    def back(self, rows: Array) -> Array:
+        """Return the weights of features that whitened ones have as weights; they may be overwritten."""
+        return solve_upper_(self.cholesky, rows)
+
+
+@dataclass(frozen=True, eq=False)
+class FactoredCovariance:
+    """Σ = √D (1 + GᵀG) √D of a diagonal D and few rows G, never written out.
+
+    The inverse root of 1 + GᵀG is 1 − GᵀCG, where C has the eigenvectors of GGᵀ and the eigenvalues
+    1 / (q (1 + q)) with q² one more than those of GGᵀ.
+    """
+
+    scale: Array  # (d,): √D
+    rows: Array  # (r, d): G
+    kernel: Array  # (r, r): C
+    noise: float
+    new_noise: float
+
+    def whiten(self, rows: Array) -> Array:
+        """Return rows in coordinates in which Σ is the sphere."""
+        return self._root(rows / self.scale)
+
+    def back(self, rows: Array) -> Array:
+        """Return the weights of features that whitened ones have as weights."""
+        return self._root(rows) / self.scale
+
+    def _root(self, rows: Array) -> Array:
+        return rows - ((rows @ self.rows.T) @ self.kernel) @ self.rows
+
+
+Covariance = TiedCovariance | FactoredCovariance
+
 
 def default_shrinkage(n_features: int, dof: int) -> float:
     """Return the share of the sphere in Σ from counts alone: all of it without samples, never less than 0.3.
@@ -148,14 +185,14 @@ def tied_covariance(
         # length is q / (1 − (1 − ρ) q / dof) in place of q = tr(Σ⁻¹ S) / dof.
         if not count or share == 1:
             return 1.0
-        inside = _trace(precision, scatter) / count
+        inside = trace_of_product(precision, scatter) / count
         return float(inside / max(1 - (1 - share) * inside / dof, 0.1) / d)
 
     of_base = noise(base, base_dof) if base_dof else noise(new, new_dof)
     return TiedCovariance(cholesky, of_base, noise(new, new_dof) if new_dof else of_base)
 
 
-def _trace(precision: Array, scatter: Array) -> float:
+def trace_of_product(precision: Array, scatter: Array) -> float:
     """Return tr(A S) of symmetric matrices, reading their lower triangles."""
     xp = namespace(precision)
     product = xp.tril(precision * scatter)
@@ -181,9 +218,10 @@ class Spectrum:
 class Shared:
     """What the classes of a space share: Σ, B, and the least squared length of a guess."""
 
-    covariance: TiedCovariance
+    covariance: Covariance
     spectrum: Spectrum
     least: float
+    prior: Prior
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,10 +240,11 @@ class SpaceModel:
 
 @dataclass(frozen=True, eq=False)
 class TiedModel:
-    """One model per space, and the sums it was derived from."""
+    """One model per space, and the sums it was derived from, where it was derived from sums."""
 
-    pooled: PooledScatter
+    pooled: PooledScatter | None
     spaces: tuple[SpaceModel, ...]
+    few: bool = False  # whether there is no base, see ``fiveshot.core.few_shots``
 
 
 @dataclass(frozen=True, eq=False)
@@ -260,27 +299,27 @@ def tied_model(
 
 
 def space_model(
-    means: Array, counts: Array, covariance: TiedCovariance, *, new: Array, origin: Array, prior: Prior
+    means: Array, counts: Array, covariance: Covariance, *, new: Array, origin: Array, prior: Prior
 ) -> SpaceModel:
     """Return the scores of all classes from their means, (C, d), and counts, (C,); ``new`` says which are new."""
     noise = _noise(counts, covariance, new)
-    white = solve_lower_(covariance.cholesky, means - origin)
+    white = covariance.whiten(means - origin)
     spectrum = estimate_spectrum(white, noise, prior=prior)
     guessed = _guess(white, noise, spectrum, prior)
     least = LEAST_LENGTH * float(namespace(means).mean(guessed.squared)) + 1e-30
-    return _scored(guessed, Shared(covariance, spectrum, least), origin, prior)
+    return _scored(guessed, Shared(covariance, spectrum, least, prior), origin)
 
 
-def further_classes(model: SpaceModel, means: Array, counts: Array, *, new: Array, prior: Prior) -> SpaceModel:
+def further_classes(model: SpaceModel, means: Array, counts: Array, *, new: Array) -> SpaceModel:
     """Return scores of other classes in the same space: what classes share stays as it is in ``model``."""
     shared = model.shared
     noise = _noise(counts, shared.covariance, new)
-    white = solve_lower_(shared.covariance.cholesky, means - model.origin)
-    return _scored(_guess(white, noise, shared.spectrum, prior), shared, model.origin, prior)
+    white = shared.covariance.whiten(means - model.origin)
+    return _scored(_guess(white, noise, shared.spectrum, shared.prior), shared, model.origin)
 
 
 def sketched_spaces(
-    spaces: Sequence[SpaceModel], columns: Sequence[slice], known: Memory, wanted: Memory, *, prior: Prior
+    spaces: Sequence[SpaceModel], columns: Sequence[slice], known: Memory, wanted: Memory
 ) -> tuple[SpaceModel, ...]:
     """Return the spaces of ``wanted``, with what all classes share left as it is.
 
@@ -299,7 +338,7 @@ def sketched_spaces(
     new = mask([is_new for _, is_new in fresh], like)
     found = []
     for space, part in zip(spaces, columns, strict=True):
-        more = further_classes(space, means[:, part], counts, new=new, prior=prior)
+        more = further_classes(space, means[:, part], counts, new=new)
         weights, gaps = xp.concat([space.weights, more.weights]), xp.concat([space.gaps, more.gaps])
         found.append(SpaceModel(space.origin, weights[rows], gaps[rows], space.shared))
     return tuple(found)
@@ -333,7 +372,7 @@ class _Guess:
     expected: Array  # (C,): m(n)
 
 
-def _noise(counts: Array, covariance: TiedCovariance, new: Array) -> Array:
+def _noise(counts: Array, covariance: Covariance, new: Array) -> Array:
     """Return the variance of each class's mean per whitened direction, (C,)."""
     noises = (values_like(value, counts) for value in (covariance.new_noise, covariance.noise))
     return namespace(counts).where(new, *noises) / counts
@@ -348,12 +387,12 @@ def _guess(white: Array, noise: Array, spectrum: Spectrum, prior: Prior) -> _Gue
     return _Guess(values, squared_lengths(values), inflation, expected_scores(spectrum, keep, rest))
 
 
-def _scored(guess: _Guess, shared: Shared, origin: Array, prior: Prior) -> SpaceModel:
+def _scored(guess: _Guess, shared: Shared, origin: Array) -> SpaceModel:
     xp = namespace(origin)
-    length = xp.sqrt(at_least(guess.squared - prior.bias * guess.inflation, shared.least))
+    length = xp.sqrt(at_least(guess.squared - shared.prior.bias * guess.inflation, shared.least))
     best = max(shared.spectrum.trace, 1e-30) ** 0.5
     unit = guess.values / (length * best)[:, None]
-    weights = solve_upper_(shared.covariance.cholesky, unit)
+    weights = shared.covariance.back(unit)
     return SpaceModel(origin, weights, 1 - guess.expected / best, shared)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from fiveshot.core import Memory
 from fiveshot.core.arrays import Array, chunks, log_softmax, mean_row, namespace, placed, positions, zeros
 from fiveshot.core.episodes import Choice, Played, choose, play_episodes
+from fiveshot.core.few_shots import few_enough, few_shot_model, few_shot_offset, has_no_base, is_small
 from fiveshot.core.labels import Label, Labels
 from fiveshot.core.lda import LinearScorer, Prior, TiedModel, sketched_spaces, tied_model
 from fiveshot.core.ranges import Allowed, Flag, OneOf, Range
@@ -158,12 +159,19 @@ class UnbiasedLDA(FewShotHead):
             "center": embedding.center.tolist(),
             "n_random": embedding.n_random,
             "seed": self._seed,
-            "choice": asdict(self.choice_),
+            "choice": asdict(self._settled()),
         }
 
     @property
     def choice_(self) -> Choice:
         """Offset and sharpness in force: given, chosen on the base session, or the defaults."""
+        settled = self._settled()
+        if self.offset != "auto" or not (hasattr(self, "model_") and self.model_.few):
+            return settled
+        return replace(settled, offset=few_shot_offset(len(self.classes_)))
+
+    def _settled(self) -> Choice:
+        """Return the choice as far as it does not depend on how many classes there are."""
         chosen: Choice = getattr(self, "_chosen", Choice())
         offset = chosen.offset if self.offset == "auto" else float(self.offset)
         sharpness = chosen.sharpness if self.sharpness == "auto" else float(self.sharpness)
@@ -182,9 +190,9 @@ class UnbiasedLDA(FewShotHead):
 
     def sketch(self, memory: Memory) -> Self:
         """Return a head that knows the classes of ``memory``, with both covariances as they are here."""
-        prior = self.prior or DEFAULT_PRIOR
-        spaces = sketched_spaces(self.model_.spaces, self._embedding.spaces, self.memory_, memory, prior=prior)
-        return copy(self).hold(memory, TiedModel(self.model_.pooled, spaces))
+        model = self.model_
+        spaces = sketched_spaces(model.spaces, self._embedding.spaces, self.memory_, memory)
+        return copy(self).hold(memory, replace(model, spaces=spaces))
 
     def scorer(self) -> LinearScorer:
         """Return the matrices from which scores, probabilities and familiarity follow, for other runtimes."""
@@ -204,11 +212,13 @@ class UnbiasedLDA(FewShotHead):
 
     def begin(self, X: Array, y: Labels) -> None:
         """Choose the center, the random features, and by episodes offset and sharpness."""
-        center = mean_row(X) if self.center else zeros((X.shape[1],), X)
-        width = self.n_random if len(X) - len(np.unique(y)) > self.n_random else 0
+        n_classes = len(np.unique(y))
+        few = is_small(len(X), n_classes, X.shape[1])  # treated as if there were no base
+        center = mean_row(X) if self.center and not few else zeros((X.shape[1],), X)
+        width = self.n_random if len(X) - n_classes > self.n_random and not few else 0
         self._embedding = make_embedding(center, width, seed=self._seed)
         self._chosen = Choice()
-        if self.offset == "auto" or self.sharpness == "auto":
+        if not few and (self.offset == "auto" or self.sharpness == "auto"):
             self._chosen = choose(self._played(self._embedding(X), y))
 
     def apply_settings(self, settings: Mapping[str, Any]) -> None:
@@ -256,8 +266,14 @@ class UnbiasedLDA(FewShotHead):
         return int(self.random_state)
 
     def _model(self, memory: Memory, embedding: Embedding, previous: TiedModel | None) -> TiedModel:
-        pooled = pooled_scatter(memory, embedding.spaces, previous.pooled if previous else None)
         prior = self.prior or DEFAULT_PRIOR
+        few = self.pooled == "all" and prior.shrinkage is None and len(embedding.spaces) == 1
+        few = few and has_no_base(memory, embedding.n_features)
+        if few and few_enough(memory.statistics.summaries, embedding.n_features):
+            return TiedModel(None, (few_shot_model(memory, None, prior=prior),), few)
+        pooled = pooled_scatter(memory, embedding.spaces, previous.pooled if previous else None)
+        if few:
+            return TiedModel(pooled, (few_shot_model(memory, pooled, prior=prior),), few)
         return tied_model(memory, embedding.spaces, pooled, prior=prior, pool_new=self.pooled == "all")
 
     def _weights(self, model: TiedModel) -> Sequence[float]:
