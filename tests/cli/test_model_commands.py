@@ -534,3 +534,33 @@ def test_answers_are_corrected(run: Run, answer: Any, model: Path) -> None:
     assert answer("show", model)["negatives"] == 0
     assert run("learn", model, "--none", "--add", photo)[0] == 1
     assert run("learn", model, "owl", photo, "--none")[0] == 1  # no such photo
+
+
+def test_a_review_shows_asks_and_applies(run: Run, answer: Any, model: Path) -> None:
+    answer("learn", model, "wren", "test/owl/0.png", "--add")
+    found = answer("review", model)["review"]
+    (mixed,) = [one for one in found["suggestions"] if one["kind"] == "mixed-up"]
+    assert (mixed["label"], mixed["to"]) == ("wren", "owl")
+    status, printed, _ = run("review", model)
+    assert status == 0
+    assert f"{mixed['photo']} of wren: move to owl" in printed
+    assert f"fiveshot review {model} --apply mixed-up" in printed
+    status, printed, said = run("review", model, "--apply", "mixed-up")  # nobody to ask
+    assert (status, "--yes" in said) == (1, True)
+    assert answer("show", model, "wren")["class"]["photos"] == 8
+    assert answer("review", model, "--apply", "mixed-up", "--yes")["applied"]["counts"] == {"wren": 7, "owl": 8}
+    assert answer("review", model, "--apply", "mixed-up", "--yes")["applied"] is None
+    answer("undo", model)
+    assert answer("review", model, "--keep", mixed["photo"])["kept"] == [mixed["photo"]]
+    assert mixed["photo"] not in [one["photo"] for one in answer("review", model)["review"]["suggestions"]]
+    assert run("review", model, "--keep", "p1")[0] == 1
+    assert run("review", model, "--apply", "boring")[0] == 1
+
+
+def test_predictions_say_why(run: Run, answer: Any, model: Path) -> None:
+    (one,) = answer("predict", model, "photos/owl/0.png", "--why")["predictions"]
+    assert [near["label"] for near in one["why"]] == ["owl"] * 3
+    assert one["why"][0]["likeness"] == pytest.approx(1.0, abs=1e-5)
+    assert answer("predict", model, "photos/owl/0.png")["predictions"][0]["why"] == []
+    printed = run("predict", model, "photos/owl/0.png", "--why")[1]
+    assert f"  like {one['why'][0]['id']} of owl: 1.00" in printed.splitlines()

@@ -21,6 +21,7 @@ ANYTHING = (
     ("/v1/model", "GET"),
     ("/v1/negatives", "GET"),
     ("/v1/ready", "GET"),
+    ("/v1/sort", "POST"),
 )
 EXAMPLES = 25  # of each route, for requests that keep to the document, and as many for those that do not
 OPERATIONS = (
@@ -41,6 +42,15 @@ OPERATIONS = (
     ("/v1/photos/{id}", "GET"),
     ("/v1/predict", "POST"),
     ("/v1/ready", "GET"),
+    ("/v1/review", "GET"),
+    ("/v1/review/apply", "POST"),
+    ("/v1/review/keep", "POST"),
+    ("/v1/sort", "POST"),
+    ("/v1/sort/{id}", "DELETE"),
+    ("/v1/sort/{id}", "GET"),
+    ("/v1/sort/{id}/learn", "POST"),
+    ("/v1/sort/{id}/photos", "POST"),
+    ("/v1/sort/{id}/photos/{number}", "GET"),
     ("/v1/undo", "POST"),
 )
 

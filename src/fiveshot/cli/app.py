@@ -33,6 +33,7 @@ PLACES = {
         "learn": "classes",
         "predict": "photos",
         "show": "models",
+        "review": "reviews",
         "correct": "corrections",
         "remove": "corrections",
         "move": "corrections",

@@ -412,6 +412,23 @@ class FewShotHead(Estimator):
         """
         return copy(self).adopt(memory)
 
+    def within_class(self) -> tuple[Array, float] | None:
+        """Return how samples of one class differ, for those who compare samples without classes.
+
+        Returns
+        -------
+        tuple or None
+            The lower L of a covariance L Lᵀ within classes, (d, d), of features scaled to length one, and the
+            share of it, from 0 to 1, that is a sphere and not learned. None for a head without one.
+
+        Examples
+        --------
+        >>> from fiveshot.heads import make_head
+        >>> make_head("ncm").fit([[1.0, 0.0], [0.0, 1.0]], ["owl", "wren"]).within_class() is None
+        True
+        """
+        return None
+
     def settings(self) -> dict[str, Any]:
         """Return what was chosen on the base session and does not follow from the statistics, as JSON values.
 

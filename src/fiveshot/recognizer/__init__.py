@@ -14,9 +14,11 @@ if TYPE_CHECKING:
     from fiveshot.recognizer.info import ClassInfo, ModelInfo, PhotoInfo
     from fiveshot.recognizer.insight import LearnReport
     from fiveshot.recognizer.photos.regions import Region
-    from fiveshot.recognizer.recognition.snapshot import Prediction, Snapshot
+    from fiveshot.recognizer.recognition.snapshot import Neighbor, Prediction, Snapshot
     from fiveshot.recognizer.recognizer import Recognizer
+    from fiveshot.recognizer.review import Review, Suggestion
     from fiveshot.recognizer.shipping.merging import MergeReport
+    from fiveshot.recognizer.sorting import Sorting
     from fiveshot.recognizer.store.history import HistoryEntry
     from fiveshot.recognizer.store.identity import LostModelError
     from fiveshot.recognizer.store.rows import PhotoRecord
@@ -32,6 +34,7 @@ _PLACES = {
     "LostModelError": "store.identity",
     "MergeReport": "shipping.merging",
     "ModelInfo": "info",
+    "Neighbor": "recognition.snapshot",
     "NotErasedError": "change",
     "NotUndoableError": "forgetting",
     "PhotoChange": "correction",
@@ -40,7 +43,10 @@ _PLACES = {
     "Prediction": "recognition.snapshot",
     "Recognizer": "recognizer",
     "Region": "photos.regions",
+    "Review": "review",
     "Snapshot": "recognition.snapshot",
+    "Sorting": "sorting",
+    "Suggestion": "review",
     "check_model": "checking",
 }
 
@@ -54,6 +60,7 @@ __all__ = [
     "LostModelError",
     "MergeReport",
     "ModelInfo",
+    "Neighbor",
     "NotErasedError",
     "NotUndoableError",
     "PhotoChange",
@@ -62,7 +69,10 @@ __all__ = [
     "Prediction",
     "Recognizer",
     "Region",
+    "Review",
     "Snapshot",
+    "Sorting",
+    "Suggestion",
     "check_model",
 ]
 

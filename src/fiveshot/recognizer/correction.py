@@ -23,6 +23,7 @@ from fiveshot.recognizer.store.rows import (
     hold_photos,
     insert_class,
     photo_id,
+    read_kept,
 )
 
 _ID = re.compile(r"p?([1-9][0-9]{0,17})")
@@ -35,7 +36,7 @@ class PhotoChange:
 
     Attributes
     ----------
-    action : {"remove", "move", "correct", "none"}
+    action : {"remove", "move", "correct", "none", "review", "keep"}
         What was done; "none": photos were learned as none of the classes.
     ids : tuple of str
         The photos.
@@ -94,6 +95,47 @@ def move_photos(change: Change, ids: str | Iterable[str], to: str, *, of: str | 
     counts = give_to(change, found, to)
     change.record("move")
     return PhotoChange("move", tuple(map(photo_id, numbers)), counts)
+
+
+def apply_changes(change: Change, moves: Mapping[str, Iterable[str]], removed: Iterable[str]) -> PhotoChange:
+    """Move photos to the classes that are named, and remove others, as one entry of the history."""
+    wanted = {to: photo_numbers(ids, change.before) for to, ids in moves.items()}
+    away = list(removed)
+    found = _found(change, photo_numbers(away, change.before), of=None) if away else {}
+    leaving = {to: _found(change, numbers, of=None) for to, numbers in wanted.items()}
+    lost = defaultdict[StoredClass, list[int]](list)
+    for part in (found, *leaving.values()):
+        for row, own in part.items():
+            lost[row] += own
+    _refuse_last(lost, of_base=True)
+    counts = {row.name: row.total.count - len(own) for row, own in lost.items()}
+    for to, part in leaving.items():
+        give_to(change, part, to)
+        before = change.before.memory.statistics[to].count if to in change.before else 0
+        counts[to] = counts.get(to, before) + len(wanted[to])
+    change.done += [ClassChange("reduced", row.name, row.id, photos=len(own)) for row, own in found.items()]
+    seq = change.record("review")
+    for row, own in found.items():
+        hold_photos(change.connection, row.id, seq, own)
+    change.restate(row.id for row in found)
+    numbers = [number for own in wanted.values() for number in own] + [n for own in found.values() for n in own]
+    return PhotoChange("review", tuple(map(photo_id, numbers)), counts)
+
+
+def require_class(change: Change, photo: str, name: str) -> None:
+    """Refuse a photo that is not in a class any more."""
+    _found(change, photo_numbers(photo, change.before), of=name)
+
+
+def keep_photos(change: Change, ids: str | Iterable[str], finding: str) -> PhotoChange:
+    """Remember that photos stay as they are whatever a finding says of them."""
+    numbers = photo_numbers(ids, change.before)
+    _found(change, numbers, of=None)
+    known = {photo for photo, kept in read_kept(change.connection) if kept == finding}
+    fresh = [number for number in numbers if number not in known]
+    change.connection.executemany("INSERT INTO kept VALUES (?, ?)", [(number, finding) for number in fresh])
+    change.record("keep", detail={"photos": fresh, "finding": finding})
+    return PhotoChange("keep", tuple(map(photo_id, numbers)), {})
 
 
 def give_to(
@@ -232,9 +274,9 @@ def _no_photo(number: int, *, was_removed: bool) -> InputError:
     return InputError(f"there is no photo {shown} in this model", hint=NO_PHOTO, code="no_photo")
 
 
-def _refuse_last(found: Mapping[StoredClass, list[int]]) -> None:
+def _refuse_last(found: Mapping[StoredClass, list[int]], *, of_base: bool = False) -> None:
     for row, own in found.items():
-        if not row.base and row.name != NONE and len(own) == len(row.photos.ids):
+        if (of_base or not row.base) and row.name != NONE and len(own) == len(row.photos.ids):
             raise InputError(
                 f"nothing would be left of {row.name!r}: {counted(len(own), 'photo')} of {len(own)} would go",
                 hint="forget the class instead",

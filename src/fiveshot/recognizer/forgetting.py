@@ -123,6 +123,9 @@ def undo_last(change: Change, *, past_forget: bool, state: int | None) -> Histor
     change.connection.execute("PRAGMA defer_foreign_keys = ON")  # photos may come back before their class
     changed = {number for one in reversed(changes_of(change.connection, seq)) for number in _revert(change, one)}
     change.restate(changed)
+    if action == "keep":
+        kept = [(photo, entry.detail["finding"]) for photo in entry.detail["photos"]]
+        change.connection.executemany("DELETE FROM kept WHERE photo_id = ? AND finding = ?", kept)
     undo = change.record("undo", undoable=False, detail={"undid": seq, "action": action})
     change.connection.execute("UPDATE history SET undone_by = ? WHERE seq = ?", (undo, seq))
     return entry

@@ -12,12 +12,12 @@ from fiveshot.progress import Progress
 from fiveshot.recognizer.change import LiveModel
 from fiveshot.recognizer.names import NONE, check_name, target_name
 from fiveshot.recognizer.recognition.levels import check_sure
-from fiveshot.recognizer.recognition.snapshot import Prediction, Snapshot, check_top
+from fiveshot.recognizer.recognition.snapshot import Prediction, Snapshot, check_top, check_why
 from fiveshot.recognizer.store.contents import StoredClass, read_contents
 from fiveshot.recognizer.store.folder import TIMEOUT, ModelFolder
 from fiveshot.recognizer.store.history import HistoryEntry, read_history
 from fiveshot.recognizer.store.manifest import Options
-from fiveshot.recognizer.store.rows import PhotoRecord, photo_facts, read_photos
+from fiveshot.recognizer.store.rows import PhotoRecord, photo_facts, read_kept, read_photos
 from fiveshot.storage import FilePath
 
 if TYPE_CHECKING:
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from fiveshot.recognizer.photos.embedding import OnBad
     from fiveshot.recognizer.photos.inputs import ClassInputs, PhotoInputs
     from fiveshot.recognizer.photos.photo import Photo
+    from fiveshot.recognizer.review import Review, Suggestion
     from fiveshot.recognizer.shipping.merging import MergeReport
+    from fiveshot.recognizer.sorting import Sorting
     from fiveshot.tuning import TuneProgress, TuneResult
 
 
@@ -521,6 +523,7 @@ class Recognizer:
         *,
         top: int = 5,
         sure: float | None = None,
+        why: int = 0,
         progress: Progress | None = None,
         on_bad: OnBad | None = None,
     ) -> list[Prediction]:
@@ -536,6 +539,8 @@ class Recognizer:
             Probability that an answer needs: where no class has it, the answer is a group that has, or nothing.
             Unless given it is 0.8 for a class that has a group, and every photo that is not unknown gets an
             answer.
+        why : int
+            How many of the learned photos that it is most like to name beside each answer.
         progress : callable, optional
             Called with the number of photos looked at and the number of all.
         on_bad : callable, optional
@@ -568,6 +573,7 @@ class Recognizer:
 
         check_top(top)
         check_sure(sure)
+        check_why(why)
         gathered, snapshot = gather_photos(photos), self.refresh()
         snapshot.require_classes()  # all of this before the backbone runs
         embedder = self._embedder_of(snapshot)
@@ -576,7 +582,7 @@ class Recognizer:
         else:
             found = look_at(embedder, gathered, progress=progress, meanwhile=snapshot.derive)
             seen = told_good(found, on_bad)
-        return snapshot.predict_photos(seen, top, sure=sure) if seen else []
+        return snapshot.predict_photos(seen, top, sure=sure, why=why) if seen else []
 
     def stream(
         self,
@@ -584,6 +590,7 @@ class Recognizer:
         *,
         top: int = 5,
         sure: float | None = None,
+        why: int = 0,
         on_bad: OnBad | None = None,
     ) -> Iterator[Prediction]:
         """Say what each photo shows, while photos come: however many there are, few are in memory.
@@ -596,7 +603,7 @@ class Recognizer:
             For example a ``PhotoStream``, which lists folders while it is gone through.
         top : int
             How many candidates to name for each photo.
-        sure : float, optional
+        sure, why
             As in ``predict``.
         on_bad : callable, optional
             As in ``predict``.
@@ -627,13 +634,16 @@ class Recognizer:
 
         check_top(top)
         check_sure(sure)
+        check_why(why)
         snapshot = self.refresh()
         snapshot.require_classes()
         for found in look_through(self._embedder_of(snapshot), photos, meanwhile=snapshot.derive):
             seen = told_good(found, on_bad)
-            yield from snapshot.predict_photos(seen, top, sure=sure) if seen else ()
+            yield from snapshot.predict_photos(seen, top, sure=sure, why=why) if seen else ()
 
-    def predict_features(self, X: ArrayLike, *, top: int = 5, sure: float | None = None) -> list[Prediction]:
+    def predict_features(
+        self, X: ArrayLike, *, top: int = 5, sure: float | None = None, why: int = 0
+    ) -> list[Prediction]:
         """Say what each row of features shows.
 
         Parameters
@@ -642,7 +652,7 @@ class Recognizer:
             Features that this model's backbone has made.
         top : int
             How many candidates to name for each row.
-        sure : float, optional
+        sure, why
             As in ``predict``.
 
         Returns
@@ -669,7 +679,7 @@ class Recognizer:
         from fiveshot.recognizer.learning import checked_features
 
         snapshot = self.refresh()
-        return snapshot.predict_features(checked_features(X, snapshot.contents.width), top, sure=sure)
+        return snapshot.predict_features(checked_features(X, snapshot.contents.width), top, sure=sure, why=why)
 
     def forget(self, name: str, *, for_good: bool = False) -> None:
         """Forget a class: afterwards the model answers as one that never saw it. ``undo`` brings it back.
@@ -972,6 +982,168 @@ class Recognizer:
         ['p2']
         """
         return self._photos_of(self.refresh().contents.negatives)
+
+    def review(self, *, kept: bool = False) -> Review:
+        """Look again at all learned photos, each asked of a model that has not seen it.
+
+        Parameters
+        ----------
+        kept : bool
+            Whether to suggest again what somebody decided to keep.
+
+        Returns
+        -------
+        Review
+            Accuracy and confused pairs of classes, photos to move or to remove, and what more photos would bring.
+
+        Raises
+        ------
+        InputError
+            If the model knows no class yet.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from fiveshot import Recognizer
+        >>> rng = np.random.default_rng(0)
+        >>> owls, wrens, crows = rng.normal(size=(3, 1, 384)) + 0.5 * rng.normal(size=(3, 6, 384))
+        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+        ...     _ = birds.learn_features("owl", owls[1:]), birds.learn_features("crow", crows)
+        ...     _ = birds.learn_features("wren", [*wrens, owls[0]])
+        ...     first = birds.review()
+        ...     _ = birds.apply(first.of(["mixed-up"]))
+        ...     round(first.accuracy, 2), birds.review().accuracy
+        (0.94, 1.0)
+        """
+        from fiveshot.recognizer.review import review_model
+
+        snapshot = self.refresh()
+        with self._model.folder.reading() as connection:
+            decided = frozenset() if kept else read_kept(connection)
+        return review_model(snapshot, decided)
+
+    def apply(self, suggestions: Iterable[Suggestion]) -> PhotoChange:
+        """Do what a review suggests, as one change that ``undo`` takes back.
+
+        Of two suggestions for one photo the first counts, and of every class one photo at least stays.
+
+        Parameters
+        ----------
+        suggestions : iterable of Suggestion
+            Those of a review that are to be followed.
+
+        Returns
+        -------
+        PhotoChange
+            The photos, and how many their classes have now.
+
+        Raises
+        ------
+        InputError
+            If nothing is suggested.
+        ConflictError
+            If a photo is not in the class any more that it was in then.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from fiveshot import Recognizer
+        >>> rng = np.random.default_rng(0)
+        >>> owls, wrens, crows = rng.normal(size=(3, 1, 384)) + 0.5 * rng.normal(size=(3, 6, 384))
+        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+        ...     _ = birds.learn_features("owl", owls[1:]), birds.learn_features("crow", crows)
+        ...     _ = birds.learn_features("wren", [*wrens, owls[0]])
+        ...     birds.apply(birds.review().of(["mixed-up"])).counts, birds.undo().action
+        ({'wren': 6, 'owl': 6}, 'review')
+        """
+        from fiveshot.recognizer.review import apply_suggestions
+
+        with self._model.change() as change:
+            return apply_suggestions(change, suggestions)
+
+    def keep(self, ids: str | Iterable[str], finding: str) -> PhotoChange:
+        """Remember that photos stay as they are: a review does not suggest them again for this finding.
+
+        Parameters
+        ----------
+        ids : str or iterable of str
+            Ids of photos, such as ``p17``.
+        finding : {"mixed-up", "harmful", "duplicates", "outliers"}
+            What a review had found.
+
+        Returns
+        -------
+        PhotoChange
+            The photos.
+
+        Raises
+        ------
+        InputError
+            If there is no such photo or no such finding.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from fiveshot import Recognizer
+        >>> rng = np.random.default_rng(0)
+        >>> owls, wrens, crows = rng.normal(size=(3, 1, 384)) + 0.5 * rng.normal(size=(3, 6, 384))
+        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+        ...     _ = birds.learn_features("owl", owls[1:]), birds.learn_features("crow", crows)
+        ...     _ = birds.learn_features("wren", [*wrens, owls[0]])
+        ...     _ = birds.keep("p18", "mixed-up")
+        ...     birds.review().of(["mixed-up"])
+        ()
+        """
+        from fiveshot.recognizer.correction import keep_photos
+        from fiveshot.recognizer.review import check_kinds
+
+        check_kinds([finding])
+        with self._model.change() as change:
+            return keep_photos(change, ids, finding)
+
+    def sort_features(self, X: ArrayLike, *, photos: Sequence[str] | None = None) -> Sorting:
+        """Sort features of photos without labels by what the model knows, and group the rest.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            Features that this model's backbone has made.
+        photos : sequence of str, optional
+            Names of the photos.
+
+        Returns
+        -------
+        Sorting
+            Photos of known classes, groups of the others, and what to name first.
+
+        Raises
+        ------
+        InputError
+            If the features do not fit the model.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from fiveshot import Recognizer
+        >>> rng = np.random.default_rng(0)
+        >>> owls, wrens = rng.normal(size=(2, 1, 384)) + 0.3 * rng.normal(size=(2, 6, 384))
+        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+        ...     _ = birds.learn_features("owl", owls[:3])
+        ...     sorting = birds.sort_features([*owls[3:], *wrens])
+        >>> [one.label for one in sorting.known], [len(group.photos) for group in sorting.groups]
+        (['owl', 'owl', 'owl'], [6])
+        """
+        from fiveshot.recognizer.learning import checked_features
+        from fiveshot.recognizer.sorting import sort_rows
+
+        snapshot = self.refresh()
+        rows = checked_features(X, snapshot.contents.width)
+        names = [f"photo {number}" for number in range(1, len(rows) + 1)] if photos is None else photos
+        return sort_rows(snapshot, rows, photos=names)
 
     def rename(self, old: str, new: str) -> None:
         """Give a class another name.

@@ -16,9 +16,11 @@ from fiveshot.errors import FiveshotError
 from fiveshot.recognizer import Recognizer
 from fiveshot.service.api.requests import IdempotencyKeys
 from fiveshot.service.api.routes import Service, page_routes, photo_routes, status_routes
+from fiveshot.service.api.second_look import second_look_routes
 from fiveshot.service.engine.engine import Engine
 from fiveshot.service.engine.listing import Catalog
 from fiveshot.service.engine.metrics import Metrics
+from fiveshot.service.engine.second_look import Reviews, Sortings
 from fiveshot.service.http.errors import answer_errors
 from fiveshot.service.http.gate import Gate, Outermost
 from fiveshot.service.http.limits import BodyLimits
@@ -75,8 +77,15 @@ def create_app(model: Recognizer | Callable[[], Recognizer], settings: Settings 
             Middleware(BodyLimits, limits=chosen.limits),
         ],
     )
-    app.state.service = Service(engine, chosen.limits, IdempotencyKeys(chosen.limits.keys), Catalog(engine))
-    routers = (photo_routes, status_routes, page_routes())
+    app.state.service = Service(
+        engine,
+        chosen.limits,
+        IdempotencyKeys(chosen.limits.keys),
+        Catalog(engine),
+        Reviews(engine),
+        Sortings(engine, chosen.limits),
+    )
+    routers = (photo_routes, second_look_routes, status_routes, page_routes())
     for routes in routers:
         app.include_router(routes)
     answer_errors(app, [route for routes in routers for route in routes.routes], lambda: engine.path)

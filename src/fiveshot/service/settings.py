@@ -68,6 +68,14 @@ class RequestLimits:
         Age of a connection whose next answer is its last.
     keys : int
         Idempotency keys that are remembered.
+    sortings : int
+        Sets of photos without labels that are sorted at a time.
+    sorted_photos : int
+        Photos of one such set.
+    sorted_bytes : int
+        Bytes of all such sets together, in memory.
+    sorting_seconds : float
+        Time after which such a set is dropped that nobody has asked for.
 
     Raises
     ------
@@ -103,6 +111,10 @@ class RequestLimits:
     idle_seconds: float = 20.0
     connection_seconds: float = 600.0
     keys: int = 10_000
+    sortings: int = 8
+    sorted_photos: int = 5000
+    sorted_bytes: int = 512 * MIB
+    sorting_seconds: float = 1800.0
 
     def __post_init__(self) -> None:
         for one in fields(self):

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from fiveshot.recognizer.photos.photo import Photo
     from fiveshot.recognizer.photos.regions import Regions
 
+WHY = 3  # learned photos that are named beside an answer
 SHOWN = 10  # confusions and wrong photos that are listed
 CLASSES = 20  # classes that are listed, the worst first
 
@@ -49,6 +50,7 @@ def predict(
     ],
     top: Annotated[int, typer.Option(help="Candidates that are named.")] = 3,
     sure: Sure = None,
+    why: Annotated[bool, typer.Option("--why", help="Name the learned photos that each is most like.")] = False,
     box: InBox = None,
     boxes: Boxes = None,
     confidence: Confidence = 0.2,
@@ -71,10 +73,10 @@ def predict(
         with opened as recognizer, image_bar(f"looking at {counted(count, 'photo')}") as progress:
             if strict:
                 refuse_bad(bad)
-                predictions = recognizer.predict(found, top=top, sure=sure, progress=progress)
+                predictions = recognizer.predict(found, top=top, sure=sure, why=WHY * why, progress=progress)
             else:
                 predictions = []
-                for one in recognizer.stream(found, top=top, sure=sure, on_bad=bad.extend):
+                for one in recognizer.stream(found, top=top, sure=sure, why=WHY * why, on_bad=bad.extend):
                     predictions.append(one)
                     progress(len(predictions) + len(bad), count)
                 if not predictions:
@@ -82,6 +84,8 @@ def predict(
         answer.result = {"predictions": [prediction.as_dict() for prediction in predictions]}
         for prediction in predictions:
             answer.say(describe(prediction))
+            for near in prediction.why:
+                answer.say(f"  like {near.id} of {near.label}: {near.likeness:.2f}")
         answer.leave_out(bad, status=0 if skip_bad else 3)
 
 

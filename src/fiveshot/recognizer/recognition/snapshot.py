@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fiveshot.core import Memory
+from fiveshot.core.arrays import unit_rows
 from fiveshot.core.labels import python_labels
 from fiveshot.errors import InputError, is_number
 from fiveshot.recognizer.recognition.levels import Groups, Level, check_sure, surest
 from fiveshot.recognizer.recognition.rejection import Rejection, known_thresholds, rejection_from_shots
 from fiveshot.recognizer.store.contents import Contents
 from fiveshot.recognizer.store.manifest import Manifest
-from fiveshot.recognizer.store.rows import Floats, PhotoRecord, photo_features
+from fiveshot.recognizer.store.rows import Floats, PhotoRecord, photo_features, photo_id
 from fiveshot.threads import one_thread
 
 if TYPE_CHECKING:
@@ -28,6 +29,19 @@ if TYPE_CHECKING:
 # they work.
 MOST_BEHIND = 32  # states after which a head is derived from the beginning, so that not too much is made up for
 FEW = 64  # rows up to which this goes for scores, too
+
+
+@dataclass(frozen=True)
+class Neighbor:
+    """A learned photo that a photo is like: its id, its class, and the cosine of their features.
+
+    >>> Neighbor("p17", "owl", 0.93).label
+    'owl'
+    """
+
+    id: str
+    label: str
+    likeness: float
 
 
 @dataclass(frozen=True)
@@ -55,6 +69,8 @@ class Prediction:
         Whether there is no answer because none is as sure as was asked for.
     box : tuple of four numbers, or None
         The part of the photo that was looked at, as it was given: left, top, width, height.
+    why : tuple of Neighbor
+        The learned photos that it is most like, as many as were asked for. Of the photos of a base there are none.
 
     Examples
     --------
@@ -71,6 +87,7 @@ class Prediction:
     levels: tuple[Level, ...] = ()
     unsure: bool = False
     box: tuple[float, float, float, float] | None = None
+    why: tuple[Neighbor, ...] = ()
 
     @property
     def unknown(self) -> bool:
@@ -200,21 +217,55 @@ class Snapshot:
             )
 
     def predict_photos(
-        self, seen: Sequence[PhotoRecord], top: int = 5, *, sure: float | None = None
+        self, seen: Sequence[PhotoRecord], top: int = 5, *, sure: float | None = None, why: int = 0
     ) -> list[Prediction]:
         """Return what each photo shows that the backbone has seen."""
-        found = self.predict_features(photo_features(seen), top, sure=sure, photos=[photo.name for photo in seen])
+        names = [photo.name for photo in seen]
+        found = self.predict_features(photo_features(seen), top, sure=sure, why=why, photos=names)
         boxes = [None if photo.box is None else photo.box.values for photo in seen]
         return [replace(one, box=box) if box else one for one, box in zip(found, boxes, strict=True)]
 
     def predict_features(
-        self, X: Floats, top: int = 5, *, sure: float | None = None, photos: Sequence[str] | None = None
+        self,
+        X: Floats,
+        top: int = 5,
+        *,
+        sure: float | None = None,
+        why: int = 0,
+        photos: Sequence[str] | None = None,
     ) -> list[Prediction]:
         """Return what each row of features shows; ``photos`` are the names to report them by."""
         check_top(top)
         check_sure(sure)
+        check_why(why)
         self.require_classes()
-        return self.predictions(self.answer(X), top, sure=sure, photos=photos)
+        found = self.predictions(self.answer(X), top, sure=sure, photos=photos)
+        if not why:
+            return found
+        return [replace(one, why=near) for one, near in zip(found, self.neighbors(X, why), strict=True)]
+
+    def neighbors(self, X: Floats, most: int) -> list[tuple[Neighbor, ...]]:
+        """Return the learned photos that each row of features is most like."""
+        known, learned = self._learned()
+        if not known:
+            return [()] * len(X)
+        likeness = np.clip(unit_rows(X) @ learned.T, -1, 1)
+        order = np.argsort(-likeness, axis=1, kind="stable")[:, :most]
+        return [
+            tuple(Neighbor(known[place][0], known[place][1], float(row[place])) for place in best)
+            for row, best in zip(likeness, order, strict=True)
+        ]
+
+    def _learned(self) -> tuple[list[tuple[str, str]], Floats]:
+        """Return id and class of every learned photo, and their features scaled to length one."""
+        with self._lock:
+            if "learned" not in self._derived:
+                classes = self.contents.classes.values()
+                known = [(photo_id(number), one.name) for one in classes for number in one.photos.ids]
+                features = [unit_rows(one.features) for one in classes]
+                self._derived["learned"] = known, np.concatenate(features) if features else np.zeros((0, 0))
+            learned: tuple[list[tuple[str, str]], Floats] = self._derived["learned"]
+            return learned
 
     def answer(self, X: Floats) -> Answer:
         """Return scores, probabilities and familiarity of features, from one pass."""
@@ -273,6 +324,12 @@ class Snapshot:
             return known
         rate = self.manifest.options.false_rejection
         return rejection_from_shots(self.head, self.memory, self.contents.photos, false_rejection=rate)
+
+
+def check_why(why: int) -> None:
+    """Refuse a number of learned photos that makes no sense."""
+    if not is_number(why, whole=True) or why < 0:
+        raise InputError(f"why={why!r} is not a whole number from 0 on", hint="give one such as 3")
 
 
 def check_top(top: int) -> None:

@@ -47,7 +47,8 @@ class HistoryEntry:
     at : str
         When it was made, in UTC.
     action : str
-        create, import, learn, add, forget, remove, move, correct, none, rename, set, merge, retune or undo.
+        create, import, learn, add, forget, remove, move, correct, none, review, keep, rename, set, merge,
+        retune or undo.
     classes : tuple of str
         Names of the classes it touched.
     photos : int
@@ -200,7 +201,7 @@ def drop_erased(connection: sqlite3.Connection) -> None:
     )
     connection.execute(
         "DELETE FROM history WHERE action IN ('learn', 'add', 'rename', 'merge', 'forget', 'remove', 'move', "
-        "'correct', 'none') AND undoable = 1 AND seq NOT IN (SELECT seq FROM changes)"
+        "'correct', 'none', 'review') AND undoable = 1 AND seq NOT IN (SELECT seq FROM changes)"
     )
     connection.execute(
         "DELETE FROM history WHERE action = 'undo' "

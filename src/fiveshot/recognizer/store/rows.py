@@ -386,6 +386,13 @@ def read_picture(connection: sqlite3.Connection, photo: int, *, kept: bool = Fal
     return None if row is None else row[0]
 
 
+def read_kept(connection: sqlite3.Connection) -> frozenset[tuple[int, str]]:
+    """Return the photos that somebody decided to keep, each with the finding that it was kept against."""
+    return frozenset(
+        (photo, finding) for photo, finding in connection.execute("SELECT photo_id, finding FROM kept")
+    )
+
+
 def count_thumbnails(connection: sqlite3.Connection, class_number: int) -> int:
     """Return how many photos of a class have a small copy, without reading one."""
     joined = "photos JOIN images ON photo_id = photos.id"

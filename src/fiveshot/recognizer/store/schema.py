@@ -64,8 +64,8 @@ CREATE TABLE history (
     seq INTEGER PRIMARY KEY AUTOINCREMENT,
     at TEXT NOT NULL,
     action TEXT NOT NULL CHECK (action IN
-        ('create', 'import', 'learn', 'add', 'forget', 'remove', 'move', 'correct', 'none', 'rename', 'set',
-         'merge', 'retune', 'undo')),
+        ('create', 'import', 'learn', 'add', 'forget', 'remove', 'move', 'correct', 'none', 'review', 'keep',
+         'rename', 'set', 'merge', 'retune', 'undo')),
     undoable INTEGER NOT NULL CHECK (undoable IN (0, 1)),
     undone_by INTEGER REFERENCES history (seq) ON DELETE SET NULL,
     detail TEXT NOT NULL
@@ -92,6 +92,12 @@ CREATE TABLE touched (
     PRIMARY KEY (change_id, photo_id)
 ) WITHOUT ROWID;
 CREATE INDEX touched_photo ON touched (photo_id);
+
+CREATE TABLE kept (
+    photo_id INTEGER NOT NULL REFERENCES photos (id) ON DELETE CASCADE,
+    finding TEXT NOT NULL CHECK (length(finding) BETWEEN 1 AND 40),
+    PRIMARY KEY (photo_id, finding)
+) WITHOUT ROWID;
 """
 
 

@@ -41,6 +41,7 @@ from fiveshot.service.api.schemas import (
 )
 from fiveshot.service.engine.engine import MOST_NAMES, ChangeReply, Engine, LearnReply, PhotosReply
 from fiveshot.service.engine.listing import Catalog
+from fiveshot.service.engine.second_look import Reviews, Sortings
 from fiveshot.service.settings import RequestLimits
 
 MOST_CLASSES = 500  # of a page
@@ -62,6 +63,8 @@ class Service:
     limits: RequestLimits
     keys: IdempotencyKeys
     catalog: Catalog
+    reviews: Reviews
+    sortings: Sortings
 
 
 async def _service(request: Request) -> Service:
@@ -85,10 +88,11 @@ async def predict(
         float | None,
         Query(gt=0, le=1, description="Probability that an answer needs; a group may have it where no class has."),
     ] = None,
+    why: Annotated[int, Query(ge=0, le=100, description="Learned photos to name that each is most like.")] = 0,
 ) -> PredictReply:
     """Say what photos show, or that they show nothing known."""
     uploads = await read_uploads(request, service.limits)
-    found, state = await service.engine.predict(uploads, top, sure)
+    found, state = await service.engine.predict(uploads, top, sure, why)
     return PredictReply(predictions=[PredictionEntry.of(one) for one in found], state=state)
 
 
@@ -302,7 +306,7 @@ async def model(service: TheService) -> ModelReply:
         negatives=0 if negatives is None else len(negatives.photos.ids),
         thumbnails=options.thumbnails,
         keep_photos=options.keep_photos,
-        limits={"body_bytes": limits.body_bytes, "photos": limits.photos, "pixels": limits.pixels},
+        limits={name: getattr(limits, name) for name in ("body_bytes", "photos", "pixels", "sorted_photos")},
         undo=None if undo is None else Undoable(action=undo.action, classes=list(undo.classes[:MOST_NAMES])),
         state=snapshot.state,
     )

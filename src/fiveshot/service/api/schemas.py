@@ -47,6 +47,14 @@ class ClassPage(BaseModel):
     state: int = Field(description="State of the model: one more with every change.")
 
 
+class Likeness(BaseModel):
+    """A learned photo that a photo is like."""
+
+    id: str
+    label: str
+    likeness: float = Field(description="Cosine of their features.")
+
+
 class Candidate(BaseModel):
     """A class that a photo may show."""
 
@@ -67,6 +75,7 @@ class PredictionEntry(BaseModel):
     levels: list[Candidate] = Field(description="From the widest group to a class; empty without groups.")
     familiarity: float | None
     threshold: float | None = Field(description="Familiarity below which a photo is unknown; null: never.")
+    why: list[Likeness] = Field(default=[], description="The learned photos it is most like, if asked for.")
 
     @classmethod
     def of(cls, one: Prediction) -> Self:

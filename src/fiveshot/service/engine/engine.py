@@ -7,13 +7,14 @@ import logging
 import sqlite3
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
 from fiveshot.backbones import Embedder
+from fiveshot.data import ImageError
 from fiveshot.errors import FiveshotError, InputError
 from fiveshot.recognizer import LostModelError, Recognizer
 from fiveshot.recognizer.change import ConflictError, NotErasedError
@@ -205,7 +206,7 @@ class Engine:
         await _in(self._writer, self.recognizer.settle)
 
     async def predict(
-        self, uploads: Sequence[Upload], top: int, sure: float | None = None
+        self, uploads: Sequence[Upload], top: int, sure: float | None = None, why: int = 0
     ) -> tuple[list[Prediction], int]:
         """Say what photos show, and in which state of the model."""
         embedder = self.serving.embedder
@@ -219,7 +220,7 @@ class Engine:
             X = np.stack([photo.feature for photo in seen])
             names = [photo.name for photo in seen]
             found = await _in(
-                self._scorer, lambda: serving.snapshot.predict_features(X, top, sure=sure, photos=names)
+                self._scorer, lambda: serving.snapshot.predict_features(X, top, sure=sure, why=why, photos=names)
             )
         self.metrics.photos.labels("predict").inc(len(names))
         return found, serving.snapshot.state
@@ -237,6 +238,21 @@ class Engine:
             reply, replayed = await self._change(lambda: self._learn(name, serving.embedder, seen, repeated))
         self.metrics.photos.labels("learn").inc(reply.added)
         return reply, replayed
+
+    async def seen(self, uploads: Sequence[Upload]) -> tuple[Embedder, list[PhotoRecord], list[ImageError]]:
+        """Look at photos that may be learned later; return the backbone, and those that cannot be used, too."""
+        serving = self.serving
+        keep = replace(serving.snapshot.manifest.options, thumbnails=True)  # to show them meanwhile
+        with self._photos.work_on(len(uploads)):
+            good, bad = await self._photos.looked_at(serving.embedder, uploads, keep)
+        self.metrics.photos.labels("sort").inc(len(good))
+        return serving.embedder, good, bad
+
+    async def learn_seen(self, name: str, embedder: Embedder, photos: Sequence[PhotoRecord]) -> LearnReply:
+        """Learn photos that were looked at before."""
+        reply, _ = await self._change(lambda: self._learn(name, embedder, photos, False))
+        self.metrics.photos.labels("learn").inc(reply.added)
+        return reply
 
     def _learn(
         self, name: str, embedder: Embedder, photos: Sequence[PhotoRecord], repeated: bool
@@ -294,7 +310,7 @@ class Engine:
         with self._photos.work_on(len(uploads)):
             seen = await self._photos.seen(serving.embedder, uploads, serving.snapshot.manifest.options)
             made_by = serving.embedder.fingerprint
-            reply = await self._change_photos(lambda model: model.correct_seen(seen, name, fingerprint=made_by))
+            reply = await self.change_photos(lambda model: model.correct_seen(seen, name, fingerprint=made_by))
         self.metrics.photos.labels("learn").inc(len(reply.ids))
         return reply
 
@@ -307,15 +323,17 @@ class Engine:
 
     async def remove(self, ids: Sequence[str], *, of: str | None, for_good: bool) -> PhotosReply:
         """Take photos out of their classes; for good, also those that were removed before."""
-        return await self._change_photos(lambda model: model.remove(ids, of=of, for_good=for_good), ids)
+        return await self.change_photos(lambda model: model.remove(ids, of=of, for_good=for_good), ids)
 
     async def move(self, ids: Sequence[str], *, to: str, of: str | None) -> PhotosReply:
         """Give photos to another class."""
-        return await self._change_photos(lambda model: model.move(ids, to=to, of=of), ids)
+        return await self.change_photos(lambda model: model.move(ids, to=to, of=of), ids)
 
-    async def _change_photos(
+    async def change_photos(
         self, change: Callable[[Recognizer], PhotoChange], ids: Sequence[str] = ()
     ) -> PhotosReply:
+        """Change photos that were learned."""
+
         def run() -> PhotosReply:
             pending = None
             try:

@@ -96,8 +96,24 @@ class PhotoPipeline:
         self, embedder: Embedder, uploads: Sequence[Upload], keep: Options = NOTHING_KEPT
     ) -> list[PhotoRecord]:
         """Decode photos and pass them through the backbone; one error names all that cannot be used."""
-        assert self._batcher is not None  # there since the model was loaded
         photos = await self._decoded(embedder, uploads, keep)
+        refused = [photo for photo in photos if isinstance(photo, ImageError)]
+        if refused:
+            raise bad_photos(refused, len(uploads))
+        return await self._records(embedder, photos)
+
+    async def looked_at(
+        self, embedder: Embedder, uploads: Sequence[Upload], keep: Options
+    ) -> tuple[list[PhotoRecord], list[ImageError]]:
+        """Do so with those that can be used, and return why the others cannot."""
+        photos = await self._decoded(embedder, uploads, keep)
+        return await self._records(embedder, photos), [one for one in photos if isinstance(one, ImageError)]
+
+    async def _records(
+        self, embedder: Embedder, decoded: Sequence[DecodedPhoto | ImageError]
+    ) -> list[PhotoRecord]:
+        assert self._batcher is not None  # there since the model was loaded
+        photos = [photo for photo in decoded if isinstance(photo, DecodedPhoto)]
         waiting = self._batcher.submit(embedder, [photo.pixels for photo in photos])
         vectors = await asyncio.gather(*map(asyncio.wrap_future, waiting))
         return [
@@ -105,7 +121,9 @@ class PhotoPipeline:
             for photo, vector in zip(photos, vectors, strict=True)
         ]
 
-    async def _decoded(self, embedder: Embedder, uploads: Sequence[Upload], keep: Options) -> list[DecodedPhoto]:
+    async def _decoded(
+        self, embedder: Embedder, uploads: Sequence[Upload], keep: Options
+    ) -> list[DecodedPhoto | ImageError]:
         loop = asyncio.get_running_loop()
         one = partial(decode_upload, embedder, keep, self._settings.limits.pixels)
         turns = self._turns.setdefault(CLIENT.get(), asyncio.Semaphore(default_workers()))
@@ -114,11 +132,7 @@ class PhotoPipeline:
             async with turns:
                 return await loop.run_in_executor(self._decoders, one, upload)
 
-        done = await asyncio.gather(*map(in_turn, uploads))
-        refused = [result for result in done if isinstance(result, ImageError)]
-        if refused:
-            raise bad_photos(refused, len(uploads))
-        return [result for result in done if isinstance(result, DecodedPhoto)]
+        return await asyncio.gather(*map(in_turn, uploads))
 
     def close(self) -> None:
         """Finish what has begun."""

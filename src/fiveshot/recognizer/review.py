@@ -1,0 +1,442 @@
+"""A second look at what was learned: classes that are confused, photos to move or remove, and is it enough?"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from fiveshot.core import ClassSummary, Memory
+from fiveshot.core.arrays import unit_rows
+from fiveshot.core.labels import python_labels
+from fiveshot.errors import InputError, unknown_name
+from fiveshot.recognizer.correction import PhotoChange, apply_changes, require_class
+from fiveshot.recognizer.insight import CENTERED_FROM, SAME, find_outliers
+from fiveshot.recognizer.recognition.held_out import Judged, LearningCurve, Leaving, Values, nothing_judged
+from fiveshot.recognizer.store.contents import KnownPhotos
+from fiveshot.recognizer.store.rows import Floats, photo_id
+from fiveshot.threads import one_thread
+
+if TYPE_CHECKING:
+    from fiveshot.heads import FewShotHead
+    from fiveshot.recognizer.change import Change
+    from fiveshot.recognizer.recognition.snapshot import Snapshot
+
+Kind = Literal["mixed-up", "harmful", "duplicates", "outliers"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+MORE = (1, 2, 5)  # photos more, of which the gain is told
+# Share of its own class, against the other, below which a photo is probably of the other: of 300 photos of birds
+# with 15 labels exchanged, 19 are, 15 of these rightly. Ten times the share doubles the alarms and finds no more.
+LIKELY = 0.03
+FEWEST = 3  # photos of a class from which on one may be called harmful
+TRIED, TRIED_AT_ONCE = 40, 8000  # photos whose harm is tried at most; fewer where there are many classes
+PRIOR = 2.0  # photos that the common curve counts for beside the photos of a class
+NEIGHBORS = 3  # learned photos that a mistake may be due to
+PAIRS, TELLING = 20, 6  # confused pairs, and photos of each, that are shown
+COMPARED = 1024  # photos compared at a time with all others
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A photo that somebody should look at, and what would follow.
+
+    Attributes
+    ----------
+    kind : {"mixed-up", "harmful", "duplicates", "outliers"}
+        What was found.
+    photo, label : str
+        Id of the photo, and its class.
+    action : {"move", "remove"}
+        What applying the suggestion does.
+    to : str or None
+        The class to move the photo to.
+    beside : str or None
+        Id of the photo to look at beside it: the one it repeats, or the most alike of the other class.
+    strength : float
+        From 0 to 1: how sure the suggestion is, within its kind.
+    reason : str
+        A sentence.
+
+    Examples
+    --------
+    >>> from fiveshot.recognizer.review import Suggestion
+    >>> Suggestion("mixed-up", "p7", "owl", "move", "wren", "p2", 0.98, "it fits 'wren' better").action
+    'move'
+    """
+
+    kind: Kind
+    photo: str
+    label: str
+    action: Literal["move", "remove"]
+    to: str | None
+    beside: str | None
+    strength: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class ReviewedClass:
+    """A class: photos, accuracy when they are left out, and expected accuracies with 1, 2 and 5 photos more.
+
+    ``accuracy`` is None for a single photo. ``expected`` begins with the accuracy expected now; it is empty where
+    there is nothing to be confused with. ``gain`` is what one more photo is expected to bring.
+    """
+
+    name: str
+    photos: int
+    accuracy: float | None
+    expected: tuple[float, ...] = ()
+    gain: float = 0.0
+
+
+@dataclass(frozen=True)
+class TellingPhoto:
+    """A photo that was taken for another class when it was left out, and the photo of that class most like it."""
+
+    photo: str
+    label: str
+    taken_for: str
+    probability: float
+    beside: str | None
+
+
+@dataclass(frozen=True)
+class ConfusedPair:
+    """Two classes whose photos were taken for each other, and the photos that tell."""
+
+    classes: tuple[str, str]
+    count: int
+    photos: tuple[TellingPhoto, ...]
+
+
+@dataclass(frozen=True)
+class Review:
+    """What a model's photos say of each other.
+
+    Attributes
+    ----------
+    state : int
+        State of the model that was looked at.
+    accuracy : float or None
+        Share of the photos that are recognized when they are left out; None where nothing could be left out.
+    judged : int
+        How many photos that is measured on.
+    expected : tuple of float
+        Expected accuracy now, and with 1, 2 and 5 more photos of each class; empty where it cannot be told.
+    classes : tuple of ReviewedClass
+        Those where one more photo helps most first.
+    pairs : tuple of ConfusedPair
+        The most often confused first.
+    suggestions : tuple of Suggestion
+        Photos to move or to remove, by kind, the surest first. What was kept before is not among them.
+    kept : int
+        Suggestions left out because somebody decided to keep the photo.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from fiveshot import Recognizer
+    >>> rng = np.random.default_rng(0)
+    >>> owls, wrens, crows = rng.normal(size=(3, 1, 384)) + 0.5 * rng.normal(size=(3, 6, 384))
+    >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+    ...     _ = birds.learn_features("owl", owls[1:]), birds.learn_features("crow", crows)
+    ...     _ = birds.learn_features("wren", [*wrens, owls[0]])
+    ...     review = birds.review()
+    >>> [(one.kind, one.photo, one.label, one.to) for one in review.suggestions if one.kind == "mixed-up"]
+    [('mixed-up', 'p18', 'wren', 'owl')]
+    """
+
+    state: int
+    accuracy: float | None
+    judged: int
+    expected: tuple[float, ...]
+    classes: tuple[ReviewedClass, ...]
+    pairs: tuple[ConfusedPair, ...]
+    suggestions: tuple[Suggestion, ...]
+    kept: int = 0
+
+    def of(self, kinds: Sequence[str]) -> tuple[Suggestion, ...]:
+        """Return the suggestions of some kinds."""
+        return tuple(one for one in self.suggestions if one.kind in kinds)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, eq=False)
+class _Look:
+    """Everything that the findings below are read from."""
+
+    ids: Sequence[str]  # (n,)
+    names: list[str]  # of the classes
+    leaving: Leaving
+    judged: Judged
+    unit: Floats = field(repr=False)  # (n, d)
+
+    def label(self, row: int) -> str:
+        return self.names[int(self.leaving.codes[row])]
+
+    def nearest(self, row: int, code: int, count: int = 1) -> list[int]:
+        """Return the photos of a class that are most like one, the photo itself left out."""
+        rows = self.leaving.rows.get(code, np.zeros(0, np.intp))
+        rows = rows[rows != row]
+        likeness = self.unit[rows] @ self.unit[row]
+        return [int(one) for one in rows[np.argsort(-likeness, kind="stable")[:count]]]
+
+    def beside(self, row: int, code: int) -> str | None:
+        return next((self.ids[one] for one in self.nearest(row, code)), None)
+
+
+def review_photos(
+    head: FewShotHead,
+    memory: Memory,
+    photos: KnownPhotos,
+    ids: Sequence[str],
+    *,
+    state: int,
+    known: Mapping[str, ClassSummary] | None = None,
+    kept: frozenset[tuple[str, str]] = frozenset(),
+    seed: int,
+) -> Review:
+    """Look at all learned photos again.
+
+    ``known`` is what base classes are known from beside these photos; ``kept`` are suggestions, by photo and kind,
+    that somebody has decided about. The head is not changed.
+    """
+    leaving = Leaving(head, memory, photos, known)
+    several = len(leaving.labels) > 1
+    judged = leaving.judge() if several else nothing_judged(len(photos.labels))
+    names = [str(name) for name in python_labels(leaving.labels)]
+    look = _Look(ids, names, leaving, judged, unit_rows(leaving.embedded))
+    curve = leaving.curve(np.random.default_rng(seed)) if several else None
+    found = list(_duplicates(look, photos.sha256s))
+    found += _mixed_up(look)
+    found += _harmful(look) if several else ()
+    found += _outliers(look)
+    found.sort(key=lambda one: (KINDS.index(one.kind), -one.strength))
+    wanted = [one for one in found if (one.photo, one.kind) not in kept]
+    counts = dict(zip(names, memory.statistics.counts.tolist(), strict=True))
+    classes = sorted(_classes(look, counts, curve), key=lambda one: (-one.gain, one.name))
+    return Review(
+        state,
+        accuracy=float(judged.right[judged.known].mean()) if judged.known.any() else None,
+        judged=int(judged.known.sum()),
+        expected=_mean([one.expected for one in classes if one.expected]),
+        classes=tuple(classes),
+        pairs=tuple(_pairs(look)),
+        suggestions=tuple(wanted),
+        kept=len(found) - len(wanted),
+    )
+
+
+def review_model(snapshot: Snapshot, kept: frozenset[tuple[int, str]] = frozenset()) -> Review:
+    """Look again at all photos that a model has learned; ``kept`` are numbers of photos and findings."""
+    snapshot.require_classes()
+    contents = snapshot.contents
+    stored = [
+        (number, one.name, sha256, feature)
+        for one in contents.classes.values()
+        for number, sha256, feature in zip(one.photos.ids, one.sha256s, one.features, strict=True)
+    ]
+    stored.sort(key=lambda one: one[0])  # so that the photo that was learned first is the one that is repeated
+    numbers, labels, sha256s, rows = zip(*stored, strict=True) if stored else ((), (), (), ())
+    features = np.stack(rows) if rows else np.zeros((0, contents.width), np.float32)
+    with one_thread():
+        return review_photos(
+            snapshot.head,
+            snapshot.memory,
+            KnownPhotos(labels, sha256s, features),
+            [photo_id(number) for number in numbers],
+            state=snapshot.state,
+            known={one.name: contents.base_file[one.name] for one in contents.classes.values() if one.base},
+            kept=frozenset((photo_id(number), finding) for number, finding in kept),
+            seed=snapshot.manifest.options.seed,
+        )
+
+
+def check_kinds(kinds: Iterable[str]) -> None:
+    """Refuse what is not a finding of a review."""
+    for kind in kinds:
+        if kind not in KINDS:
+            raise unknown_name("finding", kind, KINDS)
+
+
+def apply_suggestions(change: Change, suggestions: Iterable[Suggestion]) -> PhotoChange:
+    """Move and remove photos as suggested, as one entry of the history."""
+    counts = {one.name: len(one.photos.ids) for one in change.before.classes.values()}
+    chosen = applicable([one for one in suggestions if one.label in counts], counts)
+    if not chosen:
+        raise InputError("there is nothing to apply", hint="the model was left as it is", code="nothing_to_apply")
+    moves = defaultdict[str, list[str]](list)
+    for one in chosen:
+        require_class(change, one.photo, one.label)
+        if one.to is not None:
+            moves[one.to].append(one.photo)
+    return apply_changes(change, moves, [one.photo for one in chosen if one.to is None])
+
+
+def applicable(suggestions: Iterable[Suggestion], counts: Mapping[str, int]) -> list[Suggestion]:
+    """Return what can be done at once: one suggestion for a photo, and of each class one photo at least stays.
+
+    >>> two = [Suggestion("outliers", f"p{n}", "owl", "remove", None, None, 1.0, "") for n in (1, 2)]
+    >>> [one.photo for one in applicable(two, {"owl": 2})]
+    ['p1']
+    """
+    chosen: dict[str, Suggestion] = {}
+    left = dict(counts)
+    for one in suggestions:
+        if one.photo not in chosen and left[one.label] > 1:
+            chosen[one.photo] = one
+            left[one.label] -= 1
+    return list(chosen.values())
+
+
+def _mean(rows: list[tuple[float, ...]]) -> tuple[float, ...]:
+    return tuple(float(value) for value in np.mean(rows, axis=0)) if rows else ()
+
+
+def _classes(look: _Look, counts: Mapping[str, int], curve: LearningCurve | None) -> Iterator[ReviewedClass]:
+    for code, name in enumerate(look.names):
+        rows = look.leaving.rows.get(code, np.zeros(0, np.intp))
+        rows = rows[look.judged.known[rows]]
+        accuracy = float(look.judged.right[rows].mean()) if len(rows) else None
+        if curve is None:
+            yield ReviewedClass(name, counts[name], accuracy)
+            continue
+        # Photos that were left out were asked of a class of one less.
+        usual = max(curve.error(counts[name] - 1), 1e-6)
+        wrong = int((~look.judged.right[rows]).sum())
+        factor = (wrong + PRIOR * usual) / (len(rows) + PRIOR) / usual
+        expected = tuple(1 - min(1.0, factor * curve.error(counts[name] + more)) for more in (0, *MORE))
+        yield ReviewedClass(name, counts[name], accuracy, expected, expected[1] - expected[0])
+
+
+def _pairs(look: _Look) -> list[ConfusedPair]:
+    judged, found = look.judged, defaultdict[tuple[str, str], list[TellingPhoto]](list)
+    wrong = np.flatnonzero(judged.known & ~judged.right)
+    for row in wrong[np.argsort(judged.own[wrong], kind="stable")].tolist():
+        label, code = look.label(row), int(judged.taken_for[row])
+        first, second = sorted((label, look.names[code]))
+        chance = float(judged.rival[row])
+        found[first, second].append(
+            TellingPhoto(look.ids[row], label, look.names[code], chance, look.beside(row, code))
+        )
+    pairs = [ConfusedPair(both, len(photos), tuple(photos[:TELLING])) for both, photos in found.items()]
+    return sorted(pairs, key=lambda pair: (-pair.count, pair.classes))[:PAIRS]
+
+
+def _mixed_up(look: _Look) -> Iterator[Suggestion]:
+    """Find photos that fit another class better, by the probability that is left to their own."""
+    judged = look.judged
+    both = judged.own + judged.rival
+    share = np.divide(judged.own, both, out=np.full(len(both), np.nan), where=both > 0)
+    for row in np.flatnonzero(share < LIKELY).tolist():
+        code = int(judged.taken_for[row])
+        reason = f"left out, it is taken for {look.names[code]!r} ({100 * judged.rival[row]:.0f} %)"
+        yield Suggestion(
+            "mixed-up",
+            look.ids[row],
+            look.label(row),
+            "move",
+            look.names[code],
+            look.beside(row, code),
+            float(1 - judged.own[row]),
+            reason,
+        )
+
+
+def _harmful(look: _Look) -> Iterator[Suggestion]:
+    """Find photos without which more of the others are recognized, one after the other."""
+    leaving, before = look.leaving, look.judged
+    gone: frozenset[int] = frozenset()
+    for row in _suspects(look):
+        after = leaving.judge(gone | {row})
+        others = before.known & after.known
+        gained = int(after.right[others].sum()) - int(before.right[others].sum())
+        if gained < 1 or not _surer(before.own[others], after.own[others]):
+            continue
+        gone, before = gone | {row}, after
+        photos = f"{gained} more {'photos are' if gained > 1 else 'photo is'} recognized without it"
+        yield Suggestion(
+            "harmful",
+            look.ids[row],
+            look.label(row),
+            "remove",
+            None,
+            None,
+            gained / (gained + 1),
+            f"of {int(others.sum())} photos left out, {photos}",
+        )
+
+
+def _surer(before: Values, after: Values) -> bool:
+    """Tell whether photos are more probable on the whole than before, by more than their standard error."""
+    gains = np.log(np.maximum(after, 1e-12)) - np.log(np.maximum(before, 1e-12))
+    return bool(gains.sum() > gains.std() * np.sqrt(len(gains)))
+
+
+def _suspects(look: _Look) -> list[int]:
+    """Return the photos that mistakes may be due to, the most suspected first.
+
+    These are photos that do not fit their own class, and that photos of other classes are like which are taken
+    for it. One that fits its class and attracts others shows how near the classes are, and does no harm.
+    """
+    judged, leaving = look.judged, look.leaving
+    blame = defaultdict[int, float](float)
+    unfit = judged.known & ~judged.right
+    for row in np.flatnonzero(unfit).tolist():
+        for place, other in enumerate(look.nearest(row, int(judged.taken_for[row]), NEIGHBORS)):
+            blame[other] += 1 / (1 + place)
+        blame[row] += float(judged.rival[row])
+    able = [row for row in blame if unfit[row] and len(leaving.rows[int(leaving.codes[row])]) >= FEWEST]
+    most = max(4, min(TRIED, TRIED_AT_ONCE // len(leaving.labels)))
+    return sorted(able, key=lambda row: (-blame[row], row))[:most]
+
+
+def _outliers(look: _Look) -> Iterator[Suggestion]:
+    leaving = look.leaving
+    means = leaving.memory.statistics.means
+    total, others = means.sum(axis=0), len(means) - 1
+    for code, rows in leaving.rows.items():
+        center = (total - means[code]) / others if others >= CENTERED_FROM else None
+        for place in find_outliers(leaving.embedded[rows], center=center):
+            row, name = int(rows[place]), look.names[code]
+            rest = rows[rows != row]
+            strength = float(np.clip(1 - (look.unit[rest] @ look.unit[row]).mean(), 0, 1))
+            reason = f"it is unlike the other photos of {name!r}"
+            yield Suggestion("outliers", look.ids[row], name, "remove", None, None, strength, reason)
+
+
+def _duplicates(look: _Look, sha256s: Sequence[str]) -> Iterator[Suggestion]:
+    """Find photos that repeat one learned before, in their class or in another."""
+    for row, earlier, likeness in near_pairs(look.leaving.X, sha256s):
+        label, of = look.label(row), look.label(earlier)
+        what = "the same file as" if sha256s[row] == sha256s[earlier] else "almost identical to"
+        where = "it teaches nothing new" if label == of else f"that is in {of!r}: one of them is misplaced"
+        reason = f"it is {what} {look.ids[earlier]}; {where}"
+        yield Suggestion("duplicates", look.ids[row], label, "remove", None, look.ids[earlier], likeness, reason)
+
+
+def near_pairs(X: Floats, sha256s: Sequence[str]) -> Iterator[tuple[int, int, float]]:
+    """Yield each row that repeats one before it, with the most alike of these and their likeness.
+
+    >>> rows = np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]], np.float32)
+    >>> list(near_pairs(rows, ["a", "b", "c"]))
+    [(2, 0, 1.0)]
+    """
+    unit, first = unit_rows(X), dict[str, int]()
+    for start in range(0, len(X), COMPARED):
+        products = unit[start : start + COMPARED] @ unit[: start + COMPARED].T
+        for offset, likeness in enumerate(products):
+            row = start + offset
+            twin = first.setdefault(sha256s[row], row)
+            if twin != row:
+                yield row, twin, 1.0
+            elif row and float(likeness[:row].max()) > SAME:
+                nearest = int(likeness[:row].argmax())
+                yield row, nearest, float(min(likeness[nearest], 1.0))

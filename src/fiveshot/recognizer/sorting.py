@@ -1,0 +1,355 @@
+"""Photos without labels: what a model knows of them, the others in groups, and which to name first.
+
+Groups come from Ward's agglomerative clustering of vectors that were drawn towards their neighbors. How many there
+are follows from how near neighbors are to each other: two groups are one if their means are nearer than a part of
+that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fiveshot.core.arrays import unit_rows
+from fiveshot.core.linalg import solve_lower_
+from fiveshot.recognizer.store.rows import Floats
+
+if TYPE_CHECKING:
+    from fiveshot.data import BadImage
+    from fiveshot.recognizer.recognition.snapshot import Snapshot
+
+DRAWN, TURNS, SHARPNESS = 5, 2, 3  # neighbors that a vector is drawn towards, how often, power of their cosines
+LINKED = 10  # neighbors that a photo may be grouped with, so that memory grows with the photos, not their square
+# Distance of the means of two groups below which they are one, as a part of the distance of neighbors: with a
+# metric that has learned nothing, and as much less as it has learned. Chosen on half of the classes of CUB-200.
+APART, LEARNED = 0.57, 0.15
+FINE = 0.7  # of that distance, for what is asked about together
+LEAST_DISTANCE = 0.35  # of neighbors: copies of one photo say nothing of how alike photos of a thing are
+COMPANIONS = 19  # photos that are asked about with one
+STRANGE = 0.1  # of the learned photos, those that are unlike the others of their class
+ASKED = 0.1  # doubt from which on a known photo is worth a question
+COMPARED = 1024  # photos compared at a time
+
+Rows = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class KnownPhoto:
+    """A photo that shows a known class, by its number among those that were sorted."""
+
+    photo: int
+    label: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class PhotoGroup:
+    """Photos of something that is not known, the most typical first. The id holds while photos are added."""
+
+    id: str
+    photos: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A photo to name, those that the name is for as well, how much that teaches, and what it may be."""
+
+    photo: int
+    companions: tuple[int, ...]
+    value: float
+    guess: str | None
+
+
+@dataclass(frozen=True)
+class Sorting:
+    """Photos without labels, sorted.
+
+    Attributes
+    ----------
+    photos : tuple of str
+        Names of the photos; their places are the numbers that the rest speaks of.
+    known : tuple of KnownPhoto
+        Photos of classes that the model knows, the surest first.
+    groups : tuple of PhotoGroup
+        The other photos, the largest group first.
+    queue : tuple of Question
+        What to name first: photos that the model is in doubt about and that are unlike what it knows, each with
+        others that show the same.
+    bad : tuple of BadImage
+        Photos that could not be used, and why.
+    state : int
+        State of the model that sorted them.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from fiveshot import Recognizer
+    >>> rng = np.random.default_rng(0)
+    >>> owl, wren = rng.normal(size=(2, 1, 384))
+    >>> photos = np.concatenate([owl + 0.3 * rng.normal(size=(5, 384)), wren + 0.3 * rng.normal(size=(4, 384))])
+    >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+    ...     sorting = birds.sort_features(photos)
+    >>> [(group.id, sorted(group.photos)) for group in sorting.groups]
+    [('g0', [0, 1, 2, 3, 4]), ('g5', [5, 6, 7, 8])]
+    """
+
+    photos: tuple[str, ...]
+    known: tuple[KnownPhoto, ...]
+    groups: tuple[PhotoGroup, ...]
+    queue: tuple[Question, ...]
+    bad: tuple[BadImage, ...] = ()
+    state: int = 0
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Metric:
+    """The space in which photos are compared: in it, photos of a class differ alike in all directions.
+
+    Where a model has learned nothing of that, it is the space of the features. ``share`` is what is not learned.
+    """
+
+    cholesky: NDArray[Any] | None = None  # (d, d): L of the covariance within classes, Σ = L Lᵀ
+    share: float = 1.0
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Metric:
+        """Return the metric of the head of a model."""
+        found = snapshot.head.within_class() if len(snapshot.memory.labels) else None
+        return cls() if found is None else cls(*found)
+
+    def __call__(self, X: Floats) -> Floats:
+        """Return vectors of length one."""
+        unit: Floats = unit_rows(X)
+        return unit if self.cholesky is None else unit_rows(solve_lower_(self.cholesky, unit))
+
+
+def sort_rows(
+    snapshot: Snapshot,
+    X: Floats,
+    *,
+    photos: Sequence[str],
+    numbers: Sequence[int] | None = None,
+    bad: Sequence[BadImage] = (),
+) -> Sorting:
+    """Sort features by what a model knows, and group the rest; a model without any class groups all.
+
+    ``numbers`` are what the rows are called, where that is not their places.
+    """
+    metric = Metric.of(snapshot)
+    V = metric(X)
+    known, doubt, guesses = _recognized(snapshot, X)
+    unknown = np.setdiff1d(np.arange(len(X)), [one.photo for one in known])
+    groups = _groups(V, unknown, group_rows(V[unknown], share=metric.share))
+    queue = _queue(V, doubt, _unlike(snapshot, V, metric), guesses, share=metric.share)
+    found = Sorting(tuple(photos), tuple(known), groups, queue, tuple(bad), snapshot.state)
+    return found if numbers is None else _renumbered(found, numbers)
+
+
+def _renumbered(found: Sorting, numbers: Sequence[int]) -> Sorting:
+    def group(one: PhotoGroup) -> PhotoGroup:
+        photos = tuple(numbers[photo] for photo in one.photos)
+        return PhotoGroup(f"g{min(photos)}", photos)
+
+    def question(one: Question) -> Question:
+        return replace(one, photo=numbers[one.photo], companions=tuple(numbers[place] for place in one.companions))
+
+    return replace(
+        found,
+        known=tuple(replace(one, photo=numbers[one.photo]) for one in found.known),
+        groups=tuple(map(group, found.groups)),
+        queue=tuple(map(question, found.queue)),
+    )
+
+
+def _recognized(snapshot: Snapshot, X: Floats) -> tuple[list[KnownPhoto], NDArray[np.float64], list[str | None]]:
+    """Return photos of known classes, and for every photo the doubt which class it is and the likeliest one."""
+    doubt, guesses = np.ones(len(X)), list[str | None]([None] * len(X))
+    if not len(snapshot.memory.labels):
+        return [], doubt, guesses
+    limit = _limits(snapshot)
+    known = []
+    for start in range(0, len(X), COMPARED):
+        part = slice(start, start + COMPARED)
+        near = _likeness_of_classes(snapshot, unit_rows(X[part])) if limit is not None else None
+        for place, one in enumerate(snapshot.predict_features(X[part], 2)):
+            row, (label, chance) = start + place, one.candidates[0]
+            guesses[row] = label
+            strange = one.unknown or (
+                near is not None and limit is not None and near[place].get(label, 1.0) < limit
+            )
+            if strange:
+                continue
+            second = one.candidates[1][1] if len(one.candidates) > 1 else 0.0
+            doubt[row] = 1 - (chance - second)
+            known.append(KnownPhoto(row, label, chance))
+    return sorted(known, key=lambda one: (-one.probability, one.photo)), doubt, guesses
+
+
+def _limits(snapshot: Snapshot) -> float | None:
+    """Return how alike a photo must be to one of its class where a model has no thresholds of rejection yet.
+
+    That is as alike as nine in ten learned photos are to another one of their class: some may be misplaced.
+    """
+    if snapshot.rejection.counts:
+        return None
+    alike: list[float] = []
+    for one in snapshot.contents.classes.values():
+        unit = unit_rows(one.features)
+        likeness = unit @ unit.T - 2 * np.eye(len(unit), dtype=np.float32)
+        alike += likeness.max(axis=1).tolist() if len(unit) > 1 else []
+    return float(np.quantile(alike, STRANGE)) if alike else 1 - LEAST_DISTANCE**2 / 2
+
+
+def _likeness_of_classes(snapshot: Snapshot, plain: Floats) -> list[dict[str, float]]:
+    rows: list[dict[str, float]] = [{} for _ in range(len(plain))]
+    for one in snapshot.contents.classes.values():
+        if one.base:
+            continue  # of the photos of a base nothing is known
+        for row, value in zip(rows, (plain @ unit_rows(one.features).T).max(axis=1).tolist(), strict=True):
+            row[one.name] = value
+    return rows
+
+
+def _unlike(snapshot: Snapshot, V: Floats, metric: Metric) -> NDArray[np.float64]:
+    """Return how unlike each photo is to the most alike learned one, from 0 to 1."""
+    learned = snapshot.contents.photos.features
+    if not len(learned):
+        return np.ones(len(V))
+    known = metric(learned)
+    parts = [(V[start : start + COMPARED] @ known.T).max(axis=1) for start in range(0, len(V), COMPARED)]
+    unlike: NDArray[np.float64] = np.clip(1 - np.concatenate([*parts, np.zeros(0)]), 0, 1)
+    return unlike
+
+
+def _groups(V: Floats, rows: Rows, labels: Rows) -> tuple[PhotoGroup, ...]:
+    found = []
+    for members in _members(labels):
+        photos = rows[members]
+        typical = photos[_by_typical(V[photos])]
+        found.append(PhotoGroup(f"g{photos.min()}", tuple(typical.tolist())))
+    return tuple(sorted(found, key=lambda group: (-len(group.photos), min(group.photos))))
+
+
+def _queue(
+    V: Floats,
+    doubt: NDArray[np.float64],
+    unlike: NDArray[np.float64],
+    guesses: Sequence[str | None],
+    *,
+    share: float,
+) -> tuple[Question, ...]:
+    """Return what to ask first: small groups of photos in doubt that are unlike what is known, by their sum."""
+    rows = np.flatnonzero(doubt > ASKED)
+    found = []
+    for members in _members(group_rows(V[rows], share=share, fine=FINE)):
+        photos = rows[members]
+        first, *others = photos[_by_typical(V[photos])].tolist()
+        value = float((doubt[photos] * unlike[photos]).sum())
+        found.append(Question(first, tuple(others[:COMPANIONS]), value, guesses[first]))
+    return tuple(sorted(found, key=lambda one: (-one.value, one.photo)))
+
+
+def _members(labels: Rows) -> Iterator[Rows]:
+    order = np.argsort(labels, kind="stable")
+    yield from np.split(order, np.flatnonzero(np.diff(labels[order])) + 1) if len(labels) else ()
+
+
+def _by_typical(V: Floats) -> Rows:
+    order: Rows = np.argsort(-(V @ V.mean(axis=0)), kind="stable")
+    return order
+
+
+def group_rows(V: Floats, *, share: float = 1.0, fine: float = 1.0) -> Rows:
+    """Return the group of each row of vectors of length one; how many there are follows from the rows.
+
+    ``share`` is that of a metric; a smaller ``fine`` gives smaller groups.
+
+    >>> rows = np.float32([[1, 0, 0], [0.99, 0.1, 0], [0, 1, 0], [0.1, 0.99, 0], [0, 0, 1]])
+    >>> group_rows(rows).tolist()
+    [0, 0, 1, 1, 2]
+    """
+    n = len(V)
+    if n < 2:
+        return np.zeros(n, np.intp)
+    nearest = neighbors(V, 1)[1][:, 0]
+    scale = max(float(np.median(np.sqrt(np.maximum(2 - 2 * nearest, 0)))), LEAST_DISTANCE)
+    limit = fine * (APART - LEARNED * (1 - share)) * scale
+    drawn = V
+    for _ in range(TURNS):
+        drawn = _drawn_together(drawn)
+    merges, heights = _ward(drawn)
+    # h² = 2 a b / (a + b) · ‖μₐ − μ_b‖² for groups of a and b rows: of n / k each, h = √(n / k) · ‖μₐ − μ_b‖.
+    left = n - np.arange(len(heights))
+    over = np.flatnonzero(np.maximum.accumulate(heights) >= limit * np.sqrt(n / left))
+    return _after(merges, int(over[0]) if len(over) else len(merges), n)
+
+
+def neighbors(V: Floats, count: int) -> tuple[Rows, Floats]:
+    """Return the most alike other rows of each row and their cosines, (n, count) both."""
+    n = len(V)
+    count = min(count, n - 1)
+    places, likeness = np.empty((n, count), np.intp), np.empty((n, count), np.float32)
+    for start in range(0, n, COMPARED):
+        products = V[start : start + COMPARED] @ V.T
+        each = np.arange(len(products))
+        products[each, start + each] = -np.inf
+        best = np.argpartition(-products, count - 1, axis=1)[:, :count]
+        values = np.take_along_axis(products, best, axis=1)
+        order = np.argsort(-values, axis=1, kind="stable")
+        places[start : start + COMPARED] = np.take_along_axis(best, order, axis=1)
+        likeness[start : start + COMPARED] = np.take_along_axis(values, order, axis=1)
+    return places, likeness
+
+
+def _drawn_together(V: Floats) -> Floats:
+    places, likeness = neighbors(V, DRAWN - 1)
+    total = V.copy()
+    for place in range(places.shape[1]):
+        total += np.maximum(likeness[:, place, None], 0) ** SHARPNESS * V[places[:, place]]
+    drawn: Floats = unit_rows(total)
+    return drawn
+
+
+def _ward(V: Floats) -> tuple[Rows, NDArray[np.float64]]:
+    """Return the merges of Ward's clustering in order, each with its height; only neighbors merge."""
+    from scipy.sparse import coo_matrix
+    from scipy.sparse.csgraph import connected_components
+    from sklearn.cluster import ward_tree
+
+    n = len(V)
+    places, _ = neighbors(V, LINKED)
+    ends = [np.repeat(np.arange(n), places.shape[1]), places.ravel()]
+    graph = coo_matrix((np.ones(len(ends[0])), (ends[0], ends[1])), shape=(n, n))
+    _, parts = connected_components(graph, directed=False)
+    first = np.unique(parts, return_index=True)[1]  # one row of each part, linked to the next and to the nearest
+    if len(first) > 1:
+        nearest = first[neighbors(V[first], 1)[0][:, 0]]
+        more = [np.concatenate([first[:-1], first]), np.concatenate([first[1:], nearest])]
+        ends = [np.concatenate(pair) for pair in zip(ends, more, strict=True)]
+    link = coo_matrix(
+        (np.ones(2 * len(ends[0])), (np.concatenate(ends), np.concatenate(ends[::-1]))), shape=(n, n)
+    )
+    merges, _, _, _, heights = ward_tree(V.astype(np.float64), connectivity=link.tocsr(), return_distance=True)
+    return merges, heights
+
+
+def _after(merges: Rows, count: int, n: int) -> Rows:
+    """Return the groups after so many merges, numbered by their first rows."""
+    parent = np.arange(n + count)
+    for number in range(count):
+        parent[merges[number]] = n + number
+    for number in range(n + count - 1, -1, -1):  # a merge has a higher number than what it merges
+        parent[number] = parent[parent[number]]
+    _, first, labels = np.unique(parent[:n], return_index=True, return_inverse=True)
+    rank = np.empty(len(first), np.intp)
+    rank[np.argsort(first)] = np.arange(len(first))
+    return rank[labels]

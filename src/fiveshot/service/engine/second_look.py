@@ -1,0 +1,189 @@
+"""What a teacher looks at again: reviews of what was learned, and sets of photos without labels."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from fiveshot.backbones import Embedder
+from fiveshot.data import ImageError
+from fiveshot.recognizer.review import Review, review_model
+from fiveshot.recognizer.sorting import Sorting, sort_rows
+from fiveshot.recognizer.store.rows import PhotoRecord, photo_features, read_kept
+from fiveshot.service.engine.engine import Engine, LearnReply, PhotosReply
+from fiveshot.service.engine.photos import Upload
+from fiveshot.service.http.errors import ApiError, not_found, too_large
+from fiveshot.service.settings import RequestLimits
+from fiveshot.threads import one_thread
+
+
+class Reviews:
+    """Reviews of the model: one is made at a time, and the last one is kept until the model changes."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._lock = asyncio.Lock()
+        self._known: tuple[tuple[int, int, bool], Review] | None = None
+
+    async def review(self, *, kept: bool = False) -> Review:
+        """Look again at what was learned; ``kept`` suggests again what somebody decided to keep."""
+        async with self._lock:
+            snapshot = self._engine.serving.snapshot
+            key = (self._engine.openings, snapshot.state, kept)
+            if self._known is None or self._known[0] != key:
+                if not len(snapshot.memory.labels):
+                    raise ApiError(409, "no_classes", "the model knows no class yet", "teach it one first")
+                decided = frozenset() if kept else await self._engine.read(read_kept)
+                self._known = key, await asyncio.to_thread(review_model, snapshot, decided)
+            return self._known[1]
+
+    async def keep(self, ids: Sequence[str], finding: str) -> PhotosReply:
+        """Remember that photos stay as they are."""
+        return await self._engine.change_photos(lambda model: model.keep(ids, finding), ids)
+
+    async def apply(self, finding: str, ids: Sequence[str] | None, state: int | None) -> PhotosReply:
+        """Follow the suggestions of one kind, or those about some photos."""
+        found = await self.review()
+        if state is not None and found.state != state:
+            raise ApiError(
+                409, "changed", f"the model is in state {found.state} by now", "look at the review again"
+            )
+        wanted = [one for one in found.of([finding]) if ids is None or one.photo in ids]
+        missing = set(ids or ()) - {one.photo for one in wanted}
+        if missing:
+            raise not_found(f"nothing is suggested about {', '.join(sorted(missing)[:5])}")
+        return await self._engine.change_photos(lambda model: model.apply(wanted), [one.photo for one in wanted])
+
+
+@dataclass(eq=False)
+class SortingSet:
+    """Photos without labels that somebody sorts, in memory alone."""
+
+    embedder: Embedder
+    used: float
+    photos: list[PhotoRecord] = field(default_factory=list)
+    learned: set[int] = field(default_factory=set)
+    bytes: int = 0
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    known: tuple[tuple[int, int, int], Sorting] | None = None  # by state, photos, and those that were learned
+
+    @property
+    def left(self) -> list[int]:
+        """Numbers of the photos that nobody has named yet."""
+        return [number for number in range(len(self.photos)) if number not in self.learned]
+
+
+class Sortings:
+    """Sets of photos that are sorted: few at a time, none larger than allowed, dropped when nobody asks."""
+
+    def __init__(self, engine: Engine, limits: RequestLimits) -> None:
+        self._engine, self._limits = engine, limits
+        self._sets: dict[str, SortingSet] = {}
+
+    def begin(self) -> str:
+        """Begin a set and return its id; the one that was asked for least recently makes room."""
+        embedder = self._engine.serving.embedder
+        self.expire()
+        while len(self._sets) >= self._limits.sortings:
+            del self._sets[min(self._sets, key=lambda one: self._sets[one].used)]
+        name = secrets.token_urlsafe(12)
+        self._sets[name] = SortingSet(embedder, time.monotonic())
+        return name
+
+    def expire(self) -> None:
+        """Drop the sets that nobody has asked for in a while."""
+        oldest = time.monotonic() - self._limits.sorting_seconds
+        self._sets = {name: one for name, one in self._sets.items() if one.used >= oldest}
+
+    def end(self, name: str) -> None:
+        """Drop a set."""
+        self._of(name)
+        del self._sets[name]
+
+    def _of(self, name: str) -> SortingSet:
+        self.expire()
+        found = self._sets.get(name)
+        if found is None:
+            text = "there is no such set of photos, or nobody has asked for it in a while"
+            raise ApiError(404, "not_found", text, "begin again: POST /v1/sort")
+        if self._engine.serving.embedder.fingerprint != found.embedder.fingerprint:
+            raise ApiError(409, "outdated", "the model has another backbone by now", "begin again: POST /v1/sort")
+        found.used = time.monotonic()
+        return found
+
+    async def add(self, name: str, uploads: Sequence[Upload]) -> tuple[list[int], list[ImageError], int]:
+        """Look at photos and add them; return their numbers, why others cannot be used, and how many there are.
+
+        A photo that is there already keeps its number.
+        """
+        one = self._of(name)
+        if len(one.photos) + len(uploads) > self._limits.sorted_photos:
+            hint = f"sort {self._limits.sorted_photos:,} at a time"
+            raise too_large(f"{len(one.photos) + len(uploads):,} photos are too many to sort at once", hint)
+        _, seen, bad = await self._engine.seen(uploads)
+        places = {photo.sha256: number for number, photo in enumerate(one.photos)}
+        numbers = []
+        for photo in seen:
+            if photo.sha256 not in places:
+                self._make_room(one, photo)
+                places[photo.sha256] = len(one.photos)
+                one.photos.append(photo)
+            numbers.append(places[photo.sha256])
+        return numbers, bad, len(one.photos)
+
+    def _make_room(self, one: SortingSet, photo: PhotoRecord) -> None:
+        size = photo.feature.nbytes + len(photo.thumbnail or b"") + len(photo.original or b"")
+        if sum(each.bytes for each in self._sets.values()) + size > self._limits.sorted_bytes:
+            raise too_large("there is no room in memory for more photos to sort", "name some, or end other sets")
+        one.bytes += size
+
+    async def sorting(self, name: str) -> Sorting:
+        """Sort the photos that nobody has named yet."""
+        one = self._of(name)
+        async with one.lock:
+            snapshot = self._engine.serving.snapshot
+            key = (snapshot.state, len(one.photos), len(one.learned))
+            if one.known is None or one.known[0] != key:
+                left = one.left
+                photos = [one.photos[number] for number in left]
+                names = [photo.name for photo in one.photos]
+
+                def sort() -> Sorting:
+                    X = photo_features(photos) if photos else np.zeros((0, snapshot.contents.width), np.float32)
+                    with one_thread():
+                        return replace(sort_rows(snapshot, X, photos=[], numbers=left), photos=tuple(names))
+
+                one.known = key, await asyncio.to_thread(sort)
+            return one.known[1]
+
+    async def learn(self, name: str, label: str, group: str | None, photos: Sequence[int] | None) -> LearnReply:
+        """Learn a group, or some photos, under a name."""
+        one = self._of(name)
+        if group is not None:
+            found = await self.sorting(name)
+            photos = next((each.photos for each in found.groups if each.id == group), None)
+            if photos is None:
+                raise not_found(f"there is no group {group!r} any more")
+        wanted = list(dict.fromkeys(photos or ()))
+        missing = [number for number in wanted if not 0 <= number < len(one.photos)]
+        if missing:
+            raise not_found(f"there is no photo {missing[0]} to sort")
+        again = [number for number in wanted if number in one.learned]
+        if again:
+            raise ApiError(409, "named", f"photo {again[0]} was named already", "look at the groups again")
+        reply = await self._engine.learn_seen(label, one.embedder, [one.photos[number] for number in wanted])
+        one.learned.update(wanted)
+        return reply
+
+    def thumbnail(self, name: str, number: int) -> bytes:
+        """Return a small copy of a photo."""
+        one = self._of(name)
+        picture = one.photos[number].thumbnail if number < len(one.photos) else None
+        if picture is None:
+            raise not_found(f"there is no photo {number} to sort")
+        return picture

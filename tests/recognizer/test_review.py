@@ -1,0 +1,165 @@
+"""What a review finds is what was planted, what it expects comes true, and what it does is one change."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from models import held, new_model, photos
+from numpy.typing import NDArray
+
+from fiveshot.core import NO_CLASSES, Memory, class_statistics
+from fiveshot.errors import InputError
+from fiveshot.heads import make_head
+from fiveshot.recognizer import ConflictError, Recognizer
+from fiveshot.recognizer.recognition.held_out import Leaving
+from fiveshot.recognizer.review import review_photos
+from fiveshot.recognizer.store.contents import KnownPhotos
+
+BIRDS = ("crow", "owl", "swift", "wren")
+
+
+@pytest.fixture
+def birds(tmp_path: Path) -> Iterator[Recognizer]:
+    """A model of four classes; one photo of an owl was learned as a wren (p24), one of the crow's twice (p25)."""
+    with new_model(tmp_path / "birds", head="unbiased-lda", width=48) as model:
+        for name in BIRDS:
+            model.learn_features(name, photos(name, 6, width=48)[: 5 if name == "owl" else 6])
+        model.learn_features("wren", photos("owl", 6, width=48)[5:], add=True)
+        model.learn_features("crow", photos("crow", 6, width=48)[:1] * 1.0001, add=True)
+        yield model
+
+
+def test_planted_mistakes_are_found_and_put_right_in_one_change(birds: Recognizer) -> None:
+    found = birds.review()
+    (mixed,) = found.of(["mixed-up"])
+    assert (mixed.photo, mixed.label, mixed.action, mixed.to) == ("p24", "wren", "move", "owl")
+    assert mixed.beside in {one.id for one in birds.photos("owl")}
+    (twice,) = found.of(["duplicates"])
+    assert (twice.photo, twice.beside, twice.action, twice.to) == ("p25", "p1", "remove", None)
+    before = held(birds)
+    done = birds.apply(found.of(["mixed-up", "duplicates"]))
+    assert done.counts == {"wren": 6, "owl": 6, "crow": 6}
+    again = birds.review()
+    assert again.accuracy == 1.0
+    assert not again.of(["mixed-up", "duplicates"])
+    assert birds.history(1)[0].action == "review"
+    assert birds.undo().action == "review"
+    assert held(birds)["classes"] == before["classes"]
+    assert birds.check() == []
+
+
+def test_what_is_kept_is_not_suggested_again_until_that_is_undone(birds: Recognizer) -> None:
+    birds.keep(["p24"], "mixed-up")
+    found = birds.review()
+    assert (found.of(["mixed-up"]), found.kept) == ((), 1)
+    assert birds.review(kept=True).of(["mixed-up"])
+    assert birds.undo().action == "keep"
+    assert birds.review().of(["mixed-up"])
+    with pytest.raises(InputError) as missing:
+        birds.keep(["p99"], "mixed-up")
+    assert missing.value.code == "no_photo"
+    with pytest.raises(InputError):
+        birds.keep(["p24"], "boring")
+
+
+def test_a_photo_that_was_moved_meanwhile_is_left_alone(birds: Recognizer) -> None:
+    found = birds.review()
+    birds.move("p24", to="swift")
+    with pytest.raises(ConflictError):
+        birds.apply(found.of(["mixed-up"]))
+    with pytest.raises(InputError) as nothing:
+        birds.apply([])
+    assert nothing.value.code == "nothing_to_apply"
+
+
+def test_a_class_of_two_strangers_keeps_one_of_them(tmp_path: Path) -> None:
+    with new_model(tmp_path / "birds", head="unbiased-lda", width=48) as model:
+        for name in BIRDS:
+            model.learn_features(name, photos(name, 6, width=48))
+        model.learn_features("stork", [photos("owl", 8, width=48)[7], photos("wren", 8, width=48)[7]])
+        suggested = [one for one in model.review().of(["mixed-up"]) if one.label == "stork"]
+        assert len(suggested) == 2
+        model.apply(suggested)
+        assert len(model.photos("stork")) == 1
+
+
+def test_models_that_say_little_are_reviewed_as_well(tmp_path: Path) -> None:
+    with new_model(tmp_path / "birds", head="unbiased-lda") as model:
+        with pytest.raises(InputError) as nothing:
+            model.review()
+        assert nothing.value.code == "no_classes"
+        model.learn_features("owl", photos("owl", 3))
+        alone = model.review()
+        assert (alone.accuracy, alone.expected, alone.pairs) == (None, (), ())
+        model.learn_features("wren", photos("wren", 1))
+        found = model.review()
+        assert {one.name: one.accuracy is None for one in found.classes} == {"owl": False, "wren": True}
+        json.dumps(found.as_dict(), allow_nan=False)
+
+
+def test_photos_added_to_a_base_class_are_judged_beside_its_statistics(tmp_path: Path) -> None:
+    base = tuple(f"bird {number}" for number in range(12))
+    with new_model(tmp_path / "birds", base=base, head="unbiased-lda") as model:
+        model.learn_features("owl", photos("owl", 5))
+        model.learn_features("bird 3", [*photos("bird 3", 1, seed=1), photos("owl", 7)[6]], add=True)
+        found = model.review()
+        assert [(one.photo, one.to) for one in found.of(["mixed-up"])] == [("p7", "owl")]
+        assert found.judged == 7
+        model.apply(found.of(["mixed-up"]))
+        assert model.review().accuracy == 1.0
+
+
+def known(labels: NDArray[np.str_], X: NDArray[np.float32]) -> KnownPhotos:
+    return KnownPhotos(tuple(labels.tolist()), tuple(map(str, range(len(X)))), X)
+
+
+@pytest.mark.parametrize("name", ["ncm", "c-fecam", "unbiased-lda"])
+def test_a_photo_is_judged_by_a_head_that_has_not_learned_it(name: str) -> None:
+    labels = np.repeat(np.array(BIRDS), 3)
+    X = np.concatenate([photos(one, 3) for one in BIRDS])
+    head = make_head(name)
+    memory = Memory(NO_CLASSES, class_statistics(head.embed(X), labels))
+    judged = Leaving(head.adopt(memory), memory, known(labels, X)).judge()
+    for turn in range(3):  # of three photos each is left out alone, the same one of every class together
+        left_out = np.arange(12) % 3 == turn
+        other = make_head(name)
+        other.adopt(Memory(NO_CLASSES, class_statistics(other.embed(X[~left_out]), labels[~left_out])))
+        chances = other.predict_proba(X[left_out])
+        expected = chances[np.arange(4), np.searchsorted(other.classes_, labels[left_out])]
+        np.testing.assert_allclose(judged.own[left_out], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_more_photos_are_expected_to_help_where_there_are_mistakes() -> None:
+    rng = np.random.default_rng(0)
+    centers = {name: rng.normal(size=24) for name in BIRDS}
+    centers["hawk"] = centers["owl"] + 0.1 * rng.normal(size=24)
+    labels = np.repeat(np.array(list(centers)), 6)
+    X = np.array([centers[name] + 0.5 * rng.normal(size=24) for name in labels], np.float32)
+    head = make_head("unbiased-lda")
+    memory = Memory(NO_CLASSES, class_statistics(head.embed(X), labels))
+    found = review_photos(
+        head.adopt(memory), memory, known(labels, X), [str(n) for n in range(30)], state=1, seed=0
+    )
+    assert {one.name for one in found.classes[:2]} == {"hawk", "owl"}
+    assert found.pairs[0].classes == ("hawk", "owl")
+    assert list(found.expected) == sorted(found.expected)
+    for one in found.classes:
+        assert one.gain == pytest.approx(one.expected[1] - one.expected[0])
+        assert 0 <= one.gain <= 1
+
+
+def test_the_nearest_learned_photos_say_why(birds: Recognizer) -> None:
+    (answer,) = birds.predict_features(photos("owl", 6, width=48)[:1], why=3)
+    assert answer.why[0].id == birds.photos("owl")[0].id
+    assert answer.why[0].label == "owl"
+    assert answer.why[0].likeness == pytest.approx(1.0, abs=1e-6)
+    assert [one.likeness for one in answer.why] == sorted((one.likeness for one in answer.why), reverse=True)
+    assert answer.as_dict()["why"][0]["id"] == answer.why[0].id
+    (plain,) = birds.predict_features(photos("owl", 6, width=48)[:1])
+    assert plain.why == ()
+    with pytest.raises(InputError):
+        birds.predict_features(photos("owl", 1, width=48), why=-1)
