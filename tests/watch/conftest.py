@@ -12,6 +12,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 from watching import draw
 
 from fiveshot.recognizer import Recognizer
+from fiveshot.watch import sources
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look five times as often as one would."""
+    monkeypatch.setattr(sources, "TICK", 0.05)
+    monkeypatch.setattr(sources, "RETRY", 0.2)
 
 
 @pytest.fixture(scope="session")

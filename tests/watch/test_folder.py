@@ -69,10 +69,7 @@ def test_a_file_is_waited_for_while_it_is_written(recognizer: Recognizer, inbox:
     assert (watched.labels, watched.notices) == (["red"], [])
 
 
-def test_half_a_file_is_said_once_and_taken_when_it_is_whole(
-    recognizer: Recognizer, inbox: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sources, "RETRY", 0.2)
+def test_half_a_file_is_said_once_and_taken_when_it_is_whole(recognizer: Recognizer, inbox: Path) -> None:
     data = jpeg("blue")
     with watching(recognizer, FolderSource(inbox, **QUICK)) as watched:
         (inbox / "half.jpg").write_bytes(data[: len(data) // 2])
@@ -125,10 +122,7 @@ def test_folders_that_report_nothing_are_listed(
     assert watched.events("changes") == ["trouble"]
 
 
-def test_a_model_that_is_taught_or_replaced_meanwhile(
-    colors: Path, inbox: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sources, "RETRY", 0.2)
+def test_a_model_that_is_taught_or_replaced_meanwhile(colors: Path, inbox: Path, tmp_path: Path) -> None:
     path = shutil.copytree(colors, tmp_path / "model")
     source = FolderSource(inbox, **QUICK)
     with Recognizer.open(path, readonly=True) as model, watching(model, source) as watched:

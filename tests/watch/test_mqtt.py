@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from watching import Broker, broker, free_port, jpeg, needs_broker, subscriber, until, watching
+from watching import CURVE, Broker, broker, free_port, jpeg, needs_broker, subscriber, until, watching
 
 from fiveshot.errors import InputError
 from fiveshot.recognizer import Recognizer
@@ -144,7 +144,7 @@ def test_tls_with_certificates_of_both_sides(recognizer: Recognizer, inbox: Path
     for name in ("broker", "ours"):
         subject = ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"]
         files = ["-keyout", tmp_path / f"{name}.key", "-out", tmp_path / f"{name}.pem"]
-        command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject, *files]
+        command = ["openssl", "req", "-x509", *CURVE, "-nodes", "-days", "2", *subject, *files]
         subprocess.run(command, check=True, capture_output=True)
     lines = [
         "allow_anonymous true",

@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from watching import free_port, jpeg, until, watching
+from watching import CURVE, free_port, jpeg, until, watching
 
 from fiveshot.errors import InputError
 from fiveshot.recognizer import Recognizer
@@ -107,6 +107,17 @@ def endless(request: BaseHTTPRequestHandler) -> None:
         pass
 
 
+def trickling(request: BaseHTTPRequestHandler) -> None:
+    request.send_response(200)
+    request.end_headers()
+    try:
+        for one in jpeg("red"):
+            request.wfile.write(bytes([one]))
+            time.sleep(0.1)
+    except OSError:
+        pass
+
+
 def silent(request: BaseHTTPRequestHandler) -> None:
     time.sleep(3)
     request.close_connection = True
@@ -117,18 +128,19 @@ def silent(request: BaseHTTPRequestHandler) -> None:
     [
         redirect,
         endless,
+        trickling,
         silent,
         lambda request: send(request, b"gone", 404),
         lambda request: send(request, b"not a photo"),
         lambda request: send(request, b""),
         lambda request: send(request, bytes(300_000)),
     ],
-    ids=["redirect", "endless", "silent", "404", "text", "empty", "large"],
+    ids=["redirect", "endless", "trickling", "silent", "404", "text", "empty", "large"],
 )
 def test_what_is_not_a_snapshot_is_said_once(
     recognizer: Recognizer, answer: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sources, "MAX_PHOTO_BYTES", 200_000)
+    monkeypatch.setattr(sources, "MAX_SNAPSHOT", 200_000)
     asked = []
 
     def counted(request: BaseHTTPRequestHandler) -> None:
@@ -200,7 +212,7 @@ def test_a_camera_with_a_certificate_of_its_own(recognizer: Recognizer, tmp_path
     subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
     files = ["-keyout", tmp_path / "key.pem", "-out", tmp_path / "cert.pem"]
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject, *files],
+        ["openssl", "req", "-x509", *CURVE, "-nodes", "-days", "2", *subject, *files],
         check=True,
         capture_output=True,
     )

@@ -28,6 +28,7 @@ MOSQUITTO = shutil.which("mosquitto", path=f"{os.environ['PATH']}:/usr/sbin")
 needs_broker = pytest.mark.skipif(
     MOSQUITTO is None, reason="mosquitto is not installed (apt-get install mosquitto)"
 )
+CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")  # a key that openssl makes in no time
 COLORS = {"red": (220, 30, 30), "blue": (30, 30, 220)}
 
 

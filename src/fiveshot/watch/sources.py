@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from fiveshot.data import MAX_PHOTO_BYTES, BytesSource
+from fiveshot.data import BytesSource
 from fiveshot.data.folders import is_image
 from fiveshot.data.sources import FileSource
 from fiveshot.errors import InputError, is_number
@@ -27,6 +27,7 @@ TICK = 0.25  # seconds between two looks at files that may still be written
 SCAN = 10.0  # seconds after which a folder is listed, whether it reports changes or not: shares report none
 RETRY = 2.0  # seconds until a file is tried again
 PATIENCE = 30.0  # seconds that a file which cannot be read may stay as it is before that is said
+MAX_SNAPSHOT = 32 * 1024 * 1024  # bytes of one reply
 Signature = tuple[int, int]  # when a file was changed, and its size
 
 
@@ -226,7 +227,7 @@ class SnapshotSource:
     """The picture at an address, every so many seconds.
 
     Nothing but this address is asked: redirects are refused, and proxies of the environment are not used. What is
-    larger than a photo may be, or takes longer than ``timeout`` in all, is cut off.
+    larger than 32 MiB, or takes longer than ``timeout`` in all, is cut off.
     """
 
     def __init__(
@@ -295,12 +296,10 @@ class SnapshotSource:
                 )
             if reply.status_code != 200:
                 raise InputError(f"it answers {reply.status_code} {reply.reason_phrase}")
-            for part in reply.iter_bytes(65536):
+            for part in reply.iter_bytes():  # as it comes, so that what trickles is cut off in time
                 data += part
-                if len(data) > MAX_PHOTO_BYTES:
-                    raise InputError(
-                        f"it is larger than {MAX_PHOTO_BYTES:,} bytes", hint="a stream is not a photo"
-                    )
+                if len(data) > MAX_SNAPSHOT:
+                    raise InputError(f"it is larger than {MAX_SNAPSHOT:,} bytes", hint="a stream is not a photo")
                 if time.monotonic() > ends:
                     raise InputError(f"it took longer than {self._timeout:g} s", hint="a stream is not a photo")
         return bytes(data)
