@@ -211,7 +211,8 @@ class Client:
 
     Every request is sent again after the service has said that it is busy or being loaded, and after a connection
     that could not be made. Where a reply was lost, it is sent again if nothing can be done twice by that:
-    questions, and ``learn``, which the service knows again by a key. Other changes then raise a ``ServiceError``
+    questions, ``learn``, which the service knows again by a key, ``correct``, ``learn_none`` and ``forget``.
+    Other changes then raise a ``ServiceError``
     with the code ``reply_lost``: look at the model before you send them again.
 
     Parameters
@@ -361,6 +362,32 @@ class Client:
             repeatable=True,
         )
         return _made(LearnedClass, reply)
+
+    def correct(self, photos: PhotoFile | Iterable[PhotoFile], name: str) -> PhotosMade:
+        """Say what photos show: they are learned, or moved from the class they were learned for.
+
+        Parameters
+        ----------
+        photos : path, bytes, (name, bytes), or several of these
+            The photos.
+        name : str
+            A class, known or new.
+
+        Returns
+        -------
+        PhotosMade
+            What became of them. A photo that is there already stays, so it may be sent any number of times.
+        """
+        reply = self._json("POST", "/v1/correct", params={"name": name}, photos=_read(photos), repeatable=True)
+        return _made(PhotosMade, reply)
+
+    def learn_none(self, photos: PhotoFile | Iterable[PhotoFile]) -> PhotosMade:
+        """Learn photos that show none of the classes; they help to tell unknown ones."""
+        return _made(PhotosMade, self._json("POST", "/v1/negatives", photos=_read(photos), repeatable=True))
+
+    def negatives(self) -> list[PhotoInfo]:
+        """List the photos that show none of the classes, with their ids."""
+        return [_made(PhotoInfo, one) for one in self._json("GET", "/v1/negatives")["photos"]]
 
     def classes(self, search: str = "") -> list[ServedClass]:
         """List the classes whose names hold a text, all of them unless one is given."""

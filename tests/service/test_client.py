@@ -155,6 +155,22 @@ def test_photos_are_moved_removed_and_brought_back(client: Client) -> None:
     assert (refused.value.status, refused.value.code) == (404, "not_found")
 
 
+def test_answers_are_corrected(client: Client, lossy: tuple[Lossy, Client]) -> None:
+    way, over = lossy
+    way.lose_replies = 1
+    corrected = over.correct(photos("blue", 2), "blue")  # done twice, and learned once
+    assert dict(corrected.counts) == {"blue": 2}
+    assert [one.photos for one in client.classes("blue")] == [2]
+    assert dict(client.correct(photos("blue", 1), "teal").counts) == {"blue": 1, "teal": 1}
+    way.lose_replies = 1
+    none = over.learn_none(photos("grey", 2))
+    assert {one.id for one in client.negatives()} == set(none.ids)
+    client.remove(none.ids)
+    assert client.negatives() == []
+    for name in ("blue", "teal"):
+        client.forget(name)
+
+
 def test_many_photos_take_several_requests(service: Live, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     send = client._json
