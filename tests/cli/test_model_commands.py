@@ -564,3 +564,33 @@ def test_predictions_say_why(run: Run, answer: Any, model: Path) -> None:
     assert answer("predict", model, "photos/owl/0.png")["predictions"][0]["why"] == []
     printed = run("predict", model, "photos/owl/0.png", "--why")[1]
     assert f"  like {one['why'][0]['id']} of owl: 1.00" in printed.splitlines()
+
+
+def test_a_folder_without_labels_is_sorted_and_named(
+    run: Run, answer: Any, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FIVESHOT_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "mixed").mkdir()
+    shutil.copytree("test/owl", "mixed/owl")
+    shutil.copytree("strange", "mixed/strange")
+    (tmp_path / "mixed" / "notes.jpg").write_text("nothing")
+    found = answer("sort", model, "mixed")["sorting"]
+    assert {found["photos"][one["photo"]]: one["label"] for one in found["known"]}.items() >= {
+        ("mixed/owl/0.png", "owl"),
+        ("mixed/owl/1.png", "owl"),
+    }
+    assert [one["name"] for one in found["bad"]] == ["mixed/notes.jpg"]
+    strange = [n for n, name in enumerate(found["photos"]) if "strange" in name]
+    status, printed, said = run("sort", model, "mixed")
+    assert status == 0
+    assert "7 photos: " in printed
+    assert "left out: mixed/notes.jpg" in said
+    given = [option for number in strange for option in ("--name", f"{number}=gray")]
+    learned = answer("sort", model, "mixed", *given)["learned"]
+    assert [(one["name"], one["photos"]) for one in learned] == [("gray", 5)]
+    assert "gray" in names(answer, model)
+    answer("undo", model)
+    assert run("sort", model, "mixed", "--name", "g99=gray")[0] == 1
+    assert run("sort", model, "mixed", "--name", "gray")[0] == 1
+    assert run("sort", model, "mixed", "--ask")[0] == 1  # nobody to ask
+    assert run("sort", model, "nowhere")[0] == 1

@@ -34,6 +34,7 @@ PLACES = {
         "predict": "photos",
         "show": "models",
         "review": "reviews",
+        "sort": "sorting",
         "correct": "corrections",
         "remove": "corrections",
         "move": "corrections",

@@ -412,19 +412,23 @@ class FewShotHead(Estimator):
         """
         return copy(self).adopt(memory)
 
-    def within_class(self) -> tuple[Array, float] | None:
-        """Return how samples of one class differ, for those who compare samples without classes.
+    def whiten(self, X: Array) -> Array | None:
+        """Return samples in a space in which those of one class differ alike in all directions.
+
+        Parameters
+        ----------
+        X : array of shape (n, d)
+            Features of length one.
 
         Returns
         -------
-        tuple or None
-            The lower L of a covariance L Lᵀ within classes, (d, d), of features scaled to length one, and the
-            share of it, from 0 to 1, that is a sphere and not learned. None for a head without one.
+        array of shape (n, d) or None
+            None for a head that has learned no such space.
 
         Examples
         --------
         >>> from fiveshot.heads import make_head
-        >>> make_head("ncm").fit([[1.0, 0.0], [0.0, 1.0]], ["owl", "wren"]).within_class() is None
+        >>> make_head("ncm").fit([[1.0, 0.0], [0.0, 1.0]], ["owl", "wren"]).whiten([[1.0, 0.0]]) is None
         True
         """
         return None

@@ -16,7 +16,7 @@ from fiveshot.core.arrays import Array, chunks, log_softmax, mean_row, namespace
 from fiveshot.core.episodes import Choice, Played, choose, play_episodes
 from fiveshot.core.few_shots import few_enough, few_shot_model, few_shot_offset, has_no_base, is_small
 from fiveshot.core.labels import Label, Labels
-from fiveshot.core.lda import LinearScorer, Prior, TiedModel, default_shrinkage, sketched_spaces, tied_model
+from fiveshot.core.lda import LinearScorer, Prior, TiedModel, sketched_spaces, tied_model
 from fiveshot.core.ranges import Allowed, Flag, OneOf, Range
 from fiveshot.core.scatter import Embedding, make_embedding, pooled_scatter
 from fiveshot.errors import InputError
@@ -194,13 +194,9 @@ class UnbiasedLDA(FewShotHead):
         spaces = sketched_spaces(model.spaces, self._embedding.spaces, self.memory_, memory)
         return copy(self).hold(memory, replace(model, spaces=spaces))
 
-    def within_class(self) -> tuple[Array, float]:
-        """Return the covariance of the first space, that of the features, and the sphere's share in it."""
-        model, prior = self.model_, self.prior or DEFAULT_PRIOR
-        cholesky = model.spaces[0].shared.covariance.cholesky
-        dof = model.pooled.base.dof + model.pooled.new.dof
-        share = default_shrinkage(len(cholesky), dof) if prior.shrinkage is None else prior.shrinkage
-        return cholesky, share
+    def whiten(self, X: Array) -> Array:
+        """Return samples whitened by the covariance of the first space, that of the features."""
+        return self.model_.spaces[0].shared.covariance.whiten(X)
 
     def scorer(self) -> LinearScorer:
         """Return the matrices from which scores, probabilities and familiarity follow, for other runtimes."""

@@ -1104,6 +1104,96 @@ class Recognizer:
         with self._model.change() as change:
             return keep_photos(change, ids, finding)
 
+    def sort(self, photos: PhotoInputs, *, resume: bool = True, progress: Progress | None = None) -> Sorting:
+        """Sort photos without labels: known classes, groups of the others, and what to name first.
+
+        Nothing is moved or learned; :meth:`learn_sorted` learns groups by name. A model without any class groups
+        all photos.
+
+        Parameters
+        ----------
+        photos : photos
+            As in ``learn``: a folder, say.
+        resume : bool
+            Whether to keep the vectors of photos in the cache, so that sorting can be interrupted and repeated.
+        progress : callable, optional
+            Called with the number of photos looked at and the number of all.
+
+        Returns
+        -------
+        Sorting
+            The photos, sorted; those that cannot be used are in ``bad``.
+
+        Raises
+        ------
+        InputError
+            If there are no photos.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> from fiveshot import Recognizer
+        >>> shades = ("darkred", "firebrick", "red", "midnightblue", "navy", "darkblue")
+        >>> with Recognizer.create(tempfile.mkdtemp()) as colors:
+        ...     sorting = colors.sort([Image.new("RGB", (64, 64), shade) for shade in shades], resume=False)
+        >>> len(sorting.photos), sorting.known, sum(len(group.photos) for group in sorting.groups)
+        (6, (), 6)
+        """
+        from fiveshot.recognizer.photos.inputs import gather_photos
+        from fiveshot.recognizer.unlabeled import sort_photos
+
+        gathered, snapshot = gather_photos(photos), self.refresh()
+        folder = str(Path(photos).resolve()) if isinstance(photos, str | Path) and Path(photos).is_dir() else None
+        return sort_photos(
+            snapshot,
+            self._embedder_of(snapshot),
+            gathered,
+            folder=folder,
+            again=(lambda: gather_photos(photos)) if folder is not None else None,
+            resume=resume,
+            progress=progress,
+        )
+
+    def learn_sorted(
+        self, sorting: Sorting, names: Mapping[str, str], *, progress: Progress | None = None
+    ) -> list[LearnReport]:
+        """Learn what was sorted by the names that were given to groups, all of them or none.
+
+        Parameters
+        ----------
+        sorting : Sorting
+            What ``sort`` returned.
+        names : mapping of str to str
+            Names of classes, known or new, by the id of a group (``g3``), by a question of the queue (``q3``, with
+            its companions) or by the number of a photo (``3``).
+        progress : callable, optional
+            Called with the number of photos looked at and the number of all.
+
+        Returns
+        -------
+        list of LearnReport
+            One for each class.
+
+        Raises
+        ------
+        InputError
+            If there is no such group, or a photo has changed since it was sorted.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> from fiveshot import Recognizer
+        >>> with Recognizer.create(tempfile.mkdtemp()) as colors:
+        ...     sorting = colors.sort([Image.new("RGB", (64, 64), "red")], resume=False)
+        ...     [report.name for report in colors.learn_sorted(sorting, {"g0": "red"})]
+        ['red']
+        """
+        from fiveshot.recognizer.unlabeled import learn_sorted
+
+        return learn_sorted(self._model, self._embedder_of, sorting, names, progress=progress)
+
     def sort_features(self, X: ArrayLike, *, photos: Sequence[str] | None = None) -> Sorting:
         """Sort features of photos without labels by what the model knows, and group the rest.
 

@@ -8,18 +8,21 @@ that.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot.core.arrays import unit_rows
-from fiveshot.core.linalg import solve_lower_
+from fiveshot.core.lda import default_shrinkage
+from fiveshot.errors import InputError
 from fiveshot.recognizer.store.rows import Floats
 
 if TYPE_CHECKING:
     from fiveshot.data import BadImage
+    from fiveshot.heads import FewShotHead
+    from fiveshot.recognizer.photos.photo import Photo
     from fiveshot.recognizer.recognition.snapshot import Snapshot
 
 DRAWN, TURNS, SHARPNESS = 5, 2, 3  # neighbors that a vector is drawn towards, how often, power of their cosines
@@ -65,6 +68,15 @@ class Question:
 
 
 @dataclass(frozen=True)
+class Since:
+    """What has changed in a folder since it was sorted the last time, in photos."""
+
+    new: int
+    gone: int
+    changed: int
+
+
+@dataclass(frozen=True)
 class Sorting:
     """Photos without labels, sorted.
 
@@ -83,6 +95,16 @@ class Sorting:
         Photos that could not be used, and why.
     state : int
         State of the model that sorted them.
+    sha256s : tuple of str
+        Digests of the photos.
+    copies : int
+        Photos that were left out because another one has the same content.
+    since : Since or None
+        What has changed in the folder since the last time; None for the first time.
+    meanwhile : tuple of str
+        Names of photos that came while the others were looked at: sort again to have them.
+    sources : tuple of Photo
+        Where the photos are.
 
     Examples
     --------
@@ -104,10 +126,31 @@ class Sorting:
     queue: tuple[Question, ...]
     bad: tuple[BadImage, ...] = ()
     state: int = 0
+    sha256s: tuple[str, ...] = ()
+    copies: int = 0
+    since: Since | None = None
+    meanwhile: tuple[str, ...] = ()
+    sources: tuple[Photo, ...] = field(default=(), repr=False, compare=False)
+
+    def photos_of(self, name: str) -> tuple[int, ...]:
+        """Return the photos of a group (``g3``), of a question with its companions (``q3``), or one (``3``)."""
+        for group in self.groups:
+            if group.id == name:
+                return group.photos
+        for question in self.queue:
+            if f"q{question.photo}" == name:
+                return (question.photo, *question.companions)
+        if name.isascii() and name.isdecimal() and int(name) < len(self.photos):
+            return (int(name),)
+        raise InputError(
+            f"there is nothing called {name!r} here",
+            hint="name a group such as g3, a question such as q3, or a photo by its number",
+            code="no_group",
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        return asdict(self)
+        return {key: value for key, value in asdict(replace(self, sources=())).items() if key != "sources"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,19 +160,23 @@ class Metric:
     Where a model has learned nothing of that, it is the space of the features. ``share`` is what is not learned.
     """
 
-    cholesky: NDArray[Any] | None = None  # (d, d): L of the covariance within classes, Σ = L Lᵀ
+    head: FewShotHead | None = None
     share: float = 1.0
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Metric:
         """Return the metric of the head of a model."""
-        found = snapshot.head.within_class() if len(snapshot.memory.labels) else None
-        return cls() if found is None else cls(*found)
+        statistics = snapshot.memory.statistics
+        if not len(statistics):
+            return cls()
+        dof = int(statistics.counts.sum()) - len(statistics)
+        return cls(snapshot.head, default_shrinkage(snapshot.contents.width, dof))
 
     def __call__(self, X: Floats) -> Floats:
         """Return vectors of length one."""
         unit: Floats = unit_rows(X)
-        return unit if self.cholesky is None else unit_rows(solve_lower_(self.cholesky, unit))
+        white = self.head.whiten(unit.copy()) if self.head is not None else None
+        return unit if white is None else unit_rows(np.asarray(white, dtype=np.float32))
 
 
 def sort_rows(

@@ -1,0 +1,228 @@
+"""Photos without labels: groups are those that were drawn, whatever is known besides, and folders may change."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from models import new_model, photos
+from PIL import Image
+
+from fiveshot.errors import InputError
+from fiveshot.recognizer import Recognizer, unlabeled
+from fiveshot.recognizer.sorting import group_rows, neighbors
+from fiveshot.recognizer.unlabeled import KeptVectors
+
+WIDTH = 48
+BIRDS = ("crow", "owl", "swift", "wren", "kite", "heron")
+
+
+def mixed(names: tuple[str, ...], count: int, *, seed: int = 0) -> np.ndarray:
+    return np.concatenate([photos(name, count, width=WIDTH, seed=seed) for name in names])
+
+
+def sets(groups: object) -> set[frozenset[int]]:
+    return {frozenset(group.photos) for group in groups}
+
+
+def blocks(count: int, size: int, first: int = 0) -> set[frozenset[int]]:
+    return {frozenset(range(first + size * n, first + size * (n + 1))) for n in range(count)}
+
+
+def test_a_first_folder_is_grouped_without_being_told_how_many(tmp_path: Path) -> None:
+    with new_model(tmp_path / "model", head="unbiased-lda", width=WIDTH) as model:
+        found = model.sort_features(mixed(BIRDS, 7))
+        assert found.known == ()
+        assert sets(found.groups) == blocks(6, 7)
+        assert {group.id for group in found.groups} == {f"g{7 * n}" for n in range(6)}
+        asked = [number for one in found.queue for number in (one.photo, *one.companions)]
+        assert sorted(asked) == list(range(42))
+        assert all(one.guess is None for one in found.queue)
+        json.dumps(found.as_dict(), allow_nan=False)
+
+
+def test_what_is_known_is_told_and_the_rest_is_grouped(tmp_path: Path) -> None:
+    with new_model(tmp_path / "model", head="unbiased-lda", width=WIDTH) as model:
+        for name in BIRDS[:4]:
+            model.learn_features(name, photos(name, 5, width=WIDTH))
+        found = model.sort_features(np.concatenate([mixed(BIRDS[:2], 3, seed=1), mixed(BIRDS[4:], 6)]))
+        right = [one for one in found.known if one.photo < 6 and one.label == BIRDS[one.photo // 3]]
+        assert len(right) >= 5  # one in twenty may be called unknown
+        assert sets(found.groups) >= blocks(2, 6, first=6)
+        first = found.queue[0]
+        assert first.photo >= 6  # what is unknown and unlike everything known teaches most
+        assert [one.value for one in found.queue] == sorted((one.value for one in found.queue), reverse=True)
+
+
+@pytest.mark.parametrize("head", ["ncm", "c-fecam"])
+def test_heads_without_a_metric_sort_as_well(tmp_path: Path, head: str) -> None:
+    with new_model(tmp_path / "model", head=head, width=WIDTH) as model:
+        model.learn_features("owl", photos("owl", 5, width=WIDTH))
+        found = model.sort_features(mixed(("owl", "wren", "kite"), 6, seed=2))
+        assert {number for group in found.groups for number in group.photos} >= set(range(6, 18))
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3])
+def test_few_photos_are_sorted(tmp_path: Path, count: int) -> None:
+    with new_model(tmp_path / "model", head="unbiased-lda", width=WIDTH) as model:
+        if count:
+            found = model.sort_features(mixed(BIRDS[:count], 1))
+            assert sorted(number for group in found.groups for number in group.photos) == list(range(count))
+        assert group_rows(np.zeros((count, 4), np.float32)).shape == (count,)
+
+
+def test_copies_of_one_photo_are_one_group() -> None:
+    rows = np.repeat(np.eye(3, 8, dtype=np.float32), 20, axis=0)
+    assert len(set(group_rows(rows).tolist())) == 3
+
+
+def test_neighbors_are_those_of_all_products() -> None:
+    rng = np.random.default_rng(0)
+    V = rng.normal(size=(2100, 6)).astype(np.float32)  # more than are compared at a time
+    V /= np.linalg.norm(V, axis=1, keepdims=True)
+    places, likeness = neighbors(V, 4)
+    products = V @ V.T
+    np.fill_diagonal(products, -np.inf)
+    np.testing.assert_allclose(likeness, -np.sort(-products, axis=1)[:, :4], rtol=1e-5)
+    assert not (places == np.arange(len(V))[:, None]).any()
+
+
+def test_groups_do_not_depend_on_the_order_of_photos() -> None:
+    V = mixed(BIRDS, 9)
+    V /= np.linalg.norm(V, axis=1, keepdims=True)
+    order = np.random.default_rng(0).permutation(len(V))
+    one, other = group_rows(V), group_rows(V[order])
+    assert sets_of(one) == {frozenset(order[list(group)].tolist()) for group in sets_of(other)}
+
+
+def sets_of(labels: np.ndarray) -> set[frozenset[int]]:
+    return {frozenset(np.flatnonzero(labels == label).tolist()) for label in np.unique(labels)}
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FIVESHOT_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def draw(path: Path, color: tuple[int, int, int], seed: int) -> None:
+    noise = np.random.default_rng(seed).integers(-30, 30, (8, 8, 3)) + np.array(color)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(noise.clip(0, 255).astype(np.uint8)).resize((96, 96)).save(path)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for number in range(4):
+        draw(tmp_path / "mixed" / f"red {number}.png", (220, 30, 30), number)
+        draw(tmp_path / "mixed" / "more" / f"blue {number}.png", (20, 30, 220), 50 + number)
+    (tmp_path / "mixed" / "broken.jpg").write_bytes(b"nothing")
+    return tmp_path / "mixed"
+
+
+@pytest.fixture
+def model(tmp_path: Path, cache: Path) -> Recognizer:
+    with Recognizer.create(tmp_path / "model") as made:
+        yield made
+
+
+def counted_looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that grows by the number of photos of each look."""
+    looks: list[int] = []
+    whole = unlabeled.look_at
+
+    def look(embedder: object, photos: list[object], **more: object) -> object:
+        looks.append(len(photos))
+        return whole(embedder, photos, **more)
+
+    monkeypatch.setattr(unlabeled, "look_at", look)
+    return looks
+
+
+def test_a_folder_is_sorted_once_and_named(
+    model: Recognizer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, told = counted_looks(monkeypatch), list[tuple[int, int]]()
+    found = model.sort(folder, progress=lambda done, total: told.append((done, total)))
+    assert [Path(one.name).name for one in found.bad] == ["broken.jpg"]
+    assert told[-1] == (9, 9)
+    assert (found.since, found.meanwhile, found.copies) == (None, (), 0)
+    assert sum(looks) == 9
+    again = model.sort(folder)
+    assert (again.groups, sum(looks)) == (found.groups, 10)  # the broken one is tried again
+    assert (again.since.new, again.since.gone, again.since.changed) == (0, 0, 0)
+    draw(folder / "red 0.png", (200, 60, 30), 99)
+    (folder / "red 1.png").unlink()
+    shutil.copy(folder / "red 2.png", folder / "copy of red 2.png")
+    changed = model.sort(folder)
+    assert (changed.since.new, changed.since.gone, changed.since.changed, changed.copies) == (1, 1, 1, 1)
+    assert len(changed.photos) == 7
+    reports = model.learn_sorted(changed, {"0": "red", "1": "red"})
+    assert [(one.name, one.photos) for one in reports] == [("red", 2)]
+    assert model.undo().action == "learn"
+
+
+def test_what_changed_since_is_not_learned(model: Recognizer, folder: Path) -> None:
+    found = model.sort(folder)
+    number = found.photos.index(str(folder / "red 3.png"))
+    draw(folder / "red 3.png", (20, 220, 20), 7)
+    with pytest.raises(InputError) as changed:
+        model.learn_sorted(found, {str(number): "red"})
+    assert changed.value.code == "photo_changed"
+    for names, code in (({"g99": "red"}, "no_group"), ({}, "no_names"), ({"0": "red", "g0": "blue"}, "two_names")):
+        with pytest.raises(InputError) as refused:
+            model.learn_sorted(found, names)
+        assert refused.value.code == code
+    assert model.snapshot.classes == ()
+
+
+def test_a_folder_may_change_while_it_is_sorted(
+    model: Recognizer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = unlabeled.look_at
+
+    def look(*given: object, **more: object) -> object:
+        (folder / "red 0.png").unlink(missing_ok=True)
+        draw(folder / "late.png", (0, 0, 0), 1)
+        return whole(*given, **more)
+
+    monkeypatch.setattr(unlabeled, "look_at", look)
+    found = model.sort(folder)
+    assert {Path(one.name).name for one in found.bad} == {"broken.jpg", "red 0.png"}
+    assert [Path(name).name for name in found.meanwhile] == ["late.png"]
+    assert len(found.photos) == 7
+
+
+def test_stopped_sorting_goes_on_where_it_was(
+    model: Recognizer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unlabeled, "PART", 3)
+    looks = counted_looks(monkeypatch)
+
+    def stop(done: int, total: int) -> None:
+        if done >= 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        model.sort(folder, progress=stop)
+    before = sum(looks)
+    model.sort(folder)
+    assert sum(looks) - before == 7  # of the first part only the broken one is tried again
+
+
+def test_kept_vectors_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fiveshot.recognizer import PhotoRecord
+
+    monkeypatch.setattr(unlabeled, "MOST_KEPT", 5)
+    kept = KeptVectors(tmp_path / "kept.sqlite", 4)
+    for number in range(9):
+        kept.keep([PhotoRecord(f"{number:064}", np.full(4, number, np.float32))])
+    known = kept.vectors(f"{number:064}" for number in range(9))
+    assert sorted(int(vector[0]) for vector in known.values()) == [4, 5, 6, 7, 8]
+    kept.close()
+    with pytest.raises(Exception, match="cannot keep") as failed:
+        KeptVectors(tmp_path / "kept.sqlite" / "below", 4)
+    assert failed.value.code == "not_kept"
