@@ -106,6 +106,19 @@ def test_a_first_folder_needs_no_class(start: START) -> None:
         [],
         [[0, 1, 2, 3], [4, 5, 6, 7]],
     )
+    service.client.post(f"/v1/sort/{name}/learn", json={"name": "gold", "group": "g0"}).raise_for_status()
+    service.client.post("/v1/negatives", files=parts("teal", 1)).raise_for_status()
+
+    def left() -> list[int]:
+        after = service.client.get(f"/v1/sort/{name}").json()
+        return sorted(
+            [one["photo"] for one in after["known"]] + [n for one in after["groups"] for n in one["photos"]]
+        )
+
+    assert left() == [5, 6, 7]  # what shows none of the classes is learned, too
+    service.client.post("/v1/undo").raise_for_status()
+    service.client.post("/v1/undo").raise_for_status()
+    assert left() == list(range(8))  # what is undone is there again
     empty = service.client.get(f"/v1/sort/{sort(service)}").json()
     assert (empty["photos"], empty["groups"], empty["queue"]) == ([], [], [])
     assert refused(service.client.get("/v1/review"), 409) == "no_classes"

@@ -12,6 +12,7 @@ import numpy as np
 
 from fiveshot.backbones import Embedder
 from fiveshot.data import ImageError
+from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.review import Review, review_model
 from fiveshot.recognizer.sorting import Sorting, sort_rows
 from fiveshot.recognizer.store.rows import PhotoRecord, photo_features, read_kept
@@ -67,15 +68,14 @@ class SortingSet:
     embedder: Embedder
     used: float
     photos: list[PhotoRecord] = field(default_factory=list)
-    learned: set[int] = field(default_factory=set)
     bytes: int = 0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    known: tuple[tuple[int, int, int], Sorting] | None = None  # by state, photos, and those that were learned
+    known: tuple[tuple[int, int], Sorting] | None = None  # by state and photos
 
-    @property
-    def left(self) -> list[int]:
-        """Numbers of the photos that nobody has named yet."""
-        return [number for number in range(len(self.photos)) if number not in self.learned]
+    def left(self, snapshot: Snapshot) -> list[int]:
+        """Return the numbers of the photos that a model has not learned; what is undone is left again."""
+        learned = {digest for row in snapshot.contents.rows.values() for digest in row.sha256s}
+        return [number for number, photo in enumerate(self.photos) if photo.sha256 not in learned]
 
 
 class Sortings:
@@ -147,9 +147,9 @@ class Sortings:
         one = self._of(name)
         async with one.lock:
             snapshot = self._engine.serving.snapshot
-            key = (snapshot.state, len(one.photos), len(one.learned))
+            key = (snapshot.state, len(one.photos))
             if one.known is None or one.known[0] != key:
-                left = one.left
+                left = one.left(snapshot)
                 photos = [one.photos[number] for number in left]
                 names = [photo.name for photo in one.photos]
 
@@ -173,12 +173,10 @@ class Sortings:
         missing = [number for number in wanted if not 0 <= number < len(one.photos)]
         if missing:
             raise not_found(f"there is no photo {missing[0]} to sort")
-        again = [number for number in wanted if number in one.learned]
+        again = sorted(set(wanted) - set(one.left(self._engine.serving.snapshot)))
         if again:
             raise ApiError(409, "named", f"photo {again[0]} was named already", "look at the groups again")
-        reply = await self._engine.learn_seen(label, one.embedder, [one.photos[number] for number in wanted])
-        one.learned.update(wanted)
-        return reply
+        return await self._engine.learn_seen(label, one.embedder, [one.photos[number] for number in wanted])
 
     def thumbnail(self, name: str, number: int) -> bytes:
         """Return a small copy of a photo."""

@@ -1,34 +1,116 @@
-// One class: its photos, its name, and forgetting it.
+// One class: its photos, which can be removed and moved, its name, and forgetting it.
 
 import * as api from "./api.js";
-import { $, button, make, plural } from "./elements.js";
+import { $, button, inSlices, make, percent, plural } from "./elements.js";
 import { complain, quiet, tell } from "./notices.js";
-import { refresh } from "./model.js";
+import { model, refresh, whenChanged } from "./model.js";
+import { NONE, chooseName } from "./naming.js";
 import { enlarge, ofAddress } from "./pictures.js";
+import { Selection, setUpBar } from "./selection.js";
 import { addTo } from "./teach.js";
 
 const SURE = "Really? This cannot be undone";
 let entry = null;
+let photos = [];
+let selection = null;
+let round = 0;
+
+export const openNegatives = () => openClass({ name: NONE, photos: model.negatives, negatives: true });
 
 export function openClass(one) {
   entry = one;
   quiet();
-  $("about-title").textContent = one.name;
-  $("about-note").textContent = `${plural(one.photos, "photo")}${one.base ? ", a class of the base" : ""}`;
+  $("about-title").textContent = one.negatives ? "None of these" : one.name;
+  for (const part of ["rename", "more", "forget"]) $(part).hidden = Boolean(one.negatives);
+  $("about-note").textContent = plural(one.photos, "photo");
   $("new-name").value = one.name;
+  $("about-photos").replaceChildren();
+  selection.clear();
   $("about").showModal();
   showPhotos();
 }
 
-function showPhotos() {
-  const addresses = Array.from({ length: entry.thumbnails }, (_, number) => api.thumbnail(entry.name, number, entry.version));
-  const pictures = addresses.map((address, number) => ({
-    show: (image) => api.showPicture(image, address), title: entry.name, note: `photo ${number + 1}`,
-  }));
-  $("about-photos").replaceChildren(...addresses.map((address, number) => {
-    const title = `Photo ${number + 1} of ${entry.name}`;
-    return make("li", "", button(ofAddress(address, title), "open", () => enlarge(pictures, number), `Enlarge ${title}`));
-  }));
+async function showPhotos() {
+  const mine = ++round;
+  try {
+    ({ photos } = await (entry.negatives ? api.negatives() : api.photosOf(entry.name)));
+  } catch (error) {
+    if (error.code === "not_found") $("about").close(); // the class is gone
+    else complain(error, $("about-error"));
+    return;
+  }
+  if (mine !== round) return;
+  if (entry.negatives && !photos.length) return $("about").close();
+  selection.clear();
+  $("about-note").textContent = aboutText();
+  $("about-photos").replaceChildren();
+  const pictures = photos.map(picture);
+  await inSlices(photos.entries(), ([place, photo]) => {
+    $("about-photos").append(tile(photo, () => enlarge(pictures, place)));
+  }, () => mine === round);
+}
+
+function aboutText() {
+  const scored = photos.some((photo) => photo.score !== null) ? ", each with its score when it is left out" : "";
+  const kept = plural(photos.length, "photo") + scored;
+  if (entry.negatives) return `${kept} that show none of the classes. They help to tell what is unknown.`;
+  if (!entry.base) return kept;
+  const base = "A class of the base, of whose photos only statistics are kept";
+  return photos.length ? `${base}; ${kept} added to it` : `${base}.`;
+}
+
+// A photo of a class as it is enlarged, with what can be done with it.
+function picture(photo) {
+  return {
+    show: (image) => api.showPicture(image, api.picture(photo.id, photo.kept)),
+    title: `${photo.id} of ${photo.label}`,
+    note: scoreText(photo),
+    ways: () => [["Move to …", () => move([photo.id])], ["Remove", () => remove([photo.id]), "danger"]],
+  };
+}
+
+function scoreText({ score, taken_for: other }) {
+  if (score === null || score === undefined) return "";
+  return `${percent(score)} when left out${other ? `: taken for ${other}` : ""}`;
+}
+
+// A photo among others: it can be enlarged and chosen.
+export function tile(photo, open) {
+  const note = [photo.id, photo.score === null || photo.score === undefined ? "" : percent(photo.score)].filter(Boolean).join(" · ");
+  const pick = Object.assign(make("input", "pick"), { type: "checkbox", title: "Select" });
+  pick.setAttribute("aria-label", `Select ${photo.id}`);
+  const item = make("li", photo.taken_for ? "doubtful" : "", button(ofAddress(api.picture(photo.id), photo.id), "open", open, `Enlarge ${photo.id}`), pick, make("p", "small muted", note));
+  item.dataset.key = photo.id;
+  item.title = scoreText(photo);
+  return item;
+}
+
+async function changePhotos(work, said, ids) {
+  try {
+    const answer = await work();
+    const again = answer.action === "remove" ? [forGood(() => erasePhotos(ids))] : [];
+    tell(answer.pending ? `${said} ${answer.pending}.` : said, { back: { state: answer.state }, further: again });
+    await refresh();
+  } catch (error) {
+    complain(error, $("about").open ? $("about-error") : undefined);
+  }
+}
+
+const remove = (ids) => changePhotos(() => api.remove(ids), `Removed ${plural(ids.length, "photo")} of “${entry.name}”.`, ids);
+
+async function move(ids) {
+  const to = await chooseName(`Move ${plural(ids.length, "photo")} to`, { not: entry.name, none: !entry.negatives });
+  if (to) await changePhotos(() => api.move(ids, to), `Moved ${plural(ids.length, "photo")} to “${to}”.`, ids);
+}
+
+async function erasePhotos(ids) {
+  try {
+    const answer = await api.remove(ids, true);
+    tell(answer.pending ? `${plural(ids.length, "photo")}: ${answer.pending}.` : `${plural(ids.length, "photo")} erased, for good.`);
+    await refresh();
+  } catch (error) {
+    complain(error);
+  }
 }
 
 async function rename(event) {
@@ -38,7 +120,7 @@ async function rename(event) {
   try {
     const answer = await api.rename(entry.name, wanted);
     $("about").close();
-    tell(`“${entry.name}” is now called “${answer.classes[0]}”.`, { back: answer });
+    tell(`“${entry.name}” is now called “${answer.classes[0]}”.`, { back: { state: answer.state } });
     await refresh(answer.classes[0]);
   } catch (error) {
     complain(error, $("about-error"));
@@ -69,7 +151,7 @@ async function erase(name) {
 }
 
 // A button that asks once more before it erases.
-export function forGood(run) {
+function forGood(run) {
   const made = button("Erase for good", "", () => {
     if (made.textContent === SURE) run();
     else made.textContent = SURE;
@@ -78,7 +160,12 @@ export function forGood(run) {
 }
 
 export function setUpAbout() {
+  selection = new Selection($("about-photos"), (chosen) => tellChosen(chosen));
+  const tellChosen = setUpBar($("about-bar"), () => selection);
+  $("about-remove").addEventListener("click", () => remove([...selection.chosen]));
+  $("about-move").addEventListener("click", () => move([...selection.chosen]));
   $("rename").addEventListener("submit", rename);
   $("forget").addEventListener("click", forget);
   $("more").addEventListener("click", () => { $("about").close(); addTo(entry.name); });
+  whenChanged(() => { if ($("about").open) return showPhotos(); });
 }

@@ -116,12 +116,29 @@ export async function learn(name, photos, onProgress) {
   }
 }
 
-export const predict = (photos, top = 5) => json("POST", `/v1/predict?top=${top}`, { body: form(photos) });
+export const predict = (photos, { why = 0 } = {}) => json("POST", `/v1/predict?top=5${why ? `&why=${why}` : ""}`, { body: form(photos) });
+export const correct = (photos, name) => json("POST", `/v1/correct?name=${encodeURIComponent(name)}`, { body: form(photos) });
+export const learnNone = (photos) => json("POST", "/v1/negatives", { body: form(photos) });
+export const negatives = () => json("GET", "/v1/negatives");
 export const classes = (search, offset, limit) =>
   json("GET", `/v1/classes?search=${encodeURIComponent(search)}&offset=${offset}&limit=${limit}`);
 export const model = () => json("GET", "/v1/model");
+export const setModel = (settings) => json("PATCH", "/v1/model", asJson(settings));
+export const rejection = (rate) => json("GET", `/v1/rejection?rate=${rate}`);
 // With the state that was seen, only the change that led to it is taken back.
 export const undo = (state) => json("POST", state === undefined ? "/v1/undo" : `/v1/undo?state=${state}`);
+export const photosOf = (name) => json("GET", `${path(name)}/photos`);
+export const picture = (id, kept) => `/v1/photos/${id}${kept ? "?kept=true" : ""}`;
+export const remove = (ids, forGood = false) => json("POST", "/v1/photos/remove", asJson({ ids, for_good: forGood }));
+export const move = (ids, to) => json("POST", "/v1/photos/move", asJson({ ids, to }));
+export const review = () => json("GET", "/v1/review");
+export const keep = (ids, finding) => json("POST", "/v1/review/keep", asJson({ ids, finding }));
+export const startSorting = () => json("POST", "/v1/sort");
+export const addToSorting = (id, photos) => json("POST", `/v1/sort/${id}/photos`, { body: form(photos) });
+export const sorting = (id) => json("GET", `/v1/sort/${id}`);
+export const learnSorted = (id, photos, name) => json("POST", `/v1/sort/${id}/learn`, asJson({ photos, name }));
+export const sortedPicture = (id, number) => `/v1/sort/${id}/photos/${number}`;
+export const endSorting = (id) => call("DELETE", `/v1/sort/${id}`);
 export const forget = (name, purge) => json("DELETE", path(name) + (purge ? "?for_good=true" : ""));
 export const rename = (name, wanted) => json("PATCH", path(name), asJson({ name: wanted }));
 export const thumbnail = (name, number, version) => `${path(name)}/photos/${number}?v=${version}`;

@@ -20,28 +20,29 @@ function hand(found) {
   if (pictures.length) take(pictures);
 }
 
-const loose = (files) => Array.from(files, (file) => ({ file, folder: folderOf(file.webkitRelativePath || "") }));
-const folderOf = (path) => path.split("/").at(-2) || "";
+const loose = (files) => Array.from(files, (file) => ({ file, folder: nameOf((file.webkitRelativePath || "").split("/").slice(0, -1)) }));
+// Each folder that holds photos is a class; below the one that was given it is called by its path.
+const nameOf = (folders) => (folders.length > 1 ? folders.slice(1).join("/") : folders[0] || "");
 
 // Folders have to be asked for while the event lasts; what is in them comes later.
 async function dropped(transfer) {
   const entries = Array.from(transfer.items || [], (item) => item.webkitGetAsEntry?.()).filter(Boolean);
   if (!entries.some((entry) => entry.isDirectory)) return loose(transfer.files);
   const found = [];
-  for (const entry of entries) await walk(entry, "", found);
+  for (const entry of entries) await walk(entry, [], found);
   return found;
 }
 
-async function walk(entry, folder, found) {
+async function walk(entry, folders, found) {
   if (entry.isFile) {
-    found.push({ file: await new Promise((resolve, reject) => entry.file(resolve, reject)), folder });
+    found.push({ file: await new Promise((resolve, reject) => entry.file(resolve, reject)), folder: nameOf(folders) });
     return;
   }
   const reader = entry.createReader();
   for (;;) { // a hundred at a time
     const some = await new Promise((resolve, reject) => reader.readEntries(resolve, reject));
     if (!some.length) return;
-    for (const inner of some) await walk(inner, entry.name, found);
+    for (const inner of some) await walk(inner, [...folders, entry.name], found);
   }
 }
 

@@ -4,14 +4,16 @@ import * as api from "./api.js";
 import { $, afterwards, make, percent, plural } from "./elements.js";
 
 const MOST = 50; // names shown at once
+export const NONE = "none of these"; // no class: what the service calls photos that show none
 let resolve = () => {};
 let likely = [];
 let except = "";
+let noneToo = false;
 let round = 0;
 
 // Returns the name that was chosen, or null.
-export function chooseName(title, { candidates = [], not = "" } = {}) {
-  [likely, except] = [candidates.filter((one) => one.label !== not), not];
+export function chooseName(title, { candidates = [], not = "", none = false } = {}) {
+  [likely, except, noneToo] = [candidates.filter((one) => one.label !== not), not, none];
   $("naming-title").textContent = title;
   $("naming-name").value = "";
   $("naming-list").replaceChildren();
@@ -34,7 +36,8 @@ async function list() {
     ...first.map((one) => option(one.label, one.probability === undefined ? "" : percent(one.probability))),
     ...others.map((one) => option(one.name, plural(one.photos, "photo"))),
   ];
-  if (typed && typed !== except && !known.includes(typed)) options.push(option(typed, "new class"));
+  if (typed && typed !== except && wanted !== NONE && !known.includes(typed)) options.push(option(typed, "new class"));
+  if (noneToo && NONE.includes(wanted)) options.push(option(NONE, "no class"));
   $("naming-list").replaceChildren(...options);
   const exact = options.findIndex((one) => one.dataset.name === typed);
   activate(options[Math.max(exact, 0)]);

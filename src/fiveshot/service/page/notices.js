@@ -2,13 +2,15 @@
 
 import * as api from "./api.js";
 import { $, button, message, plural, quoted } from "./elements.js";
+import { model } from "./model.js";
 
 const ACTIONS = {
   learn: "learning", add: "adding to", forget: "forgetting", rename: "renaming to", merge: "merging",
-  remove: "removing photos of", move: "moving photos to", correct: "correcting to", none: "“none of these”",
+  remove: "removing photos of", move: "moving photos between", correct: "correcting to", none: "“none of these”",
   set: "setting", keep: "keeping", review: "the review of",
 };
 const listeners = new Set();
+const done = []; // what was done here and stands: {state, steps, then}
 let timer;
 
 export const whenUndone = (listener) => listeners.add(listener);
@@ -33,11 +35,14 @@ export function complain(error, place) {
   } else notice("bad", text, []);
 }
 
-// Says what was done. `back` takes it back: the state it led to, and how many changes that were.
+// Says what was done. `back` takes it back: the state it led to, how many changes that were, and what then.
 export function tell(text, { back, further = [] } = {}) {
   quiet();
-  const undoing = back ? [button("Undo", "", () => undo(back))] : [];
-  notice("", text, [...undoing, ...further]);
+  if (back) {
+    back = { steps: 1, then: () => {}, ...back };
+    done.push(back);
+  }
+  notice("", text, [...(back ? [button("Undo", "", () => undo(back))] : []), ...further]);
 }
 
 function notice(kind, text, ways) {
@@ -59,21 +64,33 @@ function later() {
   }, 15000);
 }
 
-export async function undo({ state, steps = 1 } = {}) {
-  const undone = [];
+// Takes back what was done here last; if that is not the last change of the model, the last one, whoever made it.
+export async function undoLast() {
+  const last = done.at(-1);
+  await undo(last?.state === model.state ? last : { state: undefined, steps: 1, then: () => {} });
+}
+
+async function undo(back) {
+  let { state } = back;
+  let answer;
   try {
-    for (let step = 0; step < steps; step++) {
-      const answer = await api.undo(state);
-      undone.push({ ...answer, before: state });
+    for (let step = 0; step < back.steps; step++) {
+      answer = await api.undo(state);
       state = answer.state;
     }
-    const { total, ...last } = undone.at(-1);
-    const more = total > last.classes.length ? ` and ${plural(total - last.classes.length, "other class")}` : "";
-    tell(`Took back ${steps > 1 ? plural(steps, "change") : actionText(last) + more}.`);
+    const place = done.indexOf(back);
+    if (place >= 0) {
+      const earlier = done[place - 1];
+      if (earlier?.state === back.state - back.steps) earlier.state = state; // nobody was in between
+      done.splice(place, 1);
+    }
+    back.then();
+    const more = answer.total > answer.classes.length ? ` and ${plural(answer.total - answer.classes.length, "other class")}` : "";
+    tell(`Took back ${back.steps > 1 ? plural(back.steps, "change") : actionText(answer) + more}.`);
   } catch (error) {
     complain(error);
   }
-  for (const listener of listeners) await listener(undone);
+  for (const listener of listeners) await listener();
 }
 
 export function setUpNotices() {

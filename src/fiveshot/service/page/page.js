@@ -2,17 +2,20 @@
 
 import * as api from "./api.js";
 import { $, afterwards, plural } from "./elements.js";
-import { openClass, setUpAbout } from "./about.js";
+import { openClass, openNegatives, setUpAbout } from "./about.js";
 import { Gallery } from "./gallery.js";
 import { setUpIntake, setUpZone } from "./intake.js";
 import { model, refresh, whenChanged } from "./model.js";
 import { setUpNaming } from "./naming.js";
-import { actionText, complain, quiet, setUpNotices, undo, whenUndone } from "./notices.js";
+import { actionText, complain, quiet, setUpNotices, undoLast, whenUndone } from "./notices.js";
 import { setUpViewer } from "./pictures.js";
+import * as sort from "./sort.js";
+import { setUpStrictness } from "./strictness.js";
 import * as teach from "./teach.js";
+import * as review from "./review.js";
 import * as trying from "./try.js";
 
-const views = { teach, try: trying };
+const views = { teach, try: trying, review, sort };
 let view = "teach";
 const gallery = new Gallery($("gallery"), { onOpen: openClass, onFound: tellFound, onError: complain });
 
@@ -41,6 +44,8 @@ function tellFound(total, search) {
 
 function tellModel() {
   $("summary").textContent = model.classes ? plural(model.classes, "class") : "";
+  $("negatives").hidden = !model.negatives;
+  $("negatives").textContent = `None of these: ${plural(model.negatives || 0, "photo")}`;
   $("undo").hidden = !model.undo;
   $("undo").title = model.undo ? `Undo ${actionText(model.undo)}` : "";
 }
@@ -50,20 +55,23 @@ function wire() {
   setUpViewer();
   setUpNaming();
   setUpAbout();
+  setUpStrictness();
   for (const one of Object.values(views)) one.setUp();
   setUpZone($("teach-zone"), "teach");
   setUpZone($("try-zone"), "try", { once: true });
+  setUpZone($("sort-zone"), "sort");
   setUpIntake((found) => views[view].take(found));
   addEventListener("hashchange", go);
-  $("undo").addEventListener("click", () => undo());
+  $("undo").addEventListener("click", undoLast);
   addEventListener("keydown", (event) => {
     const typing = event.target.matches?.("input:not([type=checkbox]):not([type=range]), textarea");
     if (event.key !== "z" || !(event.ctrlKey || event.metaKey) || event.shiftKey || typing || !model.undo) return;
     event.preventDefault();
-    undo();
+    undoLast();
   });
   for (const close of document.querySelectorAll("dialog .close")) close.addEventListener("click", () => close.closest("dialog").close());
   $("search").addEventListener("input", afterwards(120, () => gallery.reload({ search: $("search").value.trim() }).catch(complain)));
+  $("negatives").addEventListener("click", openNegatives);
   whenChanged(tellModel);
   whenChanged((fresh) => gallery.reload({ fresh }).catch(complain));
   whenUndone(() => refresh().catch(complain));

@@ -83,18 +83,17 @@ export class Selection {
   walk(item, event) {
     const items = this.items();
     const here = items.indexOf(item);
-    const top = item.offsetTop;
-    const row = items.findIndex((one, index) => index > here && one.offsetTop > top) - here;
-    const columns = row > 0 ? items.filter((one) => one.offsetTop === items[here + row].offsetTop).length : 1;
-    const steps = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: Math.max(columns, 1), ArrowUp: -Math.max(columns, 1), Home: -here, End: items.length - 1 - here };
-    const next = items[here + (steps[event.key] ?? NaN)];
-    if (!(event.key in steps)) return false;
+    const ends = { Home: items[0], End: items.at(-1) };
+    const aside = { ArrowRight: items[here + 1], ArrowLeft: items[here - 1] };
+    const down = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!(event.key in ends || event.key in aside || down)) return false;
+    const next = down ? overOrUnder(items, here, down) : ends[event.key] || aside[event.key];
     if (!next) return true;
     if (event.shiftKey) {
       this.anchor ||= item;
       this.reach(next, true, true);
     }
-    (next.querySelector(".open") || next).focus();
+    next.querySelector(".open").focus();
     return true;
   }
 
@@ -109,6 +108,22 @@ export class Selection {
     this.anchor = null;
     this.onChange(this.chosen);
   }
+}
+
+// The item in the next row, or the one before, that stands straightest under or over one.
+function overOrUnder(items, here, step) {
+  const place = (one) => one.getBoundingClientRect();
+  const { top, left } = place(items[here]);
+  let best = null;
+  let row = null;
+  for (let index = here + step; items[index]; index += step) {
+    const found = place(items[index]);
+    if (Math.abs(found.top - top) < 4) continue;
+    row ??= found.top;
+    if (Math.abs(found.top - row) >= 4) break;
+    if (!best || Math.abs(found.left - left) < Math.abs(place(best).left - left)) best = items[index];
+  }
+  return best;
 }
 
 const swallow = (event) => { event.preventDefault(); event.stopPropagation(); };

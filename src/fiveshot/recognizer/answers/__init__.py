@@ -1,1 +1,0 @@
-"""Answers where people need them: tables, class folders, keywords beside photos, annotated pictures."""

@@ -1,0 +1,186 @@
+// Review: photos to look at again, classes that are confused, and whether there are enough photos.
+
+import * as api from "./api.js";
+import { $, button, inSlices, make, percent, plural } from "./elements.js";
+import { complain, tell } from "./notices.js";
+import { model, refresh, whenChanged } from "./model.js";
+import { chooseName } from "./naming.js";
+import { enlarge, ofAddress } from "./pictures.js";
+import { Selection, setUpBar } from "./selection.js";
+import { addTo } from "./teach.js";
+
+const KINDS = {
+  "mixed-up": ["Perhaps in the wrong class", "They fit another class better than their own."],
+  harmful: ["Photos that harm", "More of the others are recognized without them."],
+  duplicates: ["Near duplicates", "The same photo twice teaches nothing new."],
+  outliers: ["Unlike the others", "They have little in common with the other photos of their class."],
+};
+const MORE = [1, 2, 5];
+const MOST_ROWS = 30; // classes listed before one asks for all
+let review = null;
+let found = new Map(); // suggestions by key
+let selection = null;
+let round = 0;
+
+export async function open() {
+  if (!model.classes) return empty("The model knows no class yet. Teach it one first.");
+  if (review && review.state === model.state) return;
+  const mine = ++round;
+  $("review-busy").hidden = false;
+  try {
+    const answer = await api.review();
+    if (mine !== round) return;
+    review = answer;
+    await show(mine);
+  } catch (error) {
+    if (mine === round) complain(error, $("review-messages"));
+  } finally {
+    if (mine === round) $("review-busy").hidden = true;
+  }
+}
+
+function empty(text) {
+  review = null;
+  $("review-note").textContent = text;
+  for (const part of ["review-findings", "review-pairs", "review-enough"]) $(part).hidden = true;
+}
+
+async function show(mine) {
+  selection.clear();
+  found = new Map(review.suggestions.map((one) => [`${one.kind}:${one.photo}`, one]));
+  const photos = review.judged ? `${percent(review.accuracy)} of ${plural(review.judged, "photo")} are recognized when each is left out in turn.` : "There are too few photos to leave any out.";
+  const kept = review.kept ? ` ${plural(review.kept, "finding")} you decided to keep.` : "";
+  $("review-note").textContent = photos + (found.size ? "" : " Nothing else to look at.") + kept;
+  $("review-findings").hidden = !found.size;
+  $("review-pairs").hidden = !review.pairs.length;
+  $("review-enough").hidden = !review.classes.length;
+  $("findings").replaceChildren();
+  let kind = null;
+  await inSlices(found, ([key, one]) => {
+    if (one.kind !== kind) {
+      kind = one.kind;
+      const [title, note] = KINDS[kind] || [kind, ""];
+      const number = review.suggestions.filter((other) => other.kind === kind).length;
+      $("findings").append(make("li", "heading", make("h3", "", `${title} (${number})`), make("p", "muted small", note)));
+    }
+    $("findings").append(finding(key, one));
+  }, () => mine === round);
+  $("pairs").replaceChildren();
+  await inSlices(review.pairs, (pair) => $("pairs").append(confused(pair)), () => mine === round);
+  enough(false);
+}
+
+const shown = (id, label) => ({
+  show: (image) => api.showPicture(image, api.picture(id)), title: label, note: id,
+  ways: () => [["Move to …", () => move([{ photo: id, label }])], ["Remove", () => remove([{ photo: id, label }]), "danger"]],
+});
+
+// Two photos side by side, each with its class; either can be enlarged, with the other next to it.
+function sideBySide(first, second) {
+  const both = [first, second].filter(([id]) => id);
+  const pictures = both.map(([id, label]) => shown(id, label));
+  return make("div", "beside", ...both.map(([id, label], place) =>
+    make("figure", "", button(ofAddress(api.picture(id), `${id} of ${label}`), "open", () => enlarge(pictures, place), `Enlarge ${id} of ${label}`), make("figcaption", "small", label))));
+}
+
+const actionText = (one) => (one.action === "move" ? `Move to ${one.to}` : "Remove");
+
+function finding(key, one) {
+  const pick = Object.assign(make("input", "pick"), { type: "checkbox", title: "Select" });
+  pick.setAttribute("aria-label", `Select ${one.photo} of ${one.label}`);
+  const other = one.kind === "mixed-up" ? one.to : one.label;
+  const ways = make("div", "actions",
+    button(actionText(one), "", () => apply([one])),
+    button("Keep", "", () => keep([one])),
+    one.action === "move" ? button("Remove", "quiet danger", () => remove([one])) : button("Move to …", "quiet", () => move([one])));
+  const item = make("li", "finding", sideBySide([one.photo, one.label], [one.beside, other]), pick, make("div", "grow", make("p", "", sentence(one.reason)), ways));
+  item.dataset.key = key;
+  return item;
+}
+
+const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`;
+
+function confused(pair) {
+  const [first, second] = pair.classes;
+  const title = make("h3", "", `${first} and ${second}: ${plural(pair.count, "photo")} mistaken`);
+  const photos = make("ul", "telling", ...pair.photos.map((one) =>
+    make("li", "", sideBySide([one.photo, one.label], [one.beside, one.taken_for]), make("p", "small muted", `taken for ${one.taken_for}, ${percent(one.probability)}`))));
+  return make("li", "pair", title, photos);
+}
+
+function enough(all) {
+  const now = review.expected.length ? `Expected now: ${percent(review.expected[0])}. ` : "";
+  const later = MORE.map((more, place) => [more, review.expected[place + 1]]).filter(([, share]) => share !== undefined);
+  $("enough-note").textContent = now + (later.length ? `With more photos of every class: ${later.map(([more, share]) => `${more} more, ${percent(share)}`).join("; ")}.` : "");
+  const rows = all ? review.classes : review.classes.slice(0, MOST_ROWS);
+  $("enough-rows").replaceChildren();
+  const mine = round;
+  inSlices(rows, (one) => $("enough-rows").append(enoughRow(one)), () => mine === round);
+  $("enough-all").hidden = rows.length === review.classes.length;
+  $("enough-all").textContent = `Show all ${plural(review.classes.length, "class")}`;
+}
+
+function enoughRow(one) {
+  const shares = [0, ...MORE].map((_, place) => one.expected[place]);
+  const cell = (share) => make("td", "number", share === undefined || share === null ? "" : percent(share));
+  const name = make("th", "", one.name);
+  name.scope = "row";
+  return make("tr", "", name, make("td", "number", String(one.photos)), cell(one.accuracy), ...shares.slice(1).map(cell),
+    make("td", "", button("Add photos", "quiet", () => addTo(one.name), `Add photos to ${one.name}`)));
+}
+
+// One request for each class that gets photos, one for all that go: each can be undone, and all of them at once.
+async function apply(all) {
+  const ones = [...new Map([...all].reverse().map((one) => [one.photo, one])).values()]; // the first suggestion for a photo
+  const moves = new Map();
+  for (const one of ones) if (one.action === "move") moves.set(one.to, [...(moves.get(one.to) || []), one.photo]);
+  const gone = ones.filter((one) => one.action === "remove").map((one) => one.photo);
+  const work = Array.from(moves, ([to, ids]) => () => api.move(ids, to));
+  if (gone.length) work.push(() => api.remove(gone));
+  const said = ones.length > 1 ? `Did what was suggested for ${plural(ones.length, "photo")}.` : ones[0].action === "move" ? `Moved ${ones[0].photo} to “${ones[0].to}”.` : `Removed ${ones[0].photo} of “${ones[0].label}”.`;
+  await change(work, said);
+}
+
+const idsOf = (ones) => [...new Set(ones.map((one) => one.photo))];
+const remove = (ones) => change([() => api.remove(idsOf(ones))], `Removed ${plural(idsOf(ones).length, "photo")}.`);
+
+async function move(ones) {
+  const likely = [...new Set(ones.map((one) => one.to).filter(Boolean))].map((label) => ({ label }));
+  const to = await chooseName(`Move ${plural(idsOf(ones).length, "photo")} to`, { candidates: likely, none: true });
+  if (to) await change([() => api.move(idsOf(ones), to)], `Moved ${plural(idsOf(ones).length, "photo")} to “${to}”.`);
+}
+
+async function keep(ones) {
+  const kinds = [...new Set(ones.map((one) => one.kind))];
+  const work = kinds.map((kind) => () => api.keep(ones.filter((one) => one.kind === kind).map((one) => one.photo), kind));
+  await change(work, `Kept ${plural(idsOf(ones).length, "photo")}: not suggested again.`);
+}
+
+async function change(work, said) {
+  let state;
+  let steps = 0;
+  try {
+    for (const one of work) {
+      ({ state } = await one());
+      steps += 1;
+    }
+    tell(said, { back: { state, steps } });
+  } catch (error) {
+    complain(error, $("review-messages"));
+  }
+  if (steps) await refresh();
+}
+
+export const take = () => complain("Photos are taken in Teach, Try and Sort.", $("review-messages"));
+
+export function setUp() {
+  selection = new Selection($("findings"), (chosen) => tellChosen(chosen));
+  const tellChosen = setUpBar($("review-bar"), () => selection, "finding");
+  const chosen = () => [...selection.chosen].map((key) => found.get(key)).filter(Boolean);
+  $("review-apply").addEventListener("click", () => apply(chosen()));
+  $("review-move").addEventListener("click", () => move(chosen()));
+  $("review-remove").addEventListener("click", () => remove(chosen()));
+  $("review-keep").addEventListener("click", () => keep(chosen()));
+  $("enough-all").addEventListener("click", () => enough(true));
+  whenChanged(() => { if (!$("view-review").hidden) open(); });
+}

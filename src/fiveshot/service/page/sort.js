@@ -1,0 +1,223 @@
+// Sort: hundreds of photos without labels. Known ones with their class, the others in groups that want a name.
+
+import * as api from "./api.js";
+import { $, button, inSlices, make, percent, plural } from "./elements.js";
+import { complain, tell } from "./notices.js";
+import { refresh } from "./model.js";
+import { chooseName } from "./naming.js";
+import { enlarge, ofAddress, ofFile, showFile } from "./pictures.js";
+import { Selection, setUpBar } from "./selection.js";
+import { Sending, nextPart } from "./sending.js";
+
+const PART = 16; // photos of a request
+const SHORT = 24; // photos of a group that are shown before one asks for all
+let session = null; // of the service, which keeps what it has seen of the photos
+let files = new Map(); // by the number that the service gives them
+let tiles = new Map(); // the same, as they are shown
+let sorting = null;
+let skipped = new Set();
+let sending = null;
+let selection = null;
+let round = 0;
+
+export const take = (found) => sending.add(found.map(({ file }) => file));
+
+// Returns a number for each photo, or why it cannot be used.
+async function send(photos) {
+  session ||= (await api.startSorting()).id;
+  const { numbers, refused } = await api.addToSorting(session, photos).catch(beginAgain);
+  return photos.map((photo) => {
+    const sent = photo.name.slice(0, 100).replaceAll('"', "%22"); // as a form writes it
+    if (refused[0]?.name === sent) return refused.shift();
+    return numbers.shift();
+  });
+}
+
+// A set that nobody has asked for in a while is dropped: all photos are sent once more.
+function beginAgain(error) {
+  if (!["not_found", "outdated"].includes(error.code)) throw error;
+  const photos = [...files.values()];
+  forgetAll();
+  sending.queue.unshift(...photos);
+  sending.total += photos.length;
+  throw new api.Failure("", "The service has dropped these photos, because nobody asked for them in a while", "Go on to send them again");
+}
+
+function received(some) {
+  for (const { photo, value, error } of some) {
+    const reason = error?.message || value?.message;
+    if (reason) $("sort-bad").append(make("li", "", `${photo.name}: ${reason}`));
+    else if (value !== undefined) files.set(value, photo);
+  }
+  $("sort-bad-box").hidden = !$("sort-bad").children.length;
+}
+
+// Asks for the groups, and shows what has come of it.
+async function look() {
+  if (!session || !files.size) return;
+  const mine = ++round;
+  $("sort-busy").hidden = false;
+  try {
+    const answer = await api.sorting(session).catch(beginAgain);
+    if (mine !== round) return;
+    sorting = answer;
+    await show(mine);
+  } catch (error) {
+    if (mine === round) complain(error, $("sort-messages"));
+  } finally {
+    if (mine === round) $("sort-busy").hidden = true;
+  }
+}
+
+async function show(mine) {
+  selection.clear();
+  const known = new Map();
+  for (const one of sorting.known) known.set(one.label, [...(known.get(one.label) || []), one]);
+  const left = sorting.known.length + sorting.groups.reduce((sum, group) => sum + group.photos.length, 0);
+  $("sorted").hidden = false;
+  $("sort-count").textContent = left ? `${plural(left, "photo")}: ${sorting.known.length} of ${plural(known.size, "known class")}, ${left - sorting.known.length} in ${plural(sorting.groups.length, "group")} to name` : "All photos are learned or put aside.";
+  ask();
+  const sections = [
+    ...sorting.groups.map((group) => ({ group, numbers: group.photos })),
+    ...Array.from(known, ([label, ones]) => ({ label, ones, numbers: ones.map((one) => one.photo) })),
+  ];
+  $("groups").replaceChildren();
+  await inSlices(sections, (one) => $("groups").append(one.group ? unknownSection(one) : knownSection(one)), () => mine === round);
+}
+
+function unknownSection({ group, numbers }) {
+  const name = Object.assign(make("input"), { type: "text", maxLength: 200, autocomplete: "off", placeholder: "Name of what they show" });
+  name.setAttribute("aria-label", `Name for a group of ${plural(numbers.length, "photo")}`);
+  const form = make("form", "line", name, Object.assign(make("button", "main", "Learn"), { type: "submit" }), button("Choose …", "", async () => {
+    const chosen = await chooseName(`What do ${plural(numbers.length, "photo")} show?`);
+    if (chosen) learn(numbers, chosen);
+  }));
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    if (name.value.trim()) learn(numbers, name.value.trim());
+    else { complain("Give the group a name.", $("sort-messages")); name.focus(); }
+  });
+  return section("group unknown-group", numbers, make("div", "bar", make("h3", "", plural(numbers.length, "photo")), form));
+}
+
+function knownSection({ label, ones, numbers }) {
+  const sure = ones.reduce((sum, one) => sum + one.probability, 0) / ones.length;
+  const title = make("h3", "", label, make("span", "share", ` ${plural(ones.length, "photo")}, ${percent(sure)} sure on average`));
+  const add = button(`Add to ${label}`, "", () => learn(numbers, label));
+  return section("group", numbers, make("div", "bar", title, add), new Map(ones.map((one) => [one.photo, one.probability])));
+}
+
+function section(kind, numbers, head, shares = new Map()) {
+  const list = make("ul", "tiles");
+  const more = button(`Show all ${numbers.length}`, "quiet", () => {
+    more.remove();
+    inSlices(numbers.slice(SHORT), (number) => list.append(tile(number, shares.get(number))));
+  });
+  list.append(...numbers.slice(0, SHORT).map((number) => tile(number, shares.get(number))));
+  const rows = Math.ceil(Math.min(numbers.length, SHORT) / 8);
+  const made = make("section", kind, head, list, numbers.length > SHORT ? more : undefined);
+  made.style.containIntrinsicSize = `auto ${80 + 150 * rows}px`;
+  return made;
+}
+
+function tile(number, share) {
+  let item = tiles.get(number);
+  const photo = files.get(number);
+  if (!item) {
+    const name = photo?.name || `photo ${number + 1}`;
+    const pick = Object.assign(make("input", "pick"), { type: "checkbox", title: "Select" });
+    pick.setAttribute("aria-label", `Select ${name}`);
+    item = make("li", "", button(ofAddress(api.sortedPicture(session, number), name), "open", () => enlargeAll(item), `Enlarge ${name}`), pick, make("p", "small muted"));
+    item.dataset.key = String(number);
+    item.title = name;
+    tiles.set(number, item);
+  }
+  item.lastChild.textContent = share === undefined ? photo?.name || "" : percent(share);
+  return item;
+}
+
+function enlargeAll(item) {
+  const around = Array.from(item.parentElement.querySelectorAll("[data-key]"));
+  const photos = around.map((one) => files.get(Number(one.dataset.key)));
+  enlarge(photos.map((photo) => ({ show: showFile(photo), title: photo.name })), around.indexOf(item));
+}
+
+// The queue: one question at a time, the one that teaches most first.
+function ask() {
+  const question = sorting.queue.find((one) => !skipped.has(one.photo) && files.has(one.photo));
+  $("question").hidden = !question;
+  if (!question) return;
+  const photo = files.get(question.photo);
+  const numbers = [question.photo, ...question.companions];
+  const others = question.companions.length ? ` ${plural(question.companions.length, "other photo")} like it get the same name.` : "";
+  $("question-text").textContent = `This teaches most.${others}`;
+  $("question-photo").replaceChildren(...numbers.slice(0, 5).map((number, place) =>
+    button(ofFile(files.get(number)), "open", () => enlarge(numbers.map((one) => ({ show: showFile(files.get(one)), title: files.get(one).name })), place), `Enlarge ${files.get(number).name}`)));
+  const guess = question.guess ? [button(`It is ${question.guess}`, "", () => learn(numbers, question.guess))] : [];
+  $("question-ways").replaceChildren(...guess,
+    button(question.guess ? "No, it is …" : "It is …", "", async () => {
+      const name = await chooseName(`What does ${photo.name} show?`, { candidates: question.guess ? [{ label: question.guess }] : [] });
+      if (name) learn(numbers, name);
+    }),
+    button("None of these", "", () => none(numbers)),
+    button("Skip", "quiet", () => { skipped.add(question.photo); ask(); $("question-ways").querySelector("button")?.focus(); }));
+}
+
+async function learn(numbers, name) {
+  try {
+    const { state } = await api.learnSorted(session, numbers, name);
+    tell(`Learned ${plural(numbers.length, "photo")} as “${name}”.`, { back: { state, then: look } });
+    await refresh(name);
+    await look();
+  } catch (error) {
+    complain(error, $("sort-messages"));
+  }
+}
+
+async function none(numbers) {
+  const photos = numbers.map((number) => files.get(number));
+  let state;
+  let steps = 0;
+  try {
+    while (photos.length) {
+      ({ state } = await api.learnNone(nextPart(photos)));
+      steps += 1;
+    }
+    tell(`Learned ${plural(numbers.length, "photo")} as none of these.`, { back: { state, steps, then: look } });
+  } catch (error) {
+    complain(error, $("sort-messages"));
+  }
+  if (steps) {
+    await refresh();
+    await look();
+  }
+}
+
+function clear() {
+  sending.clear();
+  if (session) api.endSorting(session).catch(() => {});
+  forgetAll();
+  for (const part of ["groups", "sort-bad", "sort-messages"]) $(part).replaceChildren();
+  for (const part of ["sorted", "sort-bad-box", "sort-busy", "question"]) $(part).hidden = true;
+  selection.clear();
+}
+
+function forgetAll() {
+  [session, sorting, files, tiles, skipped] = [null, null, new Map(), new Map(), new Set()];
+  round += 1;
+}
+
+export function setUp() {
+  selection = new Selection($("groups"), (chosen) => tellChosen(chosen));
+  const tellChosen = setUpBar($("sort-bar"), () => selection);
+  const chosen = () => [...selection.chosen].map(Number);
+  sending = new Sending($("sort-progress"), { most: PART, verb: "Looking", request: send, onAnswers: received, onDone: look });
+  sending.place = $("sort-messages");
+  $("sort-is").addEventListener("click", async () => {
+    const numbers = chosen();
+    const name = await chooseName(`What do ${plural(numbers.length, "photo")} show?`);
+    if (name) learn(numbers, name);
+  });
+  $("sort-none").addEventListener("click", () => none(chosen()));
+  $("sort-clear").addEventListener("click", clear);
+}

@@ -1,0 +1,125 @@
+// The verdict on answers: right, "no, it is ...", none of these; and why the model said so.
+
+import * as api from "./api.js";
+import { $, button, make, percent, plural } from "./elements.js";
+import { complain, tell } from "./notices.js";
+import { refresh } from "./model.js";
+import { chooseName } from "./naming.js";
+import { enlarge, ofAddress } from "./pictures.js";
+import { nextPart } from "./sending.js";
+
+const NEAREST = 3; // learned photos that are shown for an answer
+let redraw = () => {};
+
+const isClass = (one) => one.found?.answer === "class";
+// What the photo shows, as somebody has said: a name, null for none of the classes, undefined for nobody has.
+export const truth = ({ verdict }) => verdict && verdict.name;
+export const isRight = (one) => one.verdict.kind === "right" || (one.found.unknown ? one.verdict.name === null : one.verdict.name === one.found.label);
+
+// What can be said about an answer, or what was said.
+export function verdictLine(one) {
+  const { verdict } = one;
+  const line = make("div", "verdict actions");
+  if (!verdict) {
+    if (!one.found.unknown) line.append(button("Right", "", () => right([one]), `Right: ${one.photo.name}`));
+    line.append(button(one.found.unknown ? "It is …" : "No, it is …", "", () => itIs([one])), button("None of these", "", () => noneOfThese([one])));
+  } else {
+    line.append(make("span", "said", verdictText(one)));
+    if (verdict.kind === "right" && isClass(one)) line.append(button(`Add to ${one.found.label}`, "", () => teach([one], one.found.label)));
+    if (verdict.kind === "right") line.append(button("Change", "quiet", () => say([one], null)));
+  }
+  line.append(button("Why?", "quiet", () => why([one]), `Why ${one.found.label || "unknown"}?`));
+  return line;
+}
+
+function verdictText({ verdict, found }) {
+  if (verdict.kind === "right") return "✓ Right";
+  if (verdict.name === null) return "Learned as none of these";
+  return verdict.name === found.label ? `✓ Added to ${verdict.name}` : `Learned as ${verdict.name}`;
+}
+
+function say(ones, verdict) {
+  for (const one of ones) {
+    one.verdict = verdict;
+    redraw(one);
+  }
+}
+
+export function right(ones) {
+  say(ones.filter((one) => !one.found.unknown && one.verdict?.kind !== "taught"), { kind: "right" });
+}
+
+export async function itIs(ones) {
+  const shares = new Map();
+  for (const one of ones) {
+    for (const { label, probability } of one.found.candidates) shares.set(label, (shares.get(label) || 0) + probability / ones.length);
+  }
+  const wrong = ones.length === 1 && !ones[0].found.unknown ? ones[0].found.label : "";
+  const candidates = Array.from(shares, ([label, probability]) => ({ label, probability })).sort((a, b) => b.probability - a.probability);
+  const name = await chooseName(ones.length > 1 ? `What do ${plural(ones.length, "photo")} show?` : `What does ${ones[0].photo.name} show?`, { candidates, not: wrong });
+  if (name) await teach(ones, name);
+}
+
+export const teach = (ones, name) => send(ones, name, `Learned ${plural(ones.length, "photo")} as “${name}”.`, (photos) => api.correct(photos, name));
+export const noneOfThese = (ones) => send(ones, null, `Learned ${plural(ones.length, "photo")} as none of these.`, api.learnNone);
+
+async function send(ones, name, said, request) {
+  const left = ones.map((one) => one.photo);
+  const done = [];
+  let state;
+  let steps = 0;
+  try {
+    while (left.length) {
+      if (ones.length > 1) $("try-said").textContent = `${done.length} of ${plural(ones.length, "photo")}`;
+      const part = nextPart(left);
+      ({ state } = await request(part));
+      done.push(...ones.slice(done.length, done.length + part.length));
+      steps += 1;
+    }
+    say(done, { kind: "taught", name });
+    tell(said, { back: { state, steps, then: () => say(done, null) } });
+  } catch (error) {
+    say(done, { kind: "taught", name });
+    complain(error, $("try-messages"));
+  }
+  $("try-said").textContent = "";
+  if (steps) await refresh(name || undefined);
+}
+
+// The learned photos that are most like it.
+async function why([one]) {
+  const there = one.item.querySelector(".why");
+  if (there) return there.remove();
+  const strip = make("div", "why", make("p", "muted small", "Looking …"));
+  one.item.querySelector(".grow").append(strip);
+  try {
+    const { predictions } = await api.predict([one.photo], { why: NEAREST });
+    const near = predictions[0].why;
+    const pictures = near.map((photo) => ({ show: (image) => api.showPicture(image, api.picture(photo.id)), title: photo.label, note: likeText(photo) }));
+    strip.replaceChildren(make("p", "small", near.length ? "The learned photos most like it:" : "No learned photo is kept to compare it with."),
+      make("div", "beside", ...near.map((photo, place) => make("figure", "",
+        button(ofAddress(api.picture(photo.id), `${photo.id} of ${photo.label}`), "open", () => enlarge(pictures, place), `Enlarge ${photo.id} of ${photo.label}`),
+        make("figcaption", "small", photo.label, make("span", "muted", ` ${percent(photo.likeness)} alike`))))));
+  } catch (error) {
+    strip.remove();
+    complain(error, $("try-messages"));
+  }
+}
+
+const likeText = (photo) => `${photo.id}, ${percent(photo.likeness)} alike`;
+
+const KEYS = { r: right, n: itIs, 0: noneOfThese, w: why };
+
+// Keys for whoever goes through many answers.
+export function verdictKeys(list, answerOf) {
+  list.addEventListener("keydown", (event) => {
+    const one = answerOf(event.target.closest("[data-key]")?.dataset.key);
+    if (!one?.found || event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input:not([type=checkbox])")) return;
+    const run = KEYS[event.key.toLowerCase()];
+    if (!run) return;
+    event.preventDefault();
+    run([one]);
+  });
+}
+
+export const whenSaid = (listener) => { redraw = listener; };

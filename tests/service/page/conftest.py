@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from chromium import PROGRAM, Watched, chromium
+from live import Live, live
+from tiny import tiny_model
+
+pytest.importorskip("playwright", reason="playwright is not installed")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if PROGRAM is None:
+        here = Path(__file__).parent
+        for item in items:
+            if item.path.is_relative_to(here):
+                item.add_marker(pytest.mark.skip(reason="chromium is not installed"))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture
+def open_page(browser: Any) -> Iterator[Callable[..., Watched]]:
+    opened: list[Watched] = []
+
+    def go(url: str, **given: Any) -> Watched:
+        opened.append(Watched(browser, **given))
+        opened[-1].page.goto(url)
+        return opened[-1]
+
+    yield go
+    for watched in opened:
+        watched.context.close()
+
+
+@pytest.fixture(scope="module")
+def shared_path(tmp_path_factory: pytest.TempPathFactory, tiny_file: Path) -> Path:
+    return tiny_model(tmp_path_factory.mktemp("shared") / "model", tiny_file)
+
+
+@pytest.fixture(scope="module")
+def shared(shared_path: Path) -> Iterator[Live]:
+    with live(shared_path) as service:
+        yield service
+
+
+@pytest.fixture
+def service(shared: Live) -> Live:
+    """The one service of a module, without any class."""
+    for name in shared.names():
+        shared.client.delete(f"/v1/classes/{quote(name, safe='')}?for_good=true").raise_for_status()
+    return shared

@@ -1,0 +1,89 @@
+"""Review: what was found, side by side, and what is done about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from chromium import Watched
+from hands import until
+from live import Live
+from tiny import parts
+
+
+@pytest.fixture
+def mixed_up(service: Live) -> Live:
+    """Two classes, a photo of the one among those of the other, and a photo that is there twice."""
+    service.learn("red", 6)
+    wrong = parts("red", 1, 40)
+    files = [*parts("green", 6), *wrong]
+    service.client.post("/v1/classes/green/photos", files=files).raise_for_status()
+    return service
+
+
+def photos(service: Live, name: str) -> int:
+    return len(service.client.get(f"/v1/classes/{name}/photos").json()["photos"])
+
+
+def test_findings_are_followed_and_taken_back(open_page: Callable[..., Watched], mixed_up: Live) -> None:
+    found = mixed_up.client.get("/v1/review").json()["suggestions"]
+    wrong = next(one for one in found if one["kind"] == "mixed-up")
+    watched = open_page(mixed_up.url + "#review")
+    page = watched.page
+    item = page.locator(f"[data-key='mixed-up:{wrong['photo']}']")
+    item.wait_for()
+    assert page.locator("#findings .finding").count() == len(found)
+    until(page, "[...document.querySelector('.finding').querySelectorAll('img')].every(i => i.naturalWidth)")
+    assert item.locator(".open").count() == 2  # beside the photo of the other class that is most like it
+    item.get_by_role("button", name="Move to red").click()
+    page.locator("#notice", has_text=f"Moved {wrong['photo']} to “red”").wait_for()
+    assert (photos(mixed_up, "red"), photos(mixed_up, "green")) == (7, 6)
+    item.wait_for(state="detached")
+    page.click("#notice-ways button:text-is('Undo')")
+    item.wait_for()
+    assert (photos(mixed_up, "red"), photos(mixed_up, "green")) == (6, 7)
+    item.get_by_role("button", name="Keep").click()  # not suggested again
+    item.wait_for(state="detached")
+    page.reload()
+    page.locator("#enough-rows tr").first.wait_for()
+    assert item.count() == 0
+    page.keyboard.press("Control+z")
+    page.locator("#notice", has_text="Took back").wait_for()
+    item.wait_for()
+    assert watched.complaints == []
+
+
+def test_several_findings_at_once(open_page: Callable[..., Watched], mixed_up: Live) -> None:
+    page = open_page(mixed_up.url + "#review").page
+    page.locator("#findings .pick").first.wait_for()
+    page.focus("#findings .open")
+    page.keyboard.press("Control+a")
+    found = mixed_up.client.get("/v1/review").json()["suggestions"]
+    assert page.inner_text("#review-bar .count").startswith(f"{len(found)} finding")
+    before = mixed_up.client.get("/v1/model").json()["state"]
+    page.click("#review-apply")
+    page.locator("#notice-ways button:text-is('Undo')").wait_for()
+    assert mixed_up.client.get("/v1/model").json()["state"] > before
+    moved = {one["photo"] for one in found if one["kind"] == "mixed-up"}
+    reds = {one["id"] for one in mixed_up.client.get("/v1/classes/red/photos").json()["photos"]}
+    assert moved <= reds
+    page.click("#notice-ways button:text-is('Undo')")
+    page.locator("#notice", has_text="Took back").wait_for()
+    assert (photos(mixed_up, "red"), photos(mixed_up, "green")) == (6, 7)
+
+
+def test_enough_says_which_class_wants_photos(open_page: Callable[..., Watched], mixed_up: Live) -> None:
+    review = mixed_up.client.get("/v1/review").json()
+    page = open_page(mixed_up.url + "#review").page
+    page.locator("#enough-rows tr").nth(1).wait_for()
+    named = page.locator("#enough-rows th").all_text_contents()
+    assert named == [one["name"] for one in review["classes"]]
+    page.locator("#enough-rows button").first.click()
+    until(page, "!document.getElementById('view-teach').hidden")
+    assert page.input_value("#name") == named[0]
+
+
+def test_nothing_to_review(open_page: Callable[..., Watched], service: Live) -> None:
+    page = open_page(service.url + "#review").page
+    page.locator("#review-note", has_text="knows no class yet").wait_for()
+    assert page.locator("#review-findings:visible, #review-enough:visible").count() == 0

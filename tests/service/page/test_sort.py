@@ -1,0 +1,87 @@
+"""Sort: photos without labels become classes by names for groups, from nothing on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from chromium import Watched
+from hands import until
+from live import Live
+from tiny import encoded, picture
+
+
+def photos(*names: str, count: int = 6) -> list[dict[str, Any]]:
+    return [
+        {"name": f"{name} {n}.jpg", "mimeType": "image/jpeg", "buffer": encoded(picture(name, n))}
+        for name in names
+        for n in range(count)
+    ]
+
+
+def left(page: Any) -> str:
+    return page.inner_text("#sort-count")
+
+
+def test_from_a_first_folder_to_classes(open_page: Callable[..., Watched], service: Live) -> None:
+    """No class is known: groups get names, and then they are known."""
+    watched = open_page(service.url + "#sort")
+    page = watched.page
+    bad = {"name": "broken.jpg", "mimeType": "image/jpeg", "buffer": b"no photo"}
+    page.set_input_files("#pick-sort", [*photos("red"), bad, *photos("blue")])
+    page.locator(".unknown-group").first.wait_for()
+    until(page, "document.getElementById('sort-busy').hidden")
+    assert left(page).startswith("12 photos: 0 of 0 known classes, 12 in ")
+    assert "broken.jpg" in (page.text_content("#sort-bad") or "")
+    until(page, "[...document.querySelectorAll('#groups .open img')].every(i => i.naturalWidth)")
+    tiles = page.locator(".unknown-group").first.locator("li[data-key]")
+    size = tiles.count()
+    page.fill(".unknown-group input[type=text] >> nth=0", "first")
+    page.keyboard.press("Enter")
+    page.locator("#notice", has_text=f"Learned {size} photos as “first”").wait_for()
+    assert service.names() == ["first"]
+    until(page, f"document.getElementById('sort-count').textContent.startsWith('{12 - size} photos')")
+    page.click("#notice-ways button:text-is('Undo')")
+    page.locator("#notice", has_text="Took back").wait_for()
+    until(page, "document.getElementById('sort-count').textContent.startsWith('12 photos')")
+    assert service.names() == []
+    assert watched.complaints == []
+
+
+def test_some_photos_of_groups_get_a_name_or_none(open_page: Callable[..., Watched], service: Live) -> None:
+    service.learn("green", 5)
+    page = open_page(service.url + "#sort").page
+    page.set_input_files("#pick-sort", photos("red", "blue"))
+    page.locator("#groups .group").first.wait_for()
+    until(page, "document.getElementById('sort-busy').hidden")
+    page.locator("#groups .pick").nth(0).click()
+    page.locator("#groups .pick").nth(2).click(modifiers=["Shift"])
+    assert page.inner_text("#sort-bar .count") == "3 photos selected"
+    page.click("#sort-is")
+    page.fill("#naming-name", "mine")
+    page.locator("#naming-list li", has_text="new class").wait_for()
+    page.keyboard.press("Enter")
+    page.locator("#notice", has_text="Learned 3 photos as “mine”").wait_for()
+    until(page, "document.getElementById('sort-count').textContent.startsWith('9 photos')")
+    page.locator("#groups .pick").nth(0).click()
+    page.click("#sort-none")
+    page.locator("#notice", has_text="Learned 1 photo as none of these").wait_for()
+    until(page, "document.getElementById('sort-count').textContent.startsWith('8 photos')")
+    assert service.client.get("/v1/model").json()["negatives"] == 1
+    page.click("#notice-ways button:text-is('Undo')")
+    until(page, "document.getElementById('sort-count').textContent.startsWith('9 photos')")
+
+
+def test_the_queue_asks_what_teaches_most(open_page: Callable[..., Watched], service: Live) -> None:
+    page = open_page(service.url + "#sort").page
+    page.set_input_files("#pick-sort", photos("red", "blue"))
+    page.locator("#question:visible").wait_for()
+    first = page.locator("#question-photo .open").first.get_attribute("aria-label")
+    page.click("#question-ways button:text-is('Skip')")
+    until(page, f"document.querySelector('#question-photo .open')?.ariaLabel !== {first!r}")
+    page.click("#question-ways button:text-is('It is …')")
+    page.fill("#naming-name", "asked")
+    page.locator("#naming-list li", has_text="new class").wait_for()
+    page.keyboard.press("Enter")
+    page.locator("#notice", has_text="as “asked”").wait_for()
+    assert service.names() == ["asked"]
