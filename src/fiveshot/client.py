@@ -16,13 +16,26 @@ from types import TracebackType, UnionType
 from typing import Any, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 from urllib.parse import quote, urlsplit
 
+from fiveshot.data import BadImage
 from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.extras import import_extra
 from fiveshot.recognizer.info import PhotoInfo
 from fiveshot.recognizer.insight import LearnReport
 from fiveshot.recognizer.recognition.snapshot import Prediction
+from fiveshot.recognizer.review import Review
+from fiveshot.recognizer.sorting import KnownPhoto, PhotoGroup, Question
 
-__all__ = ["ChangeMade", "Client", "LearnedClass", "ModelState", "PhotosMade", "ServedClass", "ServiceError"]
+__all__ = [
+    "ChangeMade",
+    "Client",
+    "LearnedClass",
+    "ModelState",
+    "PhotoSet",
+    "PhotosMade",
+    "ServedClass",
+    "ServiceError",
+    "SortedPhotos",
+]
 
 PhotoFile = str | os.PathLike[str] | bytes | tuple[str, bytes]  # a path, bytes, or bytes with a name
 Made = TypeVar("Made")
@@ -206,6 +219,39 @@ class ModelState:
     state: int
 
 
+@dataclass(frozen=True)
+class SortedPhotos:
+    """Photos of a set that nobody has named yet, by their numbers.
+
+    Attributes
+    ----------
+    photos : tuple of str
+        Names of all photos of the set; their places are the numbers.
+    known : tuple of KnownPhoto
+        Photos of known classes, the surest first.
+    groups : tuple of PhotoGroup
+        The others, the largest group first.
+    queue : tuple of Question
+        What to name first, with those that the name is for as well.
+    refused : tuple of BadImage
+        Photos that could not be used, and why.
+    state : int
+        State of the model that sorted them.
+
+    Examples
+    --------
+    >>> SortedPhotos(("a.jpg",), (KnownPhoto(0, "owl", 0.9),), (), (), (), state=7).known[0].label
+    'owl'
+    """
+
+    photos: tuple[str, ...]
+    known: tuple[KnownPhoto, ...]
+    groups: tuple[PhotoGroup, ...]
+    queue: tuple[Question, ...]
+    refused: tuple[BadImage, ...]
+    state: int
+
+
 class Client:
     """Talks to a service. Requests that get lost are sent again where that is safe.
 
@@ -306,7 +352,7 @@ class Client:
             time.sleep(FIRST_PAUSE)
 
     def predict(
-        self, photos: PhotoFile | Iterable[PhotoFile], *, top: int = 5, sure: float | None = None
+        self, photos: PhotoFile | Iterable[PhotoFile], *, top: int = 5, sure: float | None = None, why: int = 0
     ) -> list[Prediction]:
         """Say what photos show; any number of them, in as many requests as they take.
 
@@ -318,6 +364,8 @@ class Client:
             Candidates for each photo.
         sure : float, optional
             Probability that an answer needs.
+        why : int
+            How many of the learned photos to name that each photo is most like.
 
         Returns
         -------
@@ -329,7 +377,7 @@ class Client:
         ServiceError
             If a photo cannot be used, or the model knows no class yet.
         """
-        params = {"top": top} | ({} if sure is None else {"sure": sure})
+        params = {"top": top, "why": why} | ({} if sure is None else {"sure": sure})
         found: list[Prediction] = []
         for part in self._parts(_read(photos)):
             reply = self._json("POST", "/v1/predict", params=params, photos=part, repeatable=True)
@@ -472,6 +520,64 @@ class Client:
         params = ({} if state is None else {"state": state}) | ({"past_forget": "true"} if past_forget else {})
         return _made(ChangeMade, self._json("POST", "/v1/undo", params=params))
 
+    def review(self, *, kept: bool = False) -> Review:
+        """Look again at what was learned: confused classes, photos to move or remove, and whether it is enough.
+
+        Parameters
+        ----------
+        kept : bool
+            Whether to suggest again what somebody decided to keep.
+
+        Returns
+        -------
+        Review
+            What was found.
+        """
+        return _made(Review, self._json("GET", "/v1/review", params={"kept": "true"} if kept else {}))
+
+    def keep(self, ids: Iterable[str], finding: str) -> PhotosMade:
+        """Keep photos: a review does not suggest them again for this finding."""
+        body = {"ids": list(ids), "finding": finding}
+        return _made(PhotosMade, self._json("POST", "/v1/review/keep", json=body))
+
+    def apply(self, finding: str, ids: Iterable[str] | None = None, *, state: int | None = None) -> PhotosMade:
+        """Do what a review suggests, as one change.
+
+        Parameters
+        ----------
+        finding : {"mixed-up", "harmful", "duplicates", "outliers"}
+            Which suggestions.
+        ids : iterable of str, optional
+            The photos; all that the finding is about unless given.
+        state : int, optional
+            State of the review: nothing is done if the model was changed since.
+
+        Returns
+        -------
+        PhotosMade
+            What became of the photos.
+        """
+        body = {"finding": finding, "ids": None if ids is None else list(ids), "state": state}
+        return _made(PhotosMade, self._json("POST", "/v1/review/apply", json=body))
+
+    def sort(self, photos: PhotoFile | Iterable[PhotoFile]) -> PhotoSet:
+        """Send photos without labels, to be sorted and named.
+
+        Parameters
+        ----------
+        photos : path, bytes, (name, bytes), or several of these
+            The photos, any number of them.
+
+        Returns
+        -------
+        PhotoSet
+            The photos at the service; nothing is learned before it is named. Close it, or use it in a ``with``
+            block.
+        """
+        found = PhotoSet(self, str(self._json("POST", "/v1/sort")["id"]))
+        found.add(photos)
+        return found
+
     def _parts(self, photos: list[tuple[str, bytes]]) -> Iterator[list[tuple[str, bytes]]]:
         """Yield photos in lists that one request may hold."""
         limits = self._limits or self.model().limits
@@ -530,6 +636,60 @@ class Client:
                 raise failure
             time.sleep(pause)
         raise AssertionError("a request is sent at least once")
+
+
+class PhotoSet:
+    """Photos without labels that the service holds in memory: sorted by what the model knows, named in groups.
+
+    :meth:`Client.sort` makes one. Photos are spoken of by their numbers.
+
+    Examples
+    --------
+    >>> def name_all(client, photos, ask):
+    ...     with client.sort(photos) as unnamed:
+    ...         for group in unnamed.sorting().groups:
+    ...             unnamed.learn(ask(unnamed.picture(group.photos[0])), group=group.id)
+    """
+
+    def __init__(self, client: Client, id: str) -> None:
+        self.id = id
+        self._client = client
+        self._bad: list[BadImage] = []
+
+    def add(self, photos: PhotoFile | Iterable[PhotoFile]) -> list[int]:
+        """Send more photos, and return the numbers of those that can be used."""
+        numbers: list[int] = []
+        for part in self._client._parts(_read(photos)):
+            reply = self._client._json("POST", f"/v1/sort/{self.id}/photos", photos=part)
+            numbers += reply["numbers"]
+            self._bad += [BadImage(one["name"], one["message"], one["code"]) for one in reply["refused"]]
+        return numbers
+
+    def sorting(self, questions: int = 50) -> SortedPhotos:
+        """Return what is known, the groups of the rest, and so many questions, the most telling first."""
+        reply = self._client._json("GET", f"/v1/sort/{self.id}", params={"questions": questions})
+        return _made(SortedPhotos, {**reply, "refused": tuple(self._bad)})
+
+    def learn(self, name: str, *, group: str | None = None, photos: Iterable[int] | None = None) -> LearnedClass:
+        """Learn a group, or some photos, under a name; they are not sorted again."""
+        body = {"name": name, "group": group, "photos": None if photos is None else list(photos)}
+        return _made(LearnedClass, self._client._json("POST", f"/v1/sort/{self.id}/learn", json=body))
+
+    def picture(self, number: int) -> bytes:
+        """Return the small copy of a photo."""
+        return bytes(self._client._reply("GET", f"/v1/sort/{self.id}/photos/{number}").content)
+
+    def close(self) -> None:
+        """Have the service drop the photos."""
+        self._client._reply("DELETE", f"/v1/sort/{self.id}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 def _path(name: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 TORCH = "torch timm torchvision"
-HEAVY = "torch timm torchvision sklearn scipy onnxruntime pydantic"
+HEAVY = "torch timm torchvision sklearn scipy onnxruntime pydantic httpx paho watchfiles"
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def ask(folder: Path, run_apart: Callable[..., Any]) -> Callable[..., Any]:
     def run(*arguments: object) -> Any:
         ended = run_apart(*arguments, "--json", cwd=folder)
         assert (ended.status, ended.said) == (0, "")
-        assert not ended.packages(TORCH)
+        assert not ended.packages(f"{TORCH} httpx paho watchfiles")
         found = json.loads(ended.printed)
         assert found["ok"]
         return found["result"], ended
@@ -118,13 +118,14 @@ def test_an_error_comes_before_anything_heavy_is_loaded(
         ("new other --backbone vit_tiny_patch16_224", "torch"),
         ("export things things.onnx --onnx", "onnx"),
         ("backbones vit_tiny_patch16_224", "torch"),
+        ("watch things samples", "watch"),
     ],
 )
 def test_a_missing_extra_is_one_line_and_nothing_is_left_behind(
     folder: Path, run_apart: Callable[..., Any], arguments: str, extra: str
 ) -> None:
     before = sorted(path.name for path in folder.iterdir())
-    ended = run_apart(*arguments.split(), "--json", cwd=folder, absent=f"{TORCH} onnx")
+    ended = run_apart(*arguments.split(), "--json", cwd=folder, absent=f"{TORCH} onnx paho")
     error = json.loads(ended.printed)["error"]
     assert (ended.status, error["code"]) == (1, "missing_library")
     assert error["hint"] == f"install it with: pip install 'fiveshot[{extra}]'"

@@ -134,3 +134,7 @@ def test_what_cannot_be_meant_is_refused(
     assert (status, printed) == (1, "")
     assert "error:" in said
     assert "secret" not in said
+    status, printed, said = run("watch", model, *arguments, "--json")  # type: ignore[operator]
+    answer = json.loads(printed)
+    assert (status, answer["ok"], said) == (1, False, "")
+    assert set(answer["error"]) == {"code", "message", "hint"}

@@ -171,6 +171,49 @@ def test_answers_are_corrected(client: Client, lossy: tuple[Lossy, Client]) -> N
         client.forget(name)
 
 
+def test_why_and_a_second_look(client: Client) -> None:
+    (seen,) = client.predict(photo("red", 0), why=2)
+    assert [near.label for near in seen.why] == ["red", "red"]
+    assert seen.why[0].id in {one.id for one in client.photos("red")}
+    client.learn("blue", [*photos("blue", 4), *photos("blue", 1)])  # one of them twice
+    review = client.review()
+    assert review.state == client.model().state
+    assert {one.name for one in review.classes} == {"blue", "green", "red"}
+    twice = next(one for one in review.suggestions if (one.kind, one.label) == ("duplicates", "blue"))
+    assert twice.action == "remove"
+    kept = client.keep([twice.photo], "duplicates")
+    found = [(one.photo, one.kind) for one in client.review().suggestions]
+    assert (twice.photo, "duplicates") not in found
+    assert (twice.photo, "duplicates") in [(one.photo, one.kind) for one in client.review(kept=True).suggestions]
+    client.undo(state=kept.state)
+    applied = client.apply("duplicates", [twice.photo], state=client.review().state)
+    assert dict(applied.counts) == {"blue": 4}
+    client.forget("blue")
+
+
+def test_photos_without_labels(client: Client) -> None:
+    unnamed = [*photos("blue", 4), *photos("violet", 4), ("bad.jpg", b"not a photo")]
+    with client.sort(unnamed) as found:
+        sorting = found.sorting()
+        assert len(sorting.photos) == 8
+        assert [one.name for one in sorting.refused] == ["bad.jpg"]
+        everywhere = [number for group in sorting.groups for number in group.photos]
+        everywhere += [one.photo for one in sorting.known]
+        assert sorted(everywhere) == list(range(8))
+        assert found.picture(0).startswith(b"\xff\xd8")
+        assert found.add(photos("violet", 1, 9)) == [8]
+        learned = found.learn("blue", photos=range(4))
+        assert (learned.photos, learned.created) == (4, True)
+        group = next(one for one in found.sorting().groups if 4 in one.photos) if found.sorting().groups else None
+        if group is not None:
+            assert found.learn("violet", group=group.id).photos == len(group.photos)
+            client.forget("violet")
+    with pytest.raises(ServiceError) as gone:
+        found.sorting()
+    assert gone.value.status == 404
+    client.forget("blue")
+
+
 def test_many_photos_take_several_requests(service: Live, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     send = client._json

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -12,9 +13,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fiveshot.cli.failures import system_errors_told
 from fiveshot.cli.options import Device, Model, Runtime, Sure, Weights, refuse_unused
 from fiveshot.cli.output import echo
-from fiveshot.errors import counted
+from fiveshot.errors import FiveshotError, counted
 
 if TYPE_CHECKING:
     from fiveshot.watch.notices import Notice
@@ -114,53 +116,71 @@ def watch(
 
     Example: fiveshot watch birds http://camera/snapshot.jpg --frames 3 --mqtt mqtt://localhost
     """
-    from fiveshot.recognizer import Recognizer
-    from fiveshot.watch.mqtt import MqttSettings
-    from fiveshot.watch.notices import credentials as login
-    from fiveshot.watch.run import Watching
-    from fiveshot.watch.run import watch as watch_source
-    from fiveshot.watch.sightings import Command
-    from fiveshot.watch.sources import open_source
+    with _errors_told(model, as_json=as_json):
+        from fiveshot.extras import require_extra
 
-    _refuse_unused(ctx, place, run, mqtt)
-    environment = dict(os.environ)
-    broker = None
-    if mqtt is not None:
-        broker = MqttSettings(
-            mqtt,
-            name or model.resolve().name,
-            login(mqtt_credentials, "FIVESHOT_MQTT_CREDENTIALS", environment),
-            mqtt_ca,
-            mqtt_certificate,
-            mqtt_key,
-            mqtt_prefix,
-            discovery,
+        require_extra("watchfiles", "paho", "httpx", extra="watch")
+        from fiveshot.recognizer import Recognizer
+        from fiveshot.watch.mqtt import MqttSettings
+        from fiveshot.watch.notices import credentials as login
+        from fiveshot.watch.run import Watching
+        from fiveshot.watch.run import watch as watch_source
+        from fiveshot.watch.sightings import Command
+        from fiveshot.watch.sources import open_source
+
+        _refuse_unused(ctx, place, run, mqtt)
+        environment = dict(os.environ)
+        broker = None
+        if mqtt is not None:
+            broker = MqttSettings(
+                mqtt,
+                name or model.resolve().name,
+                login(mqtt_credentials, "FIVESHOT_MQTT_CREDENTIALS", environment),
+                mqtt_ca,
+                mqtt_certificate,
+                mqtt_key,
+                mqtt_prefix,
+                discovery,
+            )
+        source = open_source(
+            place,
+            existing=existing,
+            every=every,
+            settle=settle,
+            timeout=timeout,
+            login=login(credentials, "FIVESHOT_CREDENTIALS", environment),
+            ca=ca,
         )
-    source = open_source(
-        place,
-        existing=existing,
-        every=every,
-        settle=settle,
-        timeout=timeout,
-        login=login(credentials, "FIVESHOT_CREDENTIALS", environment),
-        ca=ca,
-    )
-    command = None if run is None else Command(run, timeout=run_timeout)
-    how = Watching(top, sure, frames, limit, on_change, command, out, broker)
-    opened = Recognizer.open(model, device=device, runtime=runtime, weights=weights, readonly=True)
-    with opened as recognizer, _stopped_by_signals() as stop:
+        command = None if run is None else Command(run, timeout=run_timeout)
+        how = Watching(top, sure, frames, limit, on_change, command, out, broker)
+        opened = Recognizer.open(model, device=device, runtime=runtime, weights=weights, readonly=True)
+        with opened as recognizer, _stopped_by_signals() as stop:
+            if not as_json:
+                echo(f"watching {place} with {model}; Ctrl-C ends it", err=True)
+            seen = watch_source(
+                recognizer,
+                source,
+                how,
+                stop=stop,
+                on_sighting=_print_line if as_json else _print_sighting,
+                on_notice=_print_notice_line if as_json else _print_notice,
+            )
         if not as_json:
-            echo(f"watching {place} with {model}; Ctrl-C ends it", err=True)
-        seen = watch_source(
-            recognizer,
-            source,
-            how,
-            stop=stop,
-            on_sighting=_print_line if as_json else _print_sighting,
-            on_notice=_print_notice_line if as_json else _print_notice,
-        )
-    if not as_json:
-        echo(f"watched {counted(seen, 'photo')}", err=True)
+            echo(f"watched {counted(seen, 'photo')}", err=True)
+
+
+@contextmanager
+def _errors_told(model: Path, *, as_json: bool) -> Iterator[None]:
+    """Print an error that ends the watching as all commands do, with --json on one line."""
+    try:
+        with system_errors_told(model):
+            yield
+    except FiveshotError as error:
+        if not as_json:
+            raise
+        told = {"code": error.code, "message": error.message, "hint": error.hint}
+        typer.echo(json.dumps({"command": "watch", "model": str(model), "ok": False, "error": told}))
+        raise typer.Exit(1) from error
 
 
 @contextmanager
