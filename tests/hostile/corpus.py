@@ -272,6 +272,13 @@ def zipped(files: dict[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
+def nested(data: bytes, depth: int, width: int) -> bytes:
+    """Return archives inside archives, each with several copies of the next: 16 in each of 5 are 50 TB."""
+    for level in range(depth):
+        data = zipped({f"cat/{level} {number}.zip": data for number in range(width)})
+    return data
+
+
 def palette_out_of_range() -> bytes:
     """Return a PNG whose palette has two colors and whose pixels have the number 200."""
     return png(8, 8, 8, 3, rows=(b"\0" + b"\xc8" * 8) * 8, before=chunk(b"PLTE", b"\0\0\0\xff\xff\xff"))
@@ -554,6 +561,8 @@ ARCHIVES: dict[str, Callable[[], bytes]] = {
     "bomb.tar.gz": lambda: _tar([(_member(f"cat/{n}.jpg"), bytes(100 << 20)) for n in range(3)], "w:gz"),
     "cut.tar.gz": lambda: _cut(_tar([(_member("cat/1.jpg"), photo("JPEG"))], "w:gz"), 0.5),
     "inside.tar": lambda: _tar([(_member("cat/1.jpg"), _tar([(_member("a.jpg"), photo("JPEG"))]))]),
+    "deep-60.zip": lambda: nested(b"", 60, 1),
+    "forty-two.zip": lambda: nested(zipped({"a.jpg": bytes(50 << 20)}), 5, 16),
     "text.tar": lambda: b"this is not an archive" * 100,
 }
 

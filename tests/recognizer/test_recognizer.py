@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import timm
 import torch
+from file_limits import no_file_may_grow_beyond
 from models import held, photos
 from PIL import Image
 from safetensors.torch import save_file
@@ -304,6 +305,23 @@ def test_tuning_needs_the_photos(create: Callable[..., Recognizer], tmp_path: Pa
             model.learn(name, draw(tmp_path / "p", name, 2))
         with pytest.raises(InputError, match=r"2 classes were not kept: 'red', 'grey'.*keep_photos=True"):
             model.retune(settings=SETTINGS)
+
+
+@pytest.mark.parametrize("limit", [1000, 60_000], ids=["checkpoint", "adapter or database"])
+def test_retuning_without_room_leaves_the_model_as_it_was(
+    create: Callable[..., Recognizer], tmp_path: Path, limit: int
+) -> None:
+    with create(keep_photos=True) as model:
+        for name in ("red", "grey"):
+            model.learn(name, draw(tmp_path / "p", name, 2))
+        before, files = held(model), sorted(path.name for path in model.path.iterdir())
+        with no_file_may_grow_beyond(limit), pytest.raises(StorageError):
+            model.retune(settings=SETTINGS)
+        assert held(model) == before
+        assert sorted(path.name for path in model.path.iterdir()) == files
+        assert model.check() == []
+        model.retune(settings=SETTINGS)
+        assert held(model) != before
 
 
 def test_a_change_during_tuning_is_not_lost(

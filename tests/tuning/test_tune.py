@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import resource
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from file_limits import no_file_may_grow_beyond
 
 from fiveshot.backbones import Backbone, adapter_state, adapters, load_adapter
 from fiveshot.data import ArraySource, BytesSource, ImageDataset, ImageSplit
@@ -237,6 +239,41 @@ def test_places_that_cannot_be_written_to_are_refused_first(
         tune(backbone, split, out=tmp_path / "missing" / "adapter.safetensors")
     with pytest.raises(StorageError, match="it is a folder"):
         tune(backbone, split, out=tmp_path)
+
+
+def test_a_full_disk_leaves_the_old_adapter_and_what_is_needed_to_go_on(
+    make_backbone: Callable[[], Backbone], split: ImageSplit, quick: TuneRecipe, tmp_path: Path
+) -> None:
+    out, checkpoints = tmp_path / "adapter.safetensors", tmp_path / "checkpoints"
+    out.write_bytes(b"before")
+    with no_file_may_grow_beyond(2000), pytest.raises(StorageError):
+        tune(make_backbone(), split, recipe=quick, out=out)
+    assert out.read_bytes() == b"before"
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [out.name]
+
+    def fill_the_disk(now: TuneProgress) -> None:  # after the first epoch, whose checkpoint is there
+        if now.epoch > 1:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        with pytest.raises(StorageError):
+            tune(
+                make_backbone(),
+                split,
+                recipe=quick,
+                out=out,
+                checkpoint_folder=checkpoints,
+                progress=fill_the_disk,
+            )
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert out.read_bytes() == b"before"
+    alone, resumed = make_backbone(), make_backbone()
+    tune(alone, split, recipe=quick)
+    done = tune(resumed, split, recipe=quick, out=out, checkpoint_folder=checkpoints, resume=True)
+    assert len(done.history) == quick.epochs
+    assert alone.adapter_hash == resumed.adapter_hash
 
 
 def test_a_backbone_with_adapters_is_refused(backbone: Backbone, split: ImageSplit, quick: TuneRecipe) -> None:
