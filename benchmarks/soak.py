@@ -29,6 +29,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from statistics import median
 
@@ -134,7 +135,7 @@ def learner(honest: Honest, number: int, ended: threading.Event) -> None:
                 _noted(ledger, renamed, own[-1], SHOTS)
         if len(own) > KEPT:
             oldest = own.pop(0)
-            gone = honest.ask("DELETE", f"/v1/classes/{oldest}", params={"purge": "true"})
+            gone = honest.ask("DELETE", f"/v1/classes/{oldest}", params={"for_good": "true"})
             _noted(ledger, gone, oldest, 0)
 
 
@@ -226,11 +227,18 @@ def never_reads(address: tuple[str, int], source: str, ledger: Ledger, ended: th
         ledger.count("clients that never read", "hung up on")
 
 
-def uploader(url: str, source: str, files: list[bytes], ledger: Ledger, ended: threading.Event) -> None:
+@cache
+def hostile_file(name: str) -> bytes:
+    """Make one of the hostile files, once."""
+    return FILES[name]()
+
+
+def uploader(url: str, source: str, ledger: Ledger, ended: threading.Event) -> None:
     """Upload hostile files, some alone, some fifty at a time, to be recognized or learned."""
     with _hostile(url, source) as client:
         while not ended.is_set():
-            chosen = random.choices(files, k=random.choice((1, 1, 5, 50)))
+            names = random.choices(list(FILES), k=random.choice((1, 1, 5, 50)))
+            chosen = [hostile_file(name) for name in names]
             path = random.choice(("/v1/predict", "/v1/predict", "/v1/classes/evil/photos"))
             _asked(client, ledger, "hostile uploads", "POST", path, files=parts(chosen))
 
@@ -289,17 +297,18 @@ def soak(model: Path, minutes: float) -> Ledger:
             name = f"known {number}"
             learned = first.ask("POST", f"/v1/classes/{name}/photos", files=parts(photos[:SHOTS]))
             _noted(ledger, learned, name, SHOTS)
-        files = [made() for made in FILES.values()]
-        jobs: list[tuple[Callable[..., None], tuple[object, ...]]] = [
+        honest: list[tuple[Callable[..., None], tuple[object, ...]]] = [
             *((predictor, (Honest(url, ledger, "predict"), photos, ended)) for _ in range(3)),
             *((learner, (Honest(url, ledger, "learn"), number, ended)) for number in range(2)),
             (other_process, (model, ledger, ended)),
+        ]
+        hostile: list[tuple[Callable[..., None], tuple[object, ...]]] = [
             *((holder, (address, "127.0.0.2", ledger, ended)) for _ in range(140)),
             *((never_reads, (address, "127.0.0.3", ledger, ended)) for _ in range(4)),
-            *((uploader, (url, source, files, ledger, ended)) for source in ("127.0.0.2", "127.0.0.3") * 2),
+            *((uploader, (url, source, ledger, ended)) for source in ("127.0.0.2", "127.0.0.3") * 2),
             (flooder, (url, "127.0.0.3", ledger, ended)),
         ]
-        threads = [threading.Thread(target=job, args=given, daemon=True) for job, given in jobs]
+        threads = [threading.Thread(target=job, args=given, daemon=True) for job, given in honest + hostile]
         for thread in threads:
             thread.start()
         began = time.monotonic()
@@ -307,7 +316,7 @@ def soak(model: Path, minutes: float) -> Ledger:
             ledger.memory.append((time.monotonic() - began, *memory_of(process.pid)))
             time.sleep(1)
         ended.set()
-        for thread in threads:
+        for thread in threads[: len(honest)]:  # the others end with the service
             thread.join(PATIENCE + 5)
         if process.poll() is not None:
             raise SystemExit(f"the service has ended with {process.returncode}")
@@ -345,15 +354,13 @@ def main() -> None:
 
 def report(ledger: Ledger, minutes: float, wrong: list[str], unsound: list[str], load: float) -> None:
     """Print what was found, and fail where a promise was not kept."""
-    window = min(60.0, 6 * minutes)  # seconds: a minute, or a tenth of a short run
-    last = ledger.memory[-1][0]
+    tenth = max(1, len(ledger.memory) // 10)  # the start is the second tenth, the end is the last one
     start, end = (
-        [
-            median(row[column] for row in ledger.memory if low <= row[0] <= low + window) / 2**20
-            for column in (1, 2)
-        ]
-        for low in (min(window, last - window), last - window)
+        [median(row[column] for row in rows) / 2**20 for column in (1, 2)]
+        for rows in (ledger.memory[tenth : 2 * tenth] or ledger.memory, ledger.memory[-tenth:])
     )
+    tenths = [ledger.memory[first : first + tenth] for first in range(0, len(ledger.memory), tenth)]
+    course = ", ".join(f"{median(row[1] for row in rows) / 2**20:.0f}" for rows in tenths)
     print("| measured | |\n|---|---|")
     print(f"| time, cores, load of the machine before and after | {minutes:g} min, {os.cpu_count()}, ", end="")
     print(f"{load:.1f}, {os.getloadavg()[0]:.1f} |")
@@ -365,6 +372,7 @@ def report(ledger: Ledger, minutes: float, wrong: list[str], unsound: list[str],
     print(f"| longest time in which an honest client failed | {ledger.longest:.2f} s |")
     print(f"| classes promised, in doubt, lost | {len(ledger.promised)}, {len(ledger.doubtful)}, {len(wrong)} |")
     print(f"| memory of the service, start and end | {start[0]:.0f} MiB, {end[0]:.0f} MiB |")
+    print(f"| memory of the service, tenth by tenth | {course} MiB |")
     print(f"| memory of its decoders, start and end | {start[1]:.0f} MiB, {end[1]:.0f} MiB |")
     failed = [*wrong, *unsound]
     if ledger.longest > LONGEST_FAILURE:

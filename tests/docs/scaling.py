@@ -63,6 +63,8 @@ SMALLER = (
         r"\1 --seconds 1 --clients 2 --photos 1 --classes 1 --bare-seconds 0.1 --bare-batch 1",
         "a second instead of a minute",
     ),
+    Rule(r"(benchmarks/soak\.py).*", r"\1 --minutes 0.05", "seconds instead of ten minutes"),
+    Rule(r"(benchmarks/extremes\.py).*", r"\1 --classes 20 --requests 5", "twenty classes instead of 100,000"),
     Rule(r"(benchmarks/heads\.py).*", r"\1 --heads ncm --side 256", "the published procedure takes minutes"),
     Rule(
         r"(benchmarks/default_head\.py) .*--cost.*",

@@ -20,6 +20,7 @@ from tiny import encoded, parts, photo
 
 from fiveshot.data import decoders
 from fiveshot.service import RequestLimits
+from fiveshot.service.http.limits import takes_photos
 
 TOKEN = "a-token-of-some-length"
 
@@ -266,6 +267,17 @@ def test_work_is_limited(start: Callable[..., Live]) -> None:
     assert refused.json()["code"] == "busy"
     assert refused.headers["retry-after"]
     assert service.predict("red").status_code == 200
+
+
+def test_every_route_that_takes_photos_has_room_for_them(start: Callable[..., Live]) -> None:
+    document = start().client.get("/v1/openapi.json").json()
+    taking = [
+        path
+        for path, methods in document["paths"].items()
+        if "multipart/form-data" in methods.get("post", {}).get("requestBody", {}).get("content", {})
+    ]
+    assert "/v1/predict" in taking
+    assert [path for path in taking if not takes_photos({"method": "POST", "path": path})] == []
 
 
 def test_photos_of_one_client_leave_room_for_others(start: Callable[..., Live]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -116,6 +117,7 @@ async def _keep_up(engine: Engine) -> None:
             await engine.keep_up()
             if now() >= due:
                 due = now() + SETTLE
+                await asyncio.to_thread(_give_back_memory)
                 await engine.settle()
         except FiveshotError as error:
             problem = str(error)
@@ -127,3 +129,9 @@ async def _keep_up(engine: Engine) -> None:
                 log.exception("the model cannot be read")
         told = problem
         await asyncio.sleep(engine.settings.refresh)
+
+
+def _give_back_memory() -> None:
+    """Return free memory to the system, where the C library can (glibc): it keeps what large bodies have left."""
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)

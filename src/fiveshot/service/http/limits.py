@@ -13,6 +13,7 @@ from fiveshot.service.http.errors import ApiError, busy, refuse, too_large
 from fiveshot.service.http.gate import client_network
 from fiveshot.service.settings import MIB, RequestLimits
 
+PHOTO_PATHS = ("/v1/predict", "/v1/correct", "/v1/negatives")  # and all that end in /photos
 CLIENT: ContextVar[str] = ContextVar("client", default="")
 """Who asks: an address, or a network."""
 
@@ -102,7 +103,7 @@ class BodyLimits:
 def takes_photos(scope: Scope) -> bool:
     """Tell whether a request may bring photos."""
     path = str(scope["path"]).rstrip("/")  # one slash too many is told as such, not as a size
-    return str(scope["method"]) == "POST" and (path == "/v1/predict" or path.endswith("/photos"))
+    return str(scope["method"]) == "POST" and (path in PHOTO_PATHS or path.endswith("/photos"))
 
 
 def _size(count: int) -> str:
