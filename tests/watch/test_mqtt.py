@@ -98,6 +98,18 @@ def test_a_broker_that_goes_and_comes_back(recognizer: Recognizer, inbox: Path, 
 
 
 @needs_broker
+def test_a_short_run_tells_what_it_saw(recognizer: Recognizer, inbox: Path, running: Broker) -> None:
+    (inbox / "a.jpg").write_bytes(jpeg("red"))
+    settings = MqttSettings(f"mqtt://127.0.0.1:{running.port}", "short")
+    source = FolderSource(inbox, existing=True, settle=0.01)
+    with watching(recognizer, source, Watching(mqtt=settings, limit=1)) as watched:
+        until(lambda: watched.seen)
+    with subscriber(running.port) as messages:
+        until(lambda: states(messages, "short") == ["red"])
+        until(lambda: last(messages, "fiveshot/short/availability") == "offline")
+
+
+@needs_broker
 def test_no_broker_at_first(recognizer: Recognizer, inbox: Path, tmp_path: Path) -> None:
     own = Broker(tmp_path)
     settings = MqttSettings(f"mqtt://127.0.0.1:{own.port}", "camera", discovery="")

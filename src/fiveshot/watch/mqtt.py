@@ -160,6 +160,7 @@ class Publisher:
         self._last: str | None = None
         self._available = True
         self._connected = False
+        self._tried = threading.Event()  # set once the broker has answered, or has not
         self._client = mqtt.Client(
             mqtt.CallbackAPIVersion.VERSION2, client_id=f"fiveshot-{settings.id[:40]}-{secrets.token_hex(4)}"
         )
@@ -195,7 +196,8 @@ class Publisher:
                     self._tell_available()
 
     def close(self) -> None:
-        """Say that nobody watches any more, and leave."""
+        """Say that nobody watches any more, and leave; a short run waits until the broker has what it saw."""
+        self._tried.wait(CONNECTING)
         with self._lock:
             said = self._publish("availability", "offline") if self._connected else None
         if said is not None:
@@ -214,6 +216,7 @@ class Publisher:
         where = f"the broker {self._settings.host}:{self._settings.port}"
         if reason.is_failure:
             self._notices.trouble(BROKER, f"{where} refuses: {reason}; check user and password. Trying on")
+            self._tried.set()
             return
         with self._lock:
             self._connected = True
@@ -223,11 +226,13 @@ class Publisher:
             self._tell_available()
             if self._last is not None:
                 self._publish("state", self._last)
+        self._tried.set()
         self._notices.over(BROKER, f"{where} is there again")
 
     def _on_failure(self, *_: Any) -> None:
         where = f"{self._settings.host}:{self._settings.port}"
         self._notices.trouble(BROKER, f"the broker {where} does not answer; trying on")
+        self._tried.set()
 
     def _on_disconnect(self, _: Any, __: Any, ___: Any, reason: Any, ____: Any) -> None:
         with self._lock:
