@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from json import dumps
 from pathlib import Path
 from types import TracebackType, UnionType
 from typing import Any, Self, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -352,7 +353,13 @@ class Client:
             time.sleep(FIRST_PAUSE)
 
     def predict(
-        self, photos: PhotoFile | Iterable[PhotoFile], *, top: int = 5, sure: float | None = None, why: int = 0
+        self,
+        photos: PhotoFile | Iterable[PhotoFile],
+        *,
+        top: int = 5,
+        sure: float | None = None,
+        why: int = 0,
+        boxes: Sequence[Sequence[Sequence[float]] | None] | None = None,
     ) -> list[Prediction]:
         """Say what photos show; any number of them, in as many requests as they take.
 
@@ -366,11 +373,14 @@ class Client:
             Probability that an answer needs.
         why : int
             How many of the learned photos to name that each photo is most like.
+        boxes : sequence, optional
+            An entry for each photo: None for all of it, or a list of parts of it, each as left, top, width and
+            height in pixels or, where all are at most 1, as shares of its sides.
 
         Returns
         -------
         list of Prediction
-            One for each photo, in their order.
+            One for each photo, or for each part of one, in their order.
 
         Raises
         ------
@@ -378,10 +388,17 @@ class Client:
             If a photo cannot be used, or the model knows no class yet.
         """
         params = {"top": top, "why": why} | ({} if sure is None else {"sure": sure})
+        listed = _read(photos)
+        if boxes is not None and len(boxes) != len(listed):
+            raise InputError(f"boxes for {len(boxes)} photos, but there are {len(listed)}", hint="give one each")
         found: list[Prediction] = []
-        for part in self._parts(_read(photos)):
-            reply = self._json("POST", "/v1/predict", params=params, photos=part, repeatable=True)
+        done = 0
+        for part in self._parts(listed):
+            own = None if boxes is None else [one and list(map(list, one)) for one in boxes[done:][: len(part)]]
+            fields = None if own is None else {"boxes": dumps(own)}
+            reply = self._json("POST", "/v1/predict", params=params, photos=part, fields=fields, repeatable=True)
             found += [_prediction(one) for one in reply["predictions"]]
+            done += len(part)
         return found
 
     def learn(self, name: str, photos: PhotoFile | Iterable[PhotoFile], *, key: str | None = None) -> LearnedClass:
@@ -604,6 +621,7 @@ class Client:
         params: Mapping[str, Any] | None = None,
         json: Any = None,
         photos: Sequence[tuple[str, bytes]] = (),
+        fields: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         repeatable: bool = False,
         retries: int | None = None,
@@ -616,7 +634,7 @@ class Client:
             pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (number - 1))
             try:
                 reply = self._client.request(
-                    method, path, params=params, json=json, files=files, headers=headers or {}
+                    method, path, params=params, json=json, data=fields, files=files, headers=headers or {}
                 )
             except self._httpx.TransportError as error:
                 unsent = isinstance(error, self._httpx.ConnectError | self._httpx.ConnectTimeout)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import sqlite3
 import threading
@@ -60,6 +61,78 @@ def test_learn_predict_add(service: Live) -> None:
     assert len(one["candidates"]) == 2
     assert one["unknown"] == (one["label"] is None)
     assert service.client.delete("/v1/classes/blue").status_code == 200
+
+
+def halves() -> bytes:
+    """Return a picture that is red on the left and green on the right."""
+    both = Image.new("RGB", (200, 100))
+    both.paste(picture("red", 60).resize((100, 100)), (0, 0))
+    both.paste(picture("green", 60).resize((100, 100)), (100, 0))
+    return encoded(both)
+
+
+def test_parts_of_photos(service: Live) -> None:
+    files = [("photos", ("both.jpg", halves())), *parts("red", 1, 61)]
+    boxes = "[[[0, 0, 100, 100], [0.5, 0, 0.5, 1]], null]"
+    reply = service.client.post("/v1/predict", files=files, data={"boxes": boxes})
+    assert reply.status_code == 200, reply.text
+    found = [(one["photo"], one["candidates"][0]["label"], one["box"]) for one in reply.json()["predictions"]]
+    assert found == [
+        ("both.jpg", "red", [0, 0, 100, 100]),
+        ("both.jpg", "green", [0.5, 0, 0.5, 1]),
+        ("red-61.jpg", "red", None),
+    ]
+    learned = service.client.post("/v1/classes/half/photos", files=files[:1], data={"boxes": "[[[0,0,50,100]]]"})
+    assert (learned.status_code, learned.json()["added"]) == (200, 1)
+    assert service.client.delete("/v1/classes/half").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("boxes", "code"),
+    [
+        ("[[[150, 0, 100, 50]]]", "bad_photo"),
+        ("[[[0, 0, 0, 5]]]", "bad_box"),
+        ("[[[NaN, 0, 5, 5]]]", "bad_box"),
+        ('[[["0", 0, 5, 5]]]', "bad_box"),
+        ("[[[0, 0, 5]]]", "bad_box"),
+        ("[[]]", "bad_boxes"),
+        ("[4]", "bad_boxes"),
+        ("[]", "bad_boxes"),
+        ("[null, null]", "bad_boxes"),
+        ("{", "bad_boxes"),
+        ("[" * 5000, "bad_boxes"),
+    ],
+)
+def test_boxes_that_cannot_be_used_are_refused(service: Live, boxes: str, code: str) -> None:
+    files = [("photos", ("both.jpg", halves()))]
+    message = error(service.client.post("/v1/predict", files=files, data={"boxes": boxes}), 422, code)
+    assert code == "bad_boxes" or "both.jpg" in message
+
+
+def test_more_parts_than_photos_are_allowed(service: Live) -> None:
+    boxes = json.dumps([[[0, 0, 50, 50]] * 200])
+    files = [("photos", ("both.jpg", halves()))]
+    assert service.client.post("/v1/predict", files=files, data={"boxes": boxes}).status_code == 413
+
+
+def test_bad_photos_are_left_out_on_request(service: Live) -> None:
+    files = [*parts("red", 1, 62), ("photos", ("bad.jpg", b"no photo")), *parts("green", 1, 62)]
+    error(service.client.post("/v1/predict", files=files), 422, "bad_photo")
+    reply = service.client.post("/v1/predict?skip_bad=true", files=files).json()
+    assert [one["candidates"][0]["label"] for one in reply["predictions"]] == ["red", "green"]
+    assert [(one["name"], one["code"]) for one in reply["left_out"]] == [("bad.jpg", "bad_image")]
+    error(service.client.post("/v1/predict?skip_bad=true", files=files[1:2]), 422, "bad_photo")
+
+
+def test_photos_of_phones(service: Live) -> None:
+    import pillow_heif
+
+    pillow_heif.register_heif_opener()
+    for kind in ("HEIF", "AVIF"):
+        buffer = io.BytesIO()
+        picture("red", 63).save(buffer, kind, quality=95)
+        reply = service.client.post("/v1/predict", files={"photos": ("IMG_1.HEIC", buffer.getvalue())})
+        assert reply.json()["predictions"][0]["candidates"][0]["label"] == "red"
 
 
 def test_answers_have_levels(service: Live) -> None:
@@ -400,7 +473,7 @@ def test_head_is_get_without_a_body(service: Live, path: str) -> None:
         ("GET", "/v1/classes?query=red", "unknown_parameter", "it takes search, offset, limit"),
         ("POST", "/v1/classes/red/photos?add=true", "unknown_parameter", "it takes none"),
         ("PATCH", "/v1/classes/red?name=x", "unknown_parameter", "it takes none"),
-        ("POST", "/v1/predict?k=5", "unknown_parameter", "it takes top, sure"),
+        ("POST", "/v1/predict?k=5", "unknown_parameter", "it takes top, sure, why, skip_bad"),
         ("GET", "/v1/classes?limit=1&limit=2", "repeated_parameter", "give it once"),
     ],
 )

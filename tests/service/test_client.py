@@ -40,6 +40,18 @@ def photos(name: str, count: int = 3, first: int = 0) -> list[tuple[str, bytes]]
     return [(f"{name} {number}.jpg", photo(name, number)) for number in range(first, first + count)]
 
 
+def test_parts_of_photos(client: Client) -> None:
+    boxes = [[(0, 0, 0.5, 0.5), (0.5, 0.5, 0.5, 0.5)], None]
+    found = client.predict(photos("red", 2, 70), boxes=boxes)
+    assert [(one.photo, one.box) for one in found] == [
+        ("red 70.jpg", (0, 0, 0.5, 0.5)),
+        ("red 70.jpg", (0.5, 0.5, 0.5, 0.5)),
+        ("red 71.jpg", None),
+    ]
+    with pytest.raises(InputError):
+        client.predict(photos("red", 2, 70), boxes=[None])
+
+
 class Lossy:
     """A way to the service that forwards each request, and loses what it is told to lose."""
 

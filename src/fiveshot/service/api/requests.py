@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from hashlib import sha256
 from math import inf
@@ -17,9 +18,11 @@ from python_multipart.multipart import parse_options_header
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
+from fiveshot.data import Box
+from fiveshot.data.boxes import EXAMPLE
 from fiveshot.errors import InputError
 from fiveshot.recognizer.names import check_name, target_name
-from fiveshot.service.api.schemas import FIELD
+from fiveshot.service.api.schemas import BOXES, FIELD
 from fiveshot.service.engine.engine import LearnReply
 from fiveshot.service.engine.photos import Upload
 from fiveshot.service.http.errors import ApiError, busy, too_large
@@ -28,6 +31,7 @@ from fiveshot.service.settings import RequestLimits
 
 LONGEST_FILE_NAME = 100  # characters; it is only shown
 LONGEST_TEXT = 4096  # bytes of a part that is not a file
+LONGEST_BOXES = 256 * 1024
 LONGEST_KEY = 200
 PHOTO_ID = "^p[1-9][0-9]{0,17}$"
 
@@ -127,16 +131,23 @@ class _PhotoParser(MultiPartParser):
         super().__init__(request.headers, request.stream(), max_files=inf, max_fields=inf)
         self.spool_max_size = limits.body_bytes + 1
         self._parts, self._most = 0, limits.photos
+        self._boxes = False  # whether they have come
 
-    def on_part_begin(self) -> None:
-        self._parts += 1
+    def on_headers_finished(self) -> None:
+        super().on_headers_finished()
+        if self._current_part.field_name != BOXES:
+            self._parts += 1
+        elif self._boxes:
+            raise ApiError(422, "bad_boxes", f"there are two parts {BOXES!r}", "send one with all boxes")
+        else:
+            self._boxes = True
         if self._parts > self._most:
-            raise too_large(f"more than {self._most} photos in one request", "send several requests")
-        super().on_part_begin()
+            raise _too_many(self._most)
 
     def on_part_data(self, data: bytes, start: int, end: int) -> None:
         part = self._current_part
-        if part.file is None and len(part.data) + end - start > LONGEST_TEXT:
+        longest = LONGEST_BOXES if part.field_name == BOXES else LONGEST_TEXT
+        if part.file is None and len(part.data) + end - start > longest:
             raise _not_a_file("a part")
         super().on_part_data(data, start, end)
 
@@ -159,13 +170,48 @@ async def read_uploads(request: Request, limits: RequestLimits) -> list[Upload]:
     except (KeyError, ValueError, AttributeError) as error:  # what the parser makes of missing headers
         raise _malformed("it has no boundary or no end") from error
     try:
-        uploads = [await _upload(key, value, n) for n, (key, value) in enumerate(form.multi_items(), 1)]
+        parts = [(key, value) for key, value in form.multi_items() if key != BOXES]
+        uploads = [await _upload(key, value, n) for n, (key, value) in enumerate(parts, 1)]
+        boxes = form.getlist(BOXES)
     finally:
         await form.close()
     if not uploads:
         hint = f"send them as parts called {FIELD!r}, with a file name"
         raise ApiError(422, "no_photos", "the request holds no photos", hint)
+    if boxes:
+        uploads = _in_boxes(uploads, boxes)
+    if len(uploads) > limits.photos:
+        raise _too_many(limits.photos)
     return uploads
+
+
+def _too_many(most: int) -> ApiError:
+    return too_large(f"more than {most} photos, or parts of photos, in one request", "send several requests")
+
+
+def _in_boxes(uploads: Sequence[Upload], parts: Sequence[UploadFile | str]) -> list[Upload]:
+    """Return an upload for each box; a photo that no box is given for is meant as a whole."""
+    try:
+        (text,) = parts
+        given = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        given = None
+    if not isinstance(given, list) or len(given) != len(uploads):
+        raise ApiError(
+            422,
+            "bad_boxes",
+            f"the part {BOXES!r} is not one JSON list with an entry for each of {len(uploads)} photos",
+            f"write null for a whole photo, or a list of boxes: {BOXES}=[[[40, 60, 200, 150]], null]",
+        )
+    found = []
+    for upload, own in zip(uploads, given, strict=True):
+        if own is not None and (not isinstance(own, list) or not own):
+            raise ApiError(422, "bad_boxes", f"{upload.name}: neither null nor a list of boxes", EXAMPLE)
+        try:
+            found += [upload] if own is None else [replace(upload, box=Box.of(one)) for one in own]
+        except InputError as error:
+            raise ApiError(422, "bad_box", f"{upload.name}: {error.message}", error.hint) from error
+    return found
 
 
 def _check_charset(request: Request) -> None:
@@ -271,4 +317,5 @@ def _request_digest(name: str, uploads: Sequence[Upload]) -> str:
     digest = sha256(name.encode("utf-8", "backslashreplace"))
     for upload in uploads:
         digest.update(sha256(upload.data).digest())
+        digest.update(b"" if upload.box is None else f" {upload.box}".encode())
     return digest.hexdigest()

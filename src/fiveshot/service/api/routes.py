@@ -28,6 +28,7 @@ from fiveshot.service.api.schemas import (
     PENDING_PHOTOS,
     PHOTOS,
     ClassPage,
+    ErrorDetail,
     ModelReply,
     Move,
     PhotoList,
@@ -89,11 +90,13 @@ async def predict(
         Query(gt=0, le=1, description="Probability that an answer needs; a group may have it where no class has."),
     ] = None,
     why: Annotated[int, Query(ge=0, le=100, description="Learned photos to name that each is most like.")] = 0,
+    skip_bad: Annotated[bool, Query(description="Answer for the others where photos cannot be used.")] = False,
 ) -> PredictReply:
     """Say what photos show, or that they show nothing known."""
     uploads = await read_uploads(request, service.limits)
-    found, state = await service.engine.predict(uploads, top, sure, why)
-    return PredictReply(predictions=[PredictionEntry.of(one) for one in found], state=state)
+    found, bad, state = await service.engine.predict(uploads, top, sure, why, skip_bad=skip_bad)
+    left_out = [ErrorDetail(name=one.name, code=one.code, message=one.reason) for one in bad]
+    return PredictReply(predictions=[PredictionEntry.of(one) for one in found], left_out=left_out, state=state)
 
 
 @photo_routes.get("/classes", tags=["classes"], responses=documented(example="classes"))

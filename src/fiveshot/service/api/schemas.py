@@ -15,6 +15,7 @@ from fiveshot.service.engine.listing import ClassEntry
 
 MOST_IDS = 10_000  # of one request
 FIELD = "photos"  # what the parts of a request with photos are called
+BOXES = "boxes"  # and the part that says which parts of them are meant
 COMMON = (400, 401, 403, 405, 408, 413, 421, 422, 429, 503, 504)  # errors that all routes may answer with
 # Texts of the OpenAPI document: what each status means, examples, and the body of a request with photos.
 DOCUMENT = json.loads((files(__package__) / "document.json").read_text(encoding="utf-8"))
@@ -76,6 +77,9 @@ class PredictionEntry(BaseModel):
     familiarity: float | None
     threshold: float | None = Field(description="Familiarity below which a photo is unknown; null: never.")
     why: list[Likeness] = Field(default=[], description="The learned photos it is most like, if asked for.")
+    box: tuple[float, float, float, float] | None = Field(
+        default=None, description="The part of the photo that was asked for: left, top, width, height."
+    )
 
     @classmethod
     def of(cls, one: Prediction) -> Self:
@@ -88,9 +92,10 @@ class PredictionEntry(BaseModel):
 
 
 class PredictReply(BaseModel):
-    """What the photos show, in their order."""
+    """What the photos show, in their order; of a photo with boxes, each of them."""
 
     predictions: list[PredictionEntry]
+    left_out: list[ErrorDetail] = Field(default=[], description="Photos that cannot be used, with skip_bad.")
     state: int
 
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
-
 from fiveshot.backbones import Embedder
 from fiveshot.data import ImageError
 from fiveshot.errors import FiveshotError, InputError
@@ -28,7 +26,7 @@ from fiveshot.recognizer.store.identity import GONE
 from fiveshot.recognizer.store.rows import PhotoRecord, photo_facts, photo_id, read_picture
 from fiveshot.recognizer.store.schema import DATABASE, look_of
 from fiveshot.service.engine.metrics import Metrics
-from fiveshot.service.engine.photos import PhotoPipeline, Upload
+from fiveshot.service.engine.photos import NOTHING_KEPT, PhotoPipeline, Upload, bad_photos
 from fiveshot.service.http.errors import ApiError, busy, from_library, loading, not_found, without_path
 from fiveshot.service.settings import Settings
 
@@ -206,24 +204,28 @@ class Engine:
         await _in(self._writer, self.recognizer.settle)
 
     async def predict(
-        self, uploads: Sequence[Upload], top: int, sure: float | None = None, why: int = 0
-    ) -> tuple[list[Prediction], int]:
-        """Say what photos show, and in which state of the model."""
+        self,
+        uploads: Sequence[Upload],
+        top: int,
+        sure: float | None = None,
+        why: int = 0,
+        *,
+        skip_bad: bool = False,
+    ) -> tuple[list[Prediction], list[ImageError], int]:
+        """Say what photos show, which cannot be used (with ``skip_bad``), and the state of the model."""
         embedder = self.serving.embedder
         if not len(self.serving.snapshot.memory.labels):
             raise ApiError(409, "no_classes", "the model knows no class yet", "teach it one first")
         with self._photos.work_on(len(uploads)):
-            seen = await self._photos.seen(embedder, uploads)
+            seen, bad = await self._photos.looked_at(embedder, uploads, NOTHING_KEPT)
+            if bad and not (skip_bad and seen):
+                raise bad_photos(bad, len(uploads))
             serving = self.serving
             if serving.embedder is not embedder:
                 raise _replaced()
-            X = np.stack([photo.feature for photo in seen])
-            names = [photo.name for photo in seen]
-            found = await _in(
-                self._scorer, lambda: serving.snapshot.predict_features(X, top, sure=sure, why=why, photos=names)
-            )
-        self.metrics.photos.labels("predict").inc(len(names))
-        return found, serving.snapshot.state
+            found = await _in(self._scorer, lambda: serving.snapshot.predict_photos(seen, top, sure=sure, why=why))
+        self.metrics.photos.labels("predict").inc(len(seen))
+        return found, bad, serving.snapshot.state
 
     async def learn(
         self, name: str, uploads: Sequence[Upload], *, repeated: bool = False

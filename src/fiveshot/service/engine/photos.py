@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot.backbones import Embedder, default_workers
-from fiveshot.data import BytesSource, ImageError, decoders
+from fiveshot.data import Box, BytesSource, ImageError, decoders
 from fiveshot.data.reduction import Parts
 from fiveshot.recognizer.photos.embedding import QUIET
+from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.store.manifest import Options
 from fiveshot.recognizer.store.rows import PhotoRecord
 from fiveshot.service.engine.batcher import Batcher
@@ -35,6 +36,12 @@ class Upload:
 
     name: str
     data: bytes
+    box: Box | None = None  # the part of it that is meant
+
+    @property
+    def photo(self) -> Photo:
+        """The same as everywhere else."""
+        return Photo(BytesSource(self.data, self.name), self.box)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +53,7 @@ class DecodedPhoto:
     pixels: NDArray[np.uint8]  # (3, size, size)
     thumbnail: bytes | None = None
     copy: bytes | None = None
+    box: Box | None = None
 
 
 class PhotoPipeline:
@@ -117,7 +125,7 @@ class PhotoPipeline:
         waiting = self._batcher.submit(embedder, [photo.pixels for photo in photos])
         vectors = await asyncio.gather(*map(asyncio.wrap_future, waiting))
         return [
-            PhotoRecord(photo.sha256, vector, photo.thumbnail, photo.copy, name=photo.name)
+            PhotoRecord(photo.sha256, vector, photo.thumbnail, photo.copy, name=photo.name, box=photo.box)
             for photo, vector in zip(photos, vectors, strict=True)
         ]
 
@@ -145,11 +153,13 @@ class PhotoPipeline:
 def decode_upload(embedder: Embedder, keep: Options, pixels: int, upload: Upload) -> DecodedPhoto | ImageError:
     """Have made of a photo what the backbone and the model need; or return why it cannot be used."""
     parts = Parts(embedder.preprocessing.square, keep.thumbnails, len(upload.data) if keep.keep_photos else None)
-    found = decoders().attempt(BytesSource(upload.data, upload.name), parts, max_pixels=pixels)
+    photo = upload.photo
+    found = decoders().attempt(photo.source, photo.reduction(parts), max_pixels=pixels)
     if found.error is not None:
         return found.error
     cropped, small, copy = found.parts
-    return DecodedPhoto(upload.name, found.sha256, embedder.preprocessing.from_bytes(cropped), small, copy)
+    square = embedder.preprocessing.from_bytes(cropped)
+    return DecodedPhoto(upload.name, photo.digest(found.sha256), square, small, copy, upload.box)
 
 
 def bad_photos(errors: Sequence[ImageError], total: int) -> ApiError:
