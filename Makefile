@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 LIGHT  := $(VENV)/.light
 READY  := $(VENV)/.ready
 
-.PHONY: bench test docs lint format clean browser broker
+.PHONY: bench test docs lint format clean browser broker exiftool
 
 # The paper's CUB-200 big-start protocol, all methods, one draw, on the embedded features of real photographs. The table
 # of the README has five: fiveshot bench cub200/big --full --projections 2000 --workers 2
@@ -14,7 +14,7 @@ bench: $(LIGHT)
 
 PYTEST := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --dist worksteal
 
-test: $(READY) browser broker
+test: $(READY) browser broker exiftool
 	$(PYTEST) -n 2 -m "not pages"
 
 # The site in build/site, warnings as errors; the notebooks are run, and every page is followed command by command.
@@ -57,6 +57,13 @@ broker:
 	{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
 	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq mosquitto mosquitto-clients >/dev/null; } || \
 	echo "mosquitto is not installed and cannot be installed here: tests of MQTT will be skipped"
+
+# Sidecars are read back by another program; the same goes for it.
+exiftool:
+	@command -v exiftool >/dev/null || \
+	{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
+	  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq libimage-exiftool-perl >/dev/null; } || \
+	echo "exiftool is not installed and cannot be installed here: its tests will be skipped"
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import gc
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +19,8 @@ import pytest
 from PIL import Image
 
 from fiveshot import Recognizer
+from fiveshot.recognizer.photos.inputs import PhotoStream
+from fiveshot.recognizer.photos.photo import Photo
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -156,3 +165,116 @@ def test_parts_are_learned_and_measured(here: Path, run: Run, ask: Callable[...,
     Path("boxes.csv").write_text("photo,x,y,width,height\nboth.png,32,0,nan,32\nboth.png,0,0,9,9\n")
     assert ask("learn", "halves", "green", "both.png", "--boxes", "boxes.csv")[0] == 1
     assert [one["name"] for one in ask("show", "halves")[1]["classes"]] == ["blue", "red"]
+
+
+def rows(file: str) -> list[dict[str, str]]:
+    with Path(file).open(newline="") as opened:
+        return list(csv.DictReader(opened))
+
+
+def test_answers_go_to_a_file_that_is_continued(here: Path, run: Run, ask: Callable[..., Any]) -> None:
+    spoil("photos/red/1.png")
+    status, result = ask("predict", "model", "photos/red", "--out", "answers.csv")
+    assert (status, result["answers"], result["earlier"], len(result["left_out"])) == (3, 2, 0, 1)
+    data = Path("answers.csv").read_bytes()
+    Path("answers.csv").write_bytes(data[:-5])  # as a kill leaves it
+    status, result = ask("predict", "model", "photos", "--out", "answers.csv")
+    assert (status, result["answers"], result["earlier"]) == (3, 4, 1)
+    assert {(row["path"], row["label"]) for row in rows("answers.csv")} == {
+        ("photos/red/0.png", "red"),
+        ("photos/red/2.png", "red"),
+        *((f"photos/blue/{n}.png", "blue") for n in range(3)),
+    }
+    assert len(rows("answers.csv")) == 5
+    assert (
+        ask("predict", "model", "photos/blue", "--out", "answers.csv", "--top", "2")[1]["code"] == "other_answers"
+    )
+    assert ask("predict", "model", "photos/blue", "--out", "answers.csv", "--overwrite")[0] == 0
+    assert len(rows("answers.csv")) == 3
+    _, printed, _ = run("predict", "model", "photos/blue", "--out", "answers.csv")
+    assert printed == "answers.csv: 0 answers, after 3 answers that it had\n"
+    assert ask("predict", "model", "photos/blue", "--out", "answers.txt")[1]["code"] == "bad_suffix"
+
+
+def test_boxes_go_out_and_come_back(here: Path, ask: Callable[..., Any]) -> None:
+    shutil.copy("both.png", "=both.png")
+    halves = ("--box", "0,0,32,32", "--box", "0.5,0,0.5,1")
+    assert ask("predict", "model", "both.png", "=both.png", *halves, "--out", "answers.csv")[1]["answers"] == 4
+    assert [row["box"] for row in rows("answers.csv")] == ["0,0,32,32", "0.5,0,0.5,1"] * 2
+    assert rows("answers.csv")[2]["path"] == "'=both.png"
+    status, result = ask("predict", "model", "both.png", "=both.png", "--boxes", "answers.csv")
+    assert (status, [one["label"] for one in result["predictions"]]) == (0, ["red", "blue"] * 2)
+
+
+def test_photos_go_into_class_folders_and_back(here: Path, run: Run, ask: Callable[..., Any]) -> None:
+    before = sorted(map(str, Path("photos").rglob("*")))
+    _, printed, _ = run("predict", "model", "photos", "--into", "sorted", "--by", "move", "--dry-run")
+    assert "sorted/red: 3 photos would be moved" in printed
+    assert not Path("sorted").exists()
+    status, result = ask("predict", "model", "photos", "--into", "sorted", "--by", "move", "--xmp")
+    assert (status, result["into"]["folders"], result["sidecars"]) == (0, {"blue": 3, "red": 3}, 6)
+    assert sorted(path.name for path in Path("sorted/red").iterdir()) == [
+        *(f"{n}.png{end}" for n in range(3) for end in ("", ".xmp")),
+    ]
+    for sidecar in Path("sorted").rglob("*.xmp"):
+        sidecar.unlink()
+    status, result = ask("put-back", "sorted")
+    assert (status, result) == (0, {"undone": 6, "left": []})
+    assert sorted(map(str, Path("photos").rglob("*"))) == before
+    assert ask("put-back", "sorted")[1]["code"] == "no_journal"
+    assert ask("predict", "model", "photos", "--by", "link")[1]["code"] == "unused_option"
+    boxed = ("--box", "0,0,9,9", "--into", "sorted", "--by", "move")
+    assert ask("predict", "model", "photos", *boxed)[1]["code"] == "unused_option"
+
+
+def test_pictures_are_annotated(here: Path, ask: Callable[..., Any]) -> None:
+    halves = ("--box", "0,0,32,32", "--box", "0.5,0,0.5,1")
+    status, result = ask("predict", "model", "both.png", "photos/red", *halves, "--annotate", "drawn")
+    assert (status, result["pictures"]) == (0, 4)
+    assert sorted(path.name for path in Path("drawn").iterdir()) == [
+        *(f"{n}.png.jpg" for n in range(3)),
+        "both.png.jpg",
+    ]
+    with Image.open("drawn/both.png.jpg") as picture, Image.open("both.png") as plain:
+        assert picture.size == plain.size
+        assert picture.convert("RGB").tobytes() != plain.convert("RGB").tobytes()
+    ask("predict", "model", "both.png", "--annotate", "drawn")
+    assert Path("drawn/both.png (2).jpg").exists()
+
+
+def test_any_number_of_photos_in_little_memory(here: Path) -> None:
+    """Photos are listed while they are looked at, not before: what is in memory does not grow with them."""
+    for number in range(10_000):
+        path = Path(f"many/{number // 500}/{number:05}.png")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.link("both.png", path)
+    stream = PhotoStream("many")
+    for number, _ in enumerate(stream, 1):
+        if number % 2500 == 0:
+            assert sum(type(one) is Photo for one in gc.get_objects()) < 10
+    assert (number, stream.total) == (10_000, 10_000)
+
+
+def test_a_run_that_is_stopped_goes_on(here: Path, ask: Callable[..., Any]) -> None:
+    """A real interrupt, after the first answers; the file ends somewhere, and is continued without repeats."""
+    Path("many").mkdir()
+    for number in range(600):
+        os.link("both.png", f"many/{number:04}.png")
+    command = [sys.executable, "-m", "fiveshot", "predict", "model", "many", "--out", "answers.jsonl"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    until = time.monotonic() + 60
+    out = Path("answers.jsonl")
+    while time.monotonic() < until and not (out.exists() and out.stat().st_size):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, "answers.jsonl has the answers so far" in said) == (130, True)
+    lines = Path("answers.jsonl").read_text().splitlines()
+    assert 0 < len(lines) < 600
+    for path in Path("many").iterdir():
+        if int(path.stem) >= len(lines) + 20:
+            path.unlink()
+    status, result = ask("predict", "model", "many", "--out", "answers.jsonl")
+    assert (status, result["answers"], result["earlier"]) == (0, 20, len(lines))
+    paths = [json.loads(line)["path"] for line in Path("answers.jsonl").read_text().splitlines()]
+    assert paths == [f"many/{number:04}.png" for number in range(len(lines) + 20)]

@@ -43,6 +43,7 @@ PLACES = {
         "group": "classes",
         "undo": "classes",
         "history": "classes",
+        "put-back": "photos",
         "evaluate": "photos",
         "merge": "shipping",
         "export": "shipping",
@@ -63,7 +64,7 @@ PLACES = {
     },
 }
 COMMANDS = {name: (module, panel) for panel, places in PLACES.items() for name, module in places.items()}
-FUNCTIONS = {"import": "import_model"}  # a Python function cannot be called import
+FUNCTIONS = {"import": "import_model", "put-back": "put_back"}  # where a Python function cannot be called so
 
 # What people type who know other programs.
 OTHER_WORDS = {

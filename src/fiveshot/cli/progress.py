@@ -102,6 +102,17 @@ def image_bar(text: str = "looking at images", *, shown: bool = True) -> Iterato
 
 
 @contextmanager
+def answers_bar(text: str, *, told: bool) -> Iterator[Progress]:
+    """Show the same, unless answers are told on the terminal meanwhile, which show it too."""
+    if told and sys.stdout.isatty():
+        with status(text):
+            yield lambda done, total: None
+    else:
+        with image_bar(text) as progress:
+            yield progress
+
+
+@contextmanager
 def download_bar(name: str) -> Iterator[Callable[[int, int | None], None]]:
     """Show how much of a file has come, and how fast."""
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -23,15 +23,17 @@ from fiveshot.cli.options import (
     Strict,
     Sure,
     Weights,
+    refuse_unused,
 )
 from fiveshot.cli.output import Answer, answering, percent
-from fiveshot.cli.progress import image_bar
+from fiveshot.cli.progress import answers_bar, image_bar
 from fiveshot.data.boxes import Box
 from fiveshot.errors import InputError, counted, some_of
 
 if TYPE_CHECKING:
     from fiveshot.data import BadImage
     from fiveshot.recognizer import Prediction
+    from fiveshot.recognizer.answers.delivery import Delivered, Places
     from fiveshot.recognizer.evaluation import ClassResult, Evaluation, WrongPhoto
     from fiveshot.recognizer.photos.inputs import FoundClasses
     from fiveshot.recognizer.photos.photo import Photo
@@ -43,6 +45,7 @@ CLASSES = 20  # classes that are listed, the worst first
 
 
 def predict(
+    ctx: typer.Context,
     model: Model,
     photos: Annotated[
         list[str],
@@ -56,6 +59,29 @@ def predict(
     confidence: Confidence = 0.2,
     strict: Strict = False,
     skip_bad: SkipBad = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write the answers to this .csv, .jsonl or .parquet; one that was begun is continued."),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin --out again.")] = False,
+    utf8_mark: Annotated[
+        bool, typer.Option("--utf8-mark", help="Begin a .csv with the mark of UTF-8 that some spreadsheets need.")
+    ] = False,
+    into: Annotated[
+        Path | None, typer.Option(help="Put each photo into the folder of its class below this one.")
+    ] = None,
+    by: Annotated[
+        Literal["copy", "link", "move"], typer.Option(help="How photos are put into the folders of --into.")
+    ] = "copy",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what --into would do; nothing is written.")
+    ] = False,
+    xmp: Annotated[
+        bool, typer.Option("--xmp", help="Write the label as a keyword into an XMP file beside each photo.")
+    ] = False,
+    annotate: Annotated[
+        Path | None, typer.Option(help="A folder for copies of the photos with frames and answers drawn on them.")
+    ] = None,
     device: Device = "auto",
     runtime: Runtime = "auto",
     weights: Weights = None,
@@ -66,27 +92,47 @@ def predict(
     Example: fiveshot predict birds holiday/*.jpg
     """
     from fiveshot.recognizer import Recognizer
+    from fiveshot.recognizer.answers.delivery import Delivery, Places
 
     with answering("predict", model, as_json=as_json) as answer:
-        found, count, bad = _asked(answer, photos, PartsAsked(box, boxes, confidence))
+        if into is None:
+            refuse_unused(ctx, "is for --into", "by", "dry_run")
+        if out is None:
+            refuse_unused(ctx, "is for --out", "overwrite", "utf8_mark")
+        parts = PartsAsked(box, boxes, confidence)
+        if into is not None and by == "move" and parts:
+            raise InputError(
+                "a photo with several parts cannot be moved to several folders",
+                hint="use --by copy or --by link",
+                code="unused_option",
+            )
+        places = Places(out, overwrite, utf8_mark, into, by, dry_run, xmp, annotate)
+        found, count, bad = _asked(answer, photos, parts)
+        if out is not None:
+            answer.kept = f"{out} has the answers so far, and the same command goes on from there"
         opened = Recognizer.open(model, device=device, runtime=runtime, weights=weights, readonly=True)
-        with opened as recognizer, image_bar(f"looking at {counted(count, 'photo')}") as progress:
-            if strict:
-                refuse_bad(bad)
-                predictions = recognizer.predict(found, top=top, sure=sure, why=WHY * why, progress=progress)
-            else:
-                predictions = []
-                for one in recognizer.stream(found, top=top, sure=sure, why=WHY * why, on_bad=bad.extend):
-                    predictions.append(one)
-                    progress(len(predictions) + len(bad), count)
-                if not predictions:
-                    refuse_bad(bad)
-        answer.result = {"predictions": [prediction.as_dict() for prediction in predictions]}
-        for prediction in predictions:
-            answer.say(describe(prediction))
-            for near in prediction.why:
-                answer.say(f"  like {near.id} of {near.label}: {near.likeness:.2f}")
-        answer.leave_out(bad, status=0 if skip_bad else 3)
+        if strict:
+            refuse_bad(bad)
+        told: list[dict[str, Any]] = []
+        with (
+            opened as recognizer,
+            answers_bar(f"looking at {counted(count, 'photo')}", told=out is None) as progress,
+        ):
+            delivery = Delivery(recognizer, places, top=top, sure=sure, why=WHY * why, strict=strict)
+            for one in delivery.run(found, total=count, progress=progress):
+                if out is None or dry_run:
+                    answer.say(describe(one))
+                    for near in one.why:
+                        answer.say(f"  like {near.id} of {near.label}: {near.likeness:.2f}")
+                if as_json and out is None:
+                    told.append(one.as_dict())
+        done = delivery.delivered
+        done.bad[:0] = bad
+        if not done.answers and not done.earlier:
+            refuse_bad(done.bad)
+        answer.result = {"predictions": told} if out is None else {"out": str(out), "answers": done.answers}
+        tell_delivered(answer, done, places)
+        answer.leave_out(done.bad, status=0 if skip_bad else 3)
 
 
 def describe(prediction: Prediction) -> str:
@@ -102,6 +148,55 @@ def describe(prediction: Prediction) -> str:
     if prediction.answer == "group":
         return f"{answer} (most like {', '.join(named)})"
     return answer + (f" (then {', '.join(named[1:])})" if named[1:] else "")
+
+
+def tell_delivered(answer: Answer, done: Delivered, places: Places) -> None:
+    """Say where answers went."""
+    if places.out is not None and not places.dry_run:
+        answer.result["earlier"] = done.earlier
+        before = f", after {counted(done.earlier, 'answer')} that it had" if done.earlier else ""
+        answer.say(f"{places.out}: {counted(done.answers, 'answer')}{before}")
+    if done.placed is not None:
+        folders = dict(sorted(done.placed.folders.items()))
+        answer.result["into"] = {"folder": str(places.into), "way": places.way, "folders": folders}
+        verb = {"copy": "copied", "link": "linked", "move": "moved"}[places.way]
+        would = "would be " if places.dry_run else ""
+        for name, count in folders.items():
+            answer.say(f"{places.into}/{name}: {counted(count, 'photo')} {would}{verb}")
+        if done.placed.there:
+            answer.say(f"{counted(done.placed.there, 'photo')} had been put there before")
+        if not places.dry_run and folders:
+            answer.say(f"undo it with: fiveshot put-back {places.into}")
+    if places.xmp:
+        answer.result["sidecars"] = done.sidecars
+        answer.say(f"wrote {counted(done.sidecars, 'sidecar')}")
+    if places.pictures is not None:
+        answer.result["pictures"] = done.pictures
+        answer.say(f"{places.pictures}: {counted(done.pictures, 'picture')}")
+
+
+def put_back(
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="FOLDER", help="The folder that was given with --into.", show_default=False),
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Undo what predict --into did: copies and links go, moved photos go back to where they were.
+
+    Example: fiveshot put-back sorted
+    """
+    from fiveshot.recognizer.answers.folders import put_back as undo
+
+    with answering("put-back", as_json=as_json) as answer:
+        done = undo(folder, dry_run=dry_run)
+        answer.result = {"undone": done.undone, "left": [list(one) for one in done.left]}
+        answer.say(f"{counted(done.undone, 'photo')} {'would be ' if dry_run else ''}put back")
+        for place, reason in done.left:
+            answer.note(f"left {folder / place}: {reason}")
+        if done.left:
+            answer.status = 3
 
 
 def evaluate(

@@ -39,7 +39,7 @@ from fiveshot.storage import FilePath
 
 OnBad: TypeAlias = "Callable[[Sequence[BadImage]], None]"
 """Called with photos that cannot be used, once or several times."""
-STREAMED = 4  # batches for each thread that are in work together when photos are streamed
+STREAMED = 2  # batches for each thread that are in work together when photos are streamed
 _COPIES = 1 << 20  # bytes of a file from which on a copy of its part may be twice as large
 
 
@@ -185,11 +185,15 @@ def look_at(
         found = pool.map(look, (number < first for number in range(len(batches))), batches)
         if gate.opens() and meanwhile is not None:
             meanwhile()
-        for batch, looked_at in zip(batches, found, strict=True):
-            seen += looked_at
-            done += len(batch)
-            if progress is not None:
-                progress(done, len(photos))
+        try:
+            for batch, looked_at in zip(batches, found, strict=True):
+                seen += looked_at
+                done += len(batch)
+                if progress is not None:
+                    progress(done, len(photos))
+        except BaseException:  # an interrupt: nobody waits for what has not begun
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     return seen
 
 
