@@ -52,6 +52,19 @@ def test_planted_mistakes_are_found_and_put_right_in_one_change(birds: Recognize
     assert birds.check() == []
 
 
+def test_harm_is_looked_for_as_long_as_others_can_be_left_out(tmp_path: Path) -> None:
+    """Two harmful photos of a class of three: without both, its last one could not be judged."""
+    rng = np.random.default_rng(2)
+    plane = rng.normal(size=(3, 384))
+    with new_model(tmp_path / "things", head="unbiased-lda", width=384) as model:
+        for number in range(30):
+            shots = rng.normal(size=(1, 3)) + 0.8 * rng.normal(size=(3, 3))
+            model.learn_features(f"{number}", shots @ plane + 0.3 * rng.normal(size=(3, 384)))
+        harmful = [one.label for one in model.review().of(["harmful"])]
+    assert harmful
+    assert len(set(harmful)) == len(harmful)  # one of three at most
+
+
 def test_what_is_kept_is_not_suggested_again_until_that_is_undone(birds: Recognizer) -> None:
     birds.keep(["p24"], "mixed-up")
     found = birds.review()

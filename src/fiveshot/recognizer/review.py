@@ -355,6 +355,9 @@ def _harmful(look: _Look) -> Iterator[Suggestion]:
     leaving, before = look.leaving, look.judged
     gone: frozenset[int] = frozenset()
     for row in _suspects(look):
+        mates = set(leaving.rows[int(leaving.codes[row])].tolist()) - gone
+        if len(mates) < FEWEST:  # one of the others could not be left out any more
+            continue
         after = leaving.judge(gone | {row})
         others = before.known & after.known
         gained = int(after.right[others].sum()) - int(before.right[others].sum())
