@@ -18,8 +18,8 @@ from fiveshot.heads import Prior, make_head
 SETS = (
     ("cub200", "cub200/big"),
     ("cub200", "cub200/small"),
-    ("cub200-160px-big", "cub200/big"),
-    ("cub200-160px-small", "cub200/small"),
+    ("cub200-big", "cub200/big"),
+    ("cub200-small", "cub200/small"),
 )
 ROWS: dict[str, dict[str, Any]] = {
     "default": {},

@@ -1,14 +1,12 @@
-"""Score tuning recipes on base classes played as new ones, and tune the adapters that are kept.
+"""Score tuning recipes on base classes played as new ones.
 
 Images are decoded once and stay on the device; every variant is then trained from scratch. The score uses training
 images of the base classes alone: in each fold some of them are left out of tuning, known from 5 shots each, and
-told apart from all base classes by nearest mean. Test images are read by --save only, for the features of all
-images.
+told apart from all base classes by nearest mean. No test image is read. make_packs.py tunes what was chosen.
 
     python benchmarks/adapter_search.py --data DIR --variants variants.json --starts cub200/big,cub200/small
-    python benchmarks/adapter_search.py --data DIR --variants best.json --no-score --save out/
 
-DIR holds train.tar, and for --save test.tar. A variant is {"name", "recipe": "ours", "set": {...}, "grid": {...}}:
+DIR holds train.tar. A variant is {"name", "recipe": "ours", "set": {...}, "grid": {...}}:
 the values of "set" replace the recipe's, and every combination of the lists in "grid" is a variant of its own.
 "epochs": 0 is no adapter, "stop_after": k leaves the schedule after k epochs.
 """
@@ -22,16 +20,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset
 
-from fiveshot.backbones import Backbone, BackboneSpec, load_backbone, save_adapter
-from fiveshot.backbones.backbone import normalize_tensor
+from fiveshot.backbones import Backbone, BackboneSpec, load_backbone
 from fiveshot.benchmark import get_protocol
-from fiveshot.data import ImageDataset, ImageSplit, decode, open_dataset, open_images
+from fiveshot.data import ImageDataset, ImageSplit, open_dataset, open_images
 from fiveshot.tuning import (
     Execution,
     Fold,
@@ -74,7 +69,7 @@ def open_birds(folder: Path, *, test: bool) -> ImageDataset:
     if (folder / "test.tar").is_file() or (folder / "test").is_dir():
         return open_dataset("cub200", folder, seed=0)
     if test:
-        raise SystemExit(f"--save needs {folder / 'test.tar'} to extract its features")
+        raise SystemExit(f"no {folder / 'test.tar'}")
     # Without a test split open_images holds some images out: here all of them are for training.
     found = open_images(folder, seed=0)
     images = found.train.images + found.test.images
@@ -168,64 +163,6 @@ class fresh_blocks:  # noqa: N801
         restore_blocks(self.backbone, self.blocks)
 
 
-class _Eval(Dataset[torch.Tensor]):
-    """The pixels that features are extracted from."""
-
-    def __init__(self, split: ImageSplit, backbone: Backbone) -> None:
-        self.split, self.wanted = split, backbone.preprocessing
-
-    def __len__(self) -> int:
-        return len(self.split)
-
-    def __getitem__(self, row: int) -> torch.Tensor:
-        return torch.from_numpy(self.wanted.pixels(decode(self.split.images[row])))
-
-
-def eval_images(split: ImageSplit, backbone: Backbone, workers: int) -> torch.Tensor:
-    loader = DataLoader(_Eval(split, backbone), batch_size=64, num_workers=workers)
-    return torch.cat([batch.to(backbone.device) for batch in loader])
-
-
-def extract(backbone: Backbone, images: torch.Tensor) -> np.ndarray:
-    with torch.no_grad():
-        parts = [backbone.features(normalize_tensor(part, backbone.preprocessing)) for part in images.split(256)]
-    return torch.cat(parts).half().cpu().numpy()
-
-
-def report(features: dict[str, np.ndarray], base: np.ndarray, *, draws: int = 20) -> dict[str, float]:
-    """Return 5-shot nearest-mean accuracies on test images, for the record only: never choose by them."""
-    x, y, test_x, test_y = (
-        torch.from_numpy(features[k].astype("f4" if k[-1] == "x" else "i8"))
-        for k in ("train_x", "train_y", "test_x", "test_y")
-    )
-    is_base = torch.isin(y, torch.from_numpy(base))
-    unit = torch.nn.functional.normalize
-    origin = x[is_base].mean(dim=0)
-    x, test_x = unit(x - origin), unit(test_x - origin)
-    classes, rng = torch.unique(y), np.random.default_rng(0)
-    new = ~torch.isin(classes, torch.from_numpy(base))
-    full = torch.stack([unit(x[y == c].mean(dim=0), dim=0) for c in classes])
-    results = []
-    for _ in range(draws):
-        shots = [rng.permutation(np.flatnonzero((y == c).numpy()))[:5] for c in classes]
-        means = torch.stack([unit(x[rows].mean(dim=0), dim=0) for rows in shots])
-        cosines = test_x @ means.T
-        of_new = torch.isin(test_y, classes[new])
-        session = test_x @ torch.where(new[:, None], means, full).T
-        right = classes[session.argmax(dim=1)] == test_y
-        results.append(
-            [
-                (classes[cosines.argmax(dim=1)] == test_y).float().mean(),
-                (classes[new][cosines[of_new][:, new].argmax(dim=1)] == test_y[of_new]).float().mean(),
-                right[of_new].float().mean(),
-                right[~of_new].float().mean(),
-                right.float().mean(),
-            ]
-        )
-    names = ("all_5shot", "new_alone", "new_among_all", "base_among_all", "last")
-    return {name: float(v) for name, v in zip(names, np.mean(results, axis=0), strict=True)}
-
-
 def line(name: str, start: str, values: dict[str, float], seconds: float) -> str:
     shown = "  ".join(f"{key} {100 * value:5.2f}" for key, value in values.items())
     return f"{start:12} {name:44} {shown}  {seconds:6.1f} s"
@@ -235,32 +172,6 @@ def starts(names: str, dataset: ImageDataset) -> Iterator[tuple[str, np.ndarray,
     for name in names.split(","):
         classes = np.array(get_protocol(name).session_classes[0])
         yield name, classes, np.flatnonzero(np.isin(dataset.train.labels, classes))
-
-
-def save(
-    material: Material,
-    variant: Variant,
-    start: str,
-    classes: np.ndarray,
-    rows: np.ndarray,
-    images: dict[str, torch.Tensor],
-    dataset: ImageDataset,
-    args: argparse.Namespace,
-) -> dict[str, float]:
-    """Tune on all base images, keep adapter and features of everything, and return the figures for the record."""
-    backbone = material.backbone
-    stem = f"{start.replace('/', '-')}-{variant.name.replace(' ', '_').replace('/', '-')}"
-    with fresh_blocks(backbone):
-        trained(material, Fold.of(rows, rows[:0]), variant)
-        backbone.model.requires_grad_(False).eval()
-        meta = {"recipe": variant.recipe.to_json(), "start": start, "epochs": variant.epochs, "held_out": 0.0}
-        save_adapter(args.save / f"{stem}.safetensors", backbone, meta=meta)
-        found = {f"{split}_x": extract(backbone, pixels) for split, pixels in images.items()}
-    found |= {"train_y": dataset.train.labels, "test_y": dataset.test.labels}
-    names = {"class_names": np.array(dataset.class_names)}
-    names |= {f"{s}_names": np.array(getattr(dataset, s).names) for s in ("train", "test")}
-    np.savez(args.save / f"{stem}.npz", **found, **names)
-    return report(found, classes)
 
 
 def main() -> None:
@@ -279,39 +190,28 @@ def main() -> None:
     parser.add_argument(
         "--shard", default="0/1", help="i/n: every n-th variant from the i-th, for several processes"
     )
-    parser.add_argument("--no-score", action="store_true")
     parser.add_argument("--no-graph", action="store_true")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--log", type=Path, help="also append one JSON object a line here")
-    parser.add_argument("--save", type=Path, help="folder for adapters and features of all images")
     args = parser.parse_args()
     shard, shards = map(int, args.shard.split("/"))
     variants = read_variants(args.variants)[shard::shards]
-    if args.save:
-        args.save.mkdir(parents=True, exist_ok=True)
     search(args, variants)
 
 
 def search(args: argparse.Namespace, variants: list[Variant]) -> None:
     began = time.perf_counter()
-    dataset = open_birds(args.data, test=args.save is not None)
+    dataset = open_birds(args.data, test=False)
     named = {"name": args.backbone} if args.backbone else {}
     backbone = load_backbone(BackboneSpec(**named, weights=args.weights, device=args.device))
     wanted = Execution(data="device", cuda_graph=not args.no_graph, compile=args.compile, workers=args.workers)
     execution = wanted.resolved(backbone.device, images=0)
     material = open_material(backbone, dataset.train, execution)
-    splits = {"train": dataset.train, "test": dataset.test} if args.save else {}
-    images = {name: eval_images(split, backbone, execution.workers or 0) for name, split in splits.items()}
     print(f"{len(dataset.train)} images decoded in {time.perf_counter() - began:.1f} s", flush=True)
     for variant in variants:
-        for start, classes, rows in starts(args.starts, dataset):
-            values: dict[str, Any] = {}
+        for start, _, rows in starts(args.starts, dataset):
             began = time.perf_counter()
-            if not args.no_score:
-                values |= score(material, rows, variant, args)
-            if args.save:
-                tested = save(material, variant, start, classes, rows, images, dataset, args)
-                values |= {f"test_{key}": value for key, value in tested.items()}
+            values = score(material, rows, variant, args)
             seconds = time.perf_counter() - began
             print(line(variant.name, start, values, seconds), flush=True)
             if args.log:

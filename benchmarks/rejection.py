@@ -109,7 +109,7 @@ def main() -> None:
     options = parser.parse_args()
     print("| " + " | ".join(HEADINGS) + " |")
     print("|---|---|" + "---|" * (len(HEADINGS) - 2))
-    for pack in ("cub200", "cub200-160px-big"):
+    for pack in ("cub200", "cub200-big"):
         features = embedded_features(pack)
         for start, make in (("100 base classes", with_base), ("no base", without_base)):
             found = []

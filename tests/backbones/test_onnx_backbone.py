@@ -17,11 +17,12 @@ TINY = "test_vit.r160_in1k"
 
 
 def bytes_like(n: int) -> np.ndarray:
-    return np.random.default_rng(0).integers(0, 256, (n, 3, 160, 160), np.uint8)
+    return np.random.default_rng(0).integers(0, 256, (n, 2, 3, 160, 160), np.uint8)
 
 
 def by_torch(backbone: Backbone, pixels: np.ndarray) -> np.ndarray:
-    return backbone.features(torch.from_numpy(backbone.preprocessing.normalize(pixels))).detach().numpy()
+    views = [torch.from_numpy(backbone.preprocessing.normalize(pixels[:, view])) for view in range(2)]
+    return sum(backbone.features(view).detach().numpy() for view in views) / 2
 
 
 def test_adapters_and_readouts_are_exported_too(tiny_file):

@@ -29,7 +29,8 @@ def photo(request: pytest.FixtureRequest) -> Image.Image:
 
 
 def prepared(preprocessing: Preprocessing, photo: Image.Image) -> torch.Tensor:
-    return torch.from_numpy(preprocessing.normalize(preprocessing.pixels(photo)))
+    (pixels,) = replace(preprocessing, views=1).pixels(photo)
+    return torch.from_numpy(preprocessing.normalize(pixels))
 
 
 def rows_first(size: tuple[int, int], mode: v1.InterpolationMode) -> list:
@@ -55,7 +56,7 @@ def test_the_weights_preprocessing_equals_timms_own_transform(name, photo):
     oracle = create_transform(**resolve_model_data_config(model), is_training=False)
     ours = weights_preprocessing(model, name=name)
     torch.testing.assert_close(prepared(ours, photo), oracle(photo))
-    assert ours.name == "weights"
+    assert (ours.name, ours.views) == ("weights", 2)
 
 
 @pytest.mark.parametrize(
@@ -83,16 +84,16 @@ def test_pixels_are_those_of_torchvision(interpolation):
         scaled = int(256 * height / short), int(256 * width / short)
         oracle = v1.Compose([*rows_first(scaled, mode), v1.CenterCrop(224)])
         expected = np.asarray(oracle(photo)).transpose(2, 0, 1)
-        np.testing.assert_array_equal(ours.pixels(photo), expected)
+        np.testing.assert_array_equal(ours.pixels(photo), expected[None])
 
 
 def test_what_is_cropped_already_is_left_alone():
     photo = np.random.default_rng(0).integers(0, 256, (224, 224, 3), np.uint8)
-    found = Preprocessing(size=224, resize=224).pixels(photo)
+    (found,) = Preprocessing(size=224, resize=224).pixels(photo)
     np.testing.assert_array_equal(found, photo.transpose(2, 0, 1))
-    np.testing.assert_array_equal(Preprocessing(size=224, resize=224).pixels(Image.fromarray(photo)), found)
+    np.testing.assert_array_equal(Preprocessing(size=224, resize=224).pixels(Image.fromarray(photo)), found[None])
     other = np.random.default_rng(0).integers(0, 256, (256, 300, 3), np.uint8)
-    crop = Preprocessing(size=224, resize=256).pixels(other)
+    (crop,) = Preprocessing(size=224, resize=256).pixels(other)
     np.testing.assert_array_equal(crop, other[16:240, 38:262].transpose(2, 0, 1))
 
 
@@ -168,7 +169,7 @@ def test_random_views_depend_on_the_generator_alone(photo):
     before = random.getstate()
     views = [paper_preprocessing("paper").random_square((3, draw))(photo) for draw in (1, 1, 2)]
     assert random.getstate() == before
-    assert views[0].size == (224, 224)
+    assert views[0][0].size == (224, 224)
     assert views[0] == views[1] != views[2]
 
 
@@ -179,7 +180,36 @@ def test_a_random_view_is_a_resized_crop_of_the_image(photo):
     box = random_crop_box(height, width, scale=(0.3, 0.6), ratio=(3 / 4, 4 / 3), rng=random.Random("9"))
     top, left, box_height, box_width = box
     crop = photo.crop((left, top, left + box_width, top + box_height)).resize((64, 64), Image.Resampling.BILINEAR)
-    np.testing.assert_array_equal(np.asarray(augment(photo)), np.asarray(crop)[:, ::-1])
+    (view,) = augment(photo)
+    np.testing.assert_array_equal(np.asarray(view), np.asarray(crop)[:, ::-1])
+
+
+def test_a_random_view_may_be_the_whole_image(photo):
+    plain = Preprocessing(size=64, resize=64, interpolation="bilinear")
+    (view,) = plain.random_square((9,), flip=0.0, whole=1.0)(photo)
+    np.testing.assert_array_equal(np.asarray(view), np.asarray(photo.resize((64, 64), Image.Resampling.BILINEAR)))
+
+
+def test_views_are_the_parts_of_the_photo_that_they_are_called_by(photo):
+    """Against torchvision, from the photo itself: squeezed, the center at 256 and at 341, and mirrored."""
+    mode = v1.InterpolationMode.BICUBIC
+    short = min(photo.size)
+
+    def center(resize: int) -> np.ndarray:
+        scaled = int(resize * photo.height / short), int(resize * photo.width / short)
+        return np.asarray(v1.Compose([*rows_first(scaled, mode), v1.CenterCrop(224)])(photo)).transpose(2, 0, 1)
+
+    whole = np.asarray(v1.Compose(rows_first((224, 224), mode))(photo)).transpose(2, 0, 1)
+    four = Preprocessing(size=224, resize=256, views=4).pixels(photo)
+    np.testing.assert_array_equal(four, np.stack([whole, center(341), center(256), center(256)[:, :, ::-1]]))
+    np.testing.assert_array_equal(Preprocessing(size=224, resize=256, views=2).pixels(photo), four[:2])
+    np.testing.assert_array_equal(Preprocessing(size=224, resize=256).pixels(photo), four[2:3])
+
+
+@pytest.mark.parametrize("wrong", [0, 3, "2", True, 2.0])
+def test_other_numbers_of_views_are_refused(wrong):
+    with pytest.raises(InputError, match="choose 1, 2 or 4"):
+        Preprocessing(size=8, resize=8, views=wrong)
 
 
 def test_crop_boxes_have_the_distribution_of_torchvisions():

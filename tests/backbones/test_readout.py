@@ -26,7 +26,7 @@ def manual_blocks(vit, images: torch.Tensor) -> list[torch.Tensor]:
         return [vit.norm(out) for out in outputs]
 
 
-def test_the_default_is_the_class_token_after_the_final_norm(tiny, images):
+def test_the_own_feature_of_a_vit_is_the_class_token_after_the_final_norm(tiny, images):
     with torch.no_grad():
         expected = tiny.model.forward_features(images)[:, 0]
     torch.testing.assert_close(tiny.features(images), expected)
@@ -77,11 +77,11 @@ def test_impossible_readouts_are_refused(tiny):
     with pytest.raises(InputError, match="did you mean 'cls'"):
         Readout("clss")
     with pytest.raises(InputError, match="last_blocks is 0"):
-        Readout(last_blocks=0)
+        Readout("cls", last_blocks=0)
     with pytest.raises(InputError, match="concatenates class tokens"):
         Readout("mean", last_blocks=2)
     with pytest.raises(InputError, match="has 6 blocks; last_blocks is 7"):
-        with_readout(tiny, Readout(last_blocks=7))
+        with_readout(tiny, Readout("cls", last_blocks=7))
 
 
 def test_the_readout_is_part_of_the_fingerprint(tiny, tiny_file):

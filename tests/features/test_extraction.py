@@ -29,7 +29,7 @@ def spelled_out(split: ImageSplit, embedder: Embedder) -> np.ndarray:
     """The definition: decode, prepare and pass each image by itself, with torch."""
     backbone = load_backbone(embedder.spec)
     prepared = (embedder.preprocessing.normalize(embedder.pixels(decode(image))) for image in split.images)
-    return torch.cat([backbone.features(torch.from_numpy(image)[None]) for image in prepared]).numpy()
+    return torch.stack([backbone.features(torch.from_numpy(views)).mean(dim=0) for views in prepared]).numpy()
 
 
 def on(tiny: Embedder, runtime: str) -> Embedder:
@@ -49,7 +49,7 @@ def test_vectors_are_those_of_the_images_one_by_one_in_dataset_order(birds: Imag
 
 def test_provenance_says_how_they_were_made(birds: ImageDataset, tiny: Embedder) -> None:
     made = extracted(birds, tiny).provenance
-    assert (made.dataset, made.backbone, made.adapter, made.readout) == ("birds", tiny.name, None, "cls")
+    assert (made.dataset, made.backbone, made.adapter, made.readout) == ("birds", tiny.name, None, "own")
     assert made.weights_hash == tiny.weights_hash
     assert made.preprocessing["resize"] == tiny.preprocessing.resize
     assert made.note == f"float16 vectors; {tiny.runtime}"

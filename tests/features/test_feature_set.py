@@ -212,3 +212,18 @@ def test_a_full_disk_leaves_the_old_file_and_nothing_else(tmp_path):
         make_set(d=5_000).save(path)
     assert [file.name for file in tmp_path.iterdir()] == ["f.safetensors"]
     assert_same(FeatureSet.load(path), small)
+
+
+def test_a_compact_file_has_a_byte_for_each_number(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x = (rng.normal(size=(40, 6)) * [1, 100, 0.01, 1, 1, 0] + [0, 0, 0, 50, -50, 7]).astype(np.float32)
+    y = np.arange(40) % 2
+    features = FeatureSet(x[:30], y[:30], x[30:], y[30:], ("wren", "rook"), Provenance.unknown("birds"))
+    features.save(tmp_path / "compact", compact=True)
+    features.save(tmp_path / "plain")
+    found = FeatureSet.load(tmp_path / "compact")
+    step = (x.max(axis=0) - x.min(axis=0)) / 255
+    for stored, original in ((found.train_x, x[:30]), (found.test_x, x[30:])):
+        assert (np.abs(stored - original) <= step / 2 + 2.0**-10 * np.abs(original) + 1e-6).all()
+    assert found.train_x.dtype == np.float16
+    assert (tmp_path / "compact").stat().st_size < (tmp_path / "plain").stat().st_size

@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LIMIT = 75_000_000  # bytes
-STUDIES = "fiveshot/features/packs/cub200-160px"  # packs that come with a checkout only
+STUDIES = "fiveshot/features/packs/cub200-"  # packs that come with a checkout only
 HEAVY = {"torch", "sklearn", "scipy", "timm", "torchvision", "matplotlib", "ray", "fastapi", "onnxruntime"}
 
 

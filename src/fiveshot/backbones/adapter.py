@@ -90,7 +90,7 @@ def embedded_adapters() -> tuple[str, ...]:
     --------
     >>> from fiveshot.backbones import embedded_adapters
     >>> embedded_adapters()
-    ('cub200-big', 'cub200-big-paper', 'cub200-small', 'cub200-small-paper')
+    ('cub200-big', 'cub200-small')
     """
     return tuple(sorted(file.stem for file in ADAPTERS.glob("*.safetensors")))
 

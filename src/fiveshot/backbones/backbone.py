@@ -17,8 +17,8 @@ from fiveshot.backbones.adaptformer import adapter_state
 from fiveshot.backbones.embedded import onnx_runtime, open_session
 from fiveshot.backbones.embedder import Embedder, Vectors, check_place, choose_device, hash_arrays
 from fiveshot.backbones.networks import load_network, resolve_name, weights_preprocessing
-from fiveshot.backbones.preprocessing import Pixels, Preprocessing, paper_preprocessing
-from fiveshot.backbones.spec import CLS, PRECISIONS, BackboneSpec, Readout
+from fiveshot.backbones.preprocessing import Pixels, Preprocessing
+from fiveshot.backbones.spec import OWN, PRECISIONS, BackboneSpec, Readout
 from fiveshot.errors import FiveshotError, InputError, unknown_name
 from fiveshot.threads import one_thread
 
@@ -58,7 +58,7 @@ class Backbone:
     model: nn.Module = field(repr=False)
     name: str
     preprocessing: Preprocessing
-    readout: Readout = CLS
+    readout: Readout = OWN
 
     def __post_init__(self) -> None:
         _check_readout(self.model, self.readout, name=self.name)
@@ -141,20 +141,15 @@ def load_backbone(spec: BackboneSpec = BackboneSpec()) -> Backbone:  # noqa: B00
     >>> from fiveshot.backbones import BackboneSpec, load_backbone
     >>> backbone = load_backbone(BackboneSpec(device="cpu"))
     >>> backbone.name, backbone.width, backbone.preprocessing.resize
-    ('vit_hybrid_small_patch16_224.fiveshot', 384, 256)
+    ('vit_hybrid_small_patch16_224.fiveshot', 1664, 256)
     >>> backbone.features(torch.zeros(2, 3, 224, 224)).shape
-    torch.Size([2, 384])
+    torch.Size([2, 1664])
     """
     where = torch.device(choose_device(spec.device))
     name = resolve_name(spec.name)
     model = load_network(name, spec.weights)
     model = model.float().requires_grad_(False).eval().to(where, memory_format=torch.channels_last)
-    preprocessing = spec.preprocessing
-    if preprocessing is None or preprocessing == "weights":
-        preprocessing = weights_preprocessing(model, name=name)
-    elif isinstance(preprocessing, str):
-        preprocessing = paper_preprocessing(preprocessing)
-    backbone = Backbone(model, name, preprocessing, spec.readout)
+    backbone = Backbone(model, name, spec.prepared(weights_preprocessing(model, name=name)), spec.readout)
     if spec.adapter is not None:
         load_adapter(adapter_path(spec.adapter), backbone)
     return backbone
@@ -192,6 +187,7 @@ def torch_embedder(backbone: Backbone, spec: BackboneSpec | None = None) -> Embe
         preprocessing=backbone.preprocessing,
         tokens=readout.tokens,
         last_blocks=readout.last_blocks,
+        views=backbone.preprocessing.views,
     )
     check_place(spec, backbone.device.type)
     precision = spec.precision or ("float32" if backbone.device.type != "cuda" else "bf16")
@@ -303,14 +299,18 @@ def checked_device(device: str | torch.device) -> torch.device:
 def feature_width(model: Any, readout: Readout) -> int:
     """Return the length of the feature vectors."""
     width: int = getattr(model, "head_hidden_size", None) or model.num_features
-    return width * readout.vectors
+    own: int = getattr(model, "own_width", width)
+    return own if readout == OWN else width * readout.vectors
 
 
 def read_features(model: Any, images: Tensor, readout: Readout) -> Tensor:
     """Return the features (n, width) of a batch (n, 3, height, width) of normalized images."""
-    if readout == CLS:
-        pooled: Tensor = model.forward_head(model.forward_features(images), pre_logits=True)
-        return pooled
+    if readout == OWN:
+        own = getattr(model, "own_features", None)
+        feature: Tensor = (
+            own(images) if own else model.forward_head(model.forward_features(images), pre_logits=True)
+        )
+        return feature
     blocks = model.forward_intermediates(
         images,
         indices=readout.last_blocks,
@@ -358,7 +358,7 @@ def _hash_tensors(tensors: dict[str, Tensor]) -> str:
 
 def _check_readout(model: Any, readout: Readout, *, name: str) -> None:
     """Refuse a readout that this network cannot give."""
-    if readout == CLS:
+    if readout == OWN:
         return
     if not _reads_class_token(model):
         raise InputError(

@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 
 from fiveshot.backbones.adapter import AdapterFile, adapter_path, read_adapter
 from fiveshot.backbones.embedder import Vectors, hash_arrays
-from fiveshot.backbones.preprocessing import Pixels, Preprocessing, paper_preprocessing
+from fiveshot.backbones.preprocessing import Pixels, Preprocessing
 from fiveshot.backbones.spec import EMBEDDED, BackboneSpec, Readout
 from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import import_extra
@@ -28,7 +28,8 @@ EMBEDDED_FILE = FOLDER / "vit_hybrid_small_patch16_224.safetensors"
 PLAIN_GRAPH = FOLDER / "plain.onnx"
 ADAPTED_GRAPH = FOLDER / "adapted.onnx"
 SIZE, WIDTH, BLOCKS = 224, 384, 8
-PREPROCESSING = Preprocessing(size=SIZE, resize=256, name="weights")
+OWN_WIDTH = WIDTH + 1280  # class token and pooled map
+PREPROCESSING = Preprocessing(size=SIZE, resize=256, views=2, name="weights")
 
 Arrays = dict[str, NDArray[np.float32]]
 
@@ -68,7 +69,7 @@ class EmbeddedNetwork:
     @property
     def width(self) -> int:
         """Length of a feature vector."""
-        return WIDTH * self._readout.vectors
+        return OWN_WIDTH if self._readout.tokens == "own" else WIDTH * self._readout.vectors
 
     @property
     def weights_hash(self) -> str:
@@ -102,19 +103,11 @@ class EmbeddedNetwork:
     def forward(self, images: Pixels) -> Vectors:
         """Return the features (n, width) of pixels (n, 3, size, size)."""
         given = {"images": self._preprocessing.normalize(images), **self._inputs}
-        class_tokens, patch_mean = self._session.run(None, given)
+        class_tokens, patch_mean, own = self._session.run(None, given)
+        if self._readout.tokens == "own":
+            vectors: Vectors = own
+            return vectors
         return read_tokens(class_tokens, patch_mean, self._readout)
-
-
-def embedded_preprocessing(wanted: Preprocessing | str | None) -> Preprocessing:
-    """Return the preprocessing that was asked for; None and ``weights`` are the embedded network's own.
-
-    >>> embedded_preprocessing(None).resize
-    256
-    """
-    if isinstance(wanted, Preprocessing):
-        return wanted
-    return PREPROCESSING if wanted in (None, "weights") else paper_preprocessing(str(wanted))
 
 
 def read_weights(path: FilePath) -> Arrays:

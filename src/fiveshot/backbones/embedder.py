@@ -107,7 +107,7 @@ class Embedder:
     >>> embedder = load_embedder()
     >>> pixels = embedder.pixels(PIL.Image.new("RGB", (500, 375), "green"))
     >>> pixels.shape, embedder.features(pixels[None]).shape
-    ((3, 224, 224), (1, 384))
+    ((2, 3, 224, 224), (1, 1664))
     """
 
     spec: BackboneSpec
@@ -170,8 +170,8 @@ class Embedder:
 
         Returns
         -------
-        uint8 array (3, size, size)
-            The pixels, scaled and cropped.
+        uint8 array (views, 3, size, size)
+            The pixels, scaled and cropped: one square for each view.
         """
         return self.preprocessing.pixels(image)
 
@@ -180,13 +180,13 @@ class Embedder:
 
         Parameters
         ----------
-        pixels : uint8 array (n, 3, size, size)
+        pixels : uint8 array (n, views, 3, size, size)
             What :meth:`pixels` returned, stacked.
 
         Returns
         -------
         float32 array (n, width)
-            One vector for each photo.
+            One vector for each photo: the mean over its views.
 
         Raises
         ------
@@ -195,15 +195,18 @@ class Embedder:
         NotFiniteError
             When a vector holds NaN or infinity.
         """
-        size = self.preprocessing.size
-        if pixels.dtype != np.uint8 or pixels.shape[1:] != (3, size, size):
+        views, *shape = self.preprocessing.shape
+        if pixels.dtype != np.uint8 or pixels.shape[1:] != (views, *shape):
             raise InputError(
-                f"pixels must be uint8 of shape (n, 3, {size}, {size}), not {pixels.dtype} of {pixels.shape}"
+                f"pixels must be uint8 of shape (n, {', '.join(map(str, (views, *shape)))}), "
+                f"not {pixels.dtype} of {pixels.shape}"
             )
         if not len(pixels):
             return np.zeros((0, self.width), np.float32)
         self.network.ready()
-        vectors = self.network.forward(pixels)
+        # All views of all photos in one pass: that costs less than one pass each.
+        each = self.network.forward(pixels.reshape(-1, *shape))
+        vectors = each if views == 1 else each.reshape(len(pixels), views, -1).mean(axis=1)
         good = np.isfinite(vectors).all(axis=1)
         if not good.all():
             raise NotFiniteError(int(good.argmin()))
@@ -248,14 +251,14 @@ def load_embedder(spec: BackboneSpec = BackboneSpec()) -> Embedder:  # noqa: B00
     >>> from fiveshot.backbones import BackboneSpec, load_embedder
     >>> embedder = load_embedder(BackboneSpec(adapter="cub200-big", device="cpu"))
     >>> embedder.name, embedder.width, embedder.runtime
-    ('vit_hybrid_small_patch16_224.fiveshot', 384, 'ONNX Runtime ... on cpu, float32')
+    ('vit_hybrid_small_patch16_224.fiveshot', 1664, 'ONNX Runtime ... on cpu, float32')
     """
     device = choose_device(spec.device)
     check_place(spec, device)
     if not needs_torch(spec):
-        from fiveshot.backbones.embedded import EmbeddedNetwork, embedded_preprocessing
+        from fiveshot.backbones.embedded import PREPROCESSING, EmbeddedNetwork
 
-        preprocessing = embedded_preprocessing(spec.preprocessing)
+        preprocessing = spec.prepared(PREPROCESSING)
         return Embedder(spec, preprocessing, EmbeddedNetwork(spec, preprocessing))
     require_extra(*TORCH)
     from fiveshot.backbones.backbone import load_backbone, torch_embedder

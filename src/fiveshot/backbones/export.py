@@ -58,10 +58,10 @@ def export_onnx(backbone: Backbone) -> bytes:
 def embedded_graph(*, adapted: bool) -> bytes:
     """Return the structure of the embedded backbone as an ONNX graph without weights, the same bytes each time.
 
-    It gives ``class_tokens`` (n, blocks, width), each after the final norm, and ``patch_mean`` (n, width), from
-    which every readout is made. An adapter comes as inputs, so that its bottleneck may have any width. The
-    initializers have the names and the shapes of the stored weights; ONNX Runtime folds and fuses them when it
-    gets their values.
+    It gives ``class_tokens`` (n, blocks, width), each after the final norm, ``patch_mean`` (n, width) and ``own``,
+    the network's own feature: every readout is made of these. An adapter comes as inputs, so that its bottleneck
+    may have any width. The initializers have the names and the shapes of the stored weights; ONNX Runtime folds
+    and fuses them when it gets their values.
     """
     model = load_backbone(BackboneSpec(device="cpu")).model
     inputs: dict[str, tuple[Tensor, dict[int, str]]] = {"images": (torch.zeros(2, 3, SIZE, SIZE), _IMAGES)}
@@ -73,7 +73,7 @@ def embedded_graph(*, adapted: bool) -> bytes:
             ("up_bias", (BLOCKS, WIDTH)),
         ):
             inputs[name] = torch.zeros(shape), {axis: "bottleneck" for axis, side in enumerate(shape) if side == 4}
-    outputs = {"class_tokens": _IMAGES, "patch_mean": _IMAGES}
+    outputs = {"class_tokens": _IMAGES, "patch_mean": _IMAGES, "own": _IMAGES}
     return _folded(_without_weights(_traced(_Tokens(model), inputs, outputs, fold=False)))
 
 
@@ -94,9 +94,10 @@ class _Tokens(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, images: Tensor, *adapter: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, images: Tensor, *adapter: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         model = self.model
-        x = model.norm_pre(model.patch_drop(model._pos_embed(model.patch_embed(images))))  # (n, tokens, width)
+        trunk = model.patch_embed.backbone(images)[-1]
+        x = model.embed(trunk)  # (n, tokens, width)
         tokens = []
         for index, block in enumerate(model.blocks):
             attended = x + block.ls1(block.attn(block.norm1(x)))
@@ -105,7 +106,8 @@ class _Tokens(nn.Module):
                 down, down_bias, up, up_bias = (tensor[index] for tensor in adapter)
                 x = x + ((attended @ down + down_bias).relu() @ up + up_bias)
             tokens.append(model.norm(x[:, :1]))
-        return torch.cat(tokens, dim=1), model.norm(x)[:, 1:].mean(dim=1)
+        own = model.joined(tokens[-1][:, 0], trunk)
+        return torch.cat(tokens, dim=1), model.norm(x)[:, 1:].mean(dim=1), own
 
 
 def _traced(

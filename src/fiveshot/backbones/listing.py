@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from fiveshot.backbones.backbone import feature_width, read_features
 from fiveshot.backbones.embedded import EMBEDDED_FILE
 from fiveshot.backbones.networks import build_embedded, cached_weights, resolve_name, weights_preprocessing
-from fiveshot.backbones.spec import CLS, CURATED, EMBEDDED
+from fiveshot.backbones.spec import CURATED, EMBEDDED, OWN
 from fiveshot.extras import import_extra
 
 
@@ -81,7 +81,7 @@ def describe_backbone(name: str) -> BackboneInfo:
         name=name,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
         gmacs=_multiply_accumulates(model, preprocessing.size) / 1e9,
-        width=feature_width(model, CLS),
+        width=feature_width(model, OWN),
         input_size=preprocessing.size,
         local=_is_local(name),
         note=CURATED.get(name, ""),
@@ -107,7 +107,7 @@ def list_backbones(names: Iterable[str] = tuple(CURATED)) -> list[BackboneInfo]:
     >>> for info in list_backbones(["test_vit.r160_in1k", "vit_hybrid_small_patch16_224.fiveshot"]):
     ...     print(info.width, info.name)
     64 test_vit.r160_in1k
-    384 vit_hybrid_small_patch16_224.fiveshot
+    1664 vit_hybrid_small_patch16_224.fiveshot
     """
     return [describe_backbone(name) for name in names]
 
@@ -124,7 +124,7 @@ def _without_memory(name: str) -> Any:
 def _multiply_accumulates(model: Any, size: int) -> float:
     images = torch.empty(1, 3, size, size, device="meta")
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        read_features(model, images, CLS)
+        read_features(model, images, OWN)
     operations: int = counter.get_total_flops()
     return operations / 2  # it counts a multiply-accumulate as two operations
 

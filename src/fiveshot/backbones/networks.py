@@ -19,7 +19,7 @@ from urllib.request import Request, urlopen
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from fiveshot.backbones.embedded import EMBEDDED_FILE, read_weights
 from fiveshot.backbones.embedder import is_embedded
@@ -65,7 +65,10 @@ _log = logging.getLogger(__name__)
 
 
 def build_embedded(*, num_classes: int = 1000) -> Any:
-    """Return the embedded architecture with fresh weights: a ViT over the stride-16 map of EfficientNet-lite2.
+    """Return the embedded architecture with fresh weights: a ViT beside the last stages of EfficientNet-lite2.
+
+    Both read the stride-16 map of its first stages. The network's own feature is the class token and the pooled
+    map of the last stages side by side, each divided by its spread over general photographs.
 
     Parameters
     ----------
@@ -83,14 +86,18 @@ def build_embedded(*, num_classes: int = 1000) -> Any:
     >>> from fiveshot.backbones import build_embedded
     >>> with torch.device("meta"):  # the shapes alone, without memory
     ...     vit = build_embedded(num_classes=10)
-    >>> len(vit.blocks), vit.head
-    (8, Linear(in_features=384, out_features=10, bias=True))
+    >>> len(vit.blocks), vit.head, vit.own_width
+    (8, Linear(in_features=384, out_features=10, bias=True), 1664)
     """
     timm = import_extra("timm")
-    vision_transformer = import_extra("timm.models.vision_transformer")
+    from fiveshot.backbones.hybrid import HybridViT
+
+    cnn = timm.create_model("tf_efficientnet_lite2", num_classes=0)
     stem = timm.create_model("tf_efficientnet_lite2", features_only=True, out_indices=(3,))
-    stem.blocks = stem.blocks[:5]  # the stride-16 map leaves the fifth stage; the rest is never run
-    vit = vision_transformer.VisionTransformer(
+    stem.blocks = stem.blocks[:5]  # the stride-16 map leaves the fifth stage; the others are the tail
+    vit = HybridViT(
+        tail=nn.Sequential(*cnn.blocks[5:], cnn.conv_head, cnn.bn2),
+        tail_width=cnn.num_features,
         img_size=224,
         patch_size=1,
         embed_dim=384,
@@ -367,5 +374,6 @@ def weights_preprocessing(model: Any, *, name: str) -> Preprocessing:
         mean=tuple(config["mean"]),
         std=tuple(config["std"]),
         squash=resize if config["crop_mode"] == "squash" else None,
+        views=2,
         name="weights",
     )

@@ -1,4 +1,4 @@
-"""From a photo to the square of pixels that a network takes, as a value that travels with the features.
+"""From a photo to the squares of pixels that a network takes, as a value that travels with the features.
 
 Pillow and NumPy alone: the pixels are the same to the bit whatever runs the network afterwards.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fiveshot.data.reduction import RandomSquare, Square
+from fiveshot.data.reduction import VIEWS, RandomSquare, Squares
 from fiveshot.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
@@ -39,6 +39,10 @@ class Preprocessing:
         Subtracted from red, green and blue in 0..1, and what the rest is divided by.
     squash : int, optional
         First of all, both sides get this length, whatever the proportions.
+    views : {1, 2, 4}
+        How many squares are made of a photo, whose features are averaged. One: the center crop. Two: the whole
+        photo squeezed to a square, and the inner three quarters of the center crop. Four: these, the center crop
+        and its mirror image.
     train_scale : tuple of two floats
         Share of the area that a random crop covers in training.
     train_interpolation : str, optional
@@ -60,6 +64,7 @@ class Preprocessing:
     mean: Triple = (0.5, 0.5, 0.5)
     std: Triple = (0.5, 0.5, 0.5)
     squash: int | None = None
+    views: int = 1
     train_scale: tuple[float, float] = (0.08, 1.0)
     train_interpolation: str | None = None
     name: str = "custom"
@@ -70,12 +75,14 @@ class Preprocessing:
         for interpolation in (self.interpolation, self.train_interpolation or self.interpolation):
             if interpolation not in INTERPOLATIONS:
                 raise unknown_name("interpolation", interpolation, INTERPOLATIONS)
+        if type(self.views) is not int or self.views not in VIEWS:
+            raise InputError(f"views={self.views!r} cannot be made", hint="choose 1, 2 or 4")
 
     def pixels(self, image: Image | Pixels) -> Pixels:
-        """Scale and crop a photo to the square that the network takes.
+        """Scale and crop a photo to the squares that the network takes.
 
-        The short side becomes ``resize`` pixels long, the long one in proportion (rounded down), and the center is
-        cut out. The memory this takes is bounded, whatever the shape of the photo.
+        For the center crop, the short side becomes ``resize`` pixels long, the long one in proportion (rounded
+        down), and the center is cut out. The memory this takes is bounded, whatever the shape of the photo.
 
         Parameters
         ----------
@@ -84,7 +91,7 @@ class Preprocessing:
 
         Returns
         -------
-        uint8 array (3, size, size)
+        uint8 array (views, 3, size, size)
             The pixels, channel by channel.
 
         Raises
@@ -96,24 +103,33 @@ class Preprocessing:
         --------
         >>> import PIL.Image
         >>> from fiveshot.backbones import Preprocessing
-        >>> Preprocessing(size=224, resize=256).pixels(PIL.Image.new("RGB", (500, 375))).shape
-        (3, 224, 224)
+        >>> Preprocessing(size=224, resize=256, views=2).pixels(PIL.Image.new("RGB", (500, 375))).shape
+        (2, 3, 224, 224)
         """
-        return self.from_bytes(self.square(_picture(image)).tobytes())
+        return self.from_bytes(b"".join(view.tobytes() for view in self.squares(_picture(image))))
 
     @property
-    def square(self) -> Square:
+    def squares(self) -> Squares:
         """What scales and crops a photo where it is decoded."""
-        return Square(self.size, self.resize, self.interpolation, self.squash)
+        return Squares(self.size, self.resize, self.interpolation, self.squash, self.views)
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """The shape of a photo's pixels.
+
+        >>> Preprocessing(size=224, resize=256).shape
+        (1, 3, 224, 224)
+        """
+        return self.views, 3, self.size, self.size
 
     def from_bytes(self, data: bytes | None) -> Pixels:
-        """Return the pixels (3, size, size) of the bytes of a square, pixel by pixel.
+        """Return the pixels (views, 3, size, size) of the bytes of squares, pixel by pixel.
 
         >>> Preprocessing(size=2, resize=2).from_bytes(bytes(12)).shape
-        (3, 2, 2)
+        (1, 3, 2, 2)
         """
-        square = np.frombuffer(data or b"", np.uint8).reshape(self.size, self.size, 3)
-        return np.ascontiguousarray(square.transpose(2, 0, 1))
+        squares = np.frombuffer(data or b"", np.uint8).reshape(self.views, self.size, self.size, 3)
+        return np.ascontiguousarray(squares.transpose(0, 3, 1, 2))
 
     def normalize(self, pixels: Pixels) -> NDArray[np.float32]:
         """Return uint8 pixels (..., 3, height, width) as the float32 numbers that the network takes.
@@ -137,6 +153,7 @@ class Preprocessing:
         scale: tuple[float, float] | None = None,
         ratio: tuple[float, float] = (3 / 4, 4 / 3),
         flip: float = 0.5,
+        whole: float = 0.0,
     ) -> RandomSquare:
         """Return what cuts a random view for training out of a photo where it is decoded.
 
@@ -144,7 +161,7 @@ class Preprocessing:
         (0.08, 1.0)
         """
         mode = self.train_interpolation or self.interpolation
-        return RandomSquare(self.size, draw, mode, self.squash, scale or self.train_scale, ratio, flip)
+        return RandomSquare(self.size, draw, mode, self.squash, scale or self.train_scale, ratio, flip, whole)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""

@@ -16,7 +16,7 @@ EMBEDDED = "vit_hybrid_small_patch16_224.fiveshot"
 
 >>> from fiveshot.backbones import EMBEDDED, BackboneSpec, load_embedder
 >>> load_embedder(BackboneSpec(EMBEDDED)).width
-384
+1664
 """
 DEFAULT = EMBEDDED
 """Name of the backbone that is used where none is given: the embedded one, which needs no download.
@@ -47,7 +47,7 @@ CURATED = {
     "vit_large_patch16_224.augreg_in21k_ft_in1k": "large",
 }
 
-TOKENS = ("cls", "mean", "cls+mean")
+TOKENS = ("own", "cls", "mean", "cls+mean")
 RUNTIMES = ("auto", "torch", "onnx")
 """What can run a network; ``auto`` is ONNX Runtime on a CPU and torch on a GPU.
 
@@ -64,10 +64,10 @@ class Readout:
 
     Parameters
     ----------
-    tokens : {"cls", "mean", "cls+mean"}
-        ``cls`` is the class token after the final norm; networks without one give the pooled feature that
-        their own classifier reads. ``mean`` is the mean over the patch tokens after the final norm.
-        ``cls+mean`` is both, in this order.
+    tokens : {"own", "cls", "mean", "cls+mean"}
+        ``own`` is the feature that the network was made to give: what its classifier reads, which is the class
+        token of most ViTs; of the embedded one the class token and the pooled map of its CNN. ``cls`` is the class
+        token after the final norm, ``mean`` the mean over the patch tokens after it, ``cls+mean`` both.
     last_blocks : int, default 1
         Concatenate the class tokens of so many last blocks, earliest first, each after the final norm. The
         mean is always that of the last block.
@@ -79,7 +79,7 @@ class Readout:
     5
     """
 
-    tokens: str = "cls"
+    tokens: str = "own"
     last_blocks: int = 1
 
     def __post_init__(self) -> None:
@@ -87,18 +87,18 @@ class Readout:
             raise unknown_name("token readout", self.tokens, TOKENS)
         if not is_number(self.last_blocks, whole=True) or self.last_blocks < 1:
             raise InputError(f"last_blocks is {self.last_blocks}", hint="choose 1 (the last block alone) or more")
-        if self.tokens == "mean" and self.last_blocks > 1:
+        if self.tokens in ("own", "mean") and self.last_blocks > 1:
             raise InputError(
                 "last_blocks concatenates class tokens", hint="choose tokens 'cls' or 'cls+mean' with it"
             )
 
     @property
     def vectors(self) -> int:
-        """How many vectors of the network's width are concatenated."""
-        return {"cls": self.last_blocks, "mean": 1, "cls+mean": self.last_blocks + 1}[self.tokens]
+        """How many vectors of the tokens' width are concatenated."""
+        return {"own": 1, "cls": self.last_blocks, "mean": 1, "cls+mean": self.last_blocks + 1}[self.tokens]
 
 
-CLS = Readout()
+OWN = Readout()
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,9 @@ class BackboneSpec:
         That of the weights (None or ``weights``), the paper's (``paper``, ``paper:cifar100``, ...), or a value.
     tokens, last_blocks
         What is read from the network: see :class:`Readout`.
+    views : {1, 2, 4}, optional
+        How many views of a photo are looked at and averaged: see :class:`Preprocessing`. Those of the
+        preprocessing unless given: two, and one with the paper's.
     device : str, default "auto"
         ``auto`` is a GPU where there is one; otherwise ``cpu``, ``cuda`` or ``cuda:0``.
     runtime : {"auto", "torch", "onnx"}
@@ -141,8 +144,9 @@ class BackboneSpec:
     weights: FilePath | None = None
     adapter: FilePath | None = None
     preprocessing: Preprocessing | str | None = None
-    tokens: str = "cls"
+    tokens: str = "own"
     last_blocks: int = 1
+    views: int | None = None
     device: str = "auto"
     runtime: str = "auto"
     precision: str | None = None
@@ -164,6 +168,20 @@ class BackboneSpec:
         if self.precision is not None and self.precision not in PRECISIONS:
             raise unknown_name("precision", self.precision, PRECISIONS)
         Readout(self.tokens, self.last_blocks)
+        if self.views is not None:
+            Preprocessing(size=1, resize=1, views=self.views)
+
+    def prepared(self, own: Preprocessing) -> Preprocessing:
+        """Return the preprocessing asked for; ``own`` is the network's.
+
+        >>> BackboneSpec(preprocessing="paper:cars", views=4).prepared(Preprocessing(size=224, resize=224)).views
+        4
+        """
+        wanted = self.preprocessing
+        if isinstance(wanted, str):
+            wanted = None if wanted == "weights" else paper_preprocessing(wanted)
+        chosen = wanted or own
+        return chosen if self.views is None else replace(chosen, views=self.views)
 
     @property
     def readout(self) -> Readout:

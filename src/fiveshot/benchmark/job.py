@@ -178,7 +178,7 @@ def open_features(source: str) -> FeatureSet:
     --------
     >>> from fiveshot.benchmark import open_features
     >>> open_features("embedded:cub200")
-    FeatureSet('cub200': 5994 training and 5794 test vectors of 384 float16, 200 classes)
+    FeatureSet('cub200': 5994 training and 5794 test vectors of 1664 float16, 200 classes)
     """
     return _opened(source, *_mark(source))
 
@@ -210,9 +210,9 @@ def adapted_source(protocol: Protocol, adapter: Adapter) -> str:
 
     >>> from fiveshot.benchmark import get_protocol
     >>> adapted_source(get_protocol("cub200/big"), "tuned")
-    'embedded:cub200-160px-big'
+    'embedded:cub200-big'
     """
-    plain = f"{protocol.dataset}-160px"
+    plain = protocol.dataset
     wanted = plain if adapter == "none" else f"{plain}-{protocol.name.partition('/')[2]}"
     if wanted not in embedded_packs():
         raise InputError(

@@ -36,6 +36,12 @@ Sure = Annotated[
     float | None,
     typer.Option(help="Probability that an answer needs; a group of classes may have it where no class has."),
 ]
+Views = Annotated[
+    int | None,
+    typer.Option(help="Views of a photo that are averaged: 1, 2 or 4; 2 unless given, 1 with the paper's."),
+]
+Quick = Annotated[bool, typer.Option("--quick", help="One view: half the time, somewhat less accurate.")]
+Careful = Annotated[bool, typer.Option("--careful", help="Four views: twice the time, more accurate.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")]
 Runtime = Annotated[Literal["auto", "torch", "onnx"], typer.Option(help="What runs the network on a CPU.")]
 HeadDevice = Annotated[str | None, typer.Option(help="Where heads compute, for example cuda.")]
@@ -86,6 +92,18 @@ Flavor = Annotated[
     Literal["paper", "published"],
     typer.Option(help="'paper' follows the paper's text, 'published' its published code."),
 ]
+
+
+def chosen_views(views: int | None, *, quick: bool, careful: bool) -> int | None:
+    """Return the number of views that one of three options asks for.
+
+    >>> chosen_views(None, quick=False, careful=True)
+    4
+    """
+    if (views is not None) + quick + careful > 1:
+        raise InputError("--views, --quick and --careful exclude each other", hint="give one of them")
+    return 1 if quick else 4 if careful else views
+
 
 LOCAL = "is for a single machine; leave it out with --engine ray"
 CLUSTER = "belongs to a cluster; add --engine ray, or leave it out"

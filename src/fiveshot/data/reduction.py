@@ -1,4 +1,4 @@
-"""What is made of a photo where it is decoded: the square that a network takes, and small copies that are kept.
+"""What is made of a photo where it is decoded: the squares that a network takes, and small copies that are kept.
 
 Processes that decode import this, so it needs Pillow alone.
 """
@@ -19,6 +19,14 @@ if TYPE_CHECKING:
 
 THUMBNAIL = 128  # pixels of the longer side
 LONGEST_SIDE = 100  # times the short one: the center crop of a longer strip shows nothing of it
+INNER = 0.75  # of the center crop's side
+# Several views of a photo, averaged, say more than one. Of all pairs the whole photo and a close look did best, on
+# training photographs alone (docs/features.md): what lies outside the center crop counts, and so does detail.
+VIEWS: dict[int, tuple[str, ...]] = {
+    1: ("center",),
+    2: ("whole", "inner"),
+    4: ("whole", "inner", "center", "mirrored center"),
+}
 # How a copy of a photo is encoded: the first way that is not much larger than the file that came.
 ENCODINGS: tuple[tuple[str, dict[str, int]], ...] = (
     ("JPEG", {"quality": 95, "subsampling": 0}),
@@ -33,29 +41,44 @@ Box = tuple[int, int, int, int]  # top, left, height, width
 
 
 @dataclass(frozen=True)
-class Square:
-    """Scales and crops a photo to a square.
+class Squares:
+    """Scales and crops a photo to squares: so many views of it.
 
-    The short side becomes ``resize`` pixels long, the long one in proportion (rounded down), and the center is cut
-    out; with ``squash``, both sides get that length first. A strip is refused.
+    ``center``: the short side becomes ``resize`` pixels long, the long one in proportion (rounded down), and the
+    center is cut out. ``inner``: the same with three quarters of that square's side. ``whole``: the whole photo,
+    squeezed. With ``squash``, both sides get that length before anything else. A strip is refused.
 
     >>> import PIL.Image
-    >>> Square(size=224, resize=256)(PIL.Image.new("RGB", (500, 375))).size
-    (224, 224)
+    >>> [view.size for view in Squares(size=224, resize=256, views=2)(PIL.Image.new("RGB", (500, 375)))]
+    [(224, 224), (224, 224)]
     """
 
     size: int
     resize: int
     interpolation: str = "bicubic"
     squash: int | None = None
+    views: int = 1
 
-    def __call__(self, picture: Image) -> Image:
-        """Return the square of a picture in RGB."""
+    def __call__(self, picture: Image) -> list[Image]:
+        """Return the squares of a picture in RGB, one for each view."""
         check_shape(picture.size)
         if self.squash is not None:
             picture = _resized(picture, self.squash, self.squash, self.squash, self.interpolation)
+        made: dict[str, Image] = {}
+        squares = []
+        for name in VIEWS[self.views]:
+            part = name.removeprefix("mirrored ")
+            if part not in made:
+                made[part] = self._part(picture, part)
+            squares.append(made[part] if name == part else _mirrored(made[part]))
+        return squares
+
+    def _part(self, picture: Image, part: str) -> Image:
+        if part == "whole":
+            return _resized(picture, self.size, self.size, self.size, self.interpolation)
         short = min(picture.size)
-        width, height = (int(self.resize * side / short) for side in picture.size)
+        target = self.resize if part == "center" else round(self.resize / INNER)
+        width, height = (int(target * side / short) for side in picture.size)
         return _resized(picture, width, height, self.size, self.interpolation)
 
 
@@ -99,10 +122,11 @@ class RandomSquare:
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
     flip: float = 0.5  # probability of mirroring left and right
+    whole: float = 0.0  # probability of the whole photo, squeezed, in the place of a crop
 
-    def __call__(self, picture: Image) -> Image:
+    def __call__(self, picture: Image) -> list[Image]:
         """Return one random view of a picture in RGB."""
-        from PIL.Image import Resampling, Transpose
+        from PIL.Image import Resampling
 
         check_shape(picture.size)
         mode = Resampling[self.interpolation.upper()]
@@ -111,8 +135,10 @@ class RandomSquare:
             picture = picture.resize((self.squash, self.squash), mode)
         width, height = picture.size
         top, left, tall, wide = random_crop_box(height, width, scale=self.scale, ratio=self.ratio, rng=rng)
+        if rng.random() < self.whole:
+            top, left, tall, wide = 0, 0, height, width
         view = picture.crop((left, top, left + wide, top + tall)).resize((self.size, self.size), mode)
-        return view.transpose(Transpose.FLIP_LEFT_RIGHT) if rng.random() < self.flip else view
+        return [_mirrored(view) if rng.random() < self.flip else view]
 
 
 @dataclass(frozen=True)
@@ -162,21 +188,27 @@ class Parts:
     """What is made of a photo where it is decoded: pixels for the backbone, and small copies that are kept.
 
     >>> import PIL.Image
-    >>> parts = Parts(Square(size=8, resize=8), thumbnail=True)
+    >>> parts = Parts(Squares(size=8, resize=8), thumbnail=True)
     >>> pixels, small, copy = parts(PIL.Image.new("RGB", (500, 250)))
     >>> len(pixels), small[:2], copy
     (192, b'\\xff\\xd8', None)
     """
 
-    square: Square | RandomSquare
+    squares: Squares | RandomSquare
     thumbnail: bool = False
     copy_of: int | None = None  # bytes of the file that came, where a copy without metadata is kept
 
     def __call__(self, image: Image) -> tuple[bytes, bytes | None, bytes | None]:
         """Return pixels, thumbnail and copy."""
-        pixels = self.square(image).tobytes()
+        pixels = b"".join(view.tobytes() for view in self.squares(image))
         small = thumbnail(image) if self.thumbnail else None
         return pixels, small, None if self.copy_of is None else clean_copy(image, self.copy_of)
+
+
+def _mirrored(picture: Image) -> Image:
+    from PIL.Image import Transpose
+
+    return picture.transpose(Transpose.FLIP_LEFT_RIGHT)
 
 
 def thumbnail(image: Image, size: int = THUMBNAIL) -> bytes:
@@ -223,7 +255,7 @@ def _resized(picture: Image, width: int, height: int, side: int, interpolation: 
     """Return the center of a picture that is resized to ``width`` and ``height``: a square of this side.
 
     Rows are resized and cropped before columns are. So no picture in between is larger than the photo or, with
-    the longest shape that is allowed, than 26 MB. Pillow in one call does the same, but from release 13 on
+    the longest shape that is allowed, than 35 MB. Pillow in one call does the same, but from release 13 on
     begins with the columns where that is faster. The two orders round differently, and pixels must not depend
     on the release.
     """

@@ -22,7 +22,7 @@ def embedded_packs() -> tuple[str, ...]:
     --------
     >>> from fiveshot.features import embedded_packs
     >>> embedded_packs()
-    ('cub200', 'cub200-160px', 'cub200-160px-big', 'cub200-160px-small')
+    ('cub200', 'cub200-big', 'cub200-small')
     """
     return tuple(sorted(file.stem for file in PACKS.glob("*.safetensors")))
 
@@ -49,7 +49,7 @@ def embedded_features(name: str = "cub200") -> FeatureSet:
     --------
     >>> from fiveshot.features import embedded_features
     >>> embedded_features()
-    FeatureSet('cub200': 5994 training and 5794 test vectors of 384 float16, 200 classes)
+    FeatureSet('cub200': 5994 training and 5794 test vectors of 1664 float16, 200 classes)
     """
     if name not in embedded_packs():
         raise unknown_name("embedded feature pack", name, embedded_packs())

@@ -49,7 +49,7 @@ class PhotoChange:
     >>> import tempfile
     >>> import numpy as np
     >>> from fiveshot import Recognizer
-    >>> owls = np.random.default_rng(0).normal(size=(5, 384))
+    >>> owls = np.random.default_rng(0).normal(size=(5, 1664))
     >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
     ...     _ = birds.learn_features("owl", owls)
     ...     birds.move(["p2", "p3"], to="barn owl")

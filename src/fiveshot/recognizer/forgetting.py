@@ -48,7 +48,7 @@ class NotUndoableError(InputError):
     >>> import numpy as np
     >>> from fiveshot.recognizer import NotUndoableError, Recognizer
     >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
-    ...     _ = birds.learn_features("owl", np.random.default_rng(0).normal(size=(5, 384)))
+    ...     _ = birds.learn_features("owl", np.random.default_rng(0).normal(size=(5, 1664)))
     ...     birds.forget("owl", for_good=True)
     ...     try:
     ...         birds.undo()

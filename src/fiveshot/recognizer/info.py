@@ -41,7 +41,7 @@ class ClassInfo:
     >>> import tempfile
     >>> import numpy as np
     >>> from fiveshot import Recognizer
-    >>> owls = np.random.default_rng(0).normal(size=(5, 384))
+    >>> owls = np.random.default_rng(0).normal(size=(5, 1664))
     >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
     ...     _ = birds.learn_features("owl", owls)
     ...     (owl,) = birds.show().classes
@@ -85,7 +85,7 @@ class PhotoInfo:
     >>> import tempfile
     >>> import numpy as np
     >>> from fiveshot import Recognizer
-    >>> owls = np.random.default_rng(0).normal(size=(3, 384))
+    >>> owls = np.random.default_rng(0).normal(size=(3, 1664))
     >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
     ...     _ = birds.learn_features("owl", owls), birds.learn_features("wren", -owls)
     ...     [photo.id for photo in birds.photos("wren")]

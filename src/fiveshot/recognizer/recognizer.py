@@ -52,7 +52,7 @@ class Recognizer:
     >>> import tempfile
     >>> import numpy as np
     >>> from fiveshot import Recognizer
-    >>> owls = np.random.default_rng(0).normal(size=(5, 384))  # as the backbone would make them of photos
+    >>> owls = np.random.default_rng(0).normal(size=(5, 1664))  # as the backbone would make them of photos
     >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
     ...     _ = birds.learn_features("owl", owls)
     ...     birds.predict_features(owls[:1])[0].label
@@ -76,6 +76,7 @@ class Recognizer:
         weights: FilePath | None = None,
         head: str | None = None,
         adapter: FilePath | None = None,
+        views: int | None = None,
         tune: bool = False,
         seed: int = 0,
         keep_photos: bool = False,
@@ -106,6 +107,9 @@ class Recognizer:
             Name of the head; ``unbiased-lda`` unless given.
         adapter : str or path, optional
             File of an adapter, or the name of an embedded one.
+        views : {1, 2, 4}, optional
+            How many views of a photo are looked at and averaged, when learning and when asked: more are more
+            accurate and take as much longer. Two unless given.
         tune : bool
             Whether to adapt the backbone to the base classes first. Needs the extra ``torch``.
         seed : int
@@ -148,7 +152,7 @@ class Recognizer:
         >>> with Recognizer.create(tempfile.mkdtemp(), head="c-fecam") as birds:
         ...     info = birds.show()
         >>> info.head, info.width, info.classes
-        ('c-fecam', 384, ())
+        ('c-fecam', 1664, ())
         """
         from fiveshot.backbones import DEFAULT, BackboneSpec
         from fiveshot.recognizer.creation import Work, make_model
@@ -158,6 +162,7 @@ class Recognizer:
             backbone or DEFAULT,
             weights=weights,
             adapter=adapter,
+            views=views,
             device=device,
             runtime=runtime,
             precision="float32",  # on every device, so that a model may move between machines
@@ -273,7 +278,7 @@ class Recognizer:
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
-        >>> owls = np.random.default_rng(0).normal(size=(5, 384))
+        >>> owls = np.random.default_rng(0).normal(size=(5, 1664))
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds, Recognizer.open(birds.path) as elsewhere:
         ...     _ = elsewhere.learn_features("owl", owls)
         ...     birds.snapshot.classes, birds.refresh().classes
@@ -302,7 +307,7 @@ class Recognizer:
         >>> from fiveshot import Recognizer
         >>> folder, other = tempfile.mkdtemp(), tempfile.mkdtemp()
         >>> with Recognizer.create(other) as owls:
-        ...     _ = owls.learn_features("owl", np.random.default_rng(0).normal(size=(5, 384)))
+        ...     _ = owls.learn_features("owl", np.random.default_rng(0).normal(size=(5, 1664)))
         >>> with Recognizer.create(folder) as birds:
         ...     shutil.rmtree(folder)
         ...     _ = shutil.copytree(other, folder)
@@ -455,7 +460,7 @@ class Recognizer:
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
-        >>> owls = np.random.default_rng(0).normal(size=(5, 384))
+        >>> owls = np.random.default_rng(0).normal(size=(5, 1664))
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     _ = birds.learn_features("owl", owls)
         ...     report = birds.learn_features("wren", -owls)
@@ -506,7 +511,7 @@ class Recognizer:
         >>> import numpy as np
         >>> from fiveshot import Recognizer
         >>> from fiveshot.recognizer import PhotoRecord
-        >>> owl = PhotoRecord(sha256=64 * "0", feature=np.ones(384, np.float32), name="owl.jpg")
+        >>> owl = PhotoRecord(sha256=64 * "0", feature=np.ones(1664, np.float32), name="owl.jpg")
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     birds.learn_seen("owl", [owl]).photos
         1
@@ -670,7 +675,7 @@ class Recognizer:
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
-        >>> owls = np.random.default_rng(0).normal(size=(5, 384))
+        >>> owls = np.random.default_rng(0).normal(size=(5, 1664))
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     _ = birds.learn_features("owl", owls), birds.learn_features("wren", -owls)
         ...     [seen.label for seen in birds.predict_features(np.stack([owls[0], -owls[1]]))]
@@ -704,7 +709,7 @@ class Recognizer:
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
-        >>> owls = np.random.default_rng(0).normal(size=(5, 384))
+        >>> owls = np.random.default_rng(0).normal(size=(5, 1664))
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     _ = birds.learn_features("owl", owls), birds.learn_features("wren", -owls)
         ...     birds.forget("owl")
@@ -739,7 +744,7 @@ class Recognizer:
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
-        >>> owls = np.random.default_rng(0).normal(size=(3, 384))
+        >>> owls = np.random.default_rng(0).normal(size=(3, 1664))
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     _ = birds.learn_features("owl", owls), birds.learn_features("wren", -owls)
         ...     [photo.id for photo in birds.photos("owl")]
@@ -790,7 +795,7 @@ class Recognizer:
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
-        >>> owls = np.random.default_rng(0).normal(size=(5, 384))
+        >>> owls = np.random.default_rng(0).normal(size=(5, 1664))
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     _ = birds.learn_features("owl", owls)
         ...     birds.remove("p2").counts, birds.undo().action, len(birds.photos("owl"))
@@ -832,7 +837,7 @@ class Recognizer:
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
-        >>> owls = np.random.default_rng(0).normal(size=(5, 384))
+        >>> owls = np.random.default_rng(0).normal(size=(5, 1664))
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     _ = birds.learn_features("owl", owls), birds.learn_features("wren", -owls)
         ...     birds.move(["p1", "p2"], to="wren").counts
@@ -917,7 +922,7 @@ class Recognizer:
         >>> import numpy as np
         >>> from fiveshot import Recognizer
         >>> from fiveshot.recognizer import PhotoRecord
-        >>> owl = PhotoRecord(sha256=64 * "0", feature=np.ones(384, np.float32), name="owl.jpg")
+        >>> owl = PhotoRecord(sha256=64 * "0", feature=np.ones(1664, np.float32), name="owl.jpg")
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     _ = birds.learn_seen("wren", [owl])
         ...     birds.correct_seen([owl], "owl").counts
@@ -1007,7 +1012,7 @@ class Recognizer:
         >>> import numpy as np
         >>> from fiveshot import Recognizer
         >>> rng = np.random.default_rng(0)
-        >>> owls, wrens, crows = rng.normal(size=(3, 1, 384)) + 0.5 * rng.normal(size=(3, 6, 384))
+        >>> owls, wrens, crows = rng.normal(size=(3, 1, 1664)) + 0.5 * rng.normal(size=(3, 6, 1664))
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     _ = birds.learn_features("owl", owls[1:]), birds.learn_features("crow", crows)
         ...     _ = birds.learn_features("wren", [*wrens, owls[0]])
@@ -1051,7 +1056,7 @@ class Recognizer:
         >>> import numpy as np
         >>> from fiveshot import Recognizer
         >>> rng = np.random.default_rng(0)
-        >>> owls, wrens, crows = rng.normal(size=(3, 1, 384)) + 0.5 * rng.normal(size=(3, 6, 384))
+        >>> owls, wrens, crows = rng.normal(size=(3, 1, 1664)) + 0.5 * rng.normal(size=(3, 6, 1664))
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     _ = birds.learn_features("owl", owls[1:]), birds.learn_features("crow", crows)
         ...     _ = birds.learn_features("wren", [*wrens, owls[0]])
@@ -1089,7 +1094,7 @@ class Recognizer:
         >>> import numpy as np
         >>> from fiveshot import Recognizer
         >>> rng = np.random.default_rng(0)
-        >>> owls, wrens, crows = rng.normal(size=(3, 1, 384)) + 0.5 * rng.normal(size=(3, 6, 384))
+        >>> owls, wrens, crows = rng.normal(size=(3, 1, 1664)) + 0.5 * rng.normal(size=(3, 6, 1664))
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     _ = birds.learn_features("owl", owls[1:]), birds.learn_features("crow", crows)
         ...     _ = birds.learn_features("wren", [*wrens, owls[0]])
@@ -1220,7 +1225,7 @@ class Recognizer:
         >>> import numpy as np
         >>> from fiveshot import Recognizer
         >>> rng = np.random.default_rng(0)
-        >>> owls, wrens = rng.normal(size=(2, 1, 384)) + 0.3 * rng.normal(size=(2, 6, 384))
+        >>> owls, wrens = rng.normal(size=(2, 1, 1664)) + 0.3 * rng.normal(size=(2, 6, 1664))
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     _ = birds.learn_features("owl", owls[:3])
         ...     sorting = birds.sort_features([*owls[3:], *wrens])
@@ -1253,7 +1258,7 @@ class Recognizer:
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
-        >>> owls = np.random.default_rng(0).normal(size=(5, 384))
+        >>> owls = np.random.default_rng(0).normal(size=(5, 1664))
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     _ = birds.learn_features("owl", owls)
         ...     birds.rename("owl", "barn owl")
@@ -1290,7 +1295,7 @@ class Recognizer:
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
-        >>> owls = np.random.default_rng(0).normal(size=(5, 384))
+        >>> owls = np.random.default_rng(0).normal(size=(5, 1664))
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     _ = birds.learn_features("barn owl", owls), birds.learn_features("wren", -owls)
         ...     birds.group({"barn owl": "owl"})
@@ -1336,7 +1341,7 @@ class Recognizer:
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
-        >>> owls = np.random.default_rng(0).normal(size=(5, 384))
+        >>> owls = np.random.default_rng(0).normal(size=(5, 1664))
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     _ = birds.learn_features("owl", owls)
         ...     undone = birds.undo()
@@ -1361,7 +1366,7 @@ class Recognizer:
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
-        >>> owls = np.random.default_rng(0).normal(size=(5, 384))
+        >>> owls = np.random.default_rng(0).normal(size=(5, 1664))
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     _ = birds.learn_features("owl", owls)
         ...     info = birds.show()
@@ -1434,7 +1439,7 @@ class Recognizer:
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
-        >>> owls = np.random.default_rng(0).normal(size=(5, 384))
+        >>> owls = np.random.default_rng(0).normal(size=(5, 1664))
         >>> with Recognizer.create(tempfile.mkdtemp()) as here, Recognizer.create(tempfile.mkdtemp()) as there:
         ...     _ = here.learn_features("wren", -owls), there.learn_features("owl", owls)
         ...     here.merge(there.path).added, here.snapshot.classes
@@ -1615,7 +1620,7 @@ class Recognizer:
         >>> from pathlib import Path
         >>> from fiveshot import Recognizer
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
-        ...     _ = birds.learn_features("owl", np.random.default_rng(0).normal(size=(5, 384)))
+        ...     _ = birds.learn_features("owl", np.random.default_rng(0).normal(size=(5, 1664)))
         ...     file = birds.export(Path(tempfile.mkdtemp()) / "birds.fiveshot")
         >>> with Recognizer.import_file(file, tempfile.mkdtemp(), readonly=True) as copy:
         ...     copy.snapshot.classes
@@ -1760,7 +1765,7 @@ class Recognizer:
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
-        >>> owls = np.random.default_rng(0).normal(size=(5, 384))
+        >>> owls = np.random.default_rng(0).normal(size=(5, 1664))
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     _ = birds.learn_features("owl", owls)
         ...     birds.rename("owl", "barn owl")

@@ -31,6 +31,7 @@ _RANGES: dict[str, tuple[Any, str]] = {
     "head_scale": (lambda v: 0 < v < math.inf, "a number above 0"),
     "label_smoothing": (lambda v: 0 <= v < 1, "from 0 to below 1"),
     "flip": (lambda v: 0 <= v <= 1, "from 0 to 1"),
+    "whole": (lambda v: 0 <= v <= 1, "from 0 to 1"),
     "seed": (lambda v: _whole(v) and 0 <= v < 2**63, "a whole number of 0 or more"),
 }
 
@@ -81,6 +82,9 @@ class TuneRecipe:
         Range of a random crop's width to height.
     flip : float
         Probability of mirroring an image left and right.
+    whole : float
+        Probability of showing the whole image, squeezed to a square, in the place of a random crop: one of the
+        views that features are averaged over.
     seed : int
         Of everything random.
 
@@ -107,6 +111,7 @@ class TuneRecipe:
     crop_scale: tuple[float, float] | None = None
     crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
     flip: float = 0.5
+    whole: float = 0.0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -155,11 +160,12 @@ TUNE_RECIPES: dict[str, TuneRecipe] = {
     ),
     "ours": TuneRecipe(
         optimizer="adamw",
-        lr=1e-3,
+        lr=2e-3,
         weight_decay=0.01,
         batch_size=64,
         epochs=40,
         head_scale=16.0,
+        whole=0.25,
     ),
 }
 """The recipes by name: ``paper`` has the paper's values, ``ours`` is the default of ``tune``."""

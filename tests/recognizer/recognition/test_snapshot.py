@@ -136,7 +136,7 @@ def few_classes(pack: str, count: int) -> FeatureSet:
 
 
 def test_a_base_of_features_and_the_embedded_backbone(tmp_path: Path) -> None:
-    base = few_classes("cub200-160px-big", 12)
+    base = few_classes("cub200-big", 12)
     with pytest.raises(InputError, match="of another backbone: their adapter_hash is"):
         Recognizer.create(tmp_path / "model", base=base, device="cpu")
     base.save(tmp_path / "base.safetensors")
@@ -155,13 +155,13 @@ def test_a_base_of_features_and_the_embedded_backbone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        ({"readout": "mean"}, "their readout is 'mean', not 'cls'"),
-        ({"readout": "cls, last 4 blocks"}, "their readout is 'cls, last 4 blocks', not 'cls'"),
+        ({"readout": "mean"}, "their readout is 'mean', not 'own'"),
+        ({"readout": "cls, last 4 blocks"}, "their readout is 'cls, last 4 blocks', not 'own'"),
         ({"precision": "bf16"}, "their precision is 'bf16', not 'float32'.*--precision float32"),
     ],
 )
 def test_features_read_otherwise_are_not_a_base(tmp_path: Path, made: dict[str, str], said: str) -> None:
-    base = few_classes("cub200-160px-big", 2)
+    base = few_classes("cub200-big", 2)
     base = replace(base, provenance=replace(base.provenance, **made))
     with pytest.raises(InputError, match=said):
         Recognizer.create(tmp_path / "model", base=base, adapter="cub200-big", device="cpu")

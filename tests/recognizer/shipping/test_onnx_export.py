@@ -38,7 +38,7 @@ def backbone() -> Embedder:
     torch.manual_seed(1)
     model = timm.create_model("test_vit.r160_in1k", num_classes=0).eval().requires_grad_(False)
     prepared = Preprocessing(
-        size=160, resize=170, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4), interpolation="bilinear"
+        size=160, resize=170, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4), interpolation="bilinear", views=2
     )
     tiny = Backbone(model, "tiny", prepared, Readout("cls+mean"))
     return torch_embedder(tiny, BackboneSpec(runtime="torch", device="cpu"))
@@ -46,7 +46,7 @@ def backbone() -> Embedder:
 
 @pytest.fixture(scope="module")
 def images() -> Pixels:
-    return np.random.default_rng(2).integers(0, 256, (46, 3, 160, 160), np.uint8)
+    return np.random.default_rng(2).integers(0, 256, (46, 2, 3, 160, 160), np.uint8)
 
 
 def trained(name: str, backbone: Embedder, images: Pixels, **parameters: object) -> FewShotHead:
@@ -95,7 +95,8 @@ def test_a_file_says_how_to_use_it(backbone: Embedder, images: Pixels, tmp_path:
     assert said["unknown_below"] == [-7.0, -7.0, -7.0, -7.0, -9.0]
     assert said["false_rejection"] == 0.05
     assert said["input"]["mean"] == [0.4, 0.5, 0.6]
-    assert said["input"]["resize_short_side_to"] == 170
+    assert said["input"]["shape"] == ["n", 2, 3, 160, 160]
+    assert said["input"]["views"][0] == {"resize_both_sides_to": 160, "mirrored": False}
     assert said["input"]["interpolation"] == "bilinear"
     (prop,) = onnx.load(tmp_path / "birds.onnx").metadata_props
     assert (prop.key, json.loads(prop.value)) == ("fiveshot", said)
@@ -118,14 +119,16 @@ def test_the_preprocessing_said_in_words_is_the_one_used(
     said = json.loads(sidecar.read_text(encoding="utf-8"))["input"]
     noise = np.random.default_rng(0).integers(0, 256, (9, 12, 3), np.uint8)
     photo = Image.fromarray(noise).resize((400, 300), Image.Resampling.BICUBIC)
-    scale = said["resize_short_side_to"] / min(photo.size)
+    mode = Image.Resampling[said["interpolation"].upper()]
+    whole, inner = said["views"]
+    squares = [photo.resize((whole["resize_both_sides_to"],) * 2, mode)]
+    scale = inner["resize_short_side_to"] / min(photo.size)
     size = tuple(round(side * scale) for side in photo.size)
-    left, top = ((side - said["center_crop"]) // 2 for side in size)
-    box = (left, top, left + said["center_crop"], top + said["center_crop"])
-    cropped = photo.resize(size, Image.Resampling[said["interpolation"].upper()]).crop(box)
-    values = (np.asarray(cropped, np.float32) / 255 - said["mean"]) / said["std"]
+    left, top = ((side - inner["center_crop"]) // 2 for side in size)
+    squares.append(photo.resize(size, mode).crop((left, top, left + 160, top + 160)))
+    values = [(np.asarray(square, np.float32) / 255 - said["mean"]) / said["std"] for square in squares]
     ours = backbone.preprocessing.normalize(backbone.preprocessing.pixels(photo))
-    assert np.abs(values.transpose(2, 0, 1) - ours).mean() < 0.05
+    assert np.abs(np.stack(values).transpose(0, 3, 1, 2) - ours).mean() < 0.05
 
 
 def test_a_head_that_cannot_be_written_leaves_nothing(backbone: Embedder, images: Pixels, tmp_path: Path) -> None:
@@ -216,7 +219,7 @@ def test_neither_file_of_an_earlier_export_is_replaced_alone(
 def test_the_embedded_backbone_is_written(spec: BackboneSpec, tmp_path: Path) -> None:
     embedder = load_embedder(spec)
     rng = np.random.default_rng(0)
-    pixels = rng.integers(0, 256, (22, 3, 224, 224), np.uint8)
+    pixels = rng.integers(0, 256, (22, 2, 3, 224, 224), np.uint8)
     X = embedder.features(pixels)
     head = make_head("unbiased-lda").fit(X[:20], ["owl", "wren"] * 10)
     export_onnx(embedder, head, tmp_path / "model.onnx")

@@ -11,7 +11,20 @@ import typer
 
 from fiveshot.cli import completion
 from fiveshot.cli.failures import KEPT, when_stopped
-from fiveshot.cli.options import CLUSTER, LOCAL, Address, Backbone, Device, LocalWeights, Runtime, refuse_unused
+from fiveshot.cli.options import (
+    CLUSTER,
+    LOCAL,
+    Address,
+    Backbone,
+    Careful,
+    Device,
+    LocalWeights,
+    Quick,
+    Runtime,
+    Views,
+    chosen_views,
+    refuse_unused,
+)
 from fiveshot.cli.output import echo
 from fiveshot.cli.progress import cluster_bar, image_bar, status
 from fiveshot.errors import InputError, counted
@@ -61,9 +74,13 @@ def extract(
         ),
     ] = "weights",
     tokens: Annotated[
-        Literal["cls", "mean", "cls+mean"], typer.Option(help="Tokens that make up the vector.")
-    ] = "cls",
+        Literal["own", "cls", "mean", "cls+mean"],
+        typer.Option(help="What makes up the vector: the network's own feature, or these tokens."),
+    ] = "own",
     last_blocks: Annotated[int, typer.Option(help="Class tokens of so many last blocks, side by side.")] = 1,
+    views: Views = None,
+    quick: Quick = False,
+    careful: Careful = False,
     device: Device = "auto",
     runtime: Runtime = "auto",
     precision: Annotated[
@@ -130,6 +147,7 @@ def extract(
         preprocessing=preprocessing_for(preprocessing, dataset),
         tokens=tokens,
         last_blocks=last_blocks,
+        views=chosen_views(views, quick=quick, careful=careful),
         device=device,
         runtime=runtime,
         precision=None if precision == "auto" else precision,

@@ -122,10 +122,9 @@ def bare_rate(
     >>> bare_rate(load_embedder(), batch_size=1, workers=1, seconds=0.1) > 0
     True
     """
-    size = embedder.preprocessing.size
     count = batch_size or embedder.batch_size
     streams = embedder.streams(workers or default_workers())
-    noise = np.random.default_rng(0).integers(0, 256, (count, 3, size, size), np.uint8)
+    noise = np.random.default_rng(0).integers(0, 256, (count, *embedder.preprocessing.shape), np.uint8)
 
     def passes(until: float) -> int:
         done = 0

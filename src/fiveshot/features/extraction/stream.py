@@ -23,7 +23,7 @@ from fiveshot.features.extraction.report import Stages
 from fiveshot.features.feature_set import Vectors
 
 Range = tuple[int, int]  # positions, from and up to
-NO_PIXELS = np.zeros((0, 3, 1, 1), np.uint8)
+NO_PIXELS = np.zeros((0, 1, 3, 1, 1), np.uint8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ class ImageBatch:
     stop: int
     marks: Marks = field(repr=False)  # (stop - start, 32): of the contents
     kept: NDArray[np.int64]  # (n_kept,): positions of the images that could be decoded
-    pixels: NDArray[np.uint8] = field(repr=False)  # (n_kept, 3, size, size)
+    pixels: NDArray[np.uint8] = field(repr=False)  # (n_kept, views, 3, size, size)
     bad: tuple[tuple[int, BadImage], ...]  # with their positions
     decode_seconds: float  # reading and marking included
     transform_seconds: float
@@ -52,7 +52,7 @@ class BatchVectors:
 def read_batch(images: Sequence[ImageSource], start: int, stop: int, preprocessing: Preprocessing) -> ImageBatch:
     """Have each image read once, for its mark and its pixels; those that cannot be used are listed."""
     marks, kept, pixels, bad = bytearray(), [], [], []
-    decoding, transforming, parts = 0.0, 0.0, Parts(preprocessing.square)
+    decoding, transforming, parts = 0.0, 0.0, Parts(preprocessing.squares)
     for position in range(start, stop):
         found = decoders().attempt(images[position], parts)
         if found.error is None:

@@ -99,7 +99,7 @@ def open_backbone(
 ) -> Embedder:
     """Load the backbone a model was made with; another one, or another adapter, is refused."""
     spec = backbone_spec(record, weights=weights, device=device, runtime=runtime)
-    decoders().start(Parts(Preprocessing.from_json(record.preprocessing).square))  # while the backbone is loaded
+    decoders().start(Parts(Preprocessing.from_json(record.preprocessing).squares))  # while the backbone is loaded
     if record.adapter:
         adapter = folder / record.adapter
         if not adapter.is_file() or file_sha256(adapter) != record.adapter_sha256:
@@ -250,7 +250,7 @@ class _Gate:
 def _seen_batch(
     embedder: Embedder, thumbnails: bool, originals: bool, gate: _Gate, first: bool, photos: Sequence[Photo]
 ) -> list[PhotoRecord | BadImage]:
-    parts = Parts(embedder.preprocessing.square, thumbnails)
+    parts = Parts(embedder.preprocessing.squares, thumbnails)
     found: list[tuple[Photo, Reduced] | BadImage] = []
     with gate:
         for photo in photos:

@@ -123,7 +123,7 @@ class Snapshot:
     >>> import tempfile
     >>> import numpy as np
     >>> from fiveshot import Recognizer
-    >>> owls = np.random.default_rng(0).normal(size=(5, 384))
+    >>> owls = np.random.default_rng(0).normal(size=(5, 1664))
     >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
     ...     before = birds.snapshot
     ...     _ = birds.learn_features("owl", owls)

@@ -15,11 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot import __version__
-from fiveshot.backbones import Embedder
+from fiveshot.backbones import Embedder, Preprocessing
 from fiveshot.backbones.embedded import EmbeddedNetwork
 from fiveshot.core.distances import CholeskyMetric, LowRankMetric, Metric, SpectralMetric
 from fiveshot.core.labels import python_labels
 from fiveshot.core.lda import LinearScorer
+from fiveshot.data.reduction import INNER, VIEWS
 from fiveshot.errors import InputError
 from fiveshot.extras import import_extra, require_extra
 from fiveshot.heads import NCM, FeCAM, FewShotHead, UnbiasedLDA
@@ -58,7 +59,7 @@ def export_onnx(
 ) -> Path:
     """Write ``path`` (.onnx) and beside it a JSON file that says how to use it; return the latter's path.
 
-    Input ``images`` is (n, 3, size, size), prepared as the JSON says; outputs are ``scores`` and
+    Input ``images`` is (n, views, 3, size, size), prepared as the JSON says; outputs are ``scores`` and
     ``probabilities`` (n, classes) and ``familiarity`` (n,). The same JSON text is in the file's own metadata
     under ``fiveshot``. The result is compared with what the head says before it counts. The files of an earlier
     export are replaced, any others only with ``overwrite``. Both are on the disk before the first takes its
@@ -67,6 +68,7 @@ def export_onnx(
     onnx = import_extra("onnx", extra="onnx")
     target, sidecar = onnx_targets(path, overwrite=overwrite)
     graph = _backbone_graph(onnx, embedder)
+    graph.average_views(embedder.preprocessing.shape)
     graph.finish(_head_nodes(graph, head), classes=len(head.classes_))
     text = json.dumps(describe(embedder, head, rejection), indent=1, ensure_ascii=False)
     text = text.replace("<", "\\u003c")  # the same to every reader of JSON, also of one inside a page's script
@@ -93,13 +95,12 @@ def describe(embedder: Embedder, head: FewShotHead, rejection: Rejection | None)
         "backbone": embedder.name,
         "input": {
             "name": "images",
-            "shape": ["n", 3, prepared.size, prepared.size],
+            "shape": ["n", *prepared.shape],
             "type": "float32",
             "channels": "RGB",
             "squash_both_sides_to": prepared.squash,
-            "resize_short_side_to": prepared.resize,
+            "views": [_view_in_words(name, prepared) for name in VIEWS[prepared.views]],
             "interpolation": prepared.interpolation,
-            "center_crop": prepared.size,
             "then": "x / 255, minus mean, divided by std",
             "mean": list(prepared.mean),
             "std": list(prepared.std),
@@ -110,6 +111,16 @@ def describe(embedder: Embedder, head: FewShotHead, rejection: Rejection | None)
         "unknown_below": [float(value) if np.isfinite(value) else None for value in thresholds],
         "false_rejection": rejection.false_rejection if rejection else None,
     }
+
+
+def _view_in_words(name: str, prepared: Preprocessing) -> dict[str, Any]:
+    """Return how one of the squares is made of a photo."""
+    part = name.removeprefix("mirrored ")
+    mirrored = part != name
+    if part == "whole":
+        return {"resize_both_sides_to": prepared.size, "mirrored": mirrored}
+    short = prepared.resize if part == "center" else round(prepared.resize / INNER)
+    return {"resize_short_side_to": short, "center_crop": prepared.size, "mirrored": mirrored}
 
 
 class _Graph:
@@ -134,6 +145,23 @@ class _Graph:
         output = self._fresh(operator)
         self.model.graph.node.append(self.onnx.helper.make_node(operator, names, [output], **attributes))
         return output
+
+    def average_views(self, shape: tuple[int, int, int, int]) -> None:
+        """Take photos of several views each, (n, *shape), in the place of single squares."""
+        views, *square = shape
+        (taken,) = self.model.graph.input
+        for node in self.model.graph.node:
+            inputs = ["squares" if name == taken.name else name for name in node.input]
+            del node.input[:]
+            node.input.extend(inputs)
+        flat = self.constant(np.array([-1, *square]))
+        nodes, helper = self.model.graph.node, self.onnx.helper
+        nodes.insert(0, helper.make_node("Reshape", [taken.name, flat], ["squares"]))
+        image = helper.make_tensor_value_info(taken.name, self.onnx.TensorProto.FLOAT, ["n", *shape])
+        taken.CopyFrom(image)
+        each = self.node("Unsqueeze", self.features, np.array([0]))  # (1, n · views, d)
+        apart = self.node("Reshape", each, np.array([-1, views, 0]), allowzero=0)
+        self.features = self.node("ReduceMean", apart, np.array([1]), keepdims=0)
 
     def finish(self, outputs: Sequence[str], *, classes: int) -> None:
         """Make these values the outputs of the graph, and the only ones."""
@@ -179,8 +207,8 @@ def _backbone_graph(onnx: Any, embedder: Embedder) -> _Graph:
     model.graph.initializer.extend(own)
     model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in arrays.items())
     graph, readout = _Graph(onnx, model), embedder.spec.readout
-    graph.features = "patch_mean"
-    if readout.tokens != "mean":
+    graph.features = {"own": "own", "mean": "patch_mean"}.get(readout.tokens, "")
+    if not graph.features:
         first, last = np.array([-readout.last_blocks]), np.array([2**31 - 1])
         tokens = graph.node("Slice", "class_tokens", first, last, np.array([1]))
         tokens = graph.node("Flatten", tokens, axis=1)
@@ -280,8 +308,7 @@ def _compare(content: bytes, embedder: Embedder, head: FewShotHead) -> None:
     runtime = import_extra("onnxruntime", extra="")
     options = runtime.SessionOptions()
     options.log_severity_level = 4  # what goes wrong is said below
-    size = embedder.preprocessing.size
-    pixels = np.random.default_rng(0).integers(0, 256, (3, 3, size, size), np.uint8)
+    pixels = np.random.default_rng(0).integers(0, 256, (3, *embedder.preprocessing.shape), np.uint8)
     try:
         session = runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
         found = session.run(None, {"images": embedder.preprocessing.normalize(pixels)})

@@ -65,7 +65,7 @@ class HistoryEntry:
     >>> import tempfile
     >>> import numpy as np
     >>> from fiveshot import Recognizer
-    >>> owls = np.random.default_rng(0).normal(size=(5, 384))
+    >>> owls = np.random.default_rng(0).normal(size=(5, 1664))
     >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
     ...     _ = birds.learn_features("owl", owls)
     ...     entry = birds.history(1)[0]

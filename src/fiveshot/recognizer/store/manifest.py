@@ -25,7 +25,7 @@ class BackboneRecord:
     width: int  # length of a feature vector
     fingerprint: str  # SHA-256 of everything that decides the features
     preprocessing: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    tokens: str = "cls"
+    tokens: str = "own"
     last_blocks: int = 1
     weights_hash: str = ""
     weights: str = ""  # path of the local file the weights came from; empty: named by `name`

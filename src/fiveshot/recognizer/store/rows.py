@@ -57,8 +57,8 @@ class PhotoRecord:
     --------
     >>> import numpy as np
     >>> from fiveshot.recognizer import PhotoRecord
-    >>> PhotoRecord(sha256=64 * "0", feature=np.ones(384, np.float32), name="owl.jpg").feature.shape
-    (384,)
+    >>> PhotoRecord(sha256=64 * "0", feature=np.ones(1664, np.float32), name="owl.jpg").feature.shape
+    (1664,)
     """
 
     sha256: str

@@ -202,7 +202,7 @@ def extract_file(
     >>> with TemporaryDirectory() as folder:  # doctest: +SKIP
     ...     features, done = extract_file(catalog, f"{folder}/grays.safetensors", settings=settings)
     >>> features  # doctest: +SKIP
-    FeatureSet('grays': 4 training and 0 test vectors of 384 float16, 2 classes)
+    FeatureSet('grays': 4 training and 0 test vectors of 1664 float16, 2 classes)
     """
     target = Path(out)
     check_target(target)

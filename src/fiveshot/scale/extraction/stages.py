@@ -65,7 +65,6 @@ class Decode:
 
     def __init__(self, preprocessing: Preprocessing) -> None:
         warnings.simplefilter("ignore")  # about metadata, from every decoder there is
-        self._size = preprocessing.size
         self._preprocessing = preprocessing
 
     def __call__(self, batch: Batch) -> Batch:
@@ -74,7 +73,7 @@ class Decode:
         images = [BytesSource(batch["data"][i], str(batch["name"][i])) for i in rows]
         decoded = read_batch(images, 0, len(images), self._preprocessing)
         count = len(batch["row"])
-        pixels = np.zeros((count, 3, self._size, self._size), np.uint8)
+        pixels = np.zeros((count, *self._preprocessing.shape), np.uint8)
         if len(decoded.kept):
             pixels[rows[decoded.kept]] = decoded.pixels
         reasons = batch["reason"].copy()

@@ -283,7 +283,7 @@ def reduce_shards(
     ...     done = extract_shards(catalog, f"{folder}/shards", settings=ClusterSettings(workers=1))
     ...     found = reduce_shards(f"{folder}/shards", f"{folder}/grays.safetensors", plan=StatisticsPlan("tied"))
     >>> found.pooled.labels.tolist(), found.pooled.covariance.shape  # doctest: +SKIP
-    (['dark', 'light'], (384, 384))
+    (['dark', 'light'], (1664, 1664))
     """
     about, target = read_manifest(folder), Path(out)
     plan, settings = plan or StatisticsPlan(), settings or ClusterSettings()

@@ -19,7 +19,7 @@ from fiveshot.backbones.embedder import Vectors
 @dataclass(eq=False)
 class _Item:
     embedder: Embedder
-    pixels: NDArray[np.uint8]  # (3, size, size)
+    pixels: NDArray[np.uint8]  # (views, 3, size, size)
     since: float
     result: Future[Vectors] = field(default_factory=Future)
 

@@ -50,7 +50,7 @@ class DecodedPhoto:
 
     name: str
     sha256: str  # of the file as it came, not of the copy: it tells the same file learned twice
-    pixels: NDArray[np.uint8]  # (3, size, size)
+    pixels: NDArray[np.uint8]  # (views, 3, size, size)
     thumbnail: bytes | None = None
     copy: bytes | None = None
     box: Box | None = None
@@ -76,8 +76,7 @@ class PhotoPipeline:
             held.enter_context(QUIET)  # as long as the service runs
             if embedder.on_cpu:
                 held.enter_context(one_thread())  # several streams of one thread each
-            size = embedder.preprocessing.size
-            embedder.features(np.zeros((1, 3, size, size), np.uint8))
+            embedder.features(np.zeros((1, *embedder.preprocessing.shape), np.uint8))
             self._batcher = Batcher(
                 embedder,
                 latency=self._settings.latency,
@@ -152,7 +151,7 @@ class PhotoPipeline:
 
 def decode_upload(embedder: Embedder, keep: Options, pixels: int, upload: Upload) -> DecodedPhoto | ImageError:
     """Have made of a photo what the backbone and the model need; or return why it cannot be used."""
-    parts = Parts(embedder.preprocessing.square, keep.thumbnails, len(upload.data) if keep.keep_photos else None)
+    parts = Parts(embedder.preprocessing.squares, keep.thumbnails, len(upload.data) if keep.keep_photos else None)
     photo = upload.photo
     found = decoders().attempt(photo.source, photo.reduction(parts), max_pixels=pixels)
     if found.error is not None:

@@ -7,7 +7,7 @@ draws what the uninterrupted one would have drawn, with no generator state to re
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol
 
@@ -101,7 +101,8 @@ class LoadedViews:
         *,
         workers: int | None = None,
     ) -> None:
-        self.sources, self.preprocessing, self.device, self.workers = sources, preprocessing, device, workers
+        self.sources, self.device, self.workers = sources, device, workers
+        self.preprocessing = replace(preprocessing, views=1)  # one view at a time, however many are averaged later
 
     def train(
         self, rows: Rows, plan: EpochPlan, recipe: TuneRecipe, *, part: tuple[int, int] = (0, 1)
@@ -112,7 +113,11 @@ class LoadedViews:
         def view(row: int) -> Parts:
             draw = (recipe.seed, plan.epoch, CROPS, row)
             square = self.preprocessing.random_square(
-                draw, scale=recipe.crop_scale, ratio=recipe.crop_ratio, flip=recipe.flip
+                draw,
+                scale=recipe.crop_scale,
+                ratio=recipe.crop_ratio,
+                flip=recipe.flip,
+                whole=recipe.whole,
             )
             return Parts(square)
 
@@ -121,7 +126,7 @@ class LoadedViews:
 
     def measure(self, rows: Rows, *, batch_size: int) -> Iterator[Tensor]:
         """Yield center crops."""
-        parts = Parts(self.preprocessing.square)
+        parts = Parts(self.preprocessing.squares)
         batches = [rows[start : start + batch_size].tolist() for start in range(0, len(rows), batch_size)]
         yield from self._loaded([[(row, parts) for row in batch] for batch in batches])
 
@@ -139,7 +144,7 @@ class LoadedViews:
     def _square(self, found: Reduced) -> Pixels:
         if found.error is not None:
             raise found.error
-        return self.preprocessing.from_bytes(found.parts[0])
+        return self.preprocessing.from_bytes(found.parts[0])[0]
 
 
 class PooledViews:
@@ -164,6 +169,8 @@ class PooledViews:
         scale = recipe.crop_scale or self.preprocessing.train_scale
         heights, widths = self.pool.heights[shown], self.pool.widths[shown]
         boxes = random_crop_boxes(heights, widths, scale=scale, ratio=recipe.crop_ratio, rng=rng)
+        whole = rng.random(len(shown)) < recipe.whole
+        boxes[whole] = np.stack([np.zeros_like(heights), np.zeros_like(heights), heights, widths], axis=1)[whole]
         flips = rng.random(len(shown)) < recipe.flip
         on_device = [torch.from_numpy(a).to(self.device) for a in (shown, boxes, flips)]
         for batch in plan.batches:

@@ -1,0 +1,171 @@
+"""Tune the embedded adapters, extract the embedded feature packs, and print what adapters and views are worth.
+
+    python benchmarks/make_packs.py --data DIR --list images.txt --save OUT     # one GPU: about ten minutes
+
+DIR holds train.tar and test.tar of CUB-200 (short side 160 px); rows get the order and the names of the official
+list. Adapters are tuned on training photographs of the base classes of a protocol alone;
+docs/tuning.md says how their recipe was chosen. Features are float32. Each photo is decoded once, to
+the four views of `fiveshot.data.reduction.VIEWS`, of which one, two or four are averaged. The packs hold two, the
+default. The table has the default head, five draws, on the test photographs. With --as-tuned the adapters that are
+embedded already are used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from adapter_search import Variant, fresh_blocks, open_birds, starts, trained
+
+from fiveshot.backbones import (
+    Backbone,
+    BackboneSpec,
+    Preprocessing,
+    adapter_path,
+    load_adapter,
+    load_backbone,
+    save_adapter,
+    torch_embedder,
+)
+from fiveshot.backbones.backbone import normalize_tensor
+from fiveshot.benchmark import get_protocol, run, summarize_runs
+from fiveshot.data import ImageDataset, ImageSource, ImageSplit, decode
+from fiveshot.data.reduction import VIEWS
+from fiveshot.features import FeatureSet, Provenance
+from fiveshot.tuning import Execution, Fold, get_recipe, open_material
+
+SPAWN = multiprocessing.get_context("spawn")  # a process forked beside PyTorch's threads may hang
+MOST = 4  # views; the others are among them
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--list", type=Path, required=True, help="the official images.txt")
+    parser.add_argument("--save", type=Path, required=True)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--as-tuned", action="store_true", help="tune nothing: take the embedded adapters")
+    parser.add_argument("--images", type=int, help="take only the first so many of each split, to try it out")
+    parser.add_argument("--epochs", type=int, help="in the place of the recipes', to try it out")
+    given = parser.parse_args()
+    given.save.mkdir(parents=True, exist_ok=True)
+    birds = open_birds(given.data, test=True)
+    birds = replace(birds, train=listed(birds.train, given.list), test=listed(birds.test, given.list))
+    if given.images:
+        birds = replace(
+            birds, train=birds.train.select(range(given.images)), test=birds.test.select(range(given.images))
+        )
+    names = official(given.list)
+    backbone = load_backbone(BackboneSpec(device=given.device, views=MOST))
+    began = time.perf_counter()
+    pixels = {name: seen(getattr(birds, name).images, backbone.preprocessing) for name in ("train", "test")}
+    print(f"photos decoded in {time.perf_counter() - began:.0f} s", flush=True)
+    evaluate(
+        keep(given.save / "cub200.safetensors", backbone, birds, names, pixels),
+        "none",
+        ("cub200/big", "cub200/small"),
+    )
+    for start, _, rows in starts("cub200/big,cub200/small", birds):
+        stem = start.replace("/", "-")
+        for name in ("ours",) if given.as_tuned else ("ours", "paper"):
+            adapter = given.save / f"adapter-{stem}-{name}.safetensors"
+            with fresh_blocks(backbone):
+                if given.as_tuned:
+                    load_adapter(adapter_path(stem), backbone)
+                else:
+                    tune(adapter, backbone, birds, start, rows, Variant(name, get_recipe(name), given.epochs))
+                path = given.save / (f"{stem}.safetensors" if name == "ours" else f"{stem}-{name}.safetensors")
+                evaluate(keep(path, backbone, birds, names, pixels), name, (start,))
+
+
+def tune(path: Path, backbone: Backbone, birds: ImageDataset, start: str, rows: np.ndarray, how: Variant) -> None:
+    """Tune an adapter on all training photographs of the base classes, and keep it."""
+    execution = Execution(data="device").resolved(backbone.device, images=len(birds.train))
+    trained(open_material(backbone, birds.train, execution), Fold.of(rows, rows[:0]), how)
+    backbone.model.requires_grad_(False).eval()
+    meta = {"recipe": how.recipe.to_json(), "start": start, "epochs": how.epochs, "held_out": 0.0}
+    save_adapter(path, backbone, meta=meta)
+
+
+def listed(split: ImageSplit, file: Path) -> ImageSplit:
+    """Return the photos in the order of the official list."""
+    place = {Path(name).stem: row for row, name in enumerate(official(file))}
+    return split.select(sorted(range(len(split)), key=lambda row: place[Path(split.images[row].name).stem]))
+
+
+def official(file: Path) -> list[str]:
+    """Return the official names of all photos, in their order."""
+    return [line.split()[1] for line in file.read_text().splitlines()]
+
+
+def seen(images: tuple[ImageSource, ...], preprocessing: Preprocessing) -> np.ndarray:
+    """Return the pixels (n, views, 3, size, size) of all photos."""
+    with ProcessPoolExecutor(os.cpu_count(), SPAWN) as pool:
+        return np.stack(list(pool.map(partial(one_seen, preprocessing), images, chunksize=32)))
+
+
+def one_seen(preprocessing: Preprocessing, image: ImageSource) -> np.ndarray:
+    return preprocessing.pixels(decode(image))
+
+
+def keep(
+    path: Path, backbone: Backbone, birds: ImageDataset, names: list[str], pixels: dict[str, np.ndarray]
+) -> dict[int, FeatureSet]:
+    """Write the pack of two views, and return the features of one, two and four."""
+    named = {Path(name).stem: name for name in names}
+    vectors = {name: view_vectors(backbone, seen) for name, seen in pixels.items()}
+    sets = {}
+    for views, names in VIEWS.items():
+        used = [VIEWS[MOST].index(name) for name in names]
+        prepared = replace(backbone, preprocessing=replace(backbone.preprocessing, views=views))
+        identity = torch_embedder(prepared, BackboneSpec(precision="float32")).identity()
+        sets[views] = FeatureSet(
+            vectors["train"][:, used].mean(axis=1),
+            birds.train.labels,
+            vectors["test"][:, used].mean(axis=1),
+            birds.test.labels,
+            birds.class_names,
+            replace(Provenance.of("cub200", identity), note="photographs with a short side of 160 px"),
+            *(tuple(named[Path(name).stem] for name in split.names) for split in (birds.train, birds.test)),
+        )
+    sets[2].save(path, compact=True)
+    return sets | {2: FeatureSet.load(path)}
+
+
+def view_vectors(backbone: Backbone, pixels: np.ndarray) -> np.ndarray:
+    """Return the vectors (n, views, width) of each view."""
+    flat = pixels.reshape(-1, *pixels.shape[2:])
+    parts = []
+    for start in range(0, len(flat), 512):
+        images = torch.from_numpy(flat[start : start + 512]).to(backbone.device)
+        parts.append(backbone.features(normalize_tensor(images, backbone.preprocessing)).cpu().numpy())
+    return np.concatenate(parts).reshape(*pixels.shape[:2], -1)
+
+
+def evaluate(sets: dict[int, FeatureSet], adapter: str, protocols: tuple[str, ...]) -> None:
+    with ProcessPoolExecutor(max(1, (os.cpu_count() or 1) // 2), SPAWN) as pool:
+        for name in protocols:
+            for views, features in sets.items():
+                draws = [get_protocol(name).replace(shot_seed=seed) for seed in range(5)]
+                try:
+                    records = list(pool.map(run, draws, [features] * 5, ["unbiased-lda"] * 5))
+                except Exception as error:  # a part of the images does not fit a protocol
+                    print(f"{name} {adapter} {views} views: not evaluated ({error})", flush=True)
+                    continue
+                found = summarize_runs(records)
+                shown = " / ".join(
+                    f"{100 * getattr(found, key).mean:.1f}" for key in ("a_hm_mean", "a_last", "a_inc")
+                )
+                print(f"{name} adapter {adapter}, {views} views: mean A_HM / A_last / A_inc {shown}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
