@@ -594,3 +594,20 @@ def test_a_folder_without_labels_is_sorted_and_named(
     assert run("sort", model, "mixed", "--name", "gray")[0] == 1
     assert run("sort", model, "mixed", "--ask")[0] == 1  # nobody to ask
     assert run("sort", model, "nowhere")[0] == 1
+
+
+def test_mistakes_are_shown_as_pictures(run: Run, answer: Any, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "exam" / "<b>wren").mkdir(parents=True)
+    shutil.copytree("test/owl", "exam/owl")
+    for number in range(2):
+        shutil.copy(f"test/owl/{number}.png", f"exam/<b>wren/{number}.png")
+    answer("rename", model, "wren", "<b>wren")
+    found = answer("evaluate", model, "exam", "--mistakes", "mistakes.html")
+    assert found["mistakes"] == "mistakes.html"
+    assert [one["shown_as"] for one in found["wrong"]] == ["owl", "owl"]
+    assert found["wrong"][0]["why"][0]["label"] == "owl"
+    page = Path("mistakes.html").read_text(encoding="utf-8")
+    assert page.count('<img src="data:image/jpeg;base64,') == 4  # two mistakes, each beside a learned photo
+    assert "<b>wren" not in page
+    assert "&lt;b&gt;wren" in page
+    assert run("evaluate", model, "exam", "--mistakes", "nowhere/mistakes.html")[0] == 1

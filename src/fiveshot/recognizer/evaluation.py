@@ -18,7 +18,7 @@ from fiveshot.progress import Progress
 from fiveshot.recognizer.photos.embedding import OnBad, look_at, refusal
 from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.recognition.levels import full_names, is_within
-from fiveshot.recognizer.recognition.snapshot import Prediction, Snapshot
+from fiveshot.recognizer.recognition.snapshot import Neighbor, Prediction, Snapshot
 from fiveshot.recognizer.store.rows import PhotoRecord, photo_features
 
 ALIKE = 0.8  # likeness of two names from which on one may be meant by the other
@@ -58,13 +58,15 @@ class WrongPhoto:
     """A photo with a wrong answer: ``shown_as`` another class, or None for one that was called unknown.
 
     ``name`` is its class; a photo of a class that the model does not know should have been called unknown.
-    A group is a right answer for all its classes. ``most_like`` is the best candidate in any case.
+    A group is a right answer for all its classes. ``most_like`` is the best candidate in any case, and ``why`` the
+    learned photo that it is most like.
     """
 
     photo: str
     name: str
     shown_as: str | None
     most_like: str
+    why: tuple[Neighbor, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -239,7 +241,7 @@ def evaluate_features(
         else None,
         classes=tuple(_class_results(true[known], right[known], rejected[known])),
         confusions=tuple(_confusions(true[known & ~right], best[known & ~right])),
-        wrong=tuple(_wrong(predictions, names, known)),
+        wrong=tuple(_wrong(snapshot, X, predictions, names, known)),
         other_folders=tuple(other_folders(names, snapshot.classes)),
         learned_photos=sum(sha256 in learned for sha256 in sha256s),
         levels=_levels(predictions, names, known) if snapshot.groups.members and known.any() else None,
@@ -285,12 +287,25 @@ def _calibration_error(snapshot: Snapshot, chances: NDArray[Any], true: NDArray[
     return expected_calibration_error(chances, np.searchsorted(snapshot.memory.labels, true))
 
 
-def _wrong(predictions: Sequence[Prediction], names: Sequence[str], known: NDArray[np.bool_]) -> list[WrongPhoto]:
-    wrong = [
-        WrongPhoto(one.photo, name, one.label, one.candidates[0][0])
-        for one, name, is_known in zip(predictions, names, known, strict=True)
+def _wrong(
+    snapshot: Snapshot,
+    X: NDArray[np.float32],
+    predictions: Sequence[Prediction],
+    names: Sequence[str],
+    known: NDArray[np.bool_],
+) -> list[WrongPhoto]:
+    rows = [
+        row
+        for row, (one, name, is_known) in enumerate(zip(predictions, names, known, strict=True))
         # A class that is not known may still belong to a group that is.
         if not (_is_right(one, name) or (one.unknown and not is_known))
+    ]
+    near = snapshot.neighbors(X[rows], 1) if rows else []
+    wrong = [
+        WrongPhoto(
+            predictions[row].photo, names[row], predictions[row].label, predictions[row].candidates[0][0], why
+        )
+        for row, why in zip(rows, near, strict=True)
     ]
     return sorted(wrong, key=lambda one: one.shown_as is None)
 

@@ -17,7 +17,7 @@ from fiveshot.recognizer.store.contents import StoredClass, read_contents
 from fiveshot.recognizer.store.folder import TIMEOUT, ModelFolder
 from fiveshot.recognizer.store.history import HistoryEntry, read_history
 from fiveshot.recognizer.store.manifest import Options
-from fiveshot.recognizer.store.rows import PhotoRecord, photo_facts, read_kept, read_photos
+from fiveshot.recognizer.store.rows import PhotoRecord, photo_facts, read_kept, read_photos, read_picture
 from fiveshot.storage import FilePath
 
 if TYPE_CHECKING:
@@ -1415,6 +1415,40 @@ class Recognizer:
         with self._model.folder.reading() as connection:
             photos = read_photos(connection, row.id, contents.width) if row is not None else ()
             return [photo.thumbnail for photo in photos if photo.thumbnail is not None]
+
+    def picture(self, id: str) -> bytes | None:
+        """Return the small copy of a learned photo.
+
+        Parameters
+        ----------
+        id : str
+            Id of the photo, such as ``p17``.
+
+        Returns
+        -------
+        bytes or None
+            A JPEG or WebP file; None where no small copy was kept, or there is no such photo.
+
+        Raises
+        ------
+        InputError
+            If this is not the id of a photo.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> from fiveshot import Recognizer
+        >>> with Recognizer.create(tempfile.mkdtemp()) as colors:
+        ...     _ = colors.learn("red", Image.new("RGB", (640, 320), "red"))
+        ...     colors.picture("p1")[:2]
+        b'\\xff\\xd8'
+        """
+        from fiveshot.recognizer.correction import photo_numbers
+
+        (number,) = photo_numbers(id, self.snapshot.contents)
+        with self._model.folder.reading() as connection:
+            return read_picture(connection, number)
 
     def merge(self, other: FilePath) -> MergeReport:
         """Take over the classes of another model, with the very statistics they have there.

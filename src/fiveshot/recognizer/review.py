@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 Kind = Literal["mixed-up", "harmful", "duplicates", "outliers"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 MORE = (1, 2, 5)  # photos more, of which the gain is told
-# Share of its own class, against the other, below which a photo is probably of the other: of 300 photos of birds
-# with 15 labels exchanged, 19 are, 15 of these rightly. Ten times the share doubles the alarms and finds no more.
-LIKELY = 0.03
+# Share of its own class, against the other, below which a photo is suggested, and below which that is sure. Of 300
+# photos of birds with 15 labels exchanged, 15 to 24 are sure, two in three of them rightly.
+LIKELY, SURE = 0.2, 0.03
 FEWEST = 3  # photos of a class from which on one may be called harmful
 TRIED, TRIED_AT_ONCE = 40, 8000  # photos whose harm is tried at most; fewer where there are many classes
 PRIOR = 2.0  # photos that the common curve counts for beside the photos of a class
@@ -56,9 +56,11 @@ class Suggestion:
     beside : str or None
         Id of the photo to look at beside it: the one it repeats, or the most alike of the other class.
     strength : float
-        From 0 to 1: how sure the suggestion is, within its kind.
+        From 0 to 1: how strong the finding is, within its kind.
     reason : str
         A sentence.
+    sure : bool
+        Whether it is followed where all of its kind are to be: if not, somebody should decide about this photo.
 
     Examples
     --------
@@ -75,6 +77,7 @@ class Suggestion:
     beside: str | None
     strength: float
     reason: str
+    sure: bool = True
 
 
 @dataclass(frozen=True)
@@ -159,9 +162,9 @@ class Review:
     suggestions: tuple[Suggestion, ...]
     kept: int = 0
 
-    def of(self, kinds: Sequence[str]) -> tuple[Suggestion, ...]:
-        """Return the suggestions of some kinds."""
-        return tuple(one for one in self.suggestions if one.kind in kinds)
+    def of(self, kinds: Sequence[str], *, sure: bool = False) -> tuple[Suggestion, ...]:
+        """Return the suggestions of some kinds, all or those that are sure."""
+        return tuple(one for one in self.suggestions if one.kind in kinds and (one.sure or not sure))
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -347,6 +350,7 @@ def _mixed_up(look: _Look) -> Iterator[Suggestion]:
             look.beside(row, code),
             float(1 - judged.own[row]),
             reason,
+            sure=bool(share[row] < SURE),
         )
 
 
@@ -422,7 +426,17 @@ def _duplicates(look: _Look, sha256s: Sequence[str]) -> Iterator[Suggestion]:
         what = "the same file as" if sha256s[row] == sha256s[earlier] else "almost identical to"
         where = "it teaches nothing new" if label == of else f"that is in {of!r}: one of them is misplaced"
         reason = f"it is {what} {look.ids[earlier]}; {where}"
-        yield Suggestion("duplicates", look.ids[row], label, "remove", None, look.ids[earlier], likeness, reason)
+        yield Suggestion(
+            "duplicates",
+            look.ids[row],
+            label,
+            "remove",
+            None,
+            look.ids[earlier],
+            likeness,
+            reason,
+            sure=label == of,  # of two classes nobody can tell which has it by mistake
+        )
 
 
 def near_pairs(X: Floats, sha256s: Sequence[str]) -> Iterator[tuple[int, int, float]]:

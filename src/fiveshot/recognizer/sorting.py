@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot.core.arrays import unit_rows
-from fiveshot.core.lda import default_shrinkage
 from fiveshot.errors import InputError
 from fiveshot.recognizer.store.rows import Floats
 
@@ -28,8 +27,10 @@ if TYPE_CHECKING:
 DRAWN, TURNS, SHARPNESS = 5, 2, 3  # neighbors that a vector is drawn towards, how often, power of their cosines
 LINKED = 10  # neighbors that a photo may be grouped with, so that memory grows with the photos, not their square
 # Distance of the means of two groups below which they are one, as a part of the distance of neighbors: with a
-# metric that has learned nothing, and as much less as it has learned. Chosen on half of the classes of CUB-200.
-APART, LEARNED = 0.57, 0.15
+# metric that has learned nothing, and how much less with one that has. Chosen on half of the classes of CUB-200,
+# in favor of pure groups: two groups can have one name, but one group of two things teaches what is wrong.
+APART, LESS = 0.52, 0.07
+HALF = 20  # learned photos, less their classes, of which a metric has learned half of what it can
 FINE = 0.7  # of that distance, for what is asked about together
 LEAST_DISTANCE = 0.35  # of neighbors: copies of one photo say nothing of how alike photos of a thing are
 COMPANIONS = 19  # photos that are asked about with one
@@ -157,11 +158,11 @@ class Sorting:
 class Metric:
     """The space in which photos are compared: in it, photos of a class differ alike in all directions.
 
-    Where a model has learned nothing of that, it is the space of the features. ``share`` is what is not learned.
+    Where a model has learned nothing of that, it is the space of the features. ``learned`` is from 0 to 1.
     """
 
     head: FewShotHead | None = None
-    share: float = 1.0
+    learned: float = 0.0
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Metric:
@@ -170,7 +171,7 @@ class Metric:
         if not len(statistics):
             return cls()
         dof = int(statistics.counts.sum()) - len(statistics)
-        return cls(snapshot.head, default_shrinkage(snapshot.contents.width, dof))
+        return cls(snapshot.head, dof / (dof + HALF))
 
     def __call__(self, X: Floats) -> Floats:
         """Return vectors of length one."""
@@ -195,8 +196,8 @@ def sort_rows(
     V = metric(X)
     known, doubt, guesses = _recognized(snapshot, X)
     unknown = np.setdiff1d(np.arange(len(X)), [one.photo for one in known])
-    groups = _groups(V, unknown, group_rows(V[unknown], share=metric.share))
-    queue = _queue(V, doubt, _unlike(snapshot, V, metric), guesses, share=metric.share)
+    groups = _groups(V, unknown, group_rows(V[unknown], learned=metric.learned))
+    queue = _queue(V, doubt, _unlike(snapshot, V, metric), guesses, learned=metric.learned)
     found = Sorting(tuple(photos), tuple(known), groups, queue, tuple(bad), snapshot.state)
     return found if numbers is None else _renumbered(found, numbers)
 
@@ -292,12 +293,12 @@ def _queue(
     unlike: NDArray[np.float64],
     guesses: Sequence[str | None],
     *,
-    share: float,
+    learned: float,
 ) -> tuple[Question, ...]:
     """Return what to ask first: small groups of photos in doubt that are unlike what is known, by their sum."""
     rows = np.flatnonzero(doubt > ASKED)
     found = []
-    for members in _members(group_rows(V[rows], share=share, fine=FINE)):
+    for members in _members(group_rows(V[rows], learned=learned, fine=FINE)):
         photos = rows[members]
         first, *others = photos[_by_typical(V[photos])].tolist()
         value = float((doubt[photos] * unlike[photos]).sum())
@@ -315,10 +316,10 @@ def _by_typical(V: Floats) -> Rows:
     return order
 
 
-def group_rows(V: Floats, *, share: float = 1.0, fine: float = 1.0) -> Rows:
+def group_rows(V: Floats, *, learned: float = 0.0, fine: float = 1.0) -> Rows:
     """Return the group of each row of vectors of length one; how many there are follows from the rows.
 
-    ``share`` is that of a metric; a smaller ``fine`` gives smaller groups.
+    ``learned`` is that of a metric; a smaller ``fine`` gives smaller groups.
 
     >>> rows = np.float32([[1, 0, 0], [0.99, 0.1, 0], [0, 1, 0], [0.1, 0.99, 0], [0, 0, 1]])
     >>> group_rows(rows).tolist()
@@ -329,7 +330,7 @@ def group_rows(V: Floats, *, share: float = 1.0, fine: float = 1.0) -> Rows:
         return np.zeros(n, np.intp)
     nearest = neighbors(V, 1)[1][:, 0]
     scale = max(float(np.median(np.sqrt(np.maximum(2 - 2 * nearest, 0)))), LEAST_DISTANCE)
-    limit = fine * (APART - LEARNED * (1 - share)) * scale
+    limit = fine * (APART - LESS * learned) * scale
     drawn = V
     for _ in range(TURNS):
         drawn = _drawn_together(drawn)

@@ -213,6 +213,9 @@ def evaluate(
     box: InBox = None,
     boxes: Boxes = None,
     confidence: Confidence = 0.2,
+    mistakes: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="Write a page that shows the mistakes as pictures.")
+    ] = None,
     strict: Strict = False,
     skip_bad: SkipBad = False,
     device: Device = "auto",
@@ -223,6 +226,8 @@ def evaluate(
     """Measure a model on a folder of class folders.
 
     Example: fiveshot evaluate birds test-photos
+
+    Example: fiveshot evaluate birds test-photos --mistakes mistakes.html
     """
     from fiveshot.recognizer import Recognizer
     from fiveshot.recognizer.photos.inputs import find_classes
@@ -234,10 +239,17 @@ def evaluate(
         if strict:
             refuse_bad(bad)
         opened = Recognizer.open(model, device=device, runtime=runtime, weights=weights, readonly=True)
-        with opened as recognizer, image_bar(f"looking at {counted(total(classes), 'photo')}") as progress:
-            measured = recognizer.evaluate(classes, progress=progress, on_bad=None if strict else bad.extend)
-        answer.result = measured.as_dict()
-        _tell(answer, measured)
+        with opened as recognizer:
+            with image_bar(f"looking at {counted(total(classes), 'photo')}") as progress:
+                measured = recognizer.evaluate(classes, progress=progress, on_bad=None if strict else bad.extend)
+            answer.result = measured.as_dict()
+            _tell(answer, measured)
+            if mistakes is not None:
+                from fiveshot.reports.page.mistakes import write_mistakes
+
+                photos = (photo for own in classes.values() for photo in own)
+                answer.result["mistakes"] = str(write_mistakes(mistakes, measured, photos, recognizer.picture))
+                answer.say(f"the mistakes are shown in {mistakes}")
         _note(answer, measured)
         answer.leave_out(bad, status=0 if skip_bad else 3)
 

@@ -98,10 +98,13 @@ def _keep(answer: Answer, recognizer: Recognizer, found: Review, ids: list[str])
 
 
 def _apply(answer: Answer, recognizer: Recognizer, found: Review, kinds: list[str], *, yes: bool) -> None:
-    wanted = found.of(kinds)
+    wanted = found.of(kinds, sure=True)
+    unsure = len(found.of(kinds)) - len(wanted)
+    if unsure:
+        answer.note(f"{counted(unsure, 'photo')} left for you to decide: use move, remove, or review --keep")
     if not wanted:
         answer.result["applied"] = None
-        answer.say(f"nothing is {' or '.join(kinds)}; the model is as it was")
+        answer.say(f"nothing is surely {' or '.join(kinds)}; the model is as it was")
         return
     _tell_suggestions(answer, wanted, most=len(wanted))
     if not yes:
@@ -162,7 +165,7 @@ def _tell_suggestions(answer: Answer, suggestions: tuple[Suggestion, ...], *, mo
             answer.say(f"{kind}: {counted(len(own), 'photo')} that {title if len(own) > 1 else _single(title)}")
         for one in own[:most]:
             action = f"move to {one.to}" if one.to else "remove"
-            answer.say(f"  {one.photo} of {one.label}: {action}; {one.reason}")
+            answer.say(f"  {one.photo} of {one.label}: {'' if one.sure else 'perhaps '}{action}; {one.reason}")
         if len(own) > most:
             answer.say(f"  and {len(own) - most:,} more")
 

@@ -37,7 +37,9 @@ class Apply(BaseModel):
         extra="forbid", json_schema_extra={"example": {"finding": "mixed-up", "ids": ["p17"]}}
     )
     finding: Finding
-    ids: list[str] | None = Field(None, min_length=1, max_length=MOST_IDS, description="All unless given.")
+    ids: list[str] | None = Field(
+        None, min_length=1, max_length=MOST_IDS, description="Unless given, all that are sure."
+    )
     state: int | None = Field(None, ge=0, le=LAST, description="State of the review: 409 if changed since.")
 
 

@@ -54,7 +54,7 @@ class Reviews:
             raise ApiError(
                 409, "changed", f"the model is in state {found.state} by now", "look at the review again"
             )
-        wanted = [one for one in found.of([finding]) if ids is None or one.photo in ids]
+        wanted = [one for one in found.of([finding], sure=ids is None) if ids is None or one.photo in ids]
         missing = set(ids or ()) - {one.photo for one in wanted}
         if missing:
             raise not_found(f"nothing is suggested about {', '.join(sorted(missing)[:5])}")
