@@ -21,7 +21,7 @@ from fiveshot.core import NO_CLASSES, class_statistics
 from fiveshot.core.memory import Memory
 from fiveshot.features import FeatureSet, embedded_features
 from fiveshot.heads import FewShotHead, make_head
-from fiveshot.recognizer.recognition.rejection import Rejection, fit_rejection, rejection_from_shots
+from fiveshot.recognizer.recognition.rejection import Rejection, fit_rejection, leave_out, rejection_at
 from fiveshot.recognizer.store.contents import KnownPhotos
 
 SHOTS = 5
@@ -78,7 +78,7 @@ def without_base(
     memory = Memory(NO_CLASSES, class_statistics(head.embed(X), y))
     head.adopt(memory)
     photos = KnownPhotos(tuple(y.tolist()), tuple(map(str, range(len(y)))), X)
-    return head, rejection_from_shots(head, memory, photos, false_rejection=rate)
+    return head, rejection_at(leave_out(head, memory, photos, X[:0]), rate, None)
 
 
 def measure(features: FeatureSet, parts: Split, head: FewShotHead, rejection: Rejection) -> list[float]:

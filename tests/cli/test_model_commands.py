@@ -611,3 +611,16 @@ def test_mistakes_are_shown_as_pictures(run: Run, answer: Any, model: Path, tmp_
     assert "<b>wren" not in page
     assert "&lt;b&gt;wren" in page
     assert run("evaluate", model, "exam", "--mistakes", "nowhere/mistakes.html")[0] == 1
+
+
+def test_the_rate_of_false_rejections_is_changed(run: Run, answer: Any, model: Path) -> None:
+    now = answer("set", model, "false-rejection", "20%")
+    assert (now["rate"], now["photos"]) == (0.2, 21)
+    assert answer("show", model)["false_rejection"] == 0.2
+    status, printed, _ = run("set", model, "false-rejection", "0.02")
+    assert (status, printed.splitlines()[0]) == (0, f"{model}: 2.0 % false rejections")
+    assert run("undo", model)[1] == "took back: set\n"
+    assert answer("show", model)["false_rejection"] == 0.2
+    assert run("set", model, "false-rejection", "much")[0] == 1
+    assert run("set", model, "false-rejection", "200%")[0] == 1
+    assert run("set", model, "colour", "2%")[0] == 2

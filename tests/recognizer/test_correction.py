@@ -380,3 +380,46 @@ def test_photos_of_none_of_the_classes_are_kept_apart(make: Callable[..., Recogn
     model.undo()
     assert (model.negatives(), model.snapshot.classes) == ([], ("owl",))
     assert model.check() == []
+
+
+def test_the_rate_can_be_changed_and_undone(make: Callable[..., Recognizer]) -> None:
+    many = tuple(f"base {number}" for number in range(12))
+    for base in ((), many):
+        model = make(f"of {len(base)}", base=base)
+        for name in LEARNED:
+            model.learn_features(name, photos(name, 9))
+        before, said, head = held(model), answers(model), model.snapshot.head
+        rates = (0.05, 0.2, 0.5)
+        rejected = [model.rejected_at(rate).rejected for rate in rates]
+        assert rejected == sorted(rejected)
+        now = model.set(false_rejection=0.5)
+        assert (now.photos, now.rejected) == (27, rejected[-1])
+        assert model.snapshot.head is head  # nothing is derived again
+        assert model.show().false_rejection == 0.5
+        thresholds = [one["threshold"] for one in answers(model)]
+        assert all(new > old["threshold"] for new, old in zip(thresholds, said, strict=True))
+        assert model.history(1)[0].detail == {"false_rejection": 0.5, "before": 0.05}
+        assert model.undo().action == "set"
+        assert held(model) == before
+        assert answers(model) == said
+        with pytest.raises(InputError):
+            model.set(false_rejection=2)
+        assert held(model) == before
+        assert model.check() == []
+
+
+def test_negatives_take_part_in_rejection(make: Callable[..., Recognizer]) -> None:
+    model = make(head="unbiased-lda")
+    for name in LEARNED:
+        model.learn_features(name, photos(name, 4))
+    strange = photos("stranger", 8)
+    assert all(not one.unknown for one in model.predict_features(strange[4:]))  # too few photos for a rate of 5 %
+    before = answers(model)
+    model.correct_seen(seen(strange[:4]), "none of these")
+    found = model.predict_features(strange[4:])
+    assert all(one.unknown for one in found)
+    assert "4 photos of none of these" in model.show().rejection
+    assert model.rejected_at(0.05).negatives == 4
+    assert [one.label for one in model.predict_features(photos("owl", 3, seed=4))].count("owl") >= 2
+    model.undo()
+    assert answers(model) == before

@@ -769,6 +769,15 @@ def test_status_metrics_and_document(service: Live) -> None:
         "/v1/photos/{id}",
         "/v1/predict",
         "/v1/ready",
+        "/v1/rejection",
+        "/v1/review",
+        "/v1/review/apply",
+        "/v1/review/keep",
+        "/v1/sort",
+        "/v1/sort/{id}",
+        "/v1/sort/{id}/learn",
+        "/v1/sort/{id}/photos",
+        "/v1/sort/{id}/photos/{number}",
         "/v1/undo",
     }
     answer = document["paths"]["/v1/classes/{name}/photos"]["post"]["responses"]["200"]["content"][
@@ -904,3 +913,20 @@ def test_answers_are_corrected(start: Callable[..., Live]) -> None:
     assert service.names() == ["red"]
     error(service.client.post("/v1/correct?name=unknown", files=one), 422, "reserved_name")
     error(service.client.post("/v1/correct", files=one), 422, "invalid")
+
+
+def test_the_rate_of_false_rejections_is_changed(start: Callable[..., Live]) -> None:
+    service = start()
+    service.learn("red")
+    before = service.client.get("/v1/rejection").json()
+    assert before["rate"] == service.client.get("/v1/model").json()["false_rejection"] == 0.05
+    changed = service.client.patch("/v1/model", json={"false_rejection": 0.2})
+    assert changed.json()["rate"] == 0.2
+    assert service.client.get("/v1/model").json()["false_rejection"] == 0.2
+    rejected = [service.client.get(f"/v1/rejection?rate={rate}").json()["rejected"] for rate in (0.1, 0.5, 0.9)]
+    assert rejected == sorted(rejected)
+    assert service.client.post("/v1/undo").json()["action"] == "set"
+    assert service.client.get("/v1/model").json()["false_rejection"] == 0.05
+    for body in ({"false_rejection": 0}, {"false_rejection": "2%"}, {}, {"rate": 0.1}):
+        error(service.client.patch("/v1/model", json=body), 422, "invalid")
+    error(service.client.get("/v1/rejection?rate=1"), 422, "invalid")

@@ -38,6 +38,7 @@ PLACES = {
         "correct": "corrections",
         "remove": "corrections",
         "move": "corrections",
+        "set": "models",
         "forget": "classes",
         "rename": "classes",
         "group": "classes",
@@ -64,7 +65,8 @@ PLACES = {
     },
 }
 COMMANDS = {name: (module, panel) for panel, places in PLACES.items() for name, module in places.items()}
-FUNCTIONS = {"import": "import_model", "put-back": "put_back"}  # where a Python function cannot be called so
+# Where a Python function cannot be called as the command is.
+FUNCTIONS = {"import": "import_model", "put-back": "put_back", "set": "set_option"}
 
 # What people type who know other programs.
 OTHER_WORDS = {

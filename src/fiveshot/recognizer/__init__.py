@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fiveshot.recognizer.info import ClassInfo, ModelInfo, PhotoInfo
     from fiveshot.recognizer.insight import LearnReport
     from fiveshot.recognizer.photos.regions import Region
-    from fiveshot.recognizer.recognition.snapshot import Neighbor, Prediction, Snapshot
+    from fiveshot.recognizer.recognition.snapshot import Neighbor, Prediction, RejectedAt, Snapshot
     from fiveshot.recognizer.recognizer import Recognizer
     from fiveshot.recognizer.review import Review, Suggestion
     from fiveshot.recognizer.shipping.merging import MergeReport
@@ -42,6 +42,7 @@ _PLACES = {
     "PhotoRecord": "store.rows",
     "Prediction": "recognition.snapshot",
     "Recognizer": "recognizer",
+    "RejectedAt": "recognition.snapshot",
     "Region": "photos.regions",
     "Review": "review",
     "Snapshot": "recognition.snapshot",
@@ -69,6 +70,7 @@ __all__ = [
     "Prediction",
     "Recognizer",
     "Region",
+    "RejectedAt",
     "Review",
     "Snapshot",
     "Sorting",

@@ -1,8 +1,9 @@
-"""Forget, rename and undo: changes of classes that are there, or were."""
+"""Forget, rename, set and undo: changes of what is there, or was."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import ClassVar
 
 from fiveshot.core import ClassStatistics
@@ -104,6 +105,15 @@ def rename_all(change: Change, names: Mapping[str, str]) -> None:
     change.record("rename")
 
 
+def set_options(change: Change, *, false_rejection: float) -> None:
+    """Change what the owner of the model chose."""
+    before = change.before.manifest
+    options = replace(before.options, false_rejection=false_rejection)
+    detail = {"false_rejection": options.false_rejection, "before": before.options.false_rejection}
+    change.manifest = replace(before, options=options)
+    change.record("set", detail=detail)
+
+
 def undo_last(change: Change, *, past_forget: bool, state: int | None) -> HistoryEntry:
     """Take back the last change that stands, and note that in the history; with ``state``, only in that state."""
     if state is not None and change.before.state != state:
@@ -126,6 +136,9 @@ def undo_last(change: Change, *, past_forget: bool, state: int | None) -> Histor
     if action == "keep":
         kept = [(photo, entry.detail["finding"]) for photo in entry.detail["photos"]]
         change.connection.executemany("DELETE FROM kept WHERE photo_id = ? AND finding = ?", kept)
+    if action == "set":
+        options = replace(change.before.manifest.options, false_rejection=entry.detail["before"])
+        change.manifest = replace(change.before.manifest, options=options)
     undo = change.record("undo", undoable=False, detail={"undid": seq, "action": action})
     change.connection.execute("UPDATE history SET undone_by = ? WHERE seq = ?", (undo, seq))
     return entry

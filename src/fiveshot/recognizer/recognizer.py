@@ -12,7 +12,7 @@ from fiveshot.progress import Progress
 from fiveshot.recognizer.change import LiveModel
 from fiveshot.recognizer.names import NONE, check_name, target_name
 from fiveshot.recognizer.recognition.levels import check_sure
-from fiveshot.recognizer.recognition.snapshot import Prediction, Snapshot, check_top, check_why
+from fiveshot.recognizer.recognition.snapshot import Prediction, RejectedAt, Snapshot, check_top, check_why
 from fiveshot.recognizer.store.contents import StoredClass, read_contents
 from fiveshot.recognizer.store.folder import TIMEOUT, ModelFolder
 from fiveshot.recognizer.store.history import HistoryEntry, read_history
@@ -1352,6 +1352,70 @@ class Recognizer:
 
         with self._model.change() as change:
             return undo_last(change, past_forget=past_forget, state=state)
+
+    def set(self, *, false_rejection: float) -> RejectedAt:
+        """Change a setting; nothing is learned again, and ``undo`` takes it back.
+
+        Parameters
+        ----------
+        false_rejection : float
+            Share of the photos of known classes that may be called unknown.
+
+        Returns
+        -------
+        RejectedAt
+            How many of the learned photos are called unknown now.
+
+        Raises
+        ------
+        InputError
+            If the rate is not a number between 0 and 1.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from fiveshot import Recognizer
+        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+        ...     _ = birds.set(false_rejection=0.02)
+        ...     now = birds.show().false_rejection
+        ...     now, birds.undo().action, birds.show().false_rejection
+        (0.02, 'set', 0.05)
+        """
+        from fiveshot.recognizer.forgetting import set_options
+
+        with self._model.change() as change:
+            set_options(change, false_rejection=false_rejection)
+        return self.snapshot.rejected_at(false_rejection)
+
+    def rejected_at(self, rate: float) -> RejectedAt:
+        """Say how many of the learned photos would be called unknown at a rate of false rejections.
+
+        Parameters
+        ----------
+        rate : float
+            Share of the photos of known classes that may be called unknown.
+
+        Returns
+        -------
+        RejectedAt
+            How many, each photo left out of the model that judges it.
+
+        Raises
+        ------
+        InputError
+            If the rate is not a number between 0 and 1.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from fiveshot import Recognizer
+        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+        ...     _ = birds.learn_features("owl", np.random.default_rng(0).normal(size=(5, 384)))
+        ...     birds.rejected_at(0.05).note
+        'nothing is rejected yet: 19 photos of classes with two or more are needed, not 5'
+        """
+        return self.refresh().rejected_at(rate)
 
     def show(self) -> ModelInfo:
         """Return what the model holds.

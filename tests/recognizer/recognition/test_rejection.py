@@ -13,9 +13,10 @@ from fiveshot.recognizer.recognition import rejection as rejection_module
 from fiveshot.recognizer.recognition.rejection import (
     Rejection,
     fit_rejection,
+    leave_out,
     photos_needed,
     quantile_threshold,
-    rejection_from_shots,
+    rejection_at,
 )
 from fiveshot.recognizer.store.contents import KnownPhotos
 
@@ -93,13 +94,18 @@ def test_single_photos_of_base_classes_are_kept_to_learn_from() -> None:
     assert fit_rejection(make_head("ncm").fit(X, y), X, y, seed=0).counts == ()
 
 
+def shots(head: FewShotHead, memory: Memory, photos: KnownPhotos, rate: float = 0.05) -> Rejection:
+    """Return the thresholds that learned photos alone give."""
+    return rejection_at(leave_out(head, memory, photos, photos.features[:0]), rate, None)
+
+
 @pytest.mark.parametrize("name", ["ncm", "unbiased-lda"])
 def test_learned_photos_alone_set_a_threshold(name: str) -> None:
     X, y = photos_of(30, 5, seed=1)
     memory = Memory(NO_CLASSES, class_statistics(make_head(name).embed(X), y))
     head = make_head(name).adopt(memory)
     photos = KnownPhotos(tuple(y), tuple(map(str, range(len(y)))), X)
-    found = rejection_from_shots(head, memory, photos, false_rejection=0.1)
+    found = shots(head, memory, photos, 0.1)
     assert "150 learned photos" in found.note
     known, _ = photos_of(30, 40, seed=2)
     strange, _ = photos_of(30, 40, seed=3, start=60)
@@ -108,16 +114,14 @@ def test_learned_photos_alone_set_a_threshold(name: str) -> None:
     assert rejected(head, found, strange).mean() > 4 * share
     assert head.memory_ is memory
     turned = KnownPhotos(photos.labels[::-1], photos.sha256s[::-1], X[::-1])
-    assert rejection_from_shots(head, memory, turned, false_rejection=0.1).thresholds == pytest.approx(
-        found.thresholds, rel=0.2
-    )
+    assert shots(head, memory, turned, 0.1).thresholds == pytest.approx(found.thresholds, rel=0.2)
 
 
 def test_leaving_out_in_turn_by_the_formula_spelled_out() -> None:
     X, y = photos_of(7, 3, seed=1)
     memory = Memory(NO_CLASSES, class_statistics(X, y))
     photos = KnownPhotos(tuple(y), tuple(map(str, range(len(y)))), X)
-    found = rejection_from_shots(make_head("ncm").adopt(memory), memory, photos, false_rejection=0.2)
+    found = shots(make_head("ncm").adopt(memory), memory, photos, 0.2)
     familiar = []
     for turn in range(3):
         left = np.arange(len(y)) % 3 == turn
@@ -131,7 +135,7 @@ def test_too_few_learned_photos_reject_nothing() -> None:
     X, y = photos_of(9, 2, seed=1)
     memory = Memory(NO_CLASSES, class_statistics(X, y))
     photos = KnownPhotos(tuple(y), tuple(map(str, range(len(y)))), X)
-    found = rejection_from_shots(make_head("ncm").adopt(memory), memory, photos)
+    found = shots(make_head("ncm").adopt(memory), memory, photos)
     assert found.thresholds == ()
     assert found.note == "nothing is rejected yet: 19 photos of classes with two or more are needed, not 18"
 
@@ -144,7 +148,7 @@ def test_of_many_classes_an_even_sample_is_left_out() -> None:
     (turn,) = rejection_module._turns({label: len(own) for label, own in rows.items()})
     assert len(turn) == 150
     assert [label for label, _ in turn[:3]] == ["000", "003", "006"]
-    found = rejection_from_shots(make_head("ncm").adopt(memory), memory, photos)
+    found = shots(make_head("ncm").adopt(memory), memory, photos)
     assert "150 learned photos" in found.note
 
 
@@ -158,7 +162,8 @@ def test_thresholds_between_counts_are_linear_in_their_logarithm() -> None:
 
 
 def test_a_rejection_survives_json() -> None:
-    found = Rejection(0.05, (1, 5), (-3.25, -2.0), "set somewhere")
+    table = ((0.01, (-5.0, -4.0)), (0.05, (-3.25, -2.0)))
+    found = Rejection(0.05, (1, 5), (-3.25, -2.0), "set somewhere", table)
     assert Rejection.from_dict(json.loads(json.dumps(found.as_dict()))) == found
 
 
@@ -172,6 +177,9 @@ def test_a_rejection_survives_json() -> None:
         {"false_rejection": 1.5},
         {"false_rejection": "much"},
         {"counts": None},
+        {"table": [[0.05, [1.0]]]},
+        {"table": [[0.05, [1.0, 2.0]], [0.01, [1.0, 2.0]]]},
+        {"table": [[0.05, [1.0, "x"]]]},
     ],
 )
 def test_damaged_thresholds_are_refused(change: dict[str, object]) -> None:
@@ -201,3 +209,84 @@ def test_a_new_value_falls_below_the_threshold_at_most_at_the_rate(size: int) ->
 def test_a_rate_that_makes_no_sense(rate: float) -> None:
     with pytest.raises(InputError, match="between 0 and 1"):
         fit_rejection(make_head("ncm"), np.zeros((1, 2), np.float32), ["a"], false_rejection=rate, seed=0)
+
+
+def test_thresholds_at_other_rates_are_those_of_a_base_made_for_them(head: FewShotHead) -> None:
+    X, y = photos_of(40, 40, seed=1)
+    found = fit_rejection(head, X, y, false_rejection=0.05, seed=0)
+    other = fit_rejection(head, X, y, false_rejection=0.1, seed=0)
+    assert found.at(0.1).thresholds == other.thresholds
+    assert found.at(0.05) == found
+    between = found.at(0.07)
+    assert all(a <= b <= c for a, b, c in zip(found.thresholds, between.thresholds, other.thresholds, strict=True))
+    assert found.at(1e-5).thresholds == ()
+
+
+def test_photos_of_none_of_the_classes_sharpen_the_rejection() -> None:
+    """Strangers lie around a place of their own: others from there are rejected more often."""
+    place, gain = 3.0 * np.random.default_rng(5).normal(size=WIDTH), []
+    for seed in range(4):
+        X, y = photos_of(12, 5, seed=seed)
+        memory = Memory(NO_CLASSES, class_statistics(make_head().embed(X), y))
+        head = make_head().adopt(memory)
+        photos = KnownPhotos(tuple(y), tuple(map(str, range(len(y)))), X)
+        strange = place + 2.0 * np.random.default_rng(seed).normal(size=(420, WIDTH))
+        strange = strange.astype(np.float32)
+        left = leave_out(head, memory, photos, strange[:20])
+        found = rejection_at(left, 0.1, None)
+        assert "60 learned photos" in found.note
+        assert "20 photos of none of these" in found.note
+        strangers = rejection_module.Strangers(head, strange[:20])
+        standing = strangers.standing(strange[20:], head.familiarity(strange[20:]))
+        gain.append((standing < found.standing).mean() - rejected(head, found, strange[20:]).mean())
+        known, _ = photos_of(12, 40, seed=seed + 50)
+        assert (strangers.standing(known, head.familiarity(known)) < found.standing).mean() < 0.2
+        rejected_photos, rejected_strangers = left.rejected(found)
+        assert rejected_photos <= 6
+        assert 0 <= rejected_strangers <= 20
+    assert np.mean(gain) > 0.05
+
+
+def test_standing_beside_strangers_by_the_formula_spelled_out() -> None:
+    X, y = photos_of(4, 3, seed=1)
+    head = make_head("ncm").adopt(Memory(NO_CLASSES, class_statistics(X, y)))
+    strange, _ = photos_of(1, 6, seed=2, start=70)
+    found = rejection_module.Strangers(head, strange).standing(X, head.familiarity(X))
+    means = np.stack([X[y == label].mean(axis=0) for label in np.unique(y)])
+    known, together, each = (
+        -np.square(X[:, None] - rows[None]).sum(axis=2) for rows in (means, strange.mean(axis=0)[None], strange)
+    )
+    scores = np.concatenate([known, each], axis=1, dtype=np.float64) * head.softmax_factor()
+    chance = known.max(axis=1) * head.softmax_factor() - np.log(np.exp(scores).sum(axis=1))
+    near = (X @ means.T / np.linalg.norm(X, axis=1)[:, None] / np.linalg.norm(means, axis=1)).max(axis=1)
+    likeness = (together[:, 0] + each.max(axis=1)) / 2
+    np.testing.assert_allclose(found, known.max(axis=1) + 2 * near + 0.2 * chance - likeness, rtol=1e-3)
+
+
+def test_photos_of_none_of_the_classes_set_a_threshold_where_there_are_few_others() -> None:
+    X, y = photos_of(3, 4, seed=1)
+    memory = Memory(NO_CLASSES, class_statistics(X, y))
+    head = make_head("ncm").adopt(memory)
+    photos = KnownPhotos(tuple(y), tuple(map(str, range(len(y)))), X)
+    strange, _ = photos_of(3, 2, seed=2, start=70)
+    left = leave_out(head, memory, photos, strange)
+    found = rejection_at(left, 0.05, None)
+    assert found.thresholds == ()
+    assert found.standing == left.standing.min()
+    assert "one known photo in 13" in found.note
+    assert rejection_at(leave_out(head, memory, photos, strange[:0]), 0.05, None).standing is None
+
+
+def test_strangers_that_tell_nothing_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = photos_of(8, 5, seed=1)
+    memory = Memory(NO_CLASSES, class_statistics(X, y))
+    head = make_head("ncm").adopt(memory)
+    photos = KnownPhotos(tuple(y), tuple(map(str, range(len(y)))), X)
+    strange, _ = photos_of(4, 3, seed=2, start=70)
+    assert leave_out(head, memory, photos, strange).standing is not None
+    monkeypatch.setattr(rejection_module, "CLEARLY", -2.0)  # no way of judging is that much better
+    left = leave_out(head, memory, photos, strange)
+    found = rejection_at(left, 0.05, None)
+    assert (left.standing, found.standing) == (None, None)
+    assert found == shots(head, memory, photos)
+    assert left.rejected(found) == (int((left.familiar < found.threshold(5)).sum()), 12)

@@ -1,11 +1,11 @@
-"""``fiveshot new``, ``show``, ``check`` and ``retune``: a model is made, looked at, verified and adapted."""
+"""``fiveshot new``, ``show``, ``set``, ``check`` and ``retune``: a model is made, seen, changed and verified."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -31,7 +31,7 @@ from fiveshot.cli.options import (
 )
 from fiveshot.cli.output import Answer, answering, file_size, percent
 from fiveshot.cli.progress import image_bar, status, tuning_bar
-from fiveshot.errors import counted, some_of
+from fiveshot.errors import InputError, counted, some_of
 
 if TYPE_CHECKING:
     from fiveshot.recognizer.info import ClassInfo, ModelInfo, PhotoInfo
@@ -174,6 +174,48 @@ def show(
         one = next(one for one in info.classes if one.name == normal_name(name))
         answer.result = {"class": asdict(one), "photos": [photo.as_dict() for photo in photos]}
         _tell_photos(answer, one, photos)
+
+
+def set_option(
+    model: Model,
+    name: Annotated[
+        Literal["false-rejection"],
+        typer.Argument(metavar="NAME", help="What to change: false-rejection.", show_default=False),
+    ],
+    value: Annotated[
+        str, typer.Argument(metavar="VALUE", help="A share, such as 2% or 0.02.", show_default=False)
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Change how many photos of known classes may be called unknown; nothing is learned again.
+
+    Example: fiveshot set birds false-rejection 2%
+    """
+    from fiveshot.recognizer import Recognizer
+
+    with answering("set", model, as_json=as_json) as answer, Recognizer.open(model) as recognizer:
+        now = recognizer.set(false_rejection=_share(value))
+        answer.result = {"name": name, **now.as_dict()}
+        answer.say(f"{model}: {percent(now.rate)} false rejections")
+        answer.say(
+            f"{now.rejected:,} of {counted(now.photos, 'learned photo')} would be called unknown when left out"
+        )
+        if now.negatives:
+            answer.say(f"{now.negatives_rejected:,} of {counted(now.negatives, 'photo')} of none of these, too")
+        answer.say(now.note)
+
+
+def _share(text: str) -> float:
+    """Return a share that was typed as a number or in percent.
+
+    >>> _share("2%"), _share(" 2.5 %"), _share("0.02")
+    (0.02, 0.025, 0.02)
+    """
+    number = text.strip()
+    try:
+        return float(number[:-1]) / 100 if number.endswith("%") else float(number)
+    except ValueError:
+        raise InputError(f"{text!r} is not a share", hint="give one such as 2% or 0.02") from None
 
 
 def check(

@@ -6,20 +6,21 @@ Thresholds are set on held-out photos of a base, or on the learned photos themse
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fiveshot.core import ClassStatistics, ClassSummary, Memory, summarize
+from fiveshot.core.arrays import unit_rows
 from fiveshot.core.labels import Label, as_labels, python_labels
-from fiveshot.errors import InputError
+from fiveshot.errors import InputError, counted
 from fiveshot.recognizer.recognition.held_out import fold_numbers, without_fold
 from fiveshot.recognizer.store.contents import Contents, KnownPhotos
-from fiveshot.recognizer.store.manifest import check_rate
+from fiveshot.recognizer.store.manifest import Manifest, check_rate
 from fiveshot.recognizer.store.rows import Floats
 
 if TYPE_CHECKING:
@@ -27,9 +28,17 @@ if TYPE_CHECKING:
 
 Values = NDArray[np.float64]
 SHOTS = (1, 2, 3, 5, 10, 20, 50)
+RATES = (0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.12, 0.15, 0.2, 0.3, 0.4, 0.5)
 LEAST_CLASSES = 10  # of a base whose classes stand for those learned later
 CLASS_FOLDS = 4  # a quarter of the base classes at a time plays the new ones
 HELD_OUT = 20  # photos of a class at most; a quarter of them where it has fewer than 80
+LEAST_HELD = 5  # learned photos left out from which on those of none of the classes set a threshold
+MOST_STRANGERS = 500  # photos of none of the classes that likeness is measured to
+STRANGER_FOLDS = 5
+CLEARLY = 0.1  # less often: what a few photos can tell of two ways to judge them
+# Shares in how a photo stands: of the cosine of a class mean, and of a log probability.
+NEARNESS, CHANCE = 2.0, 0.2
+NO_CLASS = "nothing is rejected yet: no class is known"
 SAMPLES = 200  # learned photos that are left out at most, which bounds the time that learning takes
 
 
@@ -37,7 +46,9 @@ SAMPLES = 200  # learned photos that are left out at most, which bounds the time
 class Rejection:
     """Thresholds on familiarity for classes of some numbers of photos; between them, linear in log n.
 
-    Without thresholds nothing is rejected; ``note`` says on what they rest, or why there are none.
+    Without thresholds nothing is rejected; ``note`` says on what they rest, or why there are none. ``table`` has
+    the thresholds at other rates. ``standing`` is the threshold for classes learned after the base where photos of
+    none of the classes count: on how a photo stands beside these, see ``Strangers``.
 
     >>> rejection = Rejection(0.05, counts=(1, 100), thresholds=(-4.0, -2.0), note="an example")
     >>> rejection.threshold(10), rejection.threshold(1000)
@@ -48,10 +59,17 @@ class Rejection:
     counts: tuple[int, ...] = ()
     thresholds: tuple[float, ...] = ()
     note: str = ""
+    table: tuple[tuple[float, tuple[float, ...]], ...] = ()  # rate and thresholds, the rates rising
+    standing: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be interpolated."""
         check_rate(self.false_rejection)
+        for rate, thresholds in self.table:
+            if len(thresholds) != len(self.counts) or not all(map(math.isfinite, thresholds)):
+                raise InputError(f"the thresholds {thresholds} at the rate {rate} do not fit {self.counts}")
+        if list(self.table) != sorted(dict(self.table).items()):
+            raise InputError("the rates of a table of thresholds must rise")
         if len(self.counts) != len(self.thresholds) or list(self.counts) != sorted(set(self.counts)):
             raise InputError(f"thresholds {self.thresholds} do not fit the counts {self.counts}, which must rise")
         if not all(map(math.isfinite, self.thresholds)) or not all(count >= 1 for count in self.counts):
@@ -69,9 +87,29 @@ class Rejection:
         interpolated: Values = np.interp(np.log(counts), np.log(self.counts), self.thresholds)
         return interpolated
 
+    def at(self, rate: float) -> Rejection:
+        """Return the thresholds at another rate: those of the table, linear between its rates.
+
+        >>> table = ((0.01, (-6.0,)), (0.05, (-4.0,)))
+        >>> rejection = Rejection(0.05, (5,), (-4.0,), table=table)
+        >>> rejection.at(0.02).thresholds, rejection.at(0.001).note
+        ((-5.5,), 'nothing is rejected: the held-out photos of the base are too few for a rate of 0.1 %')
+        """
+        if rate == self.false_rejection or not self.counts:
+            return replace(self, false_rejection=rate)
+        rates = [one for one, _ in self.table]
+        if not rates or rate < rates[0]:
+            few = (
+                f"nothing is rejected: the held-out photos of the base are too few for a rate of {100 * rate:g} %"
+            )
+            return Rejection(rate, note=few)
+        columns = zip(*(thresholds for _, thresholds in self.table), strict=True)
+        thresholds = tuple(float(np.interp(rate, rates, column)) for column in columns)
+        return replace(self, false_rejection=rate, thresholds=thresholds)
+
     def as_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return asdict(self)
+        """Return plain JSON values, of what is kept in a model."""
+        return {key: value for key, value in asdict(self).items() if key != "standing"}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Rejection:
@@ -82,6 +120,7 @@ class Rejection:
                 tuple(int(count) for count in values["counts"]),
                 tuple(float(threshold) for threshold in values["thresholds"]),
                 str(values["note"]),
+                tuple((float(rate), tuple(map(float, each))) for rate, each in values["table"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(f"these are not the thresholds of a rejection ({error!r})") from error
@@ -119,95 +158,222 @@ class _BaseClass:
 
 
 def fit_rejection(
-    head: FewShotHead, X: Floats, y: ArrayLike, *, false_rejection: float = 0.05, seed: int
+    head: FewShotHead,
+    X: Floats,
+    y: ArrayLike,
+    *,
+    false_rejection: float = 0.05,
+    seed: int,
+    held: NDArray[np.bool_] | None = None,
 ) -> Rejection:
     """Return thresholds at which ``false_rejection`` of the photos of known classes are called unknown.
 
     ``X`` and ``y`` are training features of the base session, on which ``head`` was fitted; it is not changed.
-    A quarter of each class's photos is held out. With all classes known from the others, they give the
-    threshold of many-shot classes. For n = 1, 2, 3, 5, ... a quarter of the classes at a time is learned again
-    from n photos, and the threshold of n-shot classes is what then makes the rate of *their* photos right,
-    those taken for a many-shot class included. Few base classes say little about others, so with fewer than ten
-    there are no thresholds, and the learned photos are to give them.
+    A quarter of each class's photos is held out, or those that ``held`` names, (n,): an adapter must not have seen
+    them. With all classes known from the others, they give the threshold of many-shot classes. For n = 1, 2, 3,
+    5, ... a quarter of the classes at a time is learned again from n photos, and the threshold of n-shot classes
+    is what then makes the rate of *their* photos right, those taken for a many-shot class included. Few base
+    classes say little about others, so with fewer than ten there are no thresholds, and the learned photos are to
+    give them. The table has the thresholds at other rates.
     """
     needed = photos_needed(check_rate(false_rejection))
-    classes = dict(_split(head, X, as_labels(y), np.random.default_rng([seed, 0])))
-    held = sum(len(one.held) for one in classes.values())
+    labels = as_labels(y)
+    held = hold_back(labels, seed=seed) if held is None else held
+    classes = dict(_split(head, X, labels, held))
+    held_out = sum(len(one.held) for one in classes.values())
     if len(classes) < LEAST_CLASSES:
         note = f"a base of fewer than {LEAST_CLASSES} classes does not show how unlike new ones may be"
         return Rejection(false_rejection, note=note)
-    if held < needed:
-        note = f"nothing is rejected: the base leaves {held} photos to hold out, {needed} are needed"
+    if held_out < needed:
+        note = f"nothing is rejected: the base leaves {held_out} photos to hold out, {needed} are needed"
         return Rejection(false_rejection, note=note)
     base = ClassStatistics.of({label: one.summary for label, one in classes.items()})
     probe = copy(head)  # what a head has learned is immutable and replaced, so the original keeps its own
     many = int(np.median([one.summary.count for one in classes.values()]))
-    found = {many: quantile_threshold(_many_shot(probe, base, classes), false_rejection)}
-    for shots in SHOTS:
-        if shots < many:
-            familiar, is_new = _few_shot(probe, base, classes, shots=shots, seed=seed)
-            if is_new.sum() >= needed:
-                found[shots] = _few_shot_threshold(familiar, is_new, found[many], false_rejection)
-    counts = tuple(sorted(found))
-    note = f"set on {held} held-out photos of {len(classes)} base classes"
-    return Rejection(false_rejection, counts, tuple(found[count] for count in counts), note)
+    familiar = _many_shot(probe, base, classes)
+    few = {n: _few_shot(probe, base, classes, shots=n, seed=seed) for n in SHOTS if n < many}
+    few = {shots: played for shots, played in few.items() if played[1].sum() >= needed}
+    counts = (*few, many)
+    rates = sorted({false_rejection, *(rate for rate in RATES if photos_needed(rate) <= len(familiar))})
+    table = tuple((rate, _thresholds(familiar, few.values(), rate)) for rate in rates)
+    note = f"set on {held_out} held-out photos of {len(classes)} base classes"
+    return Rejection(false_rejection, counts, dict(table)[false_rejection], note, table)
 
 
-def known_thresholds(contents: Contents) -> Rejection | None:
-    """Return the thresholds of a model where no head is needed for them; None: the learned photos give them."""
-    manifest = contents.manifest
-    if manifest.rejection:
-        of_base = Rejection.from_dict(manifest.rejection)
-        if of_base.counts:
-            return of_base
-    rate, held = manifest.options.false_rejection, _held_out_of(contents)
-    if not len(contents.memory.labels):
-        return Rejection(rate, note="nothing is rejected yet: no class is known")
-    return None if held >= photos_needed(rate) else Rejection(rate, note=shots_note(rate, held))
+def _thresholds(
+    familiar: Values, few: Iterable[tuple[Values, NDArray[np.bool_]]], rate: float
+) -> tuple[float, ...]:
+    """Return the thresholds of few-shot classes and of many-shot ones, at one rate."""
+    many = quantile_threshold(familiar, rate)
+    return (*(_few_shot_threshold(each, is_new, many, rate) for each, is_new in few), many)
+
+
+def hold_back(labels: NDArray[np.generic], *, seed: int) -> NDArray[np.bool_]:
+    """Choose the photos of each class that thresholds are set on, (n,): a quarter, but 20 at most.
+
+    >>> hold_back(np.array(["owl"] * 8 + ["wren"]), seed=0).sum()
+    2
+    """
+    rng, held = np.random.default_rng([seed, 0]), np.zeros(len(labels), dtype=bool)
+    for label in np.unique(labels):
+        rows = rng.permutation(np.flatnonzero(labels == label))
+        held[rows[: min(max(1, len(rows) // 4), HELD_OUT, len(rows) - 1)]] = True
+    return held
+
+
+def base_thresholds(manifest: Manifest) -> Rejection | None:
+    """Return the thresholds that the base gave, at the rate in force; None where it gave none."""
+    of_base = Rejection.from_dict(manifest.rejection) if manifest.rejection else None
+    return of_base.at(manifest.options.false_rejection) if of_base is not None and of_base.counts else None
 
 
 def thresholds_note(contents: Contents) -> str:
     """Say on what the thresholds of a model rest, without computing them."""
-    known = known_thresholds(contents)
-    if known is not None:
-        return known.note
-    return shots_note(contents.manifest.options.false_rejection, _held_out_of(contents))
+    rate, of_base = contents.manifest.options.false_rejection, base_thresholds(contents.manifest)
+    if not len(contents.memory.labels):
+        return NO_CLASS
+    held, negatives = _held_out_of(contents), contents.negatives
+    against = 0 if negatives is None else len(negatives.photos.ids)
+    return shots_note(rate, held, against) if of_base is None else of_base.note + _beside(held, against)
 
 
-def shots_note(rate: float, held: int) -> str:
+def shots_note(rate: float, held: int, negatives: int = 0) -> str:
     """Say on what thresholds rest that the learned photos give, or why there are none."""
     needed = photos_needed(rate)
-    if held < needed:
-        return f"nothing is rejected yet: {needed} photos of classes with two or more are needed, not {held}"
-    return f"set on {held} learned photos, left out in turn"
+    if held >= needed:
+        return f"set on {held} learned photos, left out in turn{_beside(held, negatives)}"
+    if _counts(held, negatives):
+        often = f"about one known photo in {held + 1} may be rejected until there are {needed}"
+        return f"set on {held} learned photos, left out in turn{_beside(held, negatives)}; {often}"
+    return f"nothing is rejected yet: {needed} photos of classes with two or more are needed, not {held}"
 
 
-def rejection_from_shots(
-    head: FewShotHead, memory: Memory, photos: KnownPhotos, *, false_rejection: float = 0.05
-) -> Rejection:
-    """Return one threshold for all classes from the learned photos, each scored by a head without it.
+def _counts(held: int, negatives: int) -> bool:
+    return bool(negatives) and held >= LEAST_HELD
 
-    It follows from the present classes and photos alone, so a forgotten class leaves no trace in it. The head is
-    not changed. With fewer photos than the rate needs, nothing is rejected.
+
+def _beside(held: int, negatives: int) -> str:
+    return f", and on {counted(negatives, 'photo')} of none of these" if _counts(held, negatives) else ""
+
+
+@dataclass(frozen=True, eq=False)
+class LeftOut:
+    """How familiar photos are to a head that has not seen them: learned ones, and those of none of the classes."""
+
+    counts: NDArray[np.int64]  # (n,): photos of the class of each learned one
+    familiar: Values  # (n,)
+    strange: Values  # (m,)
+    standing: Values | None = None  # (n,), beside the photos of none of the classes;
+    strange_standing: Values | None = None  # (m,); None where these do not help
+
+    def rejected(self, rejection: Rejection) -> tuple[int, int]:
+        """Return how many of the learned photos thresholds reject, and how many of the others."""
+        if rejection.standing is not None and self.standing is not None:
+            assert self.strange_standing is not None
+            below = (self.standing < rejection.standing, self.strange_standing < rejection.standing)
+        else:
+            most = rejection.thresholds_of(np.max(self.counts, initial=1))
+            below = (self.familiar < rejection.thresholds_of(self.counts), self.strange < most)
+        return int(below[0].sum()), int(below[1].sum())
+
+
+def leave_out(head: FewShotHead, memory: Memory, photos: KnownPhotos, negatives: Floats) -> LeftOut:
+    """Return how familiar learned photos are when they are left out in turn; the head is not changed.
+
+    It follows from the present classes and photos alone, so a forgotten class leaves no trace in it. Photos of
+    none of the classes, ``negatives``, count unless they are told worse from the learned photos so.
     """
     rows = _rows_by_class(memory.new, photos)
-    counts = {label: len(own) for label, own in rows.items()}
-    note = shots_note(check_rate(false_rejection), _held_out(counts))
-    if _held_out(counts) < photos_needed(false_rejection):
-        return Rejection(false_rejection, note=note)
-    probe = copy(head)
-    familiar = np.concatenate([_left_out(probe, memory, photos, rows, turn) for turn in _turns(counts)])
-    return Rejection(false_rejection, (1,), (quantile_threshold(familiar, false_rejection),), note)
+    turns = list(_turns({label: len(own) for label, own in rows.items()}))
+    probe, negatives = copy(head), some_strangers(negatives)
+    found = [_left_out(probe, memory, photos, rows, turn, negatives) for turn in turns]
+    none = (np.empty(0),) * 3
+    counts, familiar, standing = (np.concatenate(column) for column in zip(none, *found, strict=True))
+    plain = LeftOut(counts.astype(np.int64), familiar, np.empty(0))
+    if not len(negatives) or not len(familiar):
+        return plain
+    strange = np.asarray(head.familiarity(negatives), dtype=np.float64)
+    strange_standing = _standing_of_strangers(head, negatives, strange)
+    if len(negatives) > 1 and _told(standing, strange_standing) < _told(familiar, strange) - CLEARLY:
+        return replace(plain, strange=strange)
+    return LeftOut(plain.counts, familiar, strange, standing, strange_standing)
+
+
+def _told(known: Values, unknown: Values) -> float:
+    """Return how often a known photo is more familiar than an unknown one."""
+    below = np.searchsorted(np.sort(unknown), known)
+    return float(below.mean()) / len(unknown)
+
+
+def rejection_at(left: LeftOut, rate: float, of_base: Rejection | None) -> Rejection:
+    """Return the thresholds that left-out photos give; those of the base go before, where there are any."""
+    held, strange = len(left.familiar), len(left.strange)
+    standing = None
+    if left.standing is not None and _counts(held, strange):
+        enough = held >= photos_needed(check_rate(rate))
+        standing = quantile_threshold(left.standing, rate) if enough else float(left.standing.min())
+    if of_base is not None:
+        return replace(of_base.at(rate), standing=standing, note=of_base.note + _beside(held, strange))
+    note = shots_note(rate, held, strange if standing is not None else 0)
+    if held < photos_needed(rate):
+        return Rejection(rate, note=note, standing=standing)
+    return Rejection(rate, (1,), (quantile_threshold(left.familiar, rate),), note, standing=standing)
+
+
+class Strangers:
+    """Photos of none of the classes beside a head's classes: all of them as one class, and each as one of its own.
+
+    Together they tell what is around the classes, each what is like it. Likeness is measured with what the classes
+    share as it is without them, probabilities by a head that has learned them, too.
+    """
+
+    def __init__(self, head: FewShotHead, features: Floats) -> None:
+        embedded, known = head.embed(features), head.memory_
+        # No class name may hold a control character, so these are not names; they sort before all names.
+        together = ClassStatistics.of({"\x01": summarize(embedded)})
+        each = ClassStatistics.of({f"\x01{n:06d}": summarize(row[None]) for n, row in enumerate(embedded)})
+        self._fitted = copy(head).adopt(Memory(known.base, known.new.merge(each)))
+        self._sketch = head.sketch(Memory(known.base, known.new.merge(together).merge(each)))
+        self._strange = np.isin(self._sketch.classes_, np.concatenate([together.labels, each.labels]))
+        self._means = unit_rows(known.statistics.means)
+
+    def standing(self, X: Floats, familiarity: Values) -> Values:
+        """Return the familiarity of photos with all that speaks for a class and for none of them, (n,).
+
+        For a class: how near its mean is, which photos of quite other things lack, and how probable it is beside
+        the strangers. Against it: the likeness to strangers, to all together and to the nearest.
+        """
+        strange = self._sketch.likeness(X)[:, self._strange]  # all together come first
+        likeness = (strange[:, 0] + strange[:, 1:].max(axis=1)) / 2
+        near = (unit_rows(self._sketch.embed(X)) @ self._means.T).max(axis=1)
+        chance = np.log(np.maximum(self._fitted.predict_proba(X)[:, ~self._strange[1:]].max(axis=1), 1e-9))
+        standing: Values = familiarity + NEARNESS * near + CHANCE * chance - likeness
+        return standing
+
+
+def some_strangers(features: Floats) -> Floats:
+    """Return photos that likeness is measured to: of very many some, evenly."""
+    return features[:: max(1, math.ceil(len(features) / MOST_STRANGERS))]
+
+
+def _standing_of_strangers(head: FewShotHead, features: Floats, familiarity: Values) -> Values:
+    """Return how photos of none of the classes stand when each is left out of the others, (m,)."""
+    if len(features) == 1:
+        return familiarity
+    folds, found = np.arange(len(features)) % STRANGER_FOLDS, np.zeros(len(features))
+    for fold in np.unique(folds):
+        held = folds == fold
+        found[held] = Strangers(head, features[~held]).standing(features[held], familiarity[held])
+    return found
 
 
 def _split(
-    head: FewShotHead, X: Floats, labels: NDArray[np.generic], rng: np.random.Generator
+    head: FewShotHead, X: Floats, labels: NDArray[np.generic], held: NDArray[np.bool_]
 ) -> Iterator[tuple[Label, _BaseClass]]:
     for label in python_labels(np.unique(labels)):
-        rows = rng.permutation(np.flatnonzero(labels == label))
-        held = min(max(1, len(rows) // 4), HELD_OUT, len(rows) - 1)
-        kept = X[rows[held:]]
-        yield label, _BaseClass(kept, X[rows[:held]], summarize(head.embed(kept)))
+        own = labels == label
+        kept = X[own & ~held]
+        yield label, _BaseClass(kept, X[own & held], summarize(head.embed(kept)))
 
 
 def _many_shot(probe: FewShotHead, base: ClassStatistics, classes: Mapping[Label, _BaseClass]) -> Values:
@@ -292,14 +458,19 @@ def _left_out(
     photos: KnownPhotos,
     rows: Mapping[Label, NDArray[np.intp]],
     turn: list[tuple[Label, int]],
-) -> Values:
+    negatives: Floats,
+) -> tuple[Values, Values, Values]:
+    """Return counts and familiarity of photos left out, and how they stand beside strangers."""
     summaries = dict(zip(python_labels(memory.new.labels), memory.new.summaries, strict=True))
-    held = []
+    held, counts = [], []
     for label, fold in turn:
         folds = fold_numbers(len(rows[label]))
         own = photos.features[rows[label]]
         summaries[label] = without_fold(probe.embed(own), folds, fold, None)
         held.append(own[folds == fold])
+        counts += [float(len(own))] * len(held[-1])
     probe.adopt(Memory(memory.base, ClassStatistics.of(summaries)))
-    familiar: Values = probe.familiarity(np.concatenate(held))
-    return familiar
+    X = np.concatenate(held)
+    familiar = np.asarray(probe.familiarity(X), dtype=np.float64)
+    standing = Strangers(probe, negatives).standing(X, familiar) if len(negatives) else familiar
+    return np.array(counts), familiar, standing

@@ -10,15 +10,25 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fiveshot.core import Memory
 from fiveshot.core.arrays import unit_rows
 from fiveshot.core.labels import python_labels
 from fiveshot.errors import InputError, is_number
 from fiveshot.recognizer.recognition.levels import Groups, Level, check_sure, surest
-from fiveshot.recognizer.recognition.rejection import Rejection, known_thresholds, rejection_from_shots
+from fiveshot.recognizer.recognition.rejection import (
+    NO_CLASS,
+    LeftOut,
+    Rejection,
+    Strangers,
+    base_thresholds,
+    leave_out,
+    rejection_at,
+    some_strangers,
+)
 from fiveshot.recognizer.store.contents import Contents
-from fiveshot.recognizer.store.manifest import Manifest
+from fiveshot.recognizer.store.manifest import Manifest, check_rate
 from fiveshot.recognizer.store.rows import Floats, PhotoRecord, photo_features, photo_id
 from fiveshot.threads import one_thread
 
@@ -107,6 +117,46 @@ class Prediction:
         return {**asdict(self), "unknown": self.unknown, "answer": self.answer}
 
 
+@dataclass(frozen=True)
+class RejectedAt:
+    """How many photos a rate of false rejections would call unknown, each of them left out of the model.
+
+    Attributes
+    ----------
+    rate : float
+        The rate.
+    photos, rejected : int
+        Learned photos that were left out in turn, and how many of them would be called unknown.
+    negatives, negatives_rejected : int
+        Photos of none of the classes, and how many of them would be called unknown.
+    note : str
+        On what the thresholds rest, or why there are none.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from fiveshot import Recognizer
+    >>> rng = np.random.default_rng(0)
+    >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+    ...     for name in ("owl", "wren", "kite", "rook"):
+    ...         _ = birds.learn_features(name, rng.normal(size=384) + rng.normal(size=(5, 384)))
+    ...     [birds.rejected_at(rate).rejected for rate in (0.05, 0.2, 0.5)]
+    [0, 3, 9]
+    """
+
+    rate: float
+    photos: int
+    rejected: int
+    negatives: int
+    negatives_rejected: int
+    note: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return asdict(self)
+
+
 @dataclass(frozen=True, eq=False)
 class Snapshot:
     """One state of a model: its classes, and the head derived from them when it is first needed.
@@ -179,6 +229,31 @@ class Snapshot:
             rejection: Rejection = self._derived["rejection"]
             return rejection
 
+    @property
+    def left_out(self) -> LeftOut:
+        """How familiar the learned photos are when each is left out, and those of none of the classes."""
+        with self._lock:
+            if "left_out" not in self._derived:
+                with one_thread():
+                    photos = self.contents.photos
+                    self._derived["left_out"] = leave_out(self.head, self.memory, photos, self._negatives)
+            left_out: LeftOut = self._derived["left_out"]
+            return left_out
+
+    @property
+    def _negatives(self) -> Floats:
+        row = self.contents.negatives
+        return np.zeros((0, self.contents.width), np.float32) if row is None else row.features
+
+    def rejected_at(self, rate: float) -> RejectedAt:
+        """Return how many of the learned photos a rate would reject, each left out of the model."""
+        if not len(self.memory.labels):
+            return RejectedAt(float(check_rate(rate)), 0, 0, 0, 0, NO_CLASS)
+        rejection = rejection_at(self.left_out, check_rate(rate), base_thresholds(self.manifest))
+        rejected, strange = self.left_out.rejected(rejection)
+        photos = len(self.left_out.familiar), len(self.left_out.strange)
+        return RejectedAt(float(rate), photos[0], rejected, photos[1], strange, rejection.note)
+
     def derive(self) -> None:
         """Make ready what answers need."""
         self.rejection  # noqa: B018  # derives the head too
@@ -205,6 +280,9 @@ class Snapshot:
             start = self._derived.get("earlier") if derived is None else derived
         if start is None or not hasattr(start, "memory_"):
             return Snapshot(contents)
+        if derived is not None and contents.same_photos(self.contents):  # another setting alone
+            kept = {key: value for key, value in self._derived.items() if key in ("head", "left_out", "strangers")}
+            return Snapshot(contents, kept)
         return Snapshot(contents, {"earlier": start}, 1 if derived is not None else self._behind + 1)
 
     def require_classes(self) -> None:
@@ -270,7 +348,26 @@ class Snapshot:
     def answer(self, X: Floats) -> Answer:
         """Return scores, probabilities and familiarity of features, from one pass."""
         with one_thread() if len(X) <= FEW else nullcontext():
-            return self.head.answer(X)
+            answer = self.head.answer(X)
+            if self.rejection.standing is None:
+                return answer
+            standing = self._strangers.standing(X, answer.familiarity)
+            learned = self._is_learned[answer.probabilities.argmax(axis=1)]
+            return replace(answer, familiarity=np.where(learned, standing, answer.familiarity))
+
+    @property
+    def _strangers(self) -> Strangers:
+        with self._lock:
+            if "strangers" not in self._derived:
+                self._derived["strangers"] = Strangers(self.head, some_strangers(self._negatives))
+            strangers: Strangers = self._derived["strangers"]
+            return strangers
+
+    @property
+    def _is_learned(self) -> NDArray[np.bool_]:
+        """Whether each class was learned after the base, (n_classes,)."""
+        learned: NDArray[np.bool_] = np.isin(self.memory.statistics.labels, self.memory.new.labels)
+        return learned
 
     @property
     def groups(self) -> Groups:
@@ -289,6 +386,8 @@ class Snapshot:
         order = np.argsort(-answer.probabilities, axis=1, kind="stable")[:, :top]
         counts = self.memory.statistics.counts[order[:, 0]]
         thresholds = self.rejection.thresholds_of(counts)
+        if self.rejection.standing is not None:
+            thresholds = np.where(self._is_learned[order[:, 0]], self.rejection.standing, thresholds)
         names = [f"photo {number}" for number in range(1, len(order) + 1)] if photos is None else photos
         return [
             _prediction(name, [(labels[i], float(row[i])) for i in best], float(like), float(limit), levels, sure)
@@ -319,11 +418,12 @@ class Snapshot:
         return copy(start).adopt(self.memory, settings)
 
     def _thresholds(self) -> Rejection:
-        known = known_thresholds(self.contents)
-        if known is not None:
-            return known
-        rate = self.manifest.options.false_rejection
-        return rejection_from_shots(self.head, self.memory, self.contents.photos, false_rejection=rate)
+        if not len(self.memory.labels):
+            return Rejection(self.manifest.options.false_rejection, note=NO_CLASS)
+        of_base = base_thresholds(self.manifest)
+        if of_base is not None and self.contents.negatives is None:
+            return of_base
+        return rejection_at(self.left_out, self.manifest.options.false_rejection, of_base)
 
 
 def check_why(why: int) -> None:

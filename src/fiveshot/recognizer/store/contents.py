@@ -100,6 +100,11 @@ class Contents:
         """The rows by name."""
         return {one.name: one for one in self.classes.values()}
 
+    def same_photos(self, other: Contents) -> bool:
+        """Tell whether another state has the very same classes and photos."""
+        same = self.rows.keys() == other.rows.keys() and self.base is other.base
+        return same and all(one is other.rows[number] for number, one in self.rows.items())
+
     def __contains__(self, name: object) -> bool:
         return name in self.by_name or name in self.base_file
 

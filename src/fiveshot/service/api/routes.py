@@ -29,6 +29,7 @@ from fiveshot.service.api.schemas import (
     PHOTOS,
     ClassPage,
     ErrorDetail,
+    ModelChange,
     ModelReply,
     Move,
     PhotoList,
@@ -40,7 +41,7 @@ from fiveshot.service.api.schemas import (
     Undoable,
     documented,
 )
-from fiveshot.service.engine.engine import MOST_NAMES, ChangeReply, Engine, LearnReply, PhotosReply
+from fiveshot.service.engine.engine import MOST_NAMES, ChangeReply, Engine, LearnReply, PhotosReply, RejectionReply
 from fiveshot.service.engine.listing import Catalog
 from fiveshot.service.engine.second_look import Reviews, Sortings
 from fiveshot.service.settings import RequestLimits
@@ -281,6 +282,23 @@ async def undo(
     return await service.engine.undo(past_forget=past_forget, state=state)
 
 
+@photo_routes.get("/rejection", tags=["recognize"], responses=documented(example="rejection"))
+async def rejection(
+    service: TheService,
+    rate: Annotated[
+        float | None, Query(gt=0, lt=1, description="Share of known photos; the one in force unless given.")
+    ] = None,
+) -> RejectionReply:
+    """Tell how many of the learned photos a rate of false rejections would call unknown, each left out in turn."""
+    return await service.engine.rejected_at(rate)
+
+
+@photo_routes.patch("/model", tags=["recognize"], responses=documented(415, example="rejection"))
+async def change_model(service: TheService, wanted: ModelChange) -> RejectionReply:
+    """Change the rate of false rejections. Nothing is learned again, and it can be undone."""
+    return await service.engine.set_rejection(wanted.false_rejection)
+
+
 @status_routes.get("/v1/health", responses=documented(example="status"))
 async def health() -> StatusReply:
     """Tell that the process answers."""
@@ -306,6 +324,7 @@ async def model(service: TheService) -> ModelReply:
         base_classes=len(snapshot.contents.base.labels),
         backbone=snapshot.manifest.backbone.name,
         rejection=snapshot.rejection.note,
+        false_rejection=options.false_rejection,
         negatives=0 if negatives is None else len(negatives.photos.ids),
         thumbnails=options.thumbnails,
         keep_photos=options.keep_photos,

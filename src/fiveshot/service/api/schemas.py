@@ -138,6 +138,13 @@ class Move(BaseModel):
     of: str | None = Field(None, description="The class they are taken to be in; in another: 409.")
 
 
+class ModelChange(BaseModel):
+    """What to change of a model."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {"false_rejection": 0.02}})
+    false_rejection: float = Field(gt=0, lt=1, description="Share of known photos that may be called unknown.")
+
+
 class ModelReply(BaseModel):
     """The model and the limits of the service."""
 
@@ -145,6 +152,7 @@ class ModelReply(BaseModel):
     base_classes: int
     backbone: str
     rejection: str = Field(description="On what 'unknown' rests, or why nothing is called so yet.")
+    false_rejection: float = Field(description="Share of known photos that may be called unknown.")
     negatives: int = Field(description="Photos that show none of the classes.")
     thumbnails: bool
     keep_photos: bool

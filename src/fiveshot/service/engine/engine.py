@@ -20,7 +20,7 @@ from fiveshot.recognizer.correction import PhotoChange
 from fiveshot.recognizer.forgetting import NotUndoableError
 from fiveshot.recognizer.info import PhotoInfo, photo_infos
 from fiveshot.recognizer.insight import LearnReport
-from fiveshot.recognizer.recognition.snapshot import Prediction, Snapshot
+from fiveshot.recognizer.recognition.snapshot import Prediction, RejectedAt, Snapshot
 from fiveshot.recognizer.store.folder import ModelFolder
 from fiveshot.recognizer.store.identity import GONE
 from fiveshot.recognizer.store.rows import PhotoRecord, photo_facts, photo_id, read_picture
@@ -74,6 +74,13 @@ class PhotosReply(PhotoChange):
 
     state: int
     pending: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RejectionReply(RejectedAt):
+    """How many learned photos a rate of false rejections calls unknown."""
+
+    state: int
 
 
 class Engine:
@@ -363,6 +370,22 @@ class Engine:
             return ChangeReply("forget", (name,), 1, self.recognizer.snapshot.state, pending)
 
         return await self._change(change)
+
+    async def set_rejection(self, rate: float) -> RejectionReply:
+        """Change the rate of false rejections."""
+
+        def change() -> RejectionReply:
+            now = self.recognizer.set(false_rejection=rate)
+            return RejectionReply(**vars(now), state=self.recognizer.snapshot.state)
+
+        return await self._change(change)
+
+    async def rejected_at(self, rate: float | None) -> RejectionReply:
+        """Tell how many learned photos a rate of false rejections would call unknown, or the one in force."""
+        snapshot = self.serving.snapshot
+        rate = snapshot.manifest.options.false_rejection if rate is None else rate
+        now = await asyncio.to_thread(snapshot.rejected_at, rate)
+        return RejectionReply(**vars(now), state=snapshot.state)
 
     async def undo(self, *, past_forget: bool, state: int | None) -> ChangeReply:
         """Take back the last change that stands; with ``state``, only in that state."""
