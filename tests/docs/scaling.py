@@ -110,6 +110,7 @@ NOT_RUN = (
     Exempt(r"--root data\b", "wants the photographs of CUB-200"),
     Exempt(r"--features paper\.safetensors", "wants the features of these photographs"),
     Exempt(r"^python -m pytest ", "is part of the tests that this one is part of"),
+    Exempt(r"benchmarks/cropping\.py", "wants the photographs of CUB-200; tests/benchmark runs it on drawings"),
     Exempt(r"benchmarks/adapter_search\.py", "wants photographs and a GPU; tests/tuning runs it on drawings"),
 )
 
