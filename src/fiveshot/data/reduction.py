@@ -21,7 +21,7 @@ THUMBNAIL = 128  # pixels of the longer side
 LONGEST_SIDE = 100  # times the short one: the center crop of a longer strip shows nothing of it
 INNER = 0.75  # of the center crop's side
 # Several views of a photo, averaged, say more than one. Of all pairs the whole photo and a close look did best, on
-# training photographs alone (docs/features.md): what lies outside the center crop counts, and so does detail.
+# training photographs alone (docs/performance.md): what lies outside the center crop counts, and so does detail.
 VIEWS: dict[int, tuple[str, ...]] = {
     1: ("center",),
     2: ("whole", "inner"),
@@ -69,11 +69,12 @@ class Squares:
         for name in VIEWS[self.views]:
             part = name.removeprefix("mirrored ")
             if part not in made:
-                made[part] = self._part(picture, part)
+                made[part] = self.part(picture, part)
             squares.append(made[part] if name == part else _mirrored(made[part]))
         return squares
 
-    def _part(self, picture: Image, part: str) -> Image:
+    def part(self, picture: Image, part: str) -> Image:
+        """Return a square of a part of a picture: ``center``, ``inner`` or ``whole``."""
         if part == "whole":
             return _resized(picture, self.size, self.size, self.size, self.interpolation)
         short = min(picture.size)
