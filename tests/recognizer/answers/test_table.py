@@ -22,8 +22,8 @@ WAYS = [".csv", ".jsonl", ".parquet"]
 
 @pytest.fixture
 def snapshot(tmp_path: Path) -> Snapshot:
-    features = np.random.default_rng(0).normal(size=(5, 384))
     with Recognizer.create(tmp_path / "model") as model:
+        features = np.random.default_rng(0).normal(size=(5, model.snapshot.contents.width))
         model.learn_features("owl", features)
         return model.snapshot
 
