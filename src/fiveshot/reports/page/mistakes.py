@@ -9,7 +9,7 @@ from typing import Any
 
 from fiveshot import __version__
 from fiveshot.data import ImageError, decoders
-from fiveshot.data.reduction import Parts, Square
+from fiveshot.data.reduction import Parts, Squares
 from fiveshot.errors import counted
 from fiveshot.recognizer.evaluation import Evaluation, WrongPhoto
 from fiveshot.recognizer.photos.photo import Photo
@@ -97,7 +97,9 @@ def _small(photo: Photo | None) -> bytes | None:
     if photo is None:
         return None
     try:
-        reduced = decoders().reduce(photo.source, photo.reduction(Parts(Square(size=8, resize=8), thumbnail=True)))
+        reduced = decoders().reduce(
+            photo.source, photo.reduction(Parts(Squares(size=8, resize=8), thumbnail=True))
+        )
     except ImageError:  # it was there when it was measured
         return None
     small: bytes | None = reduced.parts[1]
