@@ -11,25 +11,23 @@ the accuracy on test photos is that of five random photos of each class.
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_mutual_info_score
 
-from fiveshot import Recognizer
-from fiveshot.core import NO_CLASSES, Memory, class_statistics
+from fiveshot.core import NO_CLASSES, Memory, class_statistics, summarize
 from fiveshot.features import FeatureSet, embedded_features
 from fiveshot.heads import make_head
 from fiveshot.recognizer.recognition.head import head_record
-from fiveshot.recognizer.sorting import HALF, Metric, group_rows
-from fiveshot.recognizer.store.folder import create_model
+from fiveshot.recognizer.recognition.snapshot import Snapshot
+from fiveshot.recognizer.sorting import HALF, Metric, group_rows, sort_rows
+from fiveshot.recognizer.store.contents import Contents, StoredClass
 from fiveshot.recognizer.store.manifest import BackboneRecord, Manifest
+from fiveshot.recognizer.store.rows import ClassPhotos
 
 SHOTS = 5
-ASKED = 10  # questions before the model looks again
 Floats = NDArray[np.float32]
 
 
@@ -48,9 +46,18 @@ def purity(truth: NDArray[np.intp], groups: NDArray[np.intp]) -> float:
     return sum(int(np.bincount(truth[groups == group]).max()) for group in np.unique(groups)) / len(truth)
 
 
-def empty_model(folder: Path, width: int) -> Recognizer:
-    create_model(folder, Manifest(BackboneRecord("none", width, "a" * 64), head_record("unbiased-lda")))
-    return Recognizer.open(folder)
+def taught(X: Floats, given: NDArray[np.str_]) -> Snapshot:
+    """Return a model that has learned the photos that were named."""
+    head = make_head("unbiased-lda")
+    rows = {}
+    for number, name in enumerate(np.unique(given[given != ""]), 1):
+        own = X[given == name]
+        summary = summarize(head.embed(own))
+        ids = tuple(np.flatnonzero(given == name).tolist())
+        photos = ClassPhotos(ids, tuple(f"{row:064}" for row in ids), own)
+        rows[number] = StoredClass(number, str(name), False, 1, summary, summary, photos)
+    manifest = Manifest(BackboneRecord("none", X.shape[1], "a" * 64), head_record("unbiased-lda"))
+    return Snapshot(Contents(1, manifest, NO_CLASSES, NO_CLASSES, rows))
 
 
 def groups_table(features: FeatureSet, seeds: int) -> None:
@@ -149,23 +156,17 @@ def _labels(features: FeatureSet, seed: int, classes: int, photos: int) -> tuple
         head.adopt(Memory(NO_CLASSES, class_statistics(head.embed(X[five]), names[five])))
         aims.append((head.predict(test_X) == test_names).mean())
     aim = float(np.mean(aims))
-    left, asked = np.arange(len(X)), 0
-    with TemporaryDirectory() as folder, empty_model(Path(folder) / "model", X.shape[1]) as model:
-        while len(left):
-            queue = model.sort_features(X[left]).queue[:ASKED]
-            if not queue:
-                break
-            named: dict[str, list[int]] = {}
-            for question in queue:
-                asked += 1
-                together = [question.photo, *question.companions]
-                named.setdefault(names[left[question.photo]], []).extend(left[together].tolist())
-            for name, own in named.items():
-                model.learn_features(name, X[own], names=[str(row) for row in own], add=True)
-            left = np.setdiff1d(left, [row for own in named.values() for row in own])
-            answers = model.snapshot.head.predict(test_X)
-            if (answers == test_names).mean() >= aim:
-                break
+    given = np.full(len(X), "", dtype=names.dtype)
+    asked = 0
+    while (given == "").any():
+        left = np.flatnonzero(given == "")
+        queue = sort_rows(taught(X, given), X[left], photos=[], numbers=left.tolist()).queue[: classes // 2]
+        for question in queue:
+            given[[question.photo, *question.companions]] = names[question.photo]
+        asked += len(queue)
+        answers = taught(X, given).head.predict(test_X)
+        if not queue or (answers == test_names).mean() >= aim:
+            break
     return aim, asked
 
 
@@ -173,10 +174,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pack", default="cub200")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--parts", nargs="+", default=["groups", "labels"], choices=["groups", "labels"])
     options = parser.parse_args()
     features = embedded_features(options.pack)
-    groups_table(features, options.seeds)
-    labels_table(features, options.seeds)
+    if "groups" in options.parts:
+        groups_table(features, options.seeds)
+    if "labels" in options.parts:
+        labels_table(features, options.seeds)
 
 
 if __name__ == "__main__":
