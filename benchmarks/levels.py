@@ -1,12 +1,17 @@
 """How many more photos get an answer when a group of species is one: at the same error rate, on CUB-200.
 
     python benchmarks/levels.py
+    python benchmarks/levels.py --unlearned
 
 The group of a species is the last word of its name (albatross, sparrow, ...). For each seed, five photos of each
 of the 200 species are learned, or with a base all photos of the 100 base classes of cub200/big and five of each
 other species. An answer is given where its probability reaches a threshold: of the species alone, or of the
 narrowest level that reaches it, as ``predict`` answers with ``sure``. Both thresholds are set on one half of the
 test photos, as low as the error rate allows (the share of wrong answers); every figure is of the other half.
+
+With ``--unlearned``, 100 species are drawn and learned from five photos each, without a base, and test photos of
+the others are looked at: whether familiarity tells species of known groups from those of other groups (the area
+under the ROC curve; 0.5 is a coin), and how often a group that is answered for the former at 0.8 is right.
 """
 
 from __future__ import annotations
@@ -16,13 +21,14 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.metrics import roc_auc_score
 
 from fiveshot.benchmark import get_protocol
 from fiveshot.core import NO_CLASSES, class_statistics
 from fiveshot.core.memory import Memory
 from fiveshot.features import FeatureSet, embedded_features
 from fiveshot.heads import FewShotHead, make_head
-from fiveshot.recognizer.recognition.levels import Groups, Level, is_within, surest
+from fiveshot.recognizer.recognition.levels import SURE, Groups, Level, is_within, surest
 
 SHOTS = 5
 HEADINGS = (
@@ -107,13 +113,45 @@ def draw(features: FeatureSet, rate: list[float], *, base: bool, seed: int) -> l
     return found
 
 
+def unlearned(features: FeatureSet, seed: int) -> list[float]:
+    names = np.array([path_of(name) for name in features.class_names])
+    rng = np.random.default_rng([seed, 3])
+    known = rng.permutation(200)[:100]
+    X, y = np.asarray(features.train_x, dtype=np.float32), features.train_y
+    rows = np.concatenate([rng.permutation(np.flatnonzero(y == c))[:SHOTS] for c in known])
+    head = make_head()
+    head.adopt(Memory(NO_CLASSES, class_statistics(head.embed(X[rows]), names[y[rows]])))
+    others = ~np.isin(features.test_y, known)
+    answer = head.answer(np.asarray(features.test_x, dtype=np.float32)[others])
+    chains = Groups.of([str(name) for name in head.classes_]).chains(answer.probabilities)
+    true = names[features.test_y[others]]
+    groups = {name.partition("/")[0] for name in names[known]}
+    of_known = np.array([name.partition("/")[0] in groups for name in true])
+    given = [(chain[0], name) for chain, name, own in zip(chains, true, of_known, strict=True) if own]
+    sure = [name.partition("/")[0] == level[0].partition("/")[0] for level, name in given if level[1] >= SURE]
+    return [float(roc_auc_score(of_known, answer.familiarity)), len(sure) / len(given), float(np.mean(sure))]
+
+
+def print_unlearned(features: FeatureSet, name: str, seeds: int) -> None:
+    print("| features | familiarity: AUROC | answered at 0.8 | group right |")
+    print("|---|---|---|---|")
+    found = np.array([unlearned(features, seed) for seed in range(seeds)])
+    mean, spread = found.mean(axis=0), found.std(axis=0)
+    shares = [f"{100 * m:.1f} ± {100 * s:.1f} %" for m, s in zip(mean[1:], spread[1:], strict=True)]
+    print("| " + " | ".join([name, f"{mean[0]:.3f} ± {spread[0]:.3f}", *shares]) + " |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--features", default="cub200", help="an embedded set of features")
     parser.add_argument("--rates", type=float, nargs="+", default=[0.05, 0.1], help="shares of wrong answers")
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--unlearned", action="store_true", help="look at species that were not learned")
     options = parser.parse_args()
     features = embedded_features(options.features)
+    if options.unlearned:
+        print_unlearned(features, options.features, options.seeds)
+        return
     print("| " + " | ".join(HEADINGS) + " |")
     print("|" + "---|" * len(HEADINGS))
     for start, base in (("no base", False), ("100 base classes", True)):

@@ -125,7 +125,7 @@ def _groups(
 def labels_table(features: FeatureSet, seeds: int) -> None:
     print("\n| classes | photos | accuracy of 5 random photos a class | labels for it | of the queue | share |")
     print("|---|---|---|---|---|---|")
-    for classes, photos in ((20, 30), (50, 30)):
+    for classes, photos in ((20, 30),):
         shares, aims, counts = [], [], []
         for seed in range(seeds):
             aim, count = _labels(features, seed, classes, photos)

@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("schemas")
     for name, color in COLORS.items():
         (folder / "photos" / name).mkdir(parents=True)
-        for number in range(3):
+        for number in range(2):
             noise = np.random.default_rng(number).integers(-25, 25, (48, 64, 3)) + np.array(color)
             Image.fromarray(noise.clip(0, 255).astype(np.uint8)).save(folder / "photos" / name / f"{number}.png")
     (folder / "bad.png").write_bytes(b"not a photo")
@@ -50,15 +50,12 @@ def test_answers_follow_their_schemas(run: Run, folder: Path) -> None:
     known, model, photos = schemas(), folder / "model", folder / "photos"
     photo = photos / "blue" / "0.png"
     asked = {
-        "none": ("predict", model, photo),
         "new": ("new", model),
         "empty": ("predict", model, photo),
         "first": ("learn", model, "blue", photos / "blue"),
         "rest": ("learn", model, photos, "--nested", "--new-only"),
         "twice": ("learn", model, "more", photo, photo),
-        "plain": ("predict", model, photos),
-        "why": ("predict", model, photo, "--why", "--sure", "1"),
-        "box": ("predict", model, photo, "--box", "1,1,20,20"),
+        "parts": ("predict", model, photo, "--why", "--sure", "1", "--box", "1,1,20,20"),
         "bad": ("predict", model, photo, folder / "bad.png"),
         "missing": ("predict", model, folder / "none.png"),
     }
@@ -71,12 +68,12 @@ def test_answers_follow_their_schemas(run: Run, folder: Path) -> None:
         results[name] = answer.get("result")
         if arguments[0] in known and results[name] is not None:
             jsonschema.validate(results[name], known[arguments[0]])
-    assert {name for name, status in statuses.items() if status == 1} == {"none", "empty", "missing"}
+    assert {name for name, status in statuses.items() if status == 1} == {"empty", "missing"}
     assert statuses["bad"] == 3
     assert results["bad"]["left_out"]
-    assert results["why"]["predictions"][0]["why"]
-    assert results["box"]["predictions"][0]["box"]
-    assert any(one["levels"] for one in results["plain"]["predictions"])
+    assert results["parts"]["predictions"][0]["why"]
+    assert results["parts"]["predictions"][0]["box"]
+    assert results["bad"]["predictions"][0]["levels"]
     assert results["twice"]["classes"][0]["duplicates"]
 
 

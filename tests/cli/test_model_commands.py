@@ -115,6 +115,29 @@ def test_a_model_from_nothing_to_a_prediction(run: Run, answer: Any, model: Path
     assert [entry["action"] for entry in answer("history", "fresh")["entries"]] == ["learn", "learn", "create"]
 
 
+@pytest.mark.parametrize(
+    ("option", "views"), [((), 2), (("--quick",), 1), (("--careful",), 4), (("--views", 4), 4)]
+)
+def test_a_model_keeps_the_views_it_was_made_with(
+    option: tuple[str, ...], views: int, run: Run, answer: Any, model: Path, material: Path
+) -> None:
+    made = answer("new", "fresh", "--backbone", TINY, "--weights", material / "tiny.safetensors", *option)
+    assert made["views"] == views
+    answer("learn", "fresh", "owl", "photos/owl")
+    answer("learn", "fresh", "wren", "photos/wren")
+    status, printed, _ = run("predict", "fresh", "test/owl/0.png")
+    assert (status, printed.split()[1]) == (0, "owl")
+    assert f"{views} view" in run("show", "fresh")[1]
+
+
+def test_views_are_asked_for_once_and_are_one_two_or_four(run: Run, model: Path) -> None:
+    for words in (("--quick", "--careful"), ("--views", 2, "--quick"), ("--views", 3)):
+        status, _, said = run("new", "fresh", *words)
+        assert status == 1
+        assert "give one of them" in said or "choose 1, 2 or 4" in said
+    assert not Path("fresh").exists()
+
+
 def test_a_base_makes_many_classes_at_once(answer: Any, model: Path, material: Path) -> None:
     weights = material / "tiny.safetensors"
     made = answer("new", "based", "--base", "photos", "--backbone", TINY, "--weights", weights, "--seed", 3)

@@ -25,8 +25,9 @@ def serving(
         found = re.search(r"http://[\w.]+:\d+", line := server.stdout.readline())
         assert found, line + server.stdout.read()
         with httpx.Client(base_url=found[0], timeout=timeout, trust_env=False) as client:
-            until = time.monotonic() + 60
-            while client.get("/v1/ready").status_code != 200 and time.monotonic() < until:
+            until = time.monotonic() + 120
+            while client.get("/v1/ready").status_code != 200:
+                assert time.monotonic() < until, "the service did not become ready"
                 time.sleep(0.1)
             yield client, server.pid
     finally:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fiveshot.backbones import BackboneSpec, Embedder, adapter_path, load_embedder
 from fiveshot.core import NO_CLASSES, ClassStatistics
@@ -22,7 +23,7 @@ from fiveshot.recognizer.names import check_name
 from fiveshot.recognizer.photos.embedding import backbone_record
 from fiveshot.recognizer.photos.inputs import ClassInputs, gather_classes
 from fiveshot.recognizer.recognition.head import head_record, require_statistics_head
-from fiveshot.recognizer.recognition.rejection import fit_rejection
+from fiveshot.recognizer.recognition.rejection import fit_rejection, hold_back
 from fiveshot.recognizer.store.folder import create_model, free_folder
 from fiveshot.recognizer.store.manifest import HeadRecord, Manifest, Options
 from fiveshot.recognizer.store.rows import Floats
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from fiveshot.tuning import TuneProgress, TuneResult
 
 NO_IMAGES = ImageSplit((), np.zeros(0, np.int64))
+LEAST_TO_HOLD_BACK = 4  # photos of a base class
 FEATURE_FILES = (".safetensors", ".npz")
 
 
@@ -77,12 +79,14 @@ def make_model(
             if spec.adapter is not None:
                 raise InputError("tune=True makes an adapter, and one was given", hint="choose one of the two")
             adapter = Path(held.enter_context(tempfile.TemporaryDirectory())) / "adapter.safetensors"
+            images = with_held_back(images, seed=options.seed)
             tune_adapter(spec, images.train, adapter, seed=options.seed, work=work)
             spec = spec.replace(adapter=adapter)
         embedder = load_embedder(spec)
         session = BaseSession(head_record(head))
         if known is not None:
-            session = learn_base(*features_of(known, embedder), head=session.head, options=options)
+            X, y = features_of(known, embedder)
+            session = learn_base(X, y, head=session.head, options=options)
         elif images is not None:
             session = learn_base(*extracted(images, embedder, work), head=session.head, options=options)
         manifest = Manifest(backbone_record(embedder), session.head, options=options, rejection=session.rejection)
@@ -119,6 +123,18 @@ def base_images(base: ClassInputs) -> ImageDataset:
     return ImageDataset("base", tuple(classes), ImageSplit(images, labels), NO_IMAGES)
 
 
+def with_held_back(images: ImageDataset, *, seed: int) -> ImageDataset:
+    """Return base classes with the photos that set the thresholds of rejection as a test split of their own.
+
+    An adapter must not have seen them, or they are more familiar than others will be. Classes of fewer than four
+    photos give none away.
+    """
+    labels = images.train.labels
+    held = hold_back(labels, seed=seed) & (np.bincount(labels)[labels] >= LEAST_TO_HOLD_BACK)
+    kept, test = (images.train.select(np.flatnonzero(which)) for which in (~held, held))
+    return replace(images, train=kept, test=test)
+
+
 def tune_adapter(
     spec: BackboneSpec,
     images: ImageSplit,
@@ -145,16 +161,21 @@ def tune_adapter(
     )
 
 
-def extracted(images: ImageDataset, embedder: Embedder, work: Work) -> tuple[Floats, list[str]]:
-    """Return the features of all images that can be used, and their class names."""
+def extracted(
+    images: ImageDataset, embedder: Embedder, work: Work
+) -> tuple[Floats, list[str], NDArray[np.bool_] | None]:
+    """Return the features of all images that can be used, their class names, and which were held back, if any."""
     from fiveshot.features import ExtractionSettings, extract
 
     settings = ExtractionSettings(dtype="float32", skip_bad=work.skip_bad)
     done = extract(images, embedder, settings, progress=work.progress)
     if done.bad and work.on_bad is not None:
         work.on_bad(done.bad)
-    names = [images.class_names[label] for label in done.features.train_y]
-    return np.array(done.features.train_x, dtype=np.float32), names
+    found = done.features
+    X = np.concatenate([np.asarray(part, dtype=np.float32) for part in (found.train_x, found.test_x)])
+    labels = [*found.train_y, *found.test_y]
+    held = np.arange(len(X)) >= len(found.train_y)
+    return X, [images.class_names[label] for label in labels], held if len(images.test.images) else None
 
 
 def features_of(base: FeatureSet, embedder: Embedder) -> tuple[Floats, list[str]]:
@@ -180,8 +201,19 @@ def features_of(base: FeatureSet, embedder: Embedder) -> tuple[Floats, list[str]
     return np.array(base.train_x, dtype=np.float32), names
 
 
-def learn_base(X: Floats, y: Sequence[str], *, head: HeadRecord, options: Options) -> BaseSession:
-    """Fit the head on the base session; keep what it chose, and set the thresholds of rejection."""
+def learn_base(
+    X: Floats,
+    y: Sequence[str],
+    held: NDArray[np.bool_] | None = None,
+    *,
+    head: HeadRecord,
+    options: Options,
+) -> BaseSession:
+    """Fit the head on the base session; keep what it chose, and set the thresholds of rejection.
+
+    They are set on the photos that ``held`` names, which an adapter has not seen, or else on some of all.
+    """
     fitted = make_head(head.name).fit(X, y)
-    rejection = fit_rejection(fitted, X, y, false_rejection=options.false_rejection, seed=options.seed)
+    rate, seed = options.false_rejection, options.seed
+    rejection = fit_rejection(fitted, X, y, false_rejection=rate, seed=seed, held=held)
     return BaseSession(replace(head, settings=fitted.settings()), fitted.memory_.base, rejection.as_dict())

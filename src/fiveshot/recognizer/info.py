@@ -126,6 +126,8 @@ class ModelInfo:
         Photos that show none of the classes.
     width : int
         Length of a feature vector.
+    views : int
+        How many views of a photo are averaged.
     keep_photos, thumbnails, false_rejection
         What was chosen when the model was made: see :meth:`Recognizer.create`.
     rejection : str
@@ -156,6 +158,7 @@ class ModelInfo:
     adapter: bool
     negatives: int
     width: int
+    views: int
     head: str
     keep_photos: bool
     thumbnails: bool
@@ -236,6 +239,7 @@ def model_info(path: Path, contents: Contents, connection: sqlite3.Connection) -
         adapter=bool(manifest.backbone.adapter),
         negatives=0 if contents.negatives is None else len(contents.negatives.photos.ids),
         width=manifest.backbone.width,
+        views=int(manifest.backbone.preprocessing.get("views", 1)),
         head=manifest.head.name,
         keep_photos=manifest.options.keep_photos,
         thumbnails=manifest.options.thumbnails,

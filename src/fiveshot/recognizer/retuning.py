@@ -25,6 +25,7 @@ from fiveshot.recognizer.creation import (
     extracted,
     learn_base,
     tune_adapter,
+    with_held_back,
 )
 from fiveshot.recognizer.names import NONE
 from fiveshot.recognizer.photos.embedding import backbone_record, see_photos
@@ -79,6 +80,8 @@ def retuned_model(
         records = _kept_records(connection, contents)
     with tempfile.TemporaryDirectory() as folder:
         images = _base_images(base, contents)
+        if images is not None:
+            images = with_held_back(images, seed=options.seed)
         adapter = Path(folder) / "adapter.safetensors"
         split = _split(records, images.train if images else NO_IMAGES, images.class_names if images else ())
         result = tune_adapter(spec, split, adapter, seed=options.seed, work=work, recipe=recipe, settings=settings)

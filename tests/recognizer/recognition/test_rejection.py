@@ -13,6 +13,7 @@ from fiveshot.recognizer.recognition import rejection as rejection_module
 from fiveshot.recognizer.recognition.rejection import (
     Rejection,
     fit_rejection,
+    hold_back,
     leave_out,
     photos_needed,
     quantile_threshold,
@@ -290,3 +291,27 @@ def test_strangers_that_tell_nothing_are_left_alone(monkeypatch: pytest.MonkeyPa
     assert (left.standing, found.standing) == (None, None)
     assert found == shots(head, memory, photos)
     assert left.rejected(found) == (int((left.familiar < found.threshold(5)).sum()), 12)
+
+
+def test_thresholds_on_photos_an_adapter_has_not_seen_keep_the_rate() -> None:
+    """Photos that an adapter has seen lie nearer to their class than others do; those held back do not."""
+    X, y = photos_of(40, 40, seed=1)
+    held = hold_back(y, seed=0)
+    centers = np.stack([X[y == label].mean(axis=0) for label in np.unique(y)])[
+        np.unique(y, return_inverse=True)[1]
+    ]
+    X[~held] = (centers + 0.6 * (X - centers))[~held]  # as tuning draws them together
+    head = make_head("ncm").fit(X, y)
+    strict = fit_rejection(head, X, y, false_rejection=0.1, seed=3)  # three in four of its photos were seen
+    right = fit_rejection(head, X, y, false_rejection=0.1, seed=3, held=held)
+    others, _ = photos_of(40, 20, seed=3)
+    assert rejected(head, strict, others).mean() > 0.2
+    assert rejected(head, right, others).mean() == pytest.approx(0.1, abs=0.05)
+
+
+def test_each_class_holds_a_quarter_back() -> None:
+    labels = np.repeat(["a", "b", "c", "d"], [1, 3, 8, 200])
+    held = hold_back(labels, seed=0)
+    assert [int(held[labels == label].sum()) for label in "abcd"] == [0, 1, 2, 20]
+    assert (held == hold_back(labels, seed=0)).all()
+    assert (held != hold_back(labels, seed=1)).any()

@@ -245,7 +245,8 @@ def check(
 
 def _tell_model(answer: Answer, model: Path, info: ModelInfo) -> None:
     adapted = " with an adapter" if info.adapter else ""
-    answer.say(f"{model}: {info.backbone}{adapted}, head {info.head}, {file_size(info.bytes_on_disk)}")
+    views = counted(info.views, "view")
+    answer.say(f"{model}: {info.backbone}{adapted}, {views}, head {info.head}, {file_size(info.bytes_on_disk)}")
     kept = "kept" if info.keep_photos else "not kept"
     answer.say(f"photos are {kept}, thumbnails are {'kept' if info.thumbnails else 'not kept'}")
     answer.say(f"unknown photos, {percent(info.false_rejection, 0)} false rejections: {info.rejection}")

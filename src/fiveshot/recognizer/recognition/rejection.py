@@ -178,6 +178,7 @@ def fit_rejection(
     """
     needed = photos_needed(check_rate(false_rejection))
     labels = as_labels(y)
+    unseen = held is not None
     held = hold_back(labels, seed=seed) if held is None else held
     classes = dict(_split(head, X, labels, held))
     held_out = sum(len(one.held) for one in classes.values())
@@ -191,7 +192,7 @@ def fit_rejection(
     probe = copy(head)  # what a head has learned is immutable and replaced, so the original keeps its own
     many = int(np.median([one.summary.count for one in classes.values()]))
     familiar = _many_shot(probe, base, classes)
-    few = {n: _few_shot(probe, base, classes, shots=n, seed=seed) for n in SHOTS if n < many}
+    few = {n: _few_shot(probe, base, classes, shots=n, seed=seed, unseen=unseen) for n in SHOTS if n < many}
     few = {shots: played for shots, played in few.items() if played[1].sum() >= needed}
     counts = (*few, many)
     rates = sorted({false_rejection, *(rate for rate in RATES if photos_needed(rate) <= len(familiar))})
@@ -383,9 +384,19 @@ def _many_shot(probe: FewShotHead, base: ClassStatistics, classes: Mapping[Label
 
 
 def _few_shot(
-    probe: FewShotHead, base: ClassStatistics, classes: Mapping[Label, _BaseClass], *, shots: int, seed: int
+    probe: FewShotHead,
+    base: ClassStatistics,
+    classes: Mapping[Label, _BaseClass],
+    *,
+    shots: int,
+    seed: int,
+    unseen: bool,
 ) -> tuple[Values, NDArray[np.bool_]]:
-    """Return how familiar held-out photos of few-shot classes are, and whether they were taken for one."""
+    """Return how familiar held-out photos of few-shot classes are, and whether they were taken for one.
+
+    ``unseen``: an adapter knows the photos that were kept, and none of a class that is learned later. So the shots
+    are held-out photos, too, where a class has enough of them.
+    """
     rng = np.random.default_rng([seed, shots])
     able = [label for label, one in classes.items() if len(one.kept) >= shots]
     familiar: list[NDArray[Any]] = [np.empty(0)]
@@ -394,18 +405,22 @@ def _few_shot(
         new = able[fold::CLASS_FOLDS]
         if not new or len(new) == len(classes):
             continue
-        drawn = {label: summarize(probe.embed(_draw(classes[label].kept, shots, rng))) for label in new}
+        parts = [_drawn(classes[label], shots, rng, unseen=unseen) for label in new]
+        drawn = {label: summarize(probe.embed(own)) for label, (own, _) in zip(new, parts, strict=True)}
         probe.adopt(Memory(base.drop(new), ClassStatistics.of(drawn)))
-        held = np.concatenate([classes[label].held for label in new])
+        held = np.concatenate([rest for _, rest in parts])
         answer = probe.answer(held)
         familiar.append(answer.familiarity)
         is_new.append(np.isin(probe.classes_[answer.scores.argmax(axis=1)], new))
     return np.concatenate(familiar), np.concatenate(is_new)
 
 
-def _draw(rows: Floats, count: int, rng: np.random.Generator) -> Floats:
-    drawn: Floats = rows[rng.permutation(len(rows))[:count]]
-    return drawn
+def _drawn(one: _BaseClass, shots: int, rng: np.random.Generator, *, unseen: bool) -> tuple[Floats, Floats]:
+    """Return photos of a class to learn it from, and others to be recognized."""
+    if unseen and len(one.held) > shots:
+        order = rng.permutation(len(one.held))
+        return one.held[order[:shots]], one.held[order[shots:]]
+    return one.kept[rng.permutation(len(one.kept))[:shots]], one.held
 
 
 def _few_shot_threshold(familiar: Values, is_new: NDArray[np.bool_], many: float, rate: float) -> float:

@@ -96,6 +96,7 @@ const json = async (...request) => JSON.parse(await call(...request));
 function form(photos) {
   const data = new FormData();
   for (const photo of photos) data.append("photos", photo, photo.name || "photo.jpg");
+  if (photos.some((photo) => photo.box)) data.append("boxes", JSON.stringify(photos.map((photo) => (photo.box ? [photo.box] : null))));
   return data;
 }
 

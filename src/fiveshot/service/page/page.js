@@ -8,6 +8,7 @@ import { setUpIntake, setUpZone } from "./intake.js";
 import { model, refresh, whenChanged } from "./model.js";
 import { setUpNaming } from "./naming.js";
 import { actionText, complain, quiet, setUpNotices, undoLast, whenUndone } from "./notices.js";
+import { setUpFrame } from "./frame.js";
 import { setUpViewer } from "./pictures.js";
 import * as sort from "./sort.js";
 import { setUpStrictness } from "./strictness.js";
@@ -53,6 +54,7 @@ function tellModel() {
 function wire() {
   setUpNotices();
   setUpViewer();
+  setUpFrame();
   setUpNaming();
   setUpAbout();
   setUpStrictness();

@@ -2,6 +2,7 @@
 
 import * as api from "./api.js";
 import { $, afterwards, button, inSlices, make, message, plural, quoted } from "./elements.js";
+import { partNote, partWays } from "./frame.js";
 import { complain, quiet, tell } from "./notices.js";
 import { refresh } from "./model.js";
 import { enlarge, ofFile, showFile } from "./pictures.js";
@@ -35,7 +36,7 @@ function addFolder(name, photos) {
 
 function show() {
   $("chosen").replaceChildren();
-  const pictures = chosen.map((file) => ({ show: showFile(file), title: file.name }));
+  const pictures = chosen.map((file) => ({ show: showFile(file), title: file.name, note: partNote(file), ways: () => partWays(file, show) }));
   inSlices(chosen.map((file, index) => [file, index]), ([file, index]) => {
     const open = button(ofFile(file), "open", () => enlarge(pictures, index), `Enlarge ${file.name}`);
     const remove = button("×", "remove", () => {
@@ -43,7 +44,7 @@ function show() {
       show();
       setTimeout(() => ($("chosen").querySelectorAll(".remove")[index] || $("learn")).focus());
     }, `Remove ${file.name}`);
-    $("chosen").append(make("li", "", open, remove));
+    $("chosen").append(make("li", file.box ? "part" : "", open, remove));
   });
   $("folders").replaceChildren();
   inSlices(folders, (one) => $("folders").append(folderItem(one)));

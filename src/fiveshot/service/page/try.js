@@ -2,6 +2,7 @@
 
 import * as api from "./api.js";
 import { $, button, inSlices, make, percent, plural } from "./elements.js";
+import { partNote, partWays } from "./frame.js";
 import { complain } from "./notices.js";
 import { model, whenChanged } from "./model.js";
 import { enlarge, ofFile, showFile } from "./pictures.js";
@@ -59,7 +60,7 @@ function fill(one) {
   pick.setAttribute("aria-label", `Select ${name}`);
   const lines = one.error ? [make("p", "error", one.error.message)] : answerLines(one.found);
   const focused = one.item.contains(document.activeElement);
-  const parts = [open, pick, make("div", "grow", make("p", "file muted small", name), ...lines)];
+  const parts = [open, pick, make("div", "grow", make("p", "file muted small", name), one.photo.box && make("p", "part muted small", partNote(one.photo)), ...lines)];
   one.item.replaceChildren(...parts, ...(one.error ? [] : [verdictLine(one)]));
   if (focused) open.focus();
 }
@@ -90,7 +91,7 @@ function bar({ label, probability }) {
 function enlargeOne(one) {
   const visible = answers.filter((other) => !other.item.hidden);
   const pictures = visible.map((other) => ({
-    show: showFile(other.photo), title: other.photo.name,
+    show: showFile(other.photo), title: other.photo.name, ways: () => partWays(other.photo, () => sending.add([other.photo])),
     note: other.error ? "not usable" : `${kindText(kindOf(other))}${other.found.label === null ? "" : `, ${percent(other.found.probability)}`}`,
   }));
   enlarge(pictures, visible.indexOf(one));
