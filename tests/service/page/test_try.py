@@ -143,3 +143,20 @@ def test_why_shows_the_nearest_learned_photos(trying: Any, service: Live) -> Non
         assert one["label"] in near.nth(place).inner_text()
     trying.click(".answer .verdict button:text-is('Why?')")
     assert near.count() == 0
+
+
+def test_the_slider_tells_what_it_costs(trying: Any, service: Live) -> None:
+    before = service.client.get("/v1/model").json()["false_rejection"]
+    trying.click("#strictness summary")
+    trying.locator("#rate-note", has_text="of 10 learned photos").wait_for()
+    trying.focus("#rate")
+    trying.keyboard.press("ArrowRight")
+    trying.keyboard.press("ArrowRight")
+    trying.locator("#notice", has_text="may be called unknown from now on").wait_for()
+    now = service.client.get("/v1/rejection").json()
+    assert now["rate"] > before
+    said = f"{now['rejected']} of {now['photos']} learned photos"
+    trying.locator("#rate-note", has_text=said).wait_for()
+    trying.click("#notice-ways button:text-is('Undo')")  # both steps were one change
+    until(trying, "document.getElementById('notice-text').textContent.startsWith('Took back')")
+    assert service.client.get("/v1/model").json()["false_rejection"] == before

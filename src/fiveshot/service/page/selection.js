@@ -1,6 +1,6 @@
 // Several photos at once: with the mouse and Shift, with the keyboard, with a finger.
 
-import { plural } from "./elements.js";
+import { inSlices, plural } from "./elements.js";
 
 const HELD = 450; // milliseconds a finger stays to begin a selection
 
@@ -21,12 +21,15 @@ export class Selection {
     return Array.from(this.list.querySelectorAll("[data-key]")).filter((item) => !item.hidden);
   }
 
-  set(item, yes) {
-    if (yes) this.chosen.add(item.dataset.key);
-    else this.chosen.delete(item.dataset.key);
-    item.classList.toggle("chosen", yes);
-    const box = item.querySelector(".pick");
-    if (box) box.checked = yes;
+  // Chooses items or lets them go: at once for whoever asks, in slices for the eye.
+  set(items, yes) {
+    for (const { dataset } of items) this.chosen[yes ? "add" : "delete"](dataset.key);
+    inSlices(items, (item) => {
+      const chosen = this.chosen.has(item.dataset.key);
+      item.classList.toggle("chosen", chosen);
+      item.querySelector(".pick").checked = chosen;
+    });
+    this.onChange(this.chosen);
   }
 
   // Everything from the last one that was touched to this one gets what this one gets.
@@ -35,9 +38,8 @@ export class Selection {
     const from = far && this.anchor ? items.indexOf(this.anchor) : -1;
     const to = items.indexOf(item);
     const range = from < 0 ? [item] : items.slice(Math.min(from, to), Math.max(from, to) + 1);
-    range.forEach((one) => this.set(one, yes));
     this.anchor = item;
-    this.onChange(this.chosen);
+    this.set(range, yes);
   }
 
   click(event) {
@@ -98,14 +100,13 @@ export class Selection {
   }
 
   all() {
-    this.items().forEach((item) => this.set(item, true));
-    this.onChange(this.chosen);
+    this.set(this.items(), true);
   }
 
   clear() {
-    for (const item of this.list.querySelectorAll(".chosen")) this.set(item, false);
-    this.chosen.clear();
     this.anchor = null;
+    this.set([...this.list.querySelectorAll("[data-key]")].filter((item) => this.chosen.has(item.dataset.key)), false);
+    this.chosen.clear(); // also what is not there any more
     this.onChange(this.chosen);
   }
 }

@@ -11,6 +11,7 @@ import { Sending, nextPart } from "./sending.js";
 
 const PART = 16; // photos of a request
 const SHORT = 24; // photos of a group that are shown before one asks for all
+let beginning = null;
 let session = null; // of the service, which keeps what it has seen of the photos
 let files = new Map(); // by the number that the service gives them
 let tiles = new Map(); // the same, as they are shown
@@ -24,7 +25,8 @@ export const take = (found) => sending.add(found.map(({ file }) => file));
 
 // Returns a number for each photo, or why it cannot be used.
 async function send(photos) {
-  session ||= (await api.startSorting()).id;
+  beginning ||= api.startSorting(); // once, though parts are sent side by side
+  session = (await beginning).id;
   const { numbers, refused } = await api.addToSorting(session, photos).catch(beginAgain);
   return photos.map((photo) => {
     const sent = photo.name.slice(0, 100).replaceAll('"', "%22"); // as a form writes it
@@ -203,7 +205,7 @@ function clear() {
 }
 
 function forgetAll() {
-  [session, sorting, files, tiles, skipped] = [null, null, new Map(), new Map(), new Set()];
+  [beginning, session, sorting, files, tiles, skipped] = [null, null, null, new Map(), new Map(), new Set()];
   round += 1;
 }
 

@@ -51,7 +51,7 @@ async function set() {
 
 export function setUpStrictness() {
   $("rate").addEventListener("input", afterwards(60, look));
-  $("rate").addEventListener("change", set);
+  $("rate").addEventListener("change", afterwards(600, set)); // arrow keys go step by step
   $("strictness").addEventListener("toggle", () => { if ($("strictness").open) look(); });
   whenChanged(show);
 }

@@ -14,6 +14,7 @@ const PART = 8; // photos of a request: few, so that answers come soon
 const LEAST = 0.01; // a candidate below it is not worth a line
 const MOST_LINES = 3;
 const MOST_CHIPS = 12;
+const BLOCK = 20; // rows that the browser draws or leaves out together: to decide it for each row takes too long
 const UNKNOWN = "\0unknown"; // no class can be called so
 const UNUSABLE = "\0unusable";
 let answers = []; // {key, photo, found, error, item, verdict}
@@ -49,8 +50,14 @@ function addAnswers(some) {
     one.item.hidden = shown !== null && kindOf(one) !== shown;
   }
   answers.push(...fresh);
-  $("answers").append(...fresh.map((one) => one.item));
+  fresh.forEach(append);
   summarize();
+}
+
+function append({ item }) {
+  const last = $("answers").lastElementChild;
+  if (last && last.children.length < BLOCK) last.append(item);
+  else $("answers").append(make("ul", "block", item));
 }
 
 function fill(one) {
@@ -133,7 +140,8 @@ function order() {
   const sureness = (one) => (one.error ? -1 : one.found.label === null ? 0 : one.found.probability);
   const sorted = [...answers].sort((a, b) => (doubtful ? sureness(a) - sureness(b) : 0) || Number(a.key) - Number(b.key));
   answers = sorted;
-  $("answers").append(...sorted.map((one) => one.item));
+  $("answers").replaceChildren();
+  inSlices(sorted, append, () => answers === sorted);
 }
 
 const cell = (value) => {
