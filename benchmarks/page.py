@@ -174,6 +174,7 @@ def measure(url: str, photos: list[Path]) -> Iterator[tuple[str, float, list[tup
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page(viewport={"width": 1200, "height": 900})
+        page.set_default_timeout(300_000)  # the machine may have other work
         for name, work in steps(page, url, photos):
             browser.start_tracing(page=page, categories=["toplevel"])
             began = time.perf_counter()

@@ -16,7 +16,7 @@ const KINDS = {
   outliers: ["Unlike the others", "They have little in common with the other photos of their class."],
 };
 const MORE = [1, 2, 5];
-const MOST_ROWS = 30; // classes listed before one asks for all
+const MOST_ROWS = 30; // classes, or findings of a kind, listed before one asks for all
 let review = null;
 let found = new Map(); // suggestions by key
 let selection = null;
@@ -55,19 +55,22 @@ async function show(mine) {
   $("review-pairs").hidden = !review.pairs.length;
   $("review-enough").hidden = !review.classes.length;
   $("findings").replaceChildren();
-  let kind = null;
-  await inSlices(found, ([key, one]) => {
-    if (one.kind !== kind) {
-      kind = one.kind;
-      const [title, note] = KINDS[kind] || [kind, ""];
-      const number = review.suggestions.filter((other) => other.kind === kind).length;
-      $("findings").append(make("li", "heading", make("h3", "", `${title} (${number})`), make("p", "muted small", note)));
-    }
-    $("findings").append(finding(key, one));
-  }, () => mine === round);
+  for (const kind of new Set(review.suggestions.map((one) => one.kind))) showKind(kind, mine);
   $("pairs").replaceChildren();
   await inSlices(review.pairs, (pair) => $("pairs").append(confused(pair)), () => mine === round);
   enough(false);
+}
+
+function showKind(kind, mine) {
+  const [title, note] = KINDS[kind] || [kind, ""];
+  const ones = [...found].filter(([, one]) => one.kind === kind);
+  const more = make("li", "", button(`Show all ${ones.length}`, "quiet", () => {
+    inSlices(ones.slice(MOST_ROWS), ([key, one]) => more.before(finding(key, one)), () => mine === round);
+    more.hidden = true;
+  }));
+  $("findings").append(make("li", "heading", make("h3", "", `${title} (${ones.length})`), make("p", "muted small", note)));
+  $("findings").append(...ones.slice(0, MOST_ROWS).map(([key, one]) => finding(key, one)), more);
+  more.hidden = ones.length <= MOST_ROWS;
 }
 
 const shown = (id, label) => ({
