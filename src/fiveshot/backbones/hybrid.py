@@ -9,11 +9,13 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 
-class HybridViT(VisionTransformer):  # type: ignore[misc]  # timm has no types
+class HybridViT(VisionTransformer):
     """A ViT over the map of a CNN's first stages that also runs the CNN's last stages on it.
 
     Without the tail it is the timm network that it was: class token, patches and blocks are read as always.
     """
+
+    spread: Tensor
 
     def __init__(self, *, tail: nn.Module, tail_width: int, **vit: Any) -> None:
         """Put ``tail`` beside a ViT with these arguments; its output has ``tail_width`` channels."""

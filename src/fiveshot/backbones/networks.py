@@ -95,7 +95,7 @@ def build_embedded(*, num_classes: int = 1000) -> Any:
     cnn = timm.create_model("tf_efficientnet_lite2", num_classes=0)
     stem = timm.create_model("tf_efficientnet_lite2", features_only=True, out_indices=(3,))
     stem.blocks = stem.blocks[:5]  # the stride-16 map leaves the fifth stage; the others are the tail
-    vit = HybridViT(
+    vit: Any = HybridViT(
         tail=nn.Sequential(*cnn.blocks[5:], cnn.conv_head, cnn.bn2),
         tail_width=cnn.num_features,
         img_size=224,

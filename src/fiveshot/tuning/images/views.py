@@ -144,7 +144,9 @@ class LoadedViews:
     def _square(self, found: Reduced) -> Pixels:
         if found.error is not None:
             raise found.error
-        return self.preprocessing.from_bytes(found.parts[0])[0]
+        (pixels,) = self.preprocessing.from_bytes(found.parts[0])
+        square: Pixels = pixels
+        return square
 
 
 class PooledViews:
