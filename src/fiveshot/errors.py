@@ -50,7 +50,7 @@ class InputError(FiveshotError, ValueError):
     ...     Readout(tokens="clas")
     ... except InputError as error:
     ...     print(error)
-    no token readout 'clas'; did you mean 'cls'? choose from cls, cls+mean, mean
+    no token readout 'clas'; did you mean 'cls'? choose from cls, cls+mean, mean, own
     """
 
     default_code = "bad_input"

@@ -9,7 +9,13 @@ from functools import cache
 from threading import Lock, Thread
 from typing import Any
 
-LIBRARIES = ("numpy", "scipy.linalg", "sklearn", "torch")  # which bring pools of threads when they are imported
+LIBRARIES = (
+    "numpy",
+    "scipy.linalg",
+    "sklearn",
+    "torch",
+    "faiss",
+)  # which bring pools of threads when they are imported
 
 
 @contextmanager

@@ -146,7 +146,7 @@ def test_bad_images_are_listed_and_left_out_only_when_asked(
         ({"--adapter": "none.safetensors"}, "no such file: none.safetensors"),
         ({"--preprocessing": "papr"}, "did you mean 'paper'"),
         ({"--preprocessing": "paper", "--runtime": "onnx"}, "cannot be exported to ONNX"),
-        ({"--last-blocks": "99"}, "has 6 blocks; last_blocks is 99"),
+        ({"--tokens": "cls", "--last-blocks": "99"}, "has 6 blocks; last_blocks is 99"),
         ({"--device": "tpu9"}, "no device 'tpu9'"),
         ({"--precision": "bf16"}, "precision 'bf16' is for CUDA devices"),
         ({"--batch-size": "0"}, "batch_size is 0; choose 1 or more"),
@@ -196,7 +196,7 @@ def test_backbones_are_listed_with_their_costs(fiveshot) -> None:
     assert status == 0
     lines = printed.splitlines()
     assert [line.split()[0] for line in lines] == ["backbone", "vit_hybrid_small_patch16_224.fiveshot", TINY]
-    assert "15.5 M" in lines[1]
+    assert "19.1 M" in lines[1]
     assert "here" in lines[1]
     assert "to download" in lines[2]
 

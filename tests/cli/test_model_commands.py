@@ -71,7 +71,8 @@ def three_classes(material: Path) -> Path:
     from fiveshot.recognizer import Recognizer
 
     path = material / "model"
-    with Recognizer.create(path, backbone=TINY, weights=material / "tiny.safetensors", device="cpu") as made:
+    weights = material / "tiny.safetensors"
+    with Recognizer.create(path, backbone=TINY, weights=weights, views=1, device="cpu") as made:
         made.learn_many(material / "photos")
     return path
 
@@ -497,7 +498,7 @@ def test_export_to_onnx(answer: Any, model: Path) -> None:
     said = json.loads(Path("birds.json").read_text(encoding="utf-8"))
     assert said["classes"] == ["kite", "owl", "wren"]
     pixels = np.asarray(Image.open("test/kite/0.png").convert("RGB"), np.float32)[2:162, 5:165]
-    images = ((pixels / 255 - said["input"]["mean"]) / said["input"]["std"]).transpose(2, 0, 1)[None]
+    images = ((pixels / 255 - said["input"]["mean"]) / said["input"]["std"]).transpose(2, 0, 1)[None, None]
     session = onnxruntime.InferenceSession("birds.onnx")
     _, probabilities, _ = session.run(None, {"images": images.astype(np.float32)})
     assert said["classes"][int(probabilities[0].argmax())] == "kite"

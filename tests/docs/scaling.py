@@ -96,10 +96,17 @@ SMALLER = (
     ),
     Rule(r"(benchmarks/tune_on_base\.py).*", r"\1 --heads ncm --sets 1", "one head on one set"),
     Rule(r"^(fiveshot watch (?!.*--limit).*)$", r"\1 --limit 1", "it would go on until Ctrl-C"),
-    Rule(r"(benchmarks/rejection\.py).*", r"\1 --seeds 1", "one draw"),
+    Rule(
+        r"(benchmarks/negatives\.py).*", r"\1 --species 10 --negatives 0 5 --draws 1", "one draw, no photographs"
+    ),
     Rule(r"(benchmarks/levels\.py).*", r"\1 --seeds 1 --rates 0.1", "one draw"),
 )
 NOT_RUN = (
+    Exempt(r"benchmarks/page\.py", "minutes in a browser; tests/service/page goes through the views"),
+    Exempt(r"benchmarks/no_base\.py", "minutes, and photographs; it ends with status 1 where a goal is missed"),
+    Exempt(r"benchmarks/unknown\.py", "minutes; it ends with status 1 where a goal is missed"),
+    Exempt(r"benchmarks/review\.py", "minutes"),
+    Exempt(r"benchmarks/sorting\.py", "minutes"),
     Exempt(r"^pip install ", "changes the environment that the tests run in"),
     Exempt(r"^fiveshot --install-completion", "changes the shell of who runs the tests"),
     Exempt(r"^make ", "is what runs this test"),
@@ -108,9 +115,10 @@ NOT_RUN = (
     Exempt(r"--device cuda\b", "wants a GPU"),
     Exempt(r"^fiveshot data fetch (?!cars)", "downloads"),
     Exempt(r"--root data\b", "wants the photographs of CUB-200"),
-    Exempt(r"--features paper\.safetensors", "wants the features of these photographs"),
     Exempt(r"^python -m pytest ", "is part of the tests that this one is part of"),
     Exempt(r"benchmarks/cropping\.py", "wants the photographs of CUB-200; tests/benchmark runs it on drawings"),
+    Exempt(r"benchmarks/make_packs\.py", "wants photographs and a GPU"),
+    Exempt(r"benchmarks/views\.py --data", "wants photographs and a GPU"),
     Exempt(r"benchmarks/adapter_search\.py", "wants photographs and a GPU; tests/tuning runs it on drawings"),
 )
 

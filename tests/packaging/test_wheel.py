@@ -60,7 +60,7 @@ def test_it_is_small_enough_and_whole(wheel: Path) -> None:
         pytest.skip("not a git checkout: what belongs into the wheel is not known")
     tracked_names = {name.removeprefix("src/") for name in tracked.stdout.split()}
     studies = {name for name in tracked_names if name.startswith(STUDIES)}
-    assert len(studies) == 3
+    assert len(studies) == 2
     wanted = tracked_names - studies
     assert wanted <= set(names)
     assert not studies & set(names)

@@ -170,7 +170,7 @@ def runner(model_path: Path) -> Embedder:
 
 def test_batches_give_what_single_photos_give(runner: Embedder) -> None:
     size = runner.preprocessing.size
-    pixels = list(np.random.default_rng(0).integers(0, 256, (20, 3, size, size), np.uint8))
+    pixels = list(np.random.default_rng(0).integers(0, 256, (20, 2, 3, size, size), np.uint8))
     batcher = Batcher(runner, latency=0.01, size=8)
     found = [future.result() for future in batcher.submit(runner, pixels)]
     alone = np.concatenate([runner.features(one[None]) for one in pixels])
@@ -182,7 +182,7 @@ def test_batches_give_what_single_photos_give(runner: Embedder) -> None:
 
 def test_a_photo_waits_no_longer_than_the_latency(runner: Embedder) -> None:
     size = runner.preprocessing.size
-    pixels = [np.zeros((3, size, size), np.uint8)]
+    pixels = [np.zeros((2, 3, size, size), np.uint8)]
     runner.features(np.stack(pixels))
     batcher = Batcher(runner, latency=0.2, size=8)
     began = time.monotonic()
@@ -197,11 +197,11 @@ def test_a_photo_waits_no_longer_than_the_latency(runner: Embedder) -> None:
 
 def test_an_error_of_the_backbone_reaches_those_who_wait(runner: Embedder) -> None:
     batcher = Batcher(runner, latency=0.0, size=8)
-    wrong = [np.zeros((3, 7, 7), np.uint8)]
+    wrong = [np.zeros((2, 3, 7, 7), np.uint8)]
     with pytest.raises(Exception, match=r".+"):
         batcher.submit(runner, wrong)[0].result()
     size = runner.preprocessing.size
-    good = batcher.submit(runner, [np.zeros((3, size, size), np.uint8)])
+    good = batcher.submit(runner, [np.zeros((2, 3, size, size), np.uint8)])
     assert good[0].result().shape == (runner.width,)
     batcher.close()
 

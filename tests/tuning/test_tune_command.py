@@ -156,18 +156,11 @@ def test_the_adapter_search_runs_on_a_cpu(
     variants.write_text(json.dumps([entry]))
     arguments = ["--data", tmp_path / "birds", "--variants", variants, "--starts", "cub200/small", "--folds", 1]
     arguments += ["--draws", 2, "--backbone", TINY, "--weights", weights, "--device", "cpu"]
-    arguments += ["--save", tmp_path / "kept", "--log", tmp_path / "log.jsonl"]
+    arguments += ["--log", tmp_path / "log.jsonl"]
     lines = run_benchmark("adapter_search.py", *arguments).splitlines()
     assert [line.split()[:3] for line in lines[1:]] == [["cub200/small", "quick", "lr=0.001"]]
     log = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
-    assert all(0 <= entry[key] <= 1 for entry in log for key in ("ncm_new", "ncm_hm", "lda_hm", "test_all_5shot"))
-    with np.load(tmp_path / "kept" / "cub200-small-quick_lr=0.001.npz") as kept:
-        assert kept["train_x"].shape == (480, 64)
-        assert kept["test_x"].dtype == np.float16
-    load_adapter(
-        tmp_path / "kept" / "cub200-small-quick_lr=0.001.safetensors",
-        load_backbone(BackboneSpec(TINY, weights=weights)),
-    )
+    assert all(0 <= entry[key] <= 1 for entry in log for key in ("ncm_new", "ncm_hm", "lda_hm"))
 
 
 WITHOUT_TORCH = """

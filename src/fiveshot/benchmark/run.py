@@ -78,7 +78,7 @@ def run_job(job: Job, *, progress: Progress | None = None) -> RunRecord:
     >>> from fiveshot.benchmark import Job, get_protocol, run_job
     >>> record = run_job(Job(get_protocol("cub200/big"), "ncm", "embedded:cub200"))
     >>> len(record.metrics.sessions), round(record.metrics.a_last, 2)
-    (11, 0.49)
+    (11, 0.51)
     """
     features = open_features(job.features)
     if job.sessions is None:

@@ -106,8 +106,8 @@ def sweep(
     >>> with TemporaryDirectory() as folder:
     ...     for outcome in sweep(jobs, Path(folder)):
     ...         print(f"{outcome.job.method} {outcome.record.metrics.a_last:.2f}")
-    ncm 0.49
-    teen 0.50
+    ncm 0.51
+    teen 0.52
     """
     if workers < 1:
         raise InputError(f"workers must be at least 1, got {workers}")

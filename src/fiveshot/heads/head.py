@@ -528,7 +528,7 @@ class FewShotHead(Estimator):
         --------
         >>> from fiveshot.heads import make_head
         >>> head = make_head("ncm").fit([[1.0, 0.0], [0.0, 1.0]], ["owl", "wren"])
-        >>> (head.likeness([[2.0, 0.0]]) == head.class_scores([[2.0, 0.0]])).all()
+        >>> bool((head.likeness([[2.0, 0.0]]) == head.class_scores([[2.0, 0.0]])).all())
         True
         """
         return self.class_scores(X)

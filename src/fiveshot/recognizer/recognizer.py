@@ -1411,7 +1411,7 @@ class Recognizer:
         >>> import numpy as np
         >>> from fiveshot import Recognizer
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
-        ...     _ = birds.learn_features("owl", np.random.default_rng(0).normal(size=(5, 384)))
+        ...     _ = birds.learn_features("owl", np.random.default_rng(0).normal(size=(5, 1664)))
         ...     birds.rejected_at(0.05).note
         'nothing is rejected yet: 19 photos of classes with two or more are needed, not 5'
         """

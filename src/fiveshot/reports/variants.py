@@ -74,7 +74,7 @@ class Variant:
     >>> (variant,) = experiment.variants
     >>> base, new = variant.base_new
     >>> variant.label, len(variant.records), round(base.mean, 2), round(new.mean, 2)
-    ('NCM', 2, 0.62, 0.37)
+    ('NCM', 2, 0.64, 0.38)
     """
 
     label: str

@@ -179,7 +179,7 @@ def _errors_told(model: Path, *, as_json: bool) -> Iterator[None]:
         if not as_json:
             raise
         told = {"code": error.code, "message": error.message, "hint": error.hint}
-        typer.echo(json.dumps({"command": "watch", "model": str(model), "ok": False, "error": told}))
+        echo(json.dumps({"command": "watch", "model": str(model), "ok": False, "error": told}))
         raise typer.Exit(1) from error
 
 
@@ -211,7 +211,7 @@ def _refuse_unused(ctx: typer.Context, place: str, run: str | None, mqtt: str | 
 def _print_line(sighting: Sighting) -> None:
     from fiveshot.watch.sightings import json_line
 
-    typer.echo(json_line(sighting.as_dict()))
+    echo(json_line(sighting.as_dict()))
 
 
 def _print_sighting(sighting: Sighting) -> None:
@@ -229,7 +229,7 @@ def _print_sighting(sighting: Sighting) -> None:
 def _print_notice_line(notice: Notice) -> None:
     from fiveshot.watch.sightings import json_line
 
-    typer.echo(json_line(vars(notice)))
+    echo(json_line(vars(notice)))
 
 
 def _print_notice(notice: Notice) -> None:

@@ -31,6 +31,7 @@ SHOTS = (1, 2, 3, 5, 10, 20, 50)
 RATES = (0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.12, 0.15, 0.2, 0.3, 0.4, 0.5)
 LEAST_CLASSES = 10  # of a base whose classes stand for those learned later
 CLASS_FOLDS = 4  # a quarter of the base classes at a time plays the new ones
+MOST_PHOTOS = 1e9  # that any rate could ask for
 HELD_OUT = 20  # photos of a class at most; a quarter of them where it has fewer than 80
 LEAST_HELD = 5  # learned photos left out from which on those of none of the classes set a threshold
 MOST_STRANGERS = 500  # photos of none of the classes that likeness is measured to
@@ -132,7 +133,7 @@ def photos_needed(rate: float) -> int:
     >>> photos_needed(0.05)
     19
     """
-    return math.ceil(1 / rate - 1e-9) - 1
+    return math.ceil(min(1 / rate, MOST_PHOTOS) - 1e-9) - 1
 
 
 def quantile_threshold(familiarity: ArrayLike, rate: float) -> float:
@@ -212,7 +213,7 @@ def _thresholds(
 def hold_back(labels: NDArray[np.generic], *, seed: int) -> NDArray[np.bool_]:
     """Choose the photos of each class that thresholds are set on, (n,): a quarter, but 20 at most.
 
-    >>> hold_back(np.array(["owl"] * 8 + ["wren"]), seed=0).sum()
+    >>> int(hold_back(np.array(["owl"] * 8 + ["wren"]), seed=0).sum())
     2
     """
     rng, held = np.random.default_rng([seed, 0]), np.zeros(len(labels), dtype=bool)

@@ -140,7 +140,7 @@ class RejectedAt:
     >>> rng = np.random.default_rng(0)
     >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
     ...     for name in ("owl", "wren", "kite", "rook"):
-    ...         _ = birds.learn_features(name, rng.normal(size=384) + rng.normal(size=(5, 384)))
+    ...         _ = birds.learn_features(name, rng.normal(size=1664) + rng.normal(size=(5, 1664)))
     ...     [birds.rejected_at(rate).rejected for rate in (0.05, 0.2, 0.5)]
     [0, 3, 9]
     """

@@ -378,7 +378,7 @@ def cacheable(request: Request, data: bytes, kind: str, control: str) -> Respons
 def picture_type(data: bytes) -> str:
     """Return the kind of a picture by its first bytes.
 
-    >>> picture_type(b"\x89PNG...")
+    >>> picture_type(b"\\x89PNG...")
     'image/png'
     """
     begins = {b"\xff\xd8": "image/jpeg", b"\x89PNG": "image/png", b"RIFF": "image/webp", b"GIF8": "image/gif"}
