@@ -4,6 +4,7 @@ import resource
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ from fiveshot.errors import InputError, StorageError
 from fiveshot.tuning import Execution, TuneProgress, TuneRecipe, tune
 from fiveshot.tuning.few_shot import hold_out_rows
 from fiveshot.tuning.first_task import SelectionKind
+from fiveshot.tuning.training import run as run_module
+from fiveshot.tuning.training.checkpoint import write_checkpoint
 from fiveshot.tuning.training.network import make_network
 
 ON_DEVICE = Execution(data="device")
@@ -242,7 +245,7 @@ def test_places_that_cannot_be_written_to_are_refused_first(
 
 
 def test_a_full_disk_leaves_the_old_adapter_and_what_is_needed_to_go_on(
-    make_backbone: Callable[[], Backbone], split: ImageSplit, quick: TuneRecipe, tmp_path: Path
+    make_backbone: Callable[[], Backbone], split: ImageSplit, quick: TuneRecipe, tmp_path: Path, monkeypatch
 ) -> None:
     out, checkpoints = tmp_path / "adapter.safetensors", tmp_path / "checkpoints"
     out.write_bytes(b"before")
@@ -251,23 +254,18 @@ def test_a_full_disk_leaves_the_old_adapter_and_what_is_needed_to_go_on(
     assert out.read_bytes() == b"before"
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [out.name]
 
-    def fill_the_disk(now: TuneProgress) -> None:  # after the first epoch, whose checkpoint is there
-        if now.epoch > 1:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
+    def fill_the_disk(*given: Any, **named: Any) -> None:  # after the first epoch, whose checkpoint is there
+        write_checkpoint(*given, **named)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
 
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
+        monkeypatch.setattr(run_module, "write_checkpoint", fill_the_disk)
         with pytest.raises(StorageError):
-            tune(
-                make_backbone(),
-                split,
-                recipe=quick,
-                out=out,
-                checkpoint_folder=checkpoints,
-                progress=fill_the_disk,
-            )
+            tune(make_backbone(), split, recipe=quick, out=out, checkpoint_folder=checkpoints)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        monkeypatch.undo()
     assert out.read_bytes() == b"before"
     alone, resumed = make_backbone(), make_backbone()
     tune(alone, split, recipe=quick)
