@@ -24,7 +24,7 @@ from fiveshot import Recognizer
 ROOT = Path(__file__).resolve().parents[1]
 FIVESHOT = [sys.executable, "-c", "from fiveshot.cli.app import main; main()"]  # as the installed command does
 BARE = "import numpy, scipy.linalg, onnxruntime, PIL.Image"
-CLASSES, WIDTH, SHOTS = 100, 384, 5
+CLASSES, WIDTH, SHOTS = 100, 1664, 5
 SIZE = (1600, 1200)  # of a photo
 
 # In one process: the pass of five photos through the embedded network, without loading or decoding anything.
