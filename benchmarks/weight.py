@@ -33,7 +33,7 @@ import time
 import numpy as np
 from fiveshot.backbones import BackboneSpec, load_embedder
 embedder = load_embedder(BackboneSpec())
-photos = np.zeros((5, 3, 224, 224), dtype=np.uint8)
+photos = np.zeros((5, *embedder.preprocessing.shape), dtype=np.uint8)
 embedder.features(photos)
 times = []
 for _ in range(5):
