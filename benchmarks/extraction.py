@@ -90,7 +90,7 @@ def plain_loop(backbone: Backbone, images: tuple[ImageSource, ...], batch: int =
     prepare, began = backbone.preprocessing, time.perf_counter()
     for start in range(0, len(images), batch):
         pixels = np.stack([prepare.pixels(decode(image)) for image in images[start : start + batch]])
-        backbone.features(torch.from_numpy(prepare.normalize(pixels))).cpu()
+        backbone.features(torch.from_numpy(prepare.normalize(pixels.reshape(-1, *pixels.shape[2:])))).cpu()
     return len(images) / (time.perf_counter() - began)
 
 
