@@ -133,7 +133,7 @@ def photos_needed(rate: float) -> int:
     >>> photos_needed(0.05)
     19
     """
-    return math.ceil(min(1 / rate, MOST_PHOTOS) - 1e-9) - 1
+    return max(1, math.ceil(min(1 / rate, MOST_PHOTOS) - 1e-9) - 1)
 
 
 def quantile_threshold(familiarity: ArrayLike, rate: float) -> float:
@@ -143,7 +143,7 @@ def quantile_threshold(familiarity: ArrayLike, rate: float) -> float:
     with probability k / (n + 1): the largest such k counts, whatever the distribution.
     """
     values = np.sort(np.asarray(familiarity, dtype=np.float64))
-    k = math.floor(rate * (len(values) + 1) + 1e-9)
+    k = min(len(values), math.floor(rate * (len(values) + 1) + 1e-9))
     if k < 1:
         raise InputError(
             f"{len(values)} photos are too few for a rate of {rate:g}", hint=f"{photos_needed(rate)} are needed"
@@ -427,7 +427,7 @@ def _drawn(one: _BaseClass, shots: int, rng: np.random.Generator, *, unseen: boo
 def _few_shot_threshold(familiar: Values, is_new: NDArray[np.bool_], many: float, rate: float) -> float:
     # Photos taken for a many-shot class are rejected by its threshold; the others make up the rest of the rate.
     rejected = int((familiar[~is_new] < many).sum())
-    k = max(1, math.floor(rate * (len(familiar) + 1)) - rejected)
+    k = min(len(familiar), max(1, math.floor(rate * (len(familiar) + 1)) - rejected))
     return float(np.sort(familiar[is_new])[min(k, int(is_new.sum())) - 1])
 
 
