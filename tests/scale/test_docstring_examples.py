@@ -34,7 +34,7 @@ DISTINCT = list({tuple((line.source, line.want) for line in test.examples): test
 
 
 class WithoutTheClustersOwn(doctest.OutputChecker):
-    """The cluster's own threads may print a warning of theirs at any time, and doctest takes it for the example's."""
+    """The cluster's own threads may print a warning at any time, and doctest takes it for the example's."""
 
     def check_output(self, want: str, got: str, optionflags: int) -> bool:
         own = [line for line in got.splitlines(keepends=True) if "(raylet)" not in line]
