@@ -9,6 +9,7 @@ from functools import cached_property
 from threading import Lock
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -224,16 +225,17 @@ class TorchNetwork:
                 self._runtime = own if self._session is None else onnx_runtime()
             return self._runtime
 
-    def forward(self, images: Pixels) -> Vectors:
+    def forward(self, images: Pixels | Tensor) -> Vectors:
         """Return the features (n, width) of pixels (n, 3, size, size)."""
         preprocessing = self.backbone.preprocessing
         if self._session is not None:
-            (features,) = self._session.run(None, {"images": preprocessing.normalize(images)})
+            (features,) = self._session.run(None, {"images": preprocessing.normalize(np.asarray(images))})
             vectors: Vectors = features
             return vectors
         where = self.backbone.device
         try:
-            normalized = normalize_tensor(torch.from_numpy(images).to(where), preprocessing)
+            given = images if isinstance(images, Tensor) else torch.from_numpy(images)
+            normalized = normalize_tensor(given.to(where), preprocessing)
             if where.type != "cpu":
                 return self.backbone.features(normalized, precision=self.precision).cpu().numpy()
             with one_thread():

@@ -22,6 +22,8 @@ from fiveshot.extras import is_installed, require_extra
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+    from fiveshot.backbones.device_pixels import DevicePixels
+
 Vectors: TypeAlias = NDArray[np.float32]
 TORCH = ("torch", "timm", "torchvision")  # what the extra `torch` installs
 
@@ -181,7 +183,7 @@ class Embedder:
         Parameters
         ----------
         pixels : uint8 array (n, views, 3, size, size)
-            What :meth:`pixels` returned, stacked.
+            What :meth:`pixels` returned, stacked. Where torch runs the network, a tensor on its device too.
 
         Returns
         -------
@@ -196,10 +198,10 @@ class Embedder:
             When a vector holds NaN or infinity.
         """
         views, *shape = self.preprocessing.shape
-        if pixels.dtype != np.uint8 or pixels.shape[1:] != (views, *shape):
+        if str(pixels.dtype) not in ("uint8", "torch.uint8") or tuple(pixels.shape[1:]) != (views, *shape):
             raise InputError(
                 f"pixels must be uint8 of shape (n, {', '.join(map(str, (views, *shape)))}), "
-                f"not {pixels.dtype} of {pixels.shape}"
+                f"not {pixels.dtype} of {tuple(pixels.shape)}"
             )
         if not len(pixels):
             return np.zeros((0, self.width), np.float32)
@@ -212,9 +214,23 @@ class Embedder:
             raise NotFiniteError(int(good.argmin()))
         return vectors
 
+    @property
+    def device_pixels(self) -> DevicePixels | None:
+        """What decodes, scales and crops photos where the network runs; None on a CPU."""
+        if self.on_cpu:
+            return None
+        import torch
+
+        from fiveshot.backbones.device_pixels import DevicePixels
+
+        return DevicePixels(self.preprocessing, torch.device(self.device))
+
     def streams(self, workers: int) -> int:
-        """Return how many forward passes to run at a time: one for each worker on a CPU, one on a GPU."""
-        return workers if self.on_cpu else 1
+        """Return how many forward passes to run at a time: one for each worker on a CPU, two on a GPU.
+
+        While the vectors of one batch are copied from the GPU, it looks at the next.
+        """
+        return workers if self.on_cpu else 2
 
     @property
     def batch_size(self) -> int:

@@ -254,6 +254,12 @@ class ArraySource:
         Image.fromarray(self.array).save(buffer, "BMP")
         return buffer.getvalue()
 
+    def digest(self) -> bytes:
+        """Return a SHA-256 of shape and pixels: much faster than that of the BMP."""
+        found = hashlib.sha256(str(self.array.shape).encode())
+        found.update(self.array.tobytes())
+        return found.digest()
+
 
 @dataclass(frozen=True)
 class BytesSource:
@@ -282,12 +288,14 @@ class BytesSource:
 
 
 def source_digest(source: ImageSource) -> bytes:
-    """Return the SHA-256 of an encoded image, or raise ``ImageError``.
+    """Return the SHA-256 of an encoded image, or of the pixels of an array, or raise ``ImageError``.
 
     >>> source_digest(BytesSource(b"the bytes of a photo", "upload.jpg")).hex()[:8]
     'c1fb0fd6'
     """
-    return source.digest() if isinstance(source, FileSource) else hashlib.sha256(source.read()).digest()
+    return (
+        source.digest() if isinstance(source, FileSource | ArraySource) else hashlib.sha256(source.read()).digest()
+    )
 
 
 StoredSource = FileSource | ArchiveSource

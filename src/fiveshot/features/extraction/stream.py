@@ -1,7 +1,11 @@
-"""Vectors batch by batch, in order: threads have photos decoded, and pass their batch through the network."""
+"""Vectors batch by batch, in order: threads have photos decoded, and pass their batch through the network.
+
+On a GPU photos are decoded, scaled and cropped there too, where they are of a kind that it takes.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import time
 import warnings
 from collections import deque
@@ -9,18 +13,22 @@ from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from threading import Event, Semaphore
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot.backbones import Embedder, NotFiniteError, Preprocessing
-from fiveshot.data import BadImage, ImageSource, decoders
-from fiveshot.data.reduction import Parts
+from fiveshot.data import ArraySource, BadImage, ImageSource, decoders
+from fiveshot.data.jpeg import plain_jpeg
+from fiveshot.data.reduction import Parts, check_shape
 from fiveshot.errors import InputError
 from fiveshot.features.extraction.job import CONTENT_BYTES, UNREADABLE, Marks
 from fiveshot.features.extraction.report import Stages
 from fiveshot.features.feature_set import Vectors
+
+if TYPE_CHECKING:
+    from fiveshot.backbones.device_pixels import DevicePixels, Picture
 
 Range = tuple[int, int]  # positions, from and up to
 NO_PIXELS = np.zeros((0, 1, 3, 1, 1), np.uint8)
@@ -34,7 +42,7 @@ class ImageBatch:
     stop: int
     marks: Marks = field(repr=False)  # (stop - start, 32): of the contents
     kept: NDArray[np.int64]  # (n_kept,): positions of the images that could be decoded
-    pixels: NDArray[np.uint8] = field(repr=False)  # (n_kept, views, 3, size, size)
+    pixels: Any = field(repr=False)  # (n_kept, views, 3, size, size) of uint8: an array, or a tensor on a GPU
     bad: tuple[tuple[int, BadImage], ...]  # with their positions
     decode_seconds: float  # reading and marking included
     transform_seconds: float
@@ -60,7 +68,7 @@ def read_batch(images: Sequence[ImageSource], start: int, stop: int, preprocessi
             pixels.append(preprocessing.from_bytes(found.parts[0]))
         else:
             bad.append((position, BadImage(found.error.name, found.error.reason)))
-        marks += bytes.fromhex(found.sha256) or UNREADABLE
+        marks += _mark(images[position], found.sha256)
         decoding += found.decode_seconds
         transforming += found.reduce_seconds
     return ImageBatch(
@@ -73,6 +81,50 @@ def read_batch(images: Sequence[ImageSource], start: int, stop: int, preprocessi
         decoding,
         transforming,
     )
+
+
+def read_on_device(
+    images: Sequence[ImageSource], start: int, stop: int, preprocessing: Preprocessing, device: DevicePixels
+) -> ImageBatch:
+    """Do what ``read_batch`` does, on a GPU; photos that it does not take are decoded as there."""
+    began = time.perf_counter()
+    usual = {position: found for position in range(start, stop) if (found := _usual(images[position])) is not None}
+    squares = device.squares([picture for _, picture in usual.values()])
+    if squares is None:  # it refuses one of them, and does not say which
+        usual = {}
+    seconds = time.perf_counter() - began
+    rest = [read_batch(images, at, at + 1, preprocessing) for at in range(start, stop) if at not in usual]
+    marks = {at: np.frombuffer(mark, np.uint8) for at, (mark, _) in usual.items()}
+    marks |= {batch.start: batch.marks[0] for batch in rest}
+    kept = np.array([*usual, *(position for batch in rest for position in batch.kept.tolist())], np.int64)
+    order = np.argsort(kept)
+    return ImageBatch(
+        start,
+        stop,
+        np.stack([marks[position] for position in range(start, stop)]),
+        kept[order],
+        device.joined(squares, [batch.pixels for batch in rest if len(batch.kept)], order),
+        tuple(bad for batch in rest for bad in batch.bad),
+        seconds + sum(batch.decode_seconds for batch in rest),
+        sum(batch.transform_seconds for batch in rest),
+    )
+
+
+def _usual(image: ImageSource) -> tuple[bytes, Picture] | None:
+    """Return the mark of a photo, and what a GPU makes squares of; None for what it does not take."""
+    try:
+        if isinstance(image, ArraySource):
+            check_shape(image.array.shape[1::-1])
+            return image.digest(), image.array
+        data = image.read()
+    except InputError:  # for the decoders to name
+        return None
+    facts = plain_jpeg(data)
+    return None if facts is None else (hashlib.sha256(data).digest(), (data, facts))
+
+
+def _mark(image: ImageSource, sha256: str) -> bytes:
+    return image.digest() if isinstance(image, ArraySource) else bytes.fromhex(sha256) or UNREADABLE
 
 
 class BatchStream:
@@ -93,6 +145,7 @@ class BatchStream:
         """Prepare the stages; nothing runs yet."""
         self._images, self._embedder, self._workers, self._dtype = images, embedder, workers, dtype
         self._slots = Semaphore(embedder.streams(workers))
+        self._device = embedder.device_pixels
         self.decode_only = Event()  # set it to list bad images without computing any more vectors
 
     def run(self, ranges: Iterable[Range]) -> Generator[BatchVectors]:
@@ -114,7 +167,11 @@ class BatchStream:
                 threads.shutdown(wait=True, cancel_futures=True)
 
     def _batch(self, start: int, stop: int) -> BatchVectors:
-        return self._through_network(read_batch(self._images, start, stop, self._embedder.preprocessing))
+        preprocessing = self._embedder.preprocessing
+        if self._device is None:
+            return self._through_network(read_batch(self._images, start, stop, preprocessing))
+        with self._device.stream():  # of this thread: the GPU decodes one batch while it looks at another
+            return self._through_network(read_on_device(self._images, start, stop, preprocessing, self._device))
 
     def _through_network(self, batch: ImageBatch) -> BatchVectors:
         stages = Stages(batch.decode_seconds, batch.transform_seconds)

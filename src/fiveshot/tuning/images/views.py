@@ -19,10 +19,10 @@ from torch import Tensor
 from fiveshot.backbones import Preprocessing
 from fiveshot.backbones.backbone import normalize_tensor
 from fiveshot.backbones.preprocessing import Pixels
+from fiveshot.backbones.resample import center_axis, center_extent, crop_axis, resample
 from fiveshot.data import ImageSource, Reduced, decoders
 from fiveshot.data.reduction import Parts
 from fiveshot.tuning.images.pixels import PixelPool
-from fiveshot.tuning.images.resample import center_axis, center_extent, crop_axis, resample
 from fiveshot.tuning.recipes import TuneRecipe
 
 Rows = NDArray[np.int64]

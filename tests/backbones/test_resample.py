@@ -10,10 +10,10 @@ from torchvision.transforms import v2
 
 from fiveshot.backbones import Preprocessing
 from fiveshot.backbones.backbone import normalize_tensor
+from fiveshot.backbones.resample import crop_axis, resample
 from fiveshot.data import ArraySource
 from fiveshot.data.reduction import Whole, random_crop_box
 from fiveshot.tuning.images.pixels import decode_all, whole_images
-from fiveshot.tuning.images.resample import crop_axis, resample
 from fiveshot.tuning.images.views import PooledViews, random_crop_boxes
 
 CPU = torch.device("cpu")
