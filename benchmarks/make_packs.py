@@ -4,7 +4,7 @@
 
 DIR holds train.tar and test.tar of CUB-200 (short side 160 px); rows get the order and the names of the official
 list. Adapters are tuned on training photographs of the base classes of a protocol alone;
-docs/tuning.md says how their recipe was chosen. Features are float32. Each photo is decoded once, to
+docs/how-to/backbone.md says how their recipe was chosen. Features are float32. Each photo is decoded once, to
 the four views of `fiveshot.data.reduction.VIEWS`, of which one, two or four are averaged. The packs hold two, the
 default. The table has the default head, five draws, on the test photographs. With --as-tuned the adapters that are
 embedded already are used.

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
-    "CHANGELOG.md": "changes.md",
-    "CONTRIBUTING.md": "contributing.md",
-    "src/fiveshot/backbones/adapters/ADAPTER_CARD.md": "cards/adapters.md",
-    "src/fiveshot/backbones/weights/MODEL_CARD.md": "cards/model.md",
-    "src/fiveshot/features/packs/DATA_CARD.md": "cards/data.md",
-    "src/fiveshot/recognizer/README.md": "storage.md",
+    "CHANGELOG.md": "reference/changes.md",
+    "CONTRIBUTING.md": "reference/contributing.md",
+    "src/fiveshot/backbones/adapters/ADAPTER_CARD.md": "reference/cards/adapters.md",
+    "src/fiveshot/backbones/weights/MODEL_CARD.md": "reference/cards/model.md",
+    "src/fiveshot/features/packs/DATA_CARD.md": "reference/cards/data.md",
+    "src/fiveshot/recognizer/README.md": "explanation/storage.md",
     **{
         f"benchmarks/results/{result.name}": f"results/{result.stem}.md"
         for result in sorted((ROOT / "benchmarks" / "results").iterdir())

@@ -57,11 +57,13 @@ def command_page() -> str:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that the navigation names."""
     files.append(File.generated(config, "reference/cli.md", content=command_page()))
-    files.append(File.generated(config, "reference/fiveshot.md", content=module_page("", SOURCE / "__init__.py")))
+    files.append(
+        File.generated(config, "reference/python/fiveshot.md", content=module_page("", SOURCE / "__init__.py"))
+    )
     modules = {source.parent.name: source for source in SOURCE.glob("*/__init__.py")}
     modules |= {source.stem: source for source in SOURCE.glob("[a-z]*.py")}
     for name in ("cli", "watch"):
         del modules[name]  # commands, of which the first page tells
     for name, source in sorted(modules.items()):
-        files.append(File.generated(config, f"reference/{name}.md", content=module_page(name, source)))
+        files.append(File.generated(config, f"reference/python/{name}.md", content=module_page(name, source)))
     return files

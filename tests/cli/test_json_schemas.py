@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-PAGE = Path(__file__).parents[2] / "docs" / "json.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
 COLORS = {"warm/red": (220, 30, 30), "warm/orange": (220, 90, 30), "blue": (30, 30, 220)}
 Run = Callable[..., tuple[int, str, str]]
 

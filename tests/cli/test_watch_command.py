@@ -51,8 +51,8 @@ def process(*arguments: object) -> Iterator[subprocess.Popen[str]]:
 
 def lines_schema() -> dict[str, object]:
     """Return the schema that the documentation shows, with nothing allowed besides."""
-    page = (ROOT / "docs" / "watching.md").read_text(encoding="utf-8")
-    text = page.partition("## The lines as a schema")[2].partition("```json\n")[2].partition("```")[0]
+    page = (ROOT / "docs" / "reference" / "json.md").read_text(encoding="utf-8")
+    text = page.partition("## watch")[2].partition("```json\n")[2].partition("```")[0]
     schema = json.loads(text)
     for kind in schema["oneOf"]:
         kind["additionalProperties"] = False

@@ -27,10 +27,14 @@ def page(uri: str) -> SimpleNamespace:
 @pytest.mark.parametrize(
     ("where", "written", "pointed"),
     [
-        ("index.md", "[card](../src/fiveshot/backbones/weights/MODEL_CARD.md)", "[card](cards/model.md)"),
-        ("tutorials/reproduce.md", "[r](../../benchmarks/results/heads.md#a)", "[r](../results/heads.md#a)"),
-        ("tutorials/reproduce.md", "[h](../heads.md#ncm)", "[h](../heads.md#ncm)"),
-        ("contributing.md", "[t](docs/tutorials/new-head.md)", "[t](tutorials/new-head.md)"),
+        (
+            "index.md",
+            "[card](../src/fiveshot/backbones/weights/MODEL_CARD.md)",
+            "[card](reference/cards/model.md)",
+        ),
+        ("how-to/reproduce.md", "[r](../../benchmarks/results/heads.md#a)", "[r](../results/heads.md#a)"),
+        ("how-to/reproduce.md", "[h](../explanation/heads.md#ncm)", "[h](../explanation/heads.md#ncm)"),
+        ("reference/contributing.md", "[t](docs/how-to/extend.md)", "[t](../how-to/extend.md)"),
         ("index.md", "[code](../src/fiveshot/errors.py)", "code"),
         ("index.md", "![picture](images/idea.svg)", "![picture](images/idea.svg)"),
     ],

@@ -27,14 +27,18 @@ class Exempt:
 
 
 GATHERED = (
-    Exempt("docs/performance.md", "Views", "a row is made of several lines"),
-    Exempt("docs/tuning.md", "What it brings", "the same"),
-    Exempt("docs/tutorials/reproduce.md", "With the package alone", "a row is ours beside the paper's"),
-    Exempt("docs/tutorials/reproduce.md", "Text or code, and which five photographs", "a row is of three outputs"),
+    Exempt("docs/reference/performance.md", "Views", "a row is made of several lines"),
+    Exempt("docs/how-to/backbone.md", "What it brings", "the same"),
+    Exempt("docs/how-to/reproduce.md", "With the package alone", "a row is ours beside the paper's"),
+    Exempt("docs/how-to/reproduce.md", "Text or code, and which five photographs", "a row is of three outputs"),
 )
 WITHOUT_OUTPUT = (
-    Exempt("docs/tuning.md", "How the recipe was chosen", "a search on photographs and a GPU, output not kept"),
-    Exempt("docs/tutorials/reproduce.md", "1. Datasets", "sizes that the datasets' authors state"),
+    Exempt(
+        "docs/how-to/backbone.md",
+        "How the recipe was chosen",
+        "a search on photographs and a GPU, output not kept",
+    ),
+    Exempt("docs/how-to/reproduce.md", "1. Datasets", "sizes that the datasets' authors state"),
     Exempt("src/fiveshot/backbones/adapters/ADAPTER_CARD.md", "Embedded adapters", "printed by training on a GPU"),
     Exempt("src/fiveshot/backbones/weights/MODEL_CARD.md", "Figures", "printed by training on a GPU"),
 )

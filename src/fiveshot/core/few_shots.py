@@ -42,7 +42,7 @@ from fiveshot.core.memory import Memory
 from fiveshot.core.scatter import PooledScatter
 from fiveshot.core.statistics import ClassSummary
 
-# Chosen on training photos of CUB-200 and CIFAR-100 alone, see docs/default-head.md.
+# Chosen on training photos of CUB-200 and CIFAR-100 alone, see docs/explanation/default-head.md.
 MEANS = 0.6  # b
 SPHERE = 0.072  # λ of one sample, as a share of the variance; that of N falls as N to the −2/3
 TRUST = 0.5  # in B, beside that with a base

@@ -14,7 +14,8 @@ from fiveshot.core.ranges import Allowed, OneOf
 from fiveshot.heads.head import BIAS, Candidate, FewShotHead, Recipe, Style, Tried
 
 Metric = Literal["cosine", "euclidean"]
-# Half of the expected inflation: all of it raises A_HM further and costs accuracy (docs/default-head.md).
+# Half of the expected inflation: all of it raises A_HM further and costs accuracy
+# (docs/explanation/default-head.md).
 HALF = 0.5
 LEAST_LENGTH = 0.1  # of the squared length of a prototype, which must stay positive when its noise is taken off
 
