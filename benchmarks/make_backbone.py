@@ -22,8 +22,8 @@ from safetensors.torch import load_file, save_file
 
 from fiveshot.backbones import Preprocessing, build_embedded
 from fiveshot.backbones.backbone import normalize_tensor
-from fiveshot.backbones.embedded import ADAPTED_GRAPH, EMBEDDED_FILE, PLAIN_GRAPH, SIZE, WIDTH
-from fiveshot.backbones.export import embedded_graph
+from fiveshot.backbones.embedded import EMBEDDED_FILE, SIZE, WIDTH
+from fiveshot.backbones.export import write_graphs
 from fiveshot.extras import import_extra
 
 
@@ -40,8 +40,7 @@ def main() -> None:
     state["spread"] = measured_spread(network, given.photos)
     print("class token and pooled map are divided by", state["spread"].tolist())
     save_file(state, EMBEDDED_FILE)
-    PLAIN_GRAPH.write_bytes(embedded_graph(adapted=False))
-    ADAPTED_GRAPH.write_bytes(embedded_graph(adapted=True))
+    write_graphs()
 
 
 def tail_of(file: Path) -> dict[str, torch.Tensor]:

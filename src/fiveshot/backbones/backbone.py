@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from fiveshot.backbones.adapter import adapter_path, load_adapter
 from fiveshot.backbones.adaptformer import adapter_state
-from fiveshot.backbones.embedded import onnx_runtime, open_session
+from fiveshot.backbones.embedded import onnx_runtime, open_session, run_session
 from fiveshot.backbones.embedder import Embedder, Vectors, check_place, choose_device, hash_arrays
 from fiveshot.backbones.networks import load_network, resolve_name, weights_preprocessing
 from fiveshot.backbones.preprocessing import Pixels, Preprocessing
@@ -192,6 +192,7 @@ def torch_embedder(backbone: Backbone, spec: BackboneSpec | None = None) -> Embe
     )
     check_place(spec, backbone.device.type)
     precision = spec.precision or ("float32" if backbone.device.type != "cuda" else "bf16")
+    precision = "int8" if spec.runtime == "int8" else precision
     return Embedder(spec, backbone.preprocessing, TorchNetwork(backbone, spec.runtime, precision))
 
 
@@ -229,8 +230,8 @@ class TorchNetwork:
         """Return the features (n, width) of pixels (n, 3, size, size)."""
         preprocessing = self.backbone.preprocessing
         if self._session is not None:
-            (features,) = self._session.run(None, {"images": preprocessing.normalize(np.asarray(images))})
-            vectors: Vectors = features
+            normal = {"images": preprocessing.normalize(np.asarray(images))}
+            (vectors,) = run_session(self._session, normal, alone=self._wanted == "int8")
             return vectors
         where = self.backbone.device
         try:
@@ -249,13 +250,15 @@ class TorchNetwork:
     def _exported(self) -> Any:
         """Return a session of ONNX Runtime, or None where torch is to run the network."""
         from fiveshot.backbones.export import export_onnx, fits_onnx
+        from fiveshot.backbones.quantization import quantize_graph
 
         if self.backbone.device.type != "cpu" or self._wanted == "torch":
             return None
         if self._wanted == "auto" and not fits_onnx(self.backbone):
             return None
         try:
-            return open_session(export_onnx(self.backbone))
+            graph = export_onnx(self.backbone)
+            return open_session(quantize_graph(graph) if self._wanted == "int8" else graph)
         except FiveshotError:
             raise
         except Exception as error:  # the exporter's errors have no common base

@@ -1,7 +1,8 @@
 """The ViT that comes with the package, run by ONNX Runtime without torch; facts in weights/MODEL_CARD.md.
 
 The weights are stored once, in half precision. The graphs hold the structure alone: ``python -m
-fiveshot.backbones.export`` makes them from the torch module, and they get the weights when they are loaded.
+fiveshot.backbones.export`` makes them from the torch module, and they get the weights when they are loaded: as
+they are, or in 8 bits.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 from fiveshot.backbones.adapter import AdapterFile, adapter_path, read_adapter
 from fiveshot.backbones.embedder import Vectors, hash_arrays
 from fiveshot.backbones.preprocessing import Pixels, Preprocessing
+from fiveshot.backbones.quantization import quantized_weights
 from fiveshot.backbones.spec import EMBEDDED, BackboneSpec, Readout
 from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import import_extra
@@ -25,13 +27,11 @@ from fiveshot.storage import FilePath
 
 FOLDER = Path(__file__).parent / "weights"
 EMBEDDED_FILE = FOLDER / "vit_hybrid_small_patch16_224.safetensors"
-PLAIN_GRAPH = FOLDER / "plain.onnx"
-ADAPTED_GRAPH = FOLDER / "adapted.onnx"
 SIZE, WIDTH, BLOCKS = 224, 384, 8
 OWN_WIDTH = WIDTH + 1280  # class token and pooled map
 PREPROCESSING = Preprocessing(size=SIZE, resize=256, views=2, name="weights")
 
-Arrays = dict[str, NDArray[np.float32]]
+Arrays = dict[str, NDArray[Any]]
 
 
 class EmbeddedNetwork:
@@ -40,6 +40,7 @@ class EmbeddedNetwork:
     def __init__(self, spec: BackboneSpec, preprocessing: Preprocessing) -> None:
         """Check what was asked for; weights are read when they are needed."""
         self._preprocessing, self._readout = preprocessing, spec.readout
+        self._int8 = spec.runtime == "int8"
         self._file = EMBEDDED_FILE if spec.weights is None else Path(spec.weights)
         self._lock = Lock()
         self._arrays: Arrays | None = None  # read, and not yet in a session
@@ -64,7 +65,11 @@ class EmbeddedNetwork:
 
     name = EMBEDDED
     device = "cpu"
-    precision = "float32"
+
+    @property
+    def precision(self) -> str:
+        """Number format of the matrix products."""
+        return "int8" if self._int8 else "float32"
 
     @property
     def width(self) -> int:
@@ -89,25 +94,40 @@ class EmbeddedNetwork:
         """Open the session, once, and say what runs the forward pass."""
         with self._lock:
             if self._session is None:
-                arrays = read_weights(self._file) if self._arrays is None else self._arrays
-                graph = PLAIN_GRAPH if self._adapter is None else ADAPTED_GRAPH
-                self._session = open_session(graph.read_bytes(), arrays)
+                self._session = open_session(self._structure(), self._weights(self._arrays))
                 self._arrays = None  # they are the session's now
         return onnx_runtime()
 
     def graph(self) -> tuple[bytes, Arrays]:
         """Return the structure as ONNX, and what goes into it: the weights and the adapter, by their names."""
-        structure = PLAIN_GRAPH if self._adapter is None else ADAPTED_GRAPH
-        return structure.read_bytes(), read_weights(self._file) | self._inputs
+        return self._structure(), self._weights(None) | self._inputs
 
     def forward(self, images: Pixels) -> Vectors:
         """Return the features (n, width) of pixels (n, 3, size, size)."""
         given = {"images": self._preprocessing.normalize(images), **self._inputs}
-        class_tokens, patch_mean, own = self._session.run(None, given)
+        class_tokens, patch_mean, own = run_session(self._session, given, alone=self._int8)
         if self._readout.tokens == "own":
             vectors: Vectors = own
             return vectors
         return read_tokens(class_tokens, patch_mean, self._readout)
+
+    def _structure(self) -> bytes:
+        return graph_file(adapted=self._adapter is not None, int8=self._int8).read_bytes()
+
+    def _weights(self, arrays: Arrays | None) -> Arrays:
+        arrays = read_weights(self._file) if arrays is None else arrays
+        if not self._int8:
+            return arrays
+        return quantized_weights(arrays, [name for name, array in arrays.items() if array.ndim == 2])
+
+
+def graph_file(*, adapted: bool, int8: bool) -> Path:
+    """Return where the structure is: with places for an adapter or without, its products in 8 bits or not.
+
+    >>> graph_file(adapted=True, int8=False).name
+    'adapted.onnx'
+    """
+    return FOLDER / f"{'adapted' if adapted else 'plain'}{'-int8' if int8 else ''}.onnx"
 
 
 def read_weights(path: FilePath) -> Arrays:
@@ -170,6 +190,17 @@ def open_session(graph: bytes, weights: Mapping[str, NDArray[Any]] | None = None
         values = [runtime.OrtValue.ortvalue_from_numpy(array) for array in weights.values()]
         options.add_external_initializers(list(weights), values)
     return runtime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+
+
+def run_session(session: Any, given: Mapping[str, Vectors], *, alone: bool) -> list[Vectors]:
+    """Return what a session gives for ``images`` and other inputs: for all images in one pass, or each ``alone``.
+
+    What is rounded to 8 bits has one scale for all of a pass. So images in one pass would change each other.
+    """
+    images = given["images"]
+    passes = images[:, None] if alone else images[None]
+    found = [session.run(None, {**given, "images": part}) for part in passes]
+    return [np.concatenate(parts) if alone else parts[0] for parts in zip(*found, strict=True)]
 
 
 def onnx_runtime() -> str:

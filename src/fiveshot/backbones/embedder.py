@@ -162,6 +162,13 @@ class Embedder:
         """SHA-256 of everything that decides the features; float32 is the same on every runtime."""
         return fingerprint_of(self.identity())
 
+    @property
+    def model_fingerprint(self) -> str:
+        """The fingerprint without the rounding to 8 bits: features in 8 bits and in float32 fit one model."""
+        identity = self.identity()
+        rounded = identity["precision"] == "int8"
+        return fingerprint_of(identity | {"precision": "float32"} if rounded else identity)
+
     def pixels(self, image: Image | Pixels) -> Pixels:
         """Return a photo as the network takes it.
 
@@ -336,7 +343,7 @@ def choose_device(device: str) -> str:
 
 def check_place(spec: BackboneSpec, device: str) -> None:
     """Refuse a runtime or a precision that this device does not have."""
-    if spec.runtime == "onnx" and device != "cpu":
+    if spec.runtime in ("onnx", "int8") and device != "cpu":
         raise InputError(f"ONNX Runtime is for the CPU, and the device is {device}", hint="use device 'cpu'")
     if spec.precision not in (None, "float32") and not device.startswith("cuda"):
         raise InputError(f"precision {spec.precision!r} is for CUDA devices", hint=f"on {device} use 'float32'")

@@ -1,6 +1,6 @@
 """Networks of torch as ONNX graphs: with their weights, or the embedded one's structure alone.
 
-``python -m fiveshot.backbones.export`` writes the two graphs of the embedded backbone (needs ``onnx`` too).
+``python -m fiveshot.backbones.export`` writes the graphs of the embedded backbone (needs ``onnx`` too).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from torch import Tensor, nn
 
 from fiveshot.backbones.backbone import Backbone, load_backbone, read_features
 from fiveshot.backbones.embedded import (
-    ADAPTED_GRAPH,
     BLOCKS,
     EMBEDDED_FILE,
-    PLAIN_GRAPH,
     SIZE,
     WIDTH,
+    graph_file,
     read_weights,
 )
+from fiveshot.backbones.quantization import quantize_graph
 from fiveshot.backbones.spec import BackboneSpec, Readout
 from fiveshot.extras import import_extra
 
@@ -75,6 +75,14 @@ def embedded_graph(*, adapted: bool) -> bytes:
             inputs[name] = torch.zeros(shape), {axis: "bottleneck" for axis, side in enumerate(shape) if side == 4}
     outputs = {"class_tokens": _IMAGES, "patch_mean": _IMAGES, "own": _IMAGES}
     return _folded(_without_weights(_traced(_Tokens(model), inputs, outputs, fold=False)))
+
+
+def write_graphs() -> None:
+    """Write the structure of the embedded backbone, without and with places for an adapter, and both in 8 bits."""
+    for adapted in (False, True):
+        graph = embedded_graph(adapted=adapted)
+        graph_file(adapted=adapted, int8=False).write_bytes(graph)
+        graph_file(adapted=adapted, int8=True).write_bytes(quantize_graph(graph))
 
 
 class _Features(nn.Module):
@@ -238,5 +246,4 @@ def silent_output() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    PLAIN_GRAPH.write_bytes(embedded_graph(adapted=False))
-    ADAPTED_GRAPH.write_bytes(embedded_graph(adapted=True))
+    write_graphs()

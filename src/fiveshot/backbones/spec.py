@@ -48,12 +48,12 @@ CURATED = {
 }
 
 TOKENS = ("own", "cls", "mean", "cls+mean")
-RUNTIMES = ("auto", "torch", "onnx")
-"""What can run a network; ``auto`` is ONNX Runtime on a CPU and torch on a GPU.
+RUNTIMES = ("auto", "torch", "onnx", "int8")
+"""What can run a network; ``auto`` is ONNX Runtime on a CPU and torch on a GPU, ``int8`` ONNX Runtime in 8 bits.
 
 >>> from fiveshot.backbones import RUNTIMES
 >>> RUNTIMES
-('auto', 'torch', 'onnx')
+('auto', 'torch', 'onnx', 'int8')
 """
 PRECISIONS = ("float32", "tf32", "bf16")  # of a forward pass; all but the first are for CUDA
 
@@ -122,8 +122,9 @@ class BackboneSpec:
         preprocessing unless given: two, and one with the paper's.
     device : str, default "auto"
         ``auto`` is a GPU where there is one; otherwise ``cpu``, ``cuda`` or ``cuda:0``.
-    runtime : {"auto", "torch", "onnx"}
-        What runs the network; ``auto`` is the fastest on this device.
+    runtime : {"auto", "torch", "onnx", "int8"}
+        What runs the network; ``auto`` is the fastest on this device in full precision. ``int8`` is ONNX Runtime
+        on a CPU with matrix products in 8 bits.
     precision : {"float32", "tf32", "bf16"}, optional
         Number format of the forward pass. None is bf16 on CUDA and float32 elsewhere.
 

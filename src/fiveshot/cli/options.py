@@ -43,7 +43,10 @@ Views = Annotated[
 Quick = Annotated[bool, typer.Option("--quick", help="One view: half the time, somewhat less accurate.")]
 Careful = Annotated[bool, typer.Option("--careful", help="Four views: twice the time, more accurate.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")]
-Runtime = Annotated[Literal["auto", "torch", "onnx"], typer.Option(help="What runs the network on a CPU.")]
+Runtime = Annotated[
+    Literal["auto", "torch", "onnx", "int8"],
+    typer.Option(help="What runs the network on a CPU; int8 is about twice as fast."),
+]
 HeadDevice = Annotated[str | None, typer.Option(help="Where heads compute, for example cuda.")]
 Projections = Annotated[
     int | None, typer.Option(help="Random features of the RanPAC heads; the paper uses 10000.")

@@ -239,11 +239,50 @@ class SpaceModel:
 
 
 @dataclass(frozen=True, eq=False)
+class SketchedSpace:
+    """Scores of a space with some classes more or less; the weights of all others are not copied."""
+
+    known: Space
+    more: SpaceModel
+    columns: Array  # (n_classes,): among the scores of the known classes and then those more
+
+    @property
+    def origin(self) -> Array:
+        """Where the space has its zero, (d,)."""
+        return self.known.origin
+
+    @property
+    def shared(self) -> Shared:
+        """What the classes share."""
+        return self.known.shared
+
+    @property
+    def gaps(self) -> Array:
+        """The gap of each class, (n_classes,)."""
+        return self._both(self.known.gaps, self.more.gaps, axis=0)[self.columns]
+
+    @property
+    def weights(self) -> Array:
+        """The weights of each class, (n_classes, d): a copy."""
+        return self._both(self.known.weights, self.more.weights, axis=0)[self.columns]
+
+    def scores(self, X: Array) -> Array:
+        """Return scores, (n, n_classes)."""
+        return self._both(self.known.scores(X), self.more.scores(X), axis=1)[:, self.columns]
+
+    def _both(self, known: Array, more: Array, *, axis: int) -> Array:
+        return namespace(known).concat([known, more], axis=axis)
+
+
+Space = SpaceModel | SketchedSpace
+
+
+@dataclass(frozen=True, eq=False)
 class TiedModel:
     """One model per space, and the sums it was derived from, where it was derived from sums."""
 
     pooled: PooledScatter | None
-    spaces: tuple[SpaceModel, ...]
+    spaces: tuple[Space, ...]
     few: bool = False  # whether there is no base, see ``fiveshot.core.few_shots``
 
 
@@ -310,7 +349,7 @@ def space_model(
     return _scored(guessed, Shared(covariance, spectrum, least, prior), origin)
 
 
-def further_classes(model: SpaceModel, means: Array, counts: Array, *, new: Array) -> SpaceModel:
+def further_classes(model: Space, means: Array, counts: Array, *, new: Array) -> SpaceModel:
     """Return scores of other classes in the same space: what classes share stays as it is in ``model``."""
     shared = model.shared
     noise = _noise(counts, shared.covariance, new)
@@ -319,8 +358,8 @@ def further_classes(model: SpaceModel, means: Array, counts: Array, *, new: Arra
 
 
 def sketched_spaces(
-    spaces: Sequence[SpaceModel], columns: Sequence[slice], known: Memory, wanted: Memory
-) -> tuple[SpaceModel, ...]:
+    spaces: Sequence[Space], columns: Sequence[slice], known: Memory, wanted: Memory
+) -> tuple[SketchedSpace, ...]:
     """Return the spaces of ``wanted``, with what all classes share left as it is.
 
     Classes whose statistics are those in ``known`` keep their scores. ``columns`` are those of each space in the
@@ -328,20 +367,17 @@ def sketched_spaces(
     """
     here, there = known.statistics.summaries, wanted.statistics.summaries
     places = {id(summary): place for place, summary in enumerate(here)}
-    fresh = [(summary, is_new) for _, summary, is_new in wanted if id(summary) not in places]
-    places |= {id(summary): len(here) + number for number, (summary, _) in enumerate(fresh)}
-    like = wanted.statistics.means
-    xp = namespace(like)
+    fresh = [number for number, summary in enumerate(there) if id(summary) not in places]
+    places |= {id(there[number]): len(here) + place for place, number in enumerate(fresh)}
+    like = wanted.statistics.like
     rows = positions([places[id(summary)] for summary in there], like)
-    means = xp.stack([summary.mean for summary, _ in fresh]) if fresh else like[:0]
-    counts = values_like([summary.count for summary, _ in fresh], like)
-    new = mask([is_new for _, is_new in fresh], like)
-    found = []
-    for space, part in zip(spaces, columns, strict=True):
-        more = further_classes(space, means[:, part], counts, new=new)
-        weights, gaps = xp.concat([space.weights, more.weights]), xp.concat([space.gaps, more.gaps])
-        found.append(SpaceModel(space.origin, weights[rows], gaps[rows], space.shared))
-    return tuple(found)
+    means = namespace(like).stack([there[number].mean for number in fresh]) if fresh else like[None][:0]
+    counts = values_like([there[number].count for number in fresh], like)
+    new = mask([label not in wanted.base for label in wanted.labels[fresh].tolist()], like)
+    return tuple(
+        SketchedSpace(space, further_classes(space, means[:, part], counts, new=new), rows)
+        for space, part in zip(spaces, columns, strict=True)
+    )
 
 
 def estimate_spectrum(white: Array, noise: Array, *, prior: Prior) -> Spectrum:

@@ -125,6 +125,18 @@ class ClassStatistics:
         return namespace(self.summaries[0].mean).stack([summary.mean for summary in self.summaries])
 
     @cached_property
+    def center(self) -> Array:
+        """Mean of the class means, (d,)."""
+        return mean_row(self.means)
+
+    @property
+    def like(self) -> Array:
+        """One of the means, (d,): the library, the precision and the device of all; no means are put together."""
+        if not self.summaries:
+            raise InputError("no class is known, so there are no means; add samples first")
+        return self.summaries[0].mean
+
+    @cached_property
     def unit_means(self) -> Array:
         """Class means scaled to length one, (n_classes, d)."""
         return unit_rows(self.means)
@@ -139,7 +151,7 @@ class ClassStatistics:
     @property
     def n_features(self) -> int:
         """Dimension of the feature vectors."""
-        return int(self.means.shape[1])
+        return int(self.like.shape[0])
 
     @property
     def nbytes(self) -> int:
@@ -156,10 +168,14 @@ class ClassStatistics:
                 f"cannot merge statistics of {self.n_features} and of {other.n_features} features; "
                 "both must come from the same backbone"
             )
-        joined = dict(zip(python_labels(self.labels), self.summaries, strict=True))
-        for label, summary in zip(python_labels(other.labels), other.summaries, strict=True):
-            joined[label] = joined[label].merge(summary) if label in joined else summary
-        return _ordered(joined)
+        places = np.searchsorted(self.labels, other.labels)
+        known = self.labels[np.minimum(places, len(self) - 1)] == other.labels
+        summaries, others = _row(self.summaries), _row(other.summaries)
+        for place, summary in zip(places[known].tolist(), others[known], strict=True):
+            summaries[place] = summaries[place].merge(summary)
+        wide = self.labels.astype(np.promote_types(self.labels.dtype, other.labels.dtype))
+        labels = np.insert(wide, places[~known], other.labels[~known])
+        return ClassStatistics(labels, tuple(np.insert(summaries, places[~known], others[~known])))
 
     def add(self, features: Array, labels: Any) -> ClassStatistics:
         """Return the statistics after more samples, of known or of new classes."""
@@ -170,7 +186,11 @@ class ClassStatistics:
         unwanted = set(labels)
         for label in unwanted:
             self[label]
-        return self.restrict(label for label in python_labels(self.labels) if label not in unwanted)
+        places = [self._position[label] for label in unwanted]
+        if len(places) == len(self):
+            return NO_CLASSES
+        summaries = np.delete(_row(self.summaries), places)
+        return ClassStatistics(np.delete(self.labels, places), tuple(summaries))
 
     def restrict(self, labels: Iterable[Label]) -> ClassStatistics:
         """Return the statistics of these classes alone."""
@@ -388,6 +408,13 @@ def _unlisted(label: Label, known: Labels) -> InputError:
     shown = ", ".join(repr(value) for value in known[:10].tolist())
     more = f", ... ({len(known)} in all)" if len(known) > 10 else ""
     return InputError(f"no class {label!r}; known classes are {shown}{more}")
+
+
+def _row(summaries: Sequence[ClassSummary]) -> NDArray[np.object_]:
+    """Return summaries as a row, which NumPy inserts into and deletes from: with many classes in no time."""
+    row = np.empty(len(summaries), dtype=np.object_)
+    row[:] = summaries
+    return row
 
 
 def _ordered(summaries: dict[Label, ClassSummary]) -> ClassStatistics:

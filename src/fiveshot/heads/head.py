@@ -665,7 +665,7 @@ class FewShotHead(Estimator):
 
     def _scores(self, X: Any) -> Array:
         self.require_fitted()
-        features = placed(as_features(self, X, reset=False), self.memory_.statistics.means)
+        features = placed(as_features(self, X, reset=False), self.memory_.statistics.like)
         labels = python_labels(self.classes_)
         found = [self.score_classes(part, labels) for part in chunks(features, ROWS_AT_ONCE)]
         return found[0] if len(found) == 1 else namespace(*found).concat(found)

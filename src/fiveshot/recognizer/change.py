@@ -12,6 +12,7 @@ from typing import Any
 from fiveshot.core import ClassStatistics
 from fiveshot.errors import InputError, StorageError
 from fiveshot.recognizer.recognition.snapshot import Snapshot
+from fiveshot.recognizer.recognition.twins import Looks
 from fiveshot.recognizer.store.contents import Contents, StoredClass, file_sha256, read_contents, write_base
 from fiveshot.recognizer.store.folder import ModelFolder
 from fiveshot.recognizer.store.history import ClassChange, record, timestamp
@@ -82,6 +83,7 @@ class Change:
     snapshot: Snapshot  # of the state before
     at: str
     written: list[Path]  # new files, removed if the change fails
+    looks: Looks  # of the photos learned before
     base: ClassStatistics | None = None  # what the base file is to hold, where that changes
     manifest: Manifest | None = None  # where more than the base file changes
     erases: bool = False  # nothing of what was deleted may stay in any byte
@@ -137,6 +139,7 @@ class LiveModel:
     def __init__(self, folder: ModelFolder) -> None:
         self.folder = folder
         self.snapshot = Snapshot(self._read(None))
+        self._looks = Looks()
 
     def refresh(self) -> Snapshot:
         """Take up what other processes have changed since, and return the snapshot in force."""
@@ -154,7 +157,8 @@ class LiveModel:
             try:
                 with folder.writing() as connection:
                     snapshot = self._current(self._seen(connection, self.snapshot.contents))
-                    change = Change(folder.path, connection, snapshot.contents, snapshot, timestamp(), written)
+                    now, looks = timestamp(), self._looks
+                    change = Change(folder.path, connection, snapshot.contents, snapshot, now, written, looks)
                     with one_thread():  # the matrices are small: several threads would wait for each other
                         yield change
                         self._follow(change)

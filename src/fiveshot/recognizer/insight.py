@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
@@ -12,8 +12,8 @@ from fiveshot.core import ClassSummary, Memory
 from fiveshot.core.arrays import unit_rows
 from fiveshot.core.labels import Labels
 from fiveshot.errors import counted, some_of
-from fiveshot.recognizer.recognition.held_out import HeldOutScores, held_out_scores
-from fiveshot.recognizer.store.contents import KnownPhotos
+from fiveshot.recognizer.recognition.held_out import JOINT_FROM, HeldOutScores, held_out_scores
+from fiveshot.recognizer.store.contents import SAME, Twin
 from fiveshot.recognizer.store.rows import Floats, PhotoRecord, photo_features
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 Verdict = Literal["clear", "close", "confused", "unknown"]
 CLEAR, CLOSE = 0.8, 0.5  # separability from which on a class stands apart, and from which on it is still told
 CENTERED_FROM = 5  # other classes whose common mean says where the middle of all photos is
-SAME = 0.999  # cosine of two features from which on two photos show the same
 # How much less like the rest a photo may be than the others are, in cosines of centered features. Of five photos
 # of one CUB-200 class, one set in 25 has such a photo; a stranger among four of a class is found half the time.
 OUTLIER_GAP = 0.5
@@ -30,6 +29,16 @@ OUTLIERS_FROM = 4  # photos: three cannot tell which of them is the odd one out
 NAMED = 3  # photos that are named, and that have a sentence each
 _MISPLACED = "one of the two classes has it by mistake: remove it there, or move it"
 _ALL_MISPLACED = "one of the two classes has them by mistake: remove them there, or move them"
+
+
+class EarlierPhotos(Protocol):
+    """Photos that were learned before, wherever they are."""
+
+    def of(self, name: str) -> Floats:
+        """Return the features of one class's photos, in order, (n, d)."""
+
+    def twins(self, photos: Sequence[PhotoRecord]) -> list[Twin | None]:
+        """Return for each photo the one learned earlier that is the same file, or shows the same."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +117,7 @@ def inspect_class(
     name: str,
     photos: Sequence[PhotoRecord],
     *,
-    earlier: KnownPhotos | None = None,
+    earlier: EarlierPhotos | None = None,
 ) -> LearnReport:
     """Look at photos of a class that are about to be learned.
 
@@ -121,7 +130,7 @@ def inspect_class(
     before = None if others is memory else memory.statistics[name]
     known, rows = _own_photos(before, name, X, earlier)
     scores = held_out_scores(head, others, rows, known=known) if len(others.labels) else None
-    center = others.statistics.means.mean(axis=0) if len(others.labels) >= CENTERED_FROM else None
+    center = _center(head, others)
     first = len(rows) - len(X)  # rows before it were learned earlier
     outliers = [photos[i - first].name for i in find_outliers(head.embed(rows), center=center) if i >= first]
     report = LearnReport(
@@ -136,6 +145,15 @@ def inspect_class(
     return replace(report, warnings=tuple(warnings_of(report)))
 
 
+def _center(head: FewShotHead, others: Memory) -> Floats | None:
+    """Return the middle of all classes but one; with very many, of those that the head knows, which is at hand."""
+    if len(others.labels) < CENTERED_FROM:
+        return None
+    near = head.memory_.statistics if len(others.labels) >= JOINT_FROM else others.statistics
+    center: Floats = near.center
+    return center
+
+
 def without_class(memory: Memory, name: str) -> Memory:
     """Return a memory that does not know a class."""
     base = memory.base.drop([name]) if name in memory.base else memory.base
@@ -144,7 +162,7 @@ def without_class(memory: Memory, name: str) -> Memory:
 
 
 def _own_photos(
-    before: ClassSummary | None, name: str, X: Floats, earlier: KnownPhotos | None
+    before: ClassSummary | None, name: str, X: Floats, earlier: EarlierPhotos | None
 ) -> tuple[ClassSummary | None, Floats]:
     """Return what is known of the class beside single photos, and the features of its photos."""
     if before is None:
@@ -217,7 +235,7 @@ def _about_duplicates(name: str, duplicates: Sequence[Duplicate]) -> Iterator[st
 
 
 def find_duplicates(
-    name: str, photos: Sequence[PhotoRecord], *, earlier: KnownPhotos | None = None
+    name: str, photos: Sequence[PhotoRecord], *, earlier: EarlierPhotos | None = None
 ) -> tuple[Duplicate, ...]:
     """Return the photos of a class that repeat one before them, or one that was learned earlier.
 
@@ -234,14 +252,12 @@ def find_duplicates(
         twin = _twin(photo.sha256, sha256s[:i], likeness[i, :i])
         if twin is not None:
             found.append(Duplicate(photo.name, name, photo.sha256 == sha256s[twin], photos[twin].name))
-    if earlier is not None and len(earlier.labels):
+    if earlier is not None:
         repeated = {duplicate.photo for duplicate in found}
-        products = unit @ unit_rows(earlier.features).T  # (n, m)
-        for i, photo in enumerate(photos):
-            twin = _twin(photo.sha256, earlier.sha256s, products[i])
+        for photo, before in zip(photos, earlier.twins(photos), strict=True):
             # One in another class is told even so: it is not superfluous but misplaced.
-            if twin is not None and (photo.name not in repeated or earlier.labels[twin] != name):
-                found.append(Duplicate(photo.name, earlier.labels[twin], photo.sha256 == earlier.sha256s[twin]))
+            if before is not None and (photo.name not in repeated or before.label != name):
+                found.append(Duplicate(photo.name, before.label, before.same_file))
     return tuple(dict.fromkeys(found))
 
 

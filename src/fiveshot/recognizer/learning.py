@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -25,7 +25,8 @@ from fiveshot.recognizer.photos.embedding import QUIET, see_photos
 from fiveshot.recognizer.photos.inputs import ClassInputs, gather_classes
 from fiveshot.recognizer.photos.photo import Photo, check_digest, check_thumbnail
 from fiveshot.recognizer.recognition.snapshot import Snapshot
-from fiveshot.recognizer.store.contents import Contents, KnownPhotos
+from fiveshot.recognizer.recognition.twins import StoredPhotos
+from fiveshot.recognizer.store.contents import Contents, KnownPhotos, Twin
 from fiveshot.recognizer.store.history import ClassChange
 from fiveshot.recognizer.store.rows import (
     ClassRecord,
@@ -80,7 +81,7 @@ def learn_photos(
     seen = iter(see_to_keep(snapshot, embedder, everything, progress))
     by_class = {name: list(islice(seen, len(photos))) for name, photos in gathered.items()}
     with model.change() as change:
-        return learn_classes(change, by_class, add=add, made_by=embedder.fingerprint)
+        return learn_classes(change, by_class, add=add, made_by=embedder.model_fingerprint)
 
 
 def see_to_keep(
@@ -253,20 +254,39 @@ def store_photos(change: Change, name: str, seen: Sequence[PhotoRecord]) -> tupl
 
 def _reports(change: Change, classes: SeenClasses) -> list[LearnReport]:
     """Look at each class beside all others, those learned at the same time included."""
-    memory, head, known = change.before.memory, change.snapshot.nearby_head, change.before.photos
+    memory, head = change.before.memory, change.snapshot.nearby_head
+    known = StoredPhotos(change.before, change.looks, change.connection)
     if len(classes) == 1:
         ((name, photos),) = classes.items()
         return [inspect_class(head, memory, name, photos, earlier=known)]
     together = _with(memory, head, classes)
     head = copy(head).adopt(together)
-    everything = _joined(known, classes)
-    reports, first = [], len(known.labels)
+    everything, reports, first = _all_photos(classes), [], 0
     for name, photos in classes.items():
         last = first + len(photos)
-        before, others = _before(together, memory, name), _left_out(everything, first, last)
-        reports.append(inspect_class(head, before, name, photos, earlier=others))
+        before, earlier = _before(together, memory, name), _Beside(known, _left_out(everything, first, last))
+        reports.append(inspect_class(head, before, name, photos, earlier=earlier))
         first = last
     return reports
+
+
+@dataclass(frozen=True, eq=False)
+class _Beside:
+    """Photos that were learned earlier, and those of other classes that are learned at the same time."""
+
+    known: StoredPhotos
+    others: KnownPhotos
+
+    def of(self, name: str) -> Floats:
+        return self.known.of(name)
+
+    def twins(self, photos: Sequence[PhotoRecord]) -> list[Twin | None]:
+        found = zip(self.known.twins(photos), self.others.twins(photos), strict=True)
+        return [max((one for one in both if one), key=_closeness, default=None) for both in found]
+
+
+def _closeness(twin: Twin) -> tuple[bool, float]:
+    return twin.same_file, twin.likeness
 
 
 def _with(memory: Memory, head: FewShotHead, classes: SeenClasses) -> Memory:
@@ -287,11 +307,10 @@ def _before(together: Memory, memory: Memory, name: str) -> Memory:
     return Memory(together.base, new.merge(memory.new.restrict([name])) if name in memory.new else new)
 
 
-def _joined(known: KnownPhotos, classes: SeenClasses) -> KnownPhotos:
+def _all_photos(classes: SeenClasses) -> KnownPhotos:
     labels = tuple(name for name, photos in classes.items() for _ in photos)
     sha256s = tuple(photo.sha256 for photos in classes.values() for photo in photos)
-    features = np.concatenate([known.features, *map(photo_features, classes.values())])
-    return KnownPhotos(known.labels + labels, known.sha256s + sha256s, features)
+    return KnownPhotos(labels, sha256s, np.concatenate([*map(photo_features, classes.values())]))
 
 
 def _left_out(photos: KnownPhotos, first: int, last: int) -> KnownPhotos:

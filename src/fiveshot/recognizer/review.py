@@ -14,9 +14,9 @@ from fiveshot.core.arrays import unit_rows
 from fiveshot.core.labels import python_labels
 from fiveshot.errors import InputError, unknown_name
 from fiveshot.recognizer.correction import PhotoChange, apply_changes, require_class
-from fiveshot.recognizer.insight import CENTERED_FROM, SAME, find_outliers
+from fiveshot.recognizer.insight import CENTERED_FROM, find_outliers
 from fiveshot.recognizer.recognition.held_out import Judged, LearningCurve, Leaving, Values, nothing_judged
-from fiveshot.recognizer.store.contents import KnownPhotos
+from fiveshot.recognizer.store.contents import SAME, KnownPhotos
 from fiveshot.recognizer.store.rows import Floats, photo_id
 from fiveshot.threads import one_thread
 

@@ -95,7 +95,8 @@ def new(
         given: Path | dict[str, list[Photo]] | None = None
         if base is None:
             refuse_unused(ctx, WITHOUT_BASE, "skip_bad")
-            refuse_unused(ctx, "is not kept in a model; give it to 'learn' and 'predict' instead", "runtime")
+            if runtime != "int8":
+                refuse_unused(ctx, "is not kept in a model; give it to 'learn' and 'predict' instead", "runtime")
         else:
             given = _looked_at(answer, base)
         made = Recognizer.create(

@@ -54,19 +54,25 @@ def backbone_record(embedder: Embedder) -> BackboneRecord:
     return BackboneRecord(
         embedder.name,
         embedder.width,
-        embedder.fingerprint,
+        embedder.model_fingerprint,
         embedder.preprocessing.to_json(),
         spec.tokens,
         spec.last_blocks,
         embedder.weights_hash,
         "" if spec.weights is None else str(Path(spec.weights).absolute()),
+        runtime="int8" if spec.runtime == "int8" else "auto",
     )
 
 
 def backbone_spec(
     record: BackboneRecord, *, weights: FilePath | None = None, device: str = "auto", runtime: str = "auto"
 ) -> BackboneSpec:
-    """Return the backbone that a record describes, without an adapter, to run where it is asked for."""
+    """Return the backbone that a record describes, without an adapter, to run where it is asked for.
+
+    The runtime ``auto`` is the one that the model was made with, on a CPU.
+    """
+    if runtime == "auto" and choose_device(device) == "cpu":
+        runtime = record.runtime
     return BackboneSpec(
         record.name,
         weights=weights or record.weights or None,
@@ -111,7 +117,7 @@ def open_backbone(
             hint="say where they are with weights=FILE (--weights FILE)",
         )
     embedder = load_embedder(spec)
-    if embedder.fingerprint != record.fingerprint:
+    if embedder.model_fingerprint != record.fingerprint:
         raise different_backbone(embedder, record)
     return embedder
 
@@ -127,7 +133,7 @@ def different_backbone(embedder: Embedder, record: BackboneRecord) -> InputError
         )
     return InputError(
         f"{embedder.name} does not make the features that the model was made with (fingerprint "
-        f"{embedder.fingerprint[:12]}, not {record.fingerprint[:12]})",
+        f"{embedder.model_fingerprint[:12]}, not {record.fingerprint[:12]})",
         hint="use the release that made it, or make a new model",
         code="other_backbone",
     )

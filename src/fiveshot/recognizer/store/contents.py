@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,16 +16,45 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from fiveshot.core import NO_CLASSES, ClassStatistics, ClassSummary, Memory
+from fiveshot.core.arrays import unit_rows
 from fiveshot.core.labels import python_labels
 from fiveshot.core.statistics import statistics_arrays, statistics_from_arrays, unknown_class
 from fiveshot.errors import StorageError
 from fiveshot.recognizer.names import NONE, check_name
 from fiveshot.recognizer.store.manifest import MANIFEST, BaseRecord, Manifest
-from fiveshot.recognizer.store.rows import ClassPhotos, Floats, read_features, read_summaries
+from fiveshot.recognizer.store.rows import (
+    ClassPhotos,
+    Floats,
+    PhotoRecord,
+    photo_features,
+    read_features,
+    read_summaries,
+)
 from fiveshot.storage import read_tensors, write_tensors
 
 KIND, VERSION = "recognizer base", 1  # of the base file
 TOLERANCE = 1e-4  # relative: what rounding in 32 bits may add up to over many merges
+SAME = 0.999  # cosine of two features from which on two photos show the same
+
+
+@dataclass(frozen=True)
+class Twin:
+    """A photo that was learned before: its class, and whether it is the same file or only shows the same."""
+
+    label: str
+    same_file: bool
+    likeness: float = 1.0
+
+
+def likest(likeness: Iterable[tuple[str, Floats]]) -> Twin | None:
+    """Return the most alike photo, if it is alike enough, given classes and how alike their photos are.
+
+    >>> likest([("owl", np.array([0.2, 0.9995])), ("wren", np.array([0.9993]))]).label
+    'owl'
+    """
+    found = [Twin(label, same_file=False, likeness=float(values.max())) for label, values in likeness]
+    best = max(found, key=lambda twin: twin.likeness, default=None)
+    return best if best is not None and best.likeness > SAME else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +69,20 @@ class KnownPhotos:
         """Return the features of one class's photos, in order."""
         own: Floats = self.features[np.array(self.labels, dtype=np.str_) == name]
         return own
+
+    def twins(self, photos: Sequence[PhotoRecord]) -> list[Twin | None]:
+        """Return for each photo the one of these that is the same file, or shows the same."""
+        if not self.labels:
+            return [None] * len(photos)
+        products = unit_rows(photo_features(photos)) @ unit_rows(self.features).T  # (n, m)
+        found: list[Twin | None] = []
+        for photo, likeness in zip(photos, products, strict=True):
+            if photo.sha256 in self.sha256s:
+                found.append(Twin(self.labels[self.sha256s.index(photo.sha256)], same_file=True))
+            else:
+                nearest = int(likeness.argmax())
+                found.append(likest([(self.labels[nearest], likeness[nearest, None])]))
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +117,7 @@ class Contents:
     base_file: ClassStatistics
     base: ClassStatistics  # the file's classes with what was added to them
     rows: dict[int, StoredClass]  # by number, the negatives among them
+    known: ClassStatistics | None = None  # of the classes that are not of the base, where they are put together
 
     @cached_property
     def classes(self) -> dict[int, StoredClass]:
@@ -92,6 +136,8 @@ class Contents:
     @cached_property
     def memory(self) -> Memory:
         """What a head works on."""
+        if self.known is not None:
+            return Memory(self.base, self.known)
         new = {one.name: one.summary for one in self.classes.values() if not one.base}
         return Memory(self.base, ClassStatistics.of(new))
 
@@ -145,10 +191,25 @@ def read_contents(connection: sqlite3.Connection, folder: Path, previous: Conten
     known = previous.rows if previous is not None and same_file and same_space else {}
     since = previous.state if known and previous is not None else 0
     rows = _rows(connection, manifest.backbone.width, base_file, known, since)
-    grown = {one.name: one.total for one in rows.values() if one.base}
+    grown = {one.name: one.total for one in rows.values() if one.base} if len(base_file) else {}
     unchanged = previous is not None and same_file and _same_objects(grown, previous)
     base = previous.base if previous is not None and unchanged else _overlaid(base_file, grown)
-    return Contents(state, manifest, base_file, base, rows)
+    new = _changed_statistics(previous, known, rows) if previous is not None and known else None
+    return Contents(state, manifest, base_file, base, rows, new)
+
+
+def _changed_statistics(
+    previous: Contents, known: dict[int, StoredClass], rows: dict[int, StoredClass]
+) -> ClassStatistics | None:
+    """Return the statistics of the state before with what changed since: of many classes, few did."""
+    if "memory" not in vars(previous):  # nobody has asked for them yet
+        return None
+    gone = [one for number, one in known.items() if rows.get(number) is not one]
+    come = [one for number, one in rows.items() if known.get(number) is not one]
+    dropped = [one.name for one in gone if not one.base and one.name != NONE]
+    added = {one.name: one.summary for one in come if not one.base and one.name != NONE}
+    statistics = previous.memory.new
+    return (statistics.drop(dropped) if dropped else statistics).merge(ClassStatistics.of(added))
 
 
 def _rows(
@@ -160,11 +221,9 @@ def _rows(
 ) -> dict[int, StoredClass]:
     changed = read_summaries(connection, since=since)
     shown = read_features(connection, width, changed if since else None)
-    classes = {}
-    for number, state in connection.execute("SELECT id, changed FROM classes ORDER BY id"):
-        if number not in changed:
-            classes[number] = known[number]
-            continue
+    states = dict(connection.execute("SELECT id, changed FROM classes WHERE changed > ?", (since,)))
+    classes = _left(connection, known, changed)
+    for number in sorted(changed):
         name, base, summary = changed[number]
         before = known.get(number)
         if before is not None and same_bits(before.summary, summary):
@@ -172,8 +231,19 @@ def _rows(
         else:
             total = base_file[name].merge(summary) if base else summary
         photos = shown.get(number) or ClassPhotos((), (), np.zeros((0, width), np.float32))
-        classes[number] = StoredClass(number, name, base, state, summary, total, photos)
+        classes[number] = StoredClass(number, name, base, states[number], summary, total, photos)
     return classes
+
+
+def _left(
+    connection: sqlite3.Connection, known: dict[int, StoredClass], changed: Collection[int]
+) -> dict[int, StoredClass]:
+    """Return those of the known classes that are still there, in the order of their numbers."""
+    (count,) = connection.execute("SELECT COUNT(*) FROM classes").fetchone()
+    if count == len(known) + sum(number not in known for number in changed):  # numbers are never used again
+        return dict(known)
+    present = {number for (number,) in connection.execute("SELECT id FROM classes")}
+    return {number: one for number, one in known.items() if number in present}
 
 
 def same_bits(first: ClassSummary, second: ClassSummary) -> bool:

@@ -23,7 +23,7 @@ class BackboneRecord:
 
     name: str
     width: int  # length of a feature vector
-    fingerprint: str  # SHA-256 of everything that decides the features
+    fingerprint: str  # SHA-256 of everything that decides the features, but for rounding to 8 bits
     preprocessing: Mapping[str, Any] = field(default_factory=dict, hash=False)
     tokens: str = "own"
     last_blocks: int = 1
@@ -31,6 +31,7 @@ class BackboneRecord:
     weights: str = ""  # path of the local file the weights came from; empty: named by `name`
     adapter: str = ""  # file in the directory; empty: none
     adapter_sha256: str = ""
+    runtime: str = "auto"  # what runs it on a CPU unless another is asked for
 
 
 @dataclass(frozen=True)

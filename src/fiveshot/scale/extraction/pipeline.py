@@ -112,8 +112,9 @@ def vector_facts(spec: BackboneSpec, dtype: str, *, dataset: str) -> VectorFacts
     if dtype not in DTYPES:
         raise unknown_name("type of vectors", dtype, DTYPES)
     here = load_embedder(spec.replace(device="cpu", precision=None))
-    precision = spec.precision or ("bf16" if spec.device == "cuda" else "float32")
-    identity = {**here.identity(), "precision": precision}
+    identity = here.identity()
+    if spec.runtime != "int8":  # which is for the CPU, and there is no other there
+        identity["precision"] = spec.precision or ("bf16" if spec.device == "cuda" else "float32")
     provenance = Provenance.of(dataset, identity)
     return VectorFacts(here.preprocessing, here.width, fingerprint_of(identity), provenance, dtype, identity)
 

@@ -273,7 +273,7 @@ class Engine:
         if row is not None and repeated and last == [photo.sha256 for photo in photos]:
             return LearnReply(name, row.total.count, 0, created=False, state=snapshot.state), True
         try:
-            report = self.recognizer.learn_seen(name, photos, fingerprint=embedder.fingerprint, add=True)
+            report = self.recognizer.learn_seen(name, photos, fingerprint=embedder.model_fingerprint, add=True)
         except ConflictError as error:
             raise _replaced() from error
         created = name not in snapshot.contents
@@ -318,7 +318,7 @@ class Engine:
         serving = self.serving
         with self._photos.work_on(len(uploads)):
             seen = await self._photos.seen(serving.embedder, uploads, serving.snapshot.manifest.options)
-            made_by = serving.embedder.fingerprint
+            made_by = serving.embedder.model_fingerprint
             reply = await self.change_photos(lambda model: model.correct_seen(seen, name, fingerprint=made_by))
         self.metrics.photos.labels("learn").inc(len(reply.ids))
         return reply
