@@ -614,6 +614,12 @@ def test_a_folder_without_labels_is_sorted_and_named(
     assert [(one["name"], one["photos"]) for one in learned] == [("gray", 5)]
     assert "gray" in names(answer, model)
     answer("undo", model)
+    placed = answer("sort", model, "mixed", "--into", "sorted", *given)["into"]
+    assert (placed["way"], placed["folders"]["gray"]) == ("copy", 5)
+    assert len(list(Path("sorted/gray").iterdir())) == 5
+    assert len(list(Path("mixed/strange").iterdir())) == 5
+    answer("undo", model)
+    assert run("sort", model, "mixed", "--by", "move")[0] == 1  # for nothing
     assert run("sort", model, "mixed", "--name", "g99=gray")[0] == 1
     assert run("sort", model, "mixed", "--name", "gray")[0] == 1
     assert run("sort", model, "mixed", "--ask")[0] == 1  # nobody to ask

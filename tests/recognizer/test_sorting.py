@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from PIL import Image
 
 from fiveshot.errors import InputError
 from fiveshot.recognizer import Recognizer, unlabeled
+from fiveshot.recognizer.answers.folders import put_back
 from fiveshot.recognizer.sorting import group_rows, neighbors
 from fiveshot.recognizer.unlabeled import KeptVectors
 
@@ -163,6 +165,25 @@ def test_a_folder_is_sorted_once_and_named(
     reports = model.learn_sorted(changed, {"0": "red", "1": "red"})
     assert [(one.name, one.photos) for one in reports] == [("red", 2)]
     assert model.undo().action == "learn"
+
+
+def test_sorted_photos_are_put_into_folders_and_back(model: Recognizer, folder: Path, tmp_path: Path) -> None:
+    found, into = model.sort(folder), tmp_path / "sorted"
+    before = {path.name for path in folder.rglob("*.*")}
+    red = str(found.photos.index(str(folder / "red 3.png")))
+    expected = Counter(
+        f"_unknown/{group.id}" for group in found.groups for photo in group.photos if str(photo) != red
+    )
+    told = found.place(into, "move", names={red: "red"}, dry_run=True)
+    assert (told.folders, into.exists()) == (expected + Counter(red=1), False)
+    assert found.place(into, "move", names={red: "red"}).folders == told.folders
+    assert [path.name for path in (into / "red").iterdir()] == ["red 3.png"]
+    assert {path.name for path in folder.rglob("*.*")} == {"broken.jpg"}
+    assert put_back(into).undone == 8
+    assert {path.name for path in folder.rglob("*.*")} == before
+    with pytest.raises(InputError) as refused:
+        found.place(into, names={"g99": "red"})
+    assert (refused.value.code, into.exists()) == ("no_group", False)
 
 
 def test_what_changed_since_is_not_learned(model: Recognizer, folder: Path) -> None:

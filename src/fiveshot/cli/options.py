@@ -42,6 +42,11 @@ Views = Annotated[
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="One view: half the time, somewhat less accurate.")]
 Careful = Annotated[bool, typer.Option("--careful", help="Four views: twice the time, more accurate.")]
+Into = Annotated[Path | None, typer.Option(help="Put each photo into the folder of its class below this one.")]
+By = Annotated[
+    Literal["copy", "link", "move"], typer.Option(help="How photos are put into the folders of --into.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what --into would do; nothing is written.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")]
 Runtime = Annotated[
     Literal["auto", "torch", "onnx", "int8"],

@@ -7,7 +7,7 @@ that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +21,10 @@ from fiveshot.recognizer.store.rows import Floats
 if TYPE_CHECKING:
     from fiveshot.data import BadImage
     from fiveshot.heads import FewShotHead
+    from fiveshot.recognizer.answers.folders import Placed, Way
     from fiveshot.recognizer.photos.photo import Photo
     from fiveshot.recognizer.recognition.snapshot import Snapshot
+    from fiveshot.storage import FilePath
 
 DRAWN, TURNS, SHARPNESS = 5, 2, 3  # neighbors that a vector is drawn towards, how often, power of their cosines
 LINKED = 10  # neighbors that a photo may be grouped with, so that memory grows with the photos, not their square
@@ -148,6 +150,49 @@ class Sorting:
             hint="name a group such as g3, a question such as q3, or a photo by its number",
             code="no_group",
         )
+
+    def place(
+        self, folder: FilePath, way: Way = "copy", *, names: Mapping[str, str] | None = None, dry_run: bool = False
+    ) -> Placed:
+        """Put the photos into folders: one for each class, and one for each group of the others.
+
+        ``fiveshot put-back`` takes it back.
+
+        Parameters
+        ----------
+        folder : str or path
+            Where the folders are; unknown photos go to ``_unknown/g3`` below it.
+        way : {"copy", "link", "move"}
+            What happens to the photos.
+        names : mapping of str to str, optional
+            Names of groups, questions or photos, as they are learned: they go to the folder of that class.
+        dry_run : bool
+            Whether to change nothing, and only say what would be done.
+
+        Returns
+        -------
+        Placed
+            How many photos went to each folder, and which could not be placed.
+
+        Raises
+        ------
+        InputError
+            When nothing of this name was sorted.
+        StorageError
+            When the folder cannot be written to; what was placed before is in its journal.
+        """
+        from fiveshot.recognizer.answers.folders import ClassFolders
+
+        labels = {one.photo: one.label for one in self.known}
+        labels |= {photo: name for place, name in (names or {}).items() for photo in self.photos_of(place)}
+        groups = {photo: group.id for group in self.groups for photo in group.photos}
+        folders = ClassFolders(folder, way, dry_run=dry_run)
+        try:
+            for number, photo in enumerate(self.sources):
+                folders.put(photo, labels.get(number), groups.get(number, ""))
+        finally:
+            folders.close()
+        return folders.placed
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""

@@ -6,16 +6,19 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fiveshot.cli.options import (
     AsJson,
     Boxes,
+    By,
     Confidence,
     Device,
+    DryRun,
     InBox,
+    Into,
     Model,
     Nested,
     Runtime,
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from fiveshot.data import BadImage
     from fiveshot.recognizer import Prediction
     from fiveshot.recognizer.answers.delivery import Delivered, Places
+    from fiveshot.recognizer.answers.folders import Placed, Way
     from fiveshot.recognizer.evaluation import ClassResult, Evaluation, WrongPhoto
     from fiveshot.recognizer.photos.inputs import FoundClasses
     from fiveshot.recognizer.photos.photo import Photo
@@ -67,15 +71,9 @@ def predict(
     utf8_mark: Annotated[
         bool, typer.Option("--utf8-mark", help="Begin a .csv with the mark of UTF-8 that some spreadsheets need.")
     ] = False,
-    into: Annotated[
-        Path | None, typer.Option(help="Put each photo into the folder of its class below this one.")
-    ] = None,
-    by: Annotated[
-        Literal["copy", "link", "move"], typer.Option(help="How photos are put into the folders of --into.")
-    ] = "copy",
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what --into would do; nothing is written.")
-    ] = False,
+    into: Into = None,
+    by: By = "copy",
+    dry_run: DryRun = False,
     xmp: Annotated[
         bool, typer.Option("--xmp", help="Write the label as a keyword into an XMP file beside each photo.")
     ] = False,
@@ -156,23 +154,28 @@ def tell_delivered(answer: Answer, done: Delivered, places: Places) -> None:
         answer.result["earlier"] = done.earlier
         before = f", after {counted(done.earlier, 'answer')} that it had" if done.earlier else ""
         answer.say(f"{places.out}: {counted(done.answers, 'answer')}{before}")
-    if done.placed is not None:
-        folders = dict(sorted(done.placed.folders.items()))
-        answer.result["into"] = {"folder": str(places.into), "way": places.way, "folders": folders}
-        verb = {"copy": "copied", "link": "linked", "move": "moved"}[places.way]
-        would = "would be " if places.dry_run else ""
-        for name, count in folders.items():
-            answer.say(f"{places.into}/{name}: {counted(count, 'photo')} {would}{verb}")
-        if done.placed.there:
-            answer.say(f"{counted(done.placed.there, 'photo')} had been put there before")
-        if not places.dry_run and folders:
-            answer.say(f"undo it with: fiveshot put-back {places.into}")
+    if done.placed is not None and places.into is not None:
+        tell_placed(answer, done.placed, places.into, places.way, dry_run=places.dry_run)
     if places.xmp:
         answer.result["sidecars"] = done.sidecars
         answer.say(f"wrote {counted(done.sidecars, 'sidecar')}")
     if places.pictures is not None:
         answer.result["pictures"] = done.pictures
         answer.say(f"{places.pictures}: {counted(done.pictures, 'picture')}")
+
+
+def tell_placed(answer: Answer, placed: Placed, into: Path, way: Way, *, dry_run: bool) -> None:
+    """Say into which folders photos were put."""
+    folders = dict(sorted(placed.folders.items()))
+    answer.result["into"] = {"folder": str(into), "way": way, "folders": folders}
+    verb = {"copy": "copied", "link": "linked", "move": "moved"}[way]
+    would = "would be " if dry_run else ""
+    for name, count in folders.items():
+        answer.say(f"{into}/{name}: {counted(count, 'photo')} {would}{verb}")
+    if placed.there:
+        answer.say(f"{counted(placed.there, 'photo')} had been put there before")
+    if not dry_run and folders:
+        answer.say(f"undo it with: fiveshot put-back {into}")
 
 
 def put_back(
@@ -183,7 +186,7 @@ def put_back(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Undo what predict --into did: copies and links go, moved photos go back to where they were.
+    """Undo what --into did: copies and links go, moved photos go back to where they were.
 
     Example: fiveshot put-back sorted
     """

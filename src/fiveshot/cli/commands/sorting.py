@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fiveshot.cli.options import AsJson, Device, Model, Runtime, Weights
+from fiveshot.cli.commands.photos import tell_placed
+from fiveshot.cli.options import AsJson, By, Device, DryRun, Into, Model, Runtime, Weights, refuse_unused
 from fiveshot.cli.output import Answer, answering, percent
 from fiveshot.cli.progress import image_bar
 from fiveshot.errors import InputError, counted, some_of
@@ -21,6 +22,7 @@ GROUPS, QUESTIONS, PHOTOS = 20, 5, 3  # that are listed at most
 
 
 def sort(
+    ctx: typer.Context,
     model: Model,
     folder: Annotated[
         Path,
@@ -38,6 +40,9 @@ def sort(
     resume: Annotated[
         bool, typer.Option(help="Keep what was seen of photos in the cache, to go on where sorting was stopped.")
     ] = True,
+    into: Into = None,
+    by: By = "copy",
+    dry_run: DryRun = False,
     device: Device = "auto",
     runtime: Runtime = "auto",
     weights: Weights = None,
@@ -45,11 +50,13 @@ def sort(
 ) -> None:
     """Sort photos without labels: known classes, groups of the others, and what to name first.
 
-    No photo is moved, and nothing is learned unless it is named. A model without any class groups all photos.
+    Nothing is learned unless it is named, and no photo is moved without --into DIR --by move, which puts known
+    photos into the folders of their classes, and the others into _unknown/g3 by their groups. A model without any
+    class groups all photos.
 
     Example: fiveshot sort birds holiday
 
-    Example: fiveshot sort birds holiday --name g3=wren --name g17="barn owl"
+    Example: fiveshot sort birds holiday --name g3=wren --name g17="barn owl" --into sorted
     """
     from fiveshot.recognizer import Recognizer
 
@@ -57,6 +64,8 @@ def sort(
     if ask and (as_json or not sys.stdin.isatty()):
         raise InputError("nobody can be asked here", hint="give names with --name ID=NAME", code="not_asked")
     with answering("sort", model, as_json=as_json) as answer:
+        if into is None:
+            refuse_unused(ctx, "is for --into", "by", "dry_run")
         opened = Recognizer.open(
             model, device=device, runtime=runtime, weights=weights, readonly=not (names or ask)
         )
@@ -71,6 +80,9 @@ def sort(
                 _learn(answer, recognizer, found, names)
             elif not ask:
                 _tell(answer, found, model, folder)
+        if into is not None:
+            placed = found.place(into, by, names=names, dry_run=dry_run)
+            tell_placed(answer, placed, into, by, dry_run=dry_run)
         answer.leave_out(found.bad, status=0)
 
 

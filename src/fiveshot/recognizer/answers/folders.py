@@ -68,13 +68,16 @@ class ClassFolders:
             except OSError as error:
                 raise self._failed(error) from error
 
-    def put(self, photo: Photo, label: str | None) -> Path | None:
-        """Place a photo in the folder of its class; return where, or None where that is not possible."""
+    def put(self, photo: Photo, label: str | None, group: str = "") -> Path | None:
+        """Place a photo in the folder of its class, or of its group of unknown ones.
+
+        Return where, or None where that is not possible.
+        """
         if not isinstance(photo.source, FileSource):
             self.placed.refused.append((photo.name, "it is not a file of its own, so it cannot be placed"))
             return None
         source = Path(os.path.abspath(photo.source.path))  # noqa: PTH100  # links stay links
-        below = folder_name(label)
+        below = folder_name(label) + (f"/{group}" if label is None and group else "")
         if (str(source), below) in self._known:
             self.placed.there += 1
             return None
