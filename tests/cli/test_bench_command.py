@@ -84,7 +84,7 @@ def test_an_option_for_other_methods_is_a_note(run: Run, features: Path, tmp_pat
     arguments = ("--projections", 9, "--memory", 3, "--seeds", 1)
     status, _, said = run("bench", "--features", features, "--methods", "ncm", *arguments, "--out", tmp_path)
     assert status == 0
-    assert "note: --projections is for RanPAC heads, and none is among the methods" in said
+    assert "note: --projections is for heads with random features, and none is among the methods" in said
 
 
 def test_by_default_it_is_one_draw_and_what_a_minute_allows(
@@ -99,7 +99,7 @@ def test_by_default_it_is_one_draw_and_what_a_minute_allows(
     width = quick["c-ranpac"]["head"]["parameters"]["n_projections"]
     assert (list(quick), width) == (["ncm", "c-ranpac"], WIDTHS[-1])
     note, way = said.splitlines()[-2:]
-    expected = f"RanPAC heads with {width:,} random features instead of the paper's 10,000"
+    expected = f"at most {width:,} random features instead of the paper's 10,000"
     assert note == f"note: one draw of the shots; {expected}"
     assert "add --full" in way
     status, printed, said = run(*arguments, "--full", "--projections", 64)

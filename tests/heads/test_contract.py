@@ -14,9 +14,8 @@ from fiveshot.heads.testing import PROMISES
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 def test_every_recipe_keeps_the_contract(case: Case, library: str) -> None:
     """With one λ the ridge heads keep all; those that draw samples do so by the label of a class."""
-    broken = ("label values",) if case.sampled else ()
-    kept = check_head(case.make_with_one_lambda, without=broken, library=library)
-    assert set(kept) == set(PROMISES) - set(broken)
+    kept = check_head(case.make_with_one_lambda, without=case.broken, library=library)
+    assert set(kept) == set(PROMISES) - set(case.broken)
 
 
 @pytest.mark.parametrize("names", ["strings", "renumbered"])
@@ -39,6 +38,8 @@ def test_the_values_of_labels_do_not_matter(case: Case, names: str) -> None:
 
 def test_more_samples_of_a_base_class_equal_all_at_once(case: Case) -> None:
     """λ is chosen on the first session alone, so it is given here."""
+    if {"more samples", "forgetting base"} & set(case.broken):
+        pytest.skip("not promised")
     base, new, X = draw(BASE), draw(FIRST), queries()
     early, late = halves(base)
     at_once, in_parts = case.make_with_one_lambda(), case.make_with_one_lambda()

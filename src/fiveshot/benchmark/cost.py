@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from fiveshot.benchmark.job import Job, open_features
+from fiveshot.heads import RECIPES
 from fiveshot.heads.head import Workload
 from fiveshot.heads.search.tuned_head import plain_head
 
@@ -40,8 +41,9 @@ class QuickPlan:
 def quick_plan(jobs: Sequence[Job], *, keep: Collection[str] = (), seconds: float = MINUTE) -> QuickPlan:
     """Return what of the jobs finishes within a minute for each draw of the shots.
 
-    Heads with random features get fewer of them, all the same number. Where that is not enough, the methods that
-    take longest are left out, unless they are in ``keep``.
+    Heads with random features get fewer of them, all the same number. Where that is not enough, methods are left
+    out unless they are in ``keep``: those that take too long alone, then the longest of those that charts give no
+    look of their own (references and variants), then the longest of the others.
     """
     chosen, width = list(jobs), None
     for width in (None, *WIDTHS):
@@ -54,7 +56,7 @@ def quick_plan(jobs: Sequence[Job], *, keep: Collection[str] = (), seconds: floa
         spare = [method for method in times if method not in keep]
         if not spare or len(times) == 1:
             break
-        longest = max(spare, key=times.__getitem__)
+        longest = max(spare, key=lambda method: (times[method] > seconds, not _has_look(method), times[method]))
         left_out.append((longest, times.pop(longest)))
     kept = tuple(job for job in chosen if job.method in times)
     reduced = any(job != old for job, old in zip(chosen, jobs, strict=True) if job.method in times)
@@ -107,6 +109,10 @@ def _narrowed(job: Job, width: int | None) -> Job:
     if width is None or own is None or own <= width or "n_projections" in job.parameters:
         return job
     return replace(job, parameters={**job.parameters, "n_projections": width})
+
+
+def _has_look(method: str) -> bool:
+    return method in RECIPES and RECIPES[method].style is not None
 
 
 def _by_method(jobs: Sequence[Job]) -> dict[str, float]:

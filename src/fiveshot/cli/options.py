@@ -54,7 +54,7 @@ Runtime = Annotated[
 ]
 HeadDevice = Annotated[str | None, typer.Option(help="Where heads compute, for example cuda.")]
 Projections = Annotated[
-    int | None, typer.Option(help="Random features of the RanPAC heads; the paper uses 10000.")
+    int | None, typer.Option(help="Random features of the heads that have them; the paper uses 10000.")
 ]
 
 Recipe = Annotated[

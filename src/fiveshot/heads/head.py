@@ -19,7 +19,15 @@ from fiveshot.core.labels import Label, Labels, as_label_list, as_labels, python
 from fiveshot.core.ranges import Allowed, Range
 from fiveshot.errors import InputError
 from fiveshot.extras import import_extra
-from fiveshot.heads.estimator import Estimator, as_features, as_session_labels, dispatches, flat_labels, not_fitted
+from fiveshot.heads.estimator import (
+    Estimator,
+    as_features,
+    as_session_labels,
+    clone,
+    dispatches,
+    flat_labels,
+    not_fitted,
+)
 
 Flavor = Literal["paper", "published"]
 Candidate = Mapping[str, Any]  # parameters to set, by their short names
@@ -252,6 +260,10 @@ class FewShotHead(Estimator):
 
         What candidates have in common is made once and kept in ``shared``.
         """
+        if self.needs_samples:
+            fitted = clone(self).fit(X[positions(episode.base_rows, X)], y[episode.base_rows])
+            fitted.partial_fit(X[positions(episode.new_rows, X)], y[episode.new_rows])
+            return fitted.class_scores(X[positions(episode.asked_rows, X)])
         return self.adopt(episode.memory, settings).class_scores(X[positions(episode.asked_rows, X)])
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -378,6 +390,11 @@ class FewShotHead(Estimator):
         >>> other.predict([[0.9, 0.2]]).tolist()
         ['owl']
         """
+        if self.needs_samples:
+            raise InputError(
+                f"{type(self).__name__} cannot be built from class statistics: it needs the samples; "
+                "fit it on them, or choose a head that follows from statistics, such as 'unbiased-lda'"
+            )
         with self._unchanged_on_error():
             self.check_parameters()
             previous = getattr(self, "model_", None)
@@ -692,6 +709,13 @@ class FewShotHead(Estimator):
 def nothing(memory: Memory) -> tuple[Array, Labels]:
     """Return a session without samples."""
     return memory.statistics.means[:0], memory.labels[:0]
+
+
+def refuse_forgetting(before: ClassStatistics, now: ClassStatistics, reason: str) -> None:
+    """Refuse to go on without a class that cannot be taken out again."""
+    gone = [label for label in python_labels(before.labels) if label not in now]
+    if gone:
+        raise InputError(f"cannot forget {gone[0]!r}: {reason}", hint="fit a new head without it")
 
 
 def on_device(X: Array, device: Any) -> Array:

@@ -239,13 +239,6 @@ class RanPAC(FewShotHead):
         weights, cache = solve_blocks(blocks, evidence, feature_map, lam, cache)
         return RidgeModel(feature_map, lam, lambda_rows, mass, evidence, tokens, weights, cache)
 
-    def adopt(self, memory: Memory, settings: Mapping[str, Any] | None = None) -> Self:
-        """Refuse: the ridge solution follows from the samples, not from their statistics."""
-        raise InputError(
-            "RanPAC cannot be built from class statistics: it needs the samples of the base session; "
-            "fit it on them, or choose a head that follows from statistics, such as 'unbiased-lda'"
-        )
-
     @classmethod
     def from_sums(
         cls,

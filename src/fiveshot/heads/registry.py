@@ -49,7 +49,7 @@ def heads_of_package() -> dict[str, type[FewShotHead]]:
     """Return the classes of heads in this package by their names: each module is looked through once.
 
     >>> sorted(heads_of_package())[:3]
-    ['FeCAM', 'NCM', 'RanPAC']
+    ['FeCAM', 'KernelLDA', 'LoRanPAC']
     """
     package = import_module("fiveshot.heads")
     names = [module.name for module in pkgutil.iter_modules(package.__path__) if not module.ispkg]

@@ -143,7 +143,7 @@ def bench(
         )
         plan = QuickPlan(tuple(everything)) if full else quick_plan(everything, keep=named)
     if projections is not None and not any("n_projections" in job.parameters for job in everything):
-        echo("note: --projections is for RanPAC heads, and none is among the methods", err=True)
+        echo("note: --projections is for heads with random features, and none is among the methods", err=True)
     if engine == "ray":
         run = _on_cluster(address, fresh=fresh)
     else:
@@ -222,7 +222,7 @@ def _tell_the_rest(plan: QuickPlan, everything: Sequence[Job], seeds: int | None
 
     parts = ["one draw of the shots"] if seeds is None else []
     if plan.width is not None:
-        parts.append(f"RanPAC heads with {plan.width:,} random features instead of the paper's 10,000")
+        parts.append(f"at most {plan.width:,} random features instead of the paper's 10,000")
     if plan.left_out:
         parts.append("left out: " + ", ".join(f"{name} (about {duration(time)})" for name, time in plan.left_out))
     if not parts:

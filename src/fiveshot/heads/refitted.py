@@ -1,0 +1,226 @@
+"""Classifiers of scikit-learn, fitted again after every session on all samples so far: joint training.
+
+What a user would try first, and what sessions are measured against: every sample of every session is kept, and all
+are used at once, so that nothing is forgotten. Of n samples x_i of classes y_i, each counts w_i = 1 or, balanced,
+n over the number of classes and of samples in its class:
+
+    ridge:     min Σ w_i ‖t_i − W x_i − b‖² + α ‖W‖²,   t_i = 1 for its class and −1 for the others;
+    logistic:  min Σ w_i (−log softmax(W x_i + b)[y_i]) + ‖W‖² / 2C,   on standardized features;
+    lda:       s_c(x) = x·Σ⁻¹μ_c − ½ μ_c·Σ⁻¹μ_c + log π_c,   Σ = Σ_c π_c Σ_c, with π_c the share of the samples or,
+               balanced, one over the number of classes, and each Σ_c shrunk as Ledoit and Wolf do;
+    knn:       the five nearest samples vote, each by the inverse of its distance.
+
+α is chosen by leaving out one sample, after every session. C is 1, or where it is tuned the best on a part of the
+base session.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fiveshot.core import ClassStatistics, Memory
+from fiveshot.core.arrays import Array, as_numpy, parts, positions, values_like
+from fiveshot.core.draws import stratified_split
+from fiveshot.core.labels import Label, Labels, python_labels
+from fiveshot.core.ranges import Allowed, Flag, OneOf
+from fiveshot.core.ridge import Evidence
+from fiveshot.heads.head import FewShotHead, Recipe, Workload, nothing
+
+Classifier = Literal["ridge", "logistic", "lda", "knn"]
+ALPHAS = tuple(10.0**k for k in range(-2, 7))
+STRENGTHS = (0.001, 0.01, 0.1, 1.0)  # C
+NEIGHBORS = 5
+ITERATIONS, STEPS = 1000, 100  # of the logistic regression, at most and on average
+NO_VOTE = 1e-3  # the share of the votes that a class has without any, so that its logarithm is a number
+
+
+@dataclass(frozen=True, eq=False)
+class RefittedModel:
+    """All samples, and the classifier that was fitted on them."""
+
+    base: ClassStatistics  # what C was chosen on
+    evidence: Evidence
+    strength: float  # C
+    classifier: Any  # None where there is one class
+
+
+class Refitted(FewShotHead):
+    """A classifier of scikit-learn that is fitted after every session on all samples of all sessions.
+
+    Parameters
+    ----------
+    classifier : {"ridge", "logistic", "lda", "knn"}
+        Ridge regression, logistic regression, linear discriminant analysis with shrinkage, or nearest neighbors.
+    balanced : bool
+        Every class counts the same, however many samples it has; nearest neighbors take no notice.
+    tuned : bool
+        Choose C of the logistic regression on 20 % of the base session.
+    temperature : float
+        Probabilities are softmax(score / temperature); with 1 those of the logistic regression and of the
+        discriminant analysis are scikit-learn's.
+    device : str, optional
+        Where scores are moved to; all is computed by NumPy on the CPU.
+
+    Examples
+    --------
+    >>> from fiveshot.heads import Refitted
+    >>> head = Refitted("knn").fit([[0.0, 1.0], [0.1, 1.0], [1.0, 0.0], [1.0, 0.1]], ["a", "a", "b", "b"])
+    >>> head.partial_fit([[-1.0, -1.1], [-1.1, -1.0]], ["c", "c"]).predict([[0.2, 1.0], [-1.0, -1.0]]).tolist()
+    ['a', 'c']
+    """
+
+    needs_samples = True
+    ranges: ClassVar[Mapping[str, Allowed]] = {
+        "classifier": OneOf(get_args(Classifier)),
+        "balanced": Flag(),
+        "tuned": Flag(),
+    }
+    model_: RefittedModel
+
+    def __init__(
+        self,
+        classifier: Classifier = "logistic",
+        *,
+        balanced: bool = False,
+        tuned: bool = False,
+        temperature: float = 1.0,
+        device: Any = None,
+    ) -> None:
+        self.classifier = classifier
+        self.balanced = balanced
+        self.tuned = tuned
+        self.temperature = temperature
+        self.device = device
+
+    @classmethod
+    def recipes(cls) -> tuple[Recipe, ...]:
+        """Return joint training by ridge and by logistic regression, and three plain references."""
+
+        def recipe(place: int, name: str, label: str, words: str, **parameters: Any) -> Recipe:
+            return Recipe(name, words, paper=lambda: cls(**parameters), label=label, place=place)
+
+        ridge: dict[str, Any] = {"classifier": "ridge", "temperature": 1 / 16}
+        joint, alike = "regression on all samples so far", "the same, every class counts alike"
+        again = "scikit-learn's, fitted again after every session"
+        return (
+            recipe(150, "joint-ridge", "Joint ridge", f"ridge {joint}", **ridge),
+            recipe(160, "joint-ridge-balanced", "Joint ridge, balanced", alike, **ridge, balanced=True),
+            recipe(170, "joint-logistic", "Joint logistic", f"logistic {joint}", tuned=True),
+            recipe(180, "joint-logistic-balanced", "Joint logistic, balanced", alike, tuned=True, balanced=True),
+            recipe(190, "logistic", "Logistic regression", again),
+            recipe(200, "knn", "k nearest neighbors", again, classifier="knn"),
+            recipe(210, "shrinkage-lda", "Shrinkage LDA", again, classifier="lda"),
+        )
+
+    def operations(self, work: Workload) -> float:
+        """Add a fit on all samples for each session, as it is at the end."""
+        d, rows = work.n_features, work.rows
+        fit = {
+            "ridge": rows * d * (20.0 * d + 2 * len(ALPHAS) * work.classes),
+            "logistic": STEPS * 4.0 * rows * d * work.classes,
+            "lda": 4.0 * rows * d * d + 30.0 * d**3,
+            "knn": 2.0 * work.test_rows * rows * d,
+        }[self.classifier]
+        fits = work.sessions + (len(STRENGTHS) if self.tuned else 0)
+        return super().operations(work) + fits * fit
+
+    def derive(self, memory: Memory, X: Array, y: Labels, previous: RefittedModel | None) -> RefittedModel:
+        """Return the classifier of all samples."""
+        labels = python_labels(memory.labels)
+        evidence = previous.evidence if previous is not None else Evidence()
+        evidence = evidence.without(set(evidence.rows) - set(labels))
+        for label in python_labels(np.unique(y)):
+            evidence = evidence.add(label, as_numpy(X[positions(np.flatnonzero(y == label), X)]))
+        if previous is not None and previous.base is memory.base:
+            strength = previous.strength
+        else:
+            strength = self._best_strength([evidence.rows[label] for label in python_labels(memory.base.labels)])
+        fitted = self._fitted(*joined([evidence.rows[label] for label in labels]), strength)
+        return RefittedModel(memory.base, evidence, strength, fitted)
+
+    def score_classes(self, X: Array, labels: list[Label]) -> Array:
+        """Return what the classifier says: logits, regressed values, or logarithms of shares of the votes."""
+        scores = decisions(self.model_.classifier, as_numpy(X))
+        return values_like(scores[:, np.searchsorted(self.classes_, labels)], X)
+
+    def extra_state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Return the samples and what was chosen."""
+        rows = self.model_.evidence.rows
+        counts = [(label, len(part)) for label, part in rows.items()]
+        return {"rows": np.concatenate(list(rows.values()))}, {"rows": counts, "strength": self.model_.strength}
+
+    def restore(self, memory: Memory, arrays: dict[str, Array], extra: dict[str, Any]) -> None:
+        """Take up the samples, and fit again."""
+        counts = dict(extra["rows"])
+        rows = dict(zip(counts, parts(as_numpy(arrays["rows"]), counts.values()), strict=True))
+        model = RefittedModel(memory.base, Evidence(rows), float(extra["strength"]), None)
+        self.hold(memory, self.derive(memory, *nothing(memory), model))
+
+    def _best_strength(self, rows: list[NDArray[Any]]) -> float:
+        """Return the C that classifies most of a held-out part; 1 where nothing is to be chosen."""
+        if not self.tuned or self.classifier != "logistic" or len(rows) < 2:
+            return 1.0
+        X, codes = joined(rows)
+        train, held_out = stratified_split(codes, held_out=0.2, seed=0)
+        if not len(held_out):
+            return 1.0
+
+        def accuracy(strength: float) -> float:
+            found = decisions(self._fitted(X[train], codes[train], strength), X[held_out])
+            return float((found.argmax(axis=1) == codes[held_out]).mean())
+
+        return max(STRENGTHS, key=accuracy)
+
+    def _fitted(self, X: NDArray[Any], codes: NDArray[np.intp], strength: float) -> Any:
+        """Return the classifier of samples and the numbers of their classes; None where there is one class."""
+        n_classes = int(codes[-1]) + 1
+        if n_classes == 1:
+            return None
+        made = self._classifier(len(X), n_classes, strength)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Only one sample available")  # a class seen once has no spread
+            return made.fit(X, codes)
+
+    def _classifier(self, n: int, n_classes: int, strength: float) -> Any:
+        from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+        from sklearn.linear_model import LogisticRegression, RidgeClassifierCV
+        from sklearn.neighbors import KNeighborsClassifier
+        from sklearn.pipeline import make_pipeline
+        from sklearn.preprocessing import StandardScaler
+
+        weight = "balanced" if self.balanced else None
+        if self.classifier == "ridge":
+            return RidgeClassifierCV(ALPHAS, class_weight=weight)
+        if self.classifier == "logistic":
+            logistic = LogisticRegression(C=strength, class_weight=weight, max_iter=ITERATIONS)
+            return make_pipeline(StandardScaler(), logistic)
+        if self.classifier == "lda" and n > n_classes:
+            priors = np.full(n_classes, 1 / n_classes) if self.balanced else None
+            return LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto", priors=priors)
+        # Classes seen once have no covariance: the nearest sample, which is the nearest mean, stands in.
+        return KNeighborsClassifier(min(NEIGHBORS, n), weights="distance")
+
+
+def joined(rows: list[NDArray[Any]]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """Return the samples of all classes in double precision, and the number of the class of each."""
+    X = np.concatenate(rows).astype(np.float64)
+    return X, np.repeat(np.arange(len(rows)), [len(part) for part in rows])
+
+
+def decisions(classifier: Any, X: NDArray[Any]) -> NDArray[Any]:
+    """Return a column of scores for each class."""
+    if classifier is None:
+        return np.zeros((len(X), 1))
+    X = X.astype(np.float64)
+    found: NDArray[Any]
+    if not hasattr(classifier, "decision_function"):
+        found = np.log(classifier.predict_proba(X) + NO_VOTE)
+    else:
+        found = classifier.decision_function(X)
+    return found if found.ndim == 2 else np.stack([-found / 2, found / 2], axis=1)

@@ -1,0 +1,170 @@
+"""Deep SLDA: linear discriminant analysis with one covariance, which learns from one sample after the other.
+
+Hayes and Kanan, Lifelong Machine Learning with Deep Streaming Linear Discriminant Analysis, 2020. A sample z of
+class k, which comes after t others, c of them of its class, changes the covariance and then the mean of its class:
+
+    Σ ← (t Σ + Δ) / (t + 1)   with   Δ = t / (t + 1) · (z − μ_k)(z − μ_k)ᵀ,
+    μ_k ← (c μ_k + z) / (c + 1).
+
+Of the sum S = t Σ that is S ← S + Δ, so that a whole session is one product of its weighted deviations. The base
+session gives the means, and Σ by oracle approximating shrinkage of the samples around them. A sample scores
+
+    s_k(x) = x·Λ μ_k − ½ μ_k·Λ μ_k   with   Λ = ((1 − ε) Σ + ε 1)⁻¹.
+
+The weight t / (t + 1) of Δ, where an exact covariance has c / (c + 1), lets the order of samples matter. The text
+leaves open what the first sample of a class differs from: here from nothing; in the published code from zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from fiveshot.core import ClassStatistics, Memory
+from fiveshot.core.arrays import Array, add_to_diagonal, namespace, positions, values_like
+from fiveshot.core.labels import Label, Labels, python_labels
+from fiveshot.core.linalg import add_gram_
+from fiveshot.core.ranges import Allowed, Flag, Range
+from fiveshot.core.ridge import solve_ridge
+from fiveshot.core.scatter import pooled_scatter
+from fiveshot.heads.head import FewShotHead, Recipe, Workload, refuse_forgetting
+
+
+@dataclass(frozen=True, eq=False)
+class StreamModel:
+    """The state after some samples, and the scores x·w − b that follow from it."""
+
+    statistics: ClassStatistics  # of all classes: their means and counts
+    scatter: Array  # (d, d), lower triangle: S
+    seen: int  # t
+    weights: Array  # (n_classes, d)
+    shifts: Array  # (n_classes,)
+
+
+class StreamingLDA(FewShotHead):
+    """Deep SLDA: one covariance and class means, updated sample by sample.
+
+    Parameters
+    ----------
+    shrinkage : float
+        ε, the share of the unit matrix in the covariance.
+    from_zero : bool
+        The first sample of a class counts as its difference from zero, as in the published code.
+    temperature : float
+        Probabilities are softmax(score / temperature).
+    device : str, optional
+        Where arrays are moved to; None computes where they are.
+
+    Examples
+    --------
+    >>> from fiveshot.heads import StreamingLDA
+    >>> head = StreamingLDA().fit([[0.0, 0.0], [1.0, 0.0], [5.0, 5.0], [5.0, 6.0]], [0, 0, 1, 1])
+    >>> head.partial_fit([[0.0, 9.0], [1.0, 9.0]], [2, 2]).predict([[0.0, 8.0], [5.0, 5.0]]).tolist()
+    [2, 1]
+    """
+
+    needs_samples = True
+    ranges: ClassVar[Mapping[str, Allowed]] = {
+        "shrinkage": Range(0, 1, hint="the paper uses 0.0001"),
+        "from_zero": Flag(),
+    }
+    model_: StreamModel
+
+    def __init__(
+        self, shrinkage: float = 1e-4, *, from_zero: bool = False, temperature: float = 1.0, device: Any = None
+    ) -> None:
+        self.shrinkage = shrinkage
+        self.from_zero = from_zero
+        self.temperature = temperature
+        self.device = device
+
+    @classmethod
+    def recipes(cls) -> tuple[Recipe, ...]:
+        """Return Deep SLDA."""
+        return (
+            Recipe(
+                "deep-slda",
+                "streaming linear discriminant analysis: one covariance, one sample after the other",
+                paper=lambda: cls(),
+                published=lambda: cls(from_zero=True),
+                label="Deep SLDA",
+                place=120,
+            ),
+        )
+
+    def operations(self, work: Workload) -> float:
+        """Add the sum of products, and a solution for each session."""
+        d = work.n_features
+        solved = d**3 / 3 + 2.0 * d * d * work.classes + 2.0 * work.test_rows * d * work.classes
+        return super().operations(work) + work.rows * d * d + work.sessions * solved
+
+    def derive(self, memory: Memory, X: Array, y: Labels, previous: StreamModel | None) -> StreamModel:
+        """Return the state after the samples, in the order in which they came."""
+        statistics = memory.statistics
+        if previous is None:
+            scatter, seen = shrunk_scatter(memory)
+        else:
+            refuse_forgetting(previous.statistics, statistics, "its samples changed the covariance of all classes")
+            scatter = namespace(previous.scatter).asarray(previous.scatter, copy=True)
+            add_gram_(scatter, self._deviations(X, y, previous))
+            seen = previous.seen + len(y)
+        weights = solve_ridge(scatter * ((1 - self.shrinkage) / seen), statistics.means, self.shrinkage)
+        shifts = namespace(weights).vecdot(weights, statistics.means) / 2
+        return StreamModel(statistics, scatter, seen, weights, shifts)
+
+    def _deviations(self, X: Array, y: Labels, previous: StreamModel) -> Array:
+        """Return what each sample differs by from the mean of its class before it, times √(t / (t + 1))."""
+        known, xp = previous.statistics, namespace(X)
+        found = [X[:0]]
+        for label in python_labels(np.unique(y)):
+            places = np.flatnonzero(y == label)
+            own = X[positions(places, X)]
+            count = known[label].count if label in known else 0
+            total = count * known[label].mean if count else 0
+            before = xp.cumulative_sum(own, axis=0) - own + total  # the sum of what came earlier
+            counts = np.maximum(count + np.arange(len(own)), 1)
+            apart = own - before / values_like(counts[:, None], X)
+            if not count and not self.from_zero:
+                apart, places = apart[1:], places[1:]
+            t = previous.seen + places[:, None]
+            found.append(apart * values_like(np.sqrt(t / (t + 1)), X))
+        return xp.concat(found)
+
+    def score_classes(self, X: Array, labels: list[Label]) -> Array:
+        """Return x·Λμ − ½ μ·Λμ."""
+        columns = positions(np.searchsorted(self.classes_, labels), X)
+        return X @ self.model_.weights[columns].T - self.model_.shifts[columns]
+
+    def extra_state(self) -> tuple[dict[str, Array], dict[str, Any]]:
+        """Return the sum, the scores and the number of samples."""
+        model = self.model_
+        arrays = {"scatter": model.scatter, "weights": model.weights, "shifts": model.shifts}
+        return arrays, {"seen": model.seen}
+
+    def restore(self, memory: Memory, arrays: dict[str, Array], extra: dict[str, Any]) -> None:
+        """Take up the state that was saved."""
+        kept = (arrays[name] for name in ("weights", "shifts"))
+        self.hold(memory, StreamModel(memory.statistics, arrays["scatter"], int(extra["seen"]), *kept))
+
+
+def shrunk_scatter(memory: Memory) -> tuple[Array, int]:
+    """Return n Σ of the n samples of the base session, and n.
+
+    Σ is their covariance C around the class means after oracle approximating shrinkage (Chen, Wiesel, Eldar and
+    Hero, 2010): (1 − ρ) C + ρ μ 1 with μ = tr C / d and, α being the mean of the squared entries of C,
+    ρ = min(1, (α + μ²) / ((n + 1) (α − μ² / d))).
+    """
+    d, n = memory.base.n_features, int(memory.base.counts.sum())
+    (scatter,) = pooled_scatter(memory, (slice(0, d),), None).base.matrices
+    xp = namespace(scatter)
+    diagonal = xp.linalg.diagonal(scatter)
+    level = float(xp.sum(diagonal)) / d  # n μ
+    squares = float(2 * xp.sum(xp.tril(scatter) ** 2) - xp.sum(diagonal**2)) / d**2  # n² α
+    excess = squares - level**2 / d
+    share = min(1.0, (squares + level**2) / ((n + 1) * excess)) if excess > 0 else 1.0
+    scatter = (1 - share) * scatter
+    add_to_diagonal(scatter, share * level)
+    return scatter, n
