@@ -11,7 +11,9 @@ from libraries import made, same
 from fiveshot.core import (
     NO_CLASSES,
     Calibration,
+    SummedGaussian,
     calibrate,
+    calibrate_all,
     calibrate_mean,
     calibrated_factor,
     calibrated_mean,
@@ -122,14 +124,42 @@ def test_without_calibration_or_base_the_raw_statistics_stay() -> None:
         np.testing.assert_allclose(found.factor.T @ found.factor, np.cov(samples.T), atol=1e-13)
 
 
-def test_an_underflowing_weight_leaves_its_rows_out_and_changes_nothing() -> None:
+@pytest.mark.parametrize("n_base", [1, 2, 4])  # a factor of few rows, and sums
+def test_several_classes_are_calibrated_together_as_each_alone(n_base: int) -> None:
+    _, base = draw(5, n_base=n_base, d=14)
+    statistics = statistics_of(base)
+    rng = np.random.default_rng(1)
+    summaries = [summarize(made(rng.normal(rng.normal(size=14), 1, (n, 14)))) for n in (5, 1, 2, 40) * 5]
+    for calibration in (Calibration(beta=0.5), Calibration(beta=None), None):
+        together = list(calibrate_all(summaries, statistics, calibration))
+        assert len(together) == len(summaries)
+        for found, summary in zip(together[::-1], summaries[::-1], strict=True):
+            alone = calibrate(summary, statistics, calibration)
+            assert type(found) is type(alone)
+            assert same(found.mean, alone.mean)
+            assert same(found.factor, alone.factor), "to the bit: what else is learned must not show"
+
+
+def test_a_singular_sum_has_a_factor() -> None:
+    samples, base = draw(5)
+    flat = [np.concatenate([rows[:, :4], rows[:, :2]], axis=1) for rows in base]  # two values repeat two others
+    samples[:, 4:] = samples[:, :2]
+    found = calibrate(summarize(made(samples)), statistics_of(flat), Calibration())
+    assert isinstance(found, SummedGaussian)
+    covariance = np.tril(found.covariance) + np.tril(found.covariance, -1).T
+    np.testing.assert_allclose(found.factor.T @ found.factor, covariance, atol=1e-7)
+
+
+def test_an_underflowing_weight_changes_nothing() -> None:
     samples, base = draw(5)
     means = np.stack([rows.mean(axis=0) for rows in base])
     base = [rows * 40 for rows in base]  # raw products of many hundreds: all but one weight underflow
     found = calibrate(summarize(made(samples)), statistics_of(base), Calibration(similarity="dot"))
     nearest = int(np.argmax(means @ samples.mean(axis=0)))
     np.testing.assert_allclose(found.factor.T @ found.factor, np.cov(samples.T) + np.cov(base[nearest].T))
-    assert len(found.factor) == 4 + min(len(base[nearest]) - 1, 6)
+    few = [rows[:2] for rows in base]  # few enough for a factor: rows of no weight are left out
+    found = calibrate(summarize(made(samples[:2])), statistics_of(few), Calibration(similarity="dot"))
+    assert len(found.factor) == 2
 
 
 def test_by_hand() -> None:

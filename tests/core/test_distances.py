@@ -5,6 +5,7 @@ import pytest
 from libraries import made
 from oracles import normalised
 
+from fiveshot.core import ClassGaussian, SummedGaussian
 from fiveshot.core import distances as module
 from fiveshot.core.distances import (
     CholeskyMetric,
@@ -26,7 +27,7 @@ def dense_distances(X: np.ndarray, mean: np.ndarray, factor: np.ndarray, gamma: 
 def make(rank: int, d: int = 20, *, gamma: float = 2.0, kind: str = "correlation", seed: int = 0) -> tuple:
     rng = np.random.default_rng(seed)
     mean, factor = rng.normal(size=d), rng.normal(size=(rank, d))
-    metric = make_metric(made(mean), made(factor), gamma=gamma, normalization=kind)
+    metric = make_metric(ClassGaussian(made(mean), made(factor)), gamma=gamma, normalization=kind)
     return metric, mean, factor
 
 
@@ -41,6 +42,43 @@ def test_every_kind_of_metric_is_the_dense_formula(rank: int, kind: str) -> None
     X = np.random.default_rng(1).normal(size=(8, 20))
     expected = dense_distances(X, mean, factor, 2.0, kind)
     np.testing.assert_allclose(distances(X, metric)[:, 0], expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ["correlation", "none", "rows"])
+def test_a_summed_covariance_gives_the_metric_of_its_factor(kind: str) -> None:
+    metric, mean, factor = make(30, kind=kind)
+    covariance = factor.T @ factor
+    covariance[np.triu_indices(20, 1)] = np.nan  # what is above the diagonal must not be read
+    summed = SummedGaussian(made(mean), made(np.where(np.isnan(covariance), 7e7, covariance)))
+    other = make_metric(summed, gamma=2.0, normalization=kind)
+    X = np.random.default_rng(1).normal(size=(8, 20))
+    np.testing.assert_allclose(distances(X, other), distances(X, metric), rtol=1e-10)
+
+
+@pytest.mark.parametrize("gamma", [100.0, 40.0])
+@pytest.mark.parametrize("rank", [0, 1, 5, 9, 20, 45])
+def test_row_correlations_need_no_eigenvalues(rank: int, gamma: float) -> None:
+    """Their pseudo-inverse is known from the inverse of the covariance, in both forms."""
+    metric, mean, factor = make(rank, gamma=gamma, kind="rows")
+    assert isinstance(metric, LowRankMetric if 2 * rank < 20 else CholeskyMetric)
+    X = np.random.default_rng(1).normal(size=(8, 20))
+    expected = dense_distances(X, mean, factor, gamma, "rows")
+    np.testing.assert_allclose(distances(X, metric)[:, 0], expected, rtol=1e-10)
+    single = ClassGaussian(made(mean, np.float32), made(factor, np.float32))
+    metric = make_metric(single, gamma=gamma, normalization="rows")
+    origin = made(np.zeros(20, np.float32))
+    found = np.asarray(squared_distances(made(X, np.float32), [metric], origin=origin))[:, 0]
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("rank", [4, 30])
+def test_row_correlations_are_cut_where_the_published_code_cuts_them(rank: int) -> None:
+    """In single precision, a small gamma leaves eigenvalues that the published pseudo-inverse takes for zero."""
+    rng = np.random.default_rng(3)
+    mean, factor = rng.normal(size=20).astype(np.float32), (30 * rng.normal(size=(rank, 20))).astype(np.float32)
+    gaussian = ClassGaussian(made(mean), made(factor))
+    assert isinstance(make_metric(gaussian, gamma=0.01, normalization="rows"), SpectralMetric)
+    assert isinstance(make_metric(gaussian, gamma=0.0, normalization="rows"), SpectralMetric)
 
 
 @pytest.mark.parametrize("gamma", [2.0, 0.1, 1 / 3])
@@ -61,14 +99,13 @@ def test_few_rows_are_never_made_a_square() -> None:
     assert isinstance(few, LowRankMetric)
     assert few.projection.shape == (5, 20)
     assert isinstance(many, CholeskyMetric)
-    assert isinstance(make(5, kind="rows")[0], SpectralMetric)
 
 
 @pytest.mark.parametrize("shrinkage", [1e-1, 1e-3, 1e-4])
 def test_a_small_gamma_costs_no_precision_in_single(shrinkage: float) -> None:
     rng = np.random.default_rng(3)
     mean, factor = rng.normal(size=30).astype(np.float32), rng.normal(size=(4, 30)).astype(np.float32)
-    metric = make_metric(made(mean), made(factor), gamma=shrinkage, normalization="none")
+    metric = make_metric(ClassGaussian(made(mean), made(factor)), gamma=shrinkage, normalization="none")
     X = mean + rng.normal(size=(6, 4)) @ factor  # inside the class: the leading digits cancel
     expected = dense_distances(X, mean.astype(float), factor.astype(float), shrinkage, "none")
     origin = made(mean)
@@ -80,14 +117,12 @@ def test_a_small_gamma_costs_no_precision_in_single(shrinkage: float) -> None:
 
 
 def test_mixed_metrics_keep_their_columns() -> None:
-    made = [
-        make(rank, kind=kind, seed=rank) for rank, kind in ((3, "none"), (15, "none"), (4, "rows"), (0, "none"))
-    ]
+    kinds = ((3, "none"), (15, "none"), (4, "rows"), (0, "none"), (2, "rows"), (17, "rows"), (0, "rows"))
+    made = [make(rank, kind=kind, gamma=50.0, seed=rank) for rank, kind in kinds]
     X = np.random.default_rng(4).normal(size=(7, 20))
     together = distances(X, *(metric for metric, *_ in made))
-    for column, (metric, mean, factor) in enumerate(made):
-        kind = "rows" if isinstance(metric, SpectralMetric) else "none"
-        np.testing.assert_allclose(together[:, column], dense_distances(X, mean, factor, 2.0, kind), rtol=1e-10)
+    for column, ((_, mean, factor), (_, kind)) in enumerate(zip(made, kinds, strict=True)):
+        np.testing.assert_allclose(together[:, column], dense_distances(X, mean, factor, 50.0, kind), rtol=1e-10)
 
 
 def test_groups_bound_the_memory_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,5 +150,6 @@ def test_a_distance_is_never_negative() -> None:
 def test_unknown_normalisations_and_singular_matrices_are_refused() -> None:
     with pytest.raises(InputError, match=r"no normalization 'row'; did you mean 'rows'\? choose from correlation"):
         make(3, kind="row")
+    nothing = ClassGaussian(made(np.zeros(4)), made(np.zeros((3, 4))))
     with pytest.raises(InputError, match=r"singular with gamma = 0.0; choose a larger gamma"):
-        make_metric(made(np.zeros(4)), made(np.zeros((3, 4))), gamma=0.0, normalization="none")
+        make_metric(nothing, gamma=0.0, normalization="none")

@@ -32,11 +32,12 @@ from fiveshot.core.arrays import (
     one_hot,
     positions,
     squared_lengths,
+    unit_rows,
     values_like,
     zeros,
 )
-from fiveshot.core.calibration import Calibration
-from fiveshot.core.linalg import cholesky_, clip_negative_, column_gram, eigh, solve_lower_
+from fiveshot.core.calibration import Calibration, Gaussian, SummedGaussian
+from fiveshot.core.linalg import cholesky_, clip_negative_, column_gram, eigh, solve_lower_, solve_upper_
 from fiveshot.core.statistics import ClassStatistics, ClassSummary, compress
 from fiveshot.errors import InputError, unknown_name
 
@@ -44,33 +45,36 @@ Normalization = Literal["correlation", "rows", "none"]
 
 # Subtracting in low rank loses as many digits as trace(Σ) / γ has; three are left to spare in float32.
 WELL_CONDITIONED = 1e3
+CANCELED = 1e-3  # a variance that is less of what it is the difference of has too few digits left
 COLUMNS_AT_ONCE = 2048  # projected columns per matrix product, which bounds the memory
 
 
 @dataclass(frozen=True, eq=False)
 class LowRankMetric:
-    """uᵀ S⁻¹ u = (‖u‖² − ‖P u‖²) / γ with P = L⁻¹ B and L Lᵀ = γI + B Bᵀ, a matrix of rank(Σ) rows."""
+    """(‖s ∘ u‖² − ‖P u‖² + (p·u)²) / γ with u = x − μ: as many projections as the covariance has rank."""
 
     mean: Array  # (d,)
     scale: Array  # (d,)
-    projection: Array  # (r, d): P with the scale folded in
+    projection: Array  # (r, d): P
     gamma: float
+    added: Array | None = None  # (d,): p, where there is one
     inflation: float = 0.0  # what the noise of the mean adds in expectation, to be subtracted
 
 
 @dataclass(frozen=True, eq=False)
 class CholeskyMetric:
-    """uᵀ S⁻¹ u = ‖L⁻¹ u‖² with S = L Lᵀ."""
+    """‖L⁻¹ u‖², where the metric is (L Lᵀ)⁻¹; of u the part along ``null`` is left out, where that is given."""
 
     mean: Array  # (d,)
-    scale: Array  # (d,)
     cholesky: Array  # (d, d), lower
+    null: Array | None = None  # (d,), of length one
     inflation: float = 0.0
 
     def squared_distances(self, X: Array) -> Array:
         """Return one squared distance per row of X."""
         u = X - self.mean  # (n, d)
-        u *= self.scale
+        if self.null is not None:
+            u -= (u @ self.null)[:, None] * self.null
         return squared_lengths(solve_lower_(self.cholesky, u))
 
 
@@ -90,8 +94,8 @@ class SpectralMetric:
 Metric = LowRankMetric | CholeskyMetric | SpectralMetric
 
 
-def make_metric(mean: Array, factor: Array, *, gamma: float, normalization: Normalization) -> Metric:
-    """Return the metric of a class with covariance factorᵀ · factor, shrunk by γI and normalized.
+def make_metric(gaussian: Gaussian, *, gamma: float, normalization: Normalization) -> Metric:
+    """Return the metric of a class, its covariance shrunk by γI and normalized.
 
     ``"correlation"`` is Σ_ij / (s_i s_j); ``"rows"`` is what the published code computes, the correlations
     between the rows of the shrunk covariance, which is singular; ``"none"`` leaves the covariance as it is.
@@ -99,23 +103,133 @@ def make_metric(mean: Array, factor: Array, *, gamma: float, normalization: Norm
     if normalization not in get_args(Normalization):
         raise unknown_name("normalization", normalization, get_args(Normalization))
     if normalization == "rows":
-        covariance = factor.T @ factor
-        add_to_diagonal(covariance, gamma)
-        return SpectralMetric(mean, _row_correlation_whitener(covariance))
-    xp = namespace(factor)
-    squares = xp.sum(factor * factor, axis=0)
-    variances = squares + gamma  # diagonal of S
-    scale = xp.sqrt(variances) if normalization == "correlation" else xp.ones_like(variances)
-    rows, d = factor.shape
-    if gamma > 0 and 2 * rows < d and float(xp.sum(squares)) <= WELL_CONDITIONED * gamma:
-        small = factor @ factor.T  # (r, r)
-        add_to_diagonal(small, gamma)
-        lower = _required(cholesky_(small), gamma) if rows else small
-        projection = solve_lower_(lower, xp.asarray(factor.T, copy=True)).T if rows else factor
-        return LowRankMetric(mean, scale, projection * scale, gamma)
-    shrunk = column_gram(factor)
+        return row_correlation_metric(gaussian, gamma)
+    xp = namespace(gaussian.mean)
+    low = _low_rank(gaussian, gamma, WELL_CONDITIONED)
+    if low is not None:
+        variances = xp.sum(low.factor * low.factor, axis=0) + gamma  # diagonal of S
+        scale = xp.sqrt(variances) if normalization == "correlation" else xp.ones_like(variances)
+        return LowRankMetric(gaussian.mean, scale, low.projection * scale, gamma)
+    shrunk = _covariance(gaussian)
     add_to_diagonal(shrunk, gamma)
-    return CholeskyMetric(mean, scale, _required(cholesky_(shrunk), gamma))
+    scale = xp.sqrt(xp.linalg.diagonal(shrunk))
+    lower = _required(cholesky_(shrunk), gamma)
+    if normalization == "correlation":
+        lower /= scale[:, None]  # S / (s sᵀ) = (L / s) (L / s)ᵀ
+    return CholeskyMetric(gaussian.mean, lower)
+
+
+@dataclass(frozen=True, eq=False)
+class _LowRank:
+    """S⁻¹ = (I − PᵀP) / γ with P = L⁻¹ B and L Lᵀ = γI + B Bᵀ, a matrix of rank(Σ) rows."""
+
+    factor: Array  # (r, d): B
+    products: Array  # (r, r): B Bᵀ
+    projection: Array  # (r, d): P
+
+
+def _low_rank(gaussian: Gaussian, gamma: float, limit: float) -> _LowRank | None:
+    """Return the factored form where it is smaller than the dense one and loses no more digits than allowed."""
+    if isinstance(gaussian, SummedGaussian) or gamma <= 0:
+        return None
+    factor = gaussian.factor
+    rows, d = factor.shape
+    if 2 * rows >= d or _sum_of_squares(factor) > limit * gamma:
+        return None
+    products = factor @ factor.T  # (r, r)
+    if not rows:
+        return _LowRank(factor, products, factor)
+    shifted = namespace(factor).asarray(products, copy=True)
+    add_to_diagonal(shifted, gamma)
+    lower = _required(cholesky_(shifted), gamma)
+    projection = solve_lower_(lower, namespace(factor).asarray(factor.T, copy=True)).T
+    return _LowRank(factor, products, projection)
+
+
+def _covariance(gaussian: Gaussian) -> Array:
+    """Return the covariance in its lower triangle, as memory that may be written to."""
+    if isinstance(gaussian, SummedGaussian):
+        return namespace(gaussian.mean).asarray(gaussian.covariance, copy=True)
+    return column_gram(gaussian.factor)
+
+
+def row_correlation_metric(gaussian: Gaussian, gamma: float) -> Metric:
+    """Return the pseudo-inverse of the correlations between the rows of S = Σ + γI, without decomposing them.
+
+    With J = I − 11ᵀ/d, which centers the rows, and D² = diag(S J S) they are R = D⁻¹ S J S D⁻¹. R is singular
+    along n ∝ D S⁻¹ 1 and nowhere else. D S⁻² D is a generalized inverse of it (R D S⁻² D R = R, as J is a
+    projection), and the projection Q = I − nnᵀ on both sides makes it the pseudo-inverse:
+
+        R⁺ = Q D S⁻² D Q.
+
+    S² = L Lᵀ gives ‖L⁻¹ D Q u‖². From a factor of few rows S⁻¹ = (I − PᵀP) / γ, and its square is of the same
+    form. Where γ is so small that the published code would cut eigenvalues away, they are computed and cut.
+    """
+    d = len(gaussian.mean)
+    if d < 2:
+        raise InputError('normalization="rows" needs two features at least, got n_features=1; use "correlation"')
+    low = _low_rank(gaussian, gamma, WELL_CONDITIONED**0.5 - 1)
+    if low is not None:
+        made = _few_row_correlations(gaussian.mean, low, gamma)
+        if made is not None:
+            return made
+    lower = _covariance(gaussian)
+    xp = namespace(lower)
+    shrunk = xp.tril(lower) + xp.tril(lower, k=-1).T
+    spread = _sum_of_squares(shrunk) ** 0.5
+    add_to_diagonal(shrunk, gamma)  # S
+    square = column_gram(shrunk)  # S²
+    sums = xp.sum(shrunk, axis=1)
+    deviations = _row_deviations(xp.linalg.diagonal(square), sums, spread, gamma)
+    lower = None if deviations is None else cholesky_(square)
+    if deviations is None or lower is None:
+        return SpectralMetric(gaussian.mean, _row_correlation_whitener(shrunk))
+    inverse = solve_upper_(lower, solve_lower_(lower, xp.asarray(sums[None], copy=True)))[0]  # S⁻² S 1
+    lower /= deviations[:, None]
+    return CholeskyMetric(gaussian.mean, lower, null=unit_rows(deviations * inverse))
+
+
+def _few_row_correlations(mean: Array, low: _LowRank, gamma: float) -> LowRankMetric | None:
+    """Return the same from a factor of few rows, or None where eigenvalues would be cut.
+
+    γ² S⁻² = I − Pᵀ(2I − PPᵀ)P = I − P'ᵀP'. With v = D Q u that is ‖v‖² − ‖P'v‖². Let a = n·u, b = (D²n)·u and
+    c = ‖Dn‖²; then ‖v‖² = ‖Du‖² − 2ab + ca² = ‖Du‖² − (b/√c)² + (√c a − b/√c)².
+    """
+    xp = namespace(mean)
+    factor, projection = low.factor, low.projection
+    squares = xp.sum(factor * factor, axis=0)
+    row_sums = gamma + factor.T @ xp.sum(factor, axis=1)  # S 1
+    diagonal = gamma**2 + 2 * gamma * squares + xp.sum(factor * (low.products @ factor), axis=0)  # of S²
+    spread = _sum_of_squares(low.products) ** 0.5
+    deviations = _row_deviations(diagonal, row_sums, spread, gamma)
+    if deviations is None:
+        return None
+    null = unit_rows(deviations * (1 - projection.T @ xp.sum(projection, axis=1)))
+    if len(factor):
+        inner = -(projection @ projection.T)
+        add_to_diagonal(inner, 2)
+        projection = _required(cholesky_(inner), gamma).T @ projection
+    rows = projection * deviations
+    rows = rows - (rows @ null)[:, None] * null  # P' D Q
+    across = deviations * deviations * null  # D² n
+    root = math.sqrt(_sum_of_squares(deviations * null))  # √c
+    projection = xp.concat([rows, across[None] / root])
+    return LowRankMetric(mean, deviations, projection, gamma**2, added=root * null - across / root)
+
+
+def _row_deviations(diagonal: Array, sums: Array, spread: float, gamma: float) -> Array | None:
+    """Return D, or None where the pseudo-inverse of the published code would cut more than the null space.
+
+    It cuts eigenvalues of R below d ε times the largest. Those of S lie between γ and γ + ‖Σ‖, so those of R, but
+    for the null one, differ by no more than the square of their ratio times that of the squares of D.
+    """
+    xp = namespace(diagonal)
+    variances = diagonal - sums * sums / len(diagonal)
+    least, largest = float(xp.min(variances)), float(xp.max(variances))
+    if gamma <= 0 or least <= CANCELED * float(xp.min(diagonal)):
+        return None
+    range_ = (1 + spread / gamma) ** 2 * largest / least
+    return None if range_ * len(diagonal) * epsilon(diagonal) >= 1 else xp.sqrt(variances)
 
 
 def squared_distances(X: Array, metrics: Sequence[Metric], *, origin: Array) -> Array:
@@ -158,6 +272,11 @@ def _low_rank_distances(X: Array, metrics: Sequence[LowRankMetric], origin: Arra
     projected -= offsets
     projected *= projected
     distances -= projected @ one_hot(owners, len(metrics), X)
+    more = [(i, m.added) for i, m in enumerate(metrics) if m.added is not None]
+    if more:
+        columns, rows = positions([i for i, _ in more], X), xp.stack([row for _, row in more])
+        beyond = X @ rows.T - xp.sum(rows * means[columns], axis=1)
+        distances[:, columns] += beyond * beyond
     distances /= values_like([m.gamma for m in metrics], X)
     return distances
 
@@ -172,8 +291,6 @@ def _required(cholesky: Array | None, gamma: float) -> Array:
 
 
 def _row_correlation_whitener(covariance: Array) -> Array:
-    if len(covariance) < 2:
-        raise InputError('normalization="rows" needs two features at least, got n_features=1; use "correlation"')
     xp = namespace(covariance)
     values, vectors = eigh(_row_correlations(covariance))
     kept = values > len(values) * epsilon(values) * values[-1]  # as pinv cuts them

@@ -17,7 +17,7 @@ from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
 from fiveshot.core.arrays import Array, empty, placed
-from fiveshot.core.calibration import ClassGaussian
+from fiveshot.core.calibration import Gaussian
 from fiveshot.core.labels import Label, Labels
 from fiveshot.core.linalg import clip_negative_, product_into
 from fiveshot.core.ranges import Allowed, OneOf, Range, check_values
@@ -140,8 +140,8 @@ def random_features(n_features: int, width: int, *, seed: int, like: Array) -> R
     return RandomFeatures(normal_like((n_features, width), like, seed=derived_seed(seed, "projection")))
 
 
-def draw_samples(gaussian: ClassGaussian, count: int, *, seed: int) -> Array:
-    """Draw from N(μ, Σ) through the factor, x = μ + z A with Σ = AᵀA: no matrix is decomposed. (count, d)."""
+def draw_samples(gaussian: Gaussian, count: int, *, seed: int) -> Array:
+    """Draw from N(μ, Σ) through the factor, x = μ + z A with Σ = AᵀA, (count, d)."""
     mean, factor = gaussian.mean, gaussian.factor
     samples = normal_like((count, len(factor)), mean, seed=seed) @ factor
     samples += mean

@@ -56,6 +56,17 @@ def row_gram(rows: Array) -> Array:
     return _back(_blas("syrk", rows)(1.0, _ordered(rows).T, trans=1).T, rows)
 
 
+def lower_norm(matrix: Array) -> float:
+    """Return the Frobenius norm of a symmetric matrix from its lower triangle."""
+    xp, total = namespace(matrix), 0.0
+    for start in range(0, len(matrix), BLOCK):
+        stop = start + BLOCK
+        below, corner = matrix[stop:, start:stop], xp.tril(matrix[start:stop, start:stop])
+        on_diagonal = xp.linalg.diagonal(corner)
+        total += 2 * float(xp.sum(below * below) + xp.sum(corner * corner)) - float(xp.sum(on_diagonal**2))
+    return total**0.5
+
+
 def solve_lower_(lower: Array, rows: Array) -> Array:
     """Return L⁻¹ x for each row x, (n, d); ``rows`` may be overwritten."""
     if not on_cpu(rows):

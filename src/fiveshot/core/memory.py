@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from fiveshot.core.labels import Label, Labels, python_label, python_labels
 from fiveshot.core.statistics import NO_CLASSES, ClassStatistics, ClassSummary, unknown_class
@@ -133,11 +133,19 @@ def derive_models(
     >>> sorted(after.models), after.models["owl"] is before.models["owl"]
     (['kite', 'owl', 'wren'], True)
     """
+    stale = {label: derive(summary, is_new) for label, summary, is_new in stale_classes(memory, previous)}
+    kept = previous.models if previous is not None else {}
+    models = {label: stale[label] if label in stale else kept[label] for label in python_labels(memory.labels)}
+    return ClassModels(memory, models)
+
+
+def stale_classes(memory: Memory, previous: ClassModels[Any] | None) -> list[tuple[Label, ClassSummary, bool]]:
+    """Return the classes whose model :func:`derive_models` derives again, in the order in which it does."""
     before = previous.memory if previous is not None else Memory()
     same_base = before.base is memory.base
-    models = {}
+    found = []
     for label, summary, is_new in memory:
         known = before.new if is_new else before.base
-        unchanged = label in known and known[label] is summary and (same_base or not is_new)
-        models[label] = previous.models[label] if previous and unchanged else derive(summary, is_new)
-    return ClassModels(memory, models)
+        if not (label in known and known[label] is summary and (same_base or not is_new)):
+            found.append((label, summary, is_new))
+    return found

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, get_args
 
 import numpy as np
 
-from fiveshot.core import Calibration, ClassModels, ClassSummary, Memory, calibrate, derive_models
+from fiveshot.core import Calibration, ClassModels, ClassSummary, Memory, calibrate_all, derive_models
 from fiveshot.core.arrays import Array, as_numpy, mean_row, namespace, positions, unit_rows, values_like
 from fiveshot.core.distances import (
     Metric,
@@ -22,6 +22,7 @@ from fiveshot.core.distances import (
 )
 from fiveshot.core.episodes import Episode
 from fiveshot.core.labels import Label, Labels, python_labels
+from fiveshot.core.memory import stale_classes
 from fiveshot.core.ranges import Allowed, Flag, OneOf, Range
 from fiveshot.heads.estimator import clone
 from fiveshot.heads.head import BIAS, Candidate, FewShotHead, Recipe, Style, Tried, Workload
@@ -173,11 +174,16 @@ class FeCAM(FewShotHead):
         if spread is not None and previous is not None and previous.memory.base is not memory.base:
             previous = None  # the base classes' spread is in every inflation
 
+        # Classes that are derived together are calibrated together, in the order in which they are asked for.
+        fresh = stale_classes(memory, previous)
+        calibrated = calibrate_all([own for _, own, is_new in fresh if is_new], memory.base, self.calibration)
+        own_alone = calibrate_all([own for _, own, is_new in fresh if not is_new], memory.base, None)
+
         def metric(summary: ClassSummary, is_new: bool) -> Metric:
             calibration = self.calibration if is_new else None
-            gaussian = calibrate(summary, memory.base, calibration)
-            mean = self.prepared(gaussian.mean)
-            made = make_metric(mean, gaussian.factor, gamma=self.gamma, normalization=self.normalization)
+            gaussian = next(calibrated if is_new else own_alone)
+            shown = dataclasses.replace(gaussian, mean=self.prepared(gaussian.mean))
+            made = make_metric(shown, gamma=self.gamma, normalization=self.normalization)
             if spread is None:
                 return made
             share = kept_share(calibration, memory.base)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from functools import partial
+from itertools import islice
 from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
@@ -13,9 +14,9 @@ from fiveshot.core import (
     Calibration,
     ClassModels,
     ClassStatistics,
-    ClassSummary,
     Memory,
     calibrate,
+    calibrate_all,
     derive_models,
 )
 from fiveshot.core.arrays import (
@@ -31,6 +32,7 @@ from fiveshot.core.arrays import (
     unit_rows,
     values_like,
 )
+from fiveshot.core.calibration import TOGETHER, Gaussian
 from fiveshot.core.draws import (
     RandomFeatures,
     Sampling,
@@ -42,6 +44,7 @@ from fiveshot.core.draws import (
 from fiveshot.core.episodes import Episode
 from fiveshot.core.labels import Label, Labels, python_labels
 from fiveshot.core.linalg import product_into
+from fiveshot.core.memory import stale_classes
 from fiveshot.core.ranges import Allowed, OneOf, Range
 from fiveshot.core.ridge import (
     ROWS_AT_ONCE,
@@ -235,7 +238,9 @@ class RanPAC(FewShotHead):
         if evidence.n_rows >= self.n_projections and not self._is_sampled(is_new=False):
             evidence = evidence.fold(partial(self._weight, mass), feature_map)
         cache = previous.cache if previous else GramCache()
-        blocks = self._blocks(memory, evidence, tokens, mass)
+        fresh = stale_classes(memory, previous.tokens if previous else None)
+        gaussians = _Gaussians(self.calibration, memory, [label for label, _, _ in fresh])
+        blocks = self._blocks(memory, evidence, tokens, mass, gaussians)
         weights, cache = solve_blocks(blocks, evidence, feature_map, lam, cache)
         return RidgeModel(feature_map, lam, lambda_rows, mass, evidence, tokens, weights, cache)
 
@@ -359,14 +364,19 @@ class RanPAC(FewShotHead):
         return mass / count if self.mass == "balanced" else 1.0
 
     def _blocks(
-        self, memory: Memory, evidence: Evidence, tokens: ClassModels[object], mass: float
+        self,
+        memory: Memory,
+        evidence: Evidence,
+        tokens: ClassModels[object],
+        mass: float,
+        gaussians: _Gaussians,
     ) -> list[RowBlock]:
         blocks = []
-        for label, summary, is_new in memory:
+        for label, _, is_new in memory:
             token = tokens.models[label]
             if self._is_sampled(is_new):
                 count = self.sampling.per_class if self.sampling else 0
-                rows = partial(self._samples, label, summary, is_new, memory)
+                rows = partial(self._samples, label, gaussians)
                 blocks.append(RowBlock(label, token, count, self._weight(mass, count), rows))
             elif label not in evidence.rows and not (evidence.folded and label in evidence.folded.targets):
                 raise InputError(
@@ -379,7 +389,29 @@ class RanPAC(FewShotHead):
                 blocks.append(RowBlock(label, token, len(kept), weight, given(kept)))
         return blocks
 
-    def _samples(self, label: Label, summary: ClassSummary, is_new: bool, memory: Memory) -> Array:
-        gaussian = calibrate(summary, memory.base, self.calibration if is_new else None)
+    def _samples(self, label: Label, gaussians: _Gaussians) -> Array:
         count = self.sampling.per_class if self.sampling else 0
-        return draw_samples(gaussian, count, seed=derived_seed(self._seed, label))
+        return draw_samples(gaussians.take(label), count, seed=derived_seed(self._seed, label))
+
+
+class _Gaussians:
+    """The distributions that classes are sampled from, calibrated together as they are asked for."""
+
+    def __init__(self, calibration: Calibration | None, memory: Memory, first: list[Label]) -> None:
+        self._calibration, self._memory = calibration, memory
+        self._waiting = dict.fromkeys([*first, *python_labels(memory.labels)])
+        self._ready: dict[Label, Gaussian] = {}
+
+    def take(self, label: Label) -> Gaussian:
+        """Return one of them, which is not kept."""
+        base, new = self._memory.base, self._memory.new
+        if label in base:
+            return calibrate(base[label], base, None)
+        if label not in self._ready:
+            self._waiting.pop(label, None)
+            group = [label, *islice((other for other in self._waiting if other in new), TOGETHER - 1)]
+            for other in group:
+                self._waiting.pop(other, None)
+            found = calibrate_all([new[other] for other in group], base, self._calibration)
+            self._ready.update(zip(group, found, strict=True))
+        return self._ready.pop(label)

@@ -252,7 +252,7 @@ def _linear_nodes(graph: _Graph, scorer: LinearScorer) -> tuple[str, str, str]:
 def _distance_nodes(graph: _Graph, head: NCM | FeCAM) -> str:
     """Add squared distances without solving systems, which ONNX cannot; return the name of the scores.
 
-    Every metric is Σⱼ aⱼ(x − μ)ⱼ² ± ‖E(x − μ)‖². Classes whose E has as many rows are computed together.
+    Every metric is Σⱼ aⱼ(x − μ)ⱼ² + Σᵢ ±(eᵢ·(x − μ))². Classes with as many rows eᵢ are computed together.
     """
     metrics = head.model_.of(python_labels(head.classes_))
     means = np.stack([metric.mean for metric in metrics])  # (k, d)
@@ -277,30 +277,35 @@ def _distance_nodes(graph: _Graph, head: NCM | FeCAM) -> str:
     return graph.node("Sub", inflations, graph.node("Relu", distances))
 
 
-Quadratic = tuple[NDArray[np.floating], NDArray[np.floating], float]
+Quadratic = tuple[NDArray[np.floating], NDArray[np.floating], NDArray[np.floating]]
 
 
 def _length_nodes(graph: _Graph, X: str, parts: Sequence[Quadratic], means: NDArray[np.floating]) -> str:
-    """Add ±‖E(x − μ)‖² of classes whose E has as many rows, (n, k); no rows at all give zero."""
+    """Add Σᵢ ±(eᵢ·(x − μ))² of classes with as many rows, (n, k); no rows at all give zero."""
     rank = max(1, len(parts[0][1]))
     rows = np.concatenate([own if len(own) else np.zeros((1, means.shape[1])) for _, own, _ in parts])
     offsets = (rows.reshape(len(parts), rank, -1) * means[:, None]).sum(axis=2).ravel()  # (k · r,)
     projected = graph.node("Sub", graph.node("MatMul", X, rows.T), offsets)
     squares = graph.node("Reshape", graph.node("Mul", projected, projected), np.array([-1, len(parts), rank]))
-    lengths = graph.node("ReduceSum", squares, np.array([2]), keepdims=0)
-    return graph.node("Mul", lengths, np.array([sign for _, _, sign in parts], np.float32))
+    signs = np.stack([own if len(own) else np.ones(1) for _, _, own in parts])  # (k, r)
+    return graph.node("ReduceSum", graph.node("Mul", squares, signs), np.array([2]), keepdims=0)
 
 
 def _quadratic(metric: Metric | Prototype) -> Quadratic:
-    """Return a (d,), E (r, d) and the sign between their parts; a prototype is the plain distance."""
+    """Return a (d,), the rows e (r, d) and their signs (r,); a prototype is the plain distance."""
     width = len(metric.mean)
     if isinstance(metric, LowRankMetric):
-        return metric.scale**2 / metric.gamma, metric.projection / metric.gamma**0.5, -1.0
+        more = np.zeros((0, width)) if metric.added is None else metric.added[None]
+        rows = np.concatenate([metric.projection, more]) / metric.gamma**0.5
+        return metric.scale**2 / metric.gamma, rows, np.repeat([-1.0, 1.0], [len(rows) - len(more), len(more)])
     if isinstance(metric, CholeskyMetric):
-        return np.zeros(width), np.linalg.inv(metric.cholesky) * metric.scale, 1.0
+        rows = np.linalg.inv(metric.cholesky)
+        if metric.null is not None:
+            rows = rows - np.outer(rows @ metric.null, metric.null)
+        return np.zeros(width), rows, np.ones(width)
     if isinstance(metric, SpectralMetric):
-        return np.zeros(width), metric.whitener, 1.0
-    return np.ones(width), np.zeros((0, width)), 1.0
+        return np.zeros(width), metric.whitener, np.ones(len(metric.whitener))
+    return np.ones(width), np.zeros((0, width)), np.zeros(0)
 
 
 def _compare(content: bytes, embedder: Embedder, head: FewShotHead) -> None:

@@ -1,0 +1,279 @@
+"""The heads beside the published code itself: the same features, the same sessions; answers and time compared.
+
+CHECKOUT is a clone of https://github.com/dipamgoswami/FSCIL-Calibration (MIT), which stays as it is: its learners
+are imported, and vectors take the place of its backbone and of its loaders, so that neither counts.
+98 base classes, then seven sessions of 14 classes with five samples each; 800 vectors are classified after the
+first and after the last. The vectors are the class tokens of the embedded features, 384 values each, thirty times
+as long: the published constants are for such lengths, and with short vectors its decompositions do not converge.
+
+    python benchmarks/published_code.py CHECKOUT
+    python benchmarks/published_code.py CHECKOUT --heads c-fecam --rounds 3 --check
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import os
+import sys
+import tempfile
+import time
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from ratios import Ratio, add_check, report
+
+from fiveshot.core.draws import derived_seed
+from fiveshot.features import embedded_features
+from fiveshot.heads import FewShotHead, ScoreTable, make_head
+
+N_BASE, INCREMENT, SESSIONS, SHOTS, N_TEST, WIDTH = 98, 14, 7, 5, 800, 384
+LENGTH = 30.0  # of the vectors, about
+N_CLASSES = N_BASE + SESSIONS * INCREMENT
+SWITCHES = {  # module, FeCAM, calibration
+    "ncm": ("adam_adapter", False, False),
+    "teen": ("adam_adapter", False, True),
+    "fecam": ("adam_adapter", True, False),
+    "c-fecam": ("adam_adapter", True, True),
+    "ranpac": ("ranpac", False, False),
+    "c-ranpac": ("ranpac", False, True),
+}
+FASTER = {"c-fecam": 20.0, "ranpac": 2.0, "c-ranpac": 6.0}  # what must hold
+EXACT = ("ncm", "teen", "fecam", "c-fecam")  # no random number is in them: every answer must be the same
+
+
+@dataclass(frozen=True)
+class Material:
+    """Training rows in the order of their classes, and the vectors that are asked for."""
+
+    train_x: NDArray[np.float32]
+    train_y: NDArray[np.int64]
+    test_x: NDArray[np.float32]
+    test_y: NDArray[np.int64]
+
+    def rows(self, first: int, last: int, shots: int | None) -> NDArray[np.intp]:
+        found = [np.flatnonzero(self.train_y == label)[:shots] for label in range(first, last)]
+        return np.concatenate(found)
+
+
+def material(seed: int = 0) -> Material:
+    features = embedded_features("cub200")
+    rng = np.random.default_rng(seed)
+    known = np.flatnonzero(features.test_y < N_CLASSES)
+    asked = np.sort(rng.choice(known, N_TEST, replace=False))
+    kept = np.flatnonzero(features.train_y < N_CLASSES)
+
+    def vectors(stored: NDArray[Any], rows: NDArray[Any]) -> NDArray[np.float32]:
+        return LENGTH * np.ascontiguousarray(stored[rows][:, :WIDTH], dtype=np.float32)
+
+    return Material(
+        vectors(features.train_x, kept),
+        features.train_y[kept],
+        vectors(features.test_x, asked),
+        features.test_y[asked],
+    )
+
+
+class Vectors(torch.nn.Module):
+    """In place of a backbone: images are vectors already."""
+
+    out_dim = WIDTH
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x
+
+
+@dataclass
+class Split:
+    """In place of a data set: what the learners read of one, and all that the loader needs."""
+
+    x: torch.Tensor
+    labels: NDArray[np.int64]
+
+
+class Batches:
+    """In place of a loader: all vectors at once, shuffled where the learner asks for it."""
+
+    def __init__(self, split: Split, batch_size: int, shuffle: bool, num_workers: int) -> None:
+        self.split, self.shuffle = split, shuffle
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+        count = len(self.split.x)
+        order = torch.randperm(count) if self.shuffle else torch.arange(count)
+        yield order, self.split.x[order], torch.from_numpy(self.split.labels)[order]
+
+
+class Manager:
+    """In place of their manager of data sets."""
+
+    def __init__(self, given: Material) -> None:
+        self.given = given
+
+    def get_task_size(self, task: int) -> int:
+        return INCREMENT if task else N_BASE
+
+    def get_dataset(self, indices: Any, source: str, mode: str, shot: int | None = None) -> Split:
+        if source == "test":
+            return Split(torch.from_numpy(self.given.test_x), self.given.test_y)
+        rows = self.given.rows(int(indices[0]), int(indices[-1]) + 1, shot)
+        return Split(torch.from_numpy(self.given.train_x[rows]), self.given.train_y[rows])
+
+
+def settings(name: str, width: int) -> dict[str, Any]:
+    """Return what their settings files hold, for a run on the CPU from weights that are there."""
+    module, fecam, calibration = SWITCHES[name]
+    return {
+        "model_name": module,
+        "fecam": fecam,
+        "calibration": calibration,
+        "backbone_type": "pretrained_vit_b16_224_adapter",
+        "dataset": "vectors",
+        "device": [torch.device("cpu")],
+        "memory_size": 0,
+        "init_cls": N_BASE,
+        "increment": INCREMENT,
+        "nb_classes": N_CLASSES,
+        "shot": SHOTS,
+        "resume": True,
+        "seed": 0,
+        "tuned_epoch": 1,
+        "init_lr": 0.01,
+        "batch_size": 48,
+        "weight_decay": 0.0005,
+        "min_lr": 0,
+        "optimizer": "sgd",
+        "use_RP": True,
+        "M": width,
+    }
+
+
+def learner(modules: dict[str, types.ModuleType], name: str, width: int) -> Any:
+    """Return their learner, which draws the projection that ours draws."""
+    found = modules[SWITCHES[name][0]].Learner(settings(name, width))
+    if SWITCHES[name][0] == "ranpac":
+        drawn = found.setup_RP
+
+        def setup() -> None:
+            torch.manual_seed(derived_seed(0, "projection"))
+            drawn()
+
+        found.setup_RP = setup
+    return found
+
+
+def imported(checkout: Path) -> dict[str, types.ModuleType]:
+    """Import their learners, with vectors in place of images."""
+    sys.path.insert(0, str(checkout))
+    network = importlib.import_module("utils.inc_net")
+    network.get_backbone = lambda args, pretrained=False: Vectors()  # type: ignore[attr-defined]
+    modules = {name: importlib.import_module(f"models.{name}") for name in ("adam_adapter", "ranpac")}
+    for module in modules.values():
+        module.DataLoader = Batches  # type: ignore[attr-defined]
+    return modules
+
+
+def store_weights(modules: dict[str, types.ModuleType]) -> None:
+    """Write the tuned network that they resume from: nothing but the layer that they replace."""
+    network = modules["ranpac"].SimpleVitNet(settings("ranpac", WIDTH), False)
+    network.update_fc(N_BASE)
+    Path("weights").mkdir()
+    for name, seed in (("adam_adapter", "_0"), ("ranpac", "")):
+        file = f"weights/vectors_{name}{seed}_{N_BASE}_{INCREMENT}_0.pkl"
+        torch.save({"model_state_dict": network.state_dict()}, file)
+
+
+@dataclass(frozen=True)
+class Played:
+    answers: NDArray[np.int64]  # (2, N_TEST): after the first session and after the last
+    seconds: float
+    lam: float | None
+
+
+def theirs(modules: dict[str, types.ModuleType], name: str, given: Material, width: int) -> Played:
+    np.random.seed(0)  # noqa: NPY002  (they draw from the global generator)
+    one, manager, answers = learner(modules, name, width), Manager(given), []
+    start = time.perf_counter()
+    for session in range(SESSIONS + 1):
+        one.incremental_train(manager)
+        if session in (0, SESSIONS):
+            if SWITCHES[name][1]:
+                found, _ = one._eval_maha(one.test_loader, one._network.fc.weight.data, one.cov_mats)
+            else:
+                found, _ = one._eval_cnn(one.test_loader)
+            answers.append(found[:, 0])
+        one.after_task()
+    lam = float(one.ridge) if "ranpac" in name else None
+    return Played(np.stack(answers), time.perf_counter() - start, lam)
+
+
+def ours(name: str, given: Material, width: int) -> Played:
+    parameters = {"n_projections": width} if "ranpac" in name else {}
+    head: FewShotHead = make_head(name, "published", **parameters)
+    table, answers = None, []
+    start = time.perf_counter()
+    for session in range(SESSIONS + 1):
+        first = N_BASE + (session - 1) * INCREMENT if session else 0
+        last = first + INCREMENT if session else N_BASE
+        rows = given.rows(first, last, SHOTS if session else None)
+        head.partial_fit(given.train_x[rows], given.train_y[rows])
+        if session in (0, SESSIONS):
+            table = table or ScoreTable(head, given.test_x)
+            answers.append(table.predict())
+    return Played(np.stack(answers), time.perf_counter() - start, getattr(head, "lambda_", None))
+
+
+@contextlib.contextmanager
+def quiet_folder() -> Iterator[None]:
+    """Work where files may be written, and drop what they print."""
+    before = Path.cwd()
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(None):
+        os.chdir(folder)
+        try:
+            yield
+        finally:
+            os.chdir(before)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkout", type=Path, help="a clone of the published repository")
+    parser.add_argument("--heads", nargs="+", default=list(SWITCHES), choices=list(SWITCHES))
+    parser.add_argument("--projections", type=int, default=2000, help="random features of the ridge heads")
+    parser.add_argument("--rounds", type=int, default=2, help="the shortest time of so many counts")
+    add_check(parser)
+    arguments = parser.parse_args()
+    if not (arguments.checkout / "models" / "ranpac.py").is_file():
+        sys.exit(f"{arguments.checkout} is no checkout of the published code: it has no models/ranpac.py")
+    modules, given, rows = imported(arguments.checkout.resolve()), material(), []
+    print("| head | same answers | published code | ours | ratio | λ, published and ours |")
+    print("|---|---|---|---|---|---|")
+    for name in arguments.heads:
+        runs = []
+        for _ in range(arguments.rounds):
+            with quiet_folder():
+                store_weights(modules)
+                other = theirs(modules, name, given, arguments.projections)
+            runs.append((other, ours(name, given, arguments.projections)))
+        other, mine = runs[-1]
+        same = 100 * float((other.answers == mine.answers).mean())
+        slow, fast = (min(pair[side].seconds for pair in runs) for side in (0, 1))
+        chosen = "" if mine.lam is None else f"{other.lam:g}, {mine.lam:g}"
+        print(
+            f"| {name} | {same:.2f} % | {slow:.2f} s | {fast:.3f} s | {slow / fast:.1f}x | {chosen} |", flush=True
+        )
+        if name in EXACT:
+            rows.append(Ratio(f"answers of {name} that are the published code's", same, 100, unit="%"))
+        if name in FASTER:
+            rows.append(Ratio(f"{name} against the published code", slow / fast, FASTER[name]))
+    sys.exit(report(rows, check=arguments.check))
+
+
+if __name__ == "__main__":
+    main()
