@@ -64,7 +64,7 @@ def lower_norm(matrix: Array) -> float:
         below, corner = matrix[stop:, start:stop], xp.tril(matrix[start:stop, start:stop])
         on_diagonal = xp.linalg.diagonal(corner)
         total += 2 * float(xp.sum(below * below) + xp.sum(corner * corner)) - float(xp.sum(on_diagonal**2))
-    return total**0.5
+    return float(total**0.5)
 
 
 def solve_lower_(lower: Array, rows: Array) -> Array:
