@@ -5,6 +5,7 @@ ViT: learning a class from five photographs, recognising, opening, and memory an
 
     python benchmarks/recognizer.py               # all of it, printed as a table in Markdown
     python benchmarks/recognizer.py --classes 200 --base 100
+    python benchmarks/recognizer.py --large       # a model of 10,000 classes beside one of 1,000
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
+import ratios
 from PIL import Image
+from ratios import Ratio, add_check
 
 from fiveshot.backbones import BackboneSpec, Embedder, default_workers, load_embedder
 from fiveshot.core import summarize
@@ -131,7 +135,11 @@ def main() -> None:
     parser.add_argument("--base", type=int, default=0, help="base classes of 30 photos")
     parser.add_argument("--head", default="unbiased-lda")
     parser.add_argument("--repeats", type=int, default=9, help="of which the shortest counts")
+    parser.add_argument("--large", action="store_true", help="10,000 classes beside 1,000, without the backbone")
+    add_check(parser)
     arguments = parser.parse_args()
+    if arguments.large:
+        sys.exit(ratios.report(large(arguments.head, arguments.repeats), check=arguments.check))
     runner = load_embedder(BackboneSpec(device="cpu"))
     print(
         f"{default_workers()} cores, {runner.runtime}; {arguments.classes} classes of {SHOTS} photos, "
@@ -144,6 +152,35 @@ def main() -> None:
         make_model(small, runner, 10, arguments.base, arguments.head)
         make_model(path, runner, arguments.classes, arguments.base, arguments.head)
         report(path, small, runner, arguments.classes, arguments.repeats)
+
+
+def large(head: str, repeats: int) -> list[Ratio]:
+    """Return what a model of 10,000 classes takes beside one of 1,000; both are open, and learn by turns."""
+    runner = load_embedder(BackboneSpec(device="cpu"))
+    X = np.stack([one.feature for one in see_photos(runner, gather_photos(photographs(SHOTS, seed=3)))])
+    with tempfile.TemporaryDirectory() as name, ExitStack() as opened:
+        paths = [Path(name) / str(classes) for classes in (1000, 10_000)]
+        for path in paths:
+            make_model(path, runner, int(path.name), 0, head)
+        opening = best(lambda _: Recognizer.open(paths[1], readonly=True).close(), repeats)
+        models = [opened.enter_context(Recognizer.open(path)) for path in paths]
+        deriving = [best(lambda _, one=one: one.snapshot.head, 1) for one in models]
+
+        def by_turns(action: Callable[[Recognizer, int], object]) -> list[float]:
+            runs = [[best(lambda _: action(one, n), 1) for one in models] for n in range(repeats + 1)]  # noqa: B023
+            return [min(times[1:]) for times in zip(*runs, strict=True)]  # the first reads what later ones know
+
+        learning = by_turns(lambda model, n: model.learn_features(f"new {n}", X + n))
+        adding = by_turns(lambda model, n: model.learn_features("new 0", X[:1] - n, add=True))
+    for what, seconds in {"derive the head": deriving, "learn a class": learning, "add a photo": adding}.items():
+        print(f"{what}: {1000 * seconds[0]:.1f} ms with 1,000 classes, {1000 * seconds[1]:.1f} ms with 10,000")
+    return [
+        Ratio(
+            "a class learned with 10,000 classes, head and storage", learning[1] / learning[0], 1.5, at_most=True
+        ),
+        Ratio("a photo added to a class, the same", adding[1] / adding[0], 1.5, at_most=True),
+        Ratio("opening a model of 10,000 classes", opening, 1.0, "s", at_most=True),
+    ]
 
 
 def report(path: Path, small: Path, runner: Embedder, classes: int, repeats: int) -> None:

@@ -57,7 +57,8 @@ def taught(X: Floats, given: NDArray[np.str_]) -> Snapshot:
         photos = ClassPhotos(ids, tuple(f"{row:064}" for row in ids), own)
         rows[number] = StoredClass(number, str(name), False, 1, summary, summary, photos)
     manifest = Manifest(BackboneRecord("none", X.shape[1], "a" * 64), head_record("unbiased-lda"))
-    return Snapshot(Contents(1, manifest, NO_CLASSES, NO_CLASSES, rows))
+    named = {one.name: one for one in rows.values()}
+    return Snapshot(Contents(1, manifest, NO_CLASSES, NO_CLASSES, rows, named))
 
 
 def groups_table(features: FeatureSet, seeds: int) -> None:

@@ -45,6 +45,8 @@ from fiveshot.errors import InputError
 
 LEAST_SHRINKAGE = 0.3
 MOST_SPECTRUM_CLASSES = 512  # B is estimated from so many, evenly over the labels: bounds the decomposition
+# Few samples are scored block by block: of many classes a product copies all weights before it reads them.
+FEW_SAMPLES, MANY_CLASSES, CLASSES_AT_ONCE = 16, 1024, 64
 LEAST_LENGTH = 0.02  # of the mean squared length: a class at the center keeps a finite score
 
 
@@ -235,7 +237,11 @@ class SpaceModel:
 
     def scores(self, X: Array) -> Array:
         """Return scores, (n, n_classes)."""
-        return (X - self.origin) @ self.weights.T
+        X = X - self.origin
+        if len(X) > FEW_SAMPLES or len(self.weights) <= MANY_CLASSES:
+            return X @ self.weights.T
+        blocks = range(0, len(self.weights), CLASSES_AT_ONCE)
+        return namespace(X).concat([X @ self.weights[at : at + CLASSES_AT_ONCE].T for at in blocks], axis=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -365,12 +371,14 @@ def sketched_spaces(
     Classes whose statistics are those in ``known`` keep their scores. ``columns`` are those of each space in the
     statistics.
     """
-    here, there = known.statistics.summaries, wanted.statistics.summaries
-    places = {id(summary): place for place, summary in enumerate(here)}
-    fresh = [number for number, summary in enumerate(there) if id(summary) not in places]
-    places |= {id(there[number]): len(here) + place for place, number in enumerate(fresh)}
+    here, there = known.statistics.identities, wanted.statistics.summaries
+    order = np.argsort(here)
+    places = order[np.minimum(np.searchsorted(here, wanted.statistics.identities, sorter=order), len(here) - 1)]
+    is_fresh = here[places] != wanted.statistics.identities
+    fresh = np.flatnonzero(is_fresh).tolist()
+    places[is_fresh] = len(here) + np.arange(len(fresh))
     like = wanted.statistics.like
-    rows = positions([places[id(summary)] for summary in there], like)
+    rows = positions(places, like)
     means = namespace(like).stack([there[number].mean for number in fresh]) if fresh else like[None][:0]
     counts = values_like([there[number].count for number in fresh], like)
     new = mask([label not in wanted.base for label in wanted.labels[fresh].tolist()], like)

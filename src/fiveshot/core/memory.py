@@ -50,9 +50,9 @@ class Memory:
 
     def __iter__(self) -> Iterator[tuple[Label, ClassSummary, bool]]:
         """Yield (label, raw statistics, whether the class is new), in the order of the labels."""
-        statistics = self.statistics
+        statistics, new = self.statistics, set(python_labels(self.new.labels))
         for label, summary in zip(python_labels(statistics.labels), statistics.summaries, strict=True):
-            yield label, summary, label in self.new
+            yield label, summary, label in new
 
     def learn(self, session: ClassStatistics) -> Memory:
         """Return the memory after a session; the first one is the base session."""

@@ -92,12 +92,23 @@ class ClassStatistics:
         return len(self.summaries)
 
     def __contains__(self, label: object) -> bool:
-        return label in self._position
+        return self._found(label) is not None
 
     def __getitem__(self, label: Label) -> ClassSummary:
-        if label not in self._position:
+        return self.summaries[self._place(label)]
+
+    def _place(self, label: Label) -> int:
+        """Return where a class is; one that is not there is refused."""
+        place = self._found(label)
+        if place is None:
             raise unknown_class(label, self.labels)
-        return self.summaries[self._position[label]]
+        return place
+
+    def _found(self, label: object) -> int | None:
+        if "_position" in vars(self) or not isinstance(label, str) or self.labels.dtype.kind != "U":
+            return self._position.get(label)
+        place = int(np.searchsorted(self.labels, label))  # one look does not pay for a dictionary of many classes
+        return place if place < len(self) and str(self.labels[place]) == label else None
 
     @classmethod
     def of(cls, summaries: Mapping[Any, ClassSummary]) -> ClassStatistics:
@@ -110,6 +121,11 @@ class ClassStatistics:
     @cached_property
     def _position(self) -> dict[object, int]:
         return {label: index for index, label in enumerate(python_labels(self.labels))}
+
+    @cached_property
+    def identities(self) -> NDArray[np.int64]:
+        """What tells one summary from another object, (n_classes,)."""
+        return np.fromiter(map(id, self.summaries), np.int64, len(self))
 
     @cached_property
     def counts(self) -> Array:
@@ -170,12 +186,15 @@ class ClassStatistics:
             )
         places = np.searchsorted(self.labels, other.labels)
         known = self.labels[np.minimum(places, len(self) - 1)] == other.labels
-        summaries, others = _row(self.summaries), _row(other.summaries)
-        for place, summary in zip(places[known].tolist(), others[known], strict=True):
-            summaries[place] = summaries[place].merge(summary)
         wide = self.labels.astype(np.promote_types(self.labels.dtype, other.labels.dtype))
         labels = np.insert(wide, places[~known], other.labels[~known])
-        return ClassStatistics(labels, tuple(np.insert(summaries, places[~known], others[~known])))
+        # What lies between is taken in one piece each: few classes beside many cost little.
+        joined, done = list[ClassSummary](), 0
+        for place, is_known, summary in zip(places.tolist(), known.tolist(), other.summaries, strict=True):
+            joined += self.summaries[done:place]
+            joined.append(self.summaries[place].merge(summary) if is_known else summary)
+            done = place + is_known
+        return ClassStatistics(labels, (*joined, *self.summaries[done:]))
 
     def add(self, features: Array, labels: Any) -> ClassStatistics:
         """Return the statistics after more samples, of known or of new classes."""
@@ -183,18 +202,22 @@ class ClassStatistics:
 
     def drop(self, labels: Iterable[Label]) -> ClassStatistics:
         """Return the statistics without these classes."""
-        unwanted = set(labels)
-        for label in unwanted:
-            self[label]
-        places = [self._position[label] for label in unwanted]
+        places = sorted({self._place(label) for label in labels})
         if len(places) == len(self):
             return NO_CLASSES
-        summaries = np.delete(_row(self.summaries), places)
-        return ClassStatistics(np.delete(self.labels, places), tuple(summaries))
+        kept, done = list[ClassSummary](), 0
+        for place in places:
+            kept += self.summaries[done:place]
+            done = place + 1
+        return ClassStatistics(np.delete(self.labels, places), (*kept, *self.summaries[done:]))
 
     def restrict(self, labels: Iterable[Label]) -> ClassStatistics:
         """Return the statistics of these classes alone."""
-        return _ordered({python_label(label): self[label] for label in labels})
+        places, wanted = self._position, [python_label(label) for label in labels]
+        for label in wanted:
+            if label not in places:
+                raise unknown_class(label, self.labels)
+        return _ordered({label: self.summaries[places[label]] for label in wanted})
 
 
 NO_CLASSES = ClassStatistics(np.empty(0, dtype=np.int64), ())
@@ -408,13 +431,6 @@ def _unlisted(label: Label, known: Labels) -> InputError:
     shown = ", ".join(repr(value) for value in known[:10].tolist())
     more = f", ... ({len(known)} in all)" if len(known) > 10 else ""
     return InputError(f"no class {label!r}; known classes are {shown}{more}")
-
-
-def _row(summaries: Sequence[ClassSummary]) -> NDArray[np.object_]:
-    """Return summaries as a row, which NumPy inserts into and deletes from: with many classes in no time."""
-    row = np.empty(len(summaries), dtype=np.object_)
-    row[:] = summaries
-    return row
 
 
 def _ordered(summaries: dict[Label, ClassSummary]) -> ClassStatistics:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,17 +89,17 @@ def held_out_scores(
         probe = head.sketch(memory) if joint else probe.adopt(memory)
         rows = np.flatnonzero(np.isin(folds, group))
         columns = np.searchsorted(group, folds[rows])
-        answer, each = probe.answer(X[rows]), np.arange(len(rows))
-        own[rows], rest[rows] = answer.scores[each, columns], answer.scores[:, len(group) :]
-        share[rows] = _shares(answer.probabilities[each, columns], answer.probabilities[:, len(group) :])
+        scores = probe.class_scores(X[rows])
+        own[rows], rest[rows] = scores[np.arange(len(rows)), columns], scores[:, len(group) :]
+        share[rows] = _shares(own[rows], rest[rows], probe.softmax_factor())
     return HeldOutScores(own, rest, share)
 
 
-def _shares(own: NDArray[Any], others: NDArray[Any]) -> NDArray[np.float64]:
+def _shares(own: Values, others: Values, factor: float) -> Values:
+    """Return the probability of the own class against the strongest other one, from their scores."""
     if not others.shape[1]:
         return np.ones(len(own))
-    both = own + others.max(axis=1)
-    shares: NDArray[np.float64] = np.divide(own, both, out=np.full(len(own), 0.5), where=both > 0)
+    shares: Values = 1 / (1 + np.exp(np.clip(factor * (others.max(axis=1) - own), None, 700)))
     return shares
 
 

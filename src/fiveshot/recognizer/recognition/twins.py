@@ -9,12 +9,13 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from fiveshot.core.arrays import unit_rows
+from fiveshot.core.arrays import squared_lengths, unit_rows
 from fiveshot.recognizer.names import NONE
 from fiveshot.recognizer.store.contents import SAME, Contents, Twin, likest
 from fiveshot.recognizer.store.rows import Floats, PhotoRecord, photo_features
 
-NUMBERS = 64  # of a photo: unlike photos differ in them, so that few are compared in all their features
+NUMBERS = 64  # of a photo: unlike photos differ in them, so that few are compared in all their features,
+FIRST = 16  # and most in the first of them
 SLACK = 1e-4  # more than rounding adds to a squared distance
 
 
@@ -32,14 +33,16 @@ class Looks:
         self._known = set[int]()
         self._ids = np.empty(0, np.int64)  # with room for more photos,
         self._numbers = np.empty((0, NUMBERS), np.float32)  # which are as many as are known
+        self._first = self._numbers[:, :FIRST]
 
     def follow(self, contents: Contents) -> None:
         """Take up the photos that have come since."""
         if contents.manifest.backbone.fingerprint != self._made_by:
             # Another backbone makes other features of every photo.
             vars(self).update(vars(Looks(contents.manifest.backbone.fingerprint)))
-        for row in contents.rows.values():
-            if row.changed > self._state and row.name != NONE:
+        of_all = contents.since != self._state or not self._state
+        for row in contents.rows.values() if of_all else map(contents.rows.get, contents.touched):
+            if row is not None and row.changed > self._state and row.name != NONE:
                 fresh = [place for place, number in enumerate(row.photos.ids) if number not in self._known]
                 self._add([row.photos.ids[place] for place in fresh], row.features[fresh])
         self._state = contents.state
@@ -47,9 +50,12 @@ class Looks:
     def near(self, rows: Floats) -> list[list[int]]:
         """Return the photos that may show the same as each row of features of length one, by number."""
         n = len(self._known)
-        known, own = self._numbers[:n], rows @ _directions(rows.shape[1])
-        squares = (own**2).sum(axis=1)[:, None] + (known**2).sum(axis=1) - 2 * own @ known.T
-        return [self._ids[:n][row <= 2 * (1 - SAME) + SLACK].tolist() for row in squares]
+        own = rows @ _directions(rows.shape[1])
+        some = np.flatnonzero(_near(self._first[:n], own[:, :FIRST]).any(axis=1))
+        found: list[list[int]] = [[] for _ in rows]
+        for place, row in np.argwhere(_near(self._numbers[some], own)).tolist():
+            found[row].append(int(self._ids[some[place]]))
+        return found
 
     def _add(self, ids: Sequence[int], features: Floats) -> None:
         n, more = len(self._known), len(ids)
@@ -57,8 +63,10 @@ class Looks:
             room = max(n + more, 2 * n, 64) - n
             self._ids = np.concatenate([self._ids[:n], np.empty(room, np.int64)])
             self._numbers = np.concatenate([self._numbers[:n], np.empty((room, NUMBERS), np.float32)])
+            self._first = np.concatenate([self._first[:n], np.empty((room, FIRST), np.float32)])
         self._ids[n : n + more] = ids
         self._numbers[n : n + more] = unit_rows(features) @ _directions(features.shape[1])
+        self._first[n : n + more] = self._numbers[n : n + more, :FIRST]
         self._known.update(ids)
 
 
@@ -94,6 +102,14 @@ class StoredPhotos:
         rows = (self._contents.rows[number] for number in set(placed))
         classes = sorted((one.name, one.features) for one in rows if one.name != NONE)
         return likest((name, unit_rows(features) @ row) for name, features in classes)
+
+
+def _near(known: Floats, own: Floats) -> NDArray[np.bool_]:
+    """Return which of the known rows are as near to each own one as photos that show the same, (m, n)."""
+    # ‖x − y‖² = ‖x‖² + ‖y‖² − 2 x·y, and that of the whole features is 2 (1 − cosine).
+    lengths = squared_lengths(known)[:, None] + (squared_lengths(own) - 2 * (1 - SAME) - SLACK)
+    near: NDArray[np.bool_] = known @ (2 * own.T) >= lengths
+    return near
 
 
 @lru_cache(maxsize=4)

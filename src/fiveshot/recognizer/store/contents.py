@@ -7,6 +7,7 @@ import json
 import math
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +30,7 @@ from fiveshot.recognizer.store.rows import (
     photo_features,
     read_features,
     read_summaries,
+    summary_rows,
 )
 from fiveshot.storage import read_tensors, write_tensors
 
@@ -117,21 +119,26 @@ class Contents:
     base_file: ClassStatistics
     base: ClassStatistics  # the file's classes with what was added to them
     rows: dict[int, StoredClass]  # by number, the negatives among them
+    named: dict[str, StoredClass]  # the same by name
     known: ClassStatistics | None = None  # of the classes that are not of the base, where they are put together
+    since: int = 0  # the state that it was read after,
+    touched: frozenset[int] = frozenset()  # and the numbers of the rows that have come, changed or gone since
 
     @cached_property
     def classes(self) -> dict[int, StoredClass]:
         """The stored classes by number."""
+        if self.negatives is None:
+            return self.rows
         return {number: one for number, one in self.rows.items() if one.name != NONE}
 
-    @cached_property
+    @property
     def negatives(self) -> StoredClass | None:
         """The photos that show none of the classes, stored as a class is."""
-        return next((one for one in self.rows.values() if one.name == NONE), None)
+        return self.named.get(NONE)
 
     def row(self, name: str) -> StoredClass | None:
         """Return what is stored under a name, be it a class or the negatives."""
-        return self.negatives if name == NONE else self.by_name.get(name)
+        return self.named.get(name)
 
     @cached_property
     def memory(self) -> Memory:
@@ -143,7 +150,9 @@ class Contents:
 
     @cached_property
     def by_name(self) -> dict[str, StoredClass]:
-        """The rows by name."""
+        """The stored classes by name."""
+        if self.negatives is None:
+            return self.named
         return {one.name: one for one in self.classes.values()}
 
     def same_photos(self, other: Contents) -> bool:
@@ -190,26 +199,29 @@ def read_contents(connection: sqlite3.Connection, folder: Path, previous: Conten
     base_file = previous.base_file if previous is not None and same_file else read_base(folder, manifest.base)
     known = previous.rows if previous is not None and same_file and same_space else {}
     since = previous.state if known and previous is not None else 0
-    rows = _rows(connection, manifest.backbone.width, base_file, known, since)
+    rows, touched = _rows(connection, manifest.backbone.width, base_file, known, since)
     grown = {one.name: one.total for one in rows.values() if one.base} if len(base_file) else {}
     unchanged = previous is not None and same_file and _same_objects(grown, previous)
     base = previous.base if previous is not None and unchanged else _overlaid(base_file, grown)
-    new = _changed_statistics(previous, known, rows) if previous is not None and known else None
-    return Contents(state, manifest, base_file, base, rows, new)
+    if previous is None or not known:
+        return Contents(state, manifest, base_file, base, rows, {one.name: one for one in rows.values()})
+    # Of many classes, few have changed: what is put together of all follows from what was.
+    gone = [known[number] for number in touched if number in known]
+    come = [rows[number] for number in touched if number in rows]
+    named = dict(previous.named)
+    for one in gone:
+        del named[one.name]
+    named |= {one.name: one for one in come}
+    new = _changed_statistics(previous.memory.new, gone, come) if "memory" in vars(previous) else None
+    return Contents(state, manifest, base_file, base, rows, named, new, since, frozenset(touched))
 
 
 def _changed_statistics(
-    previous: Contents, known: dict[int, StoredClass], rows: dict[int, StoredClass]
-) -> ClassStatistics | None:
-    """Return the statistics of the state before with what changed since: of many classes, few did."""
-    if "memory" not in vars(previous):  # nobody has asked for them yet
-        return None
-    gone = [one for number, one in known.items() if rows.get(number) is not one]
-    come = [one for number, one in rows.items() if known.get(number) is not one]
+    known: ClassStatistics, gone: Sequence[StoredClass], come: Sequence[StoredClass]
+) -> ClassStatistics:
     dropped = [one.name for one in gone if not one.base and one.name != NONE]
     added = {one.name: one.summary for one in come if not one.base and one.name != NONE}
-    statistics = previous.memory.new
-    return (statistics.drop(dropped) if dropped else statistics).merge(ClassStatistics.of(added))
+    return (known.drop(dropped) if dropped else known).merge(ClassStatistics.of(added))
 
 
 def _rows(
@@ -218,11 +230,16 @@ def _rows(
     base_file: ClassStatistics,
     known: dict[int, StoredClass],
     since: int,
-) -> dict[int, StoredClass]:
-    changed = read_summaries(connection, since=since)
-    shown = read_features(connection, width, changed if since else None)
+) -> tuple[dict[int, StoredClass], set[int]]:
+    """Return all rows, and the numbers of those that have come, changed or gone."""
+    found = summary_rows(connection, since=since)
+    with ThreadPoolExecutor(1) as aside:  # check sums take as long as reading does
+        checked = aside.submit(read_summaries, found)
+        shown = read_features(connection, width, [row[0] for row in found] if since else None)
+        changed = checked.result()
     states = dict(connection.execute("SELECT id, changed FROM classes WHERE changed > ?", (since,)))
     classes = _left(connection, known, changed)
+    touched = known.keys() - classes.keys() if len(classes) < len(known) else set()
     for number in sorted(changed):
         name, base, summary = changed[number]
         before = known.get(number)
@@ -232,7 +249,7 @@ def _rows(
             total = base_file[name].merge(summary) if base else summary
         photos = shown.get(number) or ClassPhotos((), (), np.zeros((0, width), np.float32))
         classes[number] = StoredClass(number, name, base, states[number], summary, total, photos)
-    return classes
+    return classes, touched | changed.keys()
 
 
 def _left(

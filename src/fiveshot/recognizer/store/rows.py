@@ -115,10 +115,10 @@ def number_bytes(values: Floats) -> bytes:
 
 
 def stored_numbers(data: bytes, width: int) -> Floats:
-    """Return stored numbers as rows of ``width``, (n, width); another length is damage."""
+    """Return stored numbers as rows of ``width``, (n, width), not to be written to; another length is damage."""
     if len(data) % (4 * width):
         raise StorageError(f"{len(data)} bytes of numbers do not make rows of {width}")
-    rows: Floats = np.frombuffer(data, dtype=LITTLE).astype(np.float32, copy=True).reshape(-1, width)
+    rows: Floats = np.frombuffer(data, dtype=LITTLE).astype(np.float32, copy=False).reshape(-1, width)
     return rows
 
 
@@ -306,13 +306,17 @@ def return_photos(connection: sqlite3.Connection, change: int, class_number: int
     ).rowcount
 
 
-def read_summaries(connection: sqlite3.Connection, *, since: int = 0) -> dict[int, tuple[str, bool, ClassSummary]]:
-    """Return name, whether it belongs to a base class, and statistics of the classes changed after a state."""
-    found = {}
-    rows = connection.execute(f"{_CLASS} WHERE changed > ?", (since,))
-    for number, name, base, count, _, mean, factor, checksum in rows:
-        found[number] = (name, bool(base), _checked_summary(name, count, mean, factor, checksum))
-    return found
+def summary_rows(connection: sqlite3.Connection, *, since: int = 0) -> list[tuple[Any, ...]]:
+    """Return the rows of the classes changed after a state, for ``read_summaries``."""
+    return connection.execute(f"{_CLASS} WHERE changed > ?", (since,)).fetchall()
+
+
+def read_summaries(rows: Iterable[tuple[Any, ...]]) -> dict[int, tuple[str, bool, ClassSummary]]:
+    """Return name, whether it belongs to a base class, and statistics of classes, by number; damage is refused."""
+    return {
+        number: (name, bool(base), _checked_summary(name, count, mean, factor, checksum))
+        for number, name, base, count, _, mean, factor, checksum in rows
+    }
 
 
 def read_class(connection: sqlite3.Connection, number: int, width: int, *, originals: bool = False) -> ClassRecord:
