@@ -143,7 +143,7 @@ for alpha in (0.9, 0.5):
 # %% [markdown]
 # ## Does the covariance get better?
 #
-# Five photographs span four directions of 384. The shape of the class in the other 380 has to come from somewhere. We ask
+# Five photographs span four directions of 1,664. The shape of the class in all others has to come from somewhere. We ask
 # how probable the remaining photographs are under three Gaussians of the class, all with the same small sphere added:
 # the covariance of five shots, the calibrated one of equation (4), and the mean of all base covariances.
 

@@ -43,6 +43,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             text = f"# {Path(source).stem}\n\n```text\n{text}```\n"
         elif not text.startswith("# "):
             text = f"# {Path(source).stem}\n\n{text}"
+        if page.startswith("results/"):
+            text = f"---\nsearch:\n  exclude: true\n---\n{text}"  # numbers that no search is after
         files.append(File.generated(config, page, content=text))
     return files
 

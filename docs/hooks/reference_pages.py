@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from mkdocs.structure.files import Files
 
 SOURCE = Path(__file__).parents[2] / "src" / "fiveshot"
+LATER = "---\nsearch:\n  boost: 0.3\n---\n"  # what is found here comes after what pages say
 
 
 def exported(source: Path) -> list[str]:
@@ -44,7 +45,7 @@ def module_page(package: str, source: Path) -> str:
     options = f"    options:\n      members:\n{names}" if names else ""
     whole = f"fiveshot.{package}" if package else "fiveshot"
     more = "".join(f"\n::: {name}\n" for name in heads_beside(source))
-    return f"# {whole}\n\n::: {whole}\n{options}{more}"
+    return f"{LATER}# {whole}\n\n::: {whole}\n{options}{more}"
 
 
 def command_page() -> str:

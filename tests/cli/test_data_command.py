@@ -21,8 +21,10 @@ def test_samples_are_drawn(run: Run, tmp_path: Path) -> None:
     assert status == 0
     assert [line.split(": ")[1] for line in printed.splitlines()] == ["25 pictures", "15 pictures", "3 pictures"]
     assert [path.name for path in tmp_path.iterdir()] == ["samples"]
-    status, _, said = run("data", "samples", tmp_path / "samples")
-    assert (status, "exists already" in said) == (1, True)
+    assert run("data", "samples", tmp_path / "samples")[:2] == (0, printed)  # the same pictures are there
+    status, answer, _ = run("data", "samples", tmp_path / "samples", "--seed", "1", "--json")
+    assert (status, json.loads(answer)["error"]["code"]) == (1, "exists")
+    assert [path.name for path in tmp_path.iterdir()] == ["samples"]
 
 
 def test_samples_that_do_not_fit_leave_nothing_behind(run: Run, tmp_path: Path) -> None:

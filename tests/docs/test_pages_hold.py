@@ -84,6 +84,15 @@ def test_the_quickstart_shows_every_verb() -> None:
     }  # fmt: skip
 
 
+def test_the_readme_is_short_and_names_backbones_that_exist() -> None:
+    page = BY_PATH[ROOT / "README.md"]
+    assert len(page.path.read_text(encoding="utf-8").splitlines()) < 120
+    models = pytest.importorskip("timm").models
+    named = [code for code in page.mentioned if re.fullmatch(r"vit_\w+\.\w+", code)]
+    assert len(named) >= 4
+    assert [name for name in named if not models.get_pretrained_cfg(name).has_weights] == []
+
+
 @each_page
 def test_tests_that_a_page_names_exist(page: Page) -> None:
     missing, file = [], ""

@@ -32,7 +32,8 @@ def test_a_page_does_what_it_says(
 ) -> None:
     furnish(tmp_path, photos, typed(page))
     following = reader(tmp_path)
-    following.follow(page)
+    for _ in range(2 if page.name == "README.md" else 1):  # what people paste first, they paste again
+        following.follow(page)
     if "sub_label" in typed(page):  # a program that fails is only a note of the watch that calls it
         assert following.stand_ins.posted == ["/api/events/1718987129.308396-fqk5ka/sub_label"]
 

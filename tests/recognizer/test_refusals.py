@@ -46,6 +46,14 @@ def test_a_place_that_is_taken(path: Path, tmp_path: Path) -> None:
         new_model(path)
     with pytest.raises(StorageError, match="does not exist; create it first"):
         new_model(tmp_path / "no" / "model")
+    with Recognizer.create(path, exist_ok=True) as there, Recognizer.open(path) as opened:
+        assert there.show() == opened.show()
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "note.txt").touch()
+    with pytest.raises(StorageError) as taken:
+        Recognizer.create(tmp_path / "full", exist_ok=True)
+    assert taken.value.code == "exists"
+    shutil.rmtree(tmp_path / "full")
     (tmp_path / "empty").mkdir()
     new_model(tmp_path / "empty").close()
     assert {file.name for file in tmp_path.iterdir()} == {"model", "empty"}

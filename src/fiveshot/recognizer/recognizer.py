@@ -16,7 +16,7 @@ from fiveshot.recognizer.recognition.snapshot import Prediction, RejectedAt, Sna
 from fiveshot.recognizer.store.contents import StoredClass, read_contents
 from fiveshot.recognizer.store.folder import TIMEOUT, ModelFolder
 from fiveshot.recognizer.store.history import HistoryEntry, read_history
-from fiveshot.recognizer.store.manifest import Options
+from fiveshot.recognizer.store.manifest import MANIFEST, Options
 from fiveshot.recognizer.store.rows import PhotoRecord, photo_facts, read_kept, read_photos, read_picture
 from fiveshot.storage import FilePath
 
@@ -88,6 +88,7 @@ class Recognizer:
         on_tuning: Callable[[TuneProgress], None] | None = None,
         skip_bad: bool = False,
         on_bad: Callable[[Sequence[BadImage]], None] | None = None,
+        exist_ok: bool = False,
     ) -> Self:
         """Make a model in a new directory and open it.
 
@@ -133,6 +134,8 @@ class Recognizer:
             Whether to leave out photos of the base that cannot be read, instead of raising an error.
         on_bad : callable, optional
             Called with the photos that were left out.
+        exist_ok : bool
+            Whether a model that is there already is opened as it is, whatever else is given.
 
         Returns
         -------
@@ -155,6 +158,8 @@ class Recognizer:
         >>> info.head, info.width, info.classes
         ('c-fecam', 1664, ())
         """
+        if exist_ok and (Path(path) / MANIFEST).is_file():
+            return cls.open(path, device=device, runtime=runtime)
         from fiveshot.backbones import DEFAULT, BackboneSpec
         from fiveshot.recognizer.creation import Work, make_model
 

@@ -77,6 +77,7 @@ def new(
         float, typer.Option(help="Share of photos of known classes that may be called unknown.")
     ] = 0.05,
     skip_bad: SkipBad = False,
+    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Leave a model that is there as it is.")] = False,
     device: Device = "auto",
     runtime: Runtime = "auto",
     as_json: AsJson = False,
@@ -118,13 +119,15 @@ def new(
             on_tuning=tuning,
             skip_bad=skip_bad,
             on_bad=answer.note_bad,
+            exist_ok=exist_ok,
         )
         with made:
             info = made.show()
         answer.result = info.as_dict()
-        known = counted(info.base_classes, "base class") if info.base_classes else "no classes yet"
+        kind = "base class" if info.base_classes == len(info.classes) else "class"
+        known = counted(len(info.classes), kind) if info.classes else "no classes yet"
         answer.say(f"{model}: {known}, {info.backbone}")
-        if not info.base_classes:
+        if not info.classes:
             answer.say(f"teach it one from five photos: fiveshot learn {model} NAME PHOTOS")
 
 

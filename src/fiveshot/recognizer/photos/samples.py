@@ -28,7 +28,7 @@ Draw = Any  # PIL.ImageDraw.ImageDraw
 def draw_samples(folder: str | os.PathLike[str], *, seed: int) -> dict[str, int]:
     """Draw ``learn/<thing>/``, ``test/<thing>/`` and ``strange/`` into a new folder; return how many of each part.
 
-    The folder is there with all pictures, or not at all.
+    The folder is there with all pictures, or not at all. One that holds these pictures already stays as it is.
 
     >>> import tempfile
     >>> draw_samples(Path(tempfile.mkdtemp()) / "samples", seed=0)
@@ -36,17 +36,22 @@ def draw_samples(folder: str | os.PathLike[str], *, seed: int) -> dict[str, int]
     """
     import_extra("PIL")
     top = Path(folder)
-    if top.exists():
-        raise InputError(f"{top} exists already; name a new folder")
     work = part_beside(top)
     try:
         _draw_parts(work, np.random.default_rng(seed))
-        work.rename(top)
+        if not top.exists():
+            work.rename(top)
+        elif not all(_same(file, top / file.relative_to(work)) for file in work.rglob("*.jpg")):
+            raise InputError(f"{top} exists already", hint="name a new folder", code="exists")
     except OSError as error:
         raise StorageError(f"cannot make {top}: {error.strerror or error}; nothing was left behind") from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return {part: len(list((top / part).rglob("*.jpg"))) for part in ("learn", "test", "strange")}
+
+
+def _same(file: Path, there: Path) -> bool:
+    return there.is_file() and there.read_bytes() == file.read_bytes()
 
 
 def _draw_parts(top: Path, rng: np.random.Generator) -> None:
