@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fiveshot.recognizer.recognizer import Recognizer
     from fiveshot.recognizer.review import Review, Suggestion
     from fiveshot.recognizer.shipping.merging import MergeReport
+    from fiveshot.recognizer.shipping.web import WebExport
     from fiveshot.recognizer.sorting import Sorting
     from fiveshot.recognizer.store.history import HistoryEntry
     from fiveshot.recognizer.store.identity import LostModelError
@@ -48,6 +49,7 @@ _PLACES = {
     "Snapshot": "recognition.snapshot",
     "Sorting": "sorting",
     "Suggestion": "review",
+    "WebExport": "shipping.web",
     "check_model": "checking",
 }
 
@@ -75,6 +77,7 @@ __all__ = [
     "Snapshot",
     "Sorting",
     "Suggestion",
+    "WebExport",
     "check_model",
 ]
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from fiveshot.recognizer.photos.photo import Photo
     from fiveshot.recognizer.review import Review, Suggestion
     from fiveshot.recognizer.shipping.merging import MergeReport
+    from fiveshot.recognizer.shipping.web import WebExport
     from fiveshot.recognizer.sorting import Sorting
     from fiveshot.tuning import TuneProgress, TuneResult
 
@@ -1691,8 +1692,62 @@ class Recognizer:
         snapshot = self.refresh()
         snapshot.require_classes()
         onnx_targets(file, overwrite=overwrite)  # before the backbone is loaded
-        embedder = self._embedder_of(snapshot)
-        return export_onnx(embedder, snapshot.head, file, rejection=snapshot.rejection, overwrite=overwrite)
+        return export_onnx(
+            self._embedder_of(snapshot),
+            snapshot.head,
+            file,
+            rejection=snapshot.rejection,
+            strangers=snapshot.strangers,
+            overwrite=overwrite,
+        )
+
+    def export_web(self, folder: FilePath, *, title: str | None = None, overwrite: bool = False) -> WebExport:
+        """Write a page that recognizes photos and the camera's picture in the browser, without a server behind it.
+
+        Everything is in the folder: the page, the graph with weights of 8 bits, and ONNX Runtime to run it. Any
+        web server can serve it. Once loaded, the page works without a network and can be installed.
+
+        Parameters
+        ----------
+        folder : str or path
+            A new or empty folder, or that of an earlier export, whose files are replaced.
+        title : str, optional
+            What the page is called; the name of the model's directory unless given.
+        overwrite : bool
+            Whether to write into a folder that holds other files; those are left alone.
+
+        Returns
+        -------
+        WebExport
+            The folder, its files, and how many bytes a browser loads.
+
+        Raises
+        ------
+        FiveshotError
+            If the extra ``onnx`` is not installed.
+        InputError
+            If the model knows no class, or its backbone or head cannot be written as ONNX.
+        StorageError
+            If the folder holds other files, or cannot be written.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from fiveshot import FiveshotError, Recognizer
+        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+        ...     try:
+        ...         birds.export_web("site")
+        ...     except FiveshotError as error:
+        ...         print(error.code)
+        no_classes
+        """
+        from fiveshot.recognizer.shipping.web import check_folder, export_web
+
+        snapshot = self.refresh()
+        snapshot.require_classes()
+        check_folder(folder, overwrite=overwrite)  # before the backbone is loaded
+        name = title or self.path.resolve().name
+        return export_web(self._embedder_of(snapshot), snapshot, folder, title=name, overwrite=overwrite)
 
     @classmethod
     def import_file(cls, file: FilePath, path: FilePath, **opening: Any) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 import tempfile
@@ -25,12 +26,17 @@ def export(
     ctx: typer.Context,
     model: Model,
     file: Annotated[
-        Path,
+        Path | None,
         typer.Argument(metavar="FILE", help="The file to write, or - for standard output.", show_default=False),
-    ],
+    ] = None,
     onnx: Annotated[
         bool, typer.Option("--onnx", help="Backbone and classifier as ONNX, for a runtime without PyTorch.")
     ] = False,
+    web: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="A page that recognizes photos in the browser, for any web server."),
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="What the page is called; as the model unless given.")] = None,
     photos: Annotated[
         bool, typer.Option("--photos", help="Take kept photos along; otherwise only what was learned goes.")
     ] = False,
@@ -39,15 +45,18 @@ def export(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a model to one portable file for 'fiveshot import', or to ONNX with a JSON file beside it.
+    """Write a model to one portable file for 'fiveshot import', to ONNX with a JSON file beside it, or as a page.
 
     Example: fiveshot export birds birds.fiveshot
 
     Example: fiveshot export birds birds.onnx --onnx
+
+    Example: fiveshot export birds --web site
     """
     from fiveshot.recognizer import Recognizer
 
     with answering("export", model, as_json=as_json) as answer:
+        _check_targets(ctx, file, web)
         if onnx and photos:
             raise InputError(
                 "--onnx and --photos contradict each other", hint="an ONNX file holds no photos; give one of them"
@@ -58,11 +67,17 @@ def export(
         with Recognizer.open(model, readonly=True, device="cpu") as recognizer:
             if photos and not recognizer.show().keep_photos:
                 answer.note(f"{model} keeps no photos to take along")
-            written = [file]
             with status(f"exporting {model}"):
+                if web is not None:
+                    page = recognizer.export_web(web, title=title, overwrite=force)
+                    answer.result = page.as_dict()
+                    answer.say(f"{web}: a page that loads {file_size(page.size)}; try it: {_try_out(web)}")
+                    return
+                assert file is not None  # checked above
                 if str(file) == STANDARD_OUTPUT:
                     _print_export(recognizer, photos=photos)
                     return
+                written = [file]
                 if onnx:
                     written.append(recognizer.export_onnx(file, overwrite=force))
                 else:
@@ -70,6 +85,20 @@ def export(
         answer.result = {"files": [str(path) for path in written]}
         for path in written:
             answer.say(f"{path}: {file_size(path.stat().st_size)}")
+
+
+def _check_targets(ctx: typer.Context, file: Path | None, web: Path | None) -> None:
+    """Refuse two places to write to, or none, and options of the other one."""
+    if (file is None) == (web is None):
+        raise InputError("an export goes to one place", hint="give a FILE or --web FOLDER")
+    if web is None:
+        refuse_unused(ctx, "is for a page; add --web FOLDER, or leave it out", "title")
+    else:
+        refuse_unused(ctx, "is for a file; leave it out with --web", "onnx", "photos")
+
+
+def _try_out(folder: Path) -> str:
+    return f"python -m http.server --bind 127.0.0.1 --directory {shlex.quote(str(folder))}"
 
 
 def _check_output(model: Path, *, onnx: bool, as_json: bool) -> None:

@@ -24,7 +24,7 @@ from fiveshot.recognizer.store.manifest import Manifest, check_rate
 from fiveshot.recognizer.store.rows import Floats
 
 if TYPE_CHECKING:
-    from fiveshot.heads import FewShotHead
+    from fiveshot.heads import Answer, FewShotHead
 
 Values = NDArray[np.float64]
 SHOTS = (1, 2, 3, 5, 10, 20, 50)
@@ -87,6 +87,13 @@ class Rejection:
             return np.full(counts.shape, -np.inf)
         interpolated: Values = np.interp(np.log(counts), np.log(self.counts), self.thresholds)
         return interpolated
+
+    def thresholds_in(self, memory: Memory, numbers: NDArray[np.intp] | slice = slice(None)) -> Values:
+        """Return the familiarity below which a photo is unknown, by the class that it is taken for."""
+        thresholds = self.thresholds_of(memory.statistics.counts[numbers])
+        if self.standing is None:
+            return thresholds
+        return np.where(is_learned(memory)[numbers], self.standing, thresholds)
 
     def at(self, rate: float) -> Rejection:
         """Return the thresholds at another rate: those of the table, linear between its rates.
@@ -334,10 +341,11 @@ class Strangers:
         # No class name may hold a control character, so these are not names; they sort before all names.
         together = ClassStatistics.of({"\x01": summarize(embedded)})
         each = ClassStatistics.of({f"\x01{n:06d}": summarize(row[None]) for n, row in enumerate(embedded)})
-        self._fitted = copy(head).adopt(Memory(known.base, known.new.merge(each)))
-        self._sketch = head.sketch(Memory(known.base, known.new.merge(together).merge(each)))
-        self._strange = np.isin(self._sketch.classes_, np.concatenate([together.labels, each.labels]))
-        self._means = unit_rows(known.statistics.means)
+        self.fitted = copy(head).adopt(Memory(known.base, known.new.merge(each)))
+        self.sketch = head.sketch(Memory(known.base, known.new.merge(together).merge(each)))
+        self.strange = np.isin(self.sketch.classes_, np.concatenate([together.labels, each.labels]))
+        self.means = unit_rows(known.statistics.means)
+        self._known = known
 
     def standing(self, X: Floats, familiarity: Values) -> Values:
         """Return the familiarity of photos with all that speaks for a class and for none of them, (n,).
@@ -345,12 +353,24 @@ class Strangers:
         For a class: how near its mean is, which photos of quite other things lack, and how probable it is beside
         the strangers. Against it: the likeness to strangers, to all together and to the nearest.
         """
-        strange = self._sketch.likeness(X)[:, self._strange]  # all together come first
+        strange = self.sketch.likeness(X)[:, self.strange]  # all together come first
         likeness = (strange[:, 0] + strange[:, 1:].max(axis=1)) / 2
-        near = (unit_rows(self._sketch.embed(X)) @ self._means.T).max(axis=1)
-        chance = np.log(np.maximum(self._fitted.predict_proba(X)[:, ~self._strange[1:]].max(axis=1), 1e-9))
+        near = (unit_rows(self.sketch.embed(X)) @ self.means.T).max(axis=1)
+        chance = np.log(np.maximum(self.fitted.predict_proba(X)[:, ~self.strange[1:]].max(axis=1), 1e-9))
         standing: Values = familiarity + NEARNESS * near + CHANCE * chance - likeness
         return standing
+
+    def judged(self, X: Floats, answer: Answer) -> Answer:
+        """Return an answer in which photos taken for a learned class are as familiar as they stand."""
+        learned = is_learned(self._known)[answer.probabilities.argmax(axis=1)]
+        standing = self.standing(X, answer.familiarity)
+        return replace(answer, familiarity=np.where(learned, standing, answer.familiarity))
+
+
+def is_learned(memory: Memory) -> NDArray[np.bool_]:
+    """Tell of each class whether it was learned after the base, (n_classes,)."""
+    learned: NDArray[np.bool_] = np.isin(memory.statistics.labels, memory.new.labels)
+    return learned
 
 
 def some_strangers(features: Floats) -> Floats:

@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fiveshot.core import Memory
 from fiveshot.core.arrays import unit_rows
@@ -349,25 +348,18 @@ class Snapshot:
         """Return scores, probabilities and familiarity of features, from one pass."""
         with one_thread() if len(X) <= FEW else nullcontext():
             answer = self.head.answer(X)
-            if self.rejection.standing is None:
-                return answer
-            standing = self._strangers.standing(X, answer.familiarity)
-            learned = self._is_learned[answer.probabilities.argmax(axis=1)]
-            return replace(answer, familiarity=np.where(learned, standing, answer.familiarity))
+            return answer if self.strangers is None else self.strangers.judged(X, answer)
 
     @property
-    def _strangers(self) -> Strangers:
+    def strangers(self) -> Strangers | None:
+        """The photos of none of the classes beside these, where they decide what is unknown."""
         with self._lock:
+            if self.rejection.standing is None:
+                return None
             if "strangers" not in self._derived:
                 self._derived["strangers"] = Strangers(self.head, some_strangers(self._negatives))
             strangers: Strangers = self._derived["strangers"]
             return strangers
-
-    @property
-    def _is_learned(self) -> NDArray[np.bool_]:
-        """Whether each class was learned after the base, (n_classes,)."""
-        learned: NDArray[np.bool_] = np.isin(self.memory.statistics.labels, self.memory.new.labels)
-        return learned
 
     @property
     def groups(self) -> Groups:
@@ -384,10 +376,7 @@ class Snapshot:
         """Return an answer in the names of classes and groups, with what is unknown."""
         labels = self.classes
         order = np.argsort(-answer.probabilities, axis=1, kind="stable")[:, :top]
-        counts = self.memory.statistics.counts[order[:, 0]]
-        thresholds = self.rejection.thresholds_of(counts)
-        if self.rejection.standing is not None:
-            thresholds = np.where(self._is_learned[order[:, 0]], self.rejection.standing, thresholds)
+        thresholds = self.rejection.thresholds_in(self.memory, order[:, 0])
         names = [f"photo {number}" for number in range(1, len(order) + 1)] if photos is None else photos
         return [
             _prediction(name, [(labels[i], float(row[i])) for i in best], float(like), float(limit), levels, sure)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from fiveshot.errors import InputError
 from fiveshot.extras import import_extra, require_extra
 from fiveshot.heads import NCM, FeCAM, FewShotHead, UnbiasedLDA
 from fiveshot.heads.ncm import Prototype
-from fiveshot.recognizer.recognition.rejection import Rejection
+from fiveshot.recognizer.recognition.rejection import CHANCE, NEARNESS, Rejection, Strangers, is_learned
 from fiveshot.recognizer.shipping.portable import check_target
 from fiveshot.storage import FilePath, atomic_paths
 
@@ -45,7 +46,7 @@ def onnx_targets(path: FilePath, *, overwrite: bool) -> tuple[Path, Path]:
         )
     sidecar = target.with_suffix(".json")
     check_target(target, _is_onnx_export, overwrite=overwrite)
-    check_target(sidecar, _is_description, overwrite=overwrite, beside=target)
+    check_target(sidecar, is_description, overwrite=overwrite, beside=target)
     return target, sidecar
 
 
@@ -55,41 +56,52 @@ def export_onnx(
     path: FilePath,
     *,
     rejection: Rejection | None = None,
+    strangers: Strangers | None = None,
     overwrite: bool = False,
 ) -> Path:
     """Write ``path`` (.onnx) and beside it a JSON file that says how to use it; return the latter's path.
 
     Input ``images`` is (n, views, 3, size, size), prepared as the JSON says; outputs are ``scores`` and
     ``probabilities`` (n, classes) and ``familiarity`` (n,). The same JSON text is in the file's own metadata
-    under ``fiveshot``. The result is compared with what the head says before it counts. The files of an earlier
-    export are replaced, any others only with ``overwrite``. Both are on the disk before the first takes its
-    place: only a kill in the moment between can leave one without the other.
+    under ``fiveshot``. The files of an earlier export are replaced, any others only with ``overwrite``. Both
+    are on the disk before the first takes its place: only a kill in the moment between can leave one alone.
     """
-    onnx = import_extra("onnx", extra="onnx")
     target, sidecar = onnx_targets(path, overwrite=overwrite)
-    graph = _backbone_graph(onnx, embedder)
+    model, said = model_graph(embedder, head, rejection=rejection, strangers=strangers)
+    text = as_json(said)
+    import_extra("onnx", extra="onnx").helper.set_model_props(model, {PROPERTY: text})
+    with atomic_paths(target, sidecar) as (temporary, beside):
+        temporary.write_bytes(model.SerializeToString())
+        beside.write_text(text + "\n", encoding="utf-8")
+    return sidecar
+
+
+def model_graph(
+    embedder: Embedder, head: FewShotHead, *, rejection: Rejection | None, strangers: Strangers | None
+) -> tuple[Any, dict[str, Any]]:
+    """Return backbone and head as an ONNX model, and what a program needs beside it.
+
+    The result is compared with what the head says before it counts.
+    """
+    graph = _backbone_graph(import_extra("onnx", extra="onnx"), embedder)
     graph.average_views(embedder.preprocessing.shape)
-    graph.finish(_head_nodes(graph, head), classes=len(head.classes_))
-    text = json.dumps(describe(embedder, head, rejection), indent=1, ensure_ascii=False)
-    text = text.replace("<", "\\u003c")  # the same to every reader of JSON, also of one inside a page's script
-    onnx.helper.set_model_props(graph.model, {PROPERTY: text})
+    found = _head_nodes(graph, head)
+    familiarity = found.familiarity
+    if strangers is not None:
+        familiarity = _standing_nodes(graph, found, strangers, is_learned(head.memory_))
+    graph.finish((found.scores, found.probabilities, familiarity), classes=len(head.classes_))
     if graph.model.ByteSize() > LARGEST:
         raise InputError(
             f"{embedder.name} is larger than the 2 GB an ONNX file can hold", hint="choose a smaller backbone"
         )
-    content = graph.model.SerializeToString()
-    _compare(content, embedder, head)
-    with atomic_paths(target, sidecar) as (temporary, beside):
-        temporary.write_bytes(content)
-        beside.write_text(text + "\n", encoding="utf-8")
-    return sidecar
+    _compare(graph.model.SerializeToString(), embedder, head, strangers)
+    return graph.model, describe(embedder, head, rejection)
 
 
 def describe(embedder: Embedder, head: FewShotHead, rejection: Rejection | None) -> dict[str, Any]:
     """Return what a program needs beside the graph: preprocessing, class names, thresholds."""
     prepared = embedder.preprocessing
-    counts = np.array([summary.count for summary in head.memory_.statistics.summaries])
-    thresholds = rejection.thresholds_of(counts) if rejection else np.full(len(counts), -np.inf)
+    thresholds = rejection.thresholds_in(head.memory_) if rejection else np.full(len(head.classes_), -np.inf)
     return {
         "made_with": f"fiveshot {__version__}",
         "backbone": embedder.name,
@@ -111,6 +123,11 @@ def describe(embedder: Embedder, head: FewShotHead, rejection: Rejection | None)
         "unknown_below": [float(value) if np.isfinite(value) else None for value in thresholds],
         "false_rejection": rejection.false_rejection if rejection else None,
     }
+
+
+def as_json(said: dict[str, Any]) -> str:
+    """Return values as JSON that is safe inside a page's script, too."""
+    return json.dumps(said, indent=1, ensure_ascii=False).replace("<", "\\u003c")
 
 
 def _view_in_words(name: str, prepared: Preprocessing) -> dict[str, Any]:
@@ -216,40 +233,73 @@ def _backbone_graph(onnx: Any, embedder: Embedder) -> _Graph:
     return graph
 
 
-def _head_nodes(graph: _Graph, head: FewShotHead) -> tuple[str, str, str]:
-    """Add a head; return the names of scores, probabilities and familiarity."""
+@dataclass(frozen=True)
+class _HeadNodes:
+    """The names of what a head gives."""
+
+    embedded: str  # (n, d): what statistics are taken of
+    scores: str  # (n, classes)
+    probabilities: str  # (n, classes)
+    familiarity: str  # (n,)
+    likeness: str  # (n, classes)
+
+
+def _head_nodes(graph: _Graph, head: FewShotHead) -> _HeadNodes:
+    """Add a head behind the features."""
     if isinstance(head, UnbiasedLDA):
         return _linear_nodes(graph, head.scorer())
+    embedded = graph.features
     if isinstance(head, NCM) and head.metric == "cosine":
         # Each axis is a unit vector already, so that its scores are the prototypes' coordinates.
         width = len(head.memory_.statistics.means[0])
         weights = head.class_scores(np.eye(width, dtype=np.float32))  # (d, classes)
         scores = graph.node("MatMul", graph.unit_rows(graph.features), weights)
     elif isinstance(head, NCM | FeCAM):
-        scores = _distance_nodes(graph, head)
+        embedded = graph.unit_rows(embedded) if isinstance(head, FeCAM) and head.normalize else embedded
+        scores = _distance_nodes(graph, embedded, head)
     else:
         raise InputError(
             f"a {type(head).__name__} head cannot be written as ONNX", hint="choose unbiased-lda, ncm or fecam"
         )
     logits = graph.node("Div", scores, np.float32(head.temperature))
-    return scores, graph.node("Softmax", logits, axis=1), graph.largest(scores)
+    return _HeadNodes(embedded, scores, graph.node("Softmax", logits, axis=1), graph.largest(scores), scores)
 
 
-def _linear_nodes(graph: _Graph, scorer: LinearScorer) -> tuple[str, str, str]:
-    unit = graph.unit_rows(graph.node("Sub", graph.features, scorer.center))
+def _linear_nodes(graph: _Graph, scorer: LinearScorer) -> _HeadNodes:
+    unit = embedded = graph.unit_rows(graph.node("Sub", graph.features, scorer.center))
     plain = graph.node("Sub", graph.node("MatMul", unit, scorer.weights[0].T), scorer.shifts[0])
     if scorer.projection is not None:
         drawn = graph.node("Relu", graph.node("MatMul", unit, scorer.projection))
         more = graph.node("Sub", graph.node("MatMul", drawn, scorer.weights[1].T), scorer.shifts[1])
-        plain = graph.node("Add", plain, more)
+        plain, embedded = graph.node("Add", plain, more), graph.node("Concat", unit, drawn, axis=1)
     scores = graph.node("Add", plain, scorer.offset * np.asarray(scorer.gaps))
+    likeness = graph.node("Add", plain, scorer.gaps)
     logits = graph.node("Mul", scores, np.float32(scorer.sharpness))
     sure = graph.node("Mul", graph.largest(graph.node("LogSoftmax", logits, axis=1)), np.float32(scorer.doubt))
-    familiarity = graph.node("Add", graph.largest(graph.node("Add", plain, scorer.gaps)), sure)
-    return scores, graph.node("Softmax", logits, axis=1), familiarity
+    familiarity = graph.node("Add", graph.largest(likeness), sure)
+    return _HeadNodes(embedded, scores, graph.node("Softmax", logits, axis=1), familiarity, likeness)
 
 
-def _distance_nodes(graph: _Graph, head: NCM | FeCAM) -> str:
+def _standing_nodes(graph: _Graph, found: _HeadNodes, strangers: Strangers, is_learned: NDArray[np.bool_]) -> str:
+    """Add how photos stand beside those of none of the classes; the familiarity of all others stays."""
+    likeness = _head_nodes(graph, strangers.sketch).likeness
+    strange = graph.node("Gather", likeness, np.flatnonzero(strangers.strange), axis=1)
+    together = graph.largest(graph.node("Gather", strange, np.array([0]), axis=1))
+    nearest = graph.largest(graph.node("Slice", strange, np.array([1]), np.array([2**31 - 1]), np.array([1])))
+    against = graph.node("Mul", graph.node("Add", together, nearest), np.float32(0.5))
+    near = graph.largest(graph.node("MatMul", graph.unit_rows(found.embedded), strangers.means.T))
+    probabilities = _head_nodes(graph, strangers.fitted).probabilities
+    own = graph.node("Gather", probabilities, np.flatnonzero(~strangers.strange[1:]), axis=1)
+    chance = graph.node("Log", graph.node("Max", graph.largest(own), np.float32(1e-9)))
+    standing = graph.node("Add", found.familiarity, graph.node("Mul", near, np.float32(NEARNESS)))
+    standing = graph.node("Add", standing, graph.node("Mul", chance, np.float32(CHANCE)))
+    standing = graph.node("Sub", standing, against)
+    best = graph.node("ArgMax", found.probabilities, axis=1, keepdims=0)
+    learned = graph.node("Gather", is_learned.astype(np.int64), best)
+    return graph.node("Where", graph.node("Equal", learned, np.array(1)), standing, found.familiarity)
+
+
+def _distance_nodes(graph: _Graph, embedded: str, head: NCM | FeCAM) -> str:
     """Add squared distances without solving systems, which ONNX cannot; return the name of the scores.
 
     Every metric is Σⱼ aⱼ(x − μ)ⱼ² + Σᵢ ±(eᵢ·(x − μ))². Classes with as many rows eᵢ are computed together.
@@ -261,8 +311,7 @@ def _distance_nodes(graph: _Graph, head: NCM | FeCAM) -> str:
     means = means - origin
     parts = [_quadratic(metric) for metric in metrics]
     diagonals = np.stack([diagonal for diagonal, _, _ in parts])  # (k, d)
-    embedded = isinstance(head, FeCAM) and head.normalize
-    X = graph.node("Sub", graph.unit_rows(graph.features) if embedded else graph.features, origin)
+    X = graph.node("Sub", embedded, origin)
     squares = graph.node("MatMul", graph.node("Mul", X, X), diagonals.T)
     linear = graph.node("MatMul", X, 2 * (diagonals * means).T)
     distances = graph.node("Add", graph.node("Sub", squares, linear), (diagonals * means**2).sum(axis=1))
@@ -308,7 +357,7 @@ def _quadratic(metric: Metric | Prototype) -> Quadratic:
     return np.ones(width), np.zeros((0, width)), np.zeros(0)
 
 
-def _compare(content: bytes, embedder: Embedder, head: FewShotHead) -> None:
+def _compare(content: bytes, embedder: Embedder, head: FewShotHead, strangers: Strangers | None) -> None:
     """Refuse a graph that does not compute what the backbone and the head do."""
     runtime = import_extra("onnxruntime", extra="")
     options = runtime.SessionOptions()
@@ -319,7 +368,8 @@ def _compare(content: bytes, embedder: Embedder, head: FewShotHead) -> None:
         found = session.run(None, {"images": embedder.preprocessing.normalize(pixels)})
     except Exception as error:  # the runtime's errors have no common base
         raise InputError(f"ONNX Runtime cannot run this backbone and head ({type(error).__name__})") from error
-    answer = head.answer(embedder.features(pixels))
+    X = embedder.features(pixels)
+    answer = head.answer(X) if strangers is None else strangers.judged(X, head.answer(X))
     for name, theirs in zip(OUTPUTS, found, strict=True):
         ours = getattr(answer, name)
         worst = float(np.abs(ours - theirs).max())
@@ -336,7 +386,8 @@ def _is_onnx_export(path: Path) -> bool:
     return any(one.key == PROPERTY and _describes(one.value) for one in properties)
 
 
-def _is_description(path: Path) -> bool:
+def is_description(path: Path) -> bool:
+    """Tell whether a file is the JSON of an earlier export."""
     try:
         return _describes(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError):

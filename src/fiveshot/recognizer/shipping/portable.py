@@ -41,7 +41,7 @@ def check_target(
     """
     shown = str(target) if beside is None else f"{target}, which is written beside {beside.name},"
     for place in (target.parent.resolve() / target.name, target.resolve()):  # a link, and where it leads
-        around = _model_around(place)
+        around = model_around(place)
         if around is not None:
             raise InputError(
                 f"{shown} lies inside the model {around}, which an export must not change",
@@ -59,7 +59,7 @@ def check_target(
         )
 
 
-def _model_around(place: Path) -> Path | None:
+def model_around(place: Path) -> Path | None:
     """Return the directory of a model that a path lies in, be it the one that is exported or another."""
     folders = (one for one in place.parents if (one / MANIFEST).is_file() and (one / DATABASE).is_file())
     return next(folders, None)

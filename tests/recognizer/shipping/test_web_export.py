@@ -1,0 +1,308 @@
+"""The page that an export writes, in a real browser: it answers as the model does, also with the network cut."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tarfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from chromium import PROGRAM, Watched, chromium
+from PIL import Image
+
+from fiveshot.errors import InputError, StorageError
+from fiveshot.recognizer import Prediction, Recognizer
+from fiveshot.recognizer.shipping.web import BESIDE, HEADERS, POLICY, pack_weights
+
+CUB = Path(__file__).parents[4] / "shared" / "data" / "cub200" / "test.tar"
+LIMIT = 25_000_000  # bytes that a browser loads the first time
+CLOSE = 0.02
+WAIT = 60_000  # milliseconds
+needs_browser = pytest.mark.skipif(PROGRAM is None, reason="chromium is not installed")
+
+
+def drawing(kind: int, number: int, size: tuple[int, int] = (320, 240)) -> Image.Image:
+    """Return a pattern of one kind: stripes of some width and color, shifted, with noise."""
+    rng = np.random.default_rng([kind, number])
+    across, down = np.meshgrid(np.arange(size[0]), np.arange(size[1]))
+    wave = np.sin((across * np.cos(kind) + down * np.sin(kind)) / (4 + 3 * kind) + rng.uniform(0, 6))
+    color = np.random.default_rng(kind).uniform(0.2, 1, 3)
+    pixels = 128 + 100 * wave[..., None] * color + rng.normal(0, 12, (size[1], size[0], 3))
+    return Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
+
+
+def encoded(image: Image.Image, kind: str, **given: object) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **given)
+    return buffer.getvalue()
+
+
+def odd_photos() -> dict[str, bytes]:
+    """Return photos of all kinds that a browser has to see as the Python code does."""
+    exif = Image.Exif()
+    exif[274] = 6  # lies on its side
+    clear = drawing(1, 70).convert("RGBA")
+    clear.putalpha(Image.linear_gradient("L").resize(clear.size))
+    return {
+        "plain.jpg": encoded(drawing(0, 60), "JPEG", quality=92),
+        "sideways.jpg": encoded(drawing(1, 61), "JPEG", quality=92, exif=exif),
+        "long.png": encoded(drawing(2, 62, (900, 130)), "PNG"),
+        "large.jpg": encoded(drawing(0, 63, (2400, 1801)), "JPEG", quality=85),
+        "small.webp": encoded(drawing(2, 64, (90, 60)), "WEBP", lossless=True),
+        "clear.png": encoded(clear, "PNG"),
+        "gray.png": encoded(drawing(1, 65).convert("L"), "PNG"),
+        "other.png": encoded(Image.effect_mandelbrot((300, 300), (-2, -1.5, 1, 1.5), 100).convert("RGB"), "PNG"),
+    }
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recognizer]:
+    folder = tmp_path_factory.mktemp("web")
+    with Recognizer.create(folder / "stripes", device="cpu") as recognizer:
+        for kind, name in enumerate(("wide/red <b>", "wide/blue", "narrow")):
+            photos = [folder / f"{kind} {number}.png" for number in range(7)]
+            for number, photo in enumerate(photos):
+                drawing(kind, number).save(photo)
+            recognizer.learn(name, photos)
+        strange = [folder / f"none {number}.png" for number in range(3)]
+        for number, photo in enumerate(strange):
+            drawing(9 + number, number).save(photo)
+        recognizer.correct(strange, "none of these")
+        yield recognizer
+
+
+@pytest.fixture(scope="module")
+def site(model: Recognizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site") / "stripes"
+    exported = model.export_web(folder, title="Stripes & <more>")
+    loaded = [name for name in exported.files if name not in BESIDE]
+    assert exported.size == sum((folder / name).stat().st_size for name in loaded) < LIMIT
+    return folder
+
+
+class _Files(SimpleHTTPRequestHandler):
+    policy = ""
+    extensions_map = SimpleHTTPRequestHandler.extensions_map | {".mjs": "text/javascript"}
+
+    def end_headers(self) -> None:
+        if self.policy:
+            self.send_header("Content-Security-Policy", self.policy)
+        super().end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def hosted(folder: Path, policy: str = "") -> Iterator[str]:
+    """Serve a folder as any host does; with a policy, as one that sends headers."""
+    handler = type("Files", (_Files,), {"policy": policy})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(folder)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def ask(page: Any, photos: dict[str, bytes]) -> dict[str, dict[str, Any]]:
+    """Give photos to the page and return its answers by name."""
+    files = [{"name": name, "mimeType": "image/*", "buffer": data} for name, data in photos.items()]
+    page.set_input_files("#files", [{**file, "mimeType": "image/png"} for file in files])
+    found = {}
+    for name in photos:
+        said = page.locator(f'li[data-name="{name}"] .said[data-probability]')
+        said.wait_for(timeout=WAIT)
+        found[name] = said.evaluate("(one) => ({...one.dataset})")
+    return found
+
+
+def agrees(found: dict[str, Any], wanted: Prediction) -> None:
+    assert (found["label"] or None) == wanted.label, wanted
+    assert (found["unknown"] == "true") == wanted.unknown
+    assert abs(float(found["probability"]) - wanted.probability) < CLOSE, wanted
+
+
+def predicted(model: Recognizer, photos: dict[str, bytes], folder: Path) -> dict[str, Prediction]:
+    for name, data in photos.items():
+        (folder / name).write_bytes(data)
+    found = model.predict([folder / name for name in photos])
+    return dict(zip(photos, found, strict=True))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as started:
+        yield started
+
+
+@needs_browser
+def test_the_page_answers_as_the_model_does_and_without_a_network(
+    browser: Any, model: Recognizer, site: Path, tmp_path: Path
+) -> None:
+    photos = odd_photos()
+    wanted = predicted(model, photos, tmp_path)
+    assert len({one.label for one in wanted.values()}) > 2  # a class, a group, unknown
+    with hosted(site) as url:
+        watched = Watched(browser)
+        page = watched.page
+        page.goto(url)
+        page.locator("body[data-ready]").wait_for(timeout=WAIT)
+        for name, found in ask(page, photos).items():
+            agrees(found, wanted[name])
+        assert page.title() == "Stripes & <more>"
+        assert all(asked.startswith((url, "blob:")) for asked in watched.requests)
+    watched.context.set_offline(True)  # and the server is gone, too
+    page.goto(url)
+    page.locator("body[data-ready]").wait_for(timeout=WAIT)
+    assert "without a network" in page.text_content("#status")
+    for name, found in ask(page, dict(list(photos.items())[:2])).items():
+        agrees(found, wanted[name])
+    assert watched.complaints == []
+    watched.context.close()
+
+
+@needs_browser
+def test_the_camera_and_a_phone_under_the_policy_as_a_header(browser: Any, site: Path) -> None:
+    strict = f"{POLICY}; frame-ancestors 'none'"
+    assert strict in HEADERS
+    with hosted(site, strict) as url:
+        watched = Watched(browser, viewport={"width": 360, "height": 640}, permissions=["camera"], has_touch=True)
+        page = watched.page
+        page.goto(url)
+        page.locator("body[data-ready]").wait_for(timeout=WAIT)
+        page.click("#start")
+        page.locator("#seen[data-probability]").wait_for(timeout=WAIT)
+        page.click("#stop")
+        assert page.evaluate("document.querySelector('video').srcObject") is None
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+        assert page.evaluate("fetch('https://example.org/').then(() => true, () => false)") is False
+        assert [said for said in watched.complaints if "example.org" not in said] == []
+        watched.context.close()
+
+
+@needs_browser
+def test_it_can_be_installed(browser: Any, site: Path) -> None:
+    with hosted(site) as url:
+        watched = Watched(browser)
+        watched.page.goto(url)
+        watched.page.locator("body[data-ready]").wait_for(timeout=WAIT)
+        session = watched.context.new_cdp_session(watched.page)
+        manifest = session.send("Page.getAppManifest")
+        assert (manifest["errors"], json.loads(manifest["data"])["name"]) == ([], "Stripes & <more>")
+        faults = session.send("Page.getInstallabilityErrors")["installabilityErrors"]
+        assert [one["errorId"] for one in faults if one["errorId"] != "in-incognito"] == []
+        watched.context.close()
+
+
+@needs_browser
+@pytest.mark.real
+@pytest.mark.skipif(not CUB.is_file(), reason="CUB-200 is not on this machine")
+def test_birds_are_the_same_in_the_browser(browser: Any, tmp_path: Path) -> None:
+    with tarfile.open(CUB) as archive:
+        members = [member for member in archive.getmembers() if member.isfile()]
+        birds: dict[str, list[Any]] = {}
+        for member in members:
+            birds.setdefault(Path(member.name).parent.name, []).append(member)
+        names = sorted(birds)[::20]
+        data = {name: [archive.extractfile(member).read() for member in birds[name][:8]] for name in names}
+    with Recognizer.create(tmp_path / "birds", device="cpu") as model:
+        photos: dict[str, bytes] = {}
+        for name, files in data.items():
+            paths = [tmp_path / f"{name} {number}.webp" for number in range(5)]
+            for path, content in zip(paths, files[:5], strict=True):
+                path.write_bytes(content)
+            model.learn(name, paths)
+            photos |= {f"{name} {number}.webp": content for number, content in enumerate(files[5:], 5)}
+        wanted = predicted(model, photos, tmp_path)
+        model.export_web(tmp_path / "site")
+    with hosted(tmp_path / "site") as url:
+        watched = Watched(browser)
+        watched.page.goto(url)
+        watched.page.locator("body[data-ready]").wait_for(timeout=WAIT)
+        for name, found in ask(watched.page, photos).items():
+            agrees(found, wanted[name])
+        watched.context.close()
+
+
+def test_the_graph_has_weights_of_eight_bits_and_answers_as_the_model(
+    model: Recognizer, site: Path, tmp_path: Path
+) -> None:
+    graph = gzip.decompress((site / "model.onnx.gz").read_bytes())
+    stored = onnx.load_model_from_string(graph).graph.initializer
+    numbers = {kind: sum(np.prod(one.dims) for one in stored if one.data_type == kind) for kind in (1, 3, 10)}
+    assert numbers[onnx.TensorProto.INT8] > 8 * numbers[onnx.TensorProto.FLOAT16] > 100 * numbers[1]
+    session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
+    said = json.loads((site / "model.json").read_text(encoding="utf-8"))
+    embedder = model.embedder
+    for name, wanted in predicted(model, odd_photos(), tmp_path).items():
+        pixels = embedder.preprocessing.normalize(embedder.pixels(Image.open(tmp_path / name).convert("RGB")))
+        if name in ("sideways.jpg", "clear.png"):
+            continue  # are prepared by the browser, and looked at there
+        _, probabilities, familiarity = session.run(None, {"images": pixels[None]})
+        best = said["classes"][probabilities[0].argmax()]
+        assert best == wanted.candidates[0][0]
+        assert abs(probabilities[0].max() - wanted.candidates[0][1]) < CLOSE
+        assert familiarity[0] == pytest.approx(wanted.familiarity, abs=0.1)
+
+
+def unpacked(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return what a graph gives that only shows its own arrays, once these are packed."""
+    helper, floats = onnx.helper, onnx.TensorProto.FLOAT
+    nodes = [helper.make_node("Identity", [name], [f"{name} again"]) for name in arrays]
+    outputs = [
+        helper.make_tensor_value_info(f"{name} again", floats, array.shape) for name, array in arrays.items()
+    ]
+    values = [onnx.numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    graph = helper.make_graph(nodes, "toy", [], outputs, values)
+    toy = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    pack_weights(toy)
+    assert toy.ByteSize() < 1.2 * sum(array.size for array in arrays.values()) + 10_000
+    session = onnxruntime.InferenceSession(toy.SerializeToString(), providers=["CPUExecutionProvider"])
+    return dict(zip(arrays, session.run(None, {}), strict=True))
+
+
+def test_weights_are_rounded_to_a_step_of_their_row_or_block() -> None:
+    rng = np.random.default_rng(0)
+    spread = np.logspace(-2, 2, 512)[:, None]
+    matrix = (rng.normal(size=(512, 300)) * spread).astype(np.float32)
+    kernel = (rng.normal(size=(512, 32, 3, 3)) * spread[..., None, None]).astype(np.float32)
+    few = rng.normal(size=(20, 40)).astype(np.float32)
+    found = unpacked({"matrix": matrix, "kernel": kernel, "few": few, "bias": few[0]})
+    step = np.abs(matrix).max(axis=1, keepdims=True) / 127
+    assert (np.abs(found["matrix"] - matrix) <= 0.501 * step + 1e-3 * np.abs(matrix)).all()
+    blocks = kernel.reshape(512, -1, 16)
+    step = np.abs(blocks).max(axis=2, keepdims=True) / 127
+    error = np.abs(found["kernel"].reshape(blocks.shape) - blocks)
+    assert (error <= 0.501 * step + 1e-3 * np.abs(blocks)).all()
+    assert (found["few"] == few.astype(np.float16)).all()
+    assert (found["bias"] == few[0]).all()  # not worth it
+
+
+def test_a_folder_with_other_files_is_left_alone(model: Recognizer, tmp_path: Path) -> None:
+    (tmp_path / "diary.txt").write_text("mine")
+    with pytest.raises(StorageError) as caught:
+        model.export_web(tmp_path)
+    assert caught.value.code == "exists"
+    with pytest.raises(InputError, match="lies inside the model"):
+        model.export_web(model.path / "site")
+    assert [file.name for file in tmp_path.iterdir()] == ["diary.txt"]
+
+
+def test_an_export_is_replaced_and_what_lies_beside_it_stays(model: Recognizer, site: Path) -> None:
+    (site / "CNAME").write_text("stripes.example")
+    before = {file.name: file.read_bytes() for file in site.iterdir()}
+    model.export_web(site, title="Stripes & <more>")
+    assert {file.name: file.read_bytes() for file in site.iterdir()} == before  # the same bytes each time
