@@ -326,6 +326,10 @@ def test_a_name_that_begins_with_a_dash_comes_after_two(run: Run, answer: Any, m
         (("export", "birds", "nowhere/b.fiveshot"), "nowhere"),
         (("export", "birds", "b.bin", "--onnx"), "must end in .onnx"),
         (("export", "birds", "b.onnx", "--onnx", "--photos"), "contradict each other"),
+        (("export", "birds"), "give a FILE or --web FOLDER"),
+        (("export", "birds", "b.fiveshot", "--web", "site"), "give a FILE or --web FOLDER"),
+        (("export", "birds", "--web", "site", "--onnx"), "is for a file; leave it out with --web"),
+        (("export", "birds", "b.fiveshot", "--title", "Birds"), "is for a page; add --web FOLDER"),
         (("export", "birds", "-", "--onnx"), "standard output takes one; name a FILE that ends in .onnx"),
         (("new", "birds"), "birds"),
         (("new", "other", "--head", "ranpak"), "did you mean 'ranpac'?"),
@@ -489,6 +493,14 @@ def test_a_model_travels_through_a_pipe(run: Run, answer: Any, model: Path, monk
     assert not Path("-").exists()
     status, printed, _ = run("export", model, "-", "--json")
     assert (status, "both go to standard output" in json.loads(printed)["error"]["message"]) == (1, True)
+
+
+def test_export_as_a_page(run: Run, answer: Any, model: Path) -> None:
+    found = answer("export", model, "--web", "site", "--title", "Birds & co")
+    assert (found["folder"], "index.html" in found["files"]) == ("site", True)
+    assert "<title>Birds &amp; co</title>" in Path("site/index.html").read_text(encoding="utf-8")
+    assert json.loads(Path("site/model.json").read_text(encoding="utf-8"))["classes"] == ["kite", "owl", "wren"]
+    assert "--directory site" in run("export", model, "--web", "site")[1]
 
 
 def test_export_to_onnx(answer: Any, model: Path) -> None:

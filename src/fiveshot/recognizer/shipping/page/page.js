@@ -69,7 +69,9 @@ async function takePhoto(file) {
   item.dataset.name = file.name;
   $("answers").prepend(item);
   try {
-    fill(text, await ask(file));
+    const answer = await ask(file);
+    fill(text, answer);
+    say(`Ready. The last photo took ${answer.seconds.toFixed(1)} s.`);
   } catch (error) {
     text.replaceChildren(make("p", "error", error.message));
   }

@@ -56,6 +56,7 @@ function rowsOf(bitmap) {
 
 async function look(picture) {
   const { model, session } = await loading;
+  const began = performance.now();
   const bitmap = picture instanceof ImageBitmap ? picture : await createImageBitmap(picture, OPENED);
   try {
     const [short, long] = [bitmap.width, bitmap.height].sort((a, b) => a - b);
@@ -63,7 +64,8 @@ async function look(picture) {
     const views = squares(rowsOf(bitmap), bitmap.width, bitmap.height, model.input);
     const images = new ort.Tensor("float32", normalized(views, model.input), [1, ...model.input.shape.slice(1)]);
     const found = await session.run({ images });
-    return answerOf(found.probabilities.data, found.familiarity.data[0], model);
+    const seconds = (performance.now() - began) / 1000;
+    return { ...answerOf(found.probabilities.data, found.familiarity.data[0], model), seconds };
   } finally {
     bitmap.close();
   }
