@@ -72,7 +72,7 @@ export async function undoLast() {
 
 async function undo(back) {
   let { state } = back;
-  let answer;
+  let answer, failure;
   try {
     for (let step = 0; step < back.steps; step++) {
       answer = await api.undo(state);
@@ -88,9 +88,10 @@ async function undo(back) {
     const more = answer.total > answer.classes.length ? ` and ${plural(answer.total - answer.classes.length, "other class")}` : "";
     tell(`Took back ${back.steps > 1 ? plural(back.steps, "change") : actionText(answer) + more}.`);
   } catch (error) {
-    complain(error);
+    failure = error;
   }
   for (const listener of listeners) await listener();
+  if (failure) complain(failure); // after the page knows the model as it is: the next undo is of that
 }
 
 export function setUpNotices() {
