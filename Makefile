@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 LIGHT  := $(VENV)/.light
 READY  := $(VENV)/.ready
 
-.PHONY: bench test docs lint format clean browser broker exiftool
+.PHONY: bench test docs release lint format clean browser broker exiftool
 
 # The paper's CUB-200 big-start protocol, all methods, one draw, on the embedded features of real photographs. The table
 # of the README has five: fiveshot bench cub200/big --full --projections 2000 --workers 2
@@ -22,6 +22,10 @@ test: $(READY) browser broker exiftool
 docs: $(READY) broker
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	$(PYTEST) -n 2 -m pages tests/docs
+
+# What is committed as a release in dist/, checked as somebody will meet it; nothing is uploaded (docs/how-to/release.md).
+release: $(READY)
+	$(BIN)/python tools/release.py
 
 lint: $(READY)
 	$(BIN)/ruff check .

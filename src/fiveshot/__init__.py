@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fiveshot.heads import make_head
     from fiveshot.recognizer import Recognizer, Region
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "FiveshotError",
     "InputError",
