@@ -52,6 +52,7 @@ SMALLER = (
         r"\1 --projections 64 --features-dir features",
         "features of eight values instead of 384",
     ),
+    Rule(r"hf://me/things", "file://$PWD/hub", "a folder in the place of the hub, which cannot be reached"),
     Rule(r"(fiveshot paper )all", r"\1table6 --projections 64", "all of them take minutes"),
     Rule(r"(--engine ray)$", r"\1 --workers 1", "every worker imports torch"),
     Rule(r"^(fiveshot tune --images photos)", r"\1 --set epochs=1 --device cpu", "forty epochs take minutes"),

@@ -1790,6 +1790,137 @@ class Recognizer:
         import_model(file, path)
         return cls.open(path, **opening)
 
+    def push_to_hub(
+        self,
+        place: FilePath,
+        *,
+        private: bool = False,
+        token: str | None = None,
+        photos: bool = False,
+        evaluation: Evaluation | Mapping[str, Any] | None = None,
+        title: str | None = None,
+    ) -> str:
+        """Publish the model on the Hugging Face hub, or in a folder: the portable file, and a card about it.
+
+        Parameters
+        ----------
+        place : str or path
+            ``owner/name`` on the hub, which is made where there is none, or a folder: a path, ``./folder`` or
+            ``file:///folder``. What was published there is replaced; the hub keeps the versions before.
+        private : bool
+            Whether a repository that is made is private.
+        token : str, optional
+            Who you are on the hub; that of ``hf auth login`` or ``HF_TOKEN`` unless given.
+        photos : bool
+            Whether small copies of photos, and photos that were kept, go with it.
+        evaluation : Evaluation or mapping, optional
+            What ``evaluate`` gave, for the card.
+        title : str, optional
+            Heading of the card; the name of the model's directory unless given.
+
+        Returns
+        -------
+        str
+            The address of the repository, or the folder.
+
+        Raises
+        ------
+        InputError
+            If the model knows no class, the place is not one, or the extra ``hub`` is not installed.
+        StorageError
+            If the hub cannot be reached or does not allow it; ``code`` says which.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from pathlib import Path
+        >>> from fiveshot import Recognizer
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+        ...     _ = birds.learn_features("owl", np.random.default_rng(0).normal(size=(5, 1664)))
+        ...     _ = birds.push_to_hub(folder, title="Birds")
+        >>> sorted(file.name for file in folder.iterdir())
+        ['README.md', 'model.fiveshot']
+        """
+        import tempfile
+
+        from fiveshot.recognizer.shipping.hub import Place, model_card, publish
+        from fiveshot.recognizer.shipping.portable import write_portable
+
+        where = Place.of(place)
+        self.refresh().require_classes()
+        name = title or self.path.resolve().name
+        card = model_card(self.show(), where, title=name, evaluation=evaluation, pictures=photos)
+        with tempfile.TemporaryDirectory() as folder, self._model.folder.reading() as connection:
+            file = Path(folder) / "model.fiveshot"
+            contents = read_contents(connection, self.path, self.snapshot.contents)
+            write_portable(file, self.path, contents, connection, originals=photos, thumbnails=photos)
+            return publish(where, file, card, private=private, token=token, message=f"{name}, by fiveshot")
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        place: FilePath,
+        path: FilePath | None = None,
+        *,
+        revision: str | None = None,
+        token: str | None = None,
+        **opening: Any,
+    ) -> Self:
+        """Open a model that ``push_to_hub`` has published. Nothing in it is trusted.
+
+        Parameters
+        ----------
+        place : str or path
+            ``owner/name`` on the hub, or a folder: a path, ``./folder`` or ``file:///folder``. A folder that is
+            there goes before the hub.
+        path : str or path, optional
+            The directory to make, for a model that you go on teaching. Without one, the model lies in the cache
+            and is opened to be read.
+        revision : str, optional
+            A branch, tag or commit of the hub.
+        token : str, optional
+            Who you are on the hub; that of ``hf auth login`` or ``HF_TOKEN`` unless given.
+        **opening
+            Arguments of ``open``.
+
+        Returns
+        -------
+        Recognizer
+            The model, open.
+
+        Raises
+        ------
+        InputError
+            If the place is not one, or the extra ``hub`` is not installed.
+        StorageError
+            If there is no such model, the hub cannot be reached, or anything in the file does not fit.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> import numpy as np
+        >>> from pathlib import Path
+        >>> from fiveshot import Recognizer
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+        ...     _ = birds.learn_features("owl", np.random.default_rng(0).normal(size=(5, 1664)))
+        ...     _ = birds.push_to_hub(folder)
+        >>> with Recognizer.from_pretrained(folder, tempfile.mkdtemp()) as copy:
+        ...     copy.snapshot.classes
+        ('owl',)
+        """
+        from fiveshot.errors import InputError
+        from fiveshot.recognizer.shipping.hub import Place, fetch, kept_copy
+
+        file = fetch(Place.of(place, must_exist=True), revision=revision, token=token)
+        if path is not None:
+            return cls.import_file(file, path, **opening)
+        if opening.get("readonly") is False:
+            raise InputError("the copy in the cache is not taught", hint="give a directory: path=DIR")
+        return cls.open(kept_copy(file), **{**opening, "readonly": True})
+
     def check(self, *, repair: bool = False) -> list[Finding]:
         """Verify everything in the directory.
 

@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fiveshot.cli.options import AsJson, Model, refuse_unused
 from fiveshot.cli.output import answering, file_size
 from fiveshot.cli.progress import status
-from fiveshot.errors import InputError, counted
+from fiveshot.errors import InputError, StorageError, counted
 
 if TYPE_CHECKING:
     from fiveshot.recognizer import Recognizer
 
 STANDARD_OUTPUT = "-"
+PLACES = ("hf://", "file://")  # where models are published
 
 
 def export(
     ctx: typer.Context,
     model: Model,
     file: Annotated[
-        Path | None,
-        typer.Argument(metavar="FILE", help="The file to write, or - for standard output.", show_default=False),
+        str | None,
+        typer.Argument(
+            metavar="FILE",
+            help="The file to write, - for standard output, or hf://OWNER/NAME on the hub.",
+            show_default=False,
+        ),
     ] = None,
     onnx: Annotated[
         bool, typer.Option("--onnx", help="Backbone and classifier as ONNX, for a runtime without PyTorch.")
@@ -37,6 +43,13 @@ def export(
         typer.Option(metavar="FOLDER", help="A page that recognizes photos in the browser, for any web server."),
     ] = None,
     title: Annotated[str | None, typer.Option(help="What the page is called; as the model unless given.")] = None,
+    private: Annotated[
+        bool, typer.Option("--private", help="A repository of the hub that is made is private.")
+    ] = False,
+    evaluation: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.json", help="What 'fiveshot evaluate --json' printed, for the model's card."),
+    ] = None,
     photos: Annotated[
         bool, typer.Option("--photos", help="Take kept photos along; otherwise only what was learned goes.")
     ] = False,
@@ -45,23 +58,26 @@ def export(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a model to one portable file for 'fiveshot import', to ONNX with a JSON file beside it, or as a page.
+    """Write a model to a portable file for 'fiveshot import', to the hub, to ONNX, or as a page for the browser.
 
     Example: fiveshot export birds birds.fiveshot
 
     Example: fiveshot export birds birds.onnx --onnx
 
     Example: fiveshot export birds --web site
+
+    Example: fiveshot export birds hf://me/birds
     """
     from fiveshot.recognizer import Recognizer
 
     with answering("export", model, as_json=as_json) as answer:
-        _check_targets(ctx, file, web)
+        published = file is not None and file.startswith(PLACES)
+        _check_targets(ctx, file, web, published=published)
         if onnx and photos:
             raise InputError(
                 "--onnx and --photos contradict each other", hint="an ONNX file holds no photos; give one of them"
             )
-        if str(file) == STANDARD_OUTPUT:
+        if file == STANDARD_OUTPUT:
             refuse_unused(ctx, "is for a file, and standard output is none; leave it out", "force")
             _check_output(model, onnx=onnx, as_json=as_json)
         with Recognizer.open(model, readonly=True, device="cpu") as recognizer:
@@ -74,10 +90,18 @@ def export(
                     answer.say(f"{web}: a page that loads {file_size(page.size)}; try it: {_try_out(web)}")
                     return
                 assert file is not None  # checked above
-                if str(file) == STANDARD_OUTPUT:
+                if published:
+                    measured = None if evaluation is None else _results(evaluation)
+                    where = recognizer.push_to_hub(
+                        file, private=private, photos=photos, evaluation=measured, title=title
+                    )
+                    answer.result = {"place": where}
+                    answer.say(f"{model}: published at {where}")
+                    return
+                if file == STANDARD_OUTPUT:
                     _print_export(recognizer, photos=photos)
                     return
-                written = [file]
+                written = [Path(file)]
                 if onnx:
                     written.append(recognizer.export_onnx(file, overwrite=force))
                 else:
@@ -87,14 +111,34 @@ def export(
             answer.say(f"{path}: {file_size(path.stat().st_size)}")
 
 
-def _check_targets(ctx: typer.Context, file: Path | None, web: Path | None) -> None:
-    """Refuse two places to write to, or none, and options of the other one."""
+def _check_targets(ctx: typer.Context, file: str | None, web: Path | None, *, published: bool) -> None:
+    """Refuse two places to write to, or none, and options of another one."""
     if (file is None) == (web is None):
         raise InputError("an export goes to one place", hint="give a FILE or --web FOLDER")
-    if web is None:
-        refuse_unused(ctx, "is for a page; add --web FOLDER, or leave it out", "title")
-    else:
+    if web is not None:
         refuse_unused(ctx, "is for a file; leave it out with --web", "onnx", "photos")
+    if published:
+        refuse_unused(ctx, "is for a file here; leave it out", "onnx", "force")
+    else:
+        refuse_unused(ctx, "is for the hub; export to hf://OWNER/NAME, or leave it out", "private", "evaluation")
+    if web is None and not published:
+        refuse_unused(ctx, "is for a page; add --web FOLDER, or leave it out", "title")
+
+
+def _results(file: Path) -> dict[str, Any]:
+    """Return what 'fiveshot evaluate --json' has found."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise StorageError(f"cannot read {file}: {error.strerror or error}") from error
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not isinstance(found.get("result"), dict):
+        raise InputError(
+            f"{file} is not what 'fiveshot evaluate --json' prints", hint="write its output to a file"
+        )
+    result: dict[str, Any] = found["result"]
+    return result
 
 
 def _try_out(folder: Path) -> str:
@@ -127,18 +171,34 @@ def _print_export(recognizer: Recognizer, *, photos: bool) -> None:
 
 
 def import_model(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of 'fiveshot export'.", show_default=False)],
+    ctx: typer.Context,
+    file: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE", help="A file of 'fiveshot export', or hf://OWNER/NAME on the hub.", show_default=False
+        ),
+    ],
     model: Model,
+    revision: Annotated[str | None, typer.Option(help="A branch, tag or commit of the hub.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a model from an exported file, which is checked as a stranger's.
+    """Make a model from an exported file or from the hub; it is checked as a stranger's.
 
     Example: fiveshot import birds.fiveshot birds
+
+    Example: fiveshot import hf://me/birds birds
     """
     from fiveshot.recognizer import Recognizer
 
     with answering("import", model, as_json=as_json) as answer:
-        with status(f"importing {file}"), Recognizer.import_file(file, model) as recognizer:
+        if file.startswith(PLACES):
+            with status(f"fetching {file}"):
+                opened = Recognizer.from_pretrained(file, model, revision=revision)
+        else:
+            refuse_unused(ctx, "is for the hub; leave it out", "revision")
+            with status(f"importing {file}"):
+                opened = Recognizer.import_file(file, model)
+        with opened as recognizer:
             info = recognizer.show()
         answer.result = info.as_dict()
         answer.say(f"{model}: {counted(len(info.classes), 'class')}, {info.backbone}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from hashlib import sha256
 from itertools import accumulate
 from pathlib import Path
@@ -72,11 +73,14 @@ def write_portable(
     connection: sqlite3.Connection,
     *,
     originals: bool,
+    thumbnails: bool = True,
 ) -> None:
     """Write the model to one file, atomically; equal models give equal bytes. The history stays behind."""
     rows = sorted(contents.rows.values(), key=lambda row: row.name)
     records = [read_class(connection, row.id, contents.width, originals=originals) for row in rows]
     photos = [photo for record in records for photo in record.photos]
+    if not thumbnails:
+        photos = [replace(photo, thumbnail=None) for photo in photos]
     arrays = {
         **statistics_arrays(ClassStatistics.of({record.name: record.summary for record in records})),
         **photo_arrays(photos, contents.width, originals),

@@ -1,0 +1,303 @@
+"""Models on a hub: a stand-in speaks as much of its HTTP API as the hub's own client uses, over real sockets."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import huggingface_hub.constants
+import numpy as np
+import pytest
+import yaml
+from models import held, photos, picture
+
+from fiveshot.errors import FiveshotError, InputError, StorageError
+from fiveshot.recognizer import Recognizer
+from fiveshot.recognizer.evaluation import evaluate_features
+from fiveshot.recognizer.shipping.hub import Place
+from fiveshot.recognizer.store.rows import PhotoRecord
+
+# The hub's client uploads with a call of its HTTP library that the latter deprecates.
+pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+TOKEN = "hf_of_the_owner"
+COMMIT = "c" * 40
+
+
+class _Hub(BaseHTTPRequestHandler):
+    """Repositories in memory: made, filled by commits with and without LFS, and read again."""
+
+    protocol_version = "HTTP/1.1"
+    repositories: ClassVar[dict[str, dict[str, bytes]]]
+    objects: ClassVar[dict[str, bytes]]
+    asked: ClassVar[list[str]]
+
+    def do_POST(self) -> None:
+        path, body = self._begin()
+        if path == "/api/validate-yaml":
+            text = json.loads(body)["content"]
+            yaml.safe_load(text.split("---")[1])
+            return self._say({"errors": [], "warnings": []})
+        if self.headers.get("Authorization") != f"Bearer {TOKEN}":
+            return self._say({"error": "Invalid credentials"}, 401)
+        if path == "/api/repos/create":
+            said = json.loads(body)
+            name = f"{said.get('organization') or 'me'}/{said['name']}"
+            if name in self.repositories:
+                return self._say({"error": "You already created it", "url": f"{self._address}/{name}"}, 409)
+            self.repositories[name] = {
+                ".private": b"yes" if said.get("private") or said.get("visibility") == "private" else b"no"
+            }
+            return self._say({"url": f"{self._address}/{name}"})
+        if path.endswith("/preupload/main"):
+            modes = [
+                {"path": one["path"], "uploadMode": "regular" if one["path"].endswith(".md") else "lfs",
+                 "shouldIgnore": False, "oid": None}
+                for one in json.loads(body)["files"]
+            ]  # fmt: skip
+            return self._say({"files": modes})
+        if path.endswith(".git/info/lfs/objects/batch"):
+            wanted = json.loads(body)["objects"]
+            actions = [
+                {
+                    **one,
+                    "authenticated": True,
+                    "actions": {"upload": {"href": f"{self._address}/lfs/{one['oid']}"}},
+                }
+                for one in wanted
+            ]
+            return self._say({"transfer": "basic", "objects": actions})
+        name = path.removeprefix("/api/models/").removesuffix("/commit/main")
+        for line in body.decode().splitlines():
+            said = json.loads(line)
+            if said["key"] == "file":
+                content = base64.b64decode(said["value"]["content"])
+                self.repositories[name][said["value"]["path"]] = content
+            elif said["key"] == "lfsFile":
+                self.repositories[name][said["value"]["path"]] = self.objects[said["value"]["oid"]]
+        return self._say(
+            {"commitOid": COMMIT, "commitUrl": f"{self._address}/{name}/commit/{COMMIT}", "success": True}
+        )
+
+    def do_PUT(self) -> None:
+        path, body = self._begin()
+        number = path.removeprefix("/lfs/")
+        assert sha256(body).hexdigest() == number
+        self.objects[number] = body
+        self._say({})
+
+    def do_HEAD(self) -> None:
+        self._file()
+
+    def do_GET(self) -> None:
+        self._file()
+
+    def _file(self) -> None:
+        path, _ = self._begin()
+        name, _, file = path.strip("/").partition("/resolve/main/")
+        files = self.repositories.get(name)
+        if files is None or file not in files:
+            code = "RepoNotFound" if files is None else "EntryNotFound"
+            return self._say({"error": code}, 401 if files is None else 404, {"X-Error-Code": code})
+        content = files[file]
+        return self._say(content, 200, {"ETag": f'"{sha256(content).hexdigest()}"', "X-Repo-Commit": COMMIT})
+
+    @property
+    def _address(self) -> str:
+        return f"http://{self.headers['Host']}"
+
+    def _begin(self) -> tuple[str, bytes]:
+        path = self.path.partition("?")[0]
+        self.asked.append(f"{self.command} {path}")
+        return path, self.rfile.read(int(self.headers.get("Content-Length", 0)))
+
+    def _say(self, said: Any, status: int = 200, headers: dict[str, str] | None = None) -> None:
+        body = said if isinstance(said, bytes) else json.dumps(said).encode()
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
+    handler = type("Hub", (_Hub,), {"repositories": {}, "objects": {}, "asked": []})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    handler.url = f"http://127.0.0.1:{server.server_port}"
+    constants = huggingface_hub.constants
+    monkeypatch.setattr(constants, "ENDPOINT", handler.url)
+    template = handler.url + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # plain HTTP
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    monkeypatch.setenv("FIVESHOT_CACHE", str(tmp_path / "cache"))
+    yield handler
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def model(make: Callable[..., Recognizer]) -> Recognizer:
+    birds = make("birds")
+    for name in ("owl | *", "wren"):
+        records = [
+            PhotoRecord(f"{number:064x}", features, picture(), None)
+            for number, features in enumerate(photos(name), 100 * len(name))
+        ]
+        birds.learn_seen(name, records)
+    return birds
+
+
+def test_a_model_goes_to_the_hub_and_comes_back(hub: Any, model: Recognizer, tmp_path: Path) -> None:
+    assert model.push_to_hub("me/birds", private=True) == f"{hub.url}/me/birds"
+    assert sorted(hub.repositories["me/birds"]) == [".private", "README.md", "model.fiveshot"]
+    assert hub.repositories["me/birds"][".private"] == b"yes"
+    model.learn_features("kite", photos("kite"))
+    model.push_to_hub("hf://me/birds")  # again, into the repository that is there
+    with Recognizer.from_pretrained("me/birds", tmp_path / "mine") as mine:
+        mine_held, theirs = held(mine), held(model)
+        assert mine_held["classes"] == theirs["classes"]
+        assert mine.check() == []
+        mine.learn_features("stork", photos("stork"))
+        assert "stork" in mine.snapshot.classes
+
+
+def test_without_a_directory_it_is_read_from_the_cache(hub: Any, model: Recognizer) -> None:
+    model.push_to_hub("me/birds")
+    with Recognizer.from_pretrained("me/birds") as first, Recognizer.from_pretrained("me/birds") as second:
+        assert first.path == second.path
+        assert first.predict_features(photos("wren", 1))[0].label == "wren"
+        with pytest.raises(FiveshotError):
+            first.learn_features("kite", photos("kite"))
+    fetched = [asked for asked in hub.asked if asked.startswith("GET") and "model.fiveshot" in asked]
+    assert len(fetched) == 1
+    with pytest.raises(InputError, match="not taught"):
+        Recognizer.from_pretrained("me/birds", readonly=False)
+
+
+def test_small_copies_of_photos_stay_behind_unless_asked_for(hub: Any, model: Recognizer, tmp_path: Path) -> None:
+    jpeg = picture()
+    model.push_to_hub("me/birds")
+    assert jpeg not in hub.repositories["me/birds"]["model.fiveshot"]
+    model.push_to_hub("me/birds", photos=True)
+    assert jpeg in hub.repositories["me/birds"]["model.fiveshot"]
+    assert "10 small copies" in hub.repositories["me/birds"]["README.md"].decode()
+
+
+def test_the_card_says_what_there_is_to_know(hub: Any, model: Recognizer) -> None:
+    X = np.concatenate([photos("wren", 4, seed=1), photos("stork", 2)])
+    measured = evaluate_features(model.snapshot, X, ["wren"] * 4 + ["stork"] * 2)
+    model.push_to_hub("me/birds", evaluation=measured, title="Birds <b>")
+    card = hub.repositories["me/birds"]["README.md"].decode()
+    front = yaml.safe_load(card.split("---")[1])
+    assert (front["library_name"], front["pipeline_tag"]) == ("fiveshot", "image-classification")
+    assert "license" not in front  # whose the classes are, we do not know
+    for said in (
+        "# Birds &lt;b&gt;", "| owl \\| \\* | 5 |", "| wren | 5 |", "c\\-fecam", 'from_pretrained("me/birds")',
+        "4 photos of known classes and 2 of others", f"{100 * measured.accuracy:.1f} %", model.show().rejection,
+        "Statistics of photos", "nor small copies", "Intended use and limits",
+    ):  # fmt: skip
+        assert said in card
+    model.push_to_hub("me/birds", evaluation=measured.as_dict())
+    assert "4 photos of known classes" in hub.repositories["me/birds"]["README.md"].decode()
+    with pytest.raises(InputError):
+        model.push_to_hub("me/birds", evaluation={"accuracy": 1})
+
+
+def test_the_license_of_a_backbone_is_the_one_it_has() -> None:
+    from fiveshot.recognizer.shipping.hub import _license
+
+    assert _license("vit_hybrid_small_patch16_224.fiveshot") == "Apache-2.0"
+    assert _license("vit_base_patch16_224.augreg_in21k") == "apache\\-2.0"
+    assert _license("vit_base_patch14_dinov2.lvd142m") == "apache\\-2.0"
+    assert _license("no_such_network") == "see where its weights come from"
+
+
+def test_a_stranger_s_file_is_refused(hub: Any, model: Recognizer, tmp_path: Path) -> None:
+    model.push_to_hub("me/birds")
+    whole = hub.repositories["me/birds"]["model.fiveshot"]
+    for content in (b"", b"no model at all", whole[:-100], whole.replace(b"wren", b"wr/n")):
+        hub.repositories["me/birds"]["model.fiveshot"] = content
+        with pytest.raises(StorageError):
+            Recognizer.from_pretrained("me/birds", tmp_path / "mine")
+        assert not (tmp_path / "mine").exists()
+
+
+def test_what_the_hub_refuses_has_a_way_out(hub: Any, model: Recognizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def code_of(call: Callable[[], object]) -> str:
+        with pytest.raises(FiveshotError) as caught:
+            call()
+        assert caught.value.hint
+        return caught.value.code
+
+    assert code_of(lambda: Recognizer.from_pretrained("me/nothing")) == "not_found"
+    hub.repositories["me/empty"] = {}
+    assert code_of(lambda: Recognizer.from_pretrained("me/empty")) == "not_found"
+    assert code_of(lambda: model.push_to_hub("me/birds", token="hf_of_somebody")) == "not_allowed"
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
+    assert code_of(lambda: model.push_to_hub("me/birds")) == "no_connection"
+
+
+@pytest.mark.parametrize(
+    "wrong", ["birds", "a/b/c", "me/..", "me/bi rds", "hf://", "file://elsewhere/srv", "me/a--b"]
+)
+def test_what_is_no_place_is_refused(wrong: str) -> None:
+    with pytest.raises(InputError):
+        Place.of(wrong)
+
+
+def test_a_folder_is_as_good_as_a_hub(model: Recognizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FIVESHOT_CACHE", str(tmp_path / "cache"))
+    for number, place in enumerate((tmp_path / "a b", (tmp_path / "c d").as_uri(), "./me/birds")):
+        folder = model.push_to_hub(place)
+        assert sorted(file.name for file in Path(folder).iterdir()) == ["README.md", "model.fiveshot"]
+        with Recognizer.from_pretrained(place, tmp_path / f"copy {number}") as copy:
+            assert held(copy)["classes"] == held(model)["classes"]
+    with Recognizer.from_pretrained("me/birds") as local:  # the folder that is there goes before the hub
+        assert local.snapshot.classes == model.snapshot.classes
+    with pytest.raises(StorageError) as caught:
+        Recognizer.from_pretrained(tmp_path / "nothing")
+    assert caught.value.code == "not_found"
+
+
+def test_a_model_without_classes_is_not_published(make: Callable[..., Recognizer], tmp_path: Path) -> None:
+    with pytest.raises(FiveshotError) as caught:
+        make("empty").push_to_hub(tmp_path / "place")
+    assert (caught.value.code, (tmp_path / "place").exists()) == ("no_classes", False)
+
+
+def test_on_the_command_line(hub: Any, tmp_path: Path) -> None:
+    with Recognizer.create(tmp_path / "birds") as birds:
+        birds.learn_features("wren", photos("wren", width=1664))
+    environment = os.environ | {
+        "HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1", "HF_HOME": str(tmp_path / "home"), "HF_TOKEN": TOKEN,
+    }  # fmt: skip
+    (tmp_path / "found.json").write_text(json.dumps({"result": {"accuracy": 1}}))
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "fiveshot", *words]
+        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+
+    done = run("export", "birds", "hf://me/birds", "--private", "--title", "Garden")
+    assert (done.returncode, done.stdout) == (0, f"birds: published at {hub.url}/me/birds\n"), done.stderr
+    assert "# Garden" in hub.repositories["me/birds"]["README.md"].decode()
+    done = run("import", "hf://me/birds", "copy", "--json")
+    assert [one["name"] for one in json.loads(done.stdout)["result"]["classes"]] == ["wren"]
+    done = run("export", "birds", "hf://me/birds", "--evaluation", "found.json")
+    assert (done.returncode, "not results of an evaluation" in done.stderr) == (1, True)
