@@ -8,11 +8,12 @@ import pytest
 import torch
 from libraries import made, same
 
-from fiveshot.core import ClassGaussian
+from fiveshot.core import ClassGaussian, SummedGaussian
 from fiveshot.core.draws import (
     Sampling,
     derived_seed,
     draw_samples,
+    factored_samples,
     normal_numbers,
     random_features,
     stratified_split,
@@ -52,6 +53,23 @@ def test_samples_are_normal_in_every_direction() -> None:
     )
     kurtosis = (white**4).mean(axis=0)
     assert np.abs(kurtosis - 3).max() < 5 * np.sqrt(96 / 20_000)  # Var(z⁴) = 96
+
+
+def test_a_summed_covariance_is_drawn_from_as_its_factor() -> None:
+    factor = np.triu(np.random.default_rng(0).normal(size=(8, 8)))
+    factor[np.arange(8), np.arange(8)] = np.abs(np.diag(factor)) + 1  # the one that is triangular and positive
+    mean = np.arange(8.0)
+    summed = SummedGaussian(made(mean), made(np.tril(factor.T @ factor)))
+    expected = draw_samples(ClassGaussian(made(mean), made(factor)), 20, seed=4)
+    np.testing.assert_allclose(draw_samples(summed, 20, seed=4), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("rank", [0, 3])
+def test_samples_are_mapped_through_their_factor(rank: int) -> None:
+    target, features = gaussian(rank), random_features(8, 30, seed=0, like=made([0.0]))
+    rows, whole = factored_samples(target, 12, seed=4), draw_samples(target, 12, seed=4)
+    np.testing.assert_allclose(features(rows), features(whole), atol=1e-12)
+    np.testing.assert_allclose(features(rows[3:7] * 2.0), features(2 * whole[3:7]), atol=1e-12)
 
 
 def test_a_class_without_covariance_repeats_its_mean() -> None:

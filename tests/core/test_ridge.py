@@ -10,7 +10,7 @@ from oracles import ridge_weights
 from sklearn.linear_model import Ridge
 
 from fiveshot.core import linalg
-from fiveshot.core.linalg import add_gram_, row_gram
+from fiveshot.core.linalg import add_gram_, lower_norm, row_gram
 from fiveshot.core.ridge import best_lambda, dual_weights, solve_ridge
 from fiveshot.errors import InputError
 
@@ -48,10 +48,10 @@ def test_the_dual_form_is_the_same_matrix(n: int, width: int, lam: float) -> Non
     np.testing.assert_allclose(found, Ridge(alpha=lam, fit_intercept=False).fit(H, Y).coef_, rtol=1e-7, atol=1e-9)
 
 
-@pytest.mark.parametrize("block", [4, 7, 1024])
+@pytest.mark.parametrize("tile", [4, 7, 1024])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_solving_leaves_the_sums_as_they_were(block: int, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linalg, "BLOCK", block)
+def test_solving_leaves_the_sums_as_they_were(tile: int, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linalg, "TILE", tile)
     H, Y = problem(40, 21)
     gram = lower_gram(H, dtype)
     targets = made(Y.T @ H, dtype)
@@ -85,6 +85,15 @@ def test_products_between_rows_are_in_the_lower_triangle(dtype: Any) -> None:
     for given in (made(rows), made(rows.T.copy()).T):
         expected = np.tril(rows.astype(np.float64) @ rows.astype(np.float64).T)
         np.testing.assert_allclose(np.tril(row_gram(given)), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("block", [4, 7, 1024])
+def test_the_norm_of_a_symmetric_matrix_is_that_of_its_lower_triangle(
+    block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(linalg, "BLOCK", block)
+    H, _ = problem(40, 21)
+    assert lower_norm(lower_gram(H)) == pytest.approx(np.linalg.norm(H.T @ H), rel=1e-12)
 
 
 def test_rows_in_any_memory_order_are_added() -> None:

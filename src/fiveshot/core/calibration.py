@@ -13,15 +13,26 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, get_args
 
-from fiveshot.core.arrays import Array, at_least, empty, namespace, softmax, unit_rows, values_like, zeros
-from fiveshot.core.linalg import add_gram_, cholesky_, eigh, product_into
+import numpy as np
+
+from fiveshot.core.arrays import (
+    Array,
+    as_numpy,
+    at_least,
+    epsilon,
+    namespace,
+    softmax,
+    unit_rows,
+    values_like,
+    zeros,
+)
+from fiveshot.core.linalg import add_gram_, cholesky_, eigh
 from fiveshot.core.ranges import Allowed, OneOf, Range, check_values
 from fiveshot.core.statistics import ClassStatistics, ClassSummary, canonical
 
 Similarity = Literal["cosine", "dot"]
 Prototypes = Literal["raw", "unit"]
 TOGETHER = 16  # classes that borrow in one matrix product; always so many, so that the last bits are a class's own
-SUMMED_AT_ONCE = 1 << 24  # numbers of base covariances that are in memory, 64 MB in single precision
 
 
 @dataclass(frozen=True)
@@ -290,14 +301,18 @@ def calibrate_all(
     [[0.0, 3.0], [1.0, 2.0]]
     """
     beta = calibration.beta if calibration is not None and len(base) else None
-    own_rows = sum(len(summary.factor) for summary in base.summaries)
+    ranks = [len(summary.factor) for summary in base.summaries]
     for start in range(0, len(summaries), TOGETHER):
         group = summaries[start : start + TOGETHER]
         means, weights = zip(*(calibrate_mean(summary, base, calibration) for summary in group), strict=True)
         if beta is None:
             yield from map(ClassGaussian, means, (summary.covariance_factor for summary in group))
             continue
-        summed = [own_rows + len(summary.factor) > summary.factor.shape[1] for summary in group]
+        weights = tuple(map(_that_count, weights))
+        summed = [
+            len(summary.factor) + int(np.dot(as_numpy(own) > 0, ranks)) > len(summary.mean)
+            for summary, own in zip(group, weights, strict=True)
+        ]
         borrowed = _weighted_covariances(weights, base) if any(summed) else []
         for i, summary in enumerate(group):
             if not summed[i]:
@@ -308,6 +323,12 @@ def calibrate_all(
             add_gram_(covariance, summary.factor / math.sqrt(max(summary.count - 1, 1)))
             covariance *= beta
             yield SummedGaussian(means[i], covariance)
+
+
+def _that_count(weights: Array) -> Array:
+    """Return weights with those set to zero that are lost in rounding beside the others."""
+    xp = namespace(weights)
+    return xp.where(weights > epsilon(weights), weights, xp.zeros_like(weights))
 
 
 def _weighted_covariances(weights: Sequence[Array], base: ClassStatistics) -> list[Array]:
@@ -322,15 +343,11 @@ def _weighted_covariances(weights: Sequence[Array], base: ClassStatistics) -> li
     for share, own in zip(shares, weights, strict=False):
         share[...] = own / dof
     sums = [zeros((d, d), base.means) for _ in weights]
-    size = max(1, min(d, 128, SUMMED_AT_ONCE // (width * d)))  # rows of all base covariances at a time
-    for start in range(0, d, size):
-        stop = min(start + size, d)
-        rows = empty((width, stop - start, stop), base.means)
-        for summary, own in zip(base.summaries, rows, strict=True):
-            product_into(summary.factor[:, start:stop].T, summary.factor[:, :stop], own)
+    for rows in base.scatters():  # (B, size, stop)
+        size, stop = rows.shape[1:]
         summed = shares @ rows.reshape(width, -1)  # (TOGETHER, size · stop)
         for total, part in zip(sums, summed, strict=False):
-            total[start:stop, :stop] = part.reshape(stop - start, stop)
+            total[stop - size : stop, :stop] = part.reshape(size, stop)
     return sums
 
 

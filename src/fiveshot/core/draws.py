@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -17,9 +17,9 @@ from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
 from fiveshot.core.arrays import Array, empty, placed
-from fiveshot.core.calibration import Gaussian
+from fiveshot.core.calibration import Gaussian, SummedGaussian
 from fiveshot.core.labels import Label, Labels
-from fiveshot.core.linalg import clip_negative_, product_into
+from fiveshot.core.linalg import clip_negative_, multiply_lower_, product_into
 from fiveshot.core.ranges import Allowed, OneOf, Range, check_values
 
 Sampled = Literal["new", "all"]
@@ -61,15 +61,44 @@ SAMPLING_RANGES: dict[str, Allowed] = {
 
 
 @dataclass(frozen=True, eq=False)
+class FactoredRows:
+    """Rows μ + z A that are not multiplied out: with few rows of A their products cost less through it."""
+
+    mean: Array  # (d,): μ
+    numbers: Array  # (n, r): z
+    factor: Array  # (r, d): A
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, rows: slice) -> FactoredRows:
+        return replace(self, numbers=self.numbers[rows])
+
+    def __mul__(self, scale: float) -> FactoredRows:
+        return replace(self, mean=self.mean * scale, factor=self.factor * scale)
+
+    def times(self, right: Array, out: Array) -> Array:
+        """Write the product with a matrix into ``out``, and return it."""
+        product_into(self.numbers, self.factor @ right, out)
+        out += self.mean @ right
+        return out
+
+
+Rows = Array | FactoredRows
+
+
+@dataclass(frozen=True, eq=False)
 class RandomFeatures:
     """φ(x) = max(0, x W) with a Gaussian W that is drawn once."""
 
     projection: Array  # (d, M)
 
-    def __call__(self, X: Array, out: Array | None = None) -> Array:
+    def __call__(self, X: Rows, out: Array | None = None) -> Array:
         """Map features, (n, d) → (n, M), into ``out`` where memory for them is at hand."""
         if out is None:
-            out = empty((len(X), self.projection.shape[1]), X)
+            out = empty((len(X), self.projection.shape[1]), self.projection)
+        if isinstance(X, FactoredRows):
+            return clip_negative_(X.times(self.projection, out))
         return clip_negative_(product_into(X, self.projection, out))
 
 
@@ -142,10 +171,19 @@ def random_features(n_features: int, width: int, *, seed: int, like: Array) -> R
 
 def draw_samples(gaussian: Gaussian, count: int, *, seed: int) -> Array:
     """Draw from N(μ, Σ) through the factor, x = μ + z A with Σ = AᵀA, (count, d)."""
-    mean, factor = gaussian.mean, gaussian.factor
-    samples = normal_like((count, len(factor)), mean, seed=seed) @ factor
-    samples += mean
+    drawn = factored_samples(gaussian, count, seed=seed)
+    if isinstance(gaussian, SummedGaussian):
+        samples = multiply_lower_(drawn.factor.T, drawn.numbers)
+    else:
+        samples = drawn.numbers @ drawn.factor
+    samples += drawn.mean
     return samples
+
+
+def factored_samples(gaussian: Gaussian, count: int, *, seed: int) -> FactoredRows:
+    """Return the same samples, not multiplied out."""
+    numbers = normal_like((count, len(gaussian.factor)), gaussian.mean, seed=seed)
+    return FactoredRows(gaussian.mean, numbers, gaussian.factor)
 
 
 def derived_seed(seed: int, name: Label) -> int:

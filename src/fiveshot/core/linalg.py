@@ -24,6 +24,7 @@ from fiveshot.core.arrays import Array, add_to_diagonal, namespace, zeros
 from fiveshot.threads import library_imported
 
 BLOCK = 1024
+TILE = 128  # rows and columns that are transposed at a time: both sides stay near a core
 
 
 def on_cpu(array: Array) -> bool:
@@ -81,6 +82,14 @@ def solve_upper_(lower: Array, rows: Array) -> Array:
         return _torch().linalg.solve_triangular(lower, rows, upper=False, left=False)
     solve = _blas("trsm", rows)
     return _back(solve(1.0, _view(lower).T, _ordered(rows).T, lower=0, trans_a=0, overwrite_b=1).T, rows)
+
+
+def multiply_lower_(lower: Array, rows: Array) -> Array:
+    """Return L x for each row x, (n, d); ``rows`` may be overwritten."""
+    if not on_cpu(rows):
+        return rows @ lower.T
+    multiply = _blas("trmm", rows)
+    return _back(multiply(1.0, _view(lower).T, _ordered(rows).T, lower=0, trans_a=1, overwrite_b=1).T, rows)
 
 
 def cholesky_(matrix: Array) -> Array | None:
@@ -160,31 +169,27 @@ def solve_shifted(gram: Array, targets: Array, shift: float) -> Array | None:
 def _solve_in_place(gram: Array, targets: Array, shift: float) -> Array | None:
     matrix = _view(gram)
     diagonal = matrix.diagonal().copy()
-    _copy_triangle_(matrix, to_upper=True)
+    _copy_to_upper_(matrix)
     try:
         add_to_diagonal(matrix, shift)
-        factor, failed = _lapack("potrf", gram)(matrix.T, lower=False, clean=False, overwrite_a=True)
+        # The lower triangle of the transposed view is our upper one, which is free.
+        factor, failed = _lapack("potrf", gram)(matrix.T, lower=True, clean=False, overwrite_a=True)
         if failed:
             return None
-        solution, _ = _lapack("potrs", gram)(factor, _view(targets).T, lower=False)
+        solution, _ = _lapack("potrs", gram)(factor, _view(targets).T, lower=True)
     finally:
-        _copy_triangle_(matrix, to_upper=False)
         np.fill_diagonal(matrix, diagonal)
     return _back(np.ascontiguousarray(solution.T), gram)
 
 
-def _copy_triangle_(matrix: NDArray[Any], *, to_upper: bool) -> None:
-    """Copy the lower triangle to the upper one, or back, block by block in place."""
-    for start in range(0, len(matrix), BLOCK):
-        stop = start + BLOCK
+def _copy_to_upper_(matrix: NDArray[Any]) -> None:
+    """Copy the lower triangle of a square matrix to the upper one, tile by tile in place."""
+    for start in range(0, len(matrix), TILE):
+        stop = start + TILE
         corner = matrix[start:stop, start:stop]
-        lower, upper = matrix[stop:, start:stop], matrix[start:stop, stop:]
-        if to_upper:
-            corner[...] = np.tril(corner) + np.tril(corner, -1).T
-            upper[...] = lower.T
-        else:
-            corner[...] = np.triu(corner) + np.triu(corner, 1).T
-            lower[...] = upper.T
+        corner[...] = np.tril(corner) + np.tril(corner, -1).T
+        for row in range(stop, len(matrix), TILE):
+            matrix[start:stop, row : row + TILE] = matrix[row : row + TILE, start:stop].T
 
 
 def _view(array: Array) -> NDArray[Any]:

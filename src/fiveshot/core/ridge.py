@@ -25,7 +25,7 @@ from fiveshot.core.arrays import (
     positions,
     zeros,
 )
-from fiveshot.core.draws import RandomFeatures
+from fiveshot.core.draws import RandomFeatures, Rows
 from fiveshot.core.labels import Label
 from fiveshot.core.linalg import add_gram_, column_gram, lower_norm, row_gram, solve_shifted
 from fiveshot.core.memory import ClassModels
@@ -37,7 +37,7 @@ ROWS_AT_ONCE = 1600  # rows mapped at a time: the M × M sum is read and written
 class FeatureMap(Protocol):
     """Maps features, (n, d) → (n, M), homogeneously: φ(c x) = c φ(x) for c ≥ 0."""
 
-    def __call__(self, X: Array, out: Array | None = None) -> Array:
+    def __call__(self, X: Rows, out: Array | None = None) -> Array:
         """Map X, into ``out`` where it is given."""
 
 
@@ -145,10 +145,10 @@ class RowBlock:
     token: object  # the same object means the same rows
     count: int
     weight: float  # of each row in the sums
-    rows: Callable[[], Array]  # () → (count, d)
+    rows: Callable[[], Rows]  # () → (count, d)
 
 
-def given(rows: Array) -> Callable[[], Array]:
+def given(rows: Rows) -> Callable[[], Rows]:
     """Return the way to get rows that are at hand."""
     return lambda: rows
 

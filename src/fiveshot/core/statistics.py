@@ -7,7 +7,7 @@ dimensions have a scatter of rank four; its factor has four rows, its dense form
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any
@@ -15,10 +15,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fiveshot.core.arrays import Array, as_numpy, mean_row, namespace, parts, positions, unit_rows, values_like
+from fiveshot.core.arrays import (
+    Array,
+    as_numpy,
+    empty,
+    mean_row,
+    namespace,
+    parts,
+    positions,
+    unit_rows,
+    values_like,
+)
 from fiveshot.core.labels import Label, Labels, as_labels, python_label, python_labels, refuse_other_kind
-from fiveshot.core.linalg import triangle
+from fiveshot.core.linalg import product_into, triangle
 from fiveshot.errors import InputError, unknown_name
+
+SCATTERS_AT_ONCE = 1 << 24  # numbers of scatter matrices in memory, 64 MB in single precision
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,6 +175,28 @@ class ClassStatistics:
         factors = [summary.covariance_factor for summary in self.summaries]
         owners = np.repeat(np.arange(len(factors)), [len(factor) for factor in factors])
         return namespace(factors[0]).concat(factors), positions(owners, factors[0])
+
+    def scatters(self) -> Iterable[Array]:
+        """Return the scatter matrices, some rows of all of them at a time, (n_classes, rows, up to the diagonal).
+
+        They are made as they are asked for, and kept where all of them are few.
+        """
+        whole = len(self) * self.n_features**2 <= SCATTERS_AT_ONCE
+        return self._kept_scatters if whole else self._made_scatters()
+
+    @cached_property
+    def _kept_scatters(self) -> list[Array]:
+        return list(self._made_scatters())
+
+    def _made_scatters(self) -> Iterator[Array]:
+        width, d = len(self), self.n_features
+        size = max(1, min(128, SCATTERS_AT_ONCE // (width * d)))
+        for start in range(0, d, size):
+            stop = min(start + size, d)
+            rows = empty((width, stop - start, stop), self.means)
+            for summary, own in zip(self.summaries, rows, strict=True):
+                product_into(summary.factor[:, start:stop].T, summary.factor[:, :stop], own)
+            yield rows
 
     @property
     def n_features(self) -> int:

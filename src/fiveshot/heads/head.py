@@ -230,6 +230,14 @@ class FewShotHead(Estimator):
     def score_classes(self, X: Array, labels: list[Label]) -> Array:
         """Return scores, (n_samples, len(labels)); the highest wins."""
 
+    def scores_of(self, X: Array) -> Callable[[list[Label]], Array]:
+        """Return the scores of samples as a function of classes, to be asked again as the head learns.
+
+        What follows from the samples alone may be computed once; it holds as long as the base session does.
+        """
+        xp = namespace(X)
+        return lambda labels: xp.concat([self.score_classes(part, labels) for part in chunks(X, ROWS_AT_ONCE)])
+
     def class_tokens(self) -> Mapping[Label, object]:
         """Return for each class the object that its scores depend on; the same object means the same scores.
 

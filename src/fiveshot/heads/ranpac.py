@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import partial
 from itertools import islice
@@ -12,6 +12,7 @@ import numpy as np
 
 from fiveshot.core import (
     Calibration,
+    ClassGaussian,
     ClassModels,
     ClassStatistics,
     Memory,
@@ -35,9 +36,11 @@ from fiveshot.core.arrays import (
 from fiveshot.core.calibration import TOGETHER, Gaussian
 from fiveshot.core.draws import (
     RandomFeatures,
+    Rows,
     Sampling,
     derived_seed,
     draw_samples,
+    factored_samples,
     random_features,
     stratified_split,
 )
@@ -70,6 +73,7 @@ LAMBDAS = tuple(10.0**k for k in range(-1, 9))
 FROM_TEN = LAMBDAS[2:]  # the published code's candidates
 MOST_IN_EPISODES = 1000  # random features: what suits a tenth of them suits all
 SCORED_AT_ONCE = 1024  # samples mapped to random features at a time
+KEPT_AT_MOST = 1 << 26  # random features of samples that are scored again and again, 256 MB in single precision
 
 
 class RanPAC(FewShotHead):
@@ -190,7 +194,8 @@ class RanPAC(FewShotHead):
 
     def memory_needed(self, work: Workload) -> int:
         """Return the bytes of the sums and of mapped rows."""
-        return 6 * self.n_projections**2 + 4 * 2 * ROWS_AT_ONCE * self.n_projections
+        kept = min(work.test_rows * self.n_projections, KEPT_AT_MOST)
+        return 6 * self.n_projections**2 + 4 * (2 * ROWS_AT_ONCE * self.n_projections + kept)
 
     def operations(self, work: Workload) -> float:
         """Add the mapped rows and their sums, the choice of λ by eigenvalues, and a solution for each session."""
@@ -307,19 +312,32 @@ class RanPAC(FewShotHead):
 
     def score_classes(self, X: Array, labels: list[Label]) -> Array:
         """Return what the regression says of each class."""
-        columns = np.searchsorted(self.classes_, labels)
-        weights = self.model_.weights[positions(columns, X)]
-        if self.scoring == "cosine":
-            weights = unit_rows(weights)
-        xp = namespace(X)
+        weights = self._class_weights(labels)
         scores = empty((len(X), len(labels)), X)
         buffer = empty((min(len(X), SCORED_AT_ONCE), weights.shape[1]), X)
         for part, result in zip(chunks(X, SCORED_AT_ONCE), chunks(scores, SCORED_AT_ONCE), strict=True):
             mapped = self.model_.feature_map(part, out=buffer[: len(part)])
             product_into(mapped, weights.T, result)
             if self.scoring == "cosine":
-                result /= at_least(xp.sqrt(squared_lengths(mapped)), TINY)[:, None]
+                result /= _lengths(mapped)
         return scores
+
+    def scores_of(self, X: Array) -> Callable[[list[Label]], Array]:
+        """Return the scores as a function of classes; the random features of not too many samples are kept."""
+        if len(X) * self.model_.weights.shape[1] > KEPT_AT_MOST:
+            return super().scores_of(X)
+        mapped = self.model_.feature_map(X)
+        lengths = namespace(X).concat([_lengths(part) for part in chunks(mapped, SCORED_AT_ONCE)])
+
+        def scores(labels: list[Label]) -> Array:
+            found = mapped @ self._class_weights(labels).T
+            return found / lengths if self.scoring == "cosine" else found
+
+        return scores
+
+    def _class_weights(self, labels: list[Label]) -> Array:
+        weights = self.model_.weights[positions(np.searchsorted(self.classes_, labels), self.model_.weights)]
+        return unit_rows(weights) if self.scoring == "cosine" else weights
 
     @property
     def _seed(self) -> int:
@@ -389,9 +407,15 @@ class RanPAC(FewShotHead):
                 blocks.append(RowBlock(label, token, len(kept), weight, given(kept)))
         return blocks
 
-    def _samples(self, label: Label, gaussians: _Gaussians) -> Array:
+    def _samples(self, label: Label, gaussians: _Gaussians) -> Rows:
         count = self.sampling.per_class if self.sampling else 0
-        return draw_samples(gaussians.take(label), count, seed=derived_seed(self._seed, label))
+        gaussian = gaussians.take(label)
+        few = isinstance(gaussian, ClassGaussian) and 2 * len(gaussian.factor) < len(gaussian.mean)
+        return (factored_samples if few else draw_samples)(gaussian, count, seed=derived_seed(self._seed, label))
+
+
+def _lengths(mapped: Array) -> Array:
+    return at_least(namespace(mapped).sqrt(squared_lengths(mapped)), TINY)[:, None]
 
 
 class _Gaussians:

@@ -6,17 +6,17 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from fiveshot.core.arrays import Array, as_numpy, chunks, namespace, placed, softmax
+from fiveshot.core.arrays import Array, as_numpy, namespace, placed, softmax
 from fiveshot.core.labels import Label, Labels, python_labels
 from fiveshot.heads.estimator import as_features
-from fiveshot.heads.head import ROWS_AT_ONCE, FewShotHead
+from fiveshot.heads.head import FewShotHead
 
 
 class ScoreTable:
     """Evaluates a head on the same samples after every session.
 
     In NCM and FeCAM a class's scores do not depend on other classes, so an old class costs nothing when new
-    ones arrive; in RanPAC every session changes all of them.
+    ones arrive; in RanPAC every session changes all of them, but not the random features of the samples.
 
     Parameters
     ----------
@@ -54,12 +54,11 @@ class ScoreTable:
         # in rounding. New classes move it little; another base may move it far: all are computed again.
         if self._base is not self.head.memory_.base:
             self._base, self._columns = self.head.memory_.base, {}
+            self._scores_of = self.head.scores_of(self._X)
         kept = {label: self._columns.get(label) for label in tokens}
         stale = [label for label, column in kept.items() if column is None or column[0] is not tokens[label]]
         if stale:
-            xp = namespace(self._X)
-            found = [self.head.score_classes(part, stale) for part in chunks(self._X, ROWS_AT_ONCE)]
-            fresh = xp.asarray(xp.concat(found).T, copy=True)  # one row per class
+            fresh = namespace(self._X).asarray(self._scores_of(stale).T, copy=True)  # one row per class
             self.computed += len(stale)
             self._columns.update({label: (tokens[label], fresh[i]) for i, label in enumerate(stale)})
         self._columns = {label: self._columns[label] for label in python_labels(self.head.classes_)}
