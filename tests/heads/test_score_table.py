@@ -7,7 +7,7 @@ from cases import BASE, FIRST, SECOND, Case, draw, flat, learned, queries
 from sklearn.exceptions import NotFittedError
 
 from fiveshot.errors import InputError
-from fiveshot.heads import NCM, FewShotHead, ScoreTable, head, ranpac, score_table
+from fiveshot.heads import NCM, FewShotHead, ScoreTable, head, ranpac
 
 
 def agree(table: ScoreTable, head: FewShotHead, X: np.ndarray) -> None:
@@ -70,10 +70,11 @@ def test_ridge_heads_are_computed_anew_by_a_session_and_only_then() -> None:
     assert table.computed == 5 + 6
 
 
-def test_more_samples_than_are_scored_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(score_table, "ROWS_AT_ONCE", 7)
+@pytest.mark.parametrize("kept", [0, 1 << 26])  # random features of the samples, or none of them
+def test_more_samples_than_are_scored_at_once(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(head, "ROWS_AT_ONCE", 5)
     monkeypatch.setattr(ranpac, "SCORED_AT_ONCE", 3)
+    monkeypatch.setattr(ranpac, "KEPT_AT_MOST", kept)
     X = queries(23)
     for case in (Case("ncm", "paper"), Case("c-fecam", "published"), Case("ranpac", "paper", 52)):
         model = learned(case, draw(BASE))
