@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, run_apart: Callable[..., An
 
     must("data", "samples", "samples")
     names = sorted(path.name for path in (folder / "samples" / "learn").iterdir())
-    must("new", "things")
+    must("new", "things", "--quick")
     for name in names[:3]:
         learned = must("learn", "things", name, f"samples/learn/{name}")
         assert not learned.packages("sklearn rich")
@@ -61,7 +61,7 @@ def test_every_command_of_the_everyday_path_runs_without_pytorch(ask: Any, folde
     result, _ = ask("undo", "things")
     assert result["undone"]["classes"] == [names[0]]
 
-    ask("new", "others")
+    ask("new", "others", "--quick")
     ask("learn", "others", names[3], f"samples/learn/{names[3]}")
     result, _ = ask("merge", "things", "others")
     assert result["added"] == [names[3]]

@@ -37,7 +37,7 @@ def colors(tmp_path_factory: pytest.TempPathFactory) -> Path:
     both = Image.new("RGB", (64, 32), "red")
     both.paste("blue", (32, 0, 64, 32))
     both.save(folder / "both.png")
-    with Recognizer.create(folder / "model", false_rejection=0.01) as made:
+    with Recognizer.create(folder / "model", false_rejection=0.01, views=1) as made:
         made.learn_many(folder / "photos")
     return folder
 

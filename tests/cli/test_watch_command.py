@@ -34,7 +34,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / "photos" / name).mkdir(parents=True)
         for number in range(3):
             draw(folder / "photos" / name / f"{number}.png", name, number)
-    with Recognizer.create(folder / "model") as made:
+    with Recognizer.create(folder / "model", views=1) as made:
         made.learn_many(folder / "photos")
     return folder / "model"
 

@@ -57,7 +57,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_files(folder / "files")
     write_files(folder / "archives", ARCHIVES)
     write_places(folder / "places")
-    run_commands([["new", "model"], ["learn", "model", "honest"]], folder)
+    run_commands([["new", "model", "--quick"], ["learn", "model", "honest"]], folder)
     return folder
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -84,9 +85,9 @@ def run(script: str, *arguments: object) -> str:
     return done.stdout
 
 
-@pytest.fixture
-def photos(tmp_path: Path) -> Path:
-    folder = tmp_path / "photos"
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("light") / "photos"
     colors = {"red": (200, 30, 30), "blue": (30, 30, 200), "green": (30, 160, 30)}
     places = {"red": "red", "base/blue": "blue", "base/green": "green", "test/red": "red", "test/blue": "blue"}
     for place, name in places.items():
@@ -97,21 +98,27 @@ def photos(tmp_path: Path) -> Path:
     return folder
 
 
-def test_every_day(photos: Path, tmp_path: Path) -> None:
-    run(EVERY_DAY, photos, tmp_path)
+@pytest.fixture(scope="module")
+def model(photos: Path) -> Path:
+    """Go through every day, and return the model that is left."""
+    run(EVERY_DAY, photos, photos.parent)
+    return photos.parent / "model"
+
+
+def test_every_day(model: Path) -> None:
+    assert model.is_dir()
 
 
 def test_retuning_says_what_to_install(photos: Path, tmp_path: Path) -> None:
     assert "pip install 'fiveshot[torch]'" in run(RETUNE, photos, tmp_path)
 
 
-def test_looking_at_a_model_loads_nothing_heavy(photos: Path, tmp_path: Path) -> None:
-    run(EVERY_DAY, photos, tmp_path)
-    assert run(LOOKING, tmp_path / "model") == "\n"
+def test_looking_at_a_model_loads_nothing_heavy(model: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(model, tmp_path / "model")
+    assert run(LOOKING, copy) == "\n"
 
 
-def test_what_is_wrong_is_said_before_the_backbone_is_loaded(photos: Path, tmp_path: Path) -> None:
-    run(EVERY_DAY, photos, tmp_path)
+def test_what_is_wrong_is_said_before_the_backbone_is_loaded(model: Path, tmp_path: Path) -> None:
     (tmp_path / "broken.jpg").write_bytes(b"not a photo")
-    said = run(WRONG, tmp_path / "model", tmp_path / "broken.jpg")
+    said = run(WRONG, model, tmp_path / "broken.jpg")
     assert said.splitlines() == ["no_model False", "no_file False", "bad_image False"]

@@ -127,7 +127,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def model(tmp_path: Path, cache: Path) -> Recognizer:
-    with Recognizer.create(tmp_path / "model") as made:
+    with Recognizer.create(tmp_path / "model", views=1) as made:
         yield made
 
 

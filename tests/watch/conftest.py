@@ -26,7 +26,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def colors(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of the embedded backbone that knows red and blue pictures."""
     folder = tmp_path_factory.mktemp("colors")
-    with Recognizer.create(folder / "model") as model:
+    with Recognizer.create(folder / "model", views=1) as model:
         model.learn_many({name: [draw(name, number) for number in range(3)] for name in ("red", "blue")})
     return folder / "model"
 

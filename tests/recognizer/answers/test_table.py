@@ -22,7 +22,7 @@ WAYS = [".csv", ".jsonl", ".parquet"]
 
 @pytest.fixture
 def snapshot(tmp_path: Path) -> Snapshot:
-    with Recognizer.create(tmp_path / "model") as model:
+    with Recognizer.create(tmp_path / "model", views=1) as model:
         features = np.random.default_rng(0).normal(size=(5, model.snapshot.contents.width))
         model.learn_features("owl", features)
         return model.snapshot

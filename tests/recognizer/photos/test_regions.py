@@ -232,7 +232,7 @@ def test_parts_are_learned_measured_and_kept(tmp_path: Path) -> None:
     both.paste("blue", (32, 0, 64, 32))
     both.save(tmp_path / "both.png")
     left, right = Region(tmp_path / "both.png", (0, 0, 32, 32)), Region(both, (0.5, 0, 0.5, 1))
-    with Recognizer.create(tmp_path / "model", keep_photos=True) as colors:
+    with Recognizer.create(tmp_path / "model", keep_photos=True, views=1) as colors:
         report = colors.learn("red", [left])
         assert report.duplicates == ()
         assert colors.learn("blue", [Region(tmp_path / "both.png", (32, 0, 32, 32))]).duplicates == ()

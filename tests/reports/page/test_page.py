@@ -217,7 +217,7 @@ def test_an_onnx_file_of_hostile_names_does_nothing_in_a_browser(page: Browser, 
     """Neither its JSON file alone, nor inside the script of a page; the graph itself is not shown at all."""
     pytest.importorskip("onnx", reason="the extra 'onnx' is not installed")
     names = ["</script><script>hurt()</script>", "<img src=x onerror=hurt()>", "<!--<script>", "\u200fw" * 100]
-    with Recognizer.create(tmp_path / "model") as model:
+    with Recognizer.create(tmp_path / "model", views=1) as model:
         for seed, name in enumerate(names):
             model.learn_features(name, np.random.default_rng(seed).normal(size=(3, model.snapshot.contents.width)))
         sidecar = model.export_onnx(tmp_path / "evil.onnx").with_suffix(".json")

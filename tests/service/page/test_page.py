@@ -67,7 +67,7 @@ def test_from_nothing_to_a_classifier_that_stays(open_page: Callable[..., Watche
     """Learn two classes from photographs, classify, forget, undo, reload, restart: all still there."""
     photographs = real_photographs(tmp_path)
     first, second = sorted(photographs)
-    Recognizer.create(tmp_path / "model", device="cpu", runtime="torch").close()  # the embedded ViT
+    Recognizer.create(tmp_path / "model", device="cpu", runtime="torch", views=1).close()  # the embedded ViT
     with served(tmp_path / "model", "--runtime", "torch") as (_, url):
         watched = open_page(url)
         page = watched.page
