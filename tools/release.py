@@ -28,6 +28,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 LIMIT = 70_000_000  # bytes of the wheel
+KNOWN = 0.94  # of the names in all modules, those whose types are written down and not only inferred
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 CODE = ("*.py", "*.dist-info/*")
 ROW = re.compile(r"^\| `([^`]+)` \| ([^|]+) \| ([^|]+) \| ([^|]+) \|$", re.MULTILINE)
@@ -155,16 +156,14 @@ def parts(programs: Path, wheel: Path, found: dict[str, Shipped], target: Path) 
     words = [sys.executable, "-m", "cyclonedx_py", "environment", "--pyproject", ROOT / "pyproject.toml"]
     made = run([*words, "--mc-type", "library", "--output-reproducible", programs / "python"])
     bom = Bom.from_json(json.loads(made))
+    bom.metadata.component.version = version()  # pyproject.toml does not say it
     for name, row in found.items():
         if not name.endswith((".safetensors", ".onnx", ".js", ".mjs", ".wasm.gz")):
             continue
         with zipfile.ZipFile(wheel) as archive:
             content = hashlib.sha256(archive.read(name)).hexdigest()
-        kind = (
-            ComponentType.FILE
-            if name.endswith((".js", ".mjs", ".wasm.gz"))
-            else ComponentType.MACHINE_LEARNING_MODEL
-        )
+        is_model = name.endswith((".safetensors", ".onnx"))
+        kind = ComponentType.MACHINE_LEARNING_MODEL if is_model else ComponentType.FILE
         kind = ComponentType.DATA if "/packs/" in name else kind
         bom.components.add(
             Component(
@@ -191,6 +190,11 @@ def check_types(programs: Path, folder: Path) -> None:
     environment = os.environ | {"PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": ""}
     pyright = Path(sys.executable).parent / "pyright"
     run([pyright, "--pythonpath", programs / "python", "user_program.py"], cwd=folder, env=environment)
+    # Its status is 1 where not all of them are known.
+    words = [pyright, "--verifytypes", "fiveshot", "--ignoreexternal", "--outputjson"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=folder, env=environment)
+    known = json.loads(done.stdout)["typeCompleteness"]["completenessScore"]
+    must(known >= KNOWN, f"pyright knows the types of {known:.1%} of all names, not of {KNOWN:.0%}")
 
 
 def pythons(only: Sequence[str]) -> dict[str, str]:
@@ -242,7 +246,7 @@ def main() -> None:
         count = parts(programs, wheel, found, given.out / f"fiveshot-{current}.cdx.json")
         say(f"fiveshot-{current}.cdx.json: {count} parts")
         check_types(programs, folder / "types")
-        say("a user's program has no unknown type")
+        say("types are known: a user's program has none that pyright misses")
         for path in first:
             shutil.copy(path, given.out)
             say(f"{digest(path)}  {path.name}")

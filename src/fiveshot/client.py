@@ -74,7 +74,7 @@ class ServiceError(FiveshotError):
     ) -> None:
         super().__init__(message, hint=hint, code=code)
         self.status = status
-        self.details = tuple(details)
+        self.details: tuple[Mapping[str, str], ...] = tuple(details)
         self.repeated = False  # whether an earlier try of the same request may have been done
 
 

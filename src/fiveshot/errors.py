@@ -33,7 +33,7 @@ class FiveshotError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
-        self.code = code or self.default_code
+        self.code: str = code or self.default_code
 
     def __str__(self) -> str:
         return f"{self.message}; {self.hint}" if self.hint else self.message

@@ -166,7 +166,7 @@ class LiveModel:
             except BaseException:  # of the commit too
                 folder.discard(written)
                 raise
-            self.snapshot = after
+            self.snapshot: Snapshot = after
             if change.erases:
                 self._erase()
             else:

@@ -58,7 +58,7 @@ class ModelFolder:
     def __init__(
         self, path: Path, *, readonly: bool = False, timeout: float = TIMEOUT, repair: bool = False
     ) -> None:
-        self.path = path.absolute()
+        self.path: Path = path.absolute()
         self.readonly = readonly
         self.lock = threading.RLock()
         self.timeout, self._is_closed = timeout, False
@@ -67,9 +67,9 @@ class ModelFolder:
         if not repair:
             check_folder(path)
             manifest = read_manifest_file(path)
-        self.connection = self._opened()
+        self.connection: sqlite3.Connection = self._opened()
         try:
-            self.id = self._stored_id()
+            self.id: str = self._stored_id()
             if not repair:
                 with self.reading():
                     self._check_manifest(manifest)
