@@ -102,8 +102,8 @@ def test_the_public_face_is_imported_when_it_is_used() -> None:
         fiveshot.teach  # noqa: B018
 
 
-def test_the_public_face_is_what_the_first_page_names() -> None:
-    page = (SOURCE.parents[1] / "docs" / "index.md").read_text(encoding="utf-8")
+def test_the_public_face_is_what_its_page_names() -> None:
+    page = (SOURCE.parents[1] / "docs" / "start" / "python.md").read_text(encoding="utf-8")
     table = page.partition("## The public face")[2].partition("```")[0]
     first = [line.split(" | ")[0] for line in table.splitlines() if line.startswith("|")]
     named = {name for cell in first for name in re.findall(r"`(\w+)`", cell)}
