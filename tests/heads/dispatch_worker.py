@@ -14,7 +14,7 @@ from fiveshot.heads import make_head
 from fiveshot.heads.testing.material import draw, joined
 
 
-def main(name: str) -> None:
+def check(name: str) -> None:
     X, y = joined(draw(dict.fromkeys(range(4), 12), dtype=np.float32))
     head = make_head(name, **({"n_projections": 40} if name == "ranpac" else {}))
     expected = clone(head).fit(X, y)
@@ -31,8 +31,9 @@ def main(name: str) -> None:
     assert isinstance(fitted.predict(features), np.ndarray)
     assert predicted.tolist() == expected.predict(X).tolist()
     np.testing.assert_allclose(probabilities.numpy(), expected.predict_proba(X), atol=1e-4)
-    sys.stdout.write("as it should be\n")
+    sys.stdout.write(f"{name} as it should be\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    for given in sys.argv[1:]:
+        check(given)

@@ -58,6 +58,8 @@ def test_lambda_is_chosen_alike(case: Case) -> None:
 
 
 def test_cuda_tensors_make_no_round_trip(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    if case.recipe == "knn":
+        pytest.skip("scikit-learn computes on the CPU")
     X, y = (torch.from_numpy(array).cuda() for array in flat(draw(BASE, dtype=np.float32)))
     test = torch.from_numpy(queries(dtype=np.float32)).cuda()
     to_cpu: list[tuple[int, ...]] = []

@@ -9,6 +9,7 @@ import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -97,7 +98,10 @@ def test_the_command_line_lists_helps_and_runs_it(copy: Path, tmp_path: Path) ->
     assert "as a taxi drives" in python(copy, "-m", "fiveshot", "bench", "--list")
     assert "taxi" in python(copy, "-m", "fiveshot", "bench", "--help")
     assert "taxi" in python(copy, "-m", "fiveshot", "new", "--help")
-    words = ("bench", "cub200/big", "--methods", "taxi", "--seeds", 1, "--out", tmp_path, "--format", "markdown")
+    rows, labels = np.repeat(np.eye(12), 6, axis=0), np.repeat(np.arange(12), 6)
+    np.savez(tmp_path / "small.npz", train_x=rows, train_y=labels, test_x=rows, test_y=labels)
+    words = ("bench", "--features", tmp_path / "small.npz", "--methods", "taxi", "--out", tmp_path / "runs")
+    words = (*words, "--seeds", 1, "--format", "markdown")
     assert "| Taxi! |" in python(copy, "-m", "fiveshot", *words)
 
 
