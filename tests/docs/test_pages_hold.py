@@ -93,6 +93,20 @@ def test_the_readme_is_short_and_names_backbones_that_exist() -> None:
     assert [name for name in named if not models.get_pretrained_cfg(name).has_weights] == []
 
 
+def test_the_page_of_the_api_has_every_request() -> None:
+    app = pytest.importorskip("fastapi").FastAPI()
+    from fiveshot.service.api.routes import photo_routes, status_routes
+    from fiveshot.service.api.second_look import second_look_routes
+
+    for routes in (photo_routes, status_routes, second_look_routes):
+        app.include_router(routes)
+    known = {(method.upper(), path) for path, ways in app.openapi()["paths"].items() for method in ways}
+    spoken = [code.split() for code in BY_PATH[ROOT / "docs" / "reference" / "http.md"].mentioned]
+    named = {(words[0], words[1].partition("?")[0]) for words in spoken if len(words) == 2 and words[0].isupper()}
+    assert len(known) > 20
+    assert known == named
+
+
 @each_page
 def test_tests_that_a_page_names_exist(page: Page) -> None:
     missing, file = [], ""
