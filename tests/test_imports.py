@@ -17,6 +17,7 @@ ORDER = (
     "threads",
     "processes",
     "storage",
+    "loggers",
     "data",
     "backbones",
     "features",

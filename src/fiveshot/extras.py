@@ -12,8 +12,13 @@ from typing import Any
 
 from fiveshot.errors import InputError
 
-# ONNX Runtime's official builds report events and a device id to their maker unless told not to at the start.
-PRIVATE = {"onnxruntime": {"ORT_DISABLE_TELEMETRY": "1"}}
+# These report events to their makers unless told not to at the start: ONNX Runtime's official builds with a
+# device id, and two loggers.
+PRIVATE = {
+    "onnxruntime": {"ORT_DISABLE_TELEMETRY": "1"},
+    "mlflow.tracking": {"MLFLOW_DISABLE_TELEMETRY": "true"},
+    "wandb": {"WANDB_ERROR_REPORTING": "false"},
+}
 
 
 def import_extra(module: str, *, extra: str = "torch") -> Any:

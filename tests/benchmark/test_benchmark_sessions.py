@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fiveshot.benchmark import Protocol, get_protocol, listed_sessions, sessions
-from fiveshot.data.sessions import match_names, read_session_lists
+from fiveshot.data.sessions import match_names, official_shots, read_session_lists
 from fiveshot.errors import InputError
 from fiveshot.features import embedded_features
 
@@ -186,3 +186,73 @@ def test_the_communitys_lists_fit_the_embedded_features():
     for session, listed in zip(found, test, strict=True):
         new = session.test_indices[np.isin(pack.test_y[session.test_indices], session.classes)]
         assert sorted(listed.tolist()) == new.tolist()
+
+
+# Test images of the ten later sessions, counted in the official lists test_2.txt to test_11.txt.
+CUB_TESTS = (279, 287, 298, 300, 298, 288, 297, 295, 288, 300)
+
+
+def test_the_communitys_cub200_has_its_own_shots_and_counts():
+    pack = embedded_features("cub200")
+    base, *later = sessions(
+        get_protocol("cub200/cec"), pack.train_y, pack.test_y, pack.class_names, pack.train_names
+    )
+    assert base.classes == tuple(range(100))
+    assert (len(base.train_indices), len(base.test_indices)) == (3000, 2864)
+    assert [len(session.train_indices) for session in later] == [50] * 10
+    assert np.diff([len(session.test_indices) for session in (base, *later)]).tolist() == list(CUB_TESTS)
+    assert later[0].classes == tuple(range(100, 110))
+    # The first lines of the official session_2.txt.
+    named = [Path(pack.train_names[row]).stem for row in later[0].train_indices[:2]]
+    assert named == ["White_Pelican_0081_96148", "White_Pelican_0075_96422"]
+
+
+@pytest.mark.real
+@pytest.mark.skipif(not LISTS.is_dir(), reason="the official lists are not beside the checkout")
+def test_the_shots_in_the_package_are_those_of_the_official_files():
+    lists = read_session_lists(LISTS).train
+    pack = embedded_features("cub200")
+    found = sessions(get_protocol("cub200/cec"), pack.train_y, pack.test_y, pack.class_names, pack.train_names)
+    official = match_names(lists, pack.train_names)
+    for session, rows in zip(found, official, strict=True):
+        assert sorted(session.train_indices.tolist()) == sorted(rows.tolist())
+
+
+def test_indices_of_cifar100_are_found_by_name_in_any_order():
+    rng = np.random.default_rng(0)
+    listed = [int(line) for line in official_shots("cifar100")]
+    assert len(set(listed)) == 200
+    labels = {index: 60 + place // 5 for place, index in enumerate(listed)}
+    spare = [index for index in range(50_000) if index not in labels][:300]
+    labels |= {index: place % 100 for place, index in enumerate(spare)}
+    order = rng.permutation(sorted(labels))
+    names, train = [f"train/{index:05d}" for index in order], np.array([labels[index] for index in order])
+    protocol = get_protocol("cifar100/cec")
+    classes = tuple(f"class {label:02}" for label in range(100))
+    found = sessions(protocol, train, np.arange(100), classes, names)
+    assert [order[row] for row in found[1].train_indices] == listed[:25]
+    assert len(found[0].train_indices) == 180  # all that base classes have
+
+
+@pytest.mark.parametrize("changes", [{"base_classes": 90}, {"shots": 6}, {"order_seed": 1993}])
+def test_lists_are_for_their_own_classes_and_shots(changes):
+    pack = embedded_features("cub200")
+    protocol = get_protocol("cub200/cec").replace(**changes)
+    with pytest.raises(InputError, match="official lists"):
+        sessions(protocol, pack.train_y, pack.test_y, pack.class_names, pack.train_names)
+
+
+def test_lists_need_names_and_a_dataset_that_has_some():
+    pack = embedded_features("cub200")
+    with pytest.raises(InputError, match="which image each vector is of"):
+        sessions(get_protocol("cub200/cec"), pack.train_y, pack.test_y, pack.class_names)
+    with pytest.raises(InputError, match="no official lists of shots for 'cars'"):
+        official_shots("cars")
+
+
+def test_a_stream_brings_one_class_after_the_other_and_may_begin_with_one():
+    train, test = np.repeat(np.arange(6), 5), np.arange(6)
+    protocol = Protocol("stream", "any", n_classes=6, base_classes=1, increment=1)
+    found = sessions(protocol, train, test, tuple("abcdef"))
+    assert [len(session.classes) for session in found] == [1] * 6
+    assert [len(session.test_indices) for session in found] == [1, 2, 3, 4, 5, 6]

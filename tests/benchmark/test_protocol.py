@@ -24,6 +24,21 @@ SETTINGS = {
 }
 
 
+# Others, from the publications that use them: classes, base classes, later sessions, classes in each.
+COMMUNITY = {
+    "cub200/cec": (200, 100, 10, 10),
+    "cifar100/cec": (100, 60, 8, 5),
+    "miniimagenet/cec": (100, 60, 8, 5),
+    "imagenet-r/asp": (200, 100, 10, 10),
+    "cub200/stream": (200, 100, 100, 1),
+    "cifar100/stream": (100, 60, 40, 1),
+    "cars/stream": (196, 98, 98, 1),
+    "aircraft/stream": (100, 50, 50, 1),
+    "miniimagenet/stream": (100, 60, 40, 1),
+    "imagenet-r/stream": (200, 100, 100, 1),
+}
+
+
 @st.composite
 def protocols(draw) -> Protocol:
     n_classes = draw(st.integers(1, 60))
@@ -47,9 +62,25 @@ def test_named_protocols_are_the_papers(name):
     assert protocol.is_papers
 
 
+@pytest.mark.parametrize("name", COMMUNITY)
+def test_protocols_of_others_are_theirs_and_not_the_papers(name):
+    n_classes, base, later, increment = COMMUNITY[name]
+    protocol = get_protocol(name)
+    assert protocol.session_sizes == (base, *[increment] * later)
+    assert (protocol.n_classes, protocol.dataset, protocol.shots) == (n_classes, name.split("/")[0], 5)
+    assert not protocol.is_papers
+    if name.endswith(("/cec", "/asp")):
+        assert protocol.class_order == tuple(range(n_classes))
+        assert protocol.shot_draw == ("listed" if name.endswith("/cec") else "random")
+
+
+def test_there_are_no_other_protocols():
+    assert set(PROTOCOLS) == {*SETTINGS, *COMMUNITY}
+
+
 def test_the_papers_sessions_are_those_of_its_tables():
     tables = json.loads(Path(TABLES).read_text())["main"]
-    assert set(PROTOCOLS) == set(SETTINGS) == set(tables)
+    assert {name for name, protocol in PROTOCOLS.items() if protocol.is_papers} == set(SETTINGS) == set(tables)
     for name, table in tables.items():
         assert list(PROTOCOLS[name].paper_sessions) == table["hm_tasks"]
 

@@ -307,3 +307,49 @@ def test_help_does_not_load_torch() -> None:
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.splitlines()[-1] == "False False"
+
+
+def test_two_heads_are_compared_by_their_folders(run: Run, features: Path, tmp_path: Path) -> None:
+    methods = ("--methods", "ncm,teen", "--seeds", 3, "--out", tmp_path / "runs")
+    log = tmp_path / "log.csv"
+    status, shown, _ = run("bench", "--features", features, *methods, "--log", f"csv={log}")
+    assert status == 0
+    assert "how sure, and how balanced" in shown
+    assert "Images to learn / to test: base " in " ".join(shown.split())
+    rows = [line.split(",") for line in log.read_text().splitlines()]
+    assert len({row[0] for row in rows[1:]}) == 6
+    assert sum(row[3] == "g_acc" for row in rows) == 6
+    (folder,) = (tmp_path / "runs").iterdir()
+    status, shown, _ = run("compare", folder / "teen", folder / "ncm")
+    assert (status, "TEEN less NCM" in shown, "3 draws" in shown) == (0, True, True)
+    _, found, _ = run("compare", folder / "teen", folder / "ncm", "--json")
+    (pair,) = json.loads(found)["result"]["comparisons"]
+    assert (pair["names"], pair["seeds"], pair["differences"]["A_last"]["n"]) == (["TEEN", "NCM"], [0, 1, 2], 3)
+    status, _, said = run("compare", folder / "teen", tmp_path / "none")
+    assert (status, "no such folder" in said) == (1, True)
+
+
+def test_published_figures_are_shown_only_where_they_fit(run: Run, features: Path, tmp_path: Path) -> None:
+    arguments = ("bench", "--features", features, "--methods", "ncm", "--out", tmp_path / "runs")
+    (record,) = json.loads(run(*arguments, "--format", "json")[1])
+    protocol = record["config"]["protocol"]
+    setting = {name: protocol[name] for name in ("dataset", "base_classes", "increment", "shots", "shot_draw")}
+    figures = {
+        **setting,
+        "source": "A paper",
+        "class_order": protocol["order_seed"],
+        "images": [[counts["train"], counts["test"]] for counts in record["images"]],
+        "methods": {"Theirs": [90.0] * len(record["images"])},
+    }
+    file = tmp_path / "paper.json"
+    file.write_text(json.dumps(figures))
+    _, shown, _ = run(*arguments, "--against", file)
+    assert "Theirs" in shown
+    file.write_text(json.dumps({**figures, "images": [[1000, 100]]}))
+    _, shown, _ = run(*arguments, "--against", file)
+    assert "Theirs" not in shown
+    assert "split: 1,000 images to learn and 100 to test in the base session there" in " ".join(shown.split())
+    status, _, said = run(*arguments, "--against", file, "--format", "csv")
+    assert (status, "--against adds a table" in said) == (1, True)
+    status, _, _ = run(*arguments, "--against", tmp_path / "none.json")
+    assert status == 1

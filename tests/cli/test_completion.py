@@ -107,7 +107,7 @@ def test_photos_are_added_to_classes_that_are_known(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        (("bench", "cub"), ["cub200/small", "cub200/big"]),
+        (("bench", "cub"), ["cub200/small", "cub200/big", "cub200/cec", "cub200/stream"]),
         (("bench", "--methods", "te"), ["teen", "teen+"]),
         (("bench", "cub200/big", "--methods", "teen,ncm,te"), ["teen,ncm,teen+"]),
         (("bench", "--methods", r"ranpac\*,c-r"), [r"ranpac\*,c-ranpac"]),

@@ -28,6 +28,8 @@ def test_the_official_counts_are_those_of_the_papers():
         "cars": (196, 8144, 8041),
         "aircraft": (100, 6667, 3333),
         "cifar100": (100, 50_000, 10_000),
+        "miniimagenet": (100, 50_000, 10_000),
+        "imagenet-r": (200, 24_000, 6_000),
     }
 
 

@@ -1,4 +1,4 @@
-"""Tiny copies of the four official layouts, built as their authors' documentation describes them."""
+"""Tiny copies of the official layouts, built as their authors' documentation describes them."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from fiveshot.data.checking import check_dataset
 from fiveshot.data.decoding import decode
 from fiveshot.data.official import cifar100
 from fiveshot.data.registry import open_dataset
+from fiveshot.data.sessions import match_names
 from fiveshot.errors import InputError
 
 CUB_IMAGES = {  # id: (class id, file, in the training split)
@@ -390,3 +391,48 @@ def test_plain_folders_serve_every_named_dataset(make_files):
     Image.new("RGB", (32, 32)).save(root / "train/x/1.png")
     for name in ("cars", "aircraft", "cifar100", "cub200"):
         assert open_dataset(name, root, seed=0).class_names == ("x",)
+
+
+def test_miniimagenet_as_cec_has_it(tmp_path, make_files):
+    make_files([f"n0{c}{i:08d}.jpg" for c in (2, 1) for i in (1, 2, 3)], folder="mini/images")
+    split = tmp_path / "mini/split"
+    split.mkdir()
+    (split / "train.csv").write_text(
+        "filename,label\nn0200000002.jpg,n02\nn0100000001.jpg,n01\nn0100000002.jpg,n01\n"
+    )
+    (split / "test.csv").write_text("filename,label\nn0200000003.jpg,n02\n")
+    dataset = open_dataset("miniimagenet", tmp_path / "mini", seed=0)
+    assert dataset.class_names == ("n01", "n02")
+    assert dataset.train.names == ("n02/n0200000002.jpg", "n01/n0100000001.jpg", "n01/n0100000002.jpg")
+    assert (dataset.train.labels.tolist(), dataset.test.labels.tolist()) == ([1, 0, 0], [1])
+    assert decode(dataset.test.images[0]).size == (8, 6)
+    # The names are found by entries of the official lists.
+    (rows,) = match_names([["MINI-ImageNet/train/n01/n0100000002.jpg"]], dataset.train.names)
+    assert rows.tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    ("train", "test"),
+    [
+        ("filename,label\n", "filename,label\na.jpg,x\n"),
+        ("file,label\na.jpg,x\n", ""),
+        ("filename,label\na.jpg,x\n", "filename,label\nb.jpg,y\n"),
+    ],
+)
+def test_miniimagenet_tables_that_make_no_sense(tmp_path, train, test):
+    (tmp_path / "split").mkdir()
+    (tmp_path / "split/train.csv").write_text(train)
+    (tmp_path / "split/test.csv").write_text(test)
+    with pytest.raises(InputError):
+        open_dataset("miniimagenet", tmp_path, seed=0)
+
+
+def test_imagenet_r_unsplit_holds_out_a_fifth_and_split_stays_as_it_is(tmp_path, make_files):
+    make_files(
+        [f"{name}/{i}.jpg" for name in ("n01", "n02") for i in range(10)], folder="data/imagenet-r/imagenet-r"
+    )
+    found = open_dataset("imagenet-r", tmp_path / "data", seed=0)
+    assert (found.name, len(found.train), len(found.test)) == ("imagenet-r", 16, 4)
+    make_files([f"{part}/n01/{part}.jpg" for part in ("train", "test")], folder="split")
+    found = open_dataset("imagenet-r", tmp_path / "split", seed=0)
+    assert (len(found.train), len(found.test)) == (1, 1)

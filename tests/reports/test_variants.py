@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from toys import base_session_only
 
 from fiveshot.benchmark import Job, RunRecord, get_protocol, summarize_all
 from fiveshot.benchmark.run import run_job
@@ -77,8 +78,7 @@ def test_base_and_new_accuracy_are_counted_from_predictions(bird_records: list[R
 
 def test_without_later_sessions_there_is_no_new_accuracy(bird_records: list[RunRecord]) -> None:
     first = bird_records[0]
-    only = replace(first, session_classes=first.session_classes[:1], predictions=first.predictions[:1])
-    (found,) = experiments([only])
+    (found,) = experiments([base_session_only(first)])
     assert found.variants[0].base_new[1] is None
 
 

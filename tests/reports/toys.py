@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
+from fiveshot.benchmark import RunRecord
 from fiveshot.features import FeatureSet, Provenance
 
 
@@ -16,3 +19,9 @@ def toy_features(dataset: str, n_classes: int, *, rng: np.random.Generator, back
 
     names = tuple(f"{dataset} {number}" for number in range(n_classes))
     return FeatureSet(vectors(train), train, vectors(test), test, names, Provenance(dataset, backbone, "0"))
+
+
+def base_session_only(record: RunRecord) -> RunRecord:
+    """Return a run as if it had ended after its base session."""
+    names = ("session_classes", "predictions", "train_counts", "calibration")
+    return replace(record, trade_off=None, **{name: getattr(record, name)[:1] for name in names})

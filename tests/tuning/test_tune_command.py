@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import json
 import runpy
 import subprocess
@@ -63,12 +64,20 @@ def test_a_folder_is_tuned(photos: Path, weights: Path, tmp_path: Path) -> None:
     output = fiveshot(
         *("--images", photos, "--out", out, "--backbone", TINY, "--weights", weights, "--device", "cpu"),
         *("--recipe", "paper", "--set", "epochs=2", "--set", "crop_scale=0.5,1", "--seed", 3, "--held-out", 0.2),
+        *("--log", f"csv={tmp_path / 'log.csv'}"),
     )
     assert f"{out}: 3 base classes, 2 epochs" in output
     assert "accuracy on held-out training images" in output
     meta = load_adapter(out, load_backbone(BackboneSpec(TINY, weights=weights)))
     expected = get_recipe("paper").replace(epochs=2, crop_scale=(0.5, 1.0), seed=3)
     assert meta["training"]["recipe"] == expected.to_json()
+    rows = list(csv.DictReader((tmp_path / "log.csv").read_text().splitlines()))
+    logged = {(row["step"], row["name"]): row["value"] for row in rows if row["kind"] == "value"}
+    assert {row["run"] for row in rows} == {"adapter/tuning"}
+    for record in meta["training"]["history"]:
+        for name in ("loss", "held_out_accuracy"):
+            assert float(logged[str(record["epoch"]), name]) == record[name]
+    assert len(logged) == 2 * 4
 
 
 def test_the_papers_recipe_trains_on_all_images(photos: Path, weights: Path, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Benchmark: protocols, runs of heads under them, sweeps, summaries, and what the paper reports."""
 
+from fiveshot.benchmark.comparison import Comparison, compare_runs
 from fiveshot.benchmark.job import Job, embedded_source, open_features
 from fiveshot.benchmark.paper import (
     BetaAblation,
@@ -20,21 +21,26 @@ from fiveshot.benchmark.protocol import (
     listed_sessions,
     sessions,
 )
-from fiveshot.benchmark.record import RunRecord, Summary, find_runs, summarize_all, summarize_runs
+from fiveshot.benchmark.published import PublishedFigures, read_published
+from fiveshot.benchmark.record import RunRecord, SessionImages, Summary, find_runs, summarize_all, summarize_runs
 from fiveshot.benchmark.run import run, run_job
 from fiveshot.benchmark.sweep import Outcome, sweep
 
 __all__ = [
     "PROTOCOLS",
     "BetaAblation",
+    "Comparison",
     "Job",
     "Outcome",
     "PaperResult",
     "PartsAblation",
     "Protocol",
+    "PublishedFigures",
     "RunRecord",
     "Session",
+    "SessionImages",
     "Summary",
+    "compare_runs",
     "draw_shots",
     "embedded_source",
     "find_runs",
@@ -46,6 +52,7 @@ __all__ = [
     "paper_parts_ablation",
     "paper_protocols",
     "paper_result",
+    "read_published",
     "run",
     "run_job",
     "sessions",

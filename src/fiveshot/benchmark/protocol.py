@@ -11,10 +11,11 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fiveshot.data.sessions import match_names, official_shots
 from fiveshot.errors import InputError, unknown_name
 
 Indices: TypeAlias = NDArray[np.int64]
-ShotDraw = Literal["random", "first"]
+ShotDraw = Literal["random", "first", "listed"]
 PAPER_ORDER_SEED = 1993
 
 
@@ -44,8 +45,9 @@ class Protocol:
         Images of a new class.
     shot_seed : int
         Draws the shots.
-    shot_draw : {"random", "first"}
-        ``"first"`` takes the first images of a class in the order of the dataset, as the published code does.
+    shot_draw : {"random", "first", "listed"}
+        ``"first"`` takes the first images of a class in the order of the dataset, as the published code does;
+        ``"listed"`` those of the community's official lists, found by the names of images.
     paper_sessions : tuple of int
         Sessions at which the paper reports A_HM.
 
@@ -123,7 +125,7 @@ class Protocol:
     def is_papers(self) -> bool:
         """Whether the paper has figures for this: a named setting, with any seed and draw of the shots."""
         named = PROTOCOLS.get(self.name)
-        return named == dataclasses.replace(self, shot_seed=0, shot_draw="random")
+        return bool(self.paper_sessions) and named == dataclasses.replace(self, shot_seed=0, shot_draw="random")
 
     def replace(self, **changes: Any) -> Protocol:
         """Return the protocol with some values changed.
@@ -154,10 +156,9 @@ class Protocol:
         return dataclasses.replace(changed, paper_sessions=self.paper_sessions) if same else changed
 
 
-def _named(name: str, n_classes: int, base: int, increment: int, *paper_sessions: int) -> Protocol:
-    """Return a protocol of the paper."""
-    dataset = name.split("/")[0]
-    return Protocol(name, dataset, n_classes, base, increment, paper_sessions=paper_sessions)
+def _named(name: str, n_classes: int, base: int, increment: int, *paper_sessions: int, **values: Any) -> Protocol:
+    """Return a protocol whose name begins with its dataset."""
+    return Protocol(name, name.split("/")[0], n_classes, base, increment, paper_sessions=paper_sessions, **values)
 
 
 PROTOCOLS: dict[str, Protocol] = {
@@ -170,16 +171,29 @@ PROTOCOLS: dict[str, Protocol] = {
         _named("cars/big", 196, 98, 14, 1, 3, 5, 7),
         _named("aircraft/small", 100, 10, 10, 1, 3, 5, 7, 9),
         _named("aircraft/big", 100, 50, 5, 2, 4, 6, 8, 10),
+        _named("cub200/cec", 200, 100, 10, order_seed=None, shot_draw="listed"),
+        _named("cifar100/cec", 100, 60, 5, order_seed=None, shot_draw="listed"),
+        _named("miniimagenet/cec", 100, 60, 5, order_seed=None, shot_draw="listed"),
+        _named("imagenet-r/asp", 200, 100, 10, order_seed=None),
+        _named("cub200/stream", 200, 100, 1),
+        _named("cifar100/stream", 100, 60, 1),
+        _named("cars/stream", 196, 98, 1),
+        _named("aircraft/stream", 100, 50, 1),
+        _named("miniimagenet/stream", 100, 60, 1),
+        _named("imagenet-r/stream", 200, 100, 1),
     )
 }
-"""The paper's protocols by name, such as ``cub200/big``.
+"""The protocols by name, such as ``cub200/big``.
 
-A ``small`` one starts with as many classes as every later session adds, a ``big`` one with half of all.
+Of the paper's, a ``small`` one starts with as many classes as every later session adds, a ``big`` one with half
+of all. ``cec`` is the community's: classes in the dataset's order, shots from the lists of Tao et al. (2020), as
+CEC (Zhang et al., 2021) and most work since have them. ``asp`` is that of Liu et al. (2024). A ``stream`` brings
+one class at a time.
 """
 
 
 def get_protocol(name: str) -> Protocol:
-    """Return one of the paper's protocols.
+    """Return a protocol by its name.
 
     Parameters
     ----------
@@ -242,7 +256,11 @@ class Session:
 
 
 def sessions(
-    protocol: Protocol, train_y: ArrayLike, test_y: ArrayLike, class_names: Sequence[str]
+    protocol: Protocol,
+    train_y: ArrayLike,
+    test_y: ArrayLike,
+    class_names: Sequence[str],
+    train_names: Sequence[str] | None = None,
 ) -> tuple[Session, ...]:
     """Return the sessions of a protocol on a dataset.
 
@@ -257,6 +275,8 @@ def sessions(
         Labels of the training and test images, as indices into ``class_names``.
     class_names : sequence of str
         The names of all classes.
+    train_names : sequence of str, optional
+        The names of the training images, which official lists of shots need.
 
     Returns
     -------
@@ -283,10 +303,14 @@ def sessions(
             hint="choose a protocol for this dataset",
         )
     rows_of = {label: np.flatnonzero(train == label) for label in range(protocol.n_classes)}
+    listed = _listed_rows(protocol, train, train_names) if protocol.shot_draw == "listed" else None
     learned = []
     for number, classes in enumerate(protocol.session_classes):
         least = 1 if number == 0 else protocol.shots
         _require_images(classes, rows_of, class_names, least)
+        if listed is not None and number:
+            rows_of |= {label: listed[train[listed] == label] for label in classes}
+            _require_listed(classes, rows_of, class_names, protocol)
         picked = [
             rows_of[label] if number == 0 else draw_shots(rows_of[label], protocol, class_names[label])
             for label in classes
@@ -376,11 +400,37 @@ def draw_shots(rows: Indices, protocol: Protocol, class_name: str) -> Indices:
     >>> draw_shots(np.arange(100, 130), protocol.replace(shot_draw="first"), "wren").tolist()
     [100, 101, 102, 103, 104]
     """
-    if protocol.shot_draw == "first":
+    if protocol.shot_draw != "random":  # the first, or the rows are those of the lists
         return rows[: protocol.shots]
     name_seed = int.from_bytes(hashlib.sha256(class_name.encode("utf-8", "surrogateescape")).digest())
     rng = np.random.default_rng([protocol.shot_seed, name_seed])
     return np.sort(rng.permutation(rows)[: protocol.shots])
+
+
+def _listed_rows(protocol: Protocol, train: NDArray[np.int64], names: Sequence[str] | None) -> Indices:
+    """Return the rows of the official shots, in the order of the lists."""
+    listed = official_shots(protocol.dataset)
+    if names is None:
+        raise InputError(
+            f"protocol {protocol.name!r} takes the shots of official lists, and these features do not say which "
+            "image each vector is of",
+            hint="extract them again from the images, or draw other shots with --shot-draw random",
+        )
+    (rows,) = match_names([listed], names)
+    return rows
+
+
+def _require_listed(
+    classes: Iterable[int], rows_of: dict[int, Indices], class_names: Sequence[str], protocol: Protocol
+) -> None:
+    """Refuse a later class for which the lists have too few images: the order or the shots are not theirs."""
+    for label in classes:
+        if len(rows_of[label]) < protocol.shots:
+            raise InputError(
+                f"the official lists have {len(rows_of[label])} images of class {class_names[label]!r} of "
+                f"{protocol.shots} needed",
+                hint="keep the protocol's own base, order and shots, or draw others with --shot-draw random",
+            )
 
 
 def _require_images(

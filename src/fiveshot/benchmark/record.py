@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from zipfile import BadZipFile
 
 import numpy as np
@@ -19,13 +19,40 @@ from numpy.typing import NDArray
 from fiveshot import __version__
 from fiveshot.errors import InputError, StorageError, is_number
 from fiveshot.heads import TunedHead
-from fiveshot.metrics import RunMetrics, SessionPredictions, Spread, mean_std, run_metrics
+from fiveshot.metrics import (
+    RunMetrics,
+    SessionPredictions,
+    Spread,
+    TradeOff,
+    mean_std,
+    resampled_measures,
+    run_metrics,
+)
 from fiveshot.storage import atomic_path
 
-FORMAT = 2
+FORMAT = 3
 UNSEEN = -1  # in ``predictions``: the sample's class had not come yet
 SEEDS = ("random_state",)  # parameters that follow the seed of the shots
 PLAYED = {"shots": 5, "episodes": 8}  # of heads that tune themselves, unless said otherwise
+
+
+class SessionImages(NamedTuple):
+    """How many images of its own classes a session has: published splits of one dataset differ in them.
+
+    Attributes
+    ----------
+    train, test : int
+        Images to learn from, and to be tested on.
+
+    Examples
+    --------
+    >>> from fiveshot.benchmark import SessionImages
+    >>> SessionImages(3000, 2864).test
+    2864
+    """
+
+    train: int
+    test: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,12 +71,16 @@ class RunRecord:
         True labels.
     predictions : ndarray of shape (n_sessions, n_test)
         Predicted labels after each session, -1 where the sample's class had not come yet.
+    train_counts : tuple of int
+        Training images of each session.
     seconds : float
         How long learning and predicting took.
     provenance, versions : mapping
         Where the features come from, and the releases that made the run.
-    calibration_error : float or None
-        Of the probabilities after the last session.
+    calibration : tuple of float
+        Expected calibration error of the probabilities after each session.
+    trade_off : TradeOff or None
+        Between base and new classes after the last session; None without new classes.
     chosen : mapping
         What a head that chooses parameters itself has chosen.
 
@@ -62,6 +93,8 @@ class RunRecord:
     ('ncm', 0, (11, 5794))
     >>> round(record.metrics.a_last, 2)
     0.51
+    >>> record.images[:2]
+    (SessionImages(train=2997, test=2885), SessionImages(train=50, test=296))
     """
 
     config: Mapping[str, Any]
@@ -69,10 +102,12 @@ class RunRecord:
     session_classes: tuple[tuple[int, ...], ...]
     y_true: NDArray[np.int64]
     predictions: NDArray[np.int64]
+    train_counts: tuple[int, ...]
     seconds: float
     provenance: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=lambda: installed_versions())
-    calibration_error: float | None = None
+    calibration: tuple[float, ...] = ()
+    trade_off: TradeOff | None = None
     chosen: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
@@ -84,6 +119,23 @@ class RunRecord:
                 for classes, row in zip(self.session_classes, self.predictions, strict=True)
             ]
         )
+
+    @cached_property
+    def resampled(self) -> dict[str, NDArray[np.float64]]:
+        """Measures on resampled test images, the same resamples for all heads tested on these images."""
+        rng = np.random.default_rng(0)
+        return resampled_measures(self.y_true, self.predictions, self.session_classes, rng=rng)
+
+    @property
+    def images(self) -> tuple[SessionImages, ...]:
+        """Training and test images of the classes that each session introduced."""
+        pairs = zip(self.train_counts, self.session_classes, strict=True)
+        return tuple(SessionImages(count, int(np.isin(self.y_true, own).sum())) for count, own in pairs)
+
+    @property
+    def area(self) -> float | None:
+        """Area under the base/new trade-off, where there are new classes."""
+        return None if self.trade_off is None else self.trade_off.area
 
     @property
     def method(self) -> str:
@@ -112,6 +164,20 @@ class RunRecord:
             parameters = {**_with_auto(inside, parameters["auto"]), **({} if played == PLAYED else played)}
         return kind, {key: value for key, value in parameters.items() if key not in SEEDS}
 
+    def logged(self) -> Iterator[tuple[int, dict[str, float | None]]]:
+        """Yield what is measured after each session, as loggers take it; the last has the whole run's too."""
+        metrics, last = self.metrics, len(self.session_classes) - 1
+        for session in metrics.sessions:
+            values: dict[str, float | None] = {
+                name: getattr(session, name) for name in ("accuracy", "a_old", "a_new", "a_hm")
+            }
+            values["calibration_error"] = self.calibration[session.number] if self.calibration else None
+            if session.number == last:
+                values |= {"a_last": metrics.a_last, "a_inc": metrics.a_inc, "a_hm_mean": mean_hm(metrics)}
+                values |= {"g_acc": metrics.g_acc, "forgetting": metrics.forgetting.mean, "seconds": self.seconds}
+                values["trade_off_area"] = self.area
+            yield session.number, values
+
     def save(self, folder: Path) -> None:
         """Write the run into a folder; ``metrics.json`` comes last and marks it as finished.
 
@@ -129,10 +195,12 @@ class RunRecord:
             "config": self.config,
             "class_names": self.class_names,
             "session_classes": self.session_classes,
+            "train_counts": self.train_counts,
             "seconds": self.seconds,
             "provenance": self.provenance,
             "versions": self.versions,
-            "calibration_error": self.calibration_error,
+            "calibration": self.calibration,
+            "trade_off": None if self.trade_off is None else asdict(self.trade_off),
             "chosen": self.chosen,
         }
         with atomic_path(folder / "run.json") as path:
@@ -160,10 +228,12 @@ class RunRecord:
                 tuple(map(tuple, about["session_classes"])),
                 y_true,
                 predictions,
+                tuple(about["train_counts"]),
                 about["seconds"],
                 about["provenance"],
                 about["versions"],
-                about["calibration_error"],
+                tuple(about["calibration"]),
+                about["trade_off"] and TradeOff(**about["trade_off"]),
                 about["chosen"],
             )
         except (OSError, ValueError, KeyError, TypeError, BadZipFile) as error:
@@ -194,10 +264,14 @@ class Summary:
         After the last session; None where there is nothing to measure.
     a_last, a_inc, seconds : Spread
         Over the whole run.
-    calibration_error : Spread or None
-        After the last session.
+    g_acc, forgetting, area : Spread or None
+        gAcc, average forgetting, and the area of the base/new trade-off.
+    calibration : tuple of Spread
+        Expected calibration error after session 0, 1, ...
     alpha : float or None
         Of the method's calibration, where it has one.
+    images : tuple of SessionImages
+        Training and test images of the classes of session 0, 1, ...
 
     Examples
     --------
@@ -219,8 +293,12 @@ class Summary:
     a_last: Spread
     a_inc: Spread
     seconds: Spread
-    calibration_error: Spread | None = None
+    g_acc: Spread | None = None
+    forgetting: Spread | None = None
+    area: Spread | None = None
+    calibration: tuple[Spread, ...] = ()
     alpha: float | None = None
+    images: tuple[SessionImages, ...] = ()
 
 
 def summarize_runs(records: Sequence[RunRecord]) -> Summary:
@@ -260,7 +338,7 @@ def summarize_runs(records: Sequence[RunRecord]) -> Summary:
         flavor=first.flavor,
         seeds=tuple(record.seed for record in records),
         a_hm=tuple(_spread([m.sessions[number].a_hm for m in metrics]) for number in later),
-        a_hm_mean=_spread([_mean_hm(m) for m in metrics]),
+        a_hm_mean=_spread([mean_hm(m) for m in metrics]),
         accuracy=tuple(
             mean_std([m.sessions[number].accuracy for m in metrics]) for number in range(len(later) + 1)
         ),
@@ -269,8 +347,12 @@ def summarize_runs(records: Sequence[RunRecord]) -> Summary:
         a_last=mean_std([m.a_last for m in metrics]),
         a_inc=mean_std([m.a_inc for m in metrics]),
         seconds=mean_std([record.seconds for record in records]),
-        calibration_error=_spread([record.calibration_error for record in records]),
+        g_acc=_spread([m.g_acc for m in metrics]),
+        forgetting=_spread([m.forgetting.mean for m in metrics]),
+        area=_spread([record.area for record in records]),
+        calibration=tuple(map(mean_std, zip(*(record.calibration for record in records), strict=True))),
         alpha=_alpha(first),
+        images=first.images,
     )
 
 
@@ -369,7 +451,7 @@ def _spread(values: Sequence[float | None]) -> Spread | None:
     return mean_std(measured) if len(measured) == len(values) else None
 
 
-def _mean_hm(metrics: RunMetrics) -> float | None:
+def mean_hm(metrics: RunMetrics) -> float | None:
     """Return A_HM averaged over the sessions after session 0, where each has one."""
     values = [session.a_hm for session in metrics.sessions[1:]]
     measured = [value for value in values if value is not None]

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from fiveshot.benchmark.job import Job, fingerprint, open_features, protocol_head, run_config
 from fiveshot.benchmark.protocol import Protocol, Session, listed_sessions, sessions
 from fiveshot.benchmark.record import UNSEEN, RunRecord
+from fiveshot.core.arrays import as_numpy
 from fiveshot.data.sessions import match_names, read_session_lists
 from fiveshot.errors import InputError
 from fiveshot.features import FeatureSet
 from fiveshot.heads import FewShotHead, ScoreTable, TunedHead
-from fiveshot.metrics import expected_calibration_error
+from fiveshot.metrics import TradeOff, expected_calibration_error, trade_off
 from fiveshot.progress import Progress
 
 
@@ -54,7 +55,7 @@ def run(
     name = head if isinstance(head, str) else type(head).__name__
     head = protocol_head(head, protocol) if isinstance(head, str) else head
     config = run_config(protocol, name, head, features=fingerprint(features))
-    steps = sessions(protocol, features.train_y, features.test_y, features.class_names)
+    steps = protocol_sessions(protocol, features)
     return _record(config, features, head, steps, progress)
 
 
@@ -82,10 +83,15 @@ def run_job(job: Job, *, progress: Progress | None = None) -> RunRecord:
     """
     features = open_features(job.features)
     if job.sessions is None:
-        steps = sessions(job.protocol, features.train_y, features.test_y, features.class_names)
+        steps = protocol_sessions(job.protocol, features)
     else:
         steps = official_sessions(Path(job.sessions), features)
     return _record(job.config(), features, job.head(), steps, progress)
+
+
+def protocol_sessions(protocol: Protocol, features: FeatureSet) -> tuple[Session, ...]:
+    """Return the sessions of a protocol on some features."""
+    return sessions(protocol, features.train_y, features.test_y, features.class_names, features.train_names)
 
 
 def official_sessions(folder: Path, features: FeatureSet) -> tuple[Session, ...]:
@@ -109,32 +115,44 @@ def _record(
     """Teach the head session by session, and record what it predicts after each."""
     predictions = np.full((len(steps), len(features.test_y)), UNSEEN, dtype=np.int64)
     table: ScoreTable | None = None
-    start = time.perf_counter()
+    calibration: list[float] = []
+    seconds = 0.0
     for step in steps:
+        start = time.perf_counter()
         rows = step.train_indices
         head.partial_fit(_vectors(features.train_x[rows]), features.train_y[rows])
         table = table or ScoreTable(head, _vectors(features.test_x))
         predictions[step.number, step.test_indices] = table.predict()[step.test_indices]
+        seconds += time.perf_counter() - start
+        calibration.append(_calibration_error(head, table, features.test_y, step))
         if progress is not None:
             progress(step.number + 1, len(steps))
-    seconds = time.perf_counter() - start
     return RunRecord(
         config=config,
         class_names=features.class_names,
         session_classes=tuple(step.classes for step in steps),
         y_true=features.test_y,
         predictions=predictions,
+        train_counts=tuple(len(step.train_indices) for step in steps),
         seconds=seconds,
         provenance=features.provenance.as_dict(),
-        calibration_error=_calibration_error(head, table, features.test_y, steps[-1]) if table else None,
+        calibration=tuple(calibration),
+        trade_off=_trade_off(head, table, features.test_y, steps) if table and len(steps) > 1 else None,
         chosen=head.chosen_ if isinstance(head, TunedHead) else {},
     )
 
 
-def _calibration_error(head: FewShotHead, table: ScoreTable, test_y: NDArray[Any], last: Session) -> float:
-    """Measure the probabilities after the last session."""
-    rows = last.test_indices
+def _calibration_error(head: FewShotHead, table: ScoreTable, test_y: NDArray[Any], step: Session) -> float:
+    """Measure the probabilities after a session."""
+    rows = step.test_indices
     return expected_calibration_error(table.probabilities()[rows], np.searchsorted(head.classes_, test_y[rows]))
+
+
+def _trade_off(head: FewShotHead, table: ScoreTable, test_y: NDArray[Any], steps: Sequence[Session]) -> TradeOff:
+    """Measure how base and new classes weigh against each other after the last session."""
+    rows = steps[-1].test_indices
+    new = ~np.isin(head.classes_, steps[0].classes)
+    return trade_off(as_numpy(table.scores())[rows], np.searchsorted(head.classes_, test_y[rows]), new)
 
 
 def _vectors(array: NDArray[Any]) -> NDArray[Any]:

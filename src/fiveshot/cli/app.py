@@ -57,6 +57,7 @@ PLACES = {
     STUDIES: {
         "backbones": "data",
         "bench": "bench",
+        "compare": "reports",
         "extract": "extract",
         "paper": "reports",
         "report": "reports",

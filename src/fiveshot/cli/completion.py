@@ -108,7 +108,7 @@ def heads_or_none() -> list[str]:
 
 
 def protocols() -> list[str]:
-    """Offer the paper's protocols.
+    """Offer the named protocols.
 
     >>> protocols()[:2]
     ['cifar100/small', 'cub200/small']
@@ -144,7 +144,7 @@ def datasets() -> list[str]:
     """Offer the datasets that are known by name.
 
     >>> datasets()
-    ['aircraft', 'cars', 'cifar100', 'cub200']
+    ['aircraft', 'cars', 'cifar100', 'cub200', 'imagenet-r', 'miniimagenet']
     """
     from fiveshot.data import dataset_specs
 

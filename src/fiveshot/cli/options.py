@@ -96,6 +96,14 @@ Full = Annotated[
     bool,
     typer.Option("--full", help="Everything, however long it takes: five draws, 10,000 random features."),
 ]
+LogTo = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--log",
+        metavar="KIND=PLACE",
+        help="Log to csv=FILE, tensorboard=DIR, mlflow=FILE or wandb=DIR (offline), any number of times.",
+    ),
+]
 Flavor = Annotated[
     Literal["paper", "published"],
     typer.Option(help="'paper' follows the paper's text, 'published' its published code."),

@@ -132,7 +132,7 @@ def dataset_specs() -> MappingProxyType[str, DatasetSpec]:
     Examples
     --------
     >>> sorted(dataset_specs())
-    ['aircraft', 'cars', 'cifar100', 'cub200']
+    ['aircraft', 'cars', 'cifar100', 'cub200', 'imagenet-r', 'miniimagenet']
     """
     return MappingProxyType({**package_specs(), **_registered})
 

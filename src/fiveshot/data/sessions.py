@@ -16,6 +16,8 @@ from fiveshot.data.sources import read_regular
 from fiveshot.errors import InputError, some_of
 
 _FILE = re.compile(r"^(session|test)_(\d+)\.txt$")
+# The shots of Tao et al. (CVPR 2020), which CEC and most work since have: a line each, session by session.
+LISTS = Path(__file__).parent / "official" / "lists"
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,21 @@ def read_session_lists(folder: Path) -> SessionLists:
     if test and set(test) != set(train):
         raise InputError(f"{folder} has {len(train)} session lists, but test lists for {sorted(test)}")
     return SessionLists(*(tuple(_lines(files[n]) for n in sorted(files)) for files in (train, test)))
+
+
+def official_shots(dataset: str) -> tuple[str, ...]:
+    """Return the images that the community's lists have for the classes after the base session.
+
+    >>> len(official_shots("cub200")), official_shots("cifar100")[:2]
+    (500, ('29774', '33344'))
+    """
+    known = sorted(file.stem for file in LISTS.glob("*.txt"))
+    if dataset not in known:
+        raise InputError(
+            f"there are no official lists of shots for {dataset!r}",
+            hint=f"there are some for {', '.join(known)}; draw the shots, or give lists with --sessions",
+        )
+    return _lines(LISTS / f"{dataset}.txt")
 
 
 def match_names(lists: Sequence[Sequence[str]], names: Sequence[str]) -> tuple[NDArray[np.int64], ...]:

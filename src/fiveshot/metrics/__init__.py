@@ -10,6 +10,13 @@ from fiveshot.metrics.accuracy import (
     per_class_accuracy,
 )
 from fiveshot.metrics.calibration import expected_calibration_error
+from fiveshot.metrics.paired import (
+    PairedDifference,
+    mean_interval,
+    paired_difference,
+    resampled_difference,
+    resampled_measures,
+)
 from fiveshot.metrics.sessions import (
     Forgetting,
     RunMetrics,
@@ -23,15 +30,19 @@ from fiveshot.metrics.sessions import (
     mean_std,
     run_metrics,
 )
+from fiveshot.metrics.trade_off import GeneralizedAccuracy, TradeOff, generalized_accuracy, trade_off
 
 __all__ = [
     "BaseNewConfusion",
     "Forgetting",
+    "GeneralizedAccuracy",
     "OldNewAccuracy",
+    "PairedDifference",
     "RunMetrics",
     "SessionMetrics",
     "SessionPredictions",
     "Spread",
+    "TradeOff",
     "a_inc",
     "a_last",
     "accuracy",
@@ -39,9 +50,15 @@ __all__ = [
     "base_new_confusion",
     "expected_calibration_error",
     "forgetting",
+    "generalized_accuracy",
     "harmonic_mean",
+    "mean_interval",
     "mean_std",
     "old_new_accuracy",
+    "paired_difference",
     "per_class_accuracy",
+    "resampled_difference",
+    "resampled_measures",
     "run_metrics",
+    "trade_off",
 ]

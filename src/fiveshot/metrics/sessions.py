@@ -19,6 +19,7 @@ from fiveshot.metrics.accuracy import (
     old_new_accuracy,
     per_class_accuracy,
 )
+from fiveshot.metrics.trade_off import checked_matrix, generalized_accuracy
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +128,8 @@ class RunMetrics:
         ``matrix[i][j]`` is the accuracy after session i on the classes of session j, for j <= i.
     forgetting : Forgetting
         What each session's classes lost.
+    g_acc : float or None
+        :func:`generalized_accuracy`, its area; None when there is only one session.
     confusion : BaseNewConfusion
         After the last session.
     per_class : tuple of (class, float or None)
@@ -150,6 +153,7 @@ class RunMetrics:
     a_inc: float
     matrix: tuple[tuple[float, ...], ...]
     forgetting: Forgetting
+    g_acc: float | None
     confusion: BaseNewConfusion
     per_class: tuple[tuple[Any, float | None], ...]
 
@@ -227,6 +231,7 @@ def run_metrics(predictions: Sequence[SessionPredictions]) -> RunMetrics:
         a_inc=a_inc(accuracies),
         matrix=tuple(tuple(row[: number + 1].tolist()) for number, row in enumerate(matrix)),
         forgetting=forgetting(matrix),
+        g_acc=_g_acc(matrix, predictions),
         confusion=base_new_confusion(last.y_true, last.y_pred, predictions[0].classes, later),
         per_class=_per_class(last, [*predictions[0].classes, *later]),
     )
@@ -341,11 +346,7 @@ def forgetting(matrix: ArrayLike) -> Forgetting:
     >>> forgetting([[1.0, np.nan], [0.25, 1.0]])
     Forgetting(per_session=(0.75,), mean=0.75)
     """
-    table = np.asarray(matrix, dtype=np.float64)
-    if table.ndim != 2 or table.shape[0] != table.shape[1] or len(table) == 0:
-        raise InputError(f"an accuracy matrix is square with at least one session, not of shape {table.shape}")
-    if np.isnan(table[np.tril_indices(len(table))]).any():
-        raise InputError("the accuracy matrix has no value for a session that had been learned")
+    table = checked_matrix(matrix)
     lost = [float(table[j:-1, j].max() - table[-1, j]) for j in range(len(table) - 1)]
     return Forgetting(tuple(lost), float(np.mean(lost)) if lost else None)
 
@@ -387,6 +388,14 @@ def _session_metrics(number: int, part: SessionPredictions) -> SessionMetrics:
     old, new = old_new_accuracy(part.y_true, part.y_pred, part.classes)
     both = harmonic_mean(old, new) if old is not None and new is not None else None
     return SessionMetrics(number, accuracy(part.y_true, part.y_pred), old, new, both)
+
+
+def _g_acc(matrix: NDArray[np.float64], predictions: Sequence[SessionPredictions]) -> float | None:
+    """Return the area of gAcc, whose base session counts as much as its classes at most."""
+    if len(predictions) == 1:
+        return None
+    later = [len(part.classes) for part in predictions[1:]]
+    return generalized_accuracy(matrix, len(predictions[0].classes) * len(later) / sum(later)).area
 
 
 def _per_class(last: SessionPredictions, classes: list[Any]) -> tuple[tuple[Any, float | None], ...]:

@@ -4,6 +4,13 @@ from fiveshot.reports.page.page import write_report
 from fiveshot.reports.paper.feature_files import MissingFeatures, find_feature_files
 from fiveshot.reports.paper.make import PaperOutput, make_paper
 from fiveshot.reports.tables.bench import ablation_table, bench_table, bench_tables
+from fiveshot.reports.tables.comparison import (
+    PairedVariants,
+    against_table,
+    comparison_tables,
+    further_table,
+    paired_variants,
+)
 from fiveshot.reports.tables.formats import as_csv, as_latex, as_markdown, as_rich, as_text, write_table
 from fiveshot.reports.tables.table import Cell, Column, Number, Row, Table
 from fiveshot.reports.variants import Experiment, Variant, experiments
@@ -14,11 +21,13 @@ __all__ = [
     "Experiment",
     "MissingFeatures",
     "Number",
+    "PairedVariants",
     "PaperOutput",
     "Row",
     "Table",
     "Variant",
     "ablation_table",
+    "against_table",
     "as_csv",
     "as_latex",
     "as_markdown",
@@ -26,9 +35,12 @@ __all__ = [
     "as_text",
     "bench_table",
     "bench_tables",
+    "comparison_tables",
     "experiments",
     "find_feature_files",
+    "further_table",
     "make_paper",
+    "paired_variants",
     "write_report",
     "write_table",
 ]

@@ -92,8 +92,52 @@ class ConfusionMatrix:
 
 def session_chart(variants: Sequence[Variant]) -> Drawing:
     """Return accuracy after each session as one line per variant, with bands for the spread over seeds."""
-    low, high = _range([spread for variant in variants for spread in variant.summary.accuracy])
-    last = len(variants[0].summary.accuracy) - 1
+    said = "Accuracy on all classes seen so far, from the base session to the last"
+    return _session_lines(variants, [variant.summary.accuracy for variant in variants], said)
+
+
+def calibration_chart(variants: Sequence[Variant]) -> Drawing:
+    """Return the calibration error after each session as one line per variant."""
+    said = "Expected calibration error, from the base session to the last"
+    return _session_lines(variants, [variant.summary.calibration for variant in variants], said)
+
+
+def trade_off_chart(variants: Sequence[Variant]) -> Drawing | None:
+    """Return accuracy on base classes against that on new ones, as scores of new classes are raised or lowered.
+
+    A curve is the mean over seeds; its marker is where the head stands without any change.
+    """
+    curves = [[record.trade_off for record in variant.records] for variant in variants]
+    if any(curve is None for own in curves for curve in own):
+        return None
+    side = HEIGHT - TOP - BOTTOM
+
+    def at(base: float, new: float) -> Point:
+        return LEFT + (WIDTH - LEFT - RIGHT) * base, HEIGHT - BOTTOM - side * new
+
+    shapes: list[Shape] = []
+    for tick in range(0, 101, 20):
+        shapes.append(Shape("line", (at(0, tick / 100), at(1, tick / 100)), "grid"))
+        shapes.append(Shape("text", ((LEFT - 6, at(0, tick / 100)[1] + 4),), "end", str(tick)))
+        shapes.append(Shape("text", ((at(tick / 100, 0)[0], HEIGHT - BOTTOM + 16),), "middle", str(tick)))
+    shapes.append(Shape("text", (((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6),), "middle", "base classes"))
+    for variant, own, style in zip(variants, curves, variant_styles(variants), strict=True):
+        drawn = [curve for curve in own if curve is not None]
+        base, new = (np.mean([getattr(curve, axis) for curve in drawn], axis=0) for axis in ("base", "new"))
+        line = tuple(at(*point) for point in zip(base.tolist(), new.tolist(), strict=True))
+        shapes.append(Shape("line", line, "line dashed" if style.dashed else "line", style=style))
+        stands = [spread.mean for spread in variant.base_new if spread is not None]
+        words = f"{variant.label}: area {percent(variant.summary.area)}"
+        shapes.append(Shape("marker", (at(*stands),), "marker", words, style))
+    said = "; ".join(f"{variant.label}: {percent(variant.summary.area)}" for variant in variants)
+    words = f"Accuracy on new classes against base classes. Area under the curve: {said}."
+    return Drawing(WIDTH, HEIGHT, tuple(shapes), words)
+
+
+def _session_lines(variants: Sequence[Variant], values: Sequence[Sequence[Spread]], said: str) -> Drawing:
+    """Return values after each session as one line per variant, with bands for the spread over seeds."""
+    low, high = _range([spread for own in values for spread in own])
+    last = len(values[0]) - 1
 
     def x(session: float) -> float:
         return LEFT + (WIDTH - LEFT - RIGHT) * (session / last if last else 0.5)
@@ -109,13 +153,12 @@ def session_chart(variants: Sequence[Variant]) -> Drawing:
     for session in range(0, last + 1, max(1, math.ceil((last + 1) / 12))):
         shapes.append(Shape("text", ((x(session), HEIGHT - BOTTOM + 16),), "middle", str(session)))
     shapes.append(Shape("text", (((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6),), "middle", "session"))
-    for variant, style in zip(variants, variant_styles(variants), strict=True):
-        shapes += _curve(variant, style, x, y)
+    for variant, own, style in zip(variants, values, variant_styles(variants), strict=True):
+        shapes += _curve(variant.label, own, style, x, y)
     ends = [
-        f"{v.label} from {percent(v.summary.accuracy[0])} to {percent(v.summary.accuracy[-1])}" for v in variants
+        f"{v.label} from {percent(own[0])} to {percent(own[-1])}" for v, own in zip(variants, values, strict=True)
     ]
-    words = f"Accuracy on all classes seen so far, from the base session to the last: {'; '.join(ends)}."
-    return Drawing(WIDTH, HEIGHT, tuple(shapes), words)
+    return Drawing(WIDTH, HEIGHT, tuple(shapes), f"{said}: {'; '.join(ends)}.")
 
 
 def base_new_chart(variants: Sequence[Variant]) -> Drawing:
@@ -249,10 +292,10 @@ def percent(spread: Spread | None) -> str:
 
 
 def _curve(
-    variant: Variant, style: Style, x: Callable[[float], float], y: Callable[[float], float]
+    label: str, values: Sequence[Spread], style: Style, x: Callable[[float], float], y: Callable[[float], float]
 ) -> Iterator[Shape]:
     """Yield a variant's band, its line, and a marker for each session."""
-    spreads = list(enumerate(variant.summary.accuracy))
+    spreads = list(enumerate(values))
     if any(spread.std for _, spread in spreads):
         upper = [(x(n), y(100 * (s.mean + (s.std or 0)))) for n, s in spreads]
         lower = [(x(n), y(100 * (s.mean - (s.std or 0)))) for n, s in reversed(spreads)]
@@ -260,7 +303,7 @@ def _curve(
     line = tuple((x(n), y(100 * s.mean)) for n, s in spreads)
     yield Shape("line", line, "line dashed" if style.dashed else "line", style=style)
     for (number, spread), point in zip(spreads, line, strict=True):
-        yield Shape("marker", (point,), "marker", f"{variant.label}, session {number}: {percent(spread)}", style)
+        yield Shape("marker", (point,), "marker", f"{label}, session {number}: {percent(spread)}", style)
 
 
 def _bar(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from fiveshot.tuning.recipes import TUNE_RECIPES, TuneRecipe, get_recipe, parse_setting
-from fiveshot.tuning.results import EpochRecord, FewShotScore, TuneProgress, TuneResult
+from fiveshot.tuning.results import EpochRecord, FewShotScore, TuneProgress, TuneResult, TuningLog
 
 if TYPE_CHECKING:
     from fiveshot.tuning.few_shot import FewShotTest, Fold, few_shot_score
@@ -30,6 +30,7 @@ __all__ = [
     "TuneProgress",
     "TuneRecipe",
     "TuneResult",
+    "TuningLog",
     "TuningRun",
     "few_shot_score",
     "get_recipe",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from fiveshot.loggers import Log, Loggers
 from fiveshot.tuning.recipes import TuneRecipe
 
 
@@ -26,6 +28,8 @@ class TuneProgress:
         On the training views, so far in this epoch.
     images_per_second, seconds_left : float, optional
         How fast it goes.
+    finished : EpochRecord, optional
+        All figures of the epoch, told once when it is over.
 
     Examples
     --------
@@ -44,6 +48,7 @@ class TuneProgress:
     accuracy: float | None = None
     images_per_second: float | None = None
     seconds_left: float | None = None
+    finished: EpochRecord | None = None
 
 
 OnProgress = Callable[[TuneProgress], None]
@@ -185,3 +190,72 @@ class TuneResult:
             "images_per_second": self.images_per_second,
             "seconds": self.seconds,
         }
+
+
+class TuningLog:
+    """Logs every epoch once, when it is over: a run for each phase, such as ``adapter/tuning``.
+
+    On a cluster not every epoch is told while it runs; :meth:`complete` logs what is missing.
+
+    Parameters
+    ----------
+    loggers : Loggers
+        Where to.
+    name : str
+        What the runs are called.
+    recipe : TuneRecipe
+        The parameters that are logged with them.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from fiveshot.loggers import Loggers
+    >>> from fiveshot.tuning import EpochRecord, TuneProgress, TuningLog, get_recipe
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with TuningLog(Loggers([f"csv={folder}/log.csv"]), "birds", get_recipe("ours")) as log:
+    ...         log(TuneProgress("tuning", 1, 1, 8, 8, finished=EpochRecord(1, loss=0.7)))
+    ...     print(Path(folder, "log.csv").read_text().splitlines()[-1])
+    birds/tuning,value,1,loss,0.7
+    """
+
+    def __init__(self, loggers: Loggers, name: str, recipe: TuneRecipe) -> None:
+        self._loggers, self._name, self._recipe = loggers, name, recipe
+        self._stack = ExitStack()
+        self._phase = ""
+        self._log: Log | None = None
+        self._written: set[tuple[str, int]] = set()
+
+    def __enter__(self) -> TuningLog:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
+
+    def __call__(self, now: TuneProgress) -> None:
+        """Log an epoch, if one is over now."""
+        if now.finished is not None:
+            self._write(now.phase, now.finished)
+
+    def complete(self, result: TuneResult) -> None:
+        """Log the epochs of a finished tuning that were not told."""
+        phases = {f"selection-{number}": run for number, run in enumerate(result.selection, start=1)}
+        if result.history not in result.selection:
+            phases["tuning"] = result.history
+        for phase, history in phases.items():
+            for record in history:
+                self._write(phase, record)
+
+    def _write(self, phase: str, record: EpochRecord) -> None:
+        if (phase, record.epoch) in self._written:
+            return
+        if self._log is None or phase != self._phase:
+            self._stack.close()
+            run = self._loggers.run(f"{self._name}/{phase}", self._recipe.to_json())
+            self._phase, self._log = phase, self._stack.enter_context(run)
+        self._written.add((phase, record.epoch))
+        names = ("loss", "train_accuracy", "held_out_accuracy", "images_per_second")
+        values: dict[str, float | None] = {name: getattr(record, name) for name in names}
+        if record.few_shot is not None:
+            values |= {f"few_shot_{name}": value for name, value in asdict(record.few_shot).items()}
+        self._log(record.epoch, values)

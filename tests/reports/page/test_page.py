@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from browser import Browser
 from PIL import Image
+from toys import base_session_only
 
 from fiveshot import Recognizer
 from fiveshot.benchmark import RunRecord
@@ -148,12 +149,7 @@ def test_several_protocols_are_listed_and_told_apart(bird_records, paper_records
 def test_a_run_of_one_session_has_a_page(bird_records: list[RunRecord]) -> None:
     first = bird_records[0]
     protocol = {**first.config["protocol"], "n_classes": 6}
-    only = replace(
-        first,
-        session_classes=first.session_classes[:1],
-        predictions=first.predictions[:1],
-        config={**first.config, "protocol": protocol},
-    )
+    only = replace(base_session_only(first), config={**first.config, "protocol": protocol})
     page = report_page([only])
     Page(page)
     table, *_ = re.findall(r"<table.*?</table>", page, re.DOTALL)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import csv
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -8,8 +10,9 @@ import numpy as np
 import pytest
 from toys import toy_features
 
-from fiveshot.benchmark import Job, Outcome, get_protocol, run_job, sweep
+from fiveshot.benchmark import Job, Outcome, get_protocol, open_features, paper_protocols, run_job, sweep
 from fiveshot.benchmark.cost import WIDTHS
+from fiveshot.benchmark.job import fingerprint
 from fiveshot.errors import InputError
 from fiveshot.reports import Number, PaperOutput, make_paper
 from fiveshot.reports.paper.plan import TARGETS
@@ -46,14 +49,33 @@ def rows_of(folder: Path, name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def test_the_configuration_says_what_all_was_made_of(everything) -> None:
+    made, out, outcomes = everything
+    about = json.loads((out / "configuration.json").read_text(encoding="utf-8"))
+    assert about["seeds"] == [0]
+    assert about["procedure"]["parameters"] == SMALL
+    assert {"python", "numpy", "fiveshot"} <= set(about["versions"])
+    features = about["features"]["cifar100/small"]
+    assert features["sha256"] == fingerprint(open_features(features["source"]))
+    assert features["provenance"]["weights_hash"] == "0"
+    for name, digest in about["files"].items():
+        assert hashlib.sha256((out / name).read_bytes()).hexdigest() == digest
+    assert set(about["files"]) == {file.name for file in made.files} - {"configuration.json"}
+    assert set(about["runs"]) == {outcome.job.folder for outcome in outcomes}
+    summary = made.tables[-1]
+    assert {row.block for row in summary.rows} == set(paper_protocols())
+    assert "resampled test images" in " ".join(summary.notes)
+
+
 def test_all_tables_and_figures_are_written_and_nothing_is_missing(everything) -> None:
     made, out, outcomes = everything
-    expected = {f"{name}.{kind}" for name in TABLES for kind in ("txt", "md", "tex", "csv")}
+    expected = {f"{name}.{kind}" for name in (*TABLES, "summary") for kind in ("txt", "md", "tex", "csv")}
     expected |= {f"figure{number}.{kind}" for number in (1, 2, 3) for kind in ("png", "svg")}
+    expected.add("configuration.json")
     assert {path.name for path in made.files} == expected
     assert all(path.parent == out and path.stat().st_size > 100 for path in made.files)
     assert made.missing == ()
-    assert len(made.tables) == len(TABLES)
+    assert len(made.tables) == len(TABLES) + 1
     folders = [outcome.job.folder for outcome in outcomes]
     assert len(set(folders)) == len(folders)  # what tables share runs once
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from toys import base_session_only
 
 from fiveshot.benchmark import Job, Protocol, RunRecord, get_protocol, run_job, summarize_all
 from fiveshot.benchmark.plan import make_jobs
@@ -66,9 +67,7 @@ def test_nothing_is_said_of_alpha_without_one_or_elsewhere(
 
 def test_what_was_not_measured_is_an_empty_cell(bird_records: list[RunRecord]) -> None:
     first = bird_records[0]
-    only = RunRecord(
-        **{**vars_of(first), "session_classes": first.session_classes[:1], "predictions": first.predictions[:1]}
-    )
+    only = base_session_only(first)
     table = bench_table(summarize_all([only]), Protocol("birds", "birds", 6, 6, 2))
     assert cell(table, "NCM", "mean A_HM") is None
     assert cell(table, "NCM", "A_last") == Number(only.metrics.a_last)

@@ -18,6 +18,7 @@ from fiveshot.cli.options import (
     Flavor,
     Full,
     HeadDevice,
+    LogTo,
     Projections,
     Seeds,
     head_parameters,
@@ -27,9 +28,10 @@ from fiveshot.cli.options import (
 from fiveshot.cli.output import check_format, echo, echo_json, print_table
 from fiveshot.cli.progress import image_bar, run_bar, status
 from fiveshot.errors import counted
+from fiveshot.loggers import Loggers
 
 if TYPE_CHECKING:
-    from fiveshot.benchmark import Job, Outcome
+    from fiveshot.benchmark import Job, Outcome, PublishedFigures
     from fiveshot.benchmark.cost import QuickPlan
 
 RunJobs = Callable[..., "Iterable[Outcome]"]  # of jobs and the folder of runs
@@ -43,7 +45,7 @@ def bench(
     protocol: Annotated[
         str | None,
         typer.Argument(
-            help="A setting of the paper, such as cub200/big; see 'fiveshot bench --list'.",
+            help="A named setting, such as cub200/big; see 'fiveshot bench --list'.",
             autocompletion=completion.protocols,
         ),
     ] = None,
@@ -84,7 +86,9 @@ def bench(
     shots: Annotated[int | None, typer.Option(help="Images of a new class.")] = None,
     order_seed: Annotated[int | None, typer.Option(help="Seed of the class order; 1993 is the paper's.")] = None,
     shot_seed: Annotated[int | None, typer.Option(help="First seed of the shots.")] = None,
-    shot_draw: Annotated[str | None, typer.Option(help="'random', or 'first' as the published code does.")] = None,
+    shot_draw: Annotated[
+        str | None, typer.Option(help="'random', 'first' as the published code does, or 'listed'.")
+    ] = None,
     sessions: Annotated[Path | None, typer.Option(help="A folder of official session lists.")] = None,
     out: Annotated[Path, typer.Option(help="Where runs are kept; finished ones are not run again.")] = Path(
         "runs"
@@ -93,6 +97,11 @@ def bench(
     memory: Annotated[
         float | None, typer.Option(help="GB that all processes may need together; 80 % of what is free.")
     ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(help="A JSON file of published figures, shown below ours if they were measured alike."),
+    ] = None,
+    log: LogTo = None,
     device: HeadDevice = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Run again what is finished.")] = False,
     output: Annotated[str, typer.Option("--format", help="terminal, markdown, latex, csv or json.")] = "terminal",
@@ -112,7 +121,10 @@ def bench(
         _print_lists()
         return
     check_format(output)
+    if output in ("csv", "json"):
+        refuse_unused(ctx, "adds a table, which this --format has no room for; leave one of them out", "against")
     _check_options(ctx, engine=engine, images=images, sessions=sessions)
+    published, loggers = _published(against), Loggers(log or ())
     if images is not None:
         features = _extracted(images, features, skip_bad)
     with status("reading the features"):
@@ -151,18 +163,36 @@ def bench(
 
         limit = int(memory * 1e9) if memory is not None else None
         run = partial(sweep, workers=workers, memory=limit, fresh=fresh)
-    found = {outcome.job: outcome.record for outcome in followed(run, plan.jobs, out, fresh=fresh)}
+    found = {}
+    for outcome in followed(run, plan.jobs, out, fresh=fresh):
+        found[outcome.job] = outcome.record
+        with loggers.run(outcome.job.folder, outcome.record.config) as write:
+            for step, values in outcome.record.logged():
+                write(step, values)
     records = [found[job] for job in plan.jobs]
     if output == "json":
         echo_json([_as_json(record) for record in records])
     else:
         from fiveshot.benchmark import summarize_all
-        from fiveshot.reports import bench_table
+        from fiveshot.reports import against_table, bench_table, experiments, further_table
 
         said = given if plan.width is None else {**given, "n_projections": plan.width}
         print_table(bench_table(summarize_all(records), chosen, records[0].provenance, given=said), output)
+        for experiment in experiments(records) if output != "csv" else ():  # a CSV file is one table
+            print_table(further_table(experiment), output)
+            if published is not None:
+                print_table(against_table(experiment, published), output)
     if not full:
         _tell_the_rest(plan, everything, seeds)
+
+
+def _published(against: Path | None) -> PublishedFigures | None:
+    """Read published figures before anything is run."""
+    if against is None:
+        return None
+    from fiveshot.benchmark import read_published
+
+    return read_published(against)
 
 
 def _on_cluster(address: str | None, *, fresh: bool) -> RunJobs:
@@ -276,7 +306,12 @@ def _extracted(images: Path, features: Path | None, skip_bad: bool) -> Path:
 
 
 def _as_json(record: Any) -> dict[str, Any]:
-    return {"config": record.config, "seconds": record.seconds, "metrics": record.metrics.as_dict()}
+    return {
+        "config": record.config,
+        "images": [counts._asdict() for counts in record.images],
+        "seconds": record.seconds,
+        "metrics": record.metrics.as_dict(),
+    }
 
 
 def _print_lists() -> None:
@@ -287,9 +322,10 @@ def _print_lists() -> None:
     load_plugins()
     for protocol in PROTOCOLS.values():
         sizes = protocol.session_sizes
+        chosen = " of the official lists" if protocol.shot_draw == "listed" else ""
         echo(
-            f"{protocol.name:16} {protocol.n_classes} classes: {sizes[0]} base, "
-            f"then {len(sizes) - 1} sessions of {sizes[1]} with {protocol.shots} images each"
+            f"{protocol.name:19} {protocol.n_classes} classes: {sizes[0]} base, "
+            f"then {len(sizes) - 1} sessions of {sizes[1]} with {protocol.shots} images each{chosen}"
         )
     for name, recipe in RECIPES.items():
-        echo(f"{name:16} {recipe.description}")
+        echo(f"{name:19} {recipe.description}")

@@ -1,4 +1,4 @@
-"""``fiveshot paper`` and ``report``: the paper's tables and figures, and one page about finished runs."""
+"""``fiveshot paper``, ``report`` and ``compare``: the paper's tables, a page about runs, two heads compared."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fiveshot.cli.options import (
     head_parameters,
     refuse_unused,
 )
-from fiveshot.cli.output import answering, echo, print_table
+from fiveshot.cli.output import answering, check_format, echo, print_table
 from fiveshot.cli.progress import status
 
 
@@ -107,3 +107,27 @@ def report(
             page = write_report(folder, out or folder / "report.html")
         answer.result = {"files": [str(page)]}
         answer.say(str(page))
+
+
+def compare(
+    first: Annotated[Path, typer.Argument(help="Runs of one head: a folder below the --out of a benchmark.")],
+    second: Annotated[Path, typer.Argument(help="Runs of the other head, under the same protocol.")],
+    output: Annotated[str, typer.Option("--format", help="terminal, markdown, latex or csv.")] = "terminal",
+    as_json: AsJson = False,
+) -> None:
+    """Compare two heads on the same draws: the difference in each measure, its 95 % interval, and p.
+
+    Example: fiveshot compare runs/cub200-big/teen runs/cub200-big/ncm
+    """
+    with answering("compare", as_json=as_json) as answer:
+        check_format(output)
+        with status("loading"):
+            from dataclasses import asdict
+
+            from fiveshot.benchmark import find_runs
+            from fiveshot.reports import comparison_tables, paired_variants
+        with status("comparing"):
+            pairs = paired_variants(find_runs(first), find_runs(second))
+        answer.result = {"comparisons": [{**pair.names, **asdict(pair.comparison)} for pair in pairs]}
+        for table in () if as_json else comparison_tables(pairs):
+            print_table(table, output)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -16,6 +16,7 @@ from fiveshot.cli.options import (
     Backbone,
     Device,
     LocalWeights,
+    LogTo,
     Recipe,
     RecipeValues,
     Seed,
@@ -25,11 +26,12 @@ from fiveshot.cli.output import echo
 from fiveshot.cli.progress import status, tuning_bar
 from fiveshot.errors import InputError, counted
 from fiveshot.extras import require_extra
+from fiveshot.loggers import Loggers
 
 if TYPE_CHECKING:
     from fiveshot.backbones import BackboneSpec
     from fiveshot.data import ImageDataset
-    from fiveshot.tuning import TuneResult
+    from fiveshot.tuning import TuneProgress, TuneResult, TuningLog
 
 
 @when_stopped("finished epochs are kept, and the same command with --resume goes on from there")
@@ -71,6 +73,7 @@ def tune(
         bool | None, typer.Option("--compile/--no-compile", help="Compile the network; for long runs on CUDA.")
     ] = None,
     seed: Seed = 0,
+    log: LogTo = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave unreadable images out.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on where a stopped run was.")] = False,
     checkpoints: Annotated[
@@ -100,8 +103,9 @@ def tune(
     from fiveshot.backbones import DEFAULT, BackboneSpec
     from fiveshot.backbones.preprocessing import preprocessing_for
     from fiveshot.benchmark import PROTOCOLS
-    from fiveshot.tuning import get_recipe, parse_setting
+    from fiveshot.tuning import TuningLog, get_recipe, parse_setting
 
+    loggers = Loggers(log or ())
     changes = dict(map(parse_setting, settings or []))
     if "seed" in changes:
         refuse_unused(ctx, "and --set seed=... contradict each other; give one of them", "seed")
@@ -126,20 +130,24 @@ def tune(
         "skip_bad": skip_bad,
     }
     result: TuneResult | None
-    if engine == "ray":
-        from fiveshot.scale import TuningTask, tune_on_cluster
+    with TuningLog(loggers, out.stem, values) as epochs:
+        if engine == "ray":
+            from fiveshot.scale import TuningTask, tune_on_cluster
 
-        with tuning_bar(shown=True) as progress:
-            task = TuningTask(dataset, spec, **training)
-            result = tune_on_cluster(task, out, processes=processes, address=address, progress=progress)
-    else:
-        result = _tune_here(spec, dataset, out, device, training)
+            with tuning_bar(shown=True) as progress:
+                task = TuningTask(dataset, spec, **training)
+                told = both(progress, epochs)
+                result = tune_on_cluster(task, out, processes=processes, address=address, progress=told)
+        else:
+            result = _tune_here(spec, dataset, out, device, training, epochs)
+        if result is not None:
+            epochs.complete(result)
     for line in summary(result, dataset) if result is not None else ():
         echo(line)
 
 
 def _tune_here(
-    spec: BackboneSpec, dataset: ImageDataset, out: Path, device: str, training: dict[str, Any]
+    spec: BackboneSpec, dataset: ImageDataset, out: Path, device: str, training: dict[str, Any], log: TuningLog
 ) -> TuneResult | None:
     """Train on this machine; of several processes that a launcher started, one has the result."""
     import torch
@@ -153,8 +161,19 @@ def _tune_here(
     main = accelerator is None or accelerator.is_main_process
     with tuning_bar(shown=main) as progress:
         loaded = load_backbone(spec.replace(device=str(accelerator.device) if accelerator else where))
-        result = tune_adapters(loaded, dataset, out=out, progress=progress, accelerator=accelerator, **training)
+        told = both(progress, log) if main else progress
+        result = tune_adapters(loaded, dataset, out=out, progress=told, accelerator=accelerator, **training)
     return result if main else None
+
+
+def both(*told: Callable[[TuneProgress], None]) -> Callable[[TuneProgress], None]:
+    """Return what tells several where a run stands."""
+
+    def tell(now: TuneProgress) -> None:
+        for one in told:
+            one(now)
+
+    return tell
 
 
 def default_held_out(recipe: str, selection: str) -> float:

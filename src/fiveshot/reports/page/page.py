@@ -18,15 +18,18 @@ from fiveshot.metrics import mean_std
 from fiveshot.reports.drawings import (
     NUMBERED,
     base_new_chart,
+    calibration_chart,
     confusion_chart,
     confusion_matrix,
     confusions_in_words,
     marker_path,
     percent,
     session_chart,
+    trade_off_chart,
     variant_styles,
 )
 from fiveshot.reports.tables.bench import described, experiment_table
+from fiveshot.reports.tables.comparison import further_table
 from fiveshot.reports.tables.formats import write_text
 from fiveshot.reports.tables.table import Column, Number, Row, Table, header_groups, marks, shown
 from fiveshot.reports.variants import Experiment, Variant, experiments, flat, representatives
@@ -157,11 +160,18 @@ def _section(experiment: Experiment, title: str, number: int) -> dict[str, Any]:
         "official_lists": experiment.session_lists is not None,
         "best": (best.label, percent(best.summary.a_last)),
         "results": experiment_table(experiment),
+        "further": further_table(experiment),
         "session_chart": session_chart(drawn),
+        "trade_off_chart": trade_off_chart(drawn),
+        "calibration_chart": calibration_chart(drawn),
         "base_new_chart": base_new_chart(drawn),
         "legend": list(zip((variant.label for variant in drawn), variant_styles(drawn), strict=True)),
         "some_drawn": len(drawn) < len(experiment.variants),
-        "by_session": _by_session(experiment),
+        "by_session": _by_session(experiment, "Accuracy in % after each session", "accuracy"),
+        "calibration": _by_session(
+            experiment, "Expected calibration error in % after each session", "calibration"
+        ),
+        "images": _images(experiment),
         "confusions": _confusions(experiment),
         "maps": [
             (variant.label, confusion_chart(matrix, variant.label), confusions_in_words(matrix))
@@ -174,12 +184,22 @@ def _section(experiment: Experiment, title: str, number: int) -> dict[str, Any]:
     }
 
 
-def _by_session(experiment: Experiment) -> Table:
-    """Return the numbers of the chart of sessions."""
-    sessions = len(experiment.variants[0].summary.accuracy)
-    columns = [Column("method"), *(Column(str(n) if n else "base", percent=True) for n in range(sessions))]
-    rows = tuple(Row((v.label, *map(Number.of, v.summary.accuracy))) for v in experiment.variants)
-    return Table("Accuracy in % after each session", tuple(columns), rows)
+def _by_session(experiment: Experiment, title: str, measure: str) -> Table:
+    """Return the numbers of a chart of sessions."""
+    spreads = [getattr(variant.summary, measure) for variant in experiment.variants]
+    columns = [Column("method"), *(Column(str(n) if n else "base", percent=True) for n in range(len(spreads[0])))]
+    pairs = zip(experiment.variants, spreads, strict=True)
+    return Table(title, tuple(columns), tuple(Row((v.label, *map(Number.of, own))) for v, own in pairs))
+
+
+def _images(experiment: Experiment) -> Table:
+    """Return how many classes, and images of them, each session has."""
+    record = experiment.variants[0].records[0]
+    columns = tuple(map(Column, ("session", "classes", "images to learn", "images to test")))
+    rows = []
+    for number, (own, counts) in enumerate(zip(record.session_classes, record.images, strict=True)):
+        rows.append(Row((str(number) if number else "base", *(f"{n:,}" for n in (len(own), *counts)))))
+    return Table("Images of each session", columns, tuple(rows))
 
 
 def _confusions(experiment: Experiment) -> Table:

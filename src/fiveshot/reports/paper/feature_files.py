@@ -13,14 +13,14 @@ from pathlib import Path
 
 import numpy as np
 
-from fiveshot.benchmark import PROTOCOLS, Protocol, embedded_source
+from fiveshot.benchmark import Protocol, embedded_source, get_protocol, paper_protocols
 from fiveshot.data.registry import dataset_spec
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features import FeatureSet
 from fiveshot.features.feature_set import ARRAYS
 from fiveshot.storage import FilePath
 
-DATASETS = tuple(dict.fromkeys(protocol.dataset for protocol in PROTOCOLS.values()))
+DATASETS = tuple(dict.fromkeys(get_protocol(name).dataset for name in paper_protocols()))
 STARTS = ("small", "big")
 
 

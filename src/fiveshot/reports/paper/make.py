@@ -24,6 +24,7 @@ from fiveshot.data.registry import dataset_spec
 from fiveshot.errors import StorageError
 from fiveshot.heads.head import Flavor
 from fiveshot.reports.paper.feature_files import MissingFeatures, find_feature_files, missing_features
+from fiveshot.reports.paper.kit import claims_table, paper_claims, write_configuration
 from fiveshot.reports.paper.plan import (
     ABLATION_PROTOCOL,
     ABLATIONS,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
 RunJobs = Callable[[Sequence[Job], Path], Iterable[Outcome]]
 Records = Mapping[str, RunRecord]  # by the folder of their job
+MAIN_TABLES = ("table1", "table2", "table3")
 ONE_SETTING = {"table5": beta_table, "table6": parts_table}
 
 
@@ -165,7 +167,29 @@ def make_paper(
         tables += made
     wanted = [entry for name in targets for entry in _wanted(name, protocol)]
     missing = missing_features(wanted, sources, features_dir)
+    if target == "all" and files:
+        summary = _summary(plans, records, seeds)
+        files += write_table(summary, folder / "summary")
+        tables.append(summary)
+        used = {setting.protocol.name: setting for plan in plans.values() for setting in plan}
+        files.append(
+            write_configuration(
+                folder / "configuration.json",
+                target=target,
+                how=how,
+                settings=used.values(),
+                records=records,
+                files=files,
+                missing=[str(entry) for entry in missing],
+            )
+        )
     return PaperOutput(tuple(files), tuple(tables), missing, how.width)
+
+
+def _summary(plans: Mapping[str, Sequence[Setting]], records: Records, seeds: int) -> Table:
+    """Return which of the paper's claims hold on the features that are there."""
+    main = [setting for name in MAIN_TABLES for setting in plans[name]]
+    return claims_table(paper_claims(main, plans["figure2"], records), seeds)
 
 
 def distinct_jobs(plans: Iterable[Iterable[Setting]]) -> list[Job]:

@@ -19,7 +19,14 @@ from fiveshot.benchmark import (
 from fiveshot.data.registry import dataset_spec
 from fiveshot.heads import RECIPES
 from fiveshot.reports.paper.plan import ABLATION_PROTOCOL, SETTINGS, Setting
-from fiveshot.reports.tables.bench import PAPER_BLOCK, alpha_notes, backbone_notes, described, seed_words
+from fiveshot.reports.tables.bench import (
+    PAPER_BLOCK,
+    alpha_notes,
+    backbone_notes,
+    described,
+    image_notes,
+    seed_words,
+)
 from fiveshot.reports.tables.table import Cell, Column, Number, Row, Table, measured
 from fiveshot.reports.variants import method_label
 
@@ -55,6 +62,11 @@ def main_table(target: str, summaries: Summaries, provenances: Mapping[str, Mapp
     seeds = seed_words([summary for part in summaries.values() for summary in part])
     notes = [
         f"Accuracies in % ({seeds}), A_HM n after session n.",
+        *(
+            f"{name}: {note}"
+            for name, part in summaries.items()
+            for note in image_notes(part[0].images, PROTOCOLS[name])
+        ),
         *(note for name, part in summaries.items() for note in alpha_notes(part, PROTOCOLS[name].dataset)),
         *dict.fromkeys(note for p in provenances.values() for note in backbone_notes(p, paper=True)),
     ]
@@ -126,7 +138,8 @@ def _notes(summaries: Sequence[Summary], protocol: Protocol, provenance: Mapping
     """Say what an ablation was made on."""
     seeds = seed_words(summaries)
     notes = [
-        f"Here: {protocol.name}, {described(protocol)}; accuracies in % ({seeds}), A_HM after the last session."
+        f"Here: {protocol.name}, {described(protocol)}; accuracies in % ({seeds}), A_HM after the last session.",
+        *image_notes(summaries[0].images, protocol),
     ]
     if protocol.name != ABLATION_PROTOCOL:
         notes.append(f"The paper ablates on {ABLATION_PROTOCOL}, whose features are not there or not asked for.")

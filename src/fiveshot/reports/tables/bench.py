@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import numpy as np
 
 from fiveshot.backbones import PAPER_BACKBONE
-from fiveshot.benchmark import Protocol, RunRecord, Summary, paper_methods, paper_result
+from fiveshot.benchmark import Protocol, RunRecord, SessionImages, Summary, paper_methods, paper_result
 from fiveshot.benchmark.job import ALPHA
 from fiveshot.errors import InputError
 from fiveshot.features.provenance import UNKNOWN
@@ -17,6 +18,7 @@ from fiveshot.reports.variants import Experiment, experiments, method_label
 
 PAPER_BLOCK = "paper, ViT-B/16"
 SHOWN_SESSIONS = 5
+MOST_COUNTED = 12  # sessions whose numbers of images a note lists one by one
 
 
 def bench_table(
@@ -83,6 +85,7 @@ def bench_table(
     )
     notes = (
         *reading_notes(summaries, sessions),
+        *image_notes(summaries[0].images, protocol),
         *alpha_notes(summaries, protocol.dataset),
         *setting_notes(given or {}),
         *backbone_notes(provenance, paper=any(r.block for r in rows)),
@@ -213,8 +216,34 @@ def reading_notes(summaries: Sequence[Summary], sessions: Sequence[int]) -> tupl
     """Say what the numbers are."""
     spread = seed_words(summaries)
     after = f", A_HM n after session n (mean A_HM: over all {len(summaries[0].a_hm)})" if sessions else ""
-    error = "; ECE: calibration error of the probabilities at the end" if summaries[0].calibration_error else ""
+    error = "; ECE: calibration error of the probabilities at the end" if summaries[0].calibration else ""
     return (f"Accuracies in %, {spread}{after}{error}.",)
+
+
+def image_notes(images: Sequence[SessionImages], protocol: Protocol) -> tuple[str, ...]:
+    """Say how many images each session has, and how its shots were chosen: published splits differ in that.
+
+    >>> from fiveshot.benchmark import SessionImages, get_protocol
+    >>> split = [SessionImages(3000, 2864), SessionImages(50, 279), SessionImages(50, 287), SessionImages(50, 287)]
+    >>> image_notes(split, get_protocol("cub200/big"))
+    ('Images to learn / to test: base 3,000 / 2,864; session 1 50 / 279; sessions 2 to 3 50 / 287 each.',)
+    """
+    if not images:
+        return ()
+    runs = [(*pair, list(members)) for pair, members in groupby(range(1, len(images)), key=lambda n: images[n])]
+    said = [f"base {images[0].train:,} / {images[0].test:,}"]
+    if len(runs) > MOST_COUNTED:
+        learned, tests = ([one[place] for one in images[1:]] for place in (0, 1))
+        each = f"{min(tests):,} to {max(tests):,} to test in each"
+        said.append(f"sessions 1 to {len(tests)} together {sum(learned):,} / {sum(tests):,}, {each}")
+    else:
+        for train, test, numbers in runs:
+            first, last = numbers[0], numbers[-1]
+            which = f"session {first}" if first == last else f"sessions {first} to {last}"
+            said.append(f"{which} {train:,} / {test:,}{' each' if first != last else ''}")
+    note = f"Images to learn / to test: {'; '.join(said)}."
+    listed = ("Shots of the official lists; seeds change what heads draw, and nothing else.",)
+    return (note, *(listed if protocol.shot_draw == "listed" else ()))
 
 
 def seed_words(summaries: Sequence[Summary]) -> str:
@@ -281,7 +310,7 @@ def _own_cells(label: str, summary: Summary, sessions: Sequence[int]) -> tuple[C
         measured(summary.a_hm_mean),
         Number.of(summary.a_last),
         Number.of(summary.a_inc),
-        measured(summary.calibration_error),
+        measured(summary.calibration[-1] if summary.calibration else None),
         Number(summary.seconds.mean),
     )
 

@@ -126,6 +126,8 @@ class TuningRun:
             record = EpochRecord(number + 1, stats.loss, stats.accuracy, images_per_second=stats.rate)
             self._note(self._measured(record))
             self.seconds += time.perf_counter() - started
+            if progress is not None:
+                progress(_finished(phase, epochs, self.history[-1], len(self.fold.train)))
             if keeping is not None:
                 self._write(keeping)
         self.material.backbone.model.load_state_dict(self.best, strict=False)
@@ -183,6 +185,14 @@ class TuningRun:
         best = next(record for record in self.history if record.epoch == self.best_epoch)
         score = best.score(self.choose, self.material.few_shot.metric)
         self.best_score = -np.inf if score is None else score
+
+
+def _finished(phase: str, epochs: int, record: EpochRecord, images: int) -> TuneProgress:
+    """Return where a run stands when an epoch is over."""
+    rate = record.images_per_second
+    left = (epochs - record.epoch) * images / rate if rate else None
+    figures = (record.loss, record.train_accuracy, rate, left)
+    return TuneProgress(phase, record.epoch, epochs, images, images, *figures, finished=record)
 
 
 def _reporter(phase: str, number: int, epochs: int, progress: OnProgress | None) -> OnStep | None:

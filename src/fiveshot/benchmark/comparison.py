@@ -1,0 +1,143 @@
+"""Two heads on the same draws: how far they are apart in each measure, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fiveshot.benchmark.record import RunRecord, mean_hm
+from fiveshot.errors import InputError, some_of
+from fiveshot.metrics import PairedDifference, mean_std, paired_difference, resampled_difference
+
+# Each measure of a run; None where a run has none.
+MEASURES: dict[str, Callable[[RunRecord], float | None]] = {
+    "mean A_HM": lambda record: mean_hm(record.metrics),
+    "A_last": lambda record: record.metrics.a_last,
+    "A_inc": lambda record: record.metrics.a_inc,
+    "gAcc": lambda record: record.metrics.g_acc,
+    "forgetting": lambda record: record.metrics.forgetting.mean,
+    "area": lambda record: record.area,
+    "ECE": lambda record: record.calibration[-1] if record.calibration else None,
+}
+LOWER_IS_BETTER = ("forgetting", "ECE")
+RESAMPLED = {"mean A_HM": "a_hm_mean", "A_last": "a_last", "A_inc": "a_inc"}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two heads under one protocol, on the same features and draws.
+
+    Attributes
+    ----------
+    seeds : tuple of int
+        The draws that both have.
+    left_out : tuple of int
+        Draws that only one of them has.
+    first, second : mapping of str to float
+        Each measure's mean over the draws.
+    differences : mapping of str to PairedDifference
+        The first less the second.
+
+    Examples
+    --------
+    >>> from fiveshot.benchmark import compare_runs, get_protocol, run
+    >>> from fiveshot.features import embedded_features
+    >>> teen, ncm = (run(get_protocol("cub200/big"), embedded_features(), method) for method in ("teen", "ncm"))
+    >>> found = compare_runs([teen], [ncm])
+    >>> found.seeds, found.differences["A_last"].over, found.differences["A_last"].n
+    ((0,), 'images', 5794)
+    """
+
+    seeds: tuple[int, ...]
+    left_out: tuple[int, ...]
+    first: Mapping[str, float]
+    second: Mapping[str, float]
+    differences: Mapping[str, PairedDifference]
+
+
+def compare_runs(first: Sequence[RunRecord], second: Sequence[RunRecord]) -> Comparison:
+    """Compare two heads by the draws of the shots that both were run with.
+
+    Over several draws the interval and p are those of Student's paired t-test. With one draw, those of mean A_HM,
+    A_last and A_inc come from resampled test images: they say nothing about other shots.
+
+    Parameters
+    ----------
+    first, second : sequence of RunRecord
+        The runs of each head, which differ in their seed alone.
+
+    Returns
+    -------
+    Comparison
+        Means and differences.
+
+    Raises
+    ------
+    InputError
+        If the runs are of other protocols or features, or share no draw.
+
+    Examples
+    --------
+    >>> from fiveshot.benchmark import Protocol, compare_runs, run
+    >>> from fiveshot.features import embedded_features
+    >>> birds = embedded_features("cub200").restrict(["001.Black_footed_Albatross", "002.Laysan_Albatross"])
+    >>> draws = [Protocol("two birds", "cub200", 2, 1, 1, shot_seed=seed) for seed in range(3)]
+    >>> teen, ncm = ([run(draw, birds, method) for draw in draws] for method in ("teen", "ncm"))
+    >>> compare_runs(teen, ncm).differences["A_last"].n
+    3
+    """
+    runs = [{record.seed: record for record in records} for records in (first, second)]
+    seeds = tuple(sorted(runs[0].keys() & runs[1].keys()))
+    if not seeds:
+        raise InputError(
+            f"no draw of the shots is common: seeds {_listed(runs[0])} and {_listed(runs[1])}",
+            hint="run both with the same --shot-seed",
+        )
+    pairs = [(runs[0][seed], runs[1][seed]) for seed in seeds]
+    for pair in pairs:
+        _require_same_setting(*pair)
+    means: tuple[dict[str, float], dict[str, float]] = ({}, {})
+    differences: dict[str, PairedDifference] = {}
+    for name, measure in MEASURES.items():
+        values = [[measure(record) for record in side] for side in zip(*pairs, strict=True)]
+        if any(value is None for side in values for value in side):
+            continue
+        known = [[float(value) for value in side if value is not None] for side in values]
+        means[0][name], means[1][name] = (mean_std(side).mean for side in known)
+        differences[name] = paired_difference(*known)
+    if len(pairs) == 1:
+        differences |= _over_images(*pairs[0], differences)
+    left_out = tuple(sorted(runs[0].keys() ^ runs[1].keys()))
+    return Comparison(seeds, left_out, *means, differences)
+
+
+def _listed(seeds: Iterable[int]) -> str:
+    return some_of([str(seed) for seed in sorted(seeds)])
+
+
+def _over_images(
+    first: RunRecord, second: RunRecord, differences: Mapping[str, PairedDifference]
+) -> dict[str, PairedDifference]:
+    """Return the differences of one draw, with intervals from resampled test images."""
+    one, other = first.resampled, second.resampled
+    return {
+        name: resampled_difference(differences[name].mean, one[key] - other[key], len(first.y_true))
+        for name, key in RESAMPLED.items()
+        if name in differences
+    }
+
+
+def _require_same_setting(first: RunRecord, second: RunRecord) -> None:
+    """Refuse runs that differ in more than the head."""
+    what = {
+        "protocols": [record.config["protocol"] | {"paper_sessions": None} for record in (first, second)],
+        "session lists": [record.config.get("sessions") for record in (first, second)],
+        "features": [record.config["features"] for record in (first, second)],
+        "test images": [record.y_true.tolist() for record in (first, second)],
+    }
+    for name, (one, other) in what.items():
+        if one != other:
+            raise InputError(
+                f"runs of other {name} cannot be paired",
+                hint="compare heads under one protocol on one set of features",
+            )

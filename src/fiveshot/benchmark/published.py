@@ -1,0 +1,215 @@
+"""Figures that others have published, and whether they were measured as ours were."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fiveshot.benchmark.protocol import Protocol
+from fiveshot.benchmark.record import RunRecord, SessionImages
+from fiveshot.errors import InputError, is_number, unknown_name
+from fiveshot.storage import FilePath
+
+NEEDED = ("source", "dataset", "methods")
+SAID = ("backbone", "class_order", "base_classes", "increment", "shots", "shot_draw", "images")
+DRAWN = {"random": "drawn at random", "first": "the first of a class", "listed": "those of the official lists"}
+
+
+@dataclass(frozen=True)
+class PublishedFigures:
+    """Figures of a publication with the setting that they were measured in.
+
+    Attributes
+    ----------
+    source, dataset, backbone : str
+        Where they stand, the dataset, and what made the features, where that is said.
+    accuracy : mapping of str to tuple of float
+        By method: the accuracy after each session, as fractions.
+    setting : mapping
+        What the file says of class order, sessions, shots and images; what it leaves out is not in it.
+
+    Examples
+    --------
+    >>> import json, tempfile
+    >>> from pathlib import Path
+    >>> from fiveshot.benchmark import read_published
+    >>> figures = {"source": "A paper", "dataset": "cub200", "methods": {"Theirs": [75.85, 71.94]}}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "paper.json").write_text(json.dumps(figures))
+    ...     read_published(Path(folder, "paper.json")).accuracy
+    {'Theirs': (0.7585, 0.7194)}
+    """
+
+    source: str
+    dataset: str
+    backbone: str
+    accuracy: Mapping[str, tuple[float, ...]]
+    setting: Mapping[str, Any]
+
+    def differences(self, record: RunRecord) -> tuple[str, ...]:
+        """Return what forbids a comparison with a run, in words: nothing where all was done alike.
+
+        What the publication does not say counts as a difference.
+        """
+        protocol = Protocol(**record.config["protocol"])
+        said = self.setting
+        found = []
+        if self.dataset != protocol.dataset:
+            found.append(f"dataset: {self.dataset} there, {protocol.dataset} here")
+        for name, what in (("class_order", "class order"), ("base_classes", "sessions"), ("images", "split")):
+            if name not in said:
+                found.append(f"{what}: not said there ({name})")
+        found += [*self._order(record), *self._shots(record, protocol), *self._split(record)]
+        sessions = len(record.session_classes)
+        for method, values in self.accuracy.items():
+            if len(values) != sessions:
+                found.append(f"sessions: {len(values)} figures of {method} there, {sessions} sessions here")
+        return tuple(found)
+
+    def _order(self, record: RunRecord) -> list[str]:
+        """Compare which classes come in which session; their order within one matters to nobody."""
+        said = self.setting
+        if "class_order" not in said or "base_classes" not in said:
+            return []
+        names = record.class_names
+        order, base = said["class_order"], said["base_classes"]
+        if isinstance(order, list):
+            theirs = order
+        else:
+            seed = None if order == "dataset" else order
+            own = Protocol(self.source, self.dataset, len(names), min(base, len(names)), 1, order_seed=seed)
+            theirs = [names[label] for label in own.class_order]
+        sizes = Protocol(self.source, self.dataset, max(base, len(theirs)), base, said["increment"]).session_sizes
+        ours = [{names[label] for label in classes} for classes in record.session_classes]
+        if [len(classes) for classes in ours] != list(sizes):
+            return [f"sessions: {_sizes(sizes)} classes there, {_sizes([len(own) for own in ours])} here"]
+        starts = [sum(sizes[:number]) for number in range(len(sizes))]
+        cut = [set(theirs[start : start + size]) for start, size in zip(starts, sizes, strict=True)]
+        wrong = [number for number, pair in enumerate(zip(cut, ours, strict=True)) if pair[0] != pair[1]]
+        if not wrong:
+            return []
+        which = "the base session" if wrong[0] == 0 else f"session {wrong[0]}"
+        return [f"class order: other classes in {which}"]
+
+    def _shots(self, record: RunRecord, protocol: Protocol) -> list[str]:
+        """Compare how many images new classes have, and how these were chosen."""
+        found = []
+        ours = "listed" if record.config.get("sessions") else protocol.shot_draw
+        for name, words, own in (
+            ("shots", "shots of a new class", protocol.shots),
+            ("shot_draw", "choice of the shots", ours),
+        ):
+            theirs = self.setting.get(name)
+            if theirs is None:
+                found.append(f"{words}: not said there ({name})")
+            elif theirs != own:
+                found.append(f"{words}: {DRAWN.get(theirs, theirs)} there, {DRAWN.get(str(own), own)} here")
+        return found
+
+    def _split(self, record: RunRecord) -> list[str]:
+        """Compare how many images every session has to learn and to test."""
+        for number, (said, own) in enumerate(zip(self.setting.get("images", ()), record.images, strict=False)):
+            theirs = SessionImages(*said)
+            if theirs != own:
+                where = f"session {number}" if number else "base session"
+                there = f"{theirs.train:,} images to learn and {theirs.test:,} to test in the {where} there"
+                return [f"split: {there}, {own.train:,} and {own.test:,} here"]
+        return []
+
+
+def read_published(path: FilePath) -> PublishedFigures:
+    """Read published figures from a JSON file.
+
+    It has ``source``, ``dataset`` and ``methods`` (by method, the accuracy in % after every session), and should
+    have ``class_order`` (``"dataset"``, the seed of a permutation, or the names of all classes), ``base_classes``,
+    ``increment``, ``shots``, ``shot_draw`` (``"random"``, ``"first"`` or ``"listed"``), ``images`` (of each
+    session the number to learn and to test, of the base session at least) and ``backbone``.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+
+    Returns
+    -------
+    PublishedFigures
+        What it says.
+
+    Raises
+    ------
+    InputError
+        When it cannot be read, lacks something, or has a key that is not known.
+
+    Examples
+    --------
+    >>> from fiveshot.benchmark import read_published
+    >>> read_published("no-such-file.json")
+    Traceback (most recent call last):
+    fiveshot.errors.InputError: cannot read no-such-file.json ...
+    """
+    try:
+        values = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {path} ({error})", hint="it must be a JSON file of figures") from error
+    if not isinstance(values, dict) or any(not values.get(name) for name in NEEDED):
+        raise InputError(
+            f"{path} must be a JSON object with {', '.join(NEEDED)}", hint="see the page on benchmarks"
+        )
+    for name in values:
+        if name not in (*NEEDED, *SAID):
+            raise unknown_name(f"key of {path}", name, (*NEEDED, *SAID))
+    setting = {name: values[name] for name in SAID if values.get(name) is not None and name != "backbone"}
+    _check_setting(setting, path)
+    return PublishedFigures(
+        source=str(values["source"]),
+        dataset=str(values["dataset"]),
+        backbone=str(values.get("backbone") or ""),
+        accuracy=_accuracies(values["methods"], path),
+        setting=setting,
+    )
+
+
+def _check_setting(setting: Mapping[str, Any], path: FilePath) -> None:
+    """Refuse values that cannot be compared with."""
+    whole = {name: setting[name] for name in ("base_classes", "increment", "shots") if name in setting}
+    for name, value in whole.items():
+        if not is_number(value, whole=True) or value < 1:
+            raise InputError(f"{name} in {path} must be a whole number of at least 1, not {value!r}")
+    if ("base_classes" in setting) != ("increment" in setting):
+        raise InputError(f"{path} must have both base_classes and increment, or neither")
+    if setting.get("shot_draw", "random") not in DRAWN:
+        raise unknown_name("shot draw", setting["shot_draw"], DRAWN)
+    order = setting.get("class_order", "dataset")
+    if order != "dataset" and not is_number(order, whole=True) and not _is_list_of(order, str):
+        raise InputError(f"class_order in {path} must be 'dataset', a seed, or a list of class names")
+    images = setting.get("images", [[1, 1]])
+    pairs = (
+        isinstance(images, list) and images and all(_is_list_of(pair, int) and len(pair) == 2 for pair in images)
+    )
+    if not pairs:
+        raise InputError(f"images in {path} must be a list of pairs: images to learn and to test of each session")
+
+
+def _accuracies(methods: Any, path: FilePath) -> dict[str, tuple[float, ...]]:
+    """Return the accuracy of each method as fractions."""
+    found = {}
+    for name, values in methods.items() if isinstance(methods, dict) else ():
+        numbers = values if isinstance(values, list) else []
+        if not numbers or not all(is_number(value) and 0 <= value <= 100 for value in numbers):
+            raise InputError(f"{name} in {path} must have its accuracy in % after every session, not {values!r}")
+        found[str(name)] = tuple(round(value / 100, 8) for value in numbers)
+    if not found:
+        raise InputError(f"methods in {path} must have figures by name")
+    return found
+
+
+def _is_list_of(values: Any, kind: type) -> bool:
+    return isinstance(values, list) and all(type(value) is kind for value in values)
+
+
+def _sizes(sizes: Sequence[int]) -> str:
+    later = len(sizes) - 1
+    return f"{sizes[0]}" if not later else f"{sizes[0]} + {later} x {sizes[1]}"

@@ -1,0 +1,245 @@
+"""Where benchmarks and tuning are logged on request: CSV, TensorBoard, MLflow, Weights & Biases.
+
+A logger is opened from ``KIND=PLACE``. It begins a run and is told values by step; all stays on this machine.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from fiveshot.errors import InputError, StorageError, unknown_name
+from fiveshot.extras import import_extra
+
+Log = Callable[[int, Mapping[str, float | None]], None]  # step, values; what is None was not measured
+PROJECT = "fiveshot"
+COLUMNS = ("run", "kind", "step", "name", "value")
+
+
+class RunLogger(Protocol):
+    """What every logger can do.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from fiveshot.loggers import CSVLogger, RunLogger
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     logger: RunLogger = CSVLogger(Path(folder) / "log.csv")
+    ...     with logger.run("birds/ncm", {"seed": 0}) as log:
+    ...         log(1, {"accuracy": 0.5})
+    ...     print(Path(folder, "log.csv").read_text(), end="")
+    run,kind,step,name,value
+    birds/ncm,parameter,,seed,0
+    birds/ncm,value,1,accuracy,0.5
+    """
+
+    def run(self, name: str, parameters: Mapping[str, Any]) -> AbstractContextManager[Log]:
+        """Begin a run; the function that is handed out logs values until the block ends."""
+
+
+class CSVLogger:
+    """Adds rows to one file: a parameter or a value in each."""
+
+    def __init__(self, place: Path) -> None:
+        if place.is_dir():
+            raise InputError(f"{place} is a folder", hint="name a file: --log csv=runs.csv")
+        self.place = place
+
+    @contextmanager
+    def run(self, name: str, parameters: Mapping[str, Any]) -> Iterator[Log]:
+        """Begin a run."""
+        with _told(self.place), self.place.open("a", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            if file.tell() == 0:
+                writer.writerow(COLUMNS)
+            writer.writerows((name, "parameter", "", key, value) for key, value in _plain(parameters).items())
+
+            def log(step: int, values: Mapping[str, float | None]) -> None:
+                writer.writerows((name, "value", step, key, value) for key, value in _known(values).items())
+                file.flush()  # what is there can be read while a long run goes on
+
+            yield log
+
+
+class TensorBoardLogger:
+    """Writes an event file for each run, in a folder of its name."""
+
+    def __init__(self, place: Path) -> None:
+        self._summary = import_extra("tensorboard.summary", extra="tensorboard")
+        self.place = place
+
+    @contextmanager
+    def run(self, name: str, parameters: Mapping[str, Any]) -> Iterator[Log]:
+        """Begin a run."""
+        folder = self.place / name
+        with _told(folder):
+            writer = self._summary.Writer(str(folder))
+            # The parameters in a file beside: event files have scalars and pictures.
+            (folder / "parameters.json").write_text(json.dumps(_plain(parameters), indent=1), encoding="utf-8")
+
+            def log(step: int, values: Mapping[str, float | None]) -> None:
+                for key, value in _known(values).items():
+                    writer.add_scalar(key, value, step)
+                writer.flush()
+
+            try:
+                yield log
+            finally:
+                writer.close()
+
+
+class MLflowLogger:
+    """Makes runs of the experiment ``fiveshot`` in a database file, which ``mlflow ui`` shows."""
+
+    def __init__(self, place: Path) -> None:
+        client = import_extra("mlflow.tracking", extra="mlflow").MlflowClient
+        import_extra("sqlalchemy", extra="mlflow")
+        logging.getLogger("mlflow").setLevel(logging.WARNING)  # it tells how it makes its tables
+        with _told(place):
+            self._client = client(tracking_uri=f"sqlite:///{place.resolve()}")
+
+    @contextmanager
+    def run(self, name: str, parameters: Mapping[str, Any]) -> Iterator[Log]:
+        """Begin a run."""
+        client = self._client
+        known = client.get_experiment_by_name(PROJECT)
+        experiment = client.create_experiment(PROJECT) if known is None else known.experiment_id
+        run = client.create_run(experiment, run_name=name).info.run_id
+        for key, value in _plain(parameters).items():
+            client.log_param(run, key, value)
+
+        def log(step: int, values: Mapping[str, float | None]) -> None:
+            for key, value in _known(values).items():
+                client.log_metric(run, key, value, step=step)
+
+        status = "FAILED"
+        try:
+            yield log
+            status = "FINISHED"
+        finally:
+            client.set_terminated(run, status)
+
+
+class WandbLogger:
+    """Writes offline runs, which ``wandb sync`` sends where the user wants them."""
+
+    def __init__(self, place: Path) -> None:
+        self._wandb = import_extra("wandb", extra="wandb")
+        self.place = place
+
+    @contextmanager
+    def run(self, name: str, parameters: Mapping[str, Any]) -> Iterator[Log]:
+        """Begin a run."""
+        with _told(self.place):
+            self.place.mkdir(parents=True, exist_ok=True)
+        run = self._wandb.init(
+            project=PROJECT,
+            name=name,
+            config=_plain(parameters),
+            dir=str(self.place),
+            mode="offline",
+            reinit="create_new",
+            settings=self._wandb.Settings(silent=True, console="off", x_disable_stats=True, x_disable_meta=True),
+        )
+
+        def log(step: int, values: Mapping[str, float | None]) -> None:
+            run.log(_known(values), step=step)
+
+        failed = 1
+        try:
+            yield log
+            failed = 0
+        finally:
+            run.finish(exit_code=failed)
+
+
+KINDS: dict[str, Callable[[Path], RunLogger]] = {
+    "csv": CSVLogger,
+    "tensorboard": TensorBoardLogger,
+    "mlflow": MLflowLogger,
+    "wandb": WandbLogger,
+}
+
+
+class Loggers:
+    """Several loggers as one.
+
+    Parameters
+    ----------
+    places : sequence of str
+        Of the form ``KIND=PLACE``; none logs nothing.
+
+    Raises
+    ------
+    InputError
+        If there is no such kind, or its library is not installed.
+
+    Examples
+    --------
+    >>> from fiveshot.loggers import Loggers
+    >>> with Loggers([]).run("birds/ncm", {}) as log:
+    ...     log(1, {"accuracy": 0.5})
+    >>> Loggers(["tensorbord=logs"])
+    Traceback (most recent call last):
+    fiveshot.errors.InputError: no logger 'tensorbord'; did you mean 'tensorboard'? choose from ...
+    """
+
+    def __init__(self, places: Sequence[str]) -> None:
+        self._loggers = [_opened(place) for place in places]
+
+    def __bool__(self) -> bool:
+        return bool(self._loggers)
+
+    @contextmanager
+    def run(self, name: str, parameters: Mapping[str, Any]) -> Iterator[Log]:
+        """Begin a run in every logger."""
+        with ExitStack() as stack:
+            logs = [stack.enter_context(logger.run(name, parameters)) for logger in self._loggers]
+
+            def log(step: int, values: Mapping[str, float | None]) -> None:
+                for one in logs:
+                    one(step, values)
+
+            yield log
+
+
+def _opened(text: str) -> RunLogger:
+    kind, equals, place = text.partition("=")
+    if not equals or not place:
+        raise InputError(f"--log takes KIND=PLACE, got {text!r}", hint="for example --log csv=runs.csv")
+    if kind not in KINDS:
+        raise unknown_name("logger", kind, KINDS)
+    return KINDS[kind](Path(place))
+
+
+def _plain(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested parameters under dotted names, with values that every logger takes."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            found |= _plain(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value if isinstance(value, str | int | float | bool) else str(value)
+    return found
+
+
+def _known(values: Mapping[str, float | None]) -> dict[str, float]:
+    return {key: float(value) for key, value in values.items() if value is not None}
+
+
+@contextmanager
+def _told(place: Path) -> Iterator[None]:
+    """Say which log could not be written."""
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"cannot log to {place}: {error.strerror or error}", hint="choose another --log"
+        ) from error

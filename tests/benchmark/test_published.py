@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fiveshot.benchmark import RunRecord, get_protocol, read_published, run
+from fiveshot.errors import InputError
+from fiveshot.features import embedded_features
+
+# Counted in the official session lists: 3,000 and 2,864 images of the base classes, then 50 and these.
+TESTS = (279, 287, 298, 300, 298, 288, 297, 295, 288, 300)
+SETTING = {
+    "source": "A paper",
+    "dataset": "cub200",
+    "class_order": "dataset",
+    "base_classes": 100,
+    "increment": 10,
+    "shots": 5,
+    "shot_draw": "listed",
+    "images": [[3000, 2864], *([50, tests] for tests in TESTS)],
+    "methods": {"Theirs": [75.85, 71.94, 68.5, 63.5, 62.43, 58.27, 57.73, 55.81, 54.83, 53.52, 52.28]},
+}
+
+
+@pytest.fixture(scope="module")
+def record() -> RunRecord:
+    return run(get_protocol("cub200/cec"), embedded_features("cub200"), "ncm")
+
+
+@pytest.fixture
+def differences(tmp_path: Path, record: RunRecord):
+    def found(record: RunRecord = record, **changes: object) -> tuple[str, ...]:
+        values = {**SETTING, **changes}
+        file = tmp_path / "paper.json"
+        file.write_text(json.dumps({name: value for name, value in values.items() if value is not None}))
+        return read_published(file).differences(record)
+
+    return found
+
+
+def test_the_same_setting_has_no_difference(differences) -> None:
+    assert differences() == ()
+    assert differences(images=[[3000, 2864]]) == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"dataset": "cars"}, "dataset: cars there, cub200 here"),
+        ({"class_order": 1993}, "class order: other classes in the base session"),
+        ({"increment": 20}, "sessions: 100 + 5 x 20 classes there, 100 + 10 x 10 here"),
+        ({"shots": 1}, "shots of a new class: 1 there, 5 here"),
+        ({"shot_draw": "random"}, "choice of the shots: drawn at random there, those of the official lists here"),
+        (
+            {"images": [[4693, 1171]]},
+            "split: 4,693 images to learn and 1,171 to test in the base session there, 3,000 and 2,864 here",
+        ),
+        ({"methods": {"Theirs": [75.85]}}, "sessions: 1 figures of Theirs there, 11 sessions here"),
+        ({"class_order": None}, "class order: not said there (class_order)"),
+        ({"images": None}, "split: not said there (images)"),
+        ({"shots": None}, "shots of a new class: not said there (shots)"),
+        ({"base_classes": None, "increment": None}, "sessions: not said there (base_classes)"),
+    ],
+)
+def test_what_differs_or_is_not_said_is_named(differences, changes: dict, said: str) -> None:
+    assert differences(**changes) == (said,)
+
+
+def test_an_order_by_names_is_compared_session_by_session(differences, record: RunRecord) -> None:
+    names = list(record.class_names)
+    within = [*names[:100][::-1], *names[100:]]
+    assert differences(class_order=within) == ()
+    crossing = [*names[:105], names[115], *names[106:115], names[105], *names[116:]]
+    assert differences(class_order=crossing) == ("class order: other classes in session 1",)
+
+
+def test_the_papers_order_and_drawn_shots_match_their_own(differences) -> None:
+    drawn = run(get_protocol("cub200/big"), embedded_features("cub200"), "ncm")
+    said = differences(drawn)
+    assert [line.split(":")[0] for line in said] == ["class order", "choice of the shots", "split"]
+    own = [list(counts) for counts in drawn.images]
+    assert differences(drawn, class_order=1993, shot_draw="random", images=own) == ()
+    listed = replace(drawn, config={**drawn.config, "sessions": "sha256:0"})
+    assert "choice of the shots" not in " ".join(differences(listed, class_order=1993, images=own))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"methods": {}},
+        {"methods": {"Theirs": 5}},
+        {"methods": {"Theirs": [101]}},
+        {"methods": {"Theirs": ["x"]}},
+        {"shots": 0},
+        {"shots": "5"},
+        {"base_classes": None},
+        {"class_order": "sorted"},
+        {"shot_draw": "some"},
+        {"images": [[1, 2, 3]]},
+        {"images": 5},
+        {"sauce": "x"},
+        {"source": ""},
+    ],
+)
+def test_a_file_that_makes_no_sense_is_refused(differences, changes: dict) -> None:
+    with pytest.raises(InputError):
+        differences(**changes)
+
+
+def test_figures_are_read_as_fractions(tmp_path: Path) -> None:
+    file = tmp_path / "paper.json"
+    file.write_text(json.dumps(SETTING))
+    published = read_published(file)
+    np.testing.assert_allclose(published.accuracy["Theirs"][:2], [0.7585, 0.7194])
+    file.write_text("[")
+    with pytest.raises(InputError):
+        read_published(file)
