@@ -57,7 +57,7 @@ def test_the_commands_that_answer_programs_are_those_the_documentation_names() -
     without = {
         path[0] for path, command in COMMANDS.items() if not any("--json" in p.opts for p in command.params)
     }
-    assert without == {"serve", "bench", "extract", "paper", "tune"}
+    assert without == {"serve", "label-studio", "bench", "extract", "paper", "tune"}
 
 
 @pytest.mark.parametrize("path", [(), *COMMANDS], ids=" ".join)

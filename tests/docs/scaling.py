@@ -111,6 +111,7 @@ NOT_RUN = (
     Exempt(r"^pip install ", "changes the environment that the tests run in"),
     Exempt(r"^fiveshot --install-completion", "changes the shell of who runs the tests"),
     Exempt(r"^make ", "is what runs this test"),
+    Exempt(r"^fiveshot label-studio ", "waits for a Label Studio; tests/service runs it"),
     Exempt(r"^ray start ", "starts a cluster that outlives the page"),
     Exempt(r"--address auto\b", "joins a cluster that somebody has started"),
     Exempt(r"--device cuda\b", "wants a GPU"),

@@ -51,11 +51,16 @@ def live(path: Path, **given: Any) -> Iterator[Live]:
 
 @contextmanager
 def running(
-    open_model: Callable[[], Recognizer], *, limits: RequestLimits | None = None, ready: bool = True, **given: Any
+    open_model: Callable[[], Recognizer],
+    *,
+    limits: RequestLimits | None = None,
+    ready: bool = True,
+    studio: Any = None,
+    **given: Any,
 ) -> Iterator[Live]:
     """Serve a model on a free port of this machine, and wait until it is loaded unless told otherwise."""
     settings = Settings(**({"port": 0, "latency": 0.002, "limits": limits or RequestLimits(rate=10_000)} | given))
-    app = create_app(open_model, settings)
+    app = create_app(open_model, settings, studio)
     with listen(settings) as sock:
         server = make_server(app, settings)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)

@@ -53,6 +53,7 @@ PLACES = {
         "retune": "models",
         "serve": "serve",
         "watch": "watch",
+        "label-studio": "serve",
     },
     STUDIES: {
         "backbones": "data",
@@ -67,7 +68,7 @@ PLACES = {
 }
 COMMANDS = {name: (module, panel) for panel, places in PLACES.items() for name, module in places.items()}
 # Where a Python function cannot be called as the command is.
-FUNCTIONS = {"import": "import_model", "put-back": "put_back", "set": "set_option"}
+FUNCTIONS = {"import": "import_model", "label-studio": "label_studio", "put-back": "put_back", "set": "set_option"}
 
 # What people type who know other programs.
 OTHER_WORDS = {

@@ -8,6 +8,7 @@ import ctypes
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from starlette.middleware import Middleware
@@ -27,12 +28,19 @@ from fiveshot.service.http.gate import Gate, Outermost
 from fiveshot.service.http.limits import BodyLimits
 from fiveshot.service.settings import Settings
 
+if TYPE_CHECKING:
+    from fiveshot.service.api.label_studio import StudioSettings
+
 SETTLE = 30.0  # seconds between tries to erase what could not be erased at once
 log = logging.getLogger("fiveshot.service")
 logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # about bodies, in the client's own words
 
 
-def create_app(model: Recognizer | Callable[[], Recognizer], settings: Settings | None = None) -> FastAPI:
+def create_app(
+    model: Recognizer | Callable[[], Recognizer],
+    settings: Settings | None = None,
+    studio: StudioSettings | None = None,
+) -> FastAPI:
     """Return the application that serves a model; it closes the model when it ends.
 
     Any ASGI server can run it. ``fiveshot serve`` adds limits on connections that an application cannot set.
@@ -44,6 +52,8 @@ def create_app(model: Recognizer | Callable[[], Recognizer], settings: Settings 
         and the model is opened beside it.
     settings : Settings, optional
         Who may ask, and for how much.
+    studio : StudioSettings, optional
+        A Label Studio that the application is also an ML backend for.
 
     Returns
     -------
@@ -86,7 +96,13 @@ def create_app(model: Recognizer | Callable[[], Recognizer], settings: Settings 
         Reviews(engine),
         Sortings(engine, chosen.limits),
     )
-    routers = (photo_routes, second_look_routes, status_routes, page_routes())
+    routers = [photo_routes, second_look_routes, status_routes, page_routes()]
+    app.state.studio = None
+    if studio is not None:
+        from fiveshot.service.api.label_studio import Studio, studio_routes
+
+        app.state.studio = Studio(engine, studio)
+        routers.append(studio_routes())
     for routes in routers:
         app.include_router(routes)
     answer_errors(app, [route for routes in routers for route in routes.routes], lambda: engine.path)
@@ -98,7 +114,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     engine: Engine = app.state.service.engine
     running = asyncio.create_task(_keep_up(engine))
     try:
-        yield
+        async with app.state.studio.running() if app.state.studio else contextlib.nullcontext():
+            yield
     finally:
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):

@@ -6,6 +6,7 @@ import hmac
 import ipaddress
 import logging
 import time
+from base64 import b64decode
 from collections import OrderedDict
 from hashlib import sha256
 from secrets import token_hex
@@ -46,6 +47,8 @@ SLASH = "\0"  # stands for a slash within a name while a path is split at the ot
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 SAFE = ("GET", "HEAD", "OPTIONS")
 OPEN = ("/v1/health", "/v1/ready", "/v1/openapi.json")  # for anybody: they tell nothing about the classes
+STUDIO = ("/setup", "/predict", "/train", "/webhook", "/versions")  # what Label Studio calls, beside /health
+GUARDED = ("/metrics", *STUDIO)  # and all that begins with /v1/
 CLIENTS = 10_000  # whose rates are remembered
 log = logging.getLogger("fiveshot.service")
 
@@ -156,8 +159,8 @@ class Gate:
             return
         client = scope.get("client")
         self._rate.check(client_network(client[0] if client else ""))
-        if self._settings.token is not None and (path.startswith("/v1/") or path == "/metrics"):
-            check_token(headers, self._settings.token)
+        if self._settings.token is not None and (path.startswith("/v1/") or path in GUARDED):
+            check_token(headers, self._settings.token, basic=path in STUDIO)
 
     def _check_host(self, headers: Headers) -> None:
         """A page that lets its own name point here must not get in: without a token only we are called so."""
@@ -180,9 +183,14 @@ def check_origin(headers: Headers) -> None:
         )
 
 
-def check_token(headers: Headers, token: str) -> None:
-    """Refuse a request without the token; how far a wrong one is right cannot be told from the time it takes."""
+def check_token(headers: Headers, token: str, *, basic: bool = False) -> None:
+    """Refuse a request without the token; how far a wrong one is right cannot be told from the time it takes.
+
+    With ``basic``, it may come as the password of any user, which is how Label Studio can send it.
+    """
     kind, _, given = headers.get("authorization", "").partition(" ")
+    if basic and kind.lower() == "basic":
+        kind, given = "bearer", _password(given)
     equal = hmac.compare_digest(sha256(given.strip().encode()).digest(), sha256(token.encode()).digest())
     if kind.lower() != "bearer" or not equal:
         raise ApiError(
@@ -192,6 +200,14 @@ def check_token(headers: Headers, token: str) -> None:
             "send the header: Authorization: Bearer TOKEN",
             headers={"WWW-Authenticate": "Bearer"},
         )
+
+
+def _password(given: str) -> str:
+    """Return the password of ``user:password`` in base64, or nothing."""
+    try:
+        return b64decode(given.strip(), validate=True).decode("utf-8").partition(":")[2]
+    except ValueError:
+        return ""
 
 
 def client_network(address: str) -> str:

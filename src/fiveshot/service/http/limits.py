@@ -10,10 +10,10 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fiveshot.service.http.errors import ApiError, busy, refuse, too_large
-from fiveshot.service.http.gate import client_network
+from fiveshot.service.http.gate import STUDIO, client_network
 from fiveshot.service.settings import MIB, RequestLimits
 
-PHOTO_PATHS = ("/v1/predict", "/v1/correct", "/v1/negatives")  # and all that end in /photos
+PHOTO_PATHS = ("/v1/predict", "/v1/correct", "/v1/negatives", *STUDIO)  # and all that end in /photos
 CLIENT: ContextVar[str] = ContextVar("client", default="")
 """Who asks: an address, or a network."""
 
