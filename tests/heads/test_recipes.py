@@ -26,7 +26,7 @@ UNIT = TEXT | {"prototypes": "unit"}
 RIDGE = TEXT | {"beta": 0.5}
 RIDGE_DOT = RIDGE | {"similarity": "dot"}
 PAPER_RANPAC = {"n_projections": 10_000, "scoring": "cosine", "mass": "samples", "lambdas": FROM_A_TENTH}
-LOGISTIC = {"classifier": "logistic", "balanced": False, "tuned": False, "temperature": 1.0}
+LOGISTIC = {"classifier": "logistic", "balanced": False, "strength": 1.0, "temperature": 1.0}
 PUBLISHED_RANPAC = PAPER_RANPAC | {"lambdas": FROM_A_TENTH[2:]}
 
 EXPECTED = {
@@ -57,9 +57,8 @@ EXPECTED = {
     ("loranpac", "paper"): (LoRanPAC, {"n_projections": 10_000, "truncation": 0.25}, None, None),
     ("joint-ridge", "paper"): (Refitted, {"classifier": "ridge", "balanced": False}, None, None),
     ("joint-ridge-balanced", "paper"): (Refitted, {"classifier": "ridge", "balanced": True}, None, None),
-    ("joint-logistic", "paper"): (Refitted, LOGISTIC | {"tuned": True}, None, None),
-    ("joint-logistic-balanced", "paper"): (Refitted, LOGISTIC | {"tuned": True, "balanced": True}, None, None),
-    ("logistic", "paper"): (Refitted, LOGISTIC, None, None),
+    ("joint-logistic", "paper"): (Refitted, LOGISTIC, None, None),
+    ("joint-logistic-balanced", "paper"): (Refitted, LOGISTIC | {"balanced": True}, None, None),
     ("knn", "paper"): (Refitted, {"classifier": "knn"}, None, None),
     ("shrinkage-lda", "paper"): (Refitted, {"classifier": "lda", "balanced": False}, None, None),
 }

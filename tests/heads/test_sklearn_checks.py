@@ -13,11 +13,7 @@ from fiveshot.heads import FewShotHead, Sampling, make_head
 # The check has two features. The correlations between the rows of a 2 × 2 covariance are all 1 or −1, so the
 # published metric sees one direction only there, and misses the accuracy that the check demands.
 TWO_FEATURES = {"check_classifiers_train": "the published row correlations of two features have rank one"}
-ALIKE = (
-    "joint-ridge",
-    "joint-logistic",
-    "joint-logistic-balanced",
-)  # others that are fitted again stand for them
+ALIKE = ("joint-ridge", "joint-logistic-balanced")  # others that are fitted again stand for them
 
 
 def small(name: str, flavor: str) -> FewShotHead:

@@ -10,8 +10,7 @@ n over the number of classes and of samples in its class:
                balanced, one over the number of classes, and each Σ_c shrunk as Ledoit and Wolf do;
     knn:       the five nearest samples vote, each by the inverse of its distance.
 
-α is chosen by leaving out one sample, after every session. C is 1, or where it is tuned the best on a part of the
-base session.
+α is chosen by leaving out one sample, after every session. C is 1 unless given, as in the library.
 """
 
 from __future__ import annotations
@@ -24,17 +23,15 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fiveshot.core import ClassStatistics, Memory
+from fiveshot.core import Memory
 from fiveshot.core.arrays import Array, as_numpy, parts, positions, values_like
-from fiveshot.core.draws import stratified_split
 from fiveshot.core.labels import Label, Labels, python_labels
-from fiveshot.core.ranges import Allowed, Flag, OneOf
+from fiveshot.core.ranges import Allowed, Flag, OneOf, Range
 from fiveshot.core.ridge import Evidence
 from fiveshot.heads.head import FewShotHead, Recipe, Workload, nothing
 
 Classifier = Literal["ridge", "logistic", "lda", "knn"]
 ALPHAS = tuple(10.0**k for k in range(-2, 7))
-STRENGTHS = (0.001, 0.01, 0.1, 1.0)  # C
 NEIGHBORS = 5
 ITERATIONS, STEPS = 1000, 100  # of the logistic regression, at most and on average
 NO_VOTE = 1e-3  # the share of the votes that a class has without any, so that its logarithm is a number
@@ -44,9 +41,7 @@ NO_VOTE = 1e-3  # the share of the votes that a class has without any, so that i
 class RefittedModel:
     """All samples, and the classifier that was fitted on them."""
 
-    base: ClassStatistics  # what C was chosen on
     evidence: Evidence
-    strength: float  # C
     classifier: Any  # None where there is one class
 
 
@@ -59,8 +54,8 @@ class Refitted(FewShotHead):
         Ridge regression, logistic regression, linear discriminant analysis with shrinkage, or nearest neighbors.
     balanced : bool
         Every class counts the same, however many samples it has; nearest neighbors take no notice.
-    tuned : bool
-        Choose C of the logistic regression on 20 % of the base session.
+    strength : float
+        C of the logistic regression.
     temperature : float
         Probabilities are softmax(score / temperature); with 1 those of the logistic regression and of the
         discriminant analysis are scikit-learn's.
@@ -79,7 +74,7 @@ class Refitted(FewShotHead):
     ranges: ClassVar[Mapping[str, Allowed]] = {
         "classifier": OneOf(get_args(Classifier)),
         "balanced": Flag(),
-        "tuned": Flag(),
+        "strength": Range(0, positive=True, hint="the default is 1"),
     }
     model_: RefittedModel
 
@@ -88,19 +83,19 @@ class Refitted(FewShotHead):
         classifier: Classifier = "logistic",
         *,
         balanced: bool = False,
-        tuned: bool = False,
+        strength: float = 1.0,
         temperature: float = 1.0,
         device: Any = None,
     ) -> None:
         self.classifier = classifier
         self.balanced = balanced
-        self.tuned = tuned
+        self.strength = strength
         self.temperature = temperature
         self.device = device
 
     @classmethod
     def recipes(cls) -> tuple[Recipe, ...]:
-        """Return joint training by ridge and by logistic regression, and three plain references."""
+        """Return joint training by ridge and by logistic regression, and two plain references."""
 
         def recipe(place: int, name: str, label: str, words: str, **parameters: Any) -> Recipe:
             return Recipe(name, words, paper=lambda: cls(**parameters), label=label, place=place)
@@ -111,9 +106,8 @@ class Refitted(FewShotHead):
         return (
             recipe(150, "joint-ridge", "Joint ridge", f"ridge {joint}", **ridge),
             recipe(160, "joint-ridge-balanced", "Joint ridge, balanced", alike, **ridge, balanced=True),
-            recipe(170, "joint-logistic", "Joint logistic", f"logistic {joint}", tuned=True),
-            recipe(180, "joint-logistic-balanced", "Joint logistic, balanced", alike, tuned=True, balanced=True),
-            recipe(190, "logistic", "Logistic regression", again),
+            recipe(170, "joint-logistic", "Joint logistic", f"logistic {joint}"),
+            recipe(180, "joint-logistic-balanced", "Joint logistic, balanced", alike, balanced=True),
             recipe(200, "knn", "k nearest neighbors", again, classifier="knn"),
             recipe(210, "shrinkage-lda", "Shrinkage LDA", again, classifier="lda"),
         )
@@ -127,8 +121,7 @@ class Refitted(FewShotHead):
             "lda": 4.0 * rows * d * d + 30.0 * d**3,
             "knn": 2.0 * work.test_rows * rows * d,
         }[self.classifier]
-        fits = work.sessions + (len(STRENGTHS) if self.tuned else 0)
-        return super().operations(work) + fits * fit
+        return super().operations(work) + work.sessions * fit
 
     def derive(self, memory: Memory, X: Array, y: Labels, previous: RefittedModel | None) -> RefittedModel:
         """Return the classifier of all samples."""
@@ -137,12 +130,7 @@ class Refitted(FewShotHead):
         evidence = evidence.without(set(evidence.rows) - set(labels))
         for label in python_labels(np.unique(y)):
             evidence = evidence.add(label, as_numpy(X[positions(np.flatnonzero(y == label), X)]))
-        if previous is not None and previous.base is memory.base:
-            strength = previous.strength
-        else:
-            strength = self._best_strength([evidence.rows[label] for label in python_labels(memory.base.labels)])
-        fitted = self._fitted(*joined([evidence.rows[label] for label in labels]), strength)
-        return RefittedModel(memory.base, evidence, strength, fitted)
+        return RefittedModel(evidence, self._fitted(*joined([evidence.rows[label] for label in labels])))
 
     def score_classes(self, X: Array, labels: list[Label]) -> Array:
         """Return what the classifier says: logits, regressed values, or logarithms of shares of the votes."""
@@ -150,44 +138,28 @@ class Refitted(FewShotHead):
         return values_like(scores[:, np.searchsorted(self.classes_, labels)], X)
 
     def extra_state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Return the samples and what was chosen."""
+        """Return the samples."""
         rows = self.model_.evidence.rows
         counts = [(label, len(part)) for label, part in rows.items()]
-        return {"rows": np.concatenate(list(rows.values()))}, {"rows": counts, "strength": self.model_.strength}
+        return {"rows": np.concatenate(list(rows.values()))}, {"rows": counts}
 
     def restore(self, memory: Memory, arrays: dict[str, Array], extra: dict[str, Any]) -> None:
         """Take up the samples, and fit again."""
         counts = dict(extra["rows"])
         rows = dict(zip(counts, parts(as_numpy(arrays["rows"]), counts.values()), strict=True))
-        model = RefittedModel(memory.base, Evidence(rows), float(extra["strength"]), None)
-        self.hold(memory, self.derive(memory, *nothing(memory), model))
+        self.hold(memory, self.derive(memory, *nothing(memory), RefittedModel(Evidence(rows), None)))
 
-    def _best_strength(self, rows: list[NDArray[Any]]) -> float:
-        """Return the C that classifies most of a held-out part; 1 where nothing is to be chosen."""
-        if not self.tuned or self.classifier != "logistic" or len(rows) < 2:
-            return 1.0
-        X, codes = joined(rows)
-        train, held_out = stratified_split(codes, held_out=0.2, seed=0)
-        if not len(held_out):
-            return 1.0
-
-        def accuracy(strength: float) -> float:
-            found = decisions(self._fitted(X[train], codes[train], strength), X[held_out])
-            return float((found.argmax(axis=1) == codes[held_out]).mean())
-
-        return max(STRENGTHS, key=accuracy)
-
-    def _fitted(self, X: NDArray[Any], codes: NDArray[np.intp], strength: float) -> Any:
+    def _fitted(self, X: NDArray[Any], codes: NDArray[np.intp]) -> Any:
         """Return the classifier of samples and the numbers of their classes; None where there is one class."""
         n_classes = int(codes[-1]) + 1
         if n_classes == 1:
             return None
-        made = self._classifier(len(X), n_classes, strength)
+        made = self._classifier(len(X), n_classes)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Only one sample available")  # a class seen once has no spread
             return made.fit(X, codes)
 
-    def _classifier(self, n: int, n_classes: int, strength: float) -> Any:
+    def _classifier(self, n: int, n_classes: int) -> Any:
         from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
         from sklearn.linear_model import LogisticRegression, RidgeClassifierCV
         from sklearn.neighbors import KNeighborsClassifier
@@ -198,7 +170,7 @@ class Refitted(FewShotHead):
         if self.classifier == "ridge":
             return RidgeClassifierCV(ALPHAS, class_weight=weight)
         if self.classifier == "logistic":
-            logistic = LogisticRegression(C=strength, class_weight=weight, max_iter=ITERATIONS)
+            logistic = LogisticRegression(C=self.strength, class_weight=weight, max_iter=ITERATIONS)
             return make_pipeline(StandardScaler(), logistic)
         if self.classifier == "lda" and n > n_classes:
             priors = np.full(n_classes, 1 / n_classes) if self.balanced else None
