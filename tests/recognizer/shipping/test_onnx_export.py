@@ -226,3 +226,14 @@ def test_the_embedded_backbone_is_written(spec: BackboneSpec, tmp_path: Path) ->
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
     scores, _, _ = session.run(None, {"images": embedder.preprocessing.normalize(pixels[20:])})
     assert np.abs(scores - head.class_scores(X[20:])).max() < TOLERANCE
+
+
+def test_a_backbone_of_8_bits_is_written_as_it_is_without(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 2, 3, 224, 224), np.uint8)
+    embedder = load_embedder(BackboneSpec(device="cpu", runtime="int8"))
+    head = make_head("ncm").fit(embedder.features(pixels[:4]), ["owl", "wren"] * 2)
+    export_onnx(embedder, head, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+    scores, _, _ = session.run(None, {"images": embedder.preprocessing.normalize(pixels[4:])})
+    wanted = head.class_scores(load_embedder(BackboneSpec(device="cpu")).features(pixels[4:]))
+    assert np.abs(scores - wanted).max() < TOLERANCE * np.abs(wanted).max()

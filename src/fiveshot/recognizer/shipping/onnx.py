@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot import __version__
-from fiveshot.backbones import Embedder, Preprocessing
+from fiveshot.backbones import Embedder, Preprocessing, load_embedder
 from fiveshot.backbones.embedded import EmbeddedNetwork
 from fiveshot.core.distances import CholeskyMetric, LowRankMetric, Metric, SpectralMetric
 from fiveshot.core.labels import python_labels
@@ -81,8 +81,11 @@ def model_graph(
 ) -> tuple[Any, dict[str, Any]]:
     """Return backbone and head as an ONNX model, and what a program needs beside it.
 
-    The result is compared with what the head says before it counts.
+    The result is compared with what the head says before it counts. A backbone that rounds to 8 bits is written as
+    it is without: how it rounds depends on the machine.
     """
+    if embedder.identity()["precision"] == "int8":
+        embedder = load_embedder(replace(embedder.spec, runtime="auto"))
     graph = _backbone_graph(import_extra("onnx", extra="onnx"), embedder)
     graph.average_views(embedder.preprocessing.shape)
     found = _head_nodes(graph, head)

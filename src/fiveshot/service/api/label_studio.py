@@ -6,6 +6,7 @@ import asyncio
 import base64
 import binascii
 import contextlib
+import json
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -32,6 +33,7 @@ MOST_TASKS = 1000  # of a request
 LONGEST_CONFIG = 1 << 20  # characters
 PAGE = 100  # tasks that are asked for at a time
 SECONDS = 30.0  # for a photo
+REDIRECTS = 4  # addresses that are tried for one photo
 TRIES = 60  # to learn an annotation while the service is busy, a second apart
 LEARNED_FROM = ("ANNOTATION_CREATED", "ANNOTATION_UPDATED", "ANNOTATIONS_CREATED")
 KINDS = {"Choices": "choices", "RectangleLabels": "rectanglelabels"}  # tags that can be filled in
@@ -219,7 +221,7 @@ class Studio:
         tasks, page = 0, 1
         while True:
             query = f"/api/tasks?project={number}&page={page}&page_size={PAGE}&fields=all"
-            found = (await self._get(query)).json()["tasks"]
+            found = json.loads(await self._get(query))["tasks"]
             for task in found:
                 if task.get("annotations"):
                     self.submit(control, task)
@@ -269,25 +271,33 @@ class Studio:
             raise InputError(f"its data have no {control.key!r}", hint="import photos under that name")
         if address.startswith("data:"):
             return Upload("photo", _of_data(address))
-        return Upload(shown_name(urlsplit(address).path, 1), (await self._get(address)).content)
+        return Upload(shown_name(urlsplit(address).path, 1), await self._get(address))
 
-    async def _get(self, address: str) -> Any:
-        """Fetch something; only Label Studio itself gets its token."""
+    async def _get(self, address: str) -> bytes:
+        """Fetch something; only Label Studio itself gets its token, and what it redirects to is checked, too."""
         home = urlsplit(self._settings.url)
-        whole = urljoin(self._settings.url.rstrip("/") + "/", address)
-        parts = urlsplit(whole)
-        own = (parts.scheme, parts.netloc) == (home.scheme, home.netloc)
-        if not own and (parts.scheme not in ("http", "https") or parts.netloc not in self._settings.hosts):
-            raise InputError(f"photos are not fetched from {parts.netloc!r}", hint="allow it with --allow-host")
-        try:
-            reply = await self._client.get(whole, headers=await self._login() if own else {})
-            reply.raise_for_status()
-        except self._httpx.HTTPError as error:
-            hint = "check --studio, and give an access token with --key" if own else "open the address yourself"
-            raise InputError(f"{parts.path} cannot be fetched ({error})", hint=hint) from error
-        if len(reply.content) > MAX_PHOTO_BYTES:
-            raise InputError(f"{parts.path} is too large", hint="make it smaller")
-        return reply
+        for _ in range(REDIRECTS):
+            address = urljoin(self._settings.url.rstrip("/") + "/", address)
+            parts = urlsplit(address)
+            own = (parts.scheme, parts.netloc) == (home.scheme, home.netloc)
+            if not own and (parts.scheme not in ("http", "https") or parts.netloc not in self._settings.hosts):
+                raise InputError(
+                    f"photos are not fetched from {parts.netloc!r}", hint="allow it with --allow-host"
+                )
+            try:
+                headers = await self._login() if own else {}
+                async with self._client.stream("GET", address, headers=headers) as reply:
+                    if reply.is_redirect:
+                        address = reply.headers["location"]
+                        continue
+                    reply.raise_for_status()
+                    return await _body(reply, parts.path)
+            except self._httpx.HTTPError as error:
+                hint = (
+                    "check --studio, and give an access token with --key" if own else "open the address yourself"
+                )
+                raise InputError(f"{parts.path} cannot be fetched ({error})", hint=hint) from error
+        raise InputError(f"{address} redirects again and again", hint="open the address yourself")
 
     async def _login(self) -> dict[str, str]:
         """Return the header that says who asks; a personal access token is exchanged for a short-lived one."""
@@ -299,6 +309,16 @@ class Studio:
         reply = await self._client.post(address, json={"refresh": self._key})
         reply.raise_for_status()
         return {"Authorization": f"Bearer {reply.json()['access']}"}
+
+
+async def _body(reply: Any, path: str) -> bytes:
+    """Return what a reply brings, unless that is too much."""
+    found = bytearray()
+    async for part in reply.aiter_bytes():
+        found += part
+        if len(found) > MAX_PHOTO_BYTES:
+            raise InputError(f"{path} is too large", hint="make it smaller")
+    return bytes(found)
 
 
 def _of_data(address: str) -> bytes:
