@@ -36,7 +36,9 @@ from fiveshot.core.arrays import (
     values_like,
     zeros,
 )
-from fiveshot.core.calibration import Calibration, Gaussian, SummedGaussian
+from fiveshot.core.borrowed import Borrowed, is_small, taken
+from fiveshot.core.borrowed import energies as base_energies
+from fiveshot.core.calibration import Calibration, ClassGaussian, Gaussian, SummedGaussian
 from fiveshot.core.linalg import cholesky_, clip_negative_, column_gram, eigh, solve_lower_, solve_upper_
 from fiveshot.core.statistics import ClassStatistics, ClassSummary, compress
 from fiveshot.errors import InputError, unknown_name
@@ -58,6 +60,7 @@ class LowRankMetric:
     projection: Array  # (r, d): P
     gamma: float
     added: Array | None = None  # (d,): p, where there is one
+    borrowed: Borrowed | None = None  # takes more from the distance, where it is there
     inflation: float = 0.0  # what the noise of the mean adds in expectation, to be subtracted
 
 
@@ -232,8 +235,45 @@ def _row_deviations(diagonal: Array, sums: Array, spread: float, gamma: float) -
     return None if range_ * len(diagonal) * epsilon(diagonal) >= 1 else xp.sqrt(variances)
 
 
-def squared_distances(X: Array, metrics: Sequence[Metric], *, origin: Array) -> Array:
-    """Return squared distances, (n, n_metrics); ``origin`` is a point among the means, for precision."""
+def borrowed_metric(
+    gaussian: ClassGaussian, weights: Array, base: ClassStatistics, *, gamma: float, normalization: Normalization
+) -> LowRankMetric | None:
+    """Return the metric of a class with the covariance of ``gaussian`` and Σ_b w_b Σ_b, from base classes.
+
+    None where the borrowed covariance is too large beside γ for the first order (see ``fiveshot.core.borrowed``),
+    or where the covariance is not normalized as the paper has it.
+    """
+    own, mean = gaussian.factor, gaussian.mean
+    xp = namespace(mean)
+    if normalization == "rows" or gamma <= 0 or 2 * len(own) >= len(mean):
+        return None
+    variances = xp.sum(own * own, axis=0) + weights @ base.variances
+    if not is_small(weights, base, variances, gamma):
+        return None
+    factors, owners = base.stacked_factors
+    columns = xp.concat([mean[None], own])  # (1 + r, d)
+    pulled = ((columns @ factors.T) * weights[owners]) @ factors  # of μ and of the own rows: x Σ_B
+    level = gamma if normalization == "correlation" else 1.0  # of the squared scale, beside which its rest is lost
+    scale = xp.sqrt(variances + gamma) if normalization == "correlation" else xp.ones_like(mean)
+    # Woodbury: S⁻¹ = S₀⁻¹ − TᵀK⁻¹T with T = O S₀⁻¹ and K = 1 + T Oᵀ
+    rows = (own - pulled[1:] / gamma) / gamma
+    if len(own):
+        inner = rows @ own.T
+        add_to_diagonal(inner, 1)
+        lower = _required(cholesky_(inner), gamma)
+        rows = solve_lower_(lower, xp.asarray(rows.T, copy=True)).T
+    share = level / gamma**2
+    borrowed = Borrowed(base, weights, share * weights, share * pulled[0], share * float(mean @ pulled[0]), own)
+    return LowRankMetric(mean, scale, rows * scale * math.sqrt(gamma), gamma, borrowed=borrowed)
+
+
+def squared_distances(
+    X: Array, metrics: Sequence[Metric], *, origin: Array, energies: Array | None = None
+) -> Array:
+    """Return squared distances, (n, n_metrics); ``origin`` is a point among the means, for precision.
+
+    ``energies`` are those of X in the base classes, where they are known already.
+    """
     distances = empty((len(X), len(metrics)), X)
     low_rank = [(i, m) for i, m in enumerate(metrics) if isinstance(m, LowRankMetric)]
     for group in grouped(low_rank, lambda pair: len(pair[1].projection), COLUMNS_AT_ONCE):
@@ -242,6 +282,11 @@ def squared_distances(X: Array, metrics: Sequence[Metric], *, origin: Array) -> 
     for i, metric in enumerate(metrics):
         if not isinstance(metric, LowRankMetric):
             distances[:, i] = metric.squared_distances(X)
+    borrowed = [(i, m.borrowed) for i, m in low_rank if m.borrowed is not None]
+    if borrowed:
+        columns, shared = zip(*borrowed, strict=True)
+        energies = base_energies(X, shared[0].base) if energies is None else energies
+        distances[:, positions(columns, X)] -= taken(X, energies, shared)
     return clip_negative_(distances)
 
 

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, get_args
 
 import numpy as np
 
-from fiveshot.core import Calibration, ClassModels, ClassSummary, Memory, calibrate_all, derive_models
+from fiveshot.core import (
+    Calibration,
+    ClassGaussian,
+    ClassModels,
+    ClassStatistics,
+    ClassSummary,
+    Memory,
+    calibrate_all,
+    calibrate_mean,
+    derive_models,
+)
 from fiveshot.core.arrays import Array, as_numpy, mean_row, namespace, positions, unit_rows, values_like
+from fiveshot.core.borrowed import energies
 from fiveshot.core.distances import (
     Metric,
     Normalization,
     WithinSpread,
+    borrowed_metric,
     kept_share,
     make_metric,
     squared_distances,
@@ -25,7 +37,16 @@ from fiveshot.core.labels import Label, Labels, python_labels
 from fiveshot.core.memory import stale_classes
 from fiveshot.core.ranges import Allowed, Flag, OneOf, Range
 from fiveshot.heads.estimator import clone
-from fiveshot.heads.head import BIAS, Candidate, FewShotHead, Recipe, Style, Tried, Workload
+from fiveshot.heads.head import (
+    BIAS,
+    ROWS_AT_ONCE,
+    Candidate,
+    FewShotHead,
+    Recipe,
+    Style,
+    Tried,
+    Workload,
+)
 
 
 class FeCAM(FewShotHead):
@@ -176,10 +197,15 @@ class FeCAM(FewShotHead):
 
         # Classes that are derived together are calibrated together, in the order in which they are asked for.
         fresh = stale_classes(memory, previous)
-        calibrated = calibrate_all([own for _, own, is_new in fresh if is_new], memory.base, self.calibration)
+        borrowing = {id(own): self._borrowing(own, memory.base) for _, own, is_new in fresh if is_new}
+        summed = [own for _, own, is_new in fresh if is_new and borrowing[id(own)] is None]
+        calibrated = calibrate_all(summed, memory.base, self.calibration)
         own_alone = calibrate_all([own for _, own, is_new in fresh if not is_new], memory.base, None)
 
         def metric(summary: ClassSummary, is_new: bool) -> Metric:
+            shared = borrowing.get(id(summary)) if is_new else None
+            if shared is not None:
+                return shared
             calibration = self.calibration if is_new else None
             gaussian = next(calibrated if is_new else own_alone)
             shown = dataclasses.replace(gaussian, mean=self.prepared(gaussian.mean))
@@ -191,6 +217,15 @@ class FeCAM(FewShotHead):
             return dataclasses.replace(made, inflation=self.bias * share**2 * noise / summary.count)
 
         return derive_models(memory, metric, previous)
+
+    def _borrowing(self, summary: ClassSummary, base: ClassStatistics) -> Metric | None:
+        """Return the metric of a new class without a matrix of its own, where γ is large enough for that."""
+        beta = self.calibration.beta if self.calibration is not None and len(base) else None
+        if beta is None or self.bias:  # the bias asks for many samples, which are dear then
+            return None
+        mean, weights = calibrate_mean(summary, base, self.calibration)
+        own = ClassGaussian(self.prepared(mean), summary.covariance_factor * beta**0.5)
+        return borrowed_metric(own, beta * weights, base, gamma=self.gamma, normalization=self.normalization)
 
     def _noise(
         self,
@@ -221,9 +256,26 @@ class FeCAM(FewShotHead):
 
     def score_classes(self, X: Array, labels: list[Label]) -> Array:
         """Return negative squared distances."""
+        return self._scores(self.prepared(X), labels, None)
+
+    def scores_of(self, X: Array) -> Callable[[list[Label]], Array]:
+        """Return the scores as a function of classes; energies in the base classes are computed once."""
+        if len(X) > ROWS_AT_ONCE:
+            return super().scores_of(X)
+        shown = self.prepared(X)
+        known: list[Array] = []
+
+        def scores(labels: list[Label]) -> Array:
+            if not known and any(getattr(metric, "borrowed", None) for metric in self.model_.of(labels)):
+                known.append(energies(shown, self.memory_.base))
+            return self._scores(shown, labels, known[0] if known else None)
+
+        return scores
+
+    def _scores(self, X: Array, labels: list[Label], known: Array | None) -> Array:
         origin = mean_row(self.prepared(self.memory_.statistics.means))
         metrics = self.model_.of(labels)
-        distances = squared_distances(self.prepared(X), metrics, origin=origin)
+        distances = squared_distances(X, metrics, origin=origin, energies=known)
         return values_like([metric.inflation for metric in metrics], distances) - distances
 
     def prepared(self, X: Array) -> Array:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fiveshot import __version__
 from fiveshot.backbones import Embedder, Preprocessing, load_embedder
 from fiveshot.backbones.embedded import EmbeddedNetwork
-from fiveshot.core.distances import CholeskyMetric, LowRankMetric, Metric, SpectralMetric
+from fiveshot.core.distances import CholeskyMetric, LowRankMetric, Metric, SpectralMetric, make_metric
 from fiveshot.core.labels import python_labels
 from fiveshot.core.lda import LinearScorer
 from fiveshot.data.reduction import INNER, VIEWS
@@ -307,7 +307,7 @@ def _distance_nodes(graph: _Graph, embedded: str, head: NCM | FeCAM) -> str:
 
     Every metric is Σⱼ aⱼ(x − μ)ⱼ² + Σᵢ ±(eᵢ·(x − μ))². Classes with as many rows eᵢ are computed together.
     """
-    metrics = head.model_.of(python_labels(head.classes_))
+    metrics = [_whole(metric, head) for metric in head.model_.of(python_labels(head.classes_))]
     means = np.stack([metric.mean for metric in metrics])  # (k, d)
     # Distances from a point among the means lose fewer digits than from zero.
     origin = means.mean(axis=0)
@@ -327,6 +327,14 @@ def _distance_nodes(graph: _Graph, embedded: str, head: NCM | FeCAM) -> str:
         distances = graph.node("Add", distances, ordered)
     inflations = np.array([metric.inflation for metric in metrics], np.float32)
     return graph.node("Sub", inflations, graph.node("Relu", distances))
+
+
+def _whole(metric: Metric | Prototype, head: NCM | FeCAM) -> Metric | Prototype:
+    """Return a metric that needs nothing of the base classes."""
+    if not isinstance(head, FeCAM) or not isinstance(metric, LowRankMetric) or metric.borrowed is None:
+        return metric
+    gaussian = metric.borrowed.gaussian(metric.mean)
+    return make_metric(gaussian, gamma=head.gamma, normalization=head.normalization)
 
 
 Quadratic = tuple[NDArray[np.floating], NDArray[np.floating], NDArray[np.floating]]
