@@ -256,7 +256,7 @@ class FeCAM(FewShotHead):
 
     def score_classes(self, X: Array, labels: list[Label]) -> Array:
         """Return negative squared distances."""
-        return self._scores(self.prepared(X), labels, None)
+        return self._scores_with(self.prepared(X), labels, None)
 
     def scores_of(self, X: Array) -> Callable[[list[Label]], Array]:
         """Return the scores as a function of classes; energies in the base classes are computed once."""
@@ -268,11 +268,11 @@ class FeCAM(FewShotHead):
         def scores(labels: list[Label]) -> Array:
             if not known and any(getattr(metric, "borrowed", None) for metric in self.model_.of(labels)):
                 known.append(energies(shown, self.memory_.base))
-            return self._scores(shown, labels, known[0] if known else None)
+            return self._scores_with(shown, labels, known[0] if known else None)
 
         return scores
 
-    def _scores(self, X: Array, labels: list[Label], known: Array | None) -> Array:
+    def _scores_with(self, X: Array, labels: list[Label], known: Array | None) -> Array:
         origin = mean_row(self.prepared(self.memory_.statistics.means))
         metrics = self.model_.of(labels)
         distances = squared_distances(X, metrics, origin=origin, energies=known)
