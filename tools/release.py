@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -86,14 +87,16 @@ def check_changelog(text: str, current: str) -> None:
          f"CHANGELOG.md begins with {first!r}, not with '## {current} (DATE)'")  # fmt: skip
 
 
-def built(folder: Path) -> list[Path]:
-    """Build what is committed, from a copy in a folder of its own; return source archive and wheel."""
+def built(commit: str, folder: Path, *, age: float) -> list[Path]:
+    """Build a commit, from a copy whose files have this age in seconds; return source archive and wheel."""
     copy, out = folder / "copy", folder / "out"
     copy.mkdir(parents=True)
     archive = folder / "committed.tar"
-    run(["git", "-C", ROOT, "archive", "--output", archive, "HEAD"])
+    run(["git", "-C", ROOT, "archive", "--output", archive, commit])
     with tarfile.open(archive) as packed:
         packed.extractall(copy, filter="data")
+    for path in copy.rglob("*"):
+        os.utime(path, (time.time() - age,) * 2)
     run([sys.executable, "-m", "build", "--no-isolation", "--outdir", out, copy])
     return sorted(out.iterdir())
 
@@ -225,7 +228,8 @@ def main() -> None:
     say(f"fiveshot {current}" + ("; what is not committed is left out" if changed else ""))
     with tempfile.TemporaryDirectory() as work:
         folder = Path(work)
-        first, second = built(folder / "one"), built(folder / "two")
+        commit = run(["git", "-C", ROOT, "rev-parse", "HEAD"]).strip()
+        first, second = built(commit, folder / "one", age=0), built(commit, folder / "two", age=9e6)
         check_same(first, second)
         say("built twice: the same bytes")
         wheel = next(path for path in first if path.suffix == ".whl")
