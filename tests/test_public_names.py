@@ -127,7 +127,14 @@ def test_the_verbs_of_the_command_line_are_methods() -> None:
     from fiveshot.cli.app import MODELS, PLACES
 
     # Programs have loops of their own; put-back is about a folder, not about a model.
-    others = {"new": "create", "import": "import_file", "serve": "", "watch": "", "put-back": ""}
+    others = {
+        "new": "create",
+        "import": "import_file",
+        "serve": "",
+        "label-studio": "",
+        "watch": "",
+        "put-back": "",
+    }
     verbs = [others.get(name, name) for name in PLACES[MODELS]]
     assert [verb for verb in verbs if verb and not hasattr(fiveshot.Recognizer, verb)] == []
 
