@@ -5,17 +5,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from sklearn.metrics import confusion_matrix as reference
+from toys import base_session_only
 
 from fiveshot.benchmark import RunRecord
 from fiveshot.reports import experiments
 from fiveshot.reports.drawings import (
     Drawing,
     base_new_chart,
+    calibration_chart,
     class_groups,
     confusion_chart,
     confusion_matrix,
     confusions_in_words,
     session_chart,
+    trade_off_chart,
 )
 
 
@@ -39,6 +42,41 @@ def test_curves_go_through_the_accuracies_with_a_band(bird_records: list[RunReco
         np.testing.assert_allclose(shown, [100 * spread.mean for spread in accuracy])
         top = np.polyval(scale, [y for _, y in band.points[: len(accuracy)]])
         np.testing.assert_allclose(top, [100 * (spread.mean + spread.std) for spread in accuracy])
+
+
+def test_calibration_is_drawn_after_each_session(bird_records: list[RunRecord]) -> None:
+    (birds,) = experiments(bird_records)
+    drawing = calibration_chart(birds.variants)
+    scale = ticks(drawing, axis=1)
+    lines = [shape for shape in drawing.shapes if shape.kind == "line" and shape.style]
+    for variant, line in zip(birds.variants, lines, strict=True):
+        shown = np.polyval(scale, [y for _, y in line.points])
+        np.testing.assert_allclose(shown, [100 * spread.mean for spread in variant.summary.calibration])
+
+
+def test_a_head_stands_on_its_curve_of_base_against_new(bird_records: list[RunRecord]) -> None:
+    seed = [record for record in bird_records if record.seed == 0]
+    (birds,) = experiments(seed)
+    drawing = trade_off_chart(birds.variants)
+    up = ticks(drawing, axis=1)
+    for variant, line, marker in zip(
+        birds.variants,
+        [shape for shape in drawing.shapes if shape.kind == "line" and shape.style],
+        [shape for shape in drawing.shapes if shape.kind == "marker"],
+        strict=True,
+    ):
+        curve = variant.records[0].trade_off
+        np.testing.assert_allclose(
+            np.polyval(up, [y for _, y in line.points]), 100 * np.array(curve.new), atol=1e-9
+        )
+        across = np.polyfit([x for x, _ in line.points], curve.base, 1)
+        base, new = variant.base_new
+        ((x, y),) = marker.points
+        assert np.polyval(across, x) == pytest.approx(base.mean)
+        assert np.polyval(up, y) == pytest.approx(100 * new.mean)
+        # The curve is kept in steps, between which new classes gain or lose some images.
+        assert np.interp(base.mean, curve.base, curve.new) == pytest.approx(new.mean, abs=0.05)
+    assert trade_off_chart(experiments([base_session_only(seed[0])])[0].variants) is None
 
 
 def test_bars_have_the_lengths_of_the_accuracies(bird_records: list[RunRecord]) -> None:

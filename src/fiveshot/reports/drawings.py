@@ -107,24 +107,28 @@ def trade_off_chart(variants: Sequence[Variant]) -> Drawing | None:
 
     A curve is the mean over seeds; its marker is where the head stands without any change.
     """
-    curves = [[record.trade_off for record in variant.records] for variant in variants]
-    if any(curve is None for own in curves for curve in own):
-        return None
-    side = HEIGHT - TOP - BOTTOM
+    curves = []
+    for variant in variants:
+        own = [record.trade_off for record in variant.records if record.trade_off is not None]
+        if len(own) < len(variant.records):
+            return None
+        curves.append([np.mean([getattr(curve, kind) for curve in own], axis=0) for kind in ("base", "new")])
+    # Whole tens of percent to the right of, and above, all curves.
+    right, top = (max(10, 10 * math.ceil(10 * max(curve[axis].max() for curve in curves))) for axis in (0, 1))
 
     def at(base: float, new: float) -> Point:
-        return LEFT + (WIDTH - LEFT - RIGHT) * base, HEIGHT - BOTTOM - side * new
+        across = (WIDTH - LEFT - RIGHT) * 100 * base / right
+        return LEFT + across, HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * 100 * new / top
 
     shapes: list[Shape] = []
-    for tick in range(0, 101, 20):
-        shapes.append(Shape("line", (at(0, tick / 100), at(1, tick / 100)), "grid"))
+    for tick in range(0, top + 1, 10):
+        shapes.append(Shape("line", (at(0, tick / 100), at(right / 100, tick / 100)), "grid"))
         shapes.append(Shape("text", ((LEFT - 6, at(0, tick / 100)[1] + 4),), "end", str(tick)))
+    for tick in range(0, right + 1, 10):
         shapes.append(Shape("text", ((at(tick / 100, 0)[0], HEIGHT - BOTTOM + 16),), "middle", str(tick)))
     shapes.append(Shape("text", (((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6),), "middle", "base classes"))
-    for variant, own, style in zip(variants, curves, variant_styles(variants), strict=True):
-        drawn = [curve for curve in own if curve is not None]
-        base, new = (np.mean([getattr(curve, axis) for curve in drawn], axis=0) for axis in ("base", "new"))
-        line = tuple(at(*point) for point in zip(base.tolist(), new.tolist(), strict=True))
+    for variant, curve, style in zip(variants, curves, variant_styles(variants), strict=True):
+        line = tuple(at(*point) for point in zip(*(axis.tolist() for axis in curve), strict=True))
         shapes.append(Shape("line", line, "line dashed" if style.dashed else "line", style=style))
         stands = [spread.mean for spread in variant.base_new if spread is not None]
         words = f"{variant.label}: area {percent(variant.summary.area)}"

@@ -32,7 +32,7 @@ def test_gains_have_the_interval_of_a_paired_t_test(toy_folder: Path) -> None:
         theirs = [np.mean(paper_result("cifar100/small", method).a_hm) for method in (calibrated, plain)]
         assert paper == f"{100 * (theirs[0] - theirs[1]):+.1f}"
         assert verdict == ("holds" if low > 0 else "does not hold" if high < 0 else "not decided")
-    trend = next(row for name, row in rows.items() if "figure 2" in name)
+    trend = next(row for name, row in rows.items() if "near classes" in name)
     points = similarity_points(settings[0].protocol, open_features(sources["cifar100"]))
     assert trend[1] == f"{points.correlation:+.2f}"
     low, high = map(float, trend[2].strip("[]").split(", "))

@@ -73,8 +73,11 @@ def paper_claims(settings: Sequence[Setting], similarities: Sequence[Setting], r
     for setting in similarities:
         points = similarity_points(setting.protocol, open_features(setting.features))
         low, high = _correlation_interval(points)
-        name = "near classes have similar covariances: correlation with distance (figure 2)"
-        found.append(Claim(name, setting.protocol.name, points.correlation, low, high, None, True, False))
+        name, where = (
+            "near classes have similar covariances: r with distance",
+            f"figure 2, {setting.protocol.name}",
+        )
+        found.append(Claim(name, where, points.correlation, low, high, None, True, False))
     return found
 
 
@@ -89,7 +92,7 @@ def claims_table(claims: Sequence[Claim], draws: int) -> Table:
         )
         interval = f"[{rest[0]}, {rest[1]}]" if rest[0] else ""
         rows.append(Row((claim.name, value, interval, rest[2], claim.verdict), claim.setting))
-    columns = tuple(map(Column, ("claim", "here", "95 % interval", "paper", "verdict")))
+    columns = tuple(map(Column, ("claim", "here", "interval", "paper", "verdict")))
     held = sum(claim.verdict == "holds" for claim in claims)
     against = sum(claim.verdict == "does not hold" for claim in claims)
     over = (
@@ -98,9 +101,9 @@ def claims_table(claims: Sequence[Claim], draws: int) -> Table:
         else "resampled test images (one draw of the shots)"
     )
     notes = (
-        f"{held} of {len(claims)} hold, {against} do not, {len(claims) - held - against} are not decided.",
+        f"{held} of {len(claims)} hold, {against} do not, {len(claims) - held - against} not decided.",
         "Gains are differences in mean A_HM, in points; the paper's are over the sessions that it prints.",
-        f"Intervals over {over}; those of correlations over resampled classes.",
+        f"95 % intervals over {over}; those of correlations over resampled classes.",
         "A claim holds where its interval lies on the claimed side of zero.",
     )
     return Table("What the paper claims, on these features", columns, tuple(rows), notes)
@@ -161,7 +164,7 @@ def _claims_of(setting: Setting, runs: Mapping[str, list[RunRecord]]) -> Iterato
             mean,
             low,
             high,
-            1.0,
+            float(kendall(order[:, None], order)[0]),  # below 1, where the paper has ties
             percent=False,
         )
     for calibrated, plain in PAIRS.items():
