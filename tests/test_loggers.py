@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fiveshot.errors import InputError, StorageError
-from fiveshot.loggers import Loggers
+from fiveshot.loggers import CSVLogger, Loggers, RunLogger
 
 PARAMETERS = {"method": "ncm", "protocol": {"shots": 5, "order_seed": None, "paper_sessions": (2, 4)}}
 BLOCK = 32768
@@ -28,7 +28,7 @@ def same_environment() -> Iterator[None]:
         del os.environ[name]
 
 
-def log_two_sessions(*places: str) -> None:
+def log_two_sessions(*places: str | RunLogger) -> None:
     with Loggers(places).run("birds/ncm", PARAMETERS) as log:
         for step, values in STEPS.items():
             log(step, values)
@@ -112,8 +112,8 @@ def test_wandb_writes_an_offline_run(tmp_path: Path) -> None:
     assert history == [(0, 0.75), (1, 0.5)]
 
 
-def test_several_loggers_are_told_the_same(tmp_path: Path) -> None:
-    log_two_sessions(f"csv={tmp_path / 'one.csv'}", f"csv={tmp_path / 'two.csv'}")
+def test_several_loggers_are_told_the_same_and_one_may_be_your_own(tmp_path: Path) -> None:
+    log_two_sessions(f"csv={tmp_path / 'one.csv'}", CSVLogger(tmp_path / "two.csv"))
     assert (tmp_path / "one.csv").read_bytes() == (tmp_path / "two.csv").read_bytes()
 
 

@@ -172,8 +172,8 @@ class Loggers:
 
     Parameters
     ----------
-    places : sequence of str
-        Of the form ``KIND=PLACE``; none logs nothing.
+    places : sequence of str or RunLogger
+        Of the form ``KIND=PLACE``, or loggers of your own; none logs nothing.
 
     Raises
     ------
@@ -190,11 +190,8 @@ class Loggers:
     fiveshot.errors.InputError: no logger 'tensorbord'; did you mean 'tensorboard'? choose from ...
     """
 
-    def __init__(self, places: Sequence[str]) -> None:
-        self._loggers = [_opened(place) for place in places]
-
-    def __bool__(self) -> bool:
-        return bool(self._loggers)
+    def __init__(self, places: Sequence[str | RunLogger]) -> None:
+        self._loggers = [_opened(place) if isinstance(place, str) else place for place in places]
 
     @contextmanager
     def run(self, name: str, parameters: Mapping[str, Any]) -> Iterator[Log]:
