@@ -203,12 +203,16 @@ def check_types(programs: Path, folder: Path) -> None:
 def pythons(only: Sequence[str]) -> dict[str, str]:
     """Return the interpreters that are here by version, those of pyenv among them."""
     found = {}
-    for wanted in PYTHONS:
+    for wanted in only or PYTHONS:
         beside = sorted(Path.home().glob(f".pyenv/versions/{wanted}.*/bin/python"))
-        program = shutil.which(f"python{wanted}") or (str(beside[-1]) if beside else None)
-        program = sys.executable if program is None and sys.version.startswith(f"{wanted}.") else program
-        if program and (not only or wanted in only):
-            found[wanted] = program
+        for program in (*beside[-1:], f"python{wanted}"):  # a name may be a shim of pyenv's that leads nowhere
+            words = [program, "-c", "import sys, venv; print('%d.%d' % sys.version_info[:2])"]
+            try:
+                said = subprocess.run(words, capture_output=True, text=True).stdout
+            except OSError:
+                continue
+            if said.strip() == wanted:
+                found.setdefault(wanted, str(program))
     return found
 
 
