@@ -136,6 +136,12 @@ def installed(python: str, wheel: Path, folder: Path) -> Path:
     return folder / "bin"
 
 
+def check_wheels(wanted: str, wheel: Path, folder: Path) -> None:
+    """Fail unless all that a wheel requires can be had as wheels for a Python that is not here."""
+    words = [sys.executable, "-m", "pip", "install", "--quiet", "--dry-run", "--ignore-installed"]
+    run([*words, "--target", folder, "--python-version", wanted, "--only-binary=:all:", wheel])
+
+
 def check_everyday(programs: Path, folder: Path) -> None:
     """Fail unless the everyday path works in an empty folder, with nothing but the installation."""
     folder.mkdir()
@@ -250,6 +256,9 @@ def main() -> None:
             programs = installed(python, wheel, folder / wanted)
             check_everyday(programs, folder / f"{wanted}-use")
             say(f"Python {wanted}: installed without a compiler, the everyday path works")
+        for wanted in sorted(set(given.only or PYTHONS) - set(here)):
+            check_wheels(wanted, wheel, folder / wanted)
+            say(f"Python {wanted} is not here; what is required can be had as wheels")
         given.out.mkdir(exist_ok=True)
         count = parts(programs, wheel, found, given.out / f"fiveshot-{current}.cdx.json")
         say(f"fiveshot-{current}.cdx.json: {count} parts")
