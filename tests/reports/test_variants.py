@@ -104,3 +104,4 @@ def test_every_method_looks_different() -> None:
     for attribute in ("color", "night_color", "marker"):
         assert len({getattr(style, attribute) for style in known}) == len(known)
     assert len(set(styles([*OWN, "mine", "c-fecam"]))) == len(OWN) + 2
+    assert len({(look.color, look.marker) for look in styles(list(RECIPES))}) == len(RECIPES)

@@ -45,7 +45,9 @@ def styles(methods: Sequence[str]) -> list[Style]:
     for method in methods:
         style = RECIPES[method].style if method in RECIPES else None
         if style is None or style in found:
-            style = SPARE[spare % len(SPARE)]
+            round_, place = divmod(spare, len(SPARE))  # after each round, other markers and the other kind of line
+            marker = SPARE[(place + round_) % len(SPARE)].marker
+            style = replace(SPARE[place], marker=marker, dashed=round_ % 2 == 0)
             spare += 1
         found.append(style)
     return found

@@ -219,13 +219,13 @@ def test_neither_file_of_an_earlier_export_is_replaced_alone(
 def test_the_embedded_backbone_is_written(spec: BackboneSpec, tmp_path: Path) -> None:
     embedder = load_embedder(spec)
     rng = np.random.default_rng(0)
-    pixels = rng.integers(0, 256, (22, 2, 3, 224, 224), np.uint8)
+    pixels = rng.integers(0, 256, (8, 2, 3, 224, 224), np.uint8)
     X = embedder.features(pixels)
-    head = make_head("unbiased-lda").fit(X[:20], ["owl", "wren"] * 10)
+    head = make_head("unbiased-lda").fit(X[:6], ["owl", "wren"] * 3)
     export_onnx(embedder, head, tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
-    scores, _, _ = session.run(None, {"images": embedder.preprocessing.normalize(pixels[20:])})
-    assert np.abs(scores - head.class_scores(X[20:])).max() < TOLERANCE
+    scores, _, _ = session.run(None, {"images": embedder.preprocessing.normalize(pixels[6:])})
+    assert np.abs(scores - head.class_scores(X[6:])).max() < TOLERANCE
 
 
 def test_a_backbone_of_8_bits_is_written_as_it_is_without(tmp_path: Path) -> None:
