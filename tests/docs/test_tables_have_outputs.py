@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from pages import Page, all_pages, parse
-from tables import RESULTS, Table, agrees, missing_cells, missing_rows, tables
+from tables import NUMBER, RESULTS, Table, agrees, missing_cells, missing_rows, tables
 
 PAGES = all_pages()
 MEASURED = [(page, table) for page in PAGES for table in tables(page) if table.is_measured]
@@ -64,6 +65,15 @@ def test_a_table_says_what_its_output_says(page: Page, table: Table) -> None:
 @pytest.mark.parametrize("entry", [*GATHERED, *WITHOUT_OUTPUT], ids=name)
 def test_no_exemption_outlives_its_table(entry: Exempt) -> None:
     assert any(entry.covers(page, table) for page, table in MEASURED)
+
+
+def test_the_readme_says_what_it_costs() -> None:
+    said = (RESULTS.parents[1] / "README.md").read_text(encoding="utf-8")
+    paragraph = said.partition("**What it costs**")[2].partition("\n\n")[0]
+    numbers = re.findall(r"([\d.]+) (?:s|MB)\b", paragraph)
+    measured = NUMBER.findall((RESULTS / "weight.md").read_text(encoding="utf-8"))
+    assert len(numbers) == 4
+    assert [number for number in numbers if not any(agrees(number, other) for other in measured)] == []
 
 
 @pytest.mark.parametrize("output", sorted(RESULTS.iterdir()), ids=lambda path: path.name)
