@@ -19,7 +19,7 @@ test: $(READY) browser broker exiftool
 
 # The site in build/site, warnings as errors; the notebooks are run, and every page is followed command by command.
 # Look at it: python -m http.server -d build/site
-docs: $(READY) broker
+docs: $(READY) browser broker
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	$(PYTEST) -n 2 -m pages tests/docs
 
