@@ -334,6 +334,56 @@ def test_the_matrices_to_export_score_as_the_head_does(n_random: int) -> None:
     np.testing.assert_allclose(familiarity, head.familiarity(asked), atol=1e-10)
 
 
+def test_the_matrices_to_export_score_as_the_head_does_without_a_base() -> None:
+    X, y = wide([5, 1, 3, 2], seed=0)
+    asked, _ = wide([10] * 4, seed=1)
+    head = UnbiasedLDA().fit(np.exp(X), y)
+    scores, probabilities, familiarity = head.scorer()(np.exp(asked))
+    np.testing.assert_allclose(scores, head.class_scores(np.exp(asked)), atol=1e-10)
+    np.testing.assert_allclose(probabilities, head.predict_proba(np.exp(asked)), atol=1e-10)
+    np.testing.assert_allclose(familiarity, head.familiarity(np.exp(asked)), atol=1e-10)
+
+
+@pytest.mark.parametrize(("base", "strength", "near"), [(True, 0.06, 0.0), (False, 1.0, 2.0)])
+def test_familiarity_by_its_equation(base: bool, strength: float, near: float) -> None:
+    X, y = (classes if base else wide)([9, 5, 7, 2] if not base else 12, *([8] if base else []), seed=0)
+    asked = X + 0.1
+    head = UnbiasedLDA(0).fit(X, y)
+    space, statistics = head.model_.spaces[0], head.memory_.statistics
+    covariance, spectrum = space.shared.covariance, space.shared.spectrum
+    width = X.shape[1]
+    off = np.eye(width) - spectrum.directions @ spectrum.directions.T
+    between = spectrum.directions @ np.diag(spectrum.variances) @ spectrum.directions.T + spectrum.rest * off
+    unit = head.embed(asked)
+    white = covariance.whiten(unit - space.origin)
+    probabilities = head.predict_proba(asked)
+    for row, best in enumerate(probabilities.argmax(axis=1)):
+        mean, n = statistics.means[best], statistics.summaries[best].count
+        keep = n * strength * between @ np.linalg.inv(n * strength * between + covariance.noise * np.eye(width))
+        guess = keep @ covariance.whiten((mean - space.origin)[None])[0]
+        cosine = unit[row] @ mean / np.linalg.norm(mean)
+        expected = white[row] @ guess / (guess @ guess) + near * cosine + 0.4 * np.log(probabilities[row, best])
+        assert head.familiarity(asked[[row]])[0] == pytest.approx(expected, rel=1e-6)
+
+
+def test_long_tails_are_shortened_without_a_base_and_symmetric_values_are_not() -> None:
+    rng = np.random.default_rng(0)
+    symmetric, tails = rng.normal(size=(5, 400)), rng.exponential(size=(5, 400)) ** 2
+    labels = ["a", "a", "b", "b", "c"]
+
+    def unit(rows: np.ndarray) -> np.ndarray:
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+    without = UnbiasedLDA().fit(symmetric, labels)
+    np.testing.assert_allclose(without.embed(symmetric), unit(symmetric), rtol=1e-4)
+    largest = [(rows.max(axis=1) / rows.mean(axis=1)).min() for rows in (without.embed(tails), unit(tails))]
+    assert largest[0] < 0.5 * largest[1]
+    assert (without.embed(tails).argsort(axis=1) == tails.argsort(axis=1)).all()
+    np.testing.assert_allclose(without.embed(7 * tails), without.embed(tails), rtol=1e-9)
+    base = UnbiasedLDA(0, center=False).fit(np.exp(rng.normal(size=(60, 20))), np.arange(60) % 4)
+    np.testing.assert_allclose(base.embed(tails[:, :20]), unit(tails[:, :20]), rtol=1e-9)
+
+
 def test_unknown_classes_are_less_familiar_than_known_ones() -> None:
     X, y = classes(20, 20, seed=0)
     head = UnbiasedLDA().fit(X, y).partial_fit(*classes(10, 5, seed=1, first=20))

@@ -198,6 +198,7 @@ def test_a_head_of_another_width_is_found_before_a_class_is_learned(tmp_path: Pa
         "center": [0.5],
         "n_random": 0,
         "seed": 0,
+        "shortened": False,
         "choice": {"offset": 0.5, "sharpness": 9.0, "offset_spread": 0.1, "episodes": 6},
     }
     head = replace(head_record("unbiased-lda"), settings=settings)

@@ -14,16 +14,25 @@ of probabilistic LDA. A sample is scored by its product with K x̄, over the len
 Without the subtracted term a class of five samples has too long a prototype and loses. What remains is known too:
 on its own samples a class scores m(n) = tr(KB) / √tr(K²B) in expectation, less than m(∞) = √tr B because K drops
 some signal. ``gaps`` are the differences, and a head adds a share of them.
+
+Whether a sample is of its best class at all, or of a class never seen, is another question: not which class, but
+how much of what the class has the sample has. With m = K x̄ this is
+
+    φ(x) = x·m / ‖m‖²,
+
+about 1 for samples of the class. The factor of B in K is another one here: beside classes of thirty samples it is
+so small that those of five expect alike.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from fiveshot.core.arrays import (
+    TINY,
     Array,
     add_to_diagonal,
     at_least,
@@ -40,7 +49,7 @@ from fiveshot.core.arrays import (
 from fiveshot.core.linalg import cholesky_, eigh, inverse_of_cholesky, solve_lower_, solve_upper_
 from fiveshot.core.memory import Memory
 from fiveshot.core.ranges import Allowed, Flag, Range, check_values
-from fiveshot.core.scatter import PooledScatter
+from fiveshot.core.scatter import PooledScatter, shortened
 from fiveshot.errors import InputError
 
 LEAST_SHRINKAGE = 0.3
@@ -293,6 +302,28 @@ class TiedModel:
 
 
 @dataclass(frozen=True, eq=False)
+class Own:
+    """How much samples are like classes that they are taken for: φ, and without a base the cosine beside it."""
+
+    weights: Array  # (n_classes, d)
+    levels: Array  # (n_classes,)
+
+    def __call__(self, unit: Array, classes: Array) -> Array:
+        """Return the likeness of samples in the first space, (n, d), each to one class, (n,)."""
+        return namespace(unit).vecdot(unit, self.weights[classes], axis=-1) - self.levels[classes]
+
+
+def own_likeness(model: Space, means: Array, counts: Array, *, new: Array, strength: float, near: float) -> Own:
+    """Return φ of classes in a space, and ``near`` times the cosine with their means."""
+    shared = model.shared
+    white = shared.covariance.whiten(means - model.origin)
+    prior = replace(shared.prior, strength=strength)
+    guess = _guess(white, _noise(counts, shared.covariance, new), shared.spectrum, prior)
+    weights = shared.covariance.back(guess.values / at_least(guess.squared, TINY)[:, None])
+    return Own(weights + near * unit_rows(means), weights @ model.origin)
+
+
+@dataclass(frozen=True, eq=False)
 class LinearScorer:
     """The matrices of a fitted model: from features to scores, probabilities and familiarity by products."""
 
@@ -304,17 +335,19 @@ class LinearScorer:
     offset: float
     sharpness: float
     doubt: float
+    own: Own
+    shortened: bool
 
     def __call__(self, X: Array) -> tuple[Array, Array, Array]:
         """Return scores and probabilities, (n, n_classes), and familiarity, (n,)."""
-        unit = unit_rows(X - self.center)
+        unit = unit_rows((shortened(X) if self.shortened else X) - self.center)
         plain = unit @ self.weights[0].T - self.shifts[0]
         if self.projection is not None:
             plain = plain + at_least(unit @ self.projection, 0.0) @ self.weights[1].T - self.shifts[1]
         xp = namespace(plain)
         scores = plain + self.offset * self.gaps
         sure = xp.max(log_softmax(self.sharpness * scores), axis=1)
-        familiarity = xp.max(plain + self.gaps, axis=1) + self.doubt * sure
+        familiarity = self.own(unit, xp.argmax(scores, axis=1)) + self.doubt * sure
         return scores, softmax(self.sharpness * scores), familiarity
 
 

@@ -468,7 +468,7 @@ class FewShotHead(Estimator):
         >>> head.settings()
         {}
         >>> sorted(make_head().fit([[1.0, 0.0], [0.0, 1.0]], ["owl", "wren"]).settings())
-        ['center', 'choice', 'n_random', 'seed']
+        ['center', 'choice', 'n_random', 'seed', 'shortened']
         """
         return {}
 
@@ -488,7 +488,7 @@ class FewShotHead(Estimator):
         >>> from fiveshot.heads import make_head
         >>> make_head("ncm").embed(np.array([[3.0, 4.0]])).tolist()
         [[3.0, 4.0]]
-        >>> make_head().embed(np.array([[3.0, 4.0]])).tolist()
+        >>> make_head().embed(np.array([[3.0, 4.0]])).round(6).tolist()
         [[0.6, 0.8]]
         """
         return X
@@ -522,9 +522,10 @@ class FewShotHead(Estimator):
         >>> head.answer([[0.5, 0.5]]).probabilities.round(3).tolist()
         [[0.5, 0.5]]
         """
-        scores = self._scores(X)
+        features = self._features(X)
+        scores = self._scores_of(features)
         probabilities = softmax(scores * self.softmax_factor())
-        values = (scores, probabilities, self.familiarity_of(scores))
+        values = (scores, probabilities, self.familiarity_of(features, scores))
         return Answer(self.classes_, *(self._given_back(value, X) for value in values))
 
     def familiarity(self, X: Any) -> Any:
@@ -538,10 +539,11 @@ class FewShotHead(Estimator):
         >>> bool(known > unknown)
         True
         """
-        return self._given_back(self.familiarity_of(self._scores(X)), X)
+        features = self._features(X)
+        return self._given_back(self.familiarity_of(features, self._scores_of(features)), X)
 
-    def familiarity_of(self, scores: Array) -> Array:
-        """Return the familiarity of samples from their scores, (n_samples, n_classes) → (n_samples,)."""
+    def familiarity_of(self, X: Array, scores: Array) -> Array:
+        """Return the familiarity of samples, (n_samples,), given their scores, (n_samples, n_classes)."""
         return namespace(scores).max(scores, axis=1)
 
     def likeness(self, X: Any) -> Any:
@@ -568,7 +570,7 @@ class FewShotHead(Estimator):
         >>> head.class_scores([[2.0, 0.0]]).argmax(axis=1).tolist(), head.class_scores([[2.0, 0.0]]).shape
         ([0], (1, 2))
         """
-        return self._given_back(self._scores(X), X)
+        return self._given_back(self._scores_of(self._features(X)), X)
 
     def decision_function(self, X: Any) -> Any:
         """Return scores as scikit-learn defines them: with two classes, one number for the second.
@@ -593,7 +595,7 @@ class FewShotHead(Estimator):
         >>> head.predict([[0.9, 0.1], [0.2, 0.7]]).tolist()
         ['owl', 'wren']
         """
-        scores = self._scores(X)
+        scores = self._scores_of(self._features(X))
         return self._given_back(self.classes_[as_numpy(namespace(scores).argmax(scores, axis=1))], X)
 
     def predict_proba(self, X: Any) -> Any:
@@ -606,7 +608,7 @@ class FewShotHead(Estimator):
         >>> head.predict_proba([[0.5, 0.5], [1.0, 0.0]]).round(3).tolist()
         [[0.5, 0.5], [1.0, 0.0]]
         """
-        return self._given_back(softmax(self._scores(X) * self.softmax_factor()), X)
+        return self._given_back(softmax(self._scores_of(self._features(X)) * self.softmax_factor()), X)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the share of samples whose predicted label is right.
@@ -688,9 +690,11 @@ class FewShotHead(Estimator):
         memory = memory.learn(class_statistics(self.embed(X), labels))
         return self.hold(memory, self.derive(memory, X, labels, model))
 
-    def _scores(self, X: Any) -> Array:
+    def _features(self, X: Any) -> Array:
         self.require_fitted()
-        features = placed(as_features(self, X, reset=False), self.memory_.statistics.like)
+        return placed(as_features(self, X, reset=False), self.memory_.statistics.like)
+
+    def _scores_of(self, features: Array) -> Array:
         labels = python_labels(self.classes_)
         found = [self.score_classes(part, labels) for part in chunks(features, ROWS_AT_ONCE)]
         return found[0] if len(found) == 1 else namespace(*found).concat(found)

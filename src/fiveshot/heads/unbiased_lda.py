@@ -12,11 +12,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot.core import Memory
-from fiveshot.core.arrays import Array, chunks, log_softmax, mean_row, namespace, placed, positions, zeros
+from fiveshot.core.arrays import (
+    Array,
+    as_numpy,
+    chunks,
+    log_softmax,
+    mask,
+    mean_row,
+    namespace,
+    placed,
+    positions,
+    values_like,
+    zeros,
+)
 from fiveshot.core.episodes import Choice, Played, choose, play_episodes
 from fiveshot.core.few_shots import few_enough, few_shot_model, few_shot_offset, has_no_base, is_small
-from fiveshot.core.labels import Label, Labels
-from fiveshot.core.lda import LinearScorer, Prior, TiedModel, sketched_spaces, tied_model
+from fiveshot.core.labels import Label, Labels, python_labels
+from fiveshot.core.lda import (
+    LinearScorer,
+    Own,
+    Prior,
+    TiedModel,
+    own_likeness,
+    sketched_spaces,
+    tied_model,
+)
 from fiveshot.core.ranges import Allowed, Flag, OneOf, Range
 from fiveshot.core.scatter import Embedding, make_embedding, pooled_scatter
 from fiveshot.errors import InputError
@@ -25,7 +45,10 @@ from fiveshot.heads.head import Candidate, FewShotHead, Recipe, Style, Tried, Wo
 Pooled = Literal["all", "base"]
 DEFAULT_PRIOR = Prior()
 SCORED_AT_ONCE = 1024  # samples mapped at a time, which bounds the memory
-DOUBT = 0.2  # more finds more of the similar unknown classes, and fewer of the quite different ones
+# Of familiarity: the factor of B, and the weight of the cosine. Chosen like DOUBT on training photos of the base
+# classes of cub200/big, see docs/explanation/default-head.md.
+OWN, OWN_FEW = (0.06, 0.0), (1.0, 2.0)
+DOUBT = 0.4  # more finds more of the similar unknown classes, and fewer of the quite different ones
 MOST_FEATURES = 1 << 14  # of a vector: bounds the memory of the random features before they are drawn
 SHOTS = 5  # of the classes that are played as new; the gap scales the result to other numbers
 
@@ -145,7 +168,7 @@ class UnbiasedLDA(FewShotHead):
     def embed(self, X: Array) -> Array:
         """Return the vectors that statistics are taken of; see ``fiveshot.core.scatter.Embedding``."""
         if not hasattr(self, "_embedding"):
-            self._embedding = make_embedding(zeros((X.shape[1],), X), 0, seed=0)
+            self._embedding = make_embedding(zeros((X.shape[1],), X), 0, seed=0, shortened=True)
         embedding = self._embedding.beside(X)
         center = embedding.center
         if X.shape[1] != len(center):  # a center of one number would fit any
@@ -159,6 +182,7 @@ class UnbiasedLDA(FewShotHead):
             "center": embedding.center.tolist(),
             "n_random": embedding.n_random,
             "seed": self._seed,
+            "shortened": embedding.shortened,
             "choice": asdict(self._settled()),
         }
 
@@ -177,16 +201,30 @@ class UnbiasedLDA(FewShotHead):
         sharpness = chosen.sharpness if self.sharpness == "auto" else float(self.sharpness)
         return Choice(offset, sharpness, chosen.offset_spread, chosen.episodes)
 
-    def familiarity_of(self, scores: Array) -> Array:
-        """Return the best score with the whole gap closed, less a part of the doubt which class it is.
+    def familiarity_of(self, X: Array, scores: Array) -> Array:
+        """Return how much samples are like their best class, less the doubt which class it is.
 
-        A class then scores 1 on its own samples, however few it is known from. The doubt, −log p of the best
-        class, helps with unknown classes that resemble several known ones.
+        The likeness is φ of ``fiveshot.core.lda`` in the first space. Without a base features are not centered,
+        and the cosine with the mean of the class tells what is quite another kind of thing. The doubt is −log p of
+        the best class: unknown classes resemble several known ones.
         """
         xp = namespace(scores)
-        closed = xp.max(scores + (1 - self.choice_.offset) * self._gaps(self.model_), axis=1)
-        sure = xp.max(log_softmax(scores * self.softmax_factor()), axis=1)
-        return closed + DOUBT * sure
+        best = as_numpy(xp.argmax(scores, axis=1))
+        asked, places = np.unique(best, return_inverse=True)
+        own, codes = self._own(asked), positions(places, scores)
+        parts = zip(chunks(X, SCORED_AT_ONCE), chunks(codes, SCORED_AT_ONCE), strict=True)
+        likeness = xp.concat([own(self._embedding.unit(part), part_codes) for part, part_codes in parts])
+        return likeness + DOUBT * xp.max(log_softmax(scores * self.softmax_factor()), axis=1)
+
+    def _own(self, classes: NDArray[np.intp]) -> Own:
+        """Return the likeness to some classes, by their places."""
+        space, statistics, base = self.model_.spaces[0], self.memory_.statistics, self.memory_.base
+        chosen = [statistics.summaries[place] for place in classes]
+        means = namespace(statistics.like).stack([one.mean[self._embedding.spaces[0]] for one in chosen])
+        counts = values_like([one.count for one in chosen], means)
+        new = mask([label not in base for label in python_labels(statistics.labels[classes])], means)
+        strength, near = OWN_FEW if self.model_.few else OWN
+        return own_likeness(space, means, counts, new=new, strength=strength, near=near)
 
     def likeness(self, X: Any) -> Any:
         """Return the scores with the whole gap closed, so that a class scores 1 on its own samples."""
@@ -216,6 +254,8 @@ class UnbiasedLDA(FewShotHead):
             offset=choice.offset,
             sharpness=choice.sharpness,
             doubt=DOUBT,
+            own=self._own(np.arange(len(self.classes_))),
+            shortened=self._embedding.shortened,
         )
 
     def begin(self, X: Array, y: Labels) -> None:
@@ -224,7 +264,7 @@ class UnbiasedLDA(FewShotHead):
         few = is_small(len(X), n_classes, X.shape[1])  # treated as if there were no base
         center = mean_row(X) if self.center and not few else zeros((X.shape[1],), X)
         width = self.n_random if len(X) - n_classes > self.n_random and not few else 0
-        self._embedding = make_embedding(center, width, seed=self._seed)
+        self._embedding = make_embedding(center, width, seed=self._seed, shortened=few)
         self._chosen = Choice()
         if not few and (self.offset == "auto" or self.sharpness == "auto"):
             self._chosen = choose(self._played(self._embedding(X), y))
@@ -232,7 +272,8 @@ class UnbiasedLDA(FewShotHead):
     def apply_settings(self, settings: Mapping[str, Any]) -> None:
         """Take up the center and what the episodes chose."""
         kept = read_settings(settings, n_random=self.n_random)
-        self._embedding = make_embedding(on_device(kept.center, self.device), kept.n_random, seed=kept.seed)
+        center = on_device(kept.center, self.device)
+        self._embedding = make_embedding(center, kept.n_random, seed=kept.seed, shortened=kept.shortened)
         self._chosen = kept.choice
 
     def input_width(self, memory: Memory) -> int:
@@ -265,7 +306,8 @@ class UnbiasedLDA(FewShotHead):
 
     def restore(self, memory: Memory, arrays: dict[str, Array], extra: dict[str, Any]) -> None:
         """Take up the center and the choice, and derive the rest."""
-        self._embedding = make_embedding(arrays["center"], int(extra["n_random"]), seed=int(extra["seed"]))
+        seed, n_random = int(extra["seed"]), int(extra["n_random"])
+        self._embedding = make_embedding(arrays["center"], n_random, seed=seed, shortened=bool(extra["shortened"]))
         self._chosen = read_choice(extra["choice"])
         super().restore(memory, {}, {})
 
@@ -310,6 +352,7 @@ class LdaSettings:
     center: NDArray[np.float32]  # (d,)
     n_random: int
     seed: int
+    shortened: bool
     choice: Choice
 
 
@@ -317,7 +360,8 @@ def read_settings(settings: Mapping[str, Any], *, n_random: int) -> LdaSettings:
     """Return settings of a head with so many random features; whatever does not fit is refused.
 
     >>> choice = {"offset": 0.5, "sharpness": 9.0, "offset_spread": 0.1, "episodes": 6}
-    >>> read_settings({"center": [0.5, 1], "n_random": 0, "seed": 0, "choice": choice}, n_random=1000).choice
+    >>> settings = {"center": [0.5, 1], "n_random": 0, "seed": 0, "shortened": False, "choice": choice}
+    >>> read_settings(settings, n_random=1000).choice
     Choice(offset=0.5, sharpness=9.0, offset_spread=0.1, episodes=6)
     """
     _expect_entries(settings, LdaSettings, "settings")
@@ -325,9 +369,10 @@ def read_settings(settings: Mapping[str, Any], *, n_random: int) -> LdaSettings:
         raise InputError(f"n_random is {settings['n_random']!r}; this head has 0 or {n_random} random features")
     if type(settings["seed"]) is not int:
         raise InputError(f"seed is {settings['seed']!r}; it must be an integer")
-    return LdaSettings(
-        _read_center(settings["center"]), settings["n_random"], settings["seed"], read_choice(settings["choice"])
-    )
+    if type(settings["shortened"]) is not bool:
+        raise InputError(f"shortened is {settings['shortened']!r}; it must be true or false")
+    center, choice = _read_center(settings["center"]), read_choice(settings["choice"])
+    return LdaSettings(center, settings["n_random"], settings["seed"], settings["shortened"], choice)
 
 
 def read_choice(values: Any) -> Choice:

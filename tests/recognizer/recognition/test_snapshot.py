@@ -172,6 +172,7 @@ SETTINGS = {
     "center": [0.5] * 12,
     "n_random": 0,
     "seed": 0,
+    "shortened": False,
     "choice": {"offset": 0.5, "sharpness": 9.0, "offset_spread": 0.1, "episodes": 6},
 }
 
@@ -200,6 +201,7 @@ def with_settings(path: Path, **changed: object) -> Path:
         ({"n_random": 16_384}, "n_random is 16384.*0 or 1000"),
         ({"n_random": True}, "n_random is True"),
         ({"seed": "0"}, "seed is '0'"),
+        ({"shortened": 1}, "shortened is 1"),
         ({"more": 1}, "more"),
     ],
 )

@@ -85,6 +85,18 @@ def test_onnx_runtime_gives_what_the_head_gives(
         assert np.abs(familiarity - head.familiarity(X)).max() < TOLERANCE * max(1, np.abs(wanted).max())
 
 
+def test_a_model_without_a_base_is_written_too(backbone: Embedder, images: Pixels, tmp_path: Path) -> None:
+    X = backbone.features(images)
+    head = make_head().fit(X[:15], [f"class {i % 3}" for i in range(15)])
+    assert head.scorer().shortened
+    export_onnx(backbone, head, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+    found = session.run(None, {"images": backbone.preprocessing.normalize(images[15:24])})
+    answer = head.answer(backbone.features(images[15:24]))
+    for values, wanted in zip(found, (answer.scores, answer.probabilities, answer.familiarity), strict=True):
+        assert np.abs(values - wanted).max() < TOLERANCE * max(1, np.abs(wanted).max())
+
+
 def test_a_file_says_how_to_use_it(backbone: Embedder, images: Pixels, tmp_path: Path) -> None:
     head = trained("ncm", backbone, images)
     rejection = Rejection(0.05, (1, 5), (-9.0, -7.0))

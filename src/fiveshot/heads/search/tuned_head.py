@@ -89,9 +89,9 @@ class TunedHead(FewShotHead):
         """Return the vectors that the head keeps statistics of."""
         return (self.head_ if hasattr(self, "head_") else self._placed_head({})).embed(X)
 
-    def familiarity_of(self, scores: Array) -> Array:
+    def familiarity_of(self, X: Array, scores: Array) -> Array:
         """Return the familiarity of samples as the head has it."""
-        return self.head_.familiarity_of(scores)
+        return self.head_.familiarity_of(X, scores)
 
     def memory_needed(self, work: Workload) -> int:
         """Return what the head needs."""

@@ -302,7 +302,7 @@ def leave_out(head: FewShotHead, memory: Memory, photos: KnownPhotos, negatives:
     if not len(negatives) or not len(familiar):
         return plain
     strange = np.asarray(head.familiarity(negatives), dtype=np.float64)
-    strange_standing = _standing_of_strangers(head, negatives, strange)
+    strange_standing = _standing_of_strangers(head, negatives)
     if len(negatives) > 1 and _told(standing, strange_standing) < _told(familiar, strange) - CLEARLY:
         return replace(plain, strange=strange)
     return LeftOut(plain.counts, familiar, strange, standing, strange_standing)
@@ -341,30 +341,28 @@ class Strangers:
         # No class name may hold a control character, so these are not names; they sort before all names.
         together = ClassStatistics.of({"\x01": summarize(embedded)})
         each = ClassStatistics.of({f"\x01{n:06d}": summarize(row[None]) for n, row in enumerate(embedded)})
+        self.head = head
         self.fitted = copy(head).adopt(Memory(known.base, known.new.merge(each)))
         self.sketch = head.sketch(Memory(known.base, known.new.merge(together).merge(each)))
         self.strange = np.isin(self.sketch.classes_, np.concatenate([together.labels, each.labels]))
-        self.means = unit_rows(known.statistics.means)
-        self._known = known
 
-    def standing(self, X: Floats, familiarity: Values) -> Values:
-        """Return the familiarity of photos with all that speaks for a class and for none of them, (n,).
+    def standing(self, X: Floats) -> Values:
+        """Return how photos stand with all that speaks for a class and for none of them, (n,).
 
-        For a class: how near its mean is, which photos of quite other things lack, and how probable it is beside
-        the strangers. Against it: the likeness to strangers, to all together and to the nearest.
+        For a class: the likeness to it, how near its mean is, which photos of quite other things lack, and how
+        probable it is, also beside the strangers. Against it: the likeness to strangers, to all together and to
+        the nearest.
         """
         strange = self.sketch.likeness(X)[:, self.strange]  # all together come first
         likeness = (strange[:, 0] + strange[:, 1:].max(axis=1)) / 2
-        near = (unit_rows(self.sketch.embed(X)) @ self.means.T).max(axis=1)
-        chance = np.log(np.maximum(self.fitted.predict_proba(X)[:, ~self.strange[1:]].max(axis=1), 1e-9))
-        standing: Values = familiarity + NEARNESS * near + CHANCE * chance - likeness
+        chance = _log_probability(self.fitted.predict_proba(X)[:, ~self.strange[1:]])
+        standing: Values = standing_alone(self.head, X) + CHANCE * chance - likeness
         return standing
 
     def judged(self, X: Floats, answer: Answer) -> Answer:
         """Return an answer in which photos taken for a learned class are as familiar as they stand."""
-        learned = is_learned(self._known)[answer.probabilities.argmax(axis=1)]
-        standing = self.standing(X, answer.familiarity)
-        return replace(answer, familiarity=np.where(learned, standing, answer.familiarity))
+        learned = is_learned(self.head.memory_)[answer.probabilities.argmax(axis=1)]
+        return replace(answer, familiarity=np.where(learned, self.standing(X), answer.familiarity))
 
 
 def is_learned(memory: Memory) -> NDArray[np.bool_]:
@@ -373,19 +371,33 @@ def is_learned(memory: Memory) -> NDArray[np.bool_]:
     return learned
 
 
+def standing_alone(head: FewShotHead, X: Floats) -> Values:
+    """Return how photos stand without any of none of the classes, (n,)."""
+    near = (unit_rows(head.embed(X)) @ unit_rows(head.memory_.statistics.means).T).max(axis=1)
+    alone: Values = (
+        head.likeness(X).max(axis=1) + NEARNESS * near + CHANCE * _log_probability(head.predict_proba(X))
+    )
+    return alone
+
+
+def _log_probability(probabilities: Values) -> Values:
+    logarithms: Values = np.log(np.maximum(probabilities.max(axis=1), 1e-9))
+    return logarithms
+
+
 def some_strangers(features: Floats) -> Floats:
     """Return photos that likeness is measured to: of very many some, evenly."""
     return features[:: max(1, math.ceil(len(features) / MOST_STRANGERS))]
 
 
-def _standing_of_strangers(head: FewShotHead, features: Floats, familiarity: Values) -> Values:
+def _standing_of_strangers(head: FewShotHead, features: Floats) -> Values:
     """Return how photos of none of the classes stand when each is left out of the others, (m,)."""
     if len(features) == 1:
-        return familiarity
+        return standing_alone(head, features)
     folds, found = np.arange(len(features)) % STRANGER_FOLDS, np.zeros(len(features))
     for fold in np.unique(folds):
         held = folds == fold
-        found[held] = Strangers(head, features[~held]).standing(features[held], familiarity[held])
+        found[held] = Strangers(head, features[~held]).standing(features[held])
     return found
 
 
@@ -508,5 +520,5 @@ def _left_out(
     probe.adopt(Memory(memory.base, ClassStatistics.of(summaries)))
     X = np.concatenate(held)
     familiar = np.asarray(probe.familiarity(X), dtype=np.float64)
-    standing = Strangers(probe, negatives).standing(X, familiar) if len(negatives) else familiar
+    standing = Strangers(probe, negatives).standing(X) if len(negatives) else familiar
     return np.array(counts), familiar, standing

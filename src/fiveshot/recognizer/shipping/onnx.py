@@ -18,9 +18,11 @@ from numpy.typing import NDArray
 from fiveshot import __version__
 from fiveshot.backbones import Embedder, Preprocessing, load_embedder
 from fiveshot.backbones.embedded import EmbeddedNetwork
+from fiveshot.core.arrays import unit_rows
 from fiveshot.core.distances import CholeskyMetric, LowRankMetric, Metric, SpectralMetric, make_metric
 from fiveshot.core.labels import python_labels
 from fiveshot.core.lda import LinearScorer
+from fiveshot.core.scatter import BY_CHANCE, LEAST_TAILS, TAILS
 from fiveshot.data.reduction import INNER, VIEWS
 from fiveshot.errors import InputError
 from fiveshot.extras import import_extra, require_extra
@@ -159,12 +161,12 @@ class _Graph:
         self.model.graph.initializer.append(self.onnx.numpy_helper.from_array(array, name))
         return name
 
-    def node(self, operator: str, *inputs: Any, **attributes: Any) -> str:
-        """Add a node and return the name of its output; inputs are names, or arrays that become constants."""
+    def node(self, operator: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> str:
+        """Add a node and return the name of its first output; inputs are names or arrays, for constants."""
         names = [one if isinstance(one, str) else self.constant(one) for one in inputs]
-        output = self._fresh(operator)
-        self.model.graph.node.append(self.onnx.helper.make_node(operator, names, [output], **attributes))
-        return output
+        found = [self._fresh(operator) for _ in range(outputs)]
+        self.model.graph.node.append(self.onnx.helper.make_node(operator, names, found, **attributes))
+        return found[0]
 
     def average_views(self, shape: tuple[int, int, int, int]) -> None:
         """Take photos of several views each, (n, *shape), in the place of single squares."""
@@ -269,7 +271,8 @@ def _head_nodes(graph: _Graph, head: FewShotHead) -> _HeadNodes:
 
 
 def _linear_nodes(graph: _Graph, scorer: LinearScorer) -> _HeadNodes:
-    unit = embedded = graph.unit_rows(graph.node("Sub", graph.features, scorer.center))
+    features = _shortened(graph, len(scorer.center)) if scorer.shortened else graph.features
+    unit = embedded = graph.unit_rows(graph.node("Sub", features, scorer.center))
     plain = graph.node("Sub", graph.node("MatMul", unit, scorer.weights[0].T), scorer.shifts[0])
     if scorer.projection is not None:
         drawn = graph.node("Relu", graph.node("MatMul", unit, scorer.projection))
@@ -279,8 +282,22 @@ def _linear_nodes(graph: _Graph, scorer: LinearScorer) -> _HeadNodes:
     likeness = graph.node("Add", plain, scorer.gaps)
     logits = graph.node("Mul", scores, np.float32(scorer.sharpness))
     sure = graph.node("Mul", graph.largest(graph.node("LogSoftmax", logits, axis=1)), np.float32(scorer.doubt))
-    familiarity = graph.node("Add", graph.largest(likeness), sure)
+    best = graph.node("ArgMax", scores, axis=1, keepdims=0)
+    products = graph.node("Mul", unit, graph.node("Gather", scorer.own.weights, best, axis=0))
+    own = graph.node("ReduceSum", products, np.array([1]), keepdims=0)
+    own = graph.node("Sub", own, graph.node("Gather", scorer.own.levels, best, axis=0))
+    familiarity = graph.node("Add", own, sure)
     return _HeadNodes(embedded, scores, graph.node("Softmax", logits, axis=1), familiarity, likeness)
+
+
+def _shortened(graph: _Graph, width: int) -> str:
+    """Add what ``fiveshot.core.scatter.shortened`` does to features; return the name of the result."""
+    scaled = graph.node("Mul", graph.unit_rows(graph.features), np.float32(width**0.5))
+    upper, places = np.array([width - width // 2]), np.array([width - width // 2 - 1])
+    median = graph.node("Gather", graph.node("TopK", scaled, upper, outputs=2), places, axis=1)
+    skew = graph.node("Sub", graph.node("ReduceMean", scaled, np.array([1]), keepdims=1), median)
+    tails = graph.node("Mul", graph.node("Sub", skew, np.float32(BY_CHANCE / width**0.5)), np.float32(TAILS))
+    return graph.node("Asinh", graph.node("Mul", graph.node("Max", tails, np.float32(LEAST_TAILS)), scaled))
 
 
 def _standing_nodes(graph: _Graph, found: _HeadNodes, strangers: Strangers, is_learned: NDArray[np.bool_]) -> str:
@@ -290,16 +307,21 @@ def _standing_nodes(graph: _Graph, found: _HeadNodes, strangers: Strangers, is_l
     together = graph.largest(graph.node("Gather", strange, np.array([0]), axis=1))
     nearest = graph.largest(graph.node("Slice", strange, np.array([1]), np.array([2**31 - 1]), np.array([1])))
     against = graph.node("Mul", graph.node("Add", together, nearest), np.float32(0.5))
-    near = graph.largest(graph.node("MatMul", graph.unit_rows(found.embedded), strangers.means.T))
+    means = unit_rows(strangers.head.memory_.statistics.means)
+    near = graph.largest(graph.node("MatMul", graph.unit_rows(found.embedded), means.T))
     probabilities = _head_nodes(graph, strangers.fitted).probabilities
     own = graph.node("Gather", probabilities, np.flatnonzero(~strangers.strange[1:]), axis=1)
-    chance = graph.node("Log", graph.node("Max", graph.largest(own), np.float32(1e-9)))
-    standing = graph.node("Add", found.familiarity, graph.node("Mul", near, np.float32(NEARNESS)))
+    chance = graph.node("Add", _log_largest(graph, own), _log_largest(graph, found.probabilities))
+    standing = graph.node("Add", graph.largest(found.likeness), graph.node("Mul", near, np.float32(NEARNESS)))
     standing = graph.node("Add", standing, graph.node("Mul", chance, np.float32(CHANCE)))
     standing = graph.node("Sub", standing, against)
     best = graph.node("ArgMax", found.probabilities, axis=1, keepdims=0)
     learned = graph.node("Gather", is_learned.astype(np.int64), best)
     return graph.node("Where", graph.node("Equal", learned, np.array(1)), standing, found.familiarity)
+
+
+def _log_largest(graph: _Graph, probabilities: str) -> str:
+    return graph.node("Log", graph.node("Max", graph.largest(probabilities), np.float32(1e-9)))
 
 
 def _distance_nodes(graph: _Graph, embedded: str, head: NCM | FeCAM) -> str:
