@@ -100,6 +100,22 @@ def test_the_page_says_what_was_measured(text: str, bird_records: list[RunRecord
         assert said in words
 
 
+def test_the_page_says_how_sure_how_balanced_and_of_how_many_images(
+    text: str, bird_records: list[RunRecord]
+) -> None:
+    captions = re.findall(r"<caption><span>(.*?)</span>", text)
+    assert "birds: how sure, and how balanced" in captions
+    assert "Expected calibration error in % after each session" in captions
+    (table,) = re.findall(r"<table><caption><span>Images of each session.*?</table>", text, re.DOTALL)
+    rows = [re.findall(r"<t[hd][^>]*>([^<]*)</t[hd]>", row) for row in re.findall(r"<tr>(.*?)</tr>", table)]
+    images = bird_records[0].images
+    expected = [
+        [str(number) if number else "base", f"{counts.train}", f"{counts.test}"]
+        for number, counts in enumerate(images)
+    ]
+    assert [[row[0], *row[2:]] for row in rows[1:]] == expected
+
+
 def test_accuracy_per_class_is_the_mean_over_seeds(text: str, bird_records: list[RunRecord]) -> None:
     name = bird_records[0].class_names[3]
     row = text[text.index(f'<th scope="row">{name}</th>') :]
