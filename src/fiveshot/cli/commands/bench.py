@@ -324,8 +324,8 @@ def _print_lists() -> None:
         sizes = protocol.session_sizes
         chosen = " of the official lists" if protocol.shot_draw == "listed" else ""
         echo(
-            f"{protocol.name:19} {protocol.n_classes} classes: {sizes[0]} base, "
+            f"{protocol.name:24} {protocol.n_classes} classes: {sizes[0]} base, "
             f"then {len(sizes) - 1} sessions of {sizes[1]} with {protocol.shots} images each{chosen}"
         )
     for name, recipe in RECIPES.items():
-        echo(f"{name:19} {recipe.description}")
+        echo(f"{name:24} {recipe.description}")
