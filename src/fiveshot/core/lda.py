@@ -405,7 +405,7 @@ def sketched_spaces(
     statistics.
     """
     here, there = known.statistics.identities, wanted.statistics.summaries
-    order = np.argsort(here)
+    order = known.statistics.identity_order
     places = order[np.minimum(np.searchsorted(here, wanted.statistics.identities, sorter=order), len(here) - 1)]
     is_fresh = here[places] != wanted.statistics.identities
     fresh = np.flatnonzero(is_fresh).tolist()

@@ -141,6 +141,11 @@ class ClassStatistics:
         return np.fromiter(map(id, self.summaries), np.int64, len(self))
 
     @cached_property
+    def identity_order(self) -> NDArray[np.intp]:
+        """The places of the identities in ascending order, (n_classes,)."""
+        return np.argsort(self.identities)
+
+    @cached_property
     def counts(self) -> Array:
         """Number of samples per class, (n_classes,)."""
         counts = np.array([summary.count for summary in self.summaries], dtype=np.int64)

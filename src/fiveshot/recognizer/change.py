@@ -138,7 +138,7 @@ class LiveModel:
 
     def __init__(self, folder: ModelFolder) -> None:
         self.folder = folder
-        self.snapshot = Snapshot(self._read(None))
+        self.snapshot: Snapshot = Snapshot(self._read(None))
         self._looks = Looks()
 
     def refresh(self) -> Snapshot:
@@ -166,7 +166,7 @@ class LiveModel:
             except BaseException:  # of the commit too
                 folder.discard(written)
                 raise
-            self.snapshot: Snapshot = after
+            self.snapshot = after
             if change.erases:
                 self._erase()
             else:

@@ -34,6 +34,7 @@ class Looks:
         self._ids = np.empty(0, np.int64)  # with room for more photos,
         self._numbers = np.empty((0, NUMBERS), np.float32)  # which are as many as are known
         self._first = self._numbers[:, :FIRST]
+        self._squares = np.empty(0, np.float32)  # lengths of the first ones
 
     def follow(self, contents: Contents) -> None:
         """Take up the photos that have come since."""
@@ -51,9 +52,10 @@ class Looks:
         """Return the photos that may show the same as each row of features of length one, by number."""
         n = len(self._known)
         own = rows @ _directions(rows.shape[1])
-        some = np.flatnonzero(_near(self._first[:n], own[:, :FIRST]).any(axis=1))
+        some = np.flatnonzero(_near(self._first[:n], self._squares[:n], own[:, :FIRST]).any(axis=1))
         found: list[list[int]] = [[] for _ in rows]
-        for place, row in np.argwhere(_near(self._numbers[some], own)).tolist():
+        close = self._numbers[some]
+        for place, row in np.argwhere(_near(close, squared_lengths(close), own)).tolist():
             found[row].append(int(self._ids[some[place]]))
         return found
 
@@ -64,9 +66,11 @@ class Looks:
             self._ids = np.concatenate([self._ids[:n], np.empty(room, np.int64)])
             self._numbers = np.concatenate([self._numbers[:n], np.empty((room, NUMBERS), np.float32)])
             self._first = np.concatenate([self._first[:n], np.empty((room, FIRST), np.float32)])
+            self._squares = np.concatenate([self._squares[:n], np.empty(room, np.float32)])
         self._ids[n : n + more] = ids
         self._numbers[n : n + more] = unit_rows(features) @ _directions(features.shape[1])
         self._first[n : n + more] = self._numbers[n : n + more, :FIRST]
+        self._squares[n : n + more] = squared_lengths(self._first[n : n + more])
         self._known.update(ids)
 
 
@@ -104,10 +108,10 @@ class StoredPhotos:
         return likest((name, unit_rows(features) @ row) for name, features in classes)
 
 
-def _near(known: Floats, own: Floats) -> NDArray[np.bool_]:
+def _near(known: Floats, squares: Floats, own: Floats) -> NDArray[np.bool_]:
     """Return which of the known rows are as near to each own one as photos that show the same, (m, n)."""
     # ‖x − y‖² = ‖x‖² + ‖y‖² − 2 x·y, and that of the whole features is 2 (1 − cosine).
-    lengths = squared_lengths(known)[:, None] + (squared_lengths(own) - 2 * (1 - SAME) - SLACK)
+    lengths = squares[:, None] + (squared_lengths(own) - 2 * (1 - SAME) - SLACK)
     near: NDArray[np.bool_] = known @ (2 * own.T) >= lengths
     return near
 

@@ -201,7 +201,7 @@ def read_contents(connection: sqlite3.Connection, folder: Path, previous: Conten
     since = previous.state if known and previous is not None else 0
     rows, touched = _rows(connection, manifest.backbone.width, base_file, known, since)
     grown = {one.name: one.total for one in rows.values() if one.base} if len(base_file) else {}
-    unchanged = previous is not None and same_file and _same_objects(grown, previous)
+    unchanged = previous is not None and same_file and (not len(base_file) or _same_objects(grown, previous))
     base = previous.base if previous is not None and unchanged else _overlaid(base_file, grown)
     if previous is None or not known:
         return Contents(state, manifest, base_file, base, rows, {one.name: one for one in rows.values()})

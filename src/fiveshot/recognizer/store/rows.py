@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -135,11 +135,11 @@ def photo_digest(photo: PhotoRecord) -> bytes:
 
 def digest(*parts: bytes | None) -> bytes:
     """Return a check sum over parts of known order; a missing part differs from an empty one."""
-    sum_ = blake2b(digest_size=16)
+    sum_ = hashlib.sha256()  # which most processors have instructions for
     for part in parts:
         sum_.update(b"-" if part is None else b"%d:" % len(part))
         sum_.update(part or b"")
-    return sum_.digest()
+    return sum_.digest()[:16]
 
 
 def stored_summary(count: int, mean: bytes, factor: bytes, width: int) -> ClassSummary:
@@ -436,12 +436,12 @@ def read_features(
     else:
         each = f"{query} WHERE class_id = ?"
         rows = [row for number in classes for row in connection.execute(each, (number,))]
-    parts: dict[int, list[tuple[bytes, int, str]]] = {}
-    for number, *row in rows:
-        parts.setdefault(number, []).append(tuple(row))
+    parts: dict[int, list[tuple[int, bytes, int, str]]] = {}
+    for row in rows:
+        parts.setdefault(row[0], []).append(row)
     found = {}
     for number, own in parts.items():
-        features, ids, sha256s = zip(*sorted(own), strict=True)
+        _, features, ids, sha256s = zip(*sorted(own), strict=True)
         found[number] = ClassPhotos(ids, sha256s, stored_numbers(b"".join(features), width))
     return found
 

@@ -13,7 +13,7 @@ from fiveshot.recognizer.store.identity import ModelConnection, file_number
 
 DATABASE = "classes.sqlite"
 APPLICATION = 0x35534F54  # "5SOT": tells our databases from anybody's
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 _NO_INDEX = sqlite3.SQLITE_IOERR_SHMSIZE  # of the write-ahead log, in a file beside it
 # The commit is in the log and was not confirmed: if the process dies now, the next one may find it there.
 _NOT_SYNCED = (sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC)
