@@ -22,9 +22,9 @@ from ratios import Ratio, add_check, report
 
 from fiveshot.heads import make_head
 
-WIDTH, BASE, NEW, INCREMENT, SHOTS, ASKED = 768, 1000, 1000, 100, 5, 1000
+WIDTH, SESSIONS, SHOTS = 768, 10, 5
 SECONDS = 5.0  # for a session of new classes, at most
-GROWTH = 1.5  # peak memory over what the samples and the statistics take, at most
+GROWTH = 3.5  # peak memory over what is kept of the classes, at most
 
 
 def drawn(rng: np.random.Generator, means: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -37,11 +37,11 @@ def peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def measure(samples: int) -> dict[str, float]:
+def measure(samples: int, classes: int) -> dict[str, float]:
     """Learn everything in this process, and return what it cost."""
     rng = np.random.default_rng(0)
-    means = rng.standard_normal((BASE + NEW, WIDTH), dtype=np.float32)
-    X, y = drawn(rng, means[:BASE], samples)
+    means = rng.standard_normal((2 * classes, WIDTH), dtype=np.float32)
+    X, y = drawn(rng, means[:classes], samples)
     before, given = peak(), X.nbytes / 2**20
     head = make_head("unbiased-lda")
     start = time.perf_counter()
@@ -49,39 +49,41 @@ def measure(samples: int) -> dict[str, float]:
     base_seconds = time.perf_counter() - start
     del X
     sessions = []
-    for first in range(BASE, BASE + NEW, INCREMENT):
-        shots, own = drawn(rng, means[first : first + INCREMENT], SHOTS)
+    step = classes // SESSIONS
+    for first in range(classes, 2 * classes, step):
+        shots, own = drawn(rng, means[first : first + step], SHOTS)
         start = time.perf_counter()
         head.partial_fit(shots, own + first)
         sessions.append(time.perf_counter() - start)
     asked, truth = drawn(rng, means, 1)
     start = time.perf_counter()
-    answers = head.predict(asked[:ASKED])
+    answers = head.predict(asked)
     return {
         "base_seconds": base_seconds,
         "session_seconds": max(sessions),
-        "answer_ms": (time.perf_counter() - start) / ASKED * 1e3,
+        "answer_ms": (time.perf_counter() - start) / len(asked) * 1e3,
         "samples_mb": given,
         "kept_mb": head.memory_.statistics.nbytes / 2**20,
         "grown_mb": peak() - before,
-        "right": float((answers == truth[:ASKED]).mean()),
+        "right": float((answers == truth).mean()),
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samples", type=int, nargs="+", default=[25, 50, 100], help="of each base class")
+    parser.add_argument("--classes", type=int, default=1000, help="in the base session, and as many new ones")
     add_check(parser)
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
-        print(json.dumps(measure(arguments.child)))
+        print(json.dumps(measure(arguments.child, arguments.classes)))
         return
-    print("| samples a class | base session | a session of 100 classes | an answer | samples | kept | grown by |")
+    print("| samples a class | base session | a session of a tenth | an answer | samples | kept | grown by |")
     print("|---|---|---|---|---|---|---|")
     rows = []
     for samples in arguments.samples:
-        command = [sys.executable, __file__, "--child", str(samples)]
+        command = [sys.executable, __file__, "--child", str(samples), "--classes", str(arguments.classes)]
         output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
         found = json.loads(output.splitlines()[-1])
         print(
@@ -90,7 +92,7 @@ def main() -> None:
             f"{found['grown_mb']:.0f} MB |",
             flush=True,
         )
-        work = f"default head, {BASE:,} base classes x {samples}, then {NEW:,} x {SHOTS}, d = {WIDTH}"
+        work = f"default head, {arguments.classes:,} base classes x {samples}, then as many x {SHOTS}, d = {WIDTH}"
         rows.append(Ratio(f"{work}: a session", found["session_seconds"], SECONDS, unit="s", at_most=True))
         share = found["grown_mb"] / found["kept_mb"]
         rows.append(Ratio(f"{work}: peak memory over what is kept", share, GROWTH, at_most=True))

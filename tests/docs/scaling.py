@@ -66,6 +66,7 @@ SMALLER = (
     ),
     Rule(r"(benchmarks/soak\.py).*", r"\1 --minutes 0.05", "seconds instead of ten minutes"),
     Rule(r"(benchmarks/extremes\.py).*", r"\1 --classes 20 --requests 5", "twenty classes instead of 100,000"),
+    Rule(r"(benchmarks/many_classes\.py).*", r"\1 --classes 20 --samples 7", "twenty classes instead of 1,000"),
     Rule(r"(benchmarks/heads\.py).*", r"\1 --heads ncm --side 256", "the published procedure takes minutes"),
     Rule(
         r"(benchmarks/default_head\.py) .*--cost.*",
@@ -103,6 +104,7 @@ SMALLER = (
     Rule(r"(benchmarks/levels\.py).*", r"\1 --seeds 1 --rates 0.1", "one draw"),
 )
 NOT_RUN = (
+    Exempt(r"benchmarks/published_code\.py", "wants a checkout of the published code, which nothing here brings"),
     Exempt(r"benchmarks/page\.py", "minutes in a browser; tests/service/page goes through the views"),
     Exempt(r"benchmarks/no_base\.py", "minutes, and photographs; it ends with status 1 where a goal is missed"),
     Exempt(r"benchmarks/unknown\.py", "minutes; it ends with status 1 where a goal is missed"),

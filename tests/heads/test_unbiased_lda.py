@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.linear_model import RidgeClassifier
 from sklearn.metrics import roc_auc_score
 
-from fiveshot.core import NO_CLASSES, class_statistics
+from fiveshot.core import NO_CLASSES, class_statistics, episodes
 from fiveshot.core.episodes import DEFAULT_OFFSET, Choice, play_episodes
 from fiveshot.core.lda import default_shrinkage, estimate_spectrum, tied_covariance
 from fiveshot.core.memory import Memory
@@ -269,6 +269,18 @@ def test_episodes_use_held_out_samples_of_every_class() -> None:
         assert np.isfinite(known).all()
     again = list(play_episodes(X, y, shots=5, episodes=3, seed=0))
     assert all(np.array_equal(one.X, other.X) for one, other in zip(found, again, strict=True))
+
+
+def test_episodes_ask_about_no_more_samples_than_are_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = classes(12, 20, seed=0)
+    whole = list(play_episodes(X, y, shots=5, episodes=2, seed=0))
+    monkeypatch.setattr(episodes, "MOST_ASKED", 30)
+    for every, some in zip(whole, play_episodes(X, y, shots=5, episodes=2, seed=0), strict=True):
+        assert len(every.asked_rows) == 12 * 6
+        assert len(some.asked_rows) == len(some.X) == len(some.codes) == 30
+        assert set(some.asked_rows) < set(every.asked_rows)
+        assert some.new_rows.tolist() == every.new_rows.tolist(), "what is learned stays"
+        np.testing.assert_array_equal(some.memory.labels[some.codes], y[some.asked_rows])
 
 
 def test_too_few_classes_take_the_defaults() -> None:

@@ -21,6 +21,7 @@ from fiveshot.core.statistics import class_statistics
 
 LEAST_CLASSES = 10  # with fewer base classes a choice by episodes is worse than a default
 HELD_OUT = 0.3
+MOST_ASKED = 4096  # samples that an episode is asked about: more would cost their number times that of the classes
 DEPTHS = (1 / 3, 1.0)  # shares of the new classes at which an episode is scored: sessions come one after the other
 DEFAULT_OFFSET = 0.6  # a little over half of the gap, which is the middle between old and new classes
 DEFAULT_SHARPNESS = 12.0
@@ -60,6 +61,8 @@ def play_episodes(X: Array, y: Labels, *, shots: int, episodes: int, seed: int) 
         memory = Memory(
             class_statistics(X[positions(old, X)], y[old]), class_statistics(X[positions(drawn, X)], y[drawn])
         )
+        if len(asked) > MOST_ASKED:
+            asked = np.sort(rng.permutation(asked)[:MOST_ASKED])
         codes = np.searchsorted(memory.labels, y[asked])
         yield Episode(memory, X[positions(asked, X)], codes, np.isin(memory.labels, new), old, drawn, asked)
 

@@ -320,9 +320,9 @@ def class_statistics(features: Array, labels: Any) -> ClassStatistics:
     if not len(labels):
         return NO_CLASSES
     classes, codes = np.unique(labels, return_inverse=True)
-    by_class = np.argsort(codes, kind="stable")
-    ordered = features[positions(by_class, features)]
-    groups = parts(ordered, np.bincount(codes).tolist())
+    by_class = parts(np.argsort(codes, kind="stable"), np.bincount(codes).tolist())
+    # One class after the other: a copy of all features in their order would take as much memory as they do.
+    groups = (features[positions(rows, features)] for rows in by_class)
     return ClassStatistics(classes, tuple(summarize(group) for group in groups))
 
 
