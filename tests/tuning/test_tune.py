@@ -148,9 +148,10 @@ def test_progress_is_told(
 ) -> None:
     monkeypatch.setattr("fiveshot.tuning.training.trainer._REPORT_SECONDS", -1.0)
     told: list[TuneProgress] = []
-    tune(backbone, split, recipe=quick.replace(epochs=2), progress=told.append, held_out=0.25)
+    result = tune(backbone, split, recipe=quick.replace(epochs=2), progress=told.append, held_out=0.25)
     assert [now.done for now in told if now.phase == "decode"] == [32]
-    training = [now for now in told if now.phase == "tuning"]
+    training = [now for now in told if now.phase == "tuning" and now.finished is None]
+    assert tuple(now.finished for now in told if now.finished is not None) == result.history
     assert [(now.epoch, now.done, now.total) for now in training] == [
         (epoch, done, 24) for epoch in (1, 2) for done in (8, 16, 24)
     ]

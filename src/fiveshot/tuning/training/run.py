@@ -126,10 +126,10 @@ class TuningRun:
             record = EpochRecord(number + 1, stats.loss, stats.accuracy, images_per_second=stats.rate)
             self._note(self._measured(record))
             self.seconds += time.perf_counter() - started
-            if progress is not None:
-                progress(_finished(phase, epochs, self.history[-1], len(self.fold.train)))
             if keeping is not None:
                 self._write(keeping)
+            if progress is not None:
+                progress(_finished(phase, epochs, self.history[-1], len(self.fold.train)))
         self.material.backbone.model.load_state_dict(self.best, strict=False)
         self.trainer.network.eval()
         self.material.backbone.model.requires_grad_(False)
