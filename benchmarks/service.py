@@ -25,9 +25,11 @@ from pathlib import Path
 
 import httpx
 import numpy as np
+import ratios
 from PIL import Image
+from ratios import Ratio, add_check
 
-from fiveshot.backbones import Embedder, load_embedder
+from fiveshot.backbones import BackboneSpec, Embedder, load_embedder
 from fiveshot.features import bare_rate
 from fiveshot.recognizer import Recognizer
 
@@ -108,8 +110,8 @@ async def load(url: str, process: int, given: argparse.Namespace) -> tuple[Tally
         return tally, time.perf_counter() - began, (cpu_seconds(process) - used) / tally.photos
 
 
-def serve(model: Path, *, rate: int | None = 100_000) -> tuple[subprocess.Popen[str], str]:
-    command = [sys.executable, "-m", "fiveshot", "serve", str(model), "--port", "0"]
+def serve(model: Path, *, rate: int | None = 100_000, runtime: str = "auto") -> tuple[subprocess.Popen[str], str]:
+    command = [sys.executable, "-m", "fiveshot", "serve", str(model), "--port", "0", "--runtime", runtime]
     command += [] if rate is None else ["--rate", str(rate)]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}
@@ -136,13 +138,15 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=20, help="known before the load begins")
     parser.add_argument("--bare-seconds", type=float, default=5, help="of each measurement of the bare backbone")
     parser.add_argument("--bare-batch", type=int, help="photos of its passes")
+    parser.add_argument("--runtime", default="auto", help="of both sides: auto, onnx, int8 or torch")
+    add_check(parser)
     given = parser.parse_args()
-    runner = load_embedder()
+    runner = load_embedder(BackboneSpec(runtime=given.runtime))
     bare = [bare_once(runner, given)]
     with tempfile.TemporaryDirectory() as folder:
         model = Path(folder) / "model"
         Recognizer.create(model).close()
-        process, url = serve(model)
+        process, url = serve(model, runtime=given.runtime)
         try:
             tally, seconds, cpu = asyncio.run(load(url, process.pid, given))
         finally:
@@ -152,12 +156,12 @@ def main() -> None:
         with Recognizer.open(model) as opened:
             lost = set(tally.learned) - set(opened.snapshot.classes)
             sound = opened.check() == []
-    report(tally, seconds, cpu, bare, lost, sound)
+    sys.exit(ratios.report(report(tally, seconds, cpu, bare, lost, sound), check=given.check))
 
 
 def report(
     tally: Tally, seconds: float, cpu: float, bare: list[tuple[float, float]], lost: set[str], sound: bool
-) -> None:
+) -> list[Ratio]:
     rate = tally.photos / seconds
     reference, own = (sum(values) / len(values) for values in zip(*bare, strict=True))
     errors = sum(count for (_, status), count in tally.statuses.items() if status != 200)
@@ -174,6 +178,11 @@ def report(
     print(
         f"| errors, acknowledged classes lost, model sound | {errors}, {len(lost)}, {'yes' if sound else 'no'} |"
     )
+    p50, p99 = np.percentile(tally.seconds["predict"], (50, 99))
+    return [
+        Ratio("the service under load, of the bare backbone", 100 * rate / reference, 95, "%"),
+        Ratio("p99 of a predict request, of its p50", p99 / p50, 2, at_most=True),
+    ]
 
 
 if __name__ == "__main__":
