@@ -153,7 +153,9 @@ class FeCAM(FewShotHead):
         """Add the projections of every test image, and the factors of calibrated classes."""
         d = work.n_features
         rank = min(d, work.base_rows / work.base_classes)
-        new_rank = d if self.calibration is not None else min(d, work.shots)
+        new_rank = (
+            d / 2 if self.calibration is not None else min(d, work.shots)
+        )  # a triangle is solved, not multiplied
         asked = 2.0 * work.test_rows * d * (work.base_classes * rank + work.new_classes * new_rank)
         return super().operations(work) + asked + work.new_classes * new_rank * d * d
 
