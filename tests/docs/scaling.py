@@ -122,6 +122,7 @@ NOT_RUN = (
     Exempt(r"^python -m pytest ", "is part of the tests that this one is part of"),
     Exempt(r"benchmarks/cropping\.py", "wants the photographs of CUB-200; tests/benchmark runs it on drawings"),
     Exempt(r"benchmarks/make_packs\.py", "wants photographs and a GPU"),
+    Exempt(r"benchmarks/int8\.py --data", "wants the photographs of CUB-200"),
     Exempt(r"benchmarks/views\.py --data", "wants photographs and a GPU"),
     Exempt(r"benchmarks/adapter_search\.py", "wants photographs and a GPU; tests/tuning runs it on drawings"),
 )
