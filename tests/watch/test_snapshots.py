@@ -88,7 +88,8 @@ def test_a_camera_that_goes_and_comes_back(recognizer: Recognizer) -> None:
         with camera(lambda request: send(request, jpeg("blue")), port):
             until(lambda: watched.labels[-1] == "blue")
             until(lambda: len(watched.notices) == 4)
-    assert watched.events("source") == ["trouble", "recovered"] * 2
+            # Before this camera goes, too.
+            assert watched.events("source") == ["trouble", "recovered"] * 2
 
 
 def redirect(request: BaseHTTPRequestHandler) -> None:

@@ -39,7 +39,7 @@ def test_photos_are_moved_and_removed_and_it_is_taken_back(open_page: Callable[.
     assert page.inner_text("#about-bar .count") == "3 photos selected"
     page.click("#about-move")
     page.fill("#naming-name", "wre")
-    page.locator("#naming-list li", has_text="wren").wait_for()
+    page.locator("#naming-list li", has_text="new class").wait_for()  # the list is of what was typed
     page.keyboard.press("Enter")
     page.locator("#notice", has_text="Moved 3 photos to “wren”").wait_for()
     until(page, "document.querySelectorAll('#about-photos li').length === 2")  # it stays open

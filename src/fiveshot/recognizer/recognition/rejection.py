@@ -404,10 +404,24 @@ def _standing_of_strangers(head: FewShotHead, features: Floats) -> Values:
 def _split(
     head: FewShotHead, X: Floats, labels: NDArray[np.generic], held: NDArray[np.bool_]
 ) -> Iterator[tuple[Label, _BaseClass]]:
+    base = head.memory_.base
     for label in python_labels(np.unique(labels)):
         own = labels == label
-        kept = X[own & ~held]
-        yield label, _BaseClass(kept, X[own & held], summarize(head.embed(kept)))
+        kept, out = X[own & ~held], X[own & held]
+        known = base[label] if label in base else None
+        if known is not None and known.count > int(own.sum()):  # of many photos only some are at hand
+            yield label, _BaseClass(kept, out, _without(known, head.embed(out)))
+        else:
+            yield label, _BaseClass(kept, out, summarize(head.embed(kept)))
+
+
+def _without(summary: ClassSummary, held: Floats) -> ClassSummary:
+    """Return a class without some of its photos; its covariance is taken to be the same without them."""
+    count = summary.count - len(held)
+    mean = (summary.count * summary.mean - held.sum(axis=0)) / count
+    return replace(
+        summary, count=count, mean=mean, factor=summary.factor * math.sqrt((count - 1) / (summary.count - 1))
+    )
 
 
 def _many_shot(probe: FewShotHead, base: ClassStatistics, classes: Mapping[Label, _BaseClass]) -> Values:

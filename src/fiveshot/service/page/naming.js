@@ -39,8 +39,8 @@ async function list() {
   if (typed && typed !== except && wanted !== NONE && !known.includes(typed)) options.push(option(typed, "new class"));
   if (noneToo && NONE.includes(wanted)) options.push(option(NONE, "no class"));
   $("naming-list").replaceChildren(...options);
-  const exact = options.findIndex((one) => one.dataset.name === typed);
-  activate(options[Math.max(exact, 0)]);
+  // A part of a known name means that class, as it does when Enter comes before the list: a new class is below.
+  activate(options[Math.max(known.indexOf(typed), 0)]);
   const more = found.total - found.classes.length;
   $("naming-note").textContent = more > 0 ? `${plural(more, "more class")}: type a part of the name.` : options.length ? "" : "Type the name of a new class.";
 }
