@@ -408,9 +408,8 @@ def _split(
     for label in python_labels(np.unique(labels)):
         own = labels == label
         kept, out = X[own & ~held], X[own & held]
-        known = base[label] if label in base else None
-        if known is not None and known.count > int(own.sum()):  # of many photos only some are at hand
-            yield label, _BaseClass(kept, out, _without(known, head.embed(out)))
+        if label in base and base[label].count > int(own.sum()):  # of many photos only some are at hand
+            yield label, _BaseClass(kept, out, _without(base[label], head.embed(out)))
         else:
             yield label, _BaseClass(kept, out, summarize(head.embed(kept)))
 
