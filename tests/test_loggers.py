@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,19 +95,28 @@ def test_mlflow_finds_the_run_with_its_parameters(tmp_path: Path) -> None:
     assert {run.info.run_name: run.info.status for run in runs}["broken"] == "FAILED"
 
 
-def test_wandb_writes_an_offline_run(tmp_path: Path) -> None:
-    log_two_sessions(f"wandb={tmp_path}")
-    (file,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
+def offline_run(file: Path) -> tuple[str, dict[str, str], list[tuple[int, float]]]:
+    """Return the name, the configuration and the history that a file of Weights & Biases holds."""
     from wandb.proto.wandb_internal_pb2 import Record
 
     history, name, config = [], "", {}
     for record in map(Record.FromString, leveldb_records(file.read_bytes())):
         if record.HasField("run"):
-            name = record.run.display_name
-            config = {item.key: item.value_json for item in record.run.config.update}
+            name = name or record.run.display_name
+            config |= {item.key: item.value_json for item in record.run.config.update}
         if record.HasField("history"):
             items = {item.key or item.nested_key[0]: item.value_json for item in record.history.item}
             history.append((int(items["_step"]), float(items["accuracy"])))
+    return name, config, history
+
+
+def test_wandb_writes_an_offline_run(tmp_path: Path) -> None:
+    log_two_sessions(f"wandb={tmp_path}")
+    (file,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
+    until = time.monotonic() + 20  # a process of its own writes the file
+    while time.monotonic() < until and not (offline_run(file)[0] and len(offline_run(file)[2]) == 2):
+        time.sleep(0.2)
+    name, config, history = offline_run(file)
     assert name == "birds/ncm"
     assert json.loads(config["protocol.shots"]) == 5
     assert history == [(0, 0.75), (1, 0.5)]
