@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fiveshot.backbones.preprocessing import Pixels, Preprocessing
-from fiveshot.backbones.resample import Axis
+from fiveshot.backbones.resample import Axis, center_axis
 from fiveshot.data.jpeg import JpegFacts
-from fiveshot.data.reduction import INNER, VIEWS
+from fiveshot.data.reduction import VIEWS
 from fiveshot.extras import import_extra
 
 MOST_PIXELS = 48_000_000  # that are scaled at once, the padding of small photos beside large ones included
-
 
 Picture: TypeAlias = "NDArray[np.uint8] | tuple[bytes, JpegFacts]"  # (height, width, 3), or a plain JPEG file
 
@@ -52,9 +51,9 @@ class DevicePixels:
         decoded = self._decoded(files)
         if decoded is None:
             return None
-        files_first = iter(decoded)
+        next_file = iter(decoded)
         on_device = [
-            next(files_first) if isinstance(picture, tuple) else self._uploaded(picture) for picture in pictures
+            next(next_file) if isinstance(picture, tuple) else self._uploaded(picture) for picture in pictures
         ]
         made = [self._squares(on_device[start:stop]) for start, stop in _groups(on_device)]
         return torch.cat(made) if made else None
@@ -102,17 +101,11 @@ class DevicePixels:
         for name in VIEWS[wanted.views]:
             part = name.removeprefix("mirrored ")
             if part not in made:
-                made[part] = self._scaled(batch, sizes, [self._target(size, part) for size in sizes], wanted.size)
+                made[part] = self._scaled(
+                    batch, sizes, [wanted.squares.scaled(size, part) for size in sizes], wanted.size
+                )
             squares.append(made[part] if name == part else made[part].flip(-1))
         return torch.stack(squares, dim=1)
-
-    def _target(self, size: tuple[int, int], part: str) -> tuple[int, int]:
-        """Return the height and width that a picture is scaled to before the center is cut out."""
-        if part == "whole":
-            return self.preprocessing.size, self.preprocessing.size
-        resize = self.preprocessing.resize
-        target = resize if part == "center" else round(resize / INNER)
-        return int(target * size[0] / min(size)), int(target * size[1] / min(size))
 
     def _scaled(
         self, batch: Tensor, sizes: Sequence[tuple[int, int]], targets: Sequence[tuple[int, int]], side: int
@@ -130,12 +123,11 @@ class DevicePixels:
         rows = _levels(batch.reshape(n, channels * tall, wide).to(kind) @ across.transpose(1, 2))
         return _levels(down[:, None] @ rows.view(n, channels, tall, side)).to(torch.uint8)
 
-    @staticmethod
-    def _axis(length: Tensor, resized: Tensor, side: int, extent: int) -> Axis:
-        step = length.float() / resized.float()
-        start = torch.round((resized - side) / 2.0) * step  # half to even, as Python rounds
-        none = torch.zeros_like(step)
-        return Axis(start, step, low=none, high=length.float(), origin=none, extent=extent)
+    def _axis(self, length: Tensor, resized: Tensor, side: int, extent: int) -> Axis:
+        """Return the axis of a center crop of pictures that are there as a whole."""
+        mode = self.preprocessing.interpolation
+        axis = center_axis(length, resized, size=side, interpolation=mode, extent=extent)
+        return replace(axis, origin=torch.zeros_like(axis.origin))
 
 
 def upright(picture: Tensor, orientation: int) -> Tensor:

@@ -76,12 +76,19 @@ class Squares:
 
     def part(self, picture: Image, part: str) -> Image:
         """Return a square of a part of a picture: ``center``, ``inner`` or ``whole``."""
+        return _resized(picture, *self.scaled(picture.size, part), self.size, self.interpolation)
+
+    def scaled(self, sides: tuple[int, int], part: str) -> tuple[int, int]:
+        """Return how long both sides of a picture are made before the square is cut out of its center.
+
+        >>> Squares(size=224, resize=256).scaled((500, 375), "center")
+        (341, 256)
+        """
         if part == "whole":
-            return _resized(picture, self.size, self.size, self.size, self.interpolation)
-        short = min(picture.size)
+            return self.size, self.size
         target = self.resize if part == "center" else round(self.resize / INNER)
-        width, height = (int(target * side / short) for side in picture.size)
-        return _resized(picture, width, height, self.size, self.interpolation)
+        one, other = (int(target * side / min(sides)) for side in sides)
+        return one, other
 
 
 def random_crop_box(
