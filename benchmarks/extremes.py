@@ -24,7 +24,7 @@ import numpy as np
 from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.learning import feature_records, store_photos
 from fiveshot.service import RequestLimits, Settings, create_app
-from fiveshot.service.http.server import make_server
+from fiveshot.service.server import make_server
 from fiveshot.service.settings import address, listen
 
 TOKEN = "kept-secret-" + "0123456789abcdef" * 2

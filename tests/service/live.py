@@ -16,7 +16,7 @@ from tiny import parts
 
 from fiveshot.recognizer import Recognizer
 from fiveshot.service import RequestLimits, Settings, create_app
-from fiveshot.service.http.server import make_server
+from fiveshot.service.server import make_server
 from fiveshot.service.settings import address, listen
 
 

@@ -19,11 +19,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from fiveshot.backbones import Embedder
 from fiveshot.errors import StorageError
 from fiveshot.recognizer import Recognizer
-from fiveshot.service import Settings
-from fiveshot.service.engine import photos
-from fiveshot.service.engine.batcher import Batcher
-from fiveshot.service.engine.engine import Engine
-from fiveshot.service.engine.metrics import Metrics
+from fiveshot.service import Settings, photos
+from fiveshot.service.engine import Engine
+from fiveshot.service.gate import Metrics
+from fiveshot.service.photos import Batcher
 
 
 def metric(service: Live, name: str) -> float:

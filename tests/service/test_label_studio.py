@@ -22,7 +22,7 @@ from tiny import photo
 
 from fiveshot.errors import FiveshotError
 from fiveshot.recognizer import Prediction, Recognizer
-from fiveshot.service.api.label_studio import Control, StudioSettings
+from fiveshot.service.label_studio import Control, StudioSettings
 
 # Its dependencies fit nobody else's: an environment of its own, named here or on the path.
 PROGRAM = os.environ.get("FIVESHOT_LABEL_STUDIO") or shutil.which("label-studio")

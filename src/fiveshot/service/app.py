@@ -16,20 +16,17 @@ from starlette.middleware import Middleware
 from fiveshot import __version__
 from fiveshot.errors import FiveshotError
 from fiveshot.recognizer import Recognizer
-from fiveshot.service.api.requests import IdempotencyKeys
-from fiveshot.service.api.routes import Service, page_routes, photo_routes, status_routes
-from fiveshot.service.api.second_look import second_look_routes
-from fiveshot.service.engine.engine import Engine
-from fiveshot.service.engine.listing import Catalog
-from fiveshot.service.engine.metrics import Metrics
-from fiveshot.service.engine.second_look import Reviews, Sortings
-from fiveshot.service.http.errors import answer_errors
-from fiveshot.service.http.gate import Gate, Outermost
-from fiveshot.service.http.limits import BodyLimits
+from fiveshot.service.engine import Engine
+from fiveshot.service.errors import answer_errors
+from fiveshot.service.gate import BodyLimits, Gate, Metrics, Outermost
+from fiveshot.service.listing import Catalog
+from fiveshot.service.requests import IdempotencyKeys
+from fiveshot.service.routes import Service, page_routes, photo_routes, status_routes
+from fiveshot.service.second_look import Reviews, Sortings, second_look_routes
 from fiveshot.service.settings import Settings
 
 if TYPE_CHECKING:
-    from fiveshot.service.api.label_studio import StudioSettings
+    from fiveshot.service.label_studio import StudioSettings
 
 SETTLE = 30.0  # seconds between tries to erase what could not be erased at once
 log = logging.getLogger("fiveshot.service")
@@ -99,7 +96,7 @@ def create_app(
     routers = [photo_routes, second_look_routes, status_routes, page_routes()]
     app.state.studio = None
     if studio is not None:
-        from fiveshot.service.api.label_studio import Studio, studio_routes
+        from fiveshot.service.label_studio import Studio, studio_routes
 
         app.state.studio = Studio(engine, studio)
         routers.append(studio_routes())

@@ -14,7 +14,7 @@ from fiveshot.cli.output import echo
 if TYPE_CHECKING:
     from fiveshot.recognizer import Recognizer
     from fiveshot.service import Settings
-    from fiveshot.service.api.label_studio import StudioSettings
+    from fiveshot.service.label_studio import StudioSettings
 
 LIBRARIES = ("fastapi", "uvicorn", "python_multipart", "prometheus_client")  # that every service needs
 
@@ -93,7 +93,7 @@ def label_studio(
     from fiveshot.service import Settings
 
     require_extra(*LIBRARIES, "httpx", extra="label-studio")
-    from fiveshot.service.api.label_studio import StudioSettings
+    from fiveshot.service.label_studio import StudioSettings
 
     settings = Settings(host=host, port=port, token=token)
     place = StudioSettings(studio, key, tuple(allow_host or ()))
@@ -128,6 +128,6 @@ def _run(
         if settings.token is not None:
             echo("the page asks for the token; programs send it as: Authorization: Bearer TOKEN")
         from fiveshot.service import create_app
-        from fiveshot.service.http.server import make_server
+        from fiveshot.service.server import make_server
 
         make_server(create_app(open_model, settings, studio), settings).run(sockets=[sock])

@@ -22,11 +22,11 @@ from fiveshot.data import Box
 from fiveshot.data.boxes import EXAMPLE
 from fiveshot.errors import InputError
 from fiveshot.recognizer.names import check_name, target_name
-from fiveshot.service.api.schemas import BOXES, FIELD
-from fiveshot.service.engine.engine import LearnReply
-from fiveshot.service.engine.photos import Upload
-from fiveshot.service.http.errors import ApiError, busy, too_large
-from fiveshot.service.http.gate import SLASH
+from fiveshot.service.engine import LearnReply
+from fiveshot.service.errors import ApiError, busy, too_large
+from fiveshot.service.gate import SLASH
+from fiveshot.service.photos import Upload
+from fiveshot.service.schemas import BOXES, FIELD
 from fiveshot.service.settings import RequestLimits
 
 LONGEST_FILE_NAME = 100  # characters; it is only shown

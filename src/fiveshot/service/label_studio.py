@@ -23,10 +23,10 @@ from fiveshot.extras import import_extra
 from fiveshot.recognizer import Prediction
 from fiveshot.recognizer.names import NONE, target_name
 from fiveshot.recognizer.recognition.levels import levels_of, short_name
-from fiveshot.service.api.requests import shown_name
-from fiveshot.service.engine.engine import Engine
-from fiveshot.service.engine.photos import Upload
-from fiveshot.service.http.errors import ApiError, busy
+from fiveshot.service.engine import Engine
+from fiveshot.service.errors import ApiError, busy
+from fiveshot.service.photos import Upload
+from fiveshot.service.requests import shown_name
 
 MOST_WAITING = 10_000  # annotations that are still to be learned
 MOST_TASKS = 1000  # of a request

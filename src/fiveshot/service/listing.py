@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from fiveshot.core.labels import python_labels
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.store.rows import count_thumbnails, read_thumbnail
-from fiveshot.service.engine.engine import Engine
-from fiveshot.service.http.errors import not_found
+from fiveshot.service.engine import Engine
+from fiveshot.service.errors import not_found
 
 MOST_BYTES = 32 * 1024 * 1024  # of the small copies that are kept in memory
 NOT_COUNTED = (0, 0)

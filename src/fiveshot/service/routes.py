@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import PurePath
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from fiveshot.recognizer.names import NONE
 from fiveshot.recognizer.store.history import next_to_undo
-from fiveshot.service.api.requests import (
+from fiveshot.service.engine import MOST_NAMES, ChangeReply, Engine, LearnReply, PhotosReply, RejectionReply
+from fiveshot.service.listing import Catalog
+from fiveshot.service.requests import (
     IdempotencyKeys,
     PathName,
     PhotoNumber,
@@ -23,7 +25,7 @@ from fiveshot.service.api.requests import (
     checked_name,
     read_uploads,
 )
-from fiveshot.service.api.schemas import (
+from fiveshot.service.schemas import (
     PENDING,
     PENDING_PHOTOS,
     PHOTOS,
@@ -41,10 +43,10 @@ from fiveshot.service.api.schemas import (
     Undoable,
     documented,
 )
-from fiveshot.service.engine.engine import MOST_NAMES, ChangeReply, Engine, LearnReply, PhotosReply, RejectionReply
-from fiveshot.service.engine.listing import Catalog
-from fiveshot.service.engine.second_look import Reviews, Sortings
 from fiveshot.service.settings import RequestLimits
+
+if TYPE_CHECKING:
+    from fiveshot.service.second_look import Reviews, Sortings
 
 MOST_CLASSES = 500  # of a page
 LAST = 2**63 - 1  # state that a database can count to

@@ -25,9 +25,9 @@ from fiveshot.recognizer.store.folder import ModelFolder
 from fiveshot.recognizer.store.identity import GONE
 from fiveshot.recognizer.store.rows import PhotoRecord, photo_facts, photo_id, read_picture
 from fiveshot.recognizer.store.schema import DATABASE, look_of
-from fiveshot.service.engine.metrics import Metrics
-from fiveshot.service.engine.photos import NOTHING_KEPT, PhotoPipeline, Upload, bad_photos
-from fiveshot.service.http.errors import ApiError, busy, from_library, loading, not_found, without_path
+from fiveshot.service.errors import ApiError, busy, from_library, loading, not_found, without_path
+from fiveshot.service.gate import Metrics
+from fiveshot.service.photos import NOTHING_KEPT, PhotoPipeline, Upload, bad_photos
 from fiveshot.service.settings import Settings
 
 MOST_NAMES = 100  # of an answer

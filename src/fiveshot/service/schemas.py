@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fiveshot.recognizer.info import PhotoInfo
 from fiveshot.recognizer.recognition.snapshot import Prediction
-from fiveshot.service.engine.engine import ChangeReply, PhotosReply
-from fiveshot.service.engine.listing import ClassEntry
+from fiveshot.service.engine import ChangeReply, PhotosReply
+from fiveshot.service.listing import ClassEntry
 
 MOST_IDS = 10_000  # of one request
 FIELD = "photos"  # what the parts of a request with photos are called

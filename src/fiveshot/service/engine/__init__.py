@@ -1,1 +1,0 @@
-"""The work behind the answers: photos through the backbone, and one model that is read and changed."""

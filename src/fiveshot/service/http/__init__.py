@@ -1,1 +1,0 @@
-"""The protocol: who may ask, how much is taken, how errors are answered, and the server itself."""
