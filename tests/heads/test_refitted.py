@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from cases import BASE, FIRST, SECOND, draw, flat, queries
 from sklearn.covariance import ledoit_wolf
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -54,6 +55,20 @@ def test_shrinkage_lda_is_that_of_all_samples(balanced: bool) -> None:
     expected /= expected.sum(axis=1, keepdims=True)
     found = learned(Refitted("lda", balanced=balanced)).predict_proba(queries())
     np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(("n_features", "constant"), [(40, 0), (40, 3), (1, 0)])
+def test_shrinkage_lda_is_that_of_the_library(n_features: int, constant: int) -> None:
+    """Also with fewer samples than features, with features that do not vary, and with one."""
+    rng = np.random.default_rng(3)
+    codes = np.repeat(np.arange(6), 4)
+    rows = rng.normal(size=(24, n_features)) + rng.normal(size=(6, n_features))[codes]
+    rows[:, :constant] = 0.1
+    expected = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto").fit(rows, codes)
+    asked = rng.normal(size=(10, n_features))
+    asked[:, :constant] = 0.1
+    found = Refitted("lda").fit(rows, codes).predict_proba(asked)
+    np.testing.assert_allclose(found, expected.predict_proba(asked), atol=1e-9)
 
 
 def ridge(rows: np.ndarray, targets: np.ndarray, weights: np.ndarray, alpha: float) -> np.ndarray:

@@ -10,12 +10,12 @@ n over the number of classes and of samples in its class:
                balanced, one over the number of classes, and each Σ_c shrunk as Ledoit and Wolf do;
     knn:       the five nearest samples vote, each by the inverse of its distance.
 
-α is chosen by leaving out one sample, after every session. C is 1 unless given, as in the library.
+α is chosen by leaving out one sample, after every session. C is 1 unless given, as in the library. The
+discriminant analysis is scikit-learn's, without writing out a covariance for each class.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
@@ -33,7 +33,7 @@ from fiveshot.heads.head import FewShotHead, Recipe, Workload, nothing
 Classifier = Literal["ridge", "logistic", "lda", "knn"]
 ALPHAS = tuple(10.0**k for k in range(-2, 7))
 NEIGHBORS = 5
-ITERATIONS, STEPS = 1000, 100  # of the logistic regression, at most and on average
+ITERATIONS, STEPS = 1000, 40  # of the logistic regression, at most and on average
 NO_VOTE = 1e-3  # the share of the votes that a class has without any, so that its logarithm is a number
 
 
@@ -118,7 +118,7 @@ class Refitted(FewShotHead):
         fit = {
             "ridge": rows * d * (20.0 * d + 2 * len(ALPHAS) * work.classes),
             "logistic": STEPS * 4.0 * rows * d * work.classes,
-            "lda": 4.0 * rows * d * d + 30.0 * d**3,
+            "lda": 2.0 * rows * d * d + d**3 / 3,
             "knn": 2.0 * work.test_rows * rows * d,
         }[self.classifier]
         return super().operations(work) + work.sessions * fit
@@ -154,13 +154,11 @@ class Refitted(FewShotHead):
         n_classes = int(codes[-1]) + 1
         if n_classes == 1:
             return None
-        made = self._classifier(len(X), n_classes)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Only one sample available")  # a class seen once has no spread
-            return made.fit(X, codes)
+        if self.classifier == "lda" and len(X) > n_classes:
+            return shrinkage_lda(X, codes, balanced=self.balanced)
+        return self._classifier(len(X)).fit(X, codes)
 
-    def _classifier(self, n: int, n_classes: int) -> Any:
-        from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+    def _classifier(self, n: int) -> Any:
         from sklearn.linear_model import LogisticRegression, RidgeClassifierCV
         from sklearn.neighbors import KNeighborsClassifier
         from sklearn.pipeline import make_pipeline
@@ -172,11 +170,64 @@ class Refitted(FewShotHead):
         if self.classifier == "logistic":
             logistic = LogisticRegression(C=self.strength, class_weight=weight, max_iter=ITERATIONS)
             return make_pipeline(StandardScaler(), logistic)
-        if self.classifier == "lda" and n > n_classes:
-            priors = np.full(n_classes, 1 / n_classes) if self.balanced else None
-            return LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto", priors=priors)
-        # Classes seen once have no covariance: the nearest sample, which is the nearest mean, stands in.
+        # Also where classes were seen once and have no covariance: the nearest sample is the nearest mean.
         return KNeighborsClassifier(min(NEIGHBORS, n), weights="distance")
+
+
+@dataclass(frozen=True, eq=False)
+class Discriminants:
+    """Scores x·w − b of a linear discriminant analysis."""
+
+    weights: NDArray[Any]  # (n_classes, d)
+    shifts: NDArray[Any]  # (n_classes,)
+
+    def decision_function(self, X: NDArray[Any]) -> NDArray[Any]:
+        """Return a column for each class."""
+        found: NDArray[Any] = X @ self.weights.T - self.shifts
+        return found
+
+
+def shrinkage_lda(X: NDArray[Any], codes: NDArray[np.intp], *, balanced: bool) -> Discriminants:
+    """Return the discriminants of ``LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto")``.
+
+    It shrinks Σ_c in features of deviation one, D = diag(σ): Σ_c = (1 − ρ) S_c + ρ m D², with m the share of
+    features that vary. Their sum over classes is one product of all samples, each weighted, and a diagonal.
+    """
+    from scipy.linalg import LinAlgError, lstsq, solve
+
+    counts = np.bincount(codes)
+    shares = np.full(len(counts), 1 / len(counts)) if balanced else counts / len(codes)
+    means = np.stack([X[codes == code].mean(axis=0) for code in range(len(counts))])
+    deviations, diagonal = X - means[codes], np.zeros(X.shape[1])
+    for code in np.flatnonzero(counts > 1):  # a class seen once has no spread
+        own = codes == code
+        scale = deviations[own].std(axis=0)
+        scale[scale < 10 * np.finfo(np.float64).eps * np.abs(means[code])] = 0.0  # constant up to rounding
+        safe = np.where(scale == 0, 1.0, scale)
+        rho, level = ledoit_wolf(deviations[own] / safe)
+        deviations[own] *= np.sqrt(shares[code] * (1 - rho) / counts[code])
+        diagonal += shares[code] * rho * level * safe**2
+    covariance = deviations.T @ deviations
+    covariance[np.diag_indices_from(covariance)] += diagonal
+    try:
+        weights = solve(covariance, means.T, assume_a="pos").T
+    except LinAlgError:  # nothing was shrunk: the solution of least norm
+        weights = lstsq(covariance, means.T)[0].T
+    return Discriminants(weights, (weights * means).sum(axis=1) / 2 - np.log(shares))
+
+
+def ledoit_wolf(Z: NDArray[Any]) -> tuple[float, float]:
+    """Return the share ρ of the sphere, and its level m, for centered samples; products of samples are enough.
+
+    With S = ZᵀZ / n, m = tr S / d and δ = ‖S‖² − d m², ρ = min(1, (Σ_i ‖z_i‖⁴ / n − ‖S‖²) / n / δ).
+    """
+    n, d = Z.shape
+    products = Z @ Z.T
+    squared = float((products**2).sum()) / n**2  # ‖S‖²
+    level = float(np.trace(products)) / n / d
+    apart = squared - d * level**2
+    spread = (float((np.diag(products) ** 2).sum()) / n - squared) / n
+    return (min(spread / apart, 1.0) if apart > 0 and spread > 0 else 0.0), level
 
 
 def joined(rows: list[NDArray[Any]]) -> tuple[NDArray[Any], NDArray[np.intp]]:
