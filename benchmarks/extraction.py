@@ -40,7 +40,7 @@ from fiveshot.backbones import (
 )
 from fiveshot.data import FileSource, ImageDataset, ImageSource, ImageSplit, decode
 from fiveshot.features import ExtractionSettings, bare_rate, extract
-from fiveshot.features.extraction.stream import read_batch
+from fiveshot.features.stream import read_batch
 
 PHOTOGRAPHS = Path(__file__).resolve().parents[2] / "shared" / "data" / "cub200" / "test.tar"
 LONG_SIDE = 500

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 import numpy as np
 from ratios import Ratio, add_check, report
 
-from fiveshot.data.gaussian import gaussian_classes
+from fiveshot.data.synthetic import gaussian_classes
 from fiveshot.heads import ScoreTable, make_head
 
 N_CLASSES, N_BASE, INCREMENT, SHOTS, N_TEST = 200, 100, 10, 5, 5794

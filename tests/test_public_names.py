@@ -19,17 +19,24 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "fiveshot"
 EXAMPLE = ">>> "
 
 
+def source_of(package: str) -> Path:
+    """Return the file of a package's, or of a module's, own names."""
+    folder = SOURCE / package
+    return folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
+
+
 def exported(package: str) -> list[str]:
     """Return the names in a package's ``__all__``."""
-    tree = ast.parse((SOURCE / package / "__init__.py").read_text(encoding="utf-8"))
+    tree = ast.parse(source_of(package).read_text(encoding="utf-8"))
     for statement in tree.body:
         if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "__all__":
             return list(ast.literal_eval(statement.value))
     return []
 
 
-PACKAGES = [folder.name for folder in sorted(SOURCE.iterdir()) if (folder / "__init__.py").is_file()]
-PACKAGES = [package for package in PACKAGES if exported(package)]
+PACKAGES = [file.parent.name for file in SOURCE.glob("*/__init__.py")]
+PACKAGES += [file.stem for file in SOURCE.glob("[a-z]*.py")]
+PACKAGES = [package for package in sorted(PACKAGES) if exported(package)]
 
 
 def is_code(thing: Any) -> bool:
@@ -67,7 +74,7 @@ def test_every_exported_name_is_explained(package: str) -> None:
     things = {name: getattr(module, name) for name in exported(package)}
     without = [name for name, thing in things.items() if is_code(thing) and not has_example(thing)]
     assert not without, f"no example in the docstring of {', '.join(without)}"
-    place = SOURCE / package / "__init__.py"
+    place = source_of(package)
     without = [name for name, thing in things.items() if not is_code(thing) and not has_text_below(place, name)]
     assert not without, f"no string below the assignment of {', '.join(without)}"
 

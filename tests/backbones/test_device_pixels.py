@@ -12,7 +12,7 @@ from PIL import Image, ImageOps
 from fiveshot.backbones import PAPER_PREPROCESSING, BackboneSpec, Preprocessing, device_pixels, load_embedder
 from fiveshot.backbones.device_pixels import DevicePixels, upright
 from fiveshot.data import ArraySource, FileSource, ImageSource
-from fiveshot.features.extraction.stream import read_batch, read_on_device
+from fiveshot.features.stream import read_batch, read_on_device
 
 # Extraction silences warnings: torchvision says that another library will decode some day.
 pytestmark = pytest.mark.filterwarnings("ignore:The image decoding:DeprecationWarning")

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fiveshot.data.gaussian import gaussian_classes
+from fiveshot.data.synthetic import gaussian_classes
 from fiveshot.features import FeatureSet, Provenance
 
 

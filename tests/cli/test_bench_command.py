@@ -14,7 +14,7 @@ from PIL import Image
 
 from fiveshot import __version__
 from fiveshot.benchmark.cost import SPEED, WIDTHS
-from fiveshot.data.gaussian import gaussian_classes
+from fiveshot.data.synthetic import gaussian_classes
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -11,7 +11,7 @@ import pytest
 from file_limits import no_file_may_grow_beyond
 
 from fiveshot.data import dataset_specs
-from fiveshot.data.gaussian import gaussian_classes
+from fiveshot.data.synthetic import gaussian_classes
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 from fiveshot import cli
-from fiveshot.data.gaussian import gaussian_classes
+from fiveshot.data.synthetic import gaussian_classes
 
 Run = Callable[..., tuple[int, str, str]]
 TINY = "test_vit.r160_in1k"

@@ -3,8 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fiveshot.data.checking import check_dataset, check_images
-from fiveshot.data.dataset import ImageDataset, ImageSplit
+from fiveshot.data.dataset import ImageDataset, ImageSplit, check_dataset, check_images
 from fiveshot.data.folders import open_images
 from fiveshot.data.sources import FileSource
 from fiveshot.errors import InputError

@@ -8,7 +8,7 @@ import pytest
 
 from fiveshot.data.dataset import ImageDataset
 from fiveshot.data.fetching import Patience, fetch, fetch_spec
-from fiveshot.data.official.cub200 import SPEC, read_cub200
+from fiveshot.data.official import CUB200, read_cub200
 from fiveshot.data.registry import DatasetSpec, Download, dataset_specs
 from fiveshot.errors import InputError, StorageError
 
@@ -101,7 +101,7 @@ def test_every_published_file_has_a_size_and_all_but_one_a_checksum():
     files = [item for spec in dataset_specs().values() for item in spec.downloads]
     assert all(item.url.startswith("https://") and item.size for item in files)
     assert [item.file for item in files if not item.md5] == ["fgvc-aircraft-2013b.tar.gz"]
-    assert SPEC.downloads[0].md5 == "97eceeb196236b17998738112f37df78"
+    assert CUB200.downloads[0].md5 == "97eceeb196236b17998738112f37df78"
 
 
 def test_an_archive_of_something_else_is_refused_after_unpacking(local_server, tmp_path, pack):

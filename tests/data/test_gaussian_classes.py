@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fiveshot.data.gaussian import gaussian_classes, gaussian_parameters
+from fiveshot.data.synthetic import gaussian_classes, gaussian_parameters
 from fiveshot.errors import InputError
 
 SHAPE = {"n_classes": 20, "n_features": 12, "seed": 3, "n_families": 4}

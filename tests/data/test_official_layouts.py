@@ -15,9 +15,9 @@ import pytest
 from PIL import Image
 from scipy.io import savemat
 
-from fiveshot.data.checking import check_dataset
+from fiveshot.data import official
+from fiveshot.data.dataset import check_dataset
 from fiveshot.data.decoding import decode
-from fiveshot.data.official import cifar100
 from fiveshot.data.registry import open_dataset
 from fiveshot.data.sessions import match_names
 from fiveshot.errors import InputError
@@ -286,14 +286,14 @@ def cifar(tmp_path, monkeypatch):
         (folder / name).write_bytes(pickle.dumps(batch))
     (folder / "meta").write_bytes(pickle.dumps({"fine_label_names": ["apple", "worm"]}))
     sums = {name: hashlib.md5((folder / name).read_bytes()).hexdigest() for name in ("train", "test", "meta")}
-    monkeypatch.setattr(cifar100, "CHECKSUMS", sums)
+    monkeypatch.setattr(official, "CIFAR100_CHECKSUMS", sums)
     return tmp_path, pixels
 
 
 def test_the_published_checksums_of_cifar100_are_those_that_torchvision_has():
     theirs = pytest.importorskip("torchvision.datasets").CIFAR100
     listed = dict([*theirs.train_list, *theirs.test_list, [theirs.meta["filename"], theirs.meta["md5"]]])
-    assert listed == cifar100.CHECKSUMS
+    assert listed == official.CIFAR100_CHECKSUMS
 
 
 def test_official_layouts_are_read_without_torch(aircraft):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fiveshot.data.checking import check_images
+from fiveshot.data.dataset import check_images
 from fiveshot.data.folders import open_images
 from fiveshot.data.registry import open_dataset
 from fiveshot.data.sessions import match_names, read_session_lists

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from pages import ROOT
 
-from fiveshot.data.gaussian import gaussian_classes
+from fiveshot.data.synthetic import gaussian_classes
 from fiveshot.features import embedded_features
 
 THINGS = {"wren": "apple", "owl": "house", "kite": "fish"}  # what is drawn under each name
@@ -30,7 +30,7 @@ THINGS = {"wren": "apple", "owl": "house", "kite": "fish"}  # what is drawn unde
 
 def draw_photos(folder: Path) -> None:
     """Draw what every page has."""
-    from fiveshot.recognizer.photos.samples import draw_samples
+    from fiveshot.data.synthetic import draw_samples
 
     drawn = folder / "drawn"
     draw_samples(drawn, seed=0)

@@ -8,7 +8,7 @@ import pytest
 from fiveshot.backbones import load_embedder
 from fiveshot.errors import InputError
 from fiveshot.features import embedded_features, embedded_packs
-from fiveshot.features.embedded import PACKS
+from fiveshot.features.feature_set import PACKS
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 needs_material = pytest.mark.skipif(not SHARED.is_dir(), reason="the real material is not beside the checkout")

@@ -14,10 +14,9 @@ from fiveshot.backbones.embedder import Network, Vectors
 from fiveshot.backbones.preprocessing import Pixels
 from fiveshot.data import ArraySource, Decoders, ImageDataset, ImageSplit, decode, open_images
 from fiveshot.errors import InputError, StorageError
-from fiveshot.features import ExtractionSettings, FeatureSet, bare_rate, extracted_features
+from fiveshot.features import ExtractionSettings, FeatureSet, bare_rate, extracted_features, stream
 from fiveshot.features.cache import FeatureCache
-from fiveshot.features.extraction import stream
-from fiveshot.features.extraction.stream import BatchStream
+from fiveshot.features.stream import BatchStream
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from fiveshot.features import (
     Provenance,
     default_cache_folder,
 )
-from fiveshot.features.extraction.job import content_marks, listing_digest, quick_marks
+from fiveshot.features.job import content_marks, listing_digest, quick_marks
 
 VIT = Provenance("birds", "vit", "ab12", {"crop": 224}, None, "cls")
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fiveshot.data.gaussian import gaussian_classes
+from fiveshot.data.synthetic import gaussian_classes
 from fiveshot.heads import FewShotHead, Sampling, make_head
 
 SEEDS = range(6)

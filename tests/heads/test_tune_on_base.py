@@ -7,7 +7,7 @@ import pytest
 
 from fiveshot.core.episodes import Episode
 from fiveshot.core.memory import Memory
-from fiveshot.data.gaussian import gaussian_classes
+from fiveshot.data.synthetic import gaussian_classes
 from fiveshot.errors import InputError
 from fiveshot.heads import NCM, RECIPES, FeCAM, make_head
 from fiveshot.heads.search.tuning import (

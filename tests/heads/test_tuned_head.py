@@ -11,7 +11,7 @@ import pytest
 from sklearn.base import clone
 
 from fiveshot.core import Calibration
-from fiveshot.data.gaussian import gaussian_classes
+from fiveshot.data.synthetic import gaussian_classes
 from fiveshot.errors import InputError
 from fiveshot.heads import (
     NCM,

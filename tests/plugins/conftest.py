@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import fiveshot.data.registry
 import fiveshot.plugins
 from fiveshot.cli.app import app
-from fiveshot.data.gaussian import gaussian_classes
+from fiveshot.data.synthetic import gaussian_classes
 from fiveshot.heads import registry
 
 # A head that is neither of the package's: the class whose mean is nearest in the sum of absolute differences.

@@ -20,7 +20,7 @@ from fiveshot.backbones import BackboneSpec, adapter_state, load_backbone
 from fiveshot.benchmark import Protocol, RunRecord, sweep
 from fiveshot.benchmark.plan import make_jobs
 from fiveshot.data import open_images
-from fiveshot.data.gaussian import gaussian_classes
+from fiveshot.data.synthetic import gaussian_classes
 from fiveshot.errors import InputError
 from fiveshot.features import FeatureSet, Provenance
 from fiveshot.scale import TuningTask, sweep_on_cluster, tune_on_cluster

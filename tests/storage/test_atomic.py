@@ -192,7 +192,7 @@ def test_a_process_killed_half_way_leaves_the_old_file_readable(tmp_path: Path) 
     target = tmp_path / "a.txt"
     target.write_text("old")
     code = (
-        "import os, signal, sys; from fiveshot.storage.atomic import atomic_path\n"
+        "import os, signal, sys; from fiveshot.storage import atomic_path\n"
         "with atomic_path(sys.argv[1]) as path:\n"
         "    path.write_text('half'); os.kill(os.getpid(), signal.SIGKILL)\n"
     )

@@ -14,8 +14,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 from fiveshot.errors import FiveshotError, InputError, StorageError
-from fiveshot.storage import Blocks, begins_as_ours, file_kind, read_tensors, write_tensors
-from fiveshot.storage.tensorfile import HEADER
+from fiveshot.storage import HEADER, Blocks, begins_as_ours, file_kind, read_tensors, write_tensors
 
 TENSORS = {
     "means": np.arange(12, dtype=np.float32).reshape(3, 4),

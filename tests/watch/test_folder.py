@@ -12,7 +12,7 @@ from watching import draw, jpeg, until, watching
 from fiveshot.errors import InputError
 from fiveshot.recognizer import Recognizer
 from fiveshot.watch import sources
-from fiveshot.watch.run import Watching
+from fiveshot.watch.sightings import Watching
 from fiveshot.watch.sources import FolderSource, open_source
 
 QUICK = {"settle": 0.1, "patience": 0.5}

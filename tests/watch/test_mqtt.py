@@ -19,9 +19,8 @@ from watching import CURVE, Broker, broker, free_port, jpeg, needs_broker, subsc
 from fiveshot.errors import InputError
 from fiveshot.recognizer import Recognizer
 from fiveshot.watch.mqtt import MqttSettings, Publisher, discovery_messages
-from fiveshot.watch.notices import Notices
-from fiveshot.watch.run import Watching
-from fiveshot.watch.sources import FolderSource
+from fiveshot.watch.sightings import Watching
+from fiveshot.watch.sources import FolderSource, Notices
 
 Messages = list[tuple[str, str, bool]]
 

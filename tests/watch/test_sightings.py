@@ -17,10 +17,8 @@ from fiveshot.data import BytesSource
 from fiveshot.errors import InputError, StorageError
 from fiveshot.recognizer import Prediction, Recognizer
 from fiveshot.recognizer.photos.photo import Photo
-from fiveshot.watch.notices import Notices, credentials
-from fiveshot.watch.run import Watching
-from fiveshot.watch.sightings import Ballot, Command, LinesFile, Sighting, Vote, json_line
-from fiveshot.watch.sources import FolderSource, Frame
+from fiveshot.watch.sightings import Ballot, Command, LinesFile, Sighting, Vote, Watching, json_line
+from fiveshot.watch.sources import FolderSource, Frame, Notices, credentials
 
 HOSTILE = (
     "$(touch pwned).jpg",

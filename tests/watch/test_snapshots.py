@@ -20,7 +20,7 @@ from watching import CURVE, free_port, jpeg, until, watching
 from fiveshot.errors import InputError
 from fiveshot.recognizer import Recognizer
 from fiveshot.watch import sources
-from fiveshot.watch.run import Watching
+from fiveshot.watch.sightings import Watching
 from fiveshot.watch.sources import SnapshotSource
 
 QUICK = {"every": 0.1, "timeout": 1.0}

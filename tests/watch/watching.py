@@ -20,8 +20,7 @@ import pytest
 from PIL import Image
 
 from fiveshot.recognizer import Recognizer
-from fiveshot.watch.run import Watching, watch
-from fiveshot.watch.sightings import Sighting
+from fiveshot.watch.sightings import Sighting, Watching, watch
 from fiveshot.watch.sources import Source
 
 MOSQUITTO = shutil.which("mosquitto", path=f"{os.environ['PATH']}:/usr/sbin")

@@ -9,15 +9,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fiveshot.data.boxes import Box
-    from fiveshot.data.checking import BadImage, bad_images_error, check_dataset, check_images
-    from fiveshot.data.dataset import ImageDataset, ImageSplit, restrict
+    from fiveshot.data.dataset import (
+        BadImage,
+        ImageDataset,
+        ImageSplit,
+        bad_images_error,
+        check_dataset,
+        check_images,
+        restrict,
+    )
     from fiveshot.data.decoder_pool import Decoders, decoders
     from fiveshot.data.decoder_process import Reduced, Reduction
     from fiveshot.data.decoding import MAX_PIXELS, decode
     from fiveshot.data.fetching import Fetched, fetch
     from fiveshot.data.folders import open_images
-    from fiveshot.data.gaussian import gaussian_classes, gaussian_parameters
+    from fiveshot.data.reduction import Box
     from fiveshot.data.registry import (
         DatasetSpec,
         Download,
@@ -36,6 +42,7 @@ if TYPE_CHECKING:
         ImageError,
         ImageSource,
     )
+    from fiveshot.data.synthetic import gaussian_classes, gaussian_parameters
 
 __all__ = [
     "MAX_PHOTO_BYTES",
@@ -76,15 +83,22 @@ __all__ = [
 ]
 
 _PLACES = {
-    "boxes": ("Box",),
-    "checking": ("BadImage", "bad_images_error", "check_dataset", "check_images"),
-    "dataset": ("ImageDataset", "ImageSplit", "restrict"),
+    "dataset": (
+        "BadImage",
+        "ImageDataset",
+        "ImageSplit",
+        "bad_images_error",
+        "check_dataset",
+        "check_images",
+        "restrict",
+    ),
     "decoder_pool": ("Decoders", "decoders"),
     "decoder_process": ("Reduced", "Reduction"),
     "decoding": ("MAX_PIXELS", "decode"),
     "fetching": ("Fetched", "fetch"),
     "folders": ("open_images",),
-    "gaussian": ("gaussian_classes", "gaussian_parameters"),
+    "reduction": ("Box",),
+    "synthetic": ("gaussian_classes", "gaussian_parameters"),
     "registry": (
         "DatasetSpec",
         "Download",

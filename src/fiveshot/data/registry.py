@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
-import pkgutil
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -72,7 +70,7 @@ def is_published(item: Download, file: Path) -> bool:
 class DatasetSpec:
     """A dataset known by name: :func:`~fiveshot.data.register_dataset` makes it so.
 
-    A module of ``fiveshot.data.official`` that has one as ``SPEC`` is found by itself.
+    One that stands in ``fiveshot.data.official`` is found by itself.
 
     Parameters
     ----------
@@ -198,15 +196,11 @@ def unregister_dataset(name: str) -> None:
 
 @cache
 def package_specs() -> MappingProxyType[str, DatasetSpec]:
-    """Return the datasets of this package by name: the ``SPEC`` of every module of ``fiveshot.data.official``."""
+    """Return the datasets of this package by name: all that stand in ``fiveshot.data.official``."""
     from fiveshot.data import official
 
-    modules = (
-        importlib.import_module(f"{official.__name__}.{found.name}")
-        for found in pkgutil.iter_modules(official.__path__)
-    )
-    specs = (getattr(module, "SPEC", None) for module in modules)
-    return MappingProxyType({spec.name: spec for spec in specs if isinstance(spec, DatasetSpec)})
+    specs = {spec.name: spec for spec in vars(official).values() if isinstance(spec, DatasetSpec)}
+    return MappingProxyType(dict(sorted(specs.items())))
 
 
 def dataset_spec(name: str) -> DatasetSpec:

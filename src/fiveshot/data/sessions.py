@@ -17,7 +17,7 @@ from fiveshot.errors import InputError, some_of
 
 _FILE = re.compile(r"^(session|test)_(\d+)\.txt$")
 # The shots of Tao et al. (CVPR 2020), which CEC and most work since have: a line each, session by session.
-LISTS = Path(__file__).parent / "official" / "lists"
+LISTS = Path(__file__).parent / "lists"
 
 
 @dataclass(frozen=True)

@@ -5,16 +5,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fiveshot.features.embedded import embedded_features, embedded_packs
-from fiveshot.features.feature_set import FeatureSet, load_features
-from fiveshot.features.provenance import Provenance
+from fiveshot.features.feature_set import FeatureSet, Provenance, embedded_features, embedded_packs, load_features
 
 if TYPE_CHECKING:
     from fiveshot.features.cache import CacheKey, FeatureCache, default_cache_folder
-    from fiveshot.features.extraction.job import ExtractionSettings, open_labeled_images
-    from fiveshot.features.extraction.report import Extraction, bare_rate
-    from fiveshot.features.extraction.run import extract, extracted_features
+    from fiveshot.features.extraction import extract, extracted_features
+    from fiveshot.features.job import ExtractionSettings, open_labeled_images
     from fiveshot.features.npz import load_npz
+    from fiveshot.features.stream import Extraction, bare_rate
 
 __all__ = [
     "CacheKey",
@@ -37,9 +35,9 @@ __all__ = [
 # Imported when it is asked for: recognizing a photo needs neither pools of processes nor datasets.
 _PLACES = {
     "cache": ("CacheKey", "FeatureCache", "default_cache_folder"),
-    "extraction.job": ("ExtractionSettings", "open_labeled_images"),
-    "extraction.report": ("Extraction", "bare_rate"),
-    "extraction.run": ("extract", "extracted_features"),
+    "job": ("ExtractionSettings", "open_labeled_images"),
+    "stream": ("Extraction", "bare_rate"),
+    "extraction": ("extract", "extracted_features"),
     "npz": ("load_npz",),
 }
 

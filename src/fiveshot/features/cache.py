@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fiveshot.errors import InputError, StorageError
-from fiveshot.features.feature_set import FeatureSet
-from fiveshot.features.provenance import Provenance
+from fiveshot.features.feature_set import FeatureSet, Provenance
 from fiveshot.storage import FilePath
 
 CACHE_VARIABLE = "FIVESHOT_CACHE"

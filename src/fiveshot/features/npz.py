@@ -11,8 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot.errors import InputError, StorageError
-from fiveshot.features.feature_set import ARRAYS, FLOATS, NPY_START, FeatureSet, Labels, Vectors, listing
-from fiveshot.features.provenance import Provenance
+from fiveshot.features.feature_set import (
+    ARRAYS,
+    FLOATS,
+    NPY_START,
+    FeatureSet,
+    Labels,
+    Provenance,
+    Vectors,
+    listing,
+)
 from fiveshot.storage import FilePath
 
 OPTIONAL = ("class_names", "train_names", "test_names")

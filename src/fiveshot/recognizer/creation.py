@@ -180,7 +180,7 @@ def extracted(
 
 def features_of(base: FeatureSet, embedder: Embedder) -> tuple[Floats, list[str]]:
     """Return the training features of a set, after checking that this backbone made them."""
-    from fiveshot.features.provenance import UNKNOWN, readout_in_words
+    from fiveshot.features.feature_set import UNKNOWN, readout_in_words
 
     made, own = base.provenance, embedder.identity()
     found = {"weights_hash": made.weights_hash, "adapter_hash": made.adapter}

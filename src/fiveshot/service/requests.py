@@ -19,7 +19,7 @@ from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from fiveshot.data import Box
-from fiveshot.data.boxes import EXAMPLE
+from fiveshot.data.reduction import EXAMPLE
 from fiveshot.errors import InputError
 from fiveshot.recognizer.names import check_name, target_name
 from fiveshot.service.engine import LearnReply

@@ -8,15 +8,16 @@ import re
 import secrets
 import threading
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from fiveshot import __version__
 from fiveshot.errors import InputError
 from fiveshot.extras import import_extra
-from fiveshot.watch.notices import BROKER, Notices
-from fiveshot.watch.sightings import Sighting
-from fiveshot.watch.sources import EXTRA
+from fiveshot.watch.sources import BROKER, EXTRA, Notices
+
+if TYPE_CHECKING:
+    from fiveshot.watch.sightings import Sighting
 
 PORTS = {"mqtt": 1883, "mqtts": 8883}
 FAREWELL = 2.0  # seconds for the last message

@@ -12,8 +12,8 @@ from PIL import Image
 
 from fiveshot import Recognizer, Region
 from fiveshot.data import Box, FileSource, ImageError, decoders
-from fiveshot.data.boxes import Cropped
 from fiveshot.data.decoding import nothing
+from fiveshot.data.reduction import Cropped
 from fiveshot.errors import InputError
 from fiveshot.recognizer.photos.inputs import find_photos
 from fiveshot.recognizer.photos.photo import Photo

@@ -16,7 +16,7 @@ from fiveshot.backbones import BackboneSpec, load_embedder
 from fiveshot.data import open_images
 from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.features import FeatureSet
-from fiveshot.features.extraction.parts import Part
+from fiveshot.features.parts import Part
 from fiveshot.scale import Catalog, open_catalog
 from fiveshot.scale.extraction.batches import END, Batch, checked, concatenate, good_rows, tally
 from fiveshot.scale.extraction.pipeline import VectorFacts, vector_facts

@@ -18,7 +18,7 @@ from flaky_store import Store, serving
 
 from fiveshot.backbones import BackboneSpec
 from fiveshot.errors import StorageError
-from fiveshot.features.extraction.parts import TRAIN, Part
+from fiveshot.features.parts import TRAIN, Part
 from fiveshot.scale import open_catalog
 from fiveshot.scale.extraction.pipeline import vector_facts
 from fiveshot.scale.extraction.shard_folder import ShardCollector, ShardFolder

@@ -15,7 +15,7 @@ from pictures import CLASSES, draw_folder, encoded, write_tar
 
 from fiveshot.data import open_images
 from fiveshot.errors import InputError
-from fiveshot.features.extraction.parts import TEST, TRAIN
+from fiveshot.features.parts import TEST, TRAIN
 from fiveshot.scale import Catalog, join_catalogs, open_catalog
 from fiveshot.scale.sources import files
 from fiveshot.scale.sources.catalog import preview

@@ -16,8 +16,8 @@ from live import Live, live, running
 from served import served
 from tiny import encoded, picture, tiny_model
 
+from fiveshot.data.synthetic import draw_samples
 from fiveshot.recognizer import Recognizer
-from fiveshot.recognizer.photos.samples import draw_samples
 
 REAL = Path(__file__).resolve().parents[4] / "shared" / "data" / "cub200"
 

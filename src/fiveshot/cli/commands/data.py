@@ -91,7 +91,7 @@ def draw_samples(
 
     Example: fiveshot data samples samples
     """
-    from fiveshot.recognizer.photos.samples import draw_samples
+    from fiveshot.data.synthetic import draw_samples
 
     with answering("data samples", as_json=as_json) as answer:
         with status("drawing"):

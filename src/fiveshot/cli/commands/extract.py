@@ -267,7 +267,7 @@ def _print(done: Extraction, backbone: str) -> None:
 
 
 def _print_bad(bad: Sequence[BadImage]) -> None:
-    from fiveshot.data.checking import bad_lines
+    from fiveshot.data.dataset import bad_lines
 
     if bad:
         echo(f"left out {counted(len(bad), 'bad image')}:")

@@ -30,7 +30,7 @@ from fiveshot.cli.options import (
 )
 from fiveshot.cli.output import Answer, answering, percent
 from fiveshot.cli.progress import answers_bar, image_bar
-from fiveshot.data.boxes import Box
+from fiveshot.data.reduction import Box
 from fiveshot.errors import InputError, counted, some_of
 
 if TYPE_CHECKING:

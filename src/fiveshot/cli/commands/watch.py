@@ -19,8 +19,8 @@ from fiveshot.cli.output import echo
 from fiveshot.errors import FiveshotError, counted
 
 if TYPE_CHECKING:
-    from fiveshot.watch.notices import Notice
     from fiveshot.watch.sightings import Sighting
+    from fiveshot.watch.sources import Notice
 
 BROKER, CAMERA = "MQTT and Home Assistant", "Snapshots from an address"  # panels of the help
 
@@ -122,10 +122,9 @@ def watch(
         require_extra("watchfiles", "paho", "httpx", extra="watch")
         from fiveshot.recognizer import Recognizer
         from fiveshot.watch.mqtt import MqttSettings
-        from fiveshot.watch.notices import credentials as login
-        from fiveshot.watch.run import Watching
-        from fiveshot.watch.run import watch as watch_source
-        from fiveshot.watch.sightings import Command
+        from fiveshot.watch.sightings import Command, Watching
+        from fiveshot.watch.sightings import watch as watch_source
+        from fiveshot.watch.sources import credentials as login
         from fiveshot.watch.sources import open_source
 
         _refuse_unused(ctx, place, run, mqtt)

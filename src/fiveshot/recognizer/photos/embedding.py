@@ -26,7 +26,7 @@ from fiveshot.backbones import (
 )
 from fiveshot.backbones.embedder import TORCH, needs_torch
 from fiveshot.data import BadImage, ImageError, Reduced, decoders
-from fiveshot.data.checking import bad_lines
+from fiveshot.data.dataset import bad_lines
 from fiveshot.data.reduction import Parts
 from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import require_extra

@@ -9,9 +9,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fiveshot.data import MAX_PIXELS, BytesSource, ImageError, ImageSource, decode, decoders
-from fiveshot.data.boxes import Box, Cropped
 from fiveshot.data.decoder_process import Reduction
 from fiveshot.data.decoding import nothing
+from fiveshot.data.reduction import Box, Cropped
 from fiveshot.errors import InputError
 from fiveshot.recognizer.store.rows import MAX_THUMBNAIL
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fiveshot.data import BadImage, Box, ImageError
-from fiveshot.data.boxes import bad_box
+from fiveshot.data.reduction import bad_box
 from fiveshot.data.sources import read_regular
 from fiveshot.errors import InputError, is_number, some_of
 from fiveshot.recognizer.photos.photo import Photo

@@ -12,7 +12,7 @@ from fiveshot.backbones import PAPER_BACKBONE
 from fiveshot.benchmark import Protocol, RunRecord, SessionImages, Summary, paper_methods, paper_result
 from fiveshot.benchmark.job import ALPHA
 from fiveshot.errors import InputError
-from fiveshot.features.provenance import UNKNOWN
+from fiveshot.features.feature_set import UNKNOWN
 from fiveshot.reports.tables.table import Cell, Column, Number, Row, Table, measured
 from fiveshot.reports.variants import Experiment, experiments, method_label
 

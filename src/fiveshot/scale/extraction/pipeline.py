@@ -15,7 +15,7 @@ from fiveshot.backbones.embedder import fingerprint_of
 from fiveshot.errors import InputError, unknown_name
 from fiveshot.extras import import_extra
 from fiveshot.features import Provenance
-from fiveshot.features.extraction.job import DTYPES
+from fiveshot.features.job import DTYPES
 from fiveshot.scale.cluster import ClusterSettings, Resources, Workers, connected, own_errors, share_out
 from fiveshot.scale.extraction.batches import Batch
 from fiveshot.scale.extraction.stages import Decode, Forward, read_shards

@@ -11,7 +11,7 @@ from fiveshot.backbones import BackboneSpec
 from fiveshot.data import BadImage, bad_images_error
 from fiveshot.errors import StorageError, counted
 from fiveshot.features import FeatureSet
-from fiveshot.features.extraction.parts import work_folder
+from fiveshot.features.parts import work_folder
 from fiveshot.scale.cluster import ClusterSettings, Workers, check_target, retried
 from fiveshot.scale.extraction.batches import bad_node, checked, tally
 from fiveshot.scale.extraction.pipeline import VectorPipeline, vector_pipeline

@@ -15,7 +15,7 @@ import numpy as np
 from fiveshot.data import BadImage
 from fiveshot.errors import StorageError
 from fiveshot.features import FeatureSet
-from fiveshot.features.extraction.parts import Part, join_parts, part_key
+from fiveshot.features.parts import Part, join_parts, part_key
 from fiveshot.scale.extraction.batches import END, Batch, bad_node, concatenate, images_of, select, tally
 from fiveshot.scale.extraction.pipeline import VectorFacts
 from fiveshot.scale.sources.shards import Shard

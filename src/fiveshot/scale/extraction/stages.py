@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fiveshot.backbones import BackboneSpec, NotFiniteError, Preprocessing, load_embedder
 from fiveshot.data import BytesSource
 from fiveshot.errors import InputError
-from fiveshot.features.extraction.stream import read_batch
+from fiveshot.features.stream import read_batch
 from fiveshot.scale.extraction.batches import END, IDENTITY, Batch, usable
 from fiveshot.scale.sources.shards import Shard
 

@@ -14,8 +14,8 @@ from fiveshot.data import ImageDataset, open_images
 from fiveshot.data.folders import SPLITS, Tree, tree_dataset
 from fiveshot.data.sources import StoredSource
 from fiveshot.errors import InputError, unknown_name
-from fiveshot.features.extraction.job import quick_marks
-from fiveshot.features.extraction.parts import TEST, TRAIN
+from fiveshot.features.job import quick_marks
+from fiveshot.features.parts import TEST, TRAIN
 from fiveshot.scale.sources.files import StoredFile, find_files, is_url
 from fiveshot.scale.sources.shards import (
     Entry,

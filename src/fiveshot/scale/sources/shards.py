@@ -25,7 +25,7 @@ from fiveshot.data.archives import StrictTarInfo
 from fiveshot.data.folders import is_image
 from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import import_extra
-from fiveshot.features.extraction.parts import TEST, TRAIN
+from fiveshot.features.parts import TEST, TRAIN
 from fiveshot.scale.sources.files import StoredFile, too_large
 
 Entry = tuple[ImageSource, str, int]  # image, label, split

@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 
 from fiveshot.errors import InputError
 from fiveshot.extras import import_extra
-from fiveshot.features.extraction.parts import TRAIN
+from fiveshot.features.parts import TRAIN
 from fiveshot.scale.cluster import Resources
 from fiveshot.scale.extraction.batches import Batch, concatenate, good_rows, tally
 from fiveshot.scale.extraction.pipeline import block_bytes, numpy_batch

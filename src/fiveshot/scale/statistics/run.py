@@ -14,7 +14,7 @@ from fiveshot.backbones import BackboneSpec
 from fiveshot.data import BadImage, bad_images_error
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features import Provenance
-from fiveshot.features.extraction.parts import TRAIN, Part
+from fiveshot.features.parts import TRAIN, Part
 from fiveshot.heads import make_head
 from fiveshot.scale.cluster import ClusterSettings, check_target, connected, own_errors, retried
 from fiveshot.scale.extraction.batches import Batch, Rows, bad_node, checked, concatenate, good_rows, select

@@ -19,17 +19,16 @@ from fiveshot.backbones import BackboneSpec, Embedder, load_embedder
 from fiveshot.data import BadImage, ImageDataset, bad_images_error
 from fiveshot.errors import StorageError
 from fiveshot.features.cache import CacheKey, FeatureCache
-from fiveshot.features.extraction.job import (
+from fiveshot.features.feature_set import FeatureSet
+from fiveshot.features.job import (
     ExtractionJob,
     ExtractionSettings,
     content_marks,
     digest,
     open_labeled_images,
 )
-from fiveshot.features.extraction.parts import PartFolder, PartWriter, gaps, join_parts, work_folder
-from fiveshot.features.extraction.report import Extraction, Stages
-from fiveshot.features.extraction.stream import BatchStream, Range, read_batch
-from fiveshot.features.feature_set import FeatureSet
+from fiveshot.features.parts import PartFolder, PartWriter, gaps, join_parts, work_folder
+from fiveshot.features.stream import BatchStream, Extraction, Range, Stages, read_batch
 from fiveshot.progress import Progress
 from fiveshot.storage import FilePath, atomic_path
 

@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 
 from fiveshot.data import BadImage, ImageSource
 from fiveshot.errors import InputError, StorageError, counted
-from fiveshot.features.extraction.job import ExtractionJob, Marks, content_marks
-from fiveshot.features.extraction.stream import ImageBatch, Range
-from fiveshot.features.feature_set import FeatureSet, Vectors, listing, write_feature_file
-from fiveshot.features.provenance import Provenance
+from fiveshot.features.feature_set import FeatureSet, Provenance, Vectors, listing, write_feature_file
+from fiveshot.features.job import ExtractionJob, Marks, content_marks
+from fiveshot.features.stream import ImageBatch, Range
 from fiveshot.storage import Blocks, FilePath, read_tensors, write_tensors
 
 KIND, VERSION = "feature-part", 1

@@ -25,7 +25,7 @@ from fiveshot.data import (
 from fiveshot.data.sources import source_digest
 from fiveshot.errors import InputError, unknown_name
 from fiveshot.features.cache import CacheKey
-from fiveshot.features.provenance import Provenance
+from fiveshot.features.feature_set import Provenance
 from fiveshot.storage import FilePath
 
 DTYPES: dict[str, type[np.floating[Any]]] = {"float16": np.float16, "float32": np.float32}

@@ -1,0 +1,432 @@
+"""Datasets in the layouts they are published in: a reader and a specification of each."""
+
+from __future__ import annotations
+
+import csv
+import io
+import pickle
+import zipfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fiveshot.data.dataset import ImageDataset, ImageSplit
+from fiveshot.data.folders import SPLITS, Tree, is_image, open_images, open_tree, tree_with
+from fiveshot.data.registry import DatasetSpec, Download, is_published
+from fiveshot.data.sources import ArraySource, StoredSource
+from fiveshot.errors import InputError, some_of
+
+CUB200_TABLES = ("images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt")
+
+
+def read_cub200(path: Path) -> ImageDataset | None:
+    """Read the official text files; the images lie in images/, or in train/ and test/ in any image format.
+
+    The images are listed in the order of their ids *as strings* (1, 10, 100, ...), which is how the
+    published few-shot code lists them, and so decides which five of a class come first.
+    """
+    tree = tree_with(path, "images.txt")
+    if tree is None or any(name not in tree.files for name in CUB200_TABLES):
+        return None
+    files, labels, in_train, classes = (_cub200_table(tree, name) for name in CUB200_TABLES)
+    if not set(files) == set(labels) == set(in_train):
+        raise InputError(f"the files {', '.join(CUB200_TABLES[:3])} in {tree.where} do not list the same images")
+    label_of = {class_id: label for label, class_id in enumerate(sorted(classes, key=int))}
+    if not set(labels.values()) <= set(label_of):
+        raise InputError(f"image_class_labels.txt in {tree.where} has classes that classes.txt does not")
+    found = _cub200_images(path, tree)
+
+    def split(flag: str) -> ImageSplit:
+        ids = [image_id for image_id in sorted(files) if in_train[image_id] == flag]
+        images = tuple(found.get(_cub200_key(files[i])) or tree.source(f"images/{files[i]}") for i in ids)
+        return ImageSplit(images, np.array([label_of[labels[i]] for i in ids], dtype=np.int64))
+
+    names = tuple(classes[class_id] for class_id in label_of)
+    return ImageDataset("cub200", names, split("1"), split("0"))
+
+
+def _cub200_table(tree: Tree, name: str) -> dict[str, str]:
+    rows = (line.split(maxsplit=1) for line in tree.text(name).splitlines() if line.strip())
+    try:
+        return {key: value.strip() for key, value in rows}
+    except ValueError:
+        raise InputError(f"{tree.where / name} must have two columns, an id and a value") from None
+
+
+def _cub200_images(path: Path, tables: Tree) -> dict[str, StoredSource]:
+    """Return the images by class and stem: a re-encoded copy has other extensions than the lists."""
+    official = {n: s for n, s in tables.files.items() if n.startswith("images/") and is_image(n)}
+    if official:
+        return {_cub200_key(name): source for name, source in official.items()}
+    elsewhere = open_tree(path).files.items()
+    return {
+        _cub200_key(name): source for name, source in elsewhere if name.split("/")[0] in SPLITS and is_image(name)
+    }
+
+
+def _cub200_key(name: str) -> str:
+    file = PurePosixPath(name)
+    return f"{file.parent.name}/{file.stem}"
+
+
+CUB200 = DatasetSpec(
+    name="cub200",
+    title="CUB-200-2011",
+    classes=200,
+    train_count=5994,
+    test_count=5794,
+    reader=read_cub200,
+    layout_help=(
+        "Expected the official CUB_200_2011 folder (images/, images.txt, image_class_labels.txt, "
+        "train_test_split.txt, classes.txt) or train/<class>/*.jpg and test/<class>/*.jpg."
+    ),
+    downloads=(
+        Download(
+            url="https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz",
+            file="CUB_200_2011.tgz",
+            md5="97eceeb196236b17998738112f37df78",
+            size=1_150_585_339,
+        ),
+    ),
+)
+
+
+CIFAR100_FOLDER = "cifar-100-python"
+CIFAR100_CHECKSUMS = {  # MD5
+    "train": "16019d7e3df5f24257cddd939b257f8d",
+    "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
+    "meta": "7973b15100ade9c7d40fb424638fde48",
+}
+CIFAR100_ARRAYS = ("train_images", "train_labels", "test_images", "test_labels", "class_names")
+
+
+def read_cifar100(path: Path) -> ImageDataset | None:
+    """Read the official folder, or ``cifar100*.npz``.
+
+    An official image is named by its index, as the session lists count them: ``train/29774``. The images
+    of an .npz may be any part in any order, so they are named by class: ``train/apple-00012``.
+    """
+    if path.is_file() and path.suffix == ".npz":
+        return read_cifar100_arrays(path)
+    folder = path if path.name == CIFAR100_FOLDER else path / CIFAR100_FOLDER
+    if folder.is_dir():
+        return _official_cifar100(folder)
+    arrays = sorted(path.glob("cifar100*.npz")) if path.is_dir() else []
+    if len(arrays) > 1:
+        raise InputError(f"{path} holds {', '.join(file.name for file in arrays)}", hint="name one of them")
+    return read_cifar100_arrays(arrays[0]) if arrays else None
+
+
+def _official_cifar100(folder: Path) -> ImageDataset:
+    content = {}
+    for name, md5 in CIFAR100_CHECKSUMS.items():
+        file = folder / name
+        # These files are pickles, which can run anything: only the published bytes are opened.
+        if not file.is_file() or not is_published(Download(url="", file=name, md5=md5), file):
+            raise InputError(
+                f"{folder} is incomplete or damaged", hint="get it again with: fiveshot data fetch cifar100"
+            )
+        content[name] = pickle.loads(file.read_bytes(), encoding="latin1")
+
+    def split(name: str) -> ImageSplit:
+        pixels = content[name]["data"].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+        images = tuple(ArraySource(array, f"{name}/{i:05d}") for i, array in enumerate(pixels))
+        return ImageSplit(images, np.array(content[name]["fine_labels"], dtype=np.int64))
+
+    return ImageDataset("cifar100", tuple(content["meta"]["fine_label_names"]), split("train"), split("test"))
+
+
+def read_cifar100_arrays(path: Path) -> ImageDataset:
+    """Read images and labels from one .npz file with the five arrays named in ``CIFAR100_ARRAYS``."""
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in CIFAR100_ARRAYS}
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path} is not an .npz file with {', '.join(CIFAR100_ARRAYS)} ({error})") from error
+    classes = tuple(str(name) for name in arrays["class_names"])
+
+    def split(name: str) -> ImageSplit:
+        images, labels = arrays[f"{name}_images"], arrays[f"{name}_labels"]
+        if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3:
+            raise InputError(f"{name}_images in {path} must be uint8 of shape (n, height, width, 3)")
+        if labels.ndim != 1 or labels.dtype.kind not in "iu" or len(labels) != len(images):
+            raise InputError(f"{name}_labels in {path} must be {len(images)} integers, one per image")
+        names = _cifar100_names(labels, classes, path)
+        sources = zip(images, names, strict=True)
+        return ImageSplit(tuple(ArraySource(array, f"{name}/{n}") for array, n in sources), labels)
+
+    return ImageDataset("cifar100", classes, split("train"), split("test"))
+
+
+def _cifar100_names(labels: NDArray[np.int64], classes: tuple[str, ...], path: Path) -> list[str]:
+    if len(labels) and not 0 <= labels.min() <= labels.max() < len(classes):
+        raise InputError(f"the labels in {path} must lie between 0 and {len(classes) - 1}")
+    seen = [0] * len(classes)
+    names = []
+    for label in labels.tolist():
+        names.append(f"{classes[label]}-{seen[label]:05d}")
+        seen[label] += 1
+    return names
+
+
+CIFAR100 = DatasetSpec(
+    name="cifar100",
+    title="CIFAR-100",
+    classes=100,
+    train_count=50_000,
+    test_count=10_000,
+    reader=read_cifar100,
+    layout_help=(
+        f"Expected the official folder {CIFAR100_FOLDER}/ with the files train, test and meta; or "
+        f"cifar100*.npz with {', '.join(CIFAR100_ARRAYS)}; or train/<class>/*.png and test/<class>/*.png."
+    ),
+    downloads=(
+        Download(
+            url="https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
+            file="cifar-100-python.tar.gz",
+            md5="eb9058c3a382ffc7106e4002c42a8d85",
+            size=169_001_437,
+        ),
+    ),
+)
+
+
+TRAIN_TABLE, TEST_TABLE = "split/train.csv", "split/test.csv"
+TABLE_COLUMNS = ("filename", "label")
+MINIIMAGENET_HELP = (
+    "miniImageNet has no official address, and the split of few-shot learning is another one. Expected the folder "
+    "that CEC links to (images/*.jpg with split/train.csv and split/test.csv of filename,label), or "
+    "train/<synset>/*.jpg and test/<synset>/*.jpg as in the lists of Tao et al."
+)
+
+
+def read_miniimagenet(path: Path) -> ImageDataset | None:
+    """Read CEC's layout; the classes are the synsets in their order, which is that of the official lists."""
+    tree = tree_with(path, TRAIN_TABLE)
+    if tree is None:
+        return None
+    train, test = (_miniimagenet_rows(tree, file) for file in (TRAIN_TABLE, TEST_TABLE))
+    classes = tuple(sorted({label for _, label in train}))
+    unknown = sorted({label for _, label in test} - set(classes))
+    if unknown:
+        raise InputError(
+            f"{tree.where / TEST_TABLE} has classes that {TRAIN_TABLE} does not have: {', '.join(unknown[:8])}"
+        )
+    return ImageDataset(
+        "miniimagenet",
+        classes,
+        _miniimagenet_split(tree, train, classes),
+        _miniimagenet_split(tree, test, classes),
+    )
+
+
+def _miniimagenet_rows(tree: Tree, file: str) -> list[tuple[str, str]]:
+    """Return file and class of each image that a table lists."""
+    rows = list(csv.DictReader(tree.text(file).splitlines()))
+    if not rows or any(not row.get(column) for row in rows for column in TABLE_COLUMNS):
+        raise InputError(
+            f"{tree.where / file} must have the columns {' and '.join(TABLE_COLUMNS)}",
+            hint=MINIIMAGENET_HELP,
+        )
+    return [(row["filename"], row["label"]) for row in rows]
+
+
+def _miniimagenet_split(tree: Tree, rows: list[tuple[str, str]], classes: tuple[str, ...]) -> ImageSplit:
+    label_of = {name: label for label, name in enumerate(classes)}
+    # Named by class and file, as the official lists name them.
+    images = tuple(replace(tree.source(f"images/{file}"), name=f"{label}/{file}") for file, label in rows)
+    return ImageSplit(images, np.array([label_of[label] for _, label in rows], dtype=np.int64))
+
+
+MINIIMAGENET = DatasetSpec(
+    name="miniimagenet",
+    title="miniImageNet",
+    classes=100,
+    train_count=50_000,
+    test_count=10_000,
+    reader=read_miniimagenet,
+    layout_help=MINIIMAGENET_HELP,
+)
+
+
+IMAGENET_R_FOLDER = "imagenet-r"
+
+
+def read_imagenet_r(path: Path) -> ImageDataset | None:
+    """Read the official folder, which has no split: a fifth of every class, drawn with seed 0, is held out.
+
+    Copies that are split already (``train/``, ``test/``) are read as any class folders are.
+    """
+    folder = path / IMAGENET_R_FOLDER
+    return open_images(folder, seed=0) if folder.is_dir() else None
+
+
+IMAGENET_R = DatasetSpec(
+    name="imagenet-r",
+    title="ImageNet-R",
+    classes=200,
+    train_count=24_000,
+    test_count=6_000,
+    reader=read_imagenet_r,
+    layout_help=(
+        "Its authors say at https://github.com/hendrycks/imagenet-r where to get imagenet-r.tar. "
+        f"Expected its folder {IMAGENET_R_FOLDER}/<synset>/*.jpg, of which a fifth is held out for testing; or "
+        "train/<synset>/*.jpg and test/<synset>/*.jpg of a copy that others split, to compare with them."
+    ),
+)
+
+
+CARS_LABELS = "cars_annos.mat"
+CARS_TRAIN_LABELS = "cars_train_annos.mat"
+CARS_TEST_LABELS = "cars_test_annos_withlabels.mat"
+CARS_HELP = (
+    "The address of Stanford Cars is dead; get the images from one of the mirrors "
+    "named 'Stanford Cars Dataset' on Kaggle, and the development kit (cars_meta.mat, cars_train_annos.mat, "
+    "cars_test_annos_withlabels.mat) from where the mirror points to. Expected cars_train/*.jpg, cars_test/*.jpg "
+    "and devkit/ with those three files; or cars_annos.mat beside car_ims/*.jpg; or train/<class>/*.jpg and "
+    "test/<class>/*.jpg."
+)
+LabeledCar = tuple[StoredSource, int]  # an image and its class, counted from 1
+
+
+def read_cars(path: Path) -> ImageDataset | None:
+    """Read the official annotations: cars_annos.mat, or the development kit beside two image folders."""
+    one, kit = tree_with(path, CARS_LABELS), tree_with(path, CARS_TRAIN_LABELS)
+    # Mirrors add cars_annos.mat without the images that it lists.
+    if one is not None and (kit is None or any(name.startswith("car_ims/") for name in one.files)):
+        return _cars_from_one_file(one)
+    return None if kit is None else _cars_from_devkit(kit, open_tree(path))
+
+
+def _cars_from_one_file(tree: Tree) -> ImageDataset:
+    rows = _matlab_column(tree, CARS_LABELS, "annotations", ("relative_im_path", "class", "test"))
+    train, test = (
+        [(tree.source(str(row["relative_im_path"])), int(row["class"])) for row in rows if row["test"] == flag]
+        for flag in (0, 1)
+    )
+    return _cars(tree, _matlab_column(tree, CARS_LABELS, "class_names"), train, test)
+
+
+def _cars_from_devkit(kit: Tree, tree: Tree) -> ImageDataset:
+    labels = next((name for name in tree.files if PurePosixPath(name).name == CARS_TEST_LABELS), None)
+    if labels is None:
+        raise InputError(
+            f"{tree.where} has no {CARS_TEST_LABELS}, and cars_test_annos.mat comes without the classes",
+            hint=CARS_HELP,
+        )
+    train = _listed_cars(
+        _matlab_column(kit, CARS_TRAIN_LABELS, "annotations", ("fname", "class")), tree, "cars_train"
+    )
+    test = _listed_cars(_matlab_column(tree, labels, "annotations", ("fname", "class")), tree, "cars_test")
+    return _cars(tree, _matlab_column(kit, "cars_meta.mat", "class_names"), train, test)
+
+
+def _listed_cars(rows: Any, tree: Tree, folder: str) -> list[LabeledCar]:
+    # Wherever the folder is: mirrors hold cars_train/cars_train/*.jpg.
+    paths = {PurePosixPath(name).parts[-2:]: source for name, source in tree.files.items()}
+    images = []
+    for row in rows:
+        name = f"{folder}/{row['fname']}"
+        source = paths.get((folder, str(row["fname"]))) or tree.source(name)
+        images.append((replace(source, name=name), int(row["class"])))
+    return images
+
+
+def _matlab_column(tree: Tree, file: str, variable: str, fields: Sequence[str] = ()) -> Any:
+    """Return a variable of a MATLAB file as an array, of records where fields are named."""
+    from scipy.io import loadmat
+
+    if file not in tree.files:
+        raise InputError(f"{tree.where} has no {file}", hint=CARS_HELP)
+    content: Any = io.BytesIO(tree.files[file].read())
+    try:
+        values = np.atleast_1d(loadmat(content, squeeze_me=True)[variable])
+    except Exception as error:  # the parser raises all kinds of errors on damaged files
+        raise InputError(f"{tree.where / file} is not a MATLAB file with {variable!r} ({error})") from error
+    if not set(fields) <= set(values.dtype.names or ()):
+        raise InputError(f"{tree.where / file} has no {', '.join(fields)} in its {variable}")
+    return values
+
+
+def _cars(tree: Tree, names: Any, train: list[LabeledCar], test: list[LabeledCar]) -> ImageDataset:
+    classes = tuple(str(name) for name in names)
+    outside = sorted({label for _, label in train + test} - set(range(1, len(classes) + 1)))
+    if outside:
+        raise InputError(f"the annotations in {tree.where} have classes without a name: {outside}")
+    return ImageDataset("cars", classes, _cars_split(train), _cars_split(test))
+
+
+def _cars_split(images: list[LabeledCar]) -> ImageSplit:
+    labels = np.array([label - 1 for _, label in images], dtype=np.int64)
+    return ImageSplit(tuple(source for source, _ in images), labels)
+
+
+CARS = DatasetSpec(
+    name="cars",
+    title="Stanford Cars",
+    classes=196,
+    train_count=8144,
+    test_count=8041,
+    reader=read_cars,
+    layout_help=CARS_HELP,
+)
+
+
+AIRCRAFT_FOLDER = "fgvc-aircraft-2013b"
+AIRCRAFT_VARIANTS = "data/variants.txt"
+AIRCRAFT_HELP = (
+    f"Expected the official folder {AIRCRAFT_FOLDER}/ with data/images/*.jpg, data/variants.txt and "
+    "data/images_variant_{trainval,test}.txt; or train/<class>/*.jpg and test/<class>/*.jpg."
+)
+
+
+def read_aircraft(path: Path) -> ImageDataset | None:
+    """Read the official text files: 100 variants, trainval against test."""
+    tree = tree_with(path, AIRCRAFT_VARIANTS)
+    if tree is None:
+        return None
+    classes = tuple(_aircraft_lines(tree, AIRCRAFT_VARIANTS))
+    label_of = {name: label for label, name in enumerate(classes)}
+    train, test = (_aircraft_split(tree, part, label_of) for part in ("trainval", "test"))
+    return ImageDataset("aircraft", classes, train, test)
+
+
+def _aircraft_lines(tree: Tree, file: str) -> list[str]:
+    if file not in tree.files:
+        raise InputError(f"{tree.where} has no {file}", hint=AIRCRAFT_HELP)
+    return [line.strip() for line in tree.text(file).splitlines() if line.strip()]
+
+
+def _aircraft_split(tree: Tree, part: str, label_of: dict[str, int]) -> ImageSplit:
+    """Read lines such as ``0034309 Boeing 707-320``."""
+    file = f"data/images_variant_{part}.txt"
+    rows = [line.partition(" ") for line in _aircraft_lines(tree, file)]
+    strange = sorted({variant for _, _, variant in rows} - set(label_of))
+    if strange:
+        message = f"{tree.where / file} has variants that {AIRCRAFT_VARIANTS} does not have: {some_of(strange)}"
+        raise InputError(message, hint=AIRCRAFT_HELP)
+    sources = (tree.source(f"data/images/{image}.jpg") for image, _, _ in rows)
+    images = tuple(replace(source, name=source.name.removeprefix("data/")) for source in sources)
+    return ImageSplit(images, np.array([label_of[variant] for _, _, variant in rows], dtype=np.int64))
+
+
+AIRCRAFT = DatasetSpec(
+    name="aircraft",
+    title="FGVC-Aircraft",
+    classes=100,
+    train_count=6667,
+    test_count=3333,
+    reader=read_aircraft,
+    layout_help=AIRCRAFT_HELP,
+    downloads=(
+        Download(
+            url=f"https://www.robots.ox.ac.uk/~vgg/data/fgvc-aircraft/archives/{AIRCRAFT_FOLDER}.tar.gz",
+            file=f"{AIRCRAFT_FOLDER}.tar.gz",
+            size=2_753_340_328,
+        ),
+    ),
+)

@@ -1,1 +1,0 @@
-"""From images to a feature file: streaming, cached, and continued where it was stopped."""
