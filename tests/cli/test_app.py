@@ -75,4 +75,4 @@ def test_a_command_imports_no_other(tmp_path: Path) -> None:
         "    print({'numpy', 'sqlite3', 'fiveshot.plugins', 'fiveshot.recognizer'} & set(sys.modules))\n"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert found.stdout == "['fiveshot.cli.commands.reports']\nset()\n"
+    assert found.stdout == "['fiveshot.cli.commands.bench']\nset()\n"

@@ -11,8 +11,7 @@ import pytest
 import typer
 from typer.main import get_command
 
-from fiveshot.cli.app import Command
-from fiveshot.cli.conversion import converted
+from fiveshot.cli.app import Command, converted
 
 CALLED: list[dict[str, Any]] = []
 

@@ -1,4 +1,4 @@
-"""The ``fiveshot`` command: where each sub-command is, and how a run ends.
+"""The ``fiveshot`` command: where each sub-command is, how words become values, and how a run ends.
 
 A sub-command is imported when it is called or shown, so that none waits for the others.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -18,9 +18,7 @@ from typer.main import get_command
 
 from fiveshot import __version__
 from fiveshot.cli.completion import model_heads, recipes
-from fiveshot.cli.conversion import converted_plainly
-from fiveshot.cli.failures import Stopped, system_errors_told
-from fiveshot.cli.output import echo, echo_error, printable
+from fiveshot.cli.output import Stopped, echo, echo_error, printable, system_errors_told
 from fiveshot.errors import FiveshotError
 from fiveshot.processes import safe_children
 
@@ -33,11 +31,11 @@ PLACES = {
         "learn": "classes",
         "predict": "photos",
         "show": "models",
-        "review": "reviews",
-        "sort": "sorting",
-        "correct": "corrections",
-        "remove": "corrections",
-        "move": "corrections",
+        "review": "second_look",
+        "sort": "second_look",
+        "correct": "classes",
+        "remove": "classes",
+        "move": "classes",
         "set": "models",
         "forget": "classes",
         "rename": "classes",
@@ -52,16 +50,16 @@ PLACES = {
         "check": "models",
         "retune": "models",
         "serve": "serve",
-        "watch": "watch",
+        "watch": "serve",
         "label-studio": "serve",
     },
     STUDIES: {
         "backbones": "data",
         "bench": "bench",
-        "compare": "reports",
-        "extract": "extract",
-        "paper": "reports",
-        "report": "reports",
+        "compare": "bench",
+        "extract": "data",
+        "paper": "bench",
+        "report": "bench",
         "tune": "tune",
         "data": "data",
     },
@@ -111,6 +109,7 @@ NAMES: dict[tuple[str, str], Callable[[], list[str]]] = {
     ("bench", "methods"): recipes,
     ("new", "head"): model_heads,
 }
+SIMPLE = (str, int, float, Path)
 
 
 class Command(TyperCommand):
@@ -267,3 +266,54 @@ def main() -> None:
     except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough
         sys.stderr.close()
         sys.exit(0)
+
+
+class Conversion:
+    """Takes the place of Typer's own conversion for one parameter.
+
+    Typer imports pydantic from release 0.29 on to turn words into numbers and paths, which takes longer than all
+    else that a short command does. The few types that our options have are converted here; whatever does not fit
+    is left to Typer, which then says what is wrong. Releases that do it otherwise are left alone.
+    """
+
+    def __init__(self, parameter: Any) -> None:
+        self._parameter = parameter
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the value of a parameter, as Typer would."""
+        described = self._parameter.type_descriptor
+        info = described.parameter_info
+        limited = info.min is not None or info.max is not None or info.parser is not None
+        try:
+            if value is None or not limited:
+                return converted(value, described.annotation)
+        except (TypeError, ValueError):
+            pass
+        self._parameter._runtime_param = None
+        return self._parameter.get_runtime_param().coerce(value, param=param, ctx=ctx)
+
+
+def converted(value: Any, annotation: Any) -> Any:
+    """Return a typed word, or several, as what the annotation says.
+
+    >>> converted("3", int), converted(("a", "b"), list[Path]), converted("cpu", Literal["cpu", "cuda"])
+    (3, [PosixPath('a'), PosixPath('b')], 'cpu')
+    """
+    if value is None:
+        return None if get_origin(annotation) is not list else ()
+    if get_origin(annotation) is list:
+        (item,) = get_args(annotation)
+        return [converted(one, item) for one in value]
+    if get_origin(annotation) is Literal and value in get_args(annotation):
+        return value
+    if annotation in SIMPLE and isinstance(value, str | annotation):
+        return annotation(value)
+    raise ValueError(f"{value!r} is left to Typer")
+
+
+def converted_plainly(parameters: Any) -> Any:
+    """Return parameters that are converted here, where this release of Typer lets us."""
+    for parameter in parameters:
+        if getattr(parameter, "_runtime_param", parameter) is None:
+            parameter._runtime_param = Conversion(parameter)
+    return parameters

@@ -1,23 +1,42 @@
-"""``fiveshot data`` and ``backbones``: datasets and networks, what there is and where it comes from."""
+"""``fiveshot data``, ``backbones`` and ``extract``: datasets and networks, and the feature file made of both."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from fiveshot.cli import completion
-from fiveshot.cli.failures import KEPT, when_stopped
-from fiveshot.cli.options import AsJson
-from fiveshot.cli.output import answering, print_rich
-from fiveshot.cli.progress import download_bar, status
+from fiveshot.cli.options import (
+    CLUSTER,
+    LOCAL,
+    Address,
+    AsJson,
+    Backbone,
+    Careful,
+    Device,
+    LocalWeights,
+    Quick,
+    Runtime,
+    Views,
+    chosen_views,
+    refuse_unused,
+)
+from fiveshot.cli.output import KEPT, answering, echo, print_rich, when_stopped
+from fiveshot.cli.progress import cluster_bar, download_bar, image_bar, status
+from fiveshot.errors import InputError, counted
 
 if TYPE_CHECKING:
-    from fiveshot.backbones import BackboneInfo
+    from fiveshot.backbones import BackboneInfo, BackboneSpec
+    from fiveshot.data import BadImage
+    from fiveshot.features import Extraction, FeatureSet
+    from fiveshot.scale import Catalog, ClusterSettings, StatisticsPlan
 
 data = typer.Typer(help="Datasets: what there is, and getting one.", no_args_is_help=True, add_completion=False)
+SHOWN = 20  # bad images that are listed by name
 
 
 @data.command("list")
@@ -141,3 +160,264 @@ def _print_backbones(found: list[BackboneInfo]) -> None:
             info.note,
         )
     print_rich(table)
+
+
+@when_stopped(KEPT)
+def extract(
+    ctx: typer.Context,
+    out: Annotated[Path, typer.Option(help="Feature file to write (.safetensors).")],
+    images: Annotated[
+        str | None,
+        typer.Option(
+            help="Folder or archive: train/<class>/* and test/<class>/*, or <class>/* alone. With --engine ray "
+            "also a URL, parquet files, or webdataset shards such as s3://photos/train-{000..127}.tar."
+        ),
+    ] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(
+            help="Dataset by name instead, with --root; see 'fiveshot data list'.",
+            autocompletion=completion.datasets,
+        ),
+    ] = None,
+    root: Annotated[Path | None, typer.Option(help="Folder that the dataset is in.")] = None,
+    backbone: Backbone = None,
+    weights: LocalWeights = None,
+    adapter: Annotated[
+        Path | None,
+        typer.Option(
+            help="Adapter file made by 'fiveshot tune', or an embedded one such as cub200-big.",
+            autocompletion=completion.adapters,
+        ),
+    ] = None,
+    preprocessing: Annotated[
+        str,
+        typer.Option(
+            help="'weights': as they were trained; 'paper': as the paper does with this dataset, and with images "
+            "of your own as with CUB-200; 'paper:cars', ...: as it does with that one."
+        ),
+    ] = "weights",
+    tokens: Annotated[
+        Literal["own", "cls", "mean", "cls+mean"],
+        typer.Option(help="What makes up the vector: the network's own feature, or these tokens."),
+    ] = "own",
+    last_blocks: Annotated[int, typer.Option(help="Class tokens of so many last blocks, side by side.")] = 1,
+    views: Views = None,
+    quick: Quick = False,
+    careful: Careful = False,
+    device: Device = "auto",
+    runtime: Runtime = "auto",
+    precision: Annotated[
+        Literal["auto", "float32", "tf32", "bf16"], typer.Option(help="On CUDA; bf16 unless given.")
+    ] = "auto",
+    batch_size: Annotated[int | None, typer.Option(help="Images in a forward pass.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Threads, or backbones of a cluster; as many as there are cores or GPUs.")
+    ] = None,
+    dtype: Annotated[Literal["float16", "float32"], typer.Option(help="Type of the stored vectors.")] = "float16",
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")] = False,
+    cache: Annotated[Path | None, typer.Option(help="Folder of extracted features and finished parts.")] = None,
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Look nowhere, keep finished parts beside the output only.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Seed of the held-out test images, where there is no test split.")] = 0,
+    holdout: Annotated[float, typer.Option(help="Share of every class that is held out then.")] = 0.2,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Then time the forward pass alone, for comparison.")
+    ] = False,
+    engine: Annotated[
+        Literal["local", "ray"],
+        typer.Option(help="This process, or a Ray cluster: pip install 'fiveshot\\[ray]'."),
+    ] = "local",
+    address: Address = None,
+    result: Annotated[
+        Literal["file", "shards", "statistics"],
+        typer.Option(help="With --engine ray: one feature file, a folder of shards, or class statistics alone."),
+    ] = "file",
+    layout: Annotated[
+        Literal["auto", "folders", "parquet", "webdataset"], typer.Option(help="With --engine ray: of the images.")
+    ] = "auto",
+    image_column: Annotated[
+        str, typer.Option(help="Of parquet files: the column with the images' bytes.")
+    ] = "image",
+    label_column: Annotated[
+        str | None, typer.Option(help="Column of parquet files, or suffix of tar members; label or cls.")
+    ] = None,
+    covariance: Annotated[
+        Literal["class", "tied"],
+        typer.Option(help="Of statistics: one for each class, or one for all, as very many classes need."),
+    ] = "class",
+    head: Annotated[
+        str,
+        typer.Option(
+            help="Of statistics: the head of the model they are for, or 'none'.",
+            autocompletion=completion.heads_or_none,
+        ),
+    ] = "unbiased-lda",
+) -> None:
+    """Extract the features of images; stopped in the middle, the same command goes on from there.
+
+    Example: fiveshot extract --images photos --out photos.safetensors
+    """
+    _check_options(ctx, engine=engine, result=result, layout=layout, dataset=dataset, device=device)
+    from fiveshot.backbones import DEFAULT, BackboneSpec
+    from fiveshot.backbones.preprocessing import preprocessing_for
+    from fiveshot.features import open_labeled_images
+
+    spec = BackboneSpec(
+        backbone or DEFAULT,
+        weights=weights,
+        adapter=adapter,
+        preprocessing=preprocessing_for(preprocessing, dataset),
+        tokens=tokens,
+        last_blocks=last_blocks,
+        views=chosen_views(views, quick=quick, careful=careful),
+        device=device,
+        runtime=runtime,
+        precision=None if precision == "auto" else precision,
+    )
+    if engine == "ray":
+        from fiveshot.scale import ClusterSettings, StatisticsPlan, dataset_catalog, open_catalog
+
+        if images is not None and dataset is None and root is None:
+            catalog = open_catalog(
+                images,
+                seed=seed,
+                holdout=None if result == "statistics" else holdout,
+                layout=layout,
+                image_column=image_column,
+                label_column=label_column,
+            )
+        else:
+            opened = open_labeled_images(images, dataset=dataset, root=root, seed=seed, holdout=holdout)
+            catalog = dataset_catalog(opened)
+        plan = StatisticsPlan(covariance, None if head == "none" else head) if result == "statistics" else None
+        settings = ClusterSettings(address, workers, batch_size, dtype, skip_bad)
+        _extract_on_cluster(catalog, out, plan, spec, settings, shards=result == "shards")
+        return
+    from fiveshot.backbones import load_embedder
+    from fiveshot.features import ExtractionSettings, FeatureCache
+    from fiveshot.features import extract as extract_features
+
+    if cache is not None and no_cache:
+        raise InputError("--cache and --no-cache contradict each other", hint="give one of them")
+    with status("opening the images"):
+        opened = open_labeled_images(images, dataset=dataset, root=root, seed=seed, holdout=holdout)
+    for note in opened.differences:
+        echo(f"note: {note}", err=True)
+    with status("loading the backbone"):
+        runner = load_embedder(spec)
+    with image_bar("extracting") as progress:
+        done = extract_features(
+            opened,
+            runner,
+            ExtractionSettings(batch_size, workers, skip_bad, dtype),
+            out=out,
+            cache=None if no_cache else FeatureCache(cache),
+            progress=progress,
+        )
+    _print(done, runner.name)
+    if measure:
+        from fiveshot.features import bare_rate
+
+        with status("measuring the forward pass"):
+            bare = bare_rate(runner, batch_size=batch_size, workers=workers)
+        share = f"; end to end is {done.rate / bare:.0%} of it" if done.rate else ""
+        echo(f"forward pass alone, measured: {bare:,.1f} images/s ({runner.runtime}){share}")
+
+
+def _extract_on_cluster(
+    catalog: Catalog,
+    out: Path,
+    plan: StatisticsPlan | None,
+    spec: BackboneSpec,
+    settings: ClusterSettings,
+    *,
+    shards: bool,
+) -> None:
+    """Make statistics where there is a plan for them, else shards or one file, and say what was done."""
+    from fiveshot.scale import extract_file, extract_shards, reduce_images
+
+    for note in catalog.notes:
+        echo(f"note: {note}", err=True)
+    with cluster_bar() as progress:
+        if plan is not None:
+            # A model computes in float32, so that it may move between machines.
+            spec = replace(spec, precision=spec.precision or "float32")
+            found = reduce_images(catalog, out, plan=plan, spec=spec, settings=settings, progress=progress)
+        elif shards:
+            done = extract_shards(catalog, out, spec=spec, settings=settings, progress=progress)
+        else:
+            features, done = extract_file(catalog, out, spec=spec, settings=settings, progress=progress)
+    if plan is not None:
+        classes = counted(len(found.pooled), "class")
+        echo(f"{out}: statistics of {counted(found.images, 'image')}, {classes}")
+        _print_bad(found.bad)
+        return
+    if shards:
+        echo(f"{out}: {counted(len(done.shards), 'shard')} with vectors of {counted(done.images, 'image')}")
+    else:
+        echo(f"{out}: {_contents(features)}")
+    if done.rate is None:
+        echo(f"all {done.images:,} images were extracted before; nothing had to be computed")
+    else:
+        rates = ", ".join(f"{stage} {rate:,.0f}" for stage, rate in done.tally.rates().items())
+        echo(f"{counted(done.tally.images, 'image')} in {done.seconds:.1f} s, {done.runtime}")
+        echo(f"{done.rate:,.1f} images/s end to end; images/s of one worker: {rates}")
+    _print_bad(done.bad)
+
+
+def _contents(features: FeatureSet) -> str:
+    classes = counted(len(features.class_names), "class")
+    return (
+        f"{len(features.train_x):,} training and {len(features.test_x):,} test vectors of "
+        f"{features.n_features} {features.train_x.dtype}, {classes}"
+    )
+
+
+def _print(done: Extraction, backbone: str) -> None:
+    echo(f"{done.path}: {_contents(done.features)}, {backbone}")
+    if done.rate is None or done.forward_rate is None:
+        echo(f"all {done.images:,} images were extracted before; nothing had to be computed")
+    else:
+        before = done.images - done.computed
+        already = f" ({before:,} were finished before)" if before else ""
+        echo(f"{counted(done.computed, 'image')} in {done.seconds:.1f} s{already}, {done.runtime}")
+        echo(
+            f"{done.rate:,.1f} images/s end to end, {done.forward_rate:,.1f} inside the forward pass "
+            f"({done.rate / done.forward_rate:.0%})"
+        )
+    _print_bad(done.bad)
+
+
+def _print_bad(bad: Sequence[BadImage]) -> None:
+    from fiveshot.data.dataset import bad_lines
+
+    if bad:
+        echo(f"left out {counted(len(bad), 'bad image')}:")
+        for line in bad_lines(bad, SHOWN):
+            echo(line)
+
+
+def _check_options(
+    ctx: typer.Context, *, engine: str, result: str, layout: str, dataset: str | None, device: str
+) -> None:
+    """Refuse options that the others leave without effect."""
+    if engine == "local":
+        of_a_cluster = ("address", "result", "layout", "image_column", "label_column", "covariance", "head")
+        refuse_unused(ctx, CLUSTER, *of_a_cluster)
+        return
+    refuse_unused(ctx, LOCAL, "cache", "no_cache", "measure")
+    if ":" in device:
+        refuse_unused(ctx, "names a GPU of a single machine; choose cuda or cpu with --engine ray", "device")
+    if result != "statistics":
+        why = "belongs to statistics; add --result statistics, or leave it out"
+        refuse_unused(ctx, why, "covariance", "head")
+    elif dataset is None:
+        refuse_unused(ctx, "draws test images, and statistics are of all images; leave it out", "seed", "holdout")
+    if dataset is not None:
+        refuse_unused(ctx, "is for --images; leave it out", "layout", "image_column", "label_column")
+    if layout in ("folders", "webdataset"):
+        refuse_unused(ctx, "is for parquet files; leave it out", "image_column")
+    if layout == "folders":
+        refuse_unused(ctx, "is for parquet files and tars; leave it out", "label_column")

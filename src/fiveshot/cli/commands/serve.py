@@ -1,22 +1,32 @@
-"""``fiveshot serve`` and ``label-studio``: a recognizer over HTTP, with a page, or as a backend for labeling."""
+"""``fiveshot serve``, ``label-studio`` and ``watch``: a recognizer that goes on, over HTTP or as photos arrive."""
 
 from __future__ import annotations
 
+import json
 import logging
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fiveshot.cli.options import Device, Model, Runtime, Weights
-from fiveshot.cli.output import echo
+from fiveshot.cli.options import Device, Model, Runtime, Sure, Weights, refuse_unused
+from fiveshot.cli.output import echo, system_errors_told
+from fiveshot.errors import FiveshotError, counted
 
 if TYPE_CHECKING:
     from fiveshot.recognizer import Recognizer
     from fiveshot.service import Settings
     from fiveshot.service.label_studio import StudioSettings
+    from fiveshot.watch.sightings import Sighting
+    from fiveshot.watch.sources import Notice
 
 LIBRARIES = ("fastapi", "uvicorn", "python_multipart", "prometheus_client")  # that every service needs
+BROKER, CAMERA = "MQTT and Home Assistant", "Snapshots from an address"  # panels of the help
 
 
 def serve(
@@ -131,3 +141,213 @@ def _run(
         from fiveshot.service.server import make_server
 
         make_server(create_app(open_model, settings, studio), settings).run(sockets=[sock])
+
+
+def watch(
+    ctx: typer.Context,
+    model: Model,
+    place: Annotated[
+        str,
+        typer.Argument(
+            metavar="FOLDER|URL",
+            help="A folder that photos arrive in, or the address of a snapshot.",
+            show_default=False,
+        ),
+    ],
+    existing: Annotated[
+        bool, typer.Option("--existing", help="Take the photos that are there already, too.")
+    ] = False,
+    settle: Annotated[
+        float, typer.Option(help="Seconds for which a file stays as it is before it is read.")
+    ] = 1.0,
+    frames: Annotated[int, typer.Option(help="How many of the last photos vote.", min=1)] = 1,
+    top: Annotated[int, typer.Option(help="Candidates for each photo.", min=1)] = 3,
+    sure: Sure = None,
+    limit: Annotated[int | None, typer.Option(help="End after so many photos.", min=1)] = None,
+    out: Annotated[Path | None, typer.Option(help="File that JSON lines are appended to.")] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(
+            help="Program to call for each photo, with {photo}, {label}, {answer}, {probability}, {vote}, {time} "
+            "or {source} in its arguments; no shell sees them. It gets the JSON line on standard input."
+        ),
+    ] = None,
+    on_change: Annotated[bool, typer.Option("--on-change", help="Call it only when the vote changes.")] = False,
+    run_timeout: Annotated[
+        float, typer.Option(help="Seconds after which the program is stopped.", min=0.1)
+    ] = 30.0,
+    every: Annotated[float, typer.Option(help="Seconds between two snapshots.", rich_help_panel=CAMERA)] = 5.0,
+    timeout: Annotated[float, typer.Option(help="Seconds that one may take.", rich_help_panel=CAMERA)] = 10.0,
+    credentials: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="File with user:password; else FIVESHOT_CREDENTIALS has them.",
+            rich_help_panel=CAMERA,
+        ),
+    ] = None,
+    ca: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Certificate to trust, for https.", rich_help_panel=CAMERA),
+    ] = None,
+    mqtt: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Broker: mqtt://host, or mqtts://host for TLS.", rich_help_panel=BROKER),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="Of the device; the model's name unless given.", rich_help_panel=BROKER),
+    ] = None,
+    mqtt_credentials: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="File with user:password; else FIVESHOT_MQTT_CREDENTIALS has them.",
+            rich_help_panel=BROKER,
+        ),
+    ] = None,
+    mqtt_ca: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Certificate to trust instead of the system's.", rich_help_panel=BROKER),
+    ] = None,
+    mqtt_certificate: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Our own certificate.", rich_help_panel=BROKER)
+    ] = None,
+    mqtt_key: Annotated[str | None, typer.Option(metavar="FILE", help="Its key.", rich_help_panel=BROKER)] = None,
+    mqtt_prefix: Annotated[str, typer.Option(help="Where topics begin.", rich_help_panel=BROKER)] = "fiveshot",
+    discovery: Annotated[
+        str,
+        typer.Option(help="Where Home Assistant looks for devices; '' describes none.", rich_help_panel=BROKER),
+    ] = "homeassistant",
+    device: Device = "auto",
+    runtime: Runtime = "auto",
+    weights: Weights = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object in a line for each photo.")
+    ] = False,
+) -> None:
+    """Recognize photos as they arrive in a folder, or at an address every few seconds.
+
+    Ctrl-C ends it. What goes wrong on the way is said once, and watching goes on.
+
+    Example: fiveshot watch birds inbox
+
+    Example: fiveshot watch birds http://camera/snapshot.jpg --frames 3 --mqtt mqtt://localhost
+    """
+    with _errors_told(model, as_json=as_json):
+        from fiveshot.extras import require_extra
+
+        require_extra("watchfiles", "paho", "httpx", extra="watch")
+        from fiveshot.recognizer import Recognizer
+        from fiveshot.watch.mqtt import MqttSettings
+        from fiveshot.watch.sightings import Command, Watching
+        from fiveshot.watch.sightings import watch as watch_source
+        from fiveshot.watch.sources import credentials as login
+        from fiveshot.watch.sources import open_source
+
+        _refuse_unused(ctx, place, run, mqtt)
+        environment = dict(os.environ)
+        broker = None
+        if mqtt is not None:
+            broker = MqttSettings(
+                mqtt,
+                name or model.resolve().name,
+                login(mqtt_credentials, "FIVESHOT_MQTT_CREDENTIALS", environment),
+                mqtt_ca,
+                mqtt_certificate,
+                mqtt_key,
+                mqtt_prefix,
+                discovery,
+            )
+        source = open_source(
+            place,
+            existing=existing,
+            every=every,
+            settle=settle,
+            timeout=timeout,
+            login=login(credentials, "FIVESHOT_CREDENTIALS", environment),
+            ca=ca,
+        )
+        command = None if run is None else Command(run, timeout=run_timeout)
+        how = Watching(top, sure, frames, limit, on_change, command, out, broker)
+        opened = Recognizer.open(model, device=device, runtime=runtime, weights=weights, readonly=True)
+        with opened as recognizer, _stopped_by_signals() as stop:
+            if not as_json:
+                echo(f"watching {place} with {model}; Ctrl-C ends it", err=True)
+            seen = watch_source(
+                recognizer,
+                source,
+                how,
+                stop=stop,
+                on_sighting=_print_line if as_json else _print_sighting,
+                on_notice=_print_notice_line if as_json else _print_notice,
+            )
+        if not as_json:
+            echo(f"watched {counted(seen, 'photo')}", err=True)
+
+
+@contextmanager
+def _errors_told(model: Path, *, as_json: bool) -> Iterator[None]:
+    """Print an error that ends the watching as all commands do, with --json on one line."""
+    try:
+        with system_errors_told(model):
+            yield
+    except FiveshotError as error:
+        if not as_json:
+            raise
+        told = {"code": error.code, "message": error.message, "hint": error.hint}
+        echo(json.dumps({"command": "watch", "model": str(model), "ok": False, "error": told}))
+        raise typer.Exit(1) from error
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[threading.Event]:
+    """Let Ctrl-C and SIGTERM end the watching after a photo, not in the middle of it."""
+    stop = threading.Event()
+    endings = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(ending, lambda *_: stop.set()) for ending in endings]
+    try:
+        yield stop
+    finally:
+        for ending, handler in zip(endings, before, strict=True):
+            signal.signal(ending, handler)
+
+
+def _refuse_unused(ctx: typer.Context, place: str, run: str | None, mqtt: str | None) -> None:
+    if run is None:
+        refuse_unused(ctx, "is for a program; name it with --run", "on_change", "run_timeout")
+    if mqtt is None:
+        named = ("name", "mqtt_credentials", "mqtt_ca", "mqtt_certificate", "mqtt_key", "mqtt_prefix", "discovery")
+        refuse_unused(ctx, "is for a broker; name it with --mqtt", *named)
+    if place.lower().startswith(("http://", "https://")):
+        refuse_unused(ctx, "is for a folder; leave it out", "existing", "settle")
+    else:
+        refuse_unused(ctx, "is for an address; leave it out", "every", "timeout", "credentials", "ca")
+
+
+def _print_line(sighting: Sighting) -> None:
+    from fiveshot.watch.sightings import json_line
+
+    echo(json_line(sighting.as_dict()))
+
+
+def _print_sighting(sighting: Sighting) -> None:
+    from fiveshot.cli.commands.photos import describe
+
+    vote = sighting.vote
+    together = ""
+    if vote.frames > 1:
+        together = (
+            f" [{vote.label or 'unknown'}, {vote.votes} of {vote.frames}]" if vote.decided else " [undecided]"
+        )
+    echo(f"{sighting.time} {describe(sighting.prediction)}{together}")
+
+
+def _print_notice_line(notice: Notice) -> None:
+    from fiveshot.watch.sightings import json_line
+
+    echo(json_line(vars(notice)))
+
+
+def _print_notice(notice: Notice) -> None:
+    echo(f"note: {notice.message}", err=True)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from fiveshot.cli.failures import when_stopped
 from fiveshot.cli.options import (
     CLUSTER,
     LOCAL,
@@ -22,7 +21,7 @@ from fiveshot.cli.options import (
     Seed,
     refuse_unused,
 )
-from fiveshot.cli.output import echo
+from fiveshot.cli.output import echo, when_stopped
 from fiveshot.cli.progress import status, tuning_bar
 from fiveshot.errors import InputError, counted
 from fiveshot.extras import require_extra
