@@ -55,8 +55,8 @@ def synthetic(shard: int) -> dict[str, np.ndarray]:
 def write_shards(folder: Path, images: int) -> None:
     """Write a finished folder of shards, as an extraction does."""
     from fiveshot.features import Provenance
-    from fiveshot.scale.extraction.pipeline import VectorFacts
-    from fiveshot.scale.extraction.shard_folder import ShardFolder
+    from fiveshot.scale.extraction import ShardFolder
+    from fiveshot.scale.pipeline import VectorFacts
     from fiveshot.scale.sources.shards import Shard
 
     facts = VectorFacts(None, WIDTH, "synthetic", Provenance.unknown("synthetic"), "float16", {})
@@ -205,7 +205,7 @@ def timed(work: Callable[[], Any]) -> tuple[Any, float]:
 
 def calibrated(covariance: str, paths: list[str]) -> tuple[float, float]:
     """Return vectors read and reduced, and bytes merged, in a second of one process without Ray."""
-    from fiveshot.scale.extraction.batches import good_rows
+    from fiveshot.scale.pipeline import good_rows
     from fiveshot.scale.statistics.reductions import reduce_rows
     from fiveshot.scale.statistics.run import shard_rows
 

@@ -60,8 +60,7 @@ def write_statistics(path: Path) -> None:
     """Write what a cluster makes of many images, here of three classes of thirty made-up vectors."""
     from fiveshot.backbones import BackboneSpec
     from fiveshot.scale import ClusterStatistics, StatisticsPlan
-    from fiveshot.scale.extraction.batches import Rows
-    from fiveshot.scale.extraction.pipeline import vector_facts
+    from fiveshot.scale.pipeline import Rows, vector_facts
     from fiveshot.scale.statistics.reductions import Sample
     from fiveshot.scale.statistics.run import choose_settings
 

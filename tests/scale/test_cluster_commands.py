@@ -24,9 +24,8 @@ from fiveshot.data.synthetic import gaussian_classes
 from fiveshot.errors import InputError
 from fiveshot.features import FeatureSet, Provenance
 from fiveshot.scale import TuningTask, sweep_on_cluster, tune_on_cluster
-from fiveshot.scale.cluster import connected, resources
-from fiveshot.scale.extraction.pipeline import data_context
-from fiveshot.scale.progress import Tally
+from fiveshot.scale.cluster import Tally, connected, resources
+from fiveshot.scale.pipeline import data_context
 from fiveshot.scale.statistics.reducer import reduce_dataset
 from fiveshot.scale.statistics.reductions import Tied
 from fiveshot.tuning import EpochRecord, TuneProgress, TuneRecipe, tune

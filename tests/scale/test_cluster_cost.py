@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cluster_cost import NAME_BYTES, Speeds, Workload, cost_of, merged_bytes
 
-from fiveshot.scale.extraction.batches import Rows
+from fiveshot.scale.pipeline import Rows
 from fiveshot.scale.statistics.reductions import PerClass, Tied
 
 SPEEDS = Speeds(forward=1000, decode=100, reduce=50_000, merge_bytes=1e8)

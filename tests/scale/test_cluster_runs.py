@@ -34,10 +34,8 @@ from fiveshot.scale import (
     reduce_images,
     reduce_shards,
 )
-from fiveshot.scale.extraction.batches import Rows, concatenate, good_rows
-from fiveshot.scale.extraction.pipeline import vector_facts
-from fiveshot.scale.extraction.shard_folder import MANIFEST, read_manifest
-from fiveshot.scale.extraction.stages import Decode, Forward, read_shard
+from fiveshot.scale.extraction import MANIFEST, read_manifest
+from fiveshot.scale.pipeline import Decode, Forward, Rows, concatenate, good_rows, read_shard, vector_facts
 from fiveshot.scale.statistics.run import choose_settings
 
 pytestmark = pytest.mark.usefixtures("cluster")

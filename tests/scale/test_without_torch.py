@@ -21,9 +21,9 @@ sys.meta_path.insert(0, Refused())
 from pathlib import Path
 from fiveshot.backbones import BackboneSpec
 from fiveshot.scale import ClusterStatistics, Ridge, StatisticsPlan, create_from_statistics, open_catalog
-from fiveshot.scale.extraction.batches import concatenate, good_rows
-from fiveshot.scale.extraction.pipeline import vector_facts
-from fiveshot.scale.extraction.stages import Decode, Forward, read_shard
+from fiveshot.scale.pipeline import concatenate, good_rows
+from fiveshot.scale.pipeline import vector_facts
+from fiveshot.scale.pipeline import Decode, Forward, read_shard
 from fiveshot.scale.statistics.reducer import merge_parts, reduce_blocks
 from fiveshot.scale.statistics.run import choose_settings
 

@@ -6,11 +6,9 @@ import pytest
 
 from fiveshot.backbones import Preprocessing
 from fiveshot.features import Provenance
-from fiveshot.scale.cluster import Resources, share_out
-from fiveshot.scale.extraction.pipeline import VectorFacts
-from fiveshot.scale.extraction.run import ClusterExtraction
-from fiveshot.scale.extraction.shard_folder import ShardFolder
-from fiveshot.scale.progress import Tally
+from fiveshot.scale.cluster import Resources, Tally, share_out
+from fiveshot.scale.extraction import ClusterExtraction, ShardFolder
+from fiveshot.scale.pipeline import VectorFacts
 
 FACTS = VectorFacts(Preprocessing(32, 36), 8, "a" * 64, Provenance.unknown("none"), "float32", {})
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.progress import ProgressColumn
 
     from fiveshot.progress import Progress
-    from fiveshot.scale.progress import OnClusterProgress
+    from fiveshot.scale.cluster import OnClusterProgress
     from fiveshot.tuning import TuneProgress
 
 PATIENCE = 0.5  # seconds before a bar is drawn

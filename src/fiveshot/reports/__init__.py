@@ -1,18 +1,18 @@
 """Reports: tables in four formats, the paper's tables and figures, and one HTML page about runs."""
 
-from fiveshot.reports.page.page import write_report
-from fiveshot.reports.paper.feature_files import MissingFeatures, find_feature_files
-from fiveshot.reports.paper.make import PaperOutput, make_paper
-from fiveshot.reports.tables.bench import ablation_table, bench_table, bench_tables
-from fiveshot.reports.tables.comparison import (
+from fiveshot.reports.bench import ablation_table, bench_table, bench_tables
+from fiveshot.reports.comparison import (
     PairedVariants,
     against_table,
     comparison_tables,
     further_table,
     paired_variants,
 )
-from fiveshot.reports.tables.formats import as_csv, as_latex, as_markdown, as_rich, as_text, write_table
-from fiveshot.reports.tables.table import Cell, Column, Number, Row, Table
+from fiveshot.reports.formats import as_csv, as_latex, as_markdown, as_rich, as_text, write_table
+from fiveshot.reports.page import write_report
+from fiveshot.reports.paper.make import PaperOutput, make_paper
+from fiveshot.reports.paper.plan import MissingFeatures, find_feature_files
+from fiveshot.reports.table import Cell, Column, Number, Row, Table
 from fiveshot.reports.variants import Experiment, Variant, experiments
 
 __all__ = [

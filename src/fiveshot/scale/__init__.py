@@ -6,17 +6,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fiveshot.scale.cluster import ClusterSettings, connected
-    from fiveshot.scale.extraction.run import ClusterExtraction, extract_file, extract_shards
+    from fiveshot.scale.cluster import ClusterProgress, ClusterSettings, connected
+    from fiveshot.scale.extraction import ClusterExtraction, extract_file, extract_shards
     from fiveshot.scale.index import ClassIndex, exact_nearest
-    from fiveshot.scale.progress import ClusterProgress
+    from fiveshot.scale.jobs import TuningTask, sweep_on_cluster, tune_on_cluster
     from fiveshot.scale.sources.catalog import Catalog, dataset_catalog, join_catalogs, open_catalog
-    from fiveshot.scale.statistics.models import create_from_statistics, ranpac_from_sums
+    from fiveshot.scale.statistics.models import ClusterStatistics, create_from_statistics, ranpac_from_sums
     from fiveshot.scale.statistics.reductions import Ridge, StatisticsPlan
-    from fiveshot.scale.statistics.result import ClusterStatistics
     from fiveshot.scale.statistics.run import reduce_images, reduce_shards
-    from fiveshot.scale.sweep import sweep_on_cluster
-    from fiveshot.scale.tuning import TuningTask, tune_on_cluster
 
 __all__ = [
     "Catalog",
@@ -45,17 +42,14 @@ __all__ = [
 
 # Loaded when first asked for: processes that only read images are started by the dozen and need none of it.
 _MODULES = {
-    "cluster": ("ClusterSettings", "connected"),
-    "extraction.run": ("ClusterExtraction", "extract_file", "extract_shards"),
+    "cluster": ("ClusterProgress", "ClusterSettings", "connected"),
+    "extraction": ("ClusterExtraction", "extract_file", "extract_shards"),
     "index": ("ClassIndex", "exact_nearest"),
-    "progress": ("ClusterProgress",),
+    "jobs": ("TuningTask", "sweep_on_cluster", "tune_on_cluster"),
     "sources.catalog": ("Catalog", "dataset_catalog", "join_catalogs", "open_catalog"),
-    "statistics.models": ("create_from_statistics", "ranpac_from_sums"),
+    "statistics.models": ("ClusterStatistics", "create_from_statistics", "ranpac_from_sums"),
     "statistics.reductions": ("Ridge", "StatisticsPlan"),
-    "statistics.result": ("ClusterStatistics",),
     "statistics.run": ("reduce_images", "reduce_shards"),
-    "sweep": ("sweep_on_cluster",),
-    "tuning": ("TuningTask", "tune_on_cluster"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -20,9 +20,8 @@ from fiveshot.backbones import BackboneSpec
 from fiveshot.errors import StorageError
 from fiveshot.features.parts import TRAIN, Part
 from fiveshot.scale import open_catalog
-from fiveshot.scale.extraction.pipeline import vector_facts
-from fiveshot.scale.extraction.shard_folder import ShardCollector, ShardFolder
-from fiveshot.scale.extraction.stages import Decode, Forward, read_shard
+from fiveshot.scale.extraction import ShardCollector, ShardFolder
+from fiveshot.scale.pipeline import Decode, Forward, read_shard, vector_facts
 from fiveshot.scale.sources import files as streams
 from fiveshot.scale.sources.files import find_files
 from fiveshot.scale.sources.shards import ListedReader, Shard

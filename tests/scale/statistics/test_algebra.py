@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from fiveshot.core import class_statistics
 from fiveshot.core.draws import random_features
 from fiveshot.errors import InputError
-from fiveshot.scale.extraction.batches import Rows
+from fiveshot.scale.pipeline import Rows
 from fiveshot.scale.statistics.classes import (
     TiedStatistics,
     merge_packed,

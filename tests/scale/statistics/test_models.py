@@ -22,8 +22,7 @@ from fiveshot.scale import (
     create_from_statistics,
     ranpac_from_sums,
 )
-from fiveshot.scale.extraction.batches import Rows
-from fiveshot.scale.extraction.pipeline import vector_facts
+from fiveshot.scale.pipeline import Rows, vector_facts
 from fiveshot.scale.statistics.models import choose_lambda
 from fiveshot.scale.statistics.reductions import PerClass, Sample
 from fiveshot.scale.statistics.run import choose_settings

@@ -248,7 +248,7 @@ def evaluate(
             answer.result = measured.as_dict()
             _tell(answer, measured)
             if mistakes is not None:
-                from fiveshot.reports.page.mistakes import write_mistakes
+                from fiveshot.reports.page import write_mistakes
 
                 photos = (photo for own in classes.values() for photo in own)
                 answer.result["mistakes"] = str(write_mistakes(mistakes, measured, photos, recognizer.picture))

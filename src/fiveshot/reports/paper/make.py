@@ -23,23 +23,31 @@ from fiveshot.benchmark.protocol import ShotDraw
 from fiveshot.data.registry import dataset_spec
 from fiveshot.errors import StorageError
 from fiveshot.heads.head import Flavor
-from fiveshot.reports.paper.feature_files import MissingFeatures, find_feature_files, missing_features
-from fiveshot.reports.paper.kit import claims_table, paper_claims, write_configuration
+from fiveshot.reports.bench import ablation_table, described
+from fiveshot.reports.formats import write_table
 from fiveshot.reports.paper.plan import (
     ABLATION_PROTOCOL,
     ABLATIONS,
     PREFIX,
     SUBSTITUTED,
+    MissingFeatures,
     Procedure,
     Setting,
+    find_feature_files,
+    missing_features,
     plan_target,
     resolve_target,
     target_protocols,
 )
-from fiveshot.reports.paper.tables import beta_table, main_table, parts_table
-from fiveshot.reports.tables.bench import ablation_table, described
-from fiveshot.reports.tables.formats import write_table
-from fiveshot.reports.tables.table import Table
+from fiveshot.reports.paper.tables import (
+    beta_table,
+    claims_table,
+    main_table,
+    paper_claims,
+    parts_table,
+    write_configuration,
+)
+from fiveshot.reports.table import Table
 from fiveshot.reports.variants import Variant, method_label
 from fiveshot.storage import FilePath
 

@@ -1,25 +1,40 @@
-"""The paper's tables, made from our runs, with the paper's own figures in or beside them."""
+"""The paper's tables with its own figures beside ours, which claims hold, and what everything was made of."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import json
+import platform
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import combinations
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fiveshot.benchmark import (
     PROTOCOLS,
     BetaAblation,
     PartsAblation,
     Protocol,
+    RunRecord,
     Summary,
+    compare_runs,
+    open_features,
     paper_beta_ablation,
     paper_methods,
     paper_parts_ablation,
     paper_result,
 )
+from fiveshot.benchmark.job import features_fingerprint
+from fiveshot.benchmark.record import installed_versions
 from fiveshot.data.registry import dataset_spec
 from fiveshot.heads import RECIPES
-from fiveshot.reports.paper.plan import ABLATION_PROTOCOL, SETTINGS, Setting
-from fiveshot.reports.tables.bench import (
+from fiveshot.metrics import mean_interval, mean_std
+from fiveshot.metrics.paired import CONFIDENCE, RESAMPLES
+from fiveshot.reports.bench import (
     PAPER_BLOCK,
     alpha_notes,
     backbone_notes,
@@ -27,11 +42,19 @@ from fiveshot.reports.tables.bench import (
     image_notes,
     seed_words,
 )
-from fiveshot.reports.tables.table import Cell, Column, Number, Row, Table, measured
+from fiveshot.reports.comparison import LEADING
+from fiveshot.reports.paper.figures import SimilarityPoints, similarity_points
+from fiveshot.reports.paper.plan import ABLATION_PROTOCOL, SETTINGS, Procedure, Setting
+from fiveshot.reports.table import Cell, Column, Number, Row, Table, measured
 from fiveshot.reports.variants import method_label
+from fiveshot.storage import atomic_path
 
 Summaries = Mapping[str, Sequence[Summary]]  # by protocol
 MEASURES = ("A_HM", "A_last", "A_inc")
+Records = Mapping[str, RunRecord]  # by the folder of their job
+PAIRS = {"teen": "ncm", "c-fecam": "fecam", "c-ranpac": "ranpac"}  # each calibrated method, and what it calibrates
+BEST = "c-ranpac"
+QUANTILES = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
 
 
 def main_table(target: str, summaries: Summaries, provenances: Mapping[str, Mapping[str, Any]]) -> Table:
@@ -144,3 +167,187 @@ def _notes(summaries: Sequence[Summary], protocol: Protocol, provenance: Mapping
     if protocol.name != ABLATION_PROTOCOL:
         notes.append(f"The paper ablates on {ABLATION_PROTOCOL}, whose features are not there or not asked for.")
     return (*notes, *backbone_notes(provenance, paper=True))
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim of the paper in one setting: what was found here, and in the paper.
+
+    It is about the sign of ``value``: ``below`` zero, or else above it.
+    """
+
+    name: str
+    setting: str
+    value: float
+    low: float | None
+    high: float | None
+    paper: float | None
+    below: bool = False
+    percent: bool = True
+
+    @property
+    def verdict(self) -> str:
+        """Whether it holds: the interval must lie on the claimed side of zero.
+
+        >>> [Claim("gain", "birds", 0.02, low, 0.05, None).verdict for low in (0.01, -0.01)]
+        ['holds', 'not decided']
+        """
+        if self.low is None or self.high is None:
+            return "not decided"
+        low, high = (-self.high, -self.low) if self.below else (self.low, self.high)
+        return "holds" if low > 0 else "does not hold" if high < 0 else "not decided"
+
+
+def paper_claims(settings: Sequence[Setting], similarities: Sequence[Setting], records: Records) -> list[Claim]:
+    """Return the paper's claims on the settings that there are features for."""
+    found: list[Claim] = []
+    for setting in settings:
+        runs = {
+            row.method: [records[job.folder] for job in jobs]
+            for row, jobs in zip(setting.rows, setting.jobs, strict=True)
+        }
+        found += _claims_of(setting, runs)
+    for setting in similarities:
+        points = similarity_points(setting.protocol, open_features(setting.features))
+        low, high = _correlation_interval(points)
+        name, where = (
+            "near classes have similar covariances: r with distance",
+            f"figure 2, {setting.protocol.name}",
+        )
+        found.append(Claim(name, where, points.correlation, low, high, None, True, False))
+    return found
+
+
+def claims_table(claims: Sequence[Claim], draws: int) -> Table:
+    """Return the one-page summary: a row for each claim, with its interval and whether it holds."""
+    rows = []
+    for claim in claims:
+        scale, digits = (100, 1) if claim.percent else (1, 2)
+        value, *rest = (
+            "" if x is None else f"{scale * x:+.{digits}f}"
+            for x in (claim.value, claim.low, claim.high, claim.paper)
+        )
+        interval = f"[{rest[0]}, {rest[1]}]" if rest[0] else ""
+        rows.append(Row((claim.name, value, interval, rest[2], claim.verdict), claim.setting))
+    columns = tuple(map(Column, ("claim", "here", "interval", "paper", "verdict")))
+    held = sum(claim.verdict == "holds" for claim in claims)
+    against = sum(claim.verdict == "does not hold" for claim in claims)
+    over = (
+        f"{draws} draws of the shots, Student's t"
+        if draws > 1
+        else "resampled test images (one draw of the shots)"
+    )
+    notes = (
+        f"{held} of {len(claims)} hold, {against} do not, {len(claims) - held - against} not decided.",
+        "Gains are differences in mean A_HM, in points; the paper's are over the sessions that it prints.",
+        f"95 % intervals over {over}; those of correlations over resampled classes.",
+        "A claim holds where its interval lies on the claimed side of zero.",
+    )
+    return Table("What the paper claims, on these features", columns, tuple(rows), notes)
+
+
+def write_configuration(
+    out: Path,
+    *,
+    target: str,
+    how: Procedure,
+    settings: Iterable[Setting],
+    records: Records,
+    files: Sequence[Path],
+    missing: Sequence[str],
+) -> Path:
+    """Write what all was made of: the procedure, versions, seeds, hashes of features, weights and files."""
+    features = {
+        setting.protocol.name: {
+            "source": setting.features,
+            "sha256": features_fingerprint(setting.features),
+            "provenance": open_features(setting.features).provenance.as_dict(),
+        }
+        for setting in settings
+    }
+    about: dict[str, Any] = {
+        "target": target,
+        "procedure": {**asdict(how), "parameters": dict(how.parameters)},
+        "seeds": sorted({record.seed for record in records.values()}),
+        "versions": installed_versions(),
+        "machine": platform.platform(),
+        "features": features,
+        "runs": {folder: record.config for folder, record in sorted(records.items())},
+        "files": {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files},
+        "missing": list(missing),
+    }
+    with atomic_path(out) as path:
+        path.write_text(json.dumps(about, indent=1, default=str), encoding="utf-8")
+    return out
+
+
+def _claims_of(setting: Setting, runs: Mapping[str, list[RunRecord]]) -> Iterator[Claim]:
+    """Yield the claims about methods in one setting."""
+    name, protocol = setting.protocol.name, setting.protocol
+    theirs = {method: paper_result(name, method) for method in runs} if protocol.is_papers else {}
+    means = {method: float(np.mean(result.a_hm)) for method, result in theirs.items()}
+    others = [method for method in runs if method != BEST]
+    second = max(others, key=lambda method: mean_std(_mean_hms(runs[method])).mean)
+    found = compare_runs(runs[BEST], runs[second]).differences[LEADING]
+    gap = means[BEST] - max(means[method] for method in others) if means else None
+    title = f"{method_label(BEST)} leads; here before {method_label(second)}"
+    yield Claim(title, name, found.mean, found.low, found.high, gap)
+    if theirs:
+        order = np.array([theirs[method].a_last for method in runs])
+        mean, low, high = _order_agreement(list(runs.values()), order)
+        yield Claim(
+            "the order of methods in A_last: Kendall's τ with the paper's",
+            name,
+            mean,
+            low,
+            high,
+            float(kendall(order[:, None], order)[0]),  # below 1, where the paper has ties
+            percent=False,
+        )
+    for calibrated, plain in PAIRS.items():
+        found = compare_runs(runs[calibrated], runs[plain]).differences[LEADING]
+        gain = means[calibrated] - means[plain] if means else None
+        title = f"calibration gains: {method_label(calibrated)} less {method_label(plain)}"
+        yield Claim(title, name, found.mean, found.low, found.high, gain)
+
+
+def _mean_hms(records: Iterable[RunRecord]) -> list[float]:
+    return [float(np.mean([session.a_hm for session in record.metrics.sessions[1:]])) for record in records]
+
+
+def _order_agreement(
+    runs: Sequence[Sequence[RunRecord]], order: NDArray[np.float64]
+) -> tuple[float, float, float]:
+    """Return Kendall's τ of our A_last with the paper's, with its interval over draws, or images of one draw."""
+    by_draw = np.array([[record.metrics.a_last for record in own] for own in runs])  # (methods, draws)
+    agreement = kendall(by_draw, order)
+    spread = mean_std(agreement)
+    ends = mean_interval(spread)
+    if ends is None:
+        resampled = np.stack([own[0].resampled["a_last"] for own in runs])
+        low, high = np.quantile(kendall(resampled, order), QUANTILES)
+        ends = float(low), float(high)
+    return spread.mean, *ends
+
+
+def kendall(values: NDArray[np.float64], order: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return Kendall's τ-a of each column of values with an order; equal values count nothing.
+
+    >>> kendall(np.array([[1.0, 3.0], [2.0, 2.0], [3.0, 1.0]]), np.array([0.1, 0.2, 0.3]))
+    array([ 1., -1.])
+    """
+    pairs = list(combinations(range(len(order)), 2))
+    signs = [np.sign(values[i] - values[j]) * np.sign(order[i] - order[j]) for i, j in pairs]
+    return np.asarray(np.mean(signs, axis=0), dtype=np.float64)
+
+
+def _correlation_interval(points: SimilarityPoints) -> tuple[float, float]:
+    """Return the interval of a correlation when new and base classes are drawn again."""
+    rng = np.random.default_rng(0)
+    new, base = points.distance.shape
+    found = []
+    for _ in range(RESAMPLES):
+        chosen = np.ix_(rng.integers(new, size=new), rng.integers(base, size=base))
+        found.append(np.corrcoef(points.distance[chosen].ravel(), points.similarity[chosen].ravel())[0, 1])
+    low, high = np.nanquantile(found, QUANTILES)
+    return float(low), float(high)

@@ -12,10 +12,8 @@ from threadpoolctl import threadpool_limits
 from fiveshot.errors import InputError
 from fiveshot.extras import import_extra
 from fiveshot.features.parts import TRAIN
-from fiveshot.scale.cluster import Resources
-from fiveshot.scale.extraction.batches import Batch, concatenate, good_rows, tally
-from fiveshot.scale.extraction.pipeline import block_bytes, numpy_batch
-from fiveshot.scale.progress import Tally
+from fiveshot.scale.cluster import Resources, Tally
+from fiveshot.scale.pipeline import Batch, block_bytes, concatenate, good_rows, numpy_batch, tally
 from fiveshot.scale.statistics.reductions import Reduction, Reductions, reduce_rows
 
 Item = TypeVar("Item")
@@ -174,7 +172,7 @@ def reduce_dataset(
     load: Load = numpy_batch,
     progress: Callable[[Tally, int], None] = lambda tally, arrived: None,
 ) -> tuple[dict[str, Any], Tally]:
-    """Reduce the training rows of a Ray dataset block by block; see ``fiveshot.scale.extraction.batches``.
+    """Reduce the training rows of a Ray dataset block by block; see ``fiveshot.scale.pipeline``.
 
     ``progress`` is told what has been reduced, and how many rows have arrived.
     """

@@ -22,7 +22,7 @@ from fiveshot.core.labels import Labels, python_labels, refuse_other_kind
 from fiveshot.core.ridge import FeatureMap, GramSums, RowBlock, given
 from fiveshot.errors import InputError, unknown_name
 from fiveshot.heads import FewShotHead, make_head
-from fiveshot.scale.extraction.batches import Rows
+from fiveshot.scale.pipeline import Rows
 from fiveshot.scale.statistics.classes import (
     Floats,
     PackedStatistics,
@@ -259,7 +259,7 @@ class Ridge:
     --------
     >>> import numpy as np
     >>> from fiveshot.scale import Ridge
-    >>> from fiveshot.scale.extraction.batches import Rows
+    >>> from fiveshot.scale.pipeline import Rows
     >>> ridge = Ridge(n_projections=16, random_state=1)
     >>> rows = Rows(np.eye(3, dtype=np.float32), np.array(["owl", "owl", "wren"]), ("1", "2", "3"))
     >>> parts = [ridge.reduce(rows.select(rows.labels == label)) for label in ("owl", "wren")]

@@ -16,16 +16,36 @@ from fiveshot.errors import InputError, StorageError
 from fiveshot.features import Provenance
 from fiveshot.features.parts import TRAIN, Part
 from fiveshot.heads import make_head
-from fiveshot.scale.cluster import ClusterSettings, check_target, connected, own_errors, retried
-from fiveshot.scale.extraction.batches import Batch, Rows, bad_node, checked, concatenate, good_rows, select
-from fiveshot.scale.extraction.pipeline import VectorPipeline, block_bytes, numpy_batch, vector_pipeline
-from fiveshot.scale.extraction.shard_folder import read_manifest
-from fiveshot.scale.progress import ClusterProgress, OnClusterProgress, Tally, silent
+from fiveshot.scale.cluster import (
+    ClusterProgress,
+    ClusterSettings,
+    OnClusterProgress,
+    Tally,
+    check_target,
+    connected,
+    own_errors,
+    retried,
+    silent,
+)
+from fiveshot.scale.extraction import read_manifest
+from fiveshot.scale.pipeline import (
+    Batch,
+    Rows,
+    VectorPipeline,
+    bad_node,
+    block_bytes,
+    checked,
+    concatenate,
+    good_rows,
+    numpy_batch,
+    select,
+    vector_pipeline,
+)
 from fiveshot.scale.sources.catalog import Catalog, preview
 from fiveshot.scale.sources.shards import Shard
+from fiveshot.scale.statistics.models import ClusterStatistics
 from fiveshot.scale.statistics.reducer import BlockReducer, reduce_dataset
 from fiveshot.scale.statistics.reductions import Reductions, StatisticsPlan
-from fiveshot.scale.statistics.result import ClusterStatistics
 from fiveshot.storage import FilePath
 
 SAVE_EVERY, MAX_SAVES = 256, 32  # shards; more of them where there would be more saves than this

@@ -13,7 +13,7 @@ from fiveshot.benchmark.comparison import LOWER_IS_BETTER
 from fiveshot.errors import InputError
 from fiveshot.metrics import PairedDifference, Spread, mean_interval, mean_std
 from fiveshot.metrics.paired import CONFIDENCE
-from fiveshot.reports.tables.table import Cell, Column, Number, Row, Table, measured
+from fiveshot.reports.table import Cell, Column, Number, Row, Table, measured
 from fiveshot.reports.variants import Experiment, Variant, experiments
 
 LEADING = "mean A_HM"  # the measure that heads are ranked and paired by

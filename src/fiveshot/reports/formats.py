@@ -15,7 +15,7 @@ from rich.measure import Measurement
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from fiveshot.reports.tables.table import (
+from fiveshot.reports.table import (
     Cell,
     Column,
     Mark,

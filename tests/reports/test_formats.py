@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from fiveshot.reports import Column, Number, Row, Table, as_csv, as_latex, as_markdown, as_rich, as_text
-from fiveshot.reports.page.page import templates
+from fiveshot.reports.page import templates
 
 NASTY = r"[red]a|b*_<i>&%$#{}~^\\[/]"
 COLUMNS = (

@@ -18,16 +18,27 @@ from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.features import FeatureSet
 from fiveshot.features.parts import Part
 from fiveshot.scale import Catalog, open_catalog
-from fiveshot.scale.extraction.batches import END, Batch, checked, concatenate, good_rows, tally
-from fiveshot.scale.extraction.pipeline import VectorFacts, vector_facts
-from fiveshot.scale.extraction.run import ShardRun
-from fiveshot.scale.extraction.shard_folder import (
+from fiveshot.scale.cluster import silent
+from fiveshot.scale.extraction import (
     ShardCollector,
     ShardFolder,
+    ShardRun,
     read_manifest,
 )
-from fiveshot.scale.extraction.stages import Decode, Forward, read_shard, stored
-from fiveshot.scale.progress import silent
+from fiveshot.scale.pipeline import (
+    END,
+    Batch,
+    Decode,
+    Forward,
+    VectorFacts,
+    checked,
+    concatenate,
+    good_rows,
+    read_shard,
+    stored,
+    tally,
+    vector_facts,
+)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from fiveshot.benchmark import Protocol, RunRecord, SessionImages, Summary, pape
 from fiveshot.benchmark.job import ALPHA
 from fiveshot.errors import InputError
 from fiveshot.features.feature_set import UNKNOWN
-from fiveshot.reports.tables.table import Cell, Column, Number, Row, Table, measured
+from fiveshot.reports.table import Cell, Column, Number, Row, Table, measured
 from fiveshot.reports.variants import Experiment, experiments, method_label
 
 PAPER_BLOCK = "paper, ViT-B/16"

@@ -17,7 +17,7 @@ from fiveshot import Recognizer
 from fiveshot.benchmark import RunRecord
 from fiveshot.errors import StorageError
 from fiveshot.reports import write_report
-from fiveshot.reports.page.page import report_page
+from fiveshot.reports.page import report_page
 
 HOSTILE = '<script>alert("1")</script><img src=http://example.org/x onerror=alert(2)>&\udcff'
 TAB, ENTER = 9, 13

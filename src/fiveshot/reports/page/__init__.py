@@ -1,1 +1,0 @@
-"""The page: one self-contained HTML file about finished runs."""

@@ -1,1 +1,0 @@
-"""Tables: what one says, the formats it is printed in, and those that a benchmark makes."""
