@@ -10,12 +10,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from fiveshot.service.http import server
 from live import Live, live
 from starlette.responses import Response
 from tiny import parts
 
-from fiveshot.service import RequestLimits
+from fiveshot.service import RequestLimits, server
 
 SHORT = RequestLimits(
     header_seconds=0.4,
