@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fiveshot.recognizer.forgetting import NotUndoableError
     from fiveshot.recognizer.info import ClassInfo, ModelInfo, PhotoInfo
     from fiveshot.recognizer.insight import LearnReport
-    from fiveshot.recognizer.photos.regions import Region
+    from fiveshot.recognizer.photos.photo import Region
     from fiveshot.recognizer.recognition.snapshot import Neighbor, Prediction, RejectedAt, Snapshot
     from fiveshot.recognizer.recognizer import Recognizer
     from fiveshot.recognizer.review import Review, Suggestion
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from fiveshot.recognizer.shipping.web import WebExport
     from fiveshot.recognizer.sorting import Sorting
     from fiveshot.recognizer.store.history import HistoryEntry
-    from fiveshot.recognizer.store.identity import LostModelError
     from fiveshot.recognizer.store.rows import PhotoRecord
+    from fiveshot.recognizer.store.schema import LostModelError
 
 # Imported when they are used: the command line asks for an error or a name long before it needs a model.
 _PLACES = {
@@ -32,7 +32,7 @@ _PLACES = {
     "Finding": "checking",
     "HistoryEntry": "store.history",
     "LearnReport": "insight",
-    "LostModelError": "store.identity",
+    "LostModelError": "store.schema",
     "MergeReport": "shipping.merging",
     "ModelInfo": "info",
     "Neighbor": "recognition.snapshot",
@@ -44,7 +44,7 @@ _PLACES = {
     "Prediction": "recognition.snapshot",
     "Recognizer": "recognizer",
     "RejectedAt": "recognition.snapshot",
-    "Region": "photos.regions",
+    "Region": "photos.photo",
     "Review": "review",
     "Snapshot": "recognition.snapshot",
     "Sorting": "sorting",

@@ -16,7 +16,6 @@ from fiveshot.recognizer.recognition.twins import Looks
 from fiveshot.recognizer.store.contents import Contents, StoredClass, file_sha256, read_contents, write_base
 from fiveshot.recognizer.store.folder import ModelFolder
 from fiveshot.recognizer.store.history import ClassChange, record, timestamp
-from fiveshot.recognizer.store.identity import LostModelError
 from fiveshot.recognizer.store.manifest import MANIFEST, Manifest
 from fiveshot.recognizer.store.rows import (
     delete_class,
@@ -25,6 +24,7 @@ from fiveshot.recognizer.store.rows import (
     stored_class,
     update_class,
 )
+from fiveshot.recognizer.store.schema import LostModelError
 from fiveshot.threads import one_thread
 
 

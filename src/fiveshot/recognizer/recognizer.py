@@ -1785,7 +1785,7 @@ class Recognizer:
         ...     copy.snapshot.classes
         ('owl',)
         """
-        from fiveshot.recognizer.shipping.importing import import_model
+        from fiveshot.recognizer.shipping.portable import import_model
 
         import_model(file, path)
         return cls.open(path, **opening)
@@ -2024,9 +2024,8 @@ class Recognizer:
         ...     result.best_epoch, colors.show().adapter
         (1, True)
         """
-        from fiveshot.recognizer.creation import Work
+        from fiveshot.recognizer.creation import Work, retuned_model, switch
         from fiveshot.recognizer.photos.embedding import backbone_spec
-        from fiveshot.recognizer.retuning import retuned_model, switch
 
         record = self.refresh().manifest.backbone
         spec = backbone_spec(record, weights=self._weights, device=self._device, runtime=self._runtime)

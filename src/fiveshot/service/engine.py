@@ -22,9 +22,8 @@ from fiveshot.recognizer.info import PhotoInfo, photo_infos
 from fiveshot.recognizer.insight import LearnReport
 from fiveshot.recognizer.recognition.snapshot import Prediction, RejectedAt, Snapshot
 from fiveshot.recognizer.store.folder import ModelFolder
-from fiveshot.recognizer.store.identity import GONE
 from fiveshot.recognizer.store.rows import PhotoRecord, photo_facts, photo_id, read_picture
-from fiveshot.recognizer.store.schema import DATABASE, look_of
+from fiveshot.recognizer.store.schema import DATABASE, GONE, look_of
 from fiveshot.service.errors import ApiError, busy, from_library, loading, not_found, without_path
 from fiveshot.service.gate import Metrics
 from fiveshot.service.photos import NOTHING_KEPT, PhotoPipeline, Upload, bad_photos

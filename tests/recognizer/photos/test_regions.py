@@ -16,8 +16,7 @@ from fiveshot.data.decoding import nothing
 from fiveshot.data.reduction import Cropped
 from fiveshot.errors import InputError
 from fiveshot.recognizer.photos.inputs import find_photos
-from fiveshot.recognizer.photos.photo import Photo
-from fiveshot.recognizer.photos.regions import read_boxes, regions_of
+from fiveshot.recognizer.photos.photo import Photo, read_boxes, regions_of
 
 
 @pytest.mark.parametrize(

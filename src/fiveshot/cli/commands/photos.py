@@ -40,8 +40,7 @@ if TYPE_CHECKING:
     from fiveshot.recognizer.answers.folders import Placed, Way
     from fiveshot.recognizer.evaluation import ClassResult, Evaluation, WrongPhoto
     from fiveshot.recognizer.photos.inputs import FoundClasses
-    from fiveshot.recognizer.photos.photo import Photo
-    from fiveshot.recognizer.photos.regions import Regions
+    from fiveshot.recognizer.photos.photo import Photo, Regions
 
 WHY = 3  # learned photos that are named beside an answer
 SHOWN = 10  # confusions and wrong photos that are listed
@@ -334,7 +333,7 @@ class PartsAsked:
 
     def of(self, photos: Iterable[Photo]) -> Regions:
         """Return the parts of photos."""
-        from fiveshot.recognizer.photos.regions import read_boxes, regions_in, regions_of
+        from fiveshot.recognizer.photos.photo import read_boxes, regions_in, regions_of
 
         if self.file is None:
             return regions_in(photos, [Box.parse(text) for text in self.box or ()])
@@ -364,7 +363,7 @@ def parts_of_classes(
     """Return the parts of the photos of classes that are asked for, and what cannot be used of a file."""
     if not parts:
         return classes, []
-    from fiveshot.recognizer.photos.regions import class_regions
+    from fiveshot.recognizer.photos.photo import class_regions
 
     by_class, found = class_regions(classes, parts.of)
     _note_without(answer, found)

@@ -29,8 +29,7 @@ from fiveshot.data.folders import (
 from fiveshot.data.sources import FileSource, StoredSource
 from fiveshot.errors import InputError, counted, some_of
 from fiveshot.recognizer.names import normal_name
-from fiveshot.recognizer.photos.photo import Photo, picture_source
-from fiveshot.recognizer.photos.regions import Region
+from fiveshot.recognizer.photos.photo import Photo, Region, picture_source
 from fiveshot.storage import FilePath
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from fiveshot.extras import import_extra, is_installed
 from fiveshot.features import default_cache_folder
 from fiveshot.recognizer.evaluation import Evaluation
 from fiveshot.recognizer.info import ModelInfo
-from fiveshot.recognizer.shipping.importing import import_model
+from fiveshot.recognizer.shipping.portable import import_model
 from fiveshot.recognizer.store.contents import file_sha256
 from fiveshot.storage import FilePath, atomic_path
 

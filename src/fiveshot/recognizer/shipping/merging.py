@@ -16,7 +16,7 @@ from fiveshot.errors import InputError, some_of
 from fiveshot.recognizer.change import Change
 from fiveshot.recognizer.learning import store_photos
 from fiveshot.recognizer.names import NONE
-from fiveshot.recognizer.shipping.importing import import_model
+from fiveshot.recognizer.shipping.portable import import_model
 from fiveshot.recognizer.store.contents import Contents, StoredClass, read_contents, same_bits
 from fiveshot.recognizer.store.folder import ModelFolder
 from fiveshot.recognizer.store.history import ClassChange

@@ -1,10 +1,13 @@
-"""A model as one file to carry elsewhere: statistics and photos as tensors, the rest as JSON."""
+"""A model as one file to carry elsewhere; and taking one in that may come from anywhere: everything is checked."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime
 from hashlib import sha256
 from itertools import accumulate
 from pathlib import Path
@@ -13,19 +16,37 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fiveshot.core import ClassStatistics
+from fiveshot.backbones import Preprocessing, read_adapter
+from fiveshot.core import ClassStatistics, Memory, summarize
 from fiveshot.core.statistics import statistics_arrays
-from fiveshot.errors import InputError, StorageError
-from fiveshot.recognizer.store.contents import Contents
-from fiveshot.recognizer.store.manifest import MANIFEST
-from fiveshot.recognizer.store.rows import PhotoRecord, photo_features, read_class
+from fiveshot.data import MAX_PHOTO_BYTES
+from fiveshot.errors import FiveshotError, InputError, StorageError
+from fiveshot.recognizer.names import NONE, target_name
+from fiveshot.recognizer.photos.photo import check_digest, check_thumbnail
+from fiveshot.recognizer.recognition.head import check_width, head_record, restored_head
+from fiveshot.recognizer.recognition.rejection import Rejection
+from fiveshot.recognizer.store.contents import (
+    Contents,
+    check_array,
+    checked_statistics,
+    file_sha256,
+    read_base,
+    same_statistics,
+)
+from fiveshot.recognizer.store.folder import create_model
+from fiveshot.recognizer.store.manifest import MANIFEST, HeadRecord, Manifest, Options
+from fiveshot.recognizer.store.rows import ClassRecord, PhotoRecord, photo_features, read_class
 from fiveshot.recognizer.store.schema import DATABASE
-from fiveshot.storage import FilePath, file_kind, write_tensors
+from fiveshot.storage import FilePath, begins_as_ours, file_kind, read_tensors, write_tensors
 
 Arrays: TypeAlias = "dict[str, NDArray[Any]]"
 KIND, VERSION = "recognizer", 1
 PICTURES = ("thumbnail", "original")
 DIGESTS = "original.sha256"  # a kept photo need not be the file that was given, so it has a digest of its own
+MAX_SIDE = 4096  # of images on the way to a network
+MAX_WIDTH = 1 << 14  # of a feature vector
+FRESH_COPY = "get a fresh copy of it"
+_META = {"manifest", "names", "created", "base", "photos"}
 
 
 def check_target(
@@ -134,3 +155,189 @@ def pictures(arrays: Arrays, kind: str) -> list[bytes | None]:
     lengths = arrays[f"{kind}.lengths"].tolist()
     data, ends = arrays[f"{kind}.bytes"], list(accumulate(lengths))
     return [data[end - n : end].tobytes() if n else None for n, end in zip(lengths, ends, strict=True)]
+
+
+def import_model(file: FilePath, path: FilePath) -> Manifest:
+    """Make a model from an exported file; anything in it that does not fit is refused and nothing is made."""
+    source = Path(file)
+    with _telling(source), tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        if source.is_file() and not begins_as_ours(source):
+            raise StorageError(
+                f"{source} is not an export of fiveshot", hint="give a file that 'fiveshot export' wrote"
+            )
+        content = read_tensors(source, kind=KIND, version=VERSION)
+        with _refusing(source):
+            manifest = _checked_manifest(content.meta)
+            files = _unpacked(content.tensors, manifest, Path(name))
+            base = read_base(Path(name), manifest.base)
+            classes = list(imported_classes(content.tensors, content.meta, manifest=manifest, base=base))
+            _check_head(manifest, base, classes)
+        manifest = replace(
+            manifest, backbone=replace(manifest.backbone, weights="", adapter="", adapter_sha256="")
+        )
+        return create_model(
+            path, manifest, base=base, adapter=files.get("adapter"), classes=classes, action="import"
+        )
+
+
+@contextmanager
+def _telling(source: Path) -> Iterator[None]:
+    """Add to an error of the system which file was imported; errors of the model's place say so themselves."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        reason = error.strerror or error
+        raise StorageError(f"cannot import {source}: {reason}", hint="nothing was left behind") from error
+
+
+@contextmanager
+def _refusing(source: Path) -> Iterator[None]:
+    """Turn every error that a made-up file can cause into one refusal."""
+    try:
+        yield
+    except StorageError as error:
+        raise StorageError(
+            f"refused to import {source}: {error.message}", hint=error.hint or FRESH_COPY, code="refused_import"
+        ) from error
+    except (FiveshotError, LookupError, TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise StorageError(
+            f"refused to import {source}: {error}", hint=FRESH_COPY, code="refused_import"
+        ) from error
+
+
+def _checked_manifest(meta: dict[str, Any]) -> Manifest:
+    if set(meta) != _META or not isinstance(meta["manifest"], str):
+        raise ValueError(f"its metadata has other entries than {', '.join(sorted(_META))}")
+    manifest = Manifest.from_toml(meta["manifest"], where="its manifest")
+    backbone = manifest.backbone
+    if not 1 <= backbone.width <= MAX_WIDTH:
+        raise ValueError(f"features of {backbone.width} numbers are not supported")
+    prepared = Preprocessing.from_json(backbone.preprocessing) if backbone.preprocessing else None
+    if prepared is not None and max(prepared.resize, prepared.squash or 0) > MAX_SIDE:
+        raise ValueError(f"images of {prepared.resize} px are not supported")
+    _check_head_record(manifest.head)
+    if manifest.rejection:
+        Rejection.from_dict(manifest.rejection)
+    return manifest
+
+
+def _unpacked(arrays: Arrays, manifest: Manifest, folder: Path) -> dict[str, Path]:
+    """Write the files inside the file under the names that a model gives them, if their hashes are right."""
+    files = {}
+    wanted = {
+        "base": (manifest.base.file, manifest.base.sha256),
+        "adapter": (manifest.backbone.adapter, manifest.backbone.adapter_sha256),
+    }
+    for key, (name, content) in wanted.items():
+        if bool(name) != (f"file.{key}" in arrays):
+            raise ValueError(f"its {key} file is missing, or not named")
+        if not name:
+            continue
+        if Path(name).name != name or not name.startswith(f"{key}-") or not name.endswith(".safetensors"):
+            raise ValueError(f"its {key} file is called {name!r}")
+        check_array(arrays, f"file.{key}", (arrays[f"file.{key}"].size,), np.uint8)
+        files[key] = folder / name
+        files[key].write_bytes(arrays[f"file.{key}"].tobytes())
+        if file_sha256(files[key]) != content:
+            raise ValueError(f"its {key} file is damaged")
+    if "adapter" in files:
+        adapter = read_adapter(files["adapter"])
+        if not all(np.isfinite(array).all() for array in adapter.tensors.values()):
+            raise ValueError("its adapter holds NaN or infinity")
+    return files
+
+
+def _check_head_record(head: HeadRecord) -> None:
+    known = head_record(head.name)
+    if dict(known.parameters) != dict(head.parameters):
+        raise ValueError(f"its {head.name!r} head has parameters that this release does not use")
+
+
+def _check_head(manifest: Manifest, base: ClassStatistics, classes: Sequence[ClassRecord]) -> None:
+    """Derive the head and score once: settings that it does not take must not wait for the first photo."""
+    head = restored_head(manifest.head)
+    check_width(head, manifest)
+    rows = np.eye(2, manifest.backbone.width, dtype=np.float32) + 1
+    embedded = head.embed(rows)
+    width = embedded.shape[1]
+    new = {record.name: record.summary for record in classes if not record.base and record.name != NONE}
+    if not len(base) and not new:  # a class of our own shows whether it can learn its first
+        new = {"": summarize(embedded)}
+    if len(base) and base.n_features != width:
+        raise ValueError(f"its base has statistics of {base.n_features} numbers, and its head makes {width}")
+    with np.errstate(all="ignore"):  # settings that overflow are found out below
+        head.adopt(Memory(base, ClassStatistics.of(new)), dict(manifest.head.settings) or None)
+        answer = head.answer(rows)
+    if not np.isfinite(answer.probabilities).all() or not np.isfinite(answer.familiarity).all():
+        raise ValueError("its head gives scores that are not numbers")
+
+
+def imported_classes(
+    arrays: Arrays, meta: dict[str, Any], *, manifest: Manifest, base: ClassStatistics
+) -> Iterator[ClassRecord]:
+    """Yield the classes of an exported file; shapes, lengths, names, numbers and pictures are all checked."""
+    names, m = meta["names"], len(meta["photos"])
+    if names != sorted(set(names)) or any(target_name(name) != name for name in names):
+        raise ValueError("classes are out of order, there twice, or their names are not in normal form")
+    statistics = checked_statistics(names, arrays)
+    _check_photo_arrays(arrays, m, manifest.backbone.width)
+    if not len(meta["created"]) == len(meta["base"]) == len(names) or int(statistics.counts.sum()) != m:
+        raise ValueError("the numbers of classes and photos do not fit")
+    photos = list(_photos(arrays, meta["photos"], manifest.options))
+    embedded = restored_head(manifest.head).embed(arrays["features"]) if m else arrays["features"]
+    first = 0
+    for name, summary, grows, created in zip(
+        names, statistics.summaries, meta["base"], meta["created"], strict=True
+    ):
+        if grows is not (name in base):
+            raise ValueError(
+                f"the class {name!r} is marked as part of the base and is not, or the other way round"
+            )
+        last = first + summary.count
+        if not same_statistics(summary, summarize(embedded[first:last])):
+            raise ValueError(f"the statistics of {name!r} are not those of its photos")
+        yield ClassRecord(name, summary, tuple(photos[first:last]), base=grows, created=_moment(created))
+        first = last
+
+
+def _check_photo_arrays(arrays: Arrays, m: int, width: int) -> None:
+    """Refuse features and pictures of other shapes than ``m`` photos have, and arrays that a model has not."""
+    check_array(arrays, "features", (m, width), np.float32)
+    kinds = [kind for kind in PICTURES if f"{kind}.lengths" in arrays]
+    for kind in kinds:
+        check_array(arrays, f"{kind}.lengths", (m,), np.int64)
+        lengths = arrays[f"{kind}.lengths"]
+        if (lengths < 0).any() or (lengths > MAX_PHOTO_BYTES).any():
+            raise ValueError(f"a {kind} has an impossible length")
+        check_array(arrays, f"{kind}.bytes", (int(lengths.sum()),), np.uint8)
+    known = {"counts", "means", "ranks", "factors", "features", "file.base", "file.adapter"}
+    known |= {f"{kind}.{part}" for kind in kinds for part in ("lengths", "bytes")}
+    if "original" in kinds:
+        check_array(arrays, DIGESTS, (m, 32), np.uint8)
+        known.add(DIGESTS)
+    if set(arrays) - known or PICTURES[0] not in kinds:
+        raise ValueError("it holds other arrays than a model has")
+
+
+def _photos(arrays: Arrays, entries: Sequence[Any], options: Options) -> Iterator[PhotoRecord]:
+    nothing: list[bytes | None] = [None] * len(entries)
+    small = pictures(arrays, "thumbnail") if options.thumbnails else nothing
+    large = pictures(arrays, "original") if options.keep_photos and DIGESTS in arrays else nothing
+    features = arrays["features"]
+    for i, (given, added) in enumerate(entries):
+        check_digest(given, f"photo {i}")
+        thumbnail, original = small[i], large[i]
+        if thumbnail is not None:
+            check_thumbnail(thumbnail, f"photo {i}")
+        if original is not None and sha256(original).digest() != arrays[DIGESTS][i].tobytes():
+            raise ValueError(f"photo {i} is not the one its SHA-256 names")
+        yield PhotoRecord(given, features[i].copy(), thumbnail, original, _moment(added))
+
+
+def _moment(text: Any) -> str:
+    if not isinstance(text, str) or len(text) > 40:
+        raise ValueError(f"{str(text)[:40]!r} is not a date")
+    datetime.fromisoformat(text)
+    return text

@@ -19,16 +19,19 @@ from fiveshot.core import NO_CLASSES, ClassStatistics
 from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.recognizer.store.contents import file_sha256, write_base
 from fiveshot.recognizer.store.history import record, timestamp
-from fiveshot.recognizer.store.identity import LostModelError, gone, replaced, require_in_place
 from fiveshot.recognizer.store.manifest import MANIFEST, REPAIR, Manifest, check_folder, read_manifest_file
 from fiveshot.recognizer.store.rows import ClassRecord, insert_class
 from fiveshot.recognizer.store.schema import (
     DATABASE,
     UNCONFIRMED,
+    LostModelError,
     changed_meanwhile,
     create_database,
+    gone,
     is_outdated,
     open_database,
+    replaced,
+    require_in_place,
     storage_error,
     vacuum,
 )
