@@ -17,8 +17,8 @@ from ablation_default import SETS, figures
 from fiveshot.benchmark import get_protocol, run, sessions
 from fiveshot.features import embedded_features
 from fiveshot.heads import FewShotHead, choose_parameters, make_head, tune_on_base
-from fiveshot.heads.parameters import parameter, parameter_names, with_parameters
-from fiveshot.heads.search.tuning import Candidate
+from fiveshot.heads.estimator import parameter, parameter_names, with_parameters
+from fiveshot.heads.tuned import Candidate
 
 
 def _changes(head: FewShotHead, parameters: Candidate) -> list[str]:

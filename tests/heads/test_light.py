@@ -35,7 +35,7 @@ def test_importing_heads_imports_neither_torch_nor_scikit_learn() -> None:
 def test_learning_and_asking_import_neither() -> None:
     code = (
         "import numpy as np\nfrom fiveshot.heads import RECIPES, make_head\n"
-        "from fiveshot.heads.parameters import parameter_names\n"
+        "from fiveshot.heads.estimator import parameter_names\n"
         "for name in RECIPES:\n"
         "    head = make_head(name)\n"
         "    if type(head).__name__ == 'Refitted':\n        continue  # is made of scikit-learn\n"

@@ -10,7 +10,7 @@ from fiveshot.core.memory import Memory
 from fiveshot.data.synthetic import gaussian_classes
 from fiveshot.errors import InputError
 from fiveshot.heads import NCM, RECIPES, FeCAM, make_head
-from fiveshot.heads.search.tuning import (
+from fiveshot.heads.tuned import (
     _pick,
     score_at,
     tune_on_base,

@@ -27,7 +27,7 @@ from fiveshot.heads import (
     tune_on_base,
     unregister_head,
 )
-from fiveshot.heads.parameters import parameter, with_parameters
+from fiveshot.heads.estimator import parameter, with_parameters
 from fiveshot.heads.testing import PROMISES
 
 D = 24

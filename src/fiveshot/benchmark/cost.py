@@ -16,7 +16,7 @@ import numpy as np
 from fiveshot.benchmark.job import Job, open_features
 from fiveshot.heads import RECIPES
 from fiveshot.heads.head import Workload
-from fiveshot.heads.search.tuned_head import plain_head
+from fiveshot.heads.tuned import plain_head
 
 MINUTE = 60.0
 SPEED = {"cpu": 6e10, "cuda": 3e12}  # operations a second: one or two cores, a graphics card

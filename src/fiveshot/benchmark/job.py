@@ -18,11 +18,11 @@ from fiveshot.data.sessions import read_session_lists
 from fiveshot.errors import InputError
 from fiveshot.features import FeatureSet, embedded_features, embedded_packs, load_features
 from fiveshot.heads import RECIPES, FewShotHead, make_head
+from fiveshot.heads.estimator import parameter_names
 from fiveshot.heads.files import plain_parameters
 from fiveshot.heads.head import Flavor
-from fiveshot.heads.parameters import parameter_names
 from fiveshot.heads.registry import source_digest
-from fiveshot.heads.search.tuned_head import plain_head
+from fiveshot.heads.tuned import plain_head
 from fiveshot.plugins import load_plugin, plugin_files
 
 EMBEDDED = "embedded:"

@@ -11,10 +11,10 @@ from fiveshot.benchmark.protocol import PROTOCOLS, Protocol, get_protocol
 from fiveshot.data.registry import dataset_spec
 from fiveshot.errors import InputError
 from fiveshot.heads import RECIPES, make_head
+from fiveshot.heads.estimator import parameter_names
 from fiveshot.heads.head import Flavor
-from fiveshot.heads.parameters import parameter_names
 from fiveshot.heads.registry import recipe_name
-from fiveshot.heads.search.tuned_head import plain_head
+from fiveshot.heads.tuned import plain_head
 from fiveshot.plugins import load_plugins
 
 DEFAULT_PROTOCOL = "cub200/big"

@@ -15,9 +15,8 @@ from fiveshot.heads.ncm import NCM
 from fiveshot.heads.ranpac import RanPAC
 from fiveshot.heads.registry import DEFAULT_HEAD, RECIPES, make_head, register_head, unregister_head
 from fiveshot.heads.score_table import ScoreTable
-from fiveshot.heads.search.tuned_head import TunedHead
-from fiveshot.heads.search.tuning import Tuned, choose_parameters, tune_on_base
 from fiveshot.heads.testing import check_head
+from fiveshot.heads.tuned import Tuned, TunedHead, choose_parameters, tune_on_base
 from fiveshot.heads.unbiased_lda import UnbiasedLDA
 
 __all__ = [

@@ -22,7 +22,7 @@ from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import import_extra
 from fiveshot.heads.head import FewShotHead, on_device
 from fiveshot.heads.registry import head_class
-from fiveshot.heads.search.tuned_head import plain_head
+from fiveshot.heads.tuned import plain_head
 from fiveshot.plugins import same_origin
 from fiveshot.storage import read_tensors, write_tensors
 

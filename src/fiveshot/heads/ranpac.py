@@ -63,9 +63,8 @@ from fiveshot.core.ridge import (
     solve_blocks,
 )
 from fiveshot.errors import InputError
-from fiveshot.heads.estimator import clone
+from fiveshot.heads.estimator import clone, values_to_try
 from fiveshot.heads.head import Candidate, FewShotHead, Recipe, Style, Tried, Workload
-from fiveshot.heads.parameters import values_to_try
 
 Scoring = Literal["cosine", "linear"]
 Mass = Literal["samples", "balanced"]

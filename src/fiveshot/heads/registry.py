@@ -12,8 +12,8 @@ from importlib import import_module
 from typing import Any, get_args
 
 from fiveshot.errors import InputError, unknown_name
+from fiveshot.heads.estimator import is_auto, parameter_names, values_to_try, with_parameters
 from fiveshot.heads.head import FewShotHead, Flavor, Recipe
-from fiveshot.heads.parameters import is_auto, parameter_names, values_to_try, with_parameters
 from fiveshot.plugins import defining_file, load_plugins, same_origin, unknown_or_unloaded
 
 Make = Callable[[], FewShotHead]
@@ -52,9 +52,8 @@ def heads_of_package() -> dict[str, type[FewShotHead]]:
     ['FeCAM', 'KernelLDA', 'LoRanPAC']
     """
     package = import_module("fiveshot.heads")
-    names = [module.name for module in pkgutil.iter_modules(package.__path__) if not module.ispkg]
+    names = [module.name for module in pkgutil.iter_modules(package.__path__)]
     modules = [import_module(f"fiveshot.heads.{name}") for name in names if not name.startswith("_")]
-    modules.append(import_module("fiveshot.heads.search.tuned_head"))
     return {
         name: thing
         for module in modules
@@ -146,7 +145,7 @@ def make_head(name: str = DEFAULT_HEAD, flavor: Flavor = "paper", **parameters: 
     auto = tuple(key for key, value in parameters.items() if is_auto(head, key, value))
     if not auto:
         return with_parameters(head, parameters)
-    from fiveshot.heads.search.tuned_head import TunedHead
+    from fiveshot.heads.tuned import TunedHead
 
     shared = {key: parameters[key] for key in ("device", "random_state") if key in parameters}
     fixed = {key: value for key, value in parameters.items() if key not in (*auto, *shared)}

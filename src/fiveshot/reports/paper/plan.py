@@ -30,8 +30,8 @@ from fiveshot.errors import InputError, StorageError, unknown_name
 from fiveshot.features import FeatureSet
 from fiveshot.features.feature_set import ARRAYS
 from fiveshot.heads import RECIPES, Sampling, make_head
+from fiveshot.heads.estimator import parameter_names
 from fiveshot.heads.head import Flavor
-from fiveshot.heads.parameters import parameter_names
 from fiveshot.storage import FilePath
 
 MAIN_METHODS = ("ncm", "teen", "fecam", "c-fecam", "ranpac", "c-ranpac")

@@ -1,40 +1,82 @@
-"""The promises of a head, one function each; what breaks one is an AssertionError with a sentence."""
+"""The contract of all heads, for the author of another one to check in a line: one suite, over NumPy and torch."""
 
 from __future__ import annotations
 
 import copy
 import pickle
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot.core import NO_CLASSES, Memory
 from fiveshot.core.arrays import as_numpy
-from fiveshot.errors import InputError
+from fiveshot.errors import InputError, unknown_name
+from fiveshot.extras import import_extra
 from fiveshot.heads.estimator import clone
 from fiveshot.heads.files import read_head, write_head
 from fiveshot.heads.head import FewShotHead
 from fiveshot.heads.registry import Make, require_head
 from fiveshot.heads.score_table import ScoreTable
-from fiveshot.heads.testing.material import (
-    BASE,
-    FIRST,
-    SECOND,
-    Rows,
-    draw,
-    flat,
-    halves,
-    is_exact,
-    joined,
-    made,
-    queries,
-    shuffled,
-    without,
-)
+
+ROUNDING = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 1e-4}
+Rows = dict[int, NDArray[Any]]  # label → (n, d)
+
+N_FEATURES = 16
+BASE = {10: 7, 30: 20, 50: 6, 20: 9, 40: 5}  # class → samples: one class has more than there are features
+FIRST = {25: 3, 5: 1}  # new classes sort among, before and after the base classes; one is seen once
+SECOND = {60: 4}
+_library: ContextVar[str] = ContextVar("library", default="numpy")
+
+
+def check_head(
+    make: Make, *, without: Collection[str] = (), library: Literal["numpy", "torch"] = "numpy"
+) -> tuple[str, ...]:
+    """Check that a head keeps the contract of all heads.
+
+    Parameters
+    ----------
+    make : callable
+        Returns the unfitted head: its class, or a function.
+    without : collection of str
+        Promises that the head does not make: one that draws samples for a class by its label does not make
+        ``"label values"``, one that chooses a parameter on some of the samples does not make ``"sample order"``.
+    library : {"numpy", "torch"}
+        What the features come from.
+
+    Returns
+    -------
+    tuple of str
+        The promises that it keeps.
+
+    Raises
+    ------
+    AssertionError
+        The first promise that is broken, and how.
+
+    Examples
+    --------
+    >>> from fiveshot.heads import NCM
+    >>> check_head(NCM)[:3]
+    ('parameters', 'scores', 'inputs')
+    """
+    for name in without:
+        if name not in PROMISES:
+            raise unknown_name("promise", name, PROMISES)
+    kept = tuple(name for name in PROMISES if name not in without)
+    for name in kept:
+        try:
+            with features_of(library):
+                PROMISES[name](make)
+        except Exception as error:
+            error.add_note(f"This was the promise {name!r}: {PROMISES[name].__doc__}")
+            raise
+    return kept
 
 
 def parameters_are_stored(make: Make) -> None:
@@ -263,7 +305,28 @@ def statistics_suffice(make: Make) -> None:
 
 
 # Of the largest score: what summing in another order may change.
-ROUNDING = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 1e-4}
+
+PROMISES: dict[str, Callable[[Make], None]] = {
+    "parameters": parameters_are_stored,
+    "scores": scores_are_numbers,
+    "inputs": inputs_stay,
+    "class order": class_order_is_irrelevant,
+    "sample order": sample_order_is_irrelevant,
+    "label values": label_values_are_irrelevant,
+    "few samples": few_samples_suffice,
+    "sessions": sessions_equal_one,
+    "more samples": more_samples_equal_all_at_once,
+    "answers": answers_agree,
+    "old classes": old_classes_stay,
+    "starting over": starting_over_is_starting,
+    "forgetting": forgotten_was_never_there,
+    "forgetting base": forgotten_base_was_never_there,
+    "files": files_keep_everything,
+    "loaded heads": loaded_heads_go_on,
+    "copies": copies_are_apart,
+    "tokens": tokens_are_honest,
+    "statistics": statistics_suffice,
+}
 
 
 def learned(make: Make, *sessions: Rows) -> FewShotHead:
@@ -317,3 +380,73 @@ def require_forgotten(
         head.base_classes_.tolist() == never.base_classes_.tolist(), head, "keeps the name of a forgotten class"
     )
     return head
+
+
+def draw(counts: dict[int, int], *, seed: int = 0, n_features: int = N_FEATURES, dtype: Any = np.float64) -> Rows:
+    """Draw correlated samples; a class's distribution depends on its label alone, its samples on the seed too.
+
+    >>> {label: rows.shape for label, rows in draw(FIRST).items()}
+    {25: (3, 16), 5: (1, 16)}
+    """
+    rows = {}
+    for label, count in counts.items():
+        own = np.random.default_rng([label, 1])
+        mean, mixing = 10 + 6 * own.normal(size=n_features), own.normal(size=(n_features, n_features))
+        noise = np.random.default_rng([label, 2, seed]).normal(size=(count, n_features))
+        rows[label] = (mean + noise @ mixing * 2).astype(dtype)
+    return rows
+
+
+@contextmanager
+def features_of(name: str) -> Iterator[None]:
+    """Have features made by this library inside the block."""
+    before = _library.set(name)
+    try:
+        yield
+    finally:
+        _library.reset(before)
+
+
+def made(array: NDArray[Any]) -> Any:
+    """Return an array in the library that is checked; it shares the memory."""
+    return array if _library.get() == "numpy" else import_extra(_library.get(), extra="torch").from_numpy(array)
+
+
+def is_exact() -> bool:
+    """Tell whether a file must bring back the same bits: it holds arrays of NumPy."""
+    return _library.get() == "numpy"
+
+
+def joined(rows: Rows) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return features and labels as NumPy has them, class by class."""
+    return np.concatenate(list(rows.values())), np.repeat(list(rows), [len(part) for part in rows.values()])
+
+
+def flat(rows: Rows) -> tuple[Any, NDArray[Any]]:
+    """Return features and labels, class by class."""
+    X, y = joined(rows)
+    return made(X), y
+
+
+def shuffled(rows: Rows, seed: int = 0) -> tuple[Any, NDArray[Any]]:
+    """Return features and labels in a random order."""
+    X, y = joined(rows)
+    order = np.random.default_rng(seed).permutation(len(y))
+    return made(X[order]), y[order]
+
+
+def halves(rows: Rows) -> tuple[Rows, Rows]:
+    """Return the first half of every class's samples, the larger one, and the second."""
+    middle = {label: (len(part) + 1) // 2 for label, part in rows.items()}
+    return {k: v[: middle[k]] for k, v in rows.items()}, {k: v[middle[k] :] for k, v in rows.items()}
+
+
+def without(rows: Rows, *labels: int) -> Rows:
+    """Return the samples of all other classes."""
+    return {label: part for label, part in rows.items() if label not in labels}
+
+
+def queries(n: int = 23, dtype: Any = np.float64) -> Any:
+    """Return samples to score, of all classes."""
+    rows = draw(dict.fromkeys((*BASE, *FIRST, *SECOND), n // 8 + 1), seed=99, dtype=dtype)
+    return made(joined(rows)[0][:n])

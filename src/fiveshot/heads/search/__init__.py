@@ -1,1 +1,0 @@
-"""Parameters chosen by few-shot episodes inside the base classes, and a head that chooses its own."""
