@@ -11,8 +11,11 @@ import numpy as np
 import pytest
 from models import new_model, photos
 from PIL import Image
+from sklearn.cluster import KMeans
+from sklearn.metrics import adjusted_mutual_info_score as ami
 
 from fiveshot.errors import InputError
+from fiveshot.features import embedded_features
 from fiveshot.recognizer import Recognizer, unlabeled
 from fiveshot.recognizer.answers.folders import put_back
 from fiveshot.recognizer.sorting import group_rows, neighbors
@@ -98,6 +101,33 @@ def test_groups_do_not_depend_on_the_order_of_photos() -> None:
     order = np.random.default_rng(0).permutation(len(V))
     one, other = group_rows(V), group_rows(V[order])
     assert sets_of(one) == {frozenset(order[list(group)].tolist()) for group in sets_of(other)}
+
+
+@pytest.mark.parametrize(("classes", "photos"), [(5, 20), (60, 8)])
+def test_groups_of_real_photos_are_better_than_those_of_k_means_that_knows_how_many(
+    classes: int, photos: int
+) -> None:
+    features = embedded_features("cub200")
+    truth, found = np.repeat(np.arange(classes), photos), []
+    for seed in (11, 12, 13):
+        chosen = np.random.default_rng(seed).permutation(len(features.class_names))[:classes]
+        rows = np.concatenate([np.flatnonzero(features.train_y == label)[:photos] for label in chosen])
+        X = np.asarray(features.train_x[rows], np.float32)
+        ours = group_rows(X / np.linalg.norm(X, axis=1, keepdims=True))
+        theirs = KMeans(classes, n_init=1, random_state=0).fit_predict(X)
+        found.append([measure(truth, groups) for groups in (ours, theirs) for measure in (ami, purity, count)])
+    (our_ami, our_purity, our_count), (their_ami, their_purity, _) = np.mean(found, axis=0).reshape(2, 3)
+    assert our_ami > their_ami
+    assert our_purity > their_purity
+    assert 0.6 * classes < our_count < 1.6 * classes  # many small groups would be pure
+
+
+def count(_truth: np.ndarray, groups: np.ndarray) -> int:
+    return len(np.unique(groups))
+
+
+def purity(truth: np.ndarray, groups: np.ndarray) -> float:
+    return sum(np.bincount(truth[groups == group]).max() for group in np.unique(groups)) / len(truth)
 
 
 def sets_of(labels: np.ndarray) -> set[frozenset[int]]:

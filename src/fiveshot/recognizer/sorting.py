@@ -1,8 +1,8 @@
 """Photos without labels: what a model knows of them, the others in groups, and which to name first.
 
 Groups come from Ward's agglomerative clustering of vectors that were drawn towards their neighbors. How many there
-are follows from how near neighbors are to each other: two groups are one if their means are nearer than a part of
-that.
+are follows from how near the neighborhood of a photo is: two groups are one if their means are nearer than a part
+of that.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ if TYPE_CHECKING:
 
 DRAWN, TURNS, SHARPNESS = 5, 2, 3  # neighbors that a vector is drawn towards, how often, power of their cosines
 LINKED = 10  # neighbors that a photo may be grouped with, so that memory grows with the photos, not their square
-# Distance of the means of two groups below which they are one, as a part of the distance of neighbors: with a
-# metric that has learned nothing, and how much less with one that has. More photos are mostly more things, which
-# lie closer: above so many it shrinks with this power of their number. Chosen on half of the classes of CUB-200,
-# in favor of pure groups: two groups can have one name, but one group of two things teaches what is wrong.
-APART, LESS = 0.6, 0.1
-CLOSER, ABOVE = 0.1, 100
+# Distance of the means of two groups below which they are one, as a part of the distance to the neighbor of this
+# number; how much less with a metric that has learned all it can; and the power of the mean size of groups that it
+# grows with. Chosen on half of the classes of CUB-200, as they are and with their means drawn together, in favor
+# of pure groups: two groups can have one name, but one group of two things teaches what is wrong.
+APART, AROUND = 0.3, 30
+LESS, LARGER = 0.13, 0.075
 HALF = 20  # learned photos, less their classes, of which a metric has learned half of what it can
 FINE = 0.7  # of that distance, for what is asked about together
 LEAST_DISTANCE = 0.35  # of neighbors: copies of one photo say nothing of how alike photos of a thing are
+LEAST_AROUND = 0.5  # the same of the neighborhood
 COMPANIONS = 19  # photos that are asked about with one
 STRANGE = 0.1  # of the learned photos, those that are unlike the others of their class
 ASKED = 0.1  # doubt from which on a known photo is worth a question
@@ -375,16 +376,16 @@ def group_rows(V: Floats, *, learned: float = 0.0, fine: float = 1.0) -> Rows:
     n = len(V)
     if n < 2:
         return np.zeros(n, np.intp)
-    nearest = neighbors(V, 1)[1][:, 0]
-    scale = max(float(np.median(np.sqrt(np.maximum(2 - 2 * nearest, 0)))), LEAST_DISTANCE)
-    limit = fine * (APART - LESS * learned) * (max(n, ABOVE) / ABOVE) ** -CLOSER * scale
+    farthest = neighbors(V, AROUND)[1][:, -1]
+    around = max(float(np.median(np.sqrt(np.maximum(2 - 2 * farthest, 0)))), LEAST_AROUND)
     drawn = V
     for _ in range(TURNS):
         drawn = _drawn_together(drawn)
     merges, heights = _ward(drawn)
-    # h² = 2 a b / (a + b) · ‖μₐ − μ_b‖² for groups of a and b rows: of n / k each, h = √(n / k) · ‖μₐ − μ_b‖.
-    left = n - np.arange(len(heights))
-    over = np.flatnonzero(np.maximum.accumulate(heights) >= limit * np.sqrt(n / left))
+    size = n / (n - np.arange(len(heights)))  # mean size of the groups before each merge
+    limit = fine * APART * (1 - LESS * learned) * around * size**LARGER
+    # h² = 2 a b / (a + b) · ‖μₐ − μ_b‖² for groups of a and b rows: h = √m · ‖μₐ − μ_b‖ for two of m.
+    over = np.flatnonzero(np.maximum.accumulate(heights) >= limit * np.sqrt(size))
     return _after(merges, int(over[0]) if len(over) else len(merges), n)
 
 
