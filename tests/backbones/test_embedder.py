@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ from PIL import Image
 
 from fiveshot.backbones import (
     EMBEDDED,
+    Backbone,
     BackboneSpec,
     NotFiniteError,
     Preprocessing,
@@ -39,11 +42,16 @@ def pixels() -> np.ndarray:
     return rng.integers(0, 256, (2, 2, 3, 14, 14), np.uint8).repeat(16, axis=3).repeat(16, axis=4)
 
 
-def of_torch(spec: BackboneSpec, pixels: np.ndarray) -> np.ndarray:
+@cache
+def module(adapter: str | None) -> Backbone:
+    return load_backbone(BackboneSpec(adapter=adapter, device="cpu"))
+
+
+def of_torch(backbone: Backbone, pixels: np.ndarray) -> np.ndarray:
     """The torch module itself: no embedder and no ONNX."""
-    backbone = load_backbone(spec)
-    views = [torch.from_numpy(backbone.preprocessing.normalize(pixels[:, view])) for view in range(2)]
-    return sum(backbone.features(view).numpy() for view in views) / 2
+    views = np.moveaxis(pixels, 1, 0)
+    normal = [torch.from_numpy(backbone.preprocessing.normalize(view)) for view in views]
+    return sum(backbone.features(view).numpy() for view in normal) / len(views)
 
 
 def assert_near(found: np.ndarray, expected: np.ndarray, share: float = 1e-5) -> None:
@@ -51,17 +59,22 @@ def assert_near(found: np.ndarray, expected: np.ndarray, share: float = 1e-5) ->
 
 
 @pytest.mark.parametrize(("tokens", "last_blocks"), READOUTS)
-def test_the_embedded_backbone_equals_its_torch_module(tokens: str, last_blocks: int, pixels: np.ndarray) -> None:
-    spec = BackboneSpec(tokens=tokens, last_blocks=last_blocks, device="cpu")
-    embedder = load_embedder(spec)
+@pytest.mark.parametrize("adapter", [None, "cub200-big"])
+def test_the_embedded_backbone_equals_its_torch_module(
+    adapter: str | None, tokens: str, last_blocks: int, pixels: np.ndarray
+) -> None:
+    embedder = load_embedder(
+        BackboneSpec(adapter=adapter, tokens=tokens, last_blocks=last_blocks, views=1, device="cpu")
+    )
     assert embedder.runtime.startswith("ONNX Runtime ")
-    assert_near(embedder.features(pixels), of_torch(spec, pixels))
+    read = replace(module(adapter), readout=Readout(tokens, last_blocks))
+    assert_near(embedder.features(pixels[:, :1]), of_torch(read, pixels[:, :1]))
     assert embedder.width == (1664 if tokens == "own" else 384 * Readout(tokens, last_blocks).vectors)
 
 
 def test_the_own_feature_is_the_class_token_and_the_pooled_map_each_by_its_spread(pixels: np.ndarray) -> None:
     """Spelled out with timm's own parts: the whole CNN on one side, the ViT of the other readouts on the other."""
-    backbone = load_backbone(BackboneSpec(device="cpu"))
+    backbone = module(None)
     model, images = backbone.model, torch.from_numpy(backbone.preprocessing.normalize(pixels[:, 0]))
     with torch.no_grad():
         pooled = model.tail(model.patch_embed.backbone(images)[-1]).mean((2, 3))
@@ -86,19 +99,12 @@ def test_features_are_the_mean_over_the_views(views: int) -> None:
 
 @pytest.mark.parametrize("adapter", embedded_adapters())
 def test_every_embedded_adapter_equals_its_torch_module(adapter: str, pixels: np.ndarray) -> None:
-    spec = BackboneSpec(adapter=adapter, device="cpu")
-    embedder, backbone = load_embedder(spec), load_backbone(spec)
-    assert_near(embedder.features(pixels), of_torch(spec, pixels))
+    embedder, backbone = load_embedder(BackboneSpec(adapter=adapter, device="cpu")), module(adapter)
+    assert_near(embedder.features(pixels), of_torch(backbone, pixels))
     assert embedder.identity()["adapter_hash"] == backbone.adapter_hash
 
 
-@pytest.mark.parametrize(("tokens", "last_blocks"), READOUTS[1:])
-def test_adapters_are_in_every_readout(tokens: str, last_blocks: int, pixels: np.ndarray) -> None:
-    spec = BackboneSpec(adapter="cub200-big", tokens=tokens, last_blocks=last_blocks, device="cpu")
-    assert_near(load_embedder(spec).features(pixels), of_torch(spec, pixels))
-
-
-@pytest.mark.parametrize(("bottleneck", "scale"), [(1, 1.0), (16, 0.1), (200, 4.0)])
+@pytest.mark.parametrize(("bottleneck", "scale"), [(1, 1.0), (200, 4.0)])
 def test_an_adapter_of_any_width_runs_without_torch(
     bottleneck: int, scale: float, pixels: np.ndarray, tmp_path: Path
 ) -> None:
@@ -110,10 +116,10 @@ def test_an_adapter_of_any_width_runs_without_torch(
             for tensor in (adapter.up.weight, adapter.up.bias, adapter.down.bias):
                 tensor.copy_(0.02 * torch.randn(tensor.shape, generator=generator))
     save_adapter(tmp_path / "mine.safetensors", backbone)
-    spec = BackboneSpec(adapter=tmp_path / "mine.safetensors", device="cpu")
-    assert_near(load_embedder(spec).features(pixels), of_torch(spec, pixels))
-    plain = load_embedder(BackboneSpec(device="cpu")).features(pixels)
-    assert np.abs(plain - of_torch(spec, pixels)).max() > 0.001, "the adapter does something"
+    spec = BackboneSpec(adapter=tmp_path / "mine.safetensors", views=1, device="cpu")
+    expected, plain = (of_torch(one, pixels[:, :1]) for one in (load_backbone(spec), module(None)))
+    assert_near(load_embedder(spec).features(pixels[:, :1]), expected)
+    assert np.abs(plain - expected).max() > 0.001, "the adapter does something"
 
 
 @pytest.mark.parametrize("adapted", [False, True])

@@ -26,7 +26,7 @@ def cub(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     for label, color in enumerate(COLORS, 1):
         (folder / "images" / f"{label:03}.Bird").mkdir(parents=True)
-        for index in range(8):
+        for index in range(6):
             number += 1
             pixels = rng.integers(0, 256, (180, 240, 3), dtype=np.uint8)
             left, top = (int(value) for value in rng.integers(0, (210, 150)))
@@ -45,7 +45,7 @@ def cub(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_cropping_is_measured(cub: Path) -> None:
     command = [sys.executable, str(SCRIPT), str(cub), "--draws", "2"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
-    assert done.stdout.startswith("3 classes, 5 photos each, 9 test photos, 2 draws")
+    assert done.stdout.startswith("3 classes, 5 photos each, 3 test photos, 2 draws")
     found = {
         name: float(value) for name, value in re.findall(r"\| (whole photos|cut out) \| ([\d.]+) %", done.stdout)
     }

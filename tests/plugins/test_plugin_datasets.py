@@ -70,6 +70,6 @@ def test_the_command_line_lists_and_extracts_it(
     assert "no dataset 'flat'" in str(command(*arguments).exception)
     listed = command("--plugin", plugin, "data", "list").stdout
     assert "flat       Flat photos: 3 classes, 6 training and 3 test images\n" in listed
-    found = command("--plugin", plugin, *arguments, "--runtime", "torch", "--device", "cpu")
+    found = command("--plugin", plugin, *arguments, "--quick", "--device", "cpu")
     assert found.exit_code == 0, found.exception
     assert f"{out}: 6 training and 3 test vectors" in found.stdout

@@ -51,6 +51,8 @@ def cluster() -> Iterator[Any]:
             "num_cpus": 2,
             "object_store_memory": 120 << 20,
             "include_dashboard": False,
+            "include_log_monitor": False,  # nobody reads what the workers print
+            "no_monitor": True,  # nodes come and go by hand
             "_system_config": {
                 "health_check_initial_delay_ms": 500,
                 "health_check_period_ms": 500,

@@ -112,7 +112,7 @@ def doomed(cluster: Any) -> Iterator[Callable[[], int]]:
     here = NodeAffinitySchedulingStrategy(cluster.head_node.node_id, soft=False)
     occupant = ray.remote(num_cpus=1.5)(threading.Event).options(scheduling_strategy=here).remote()
     ray.get(occupant.is_set.remote())
-    node = cluster.add_node(num_cpus=2, object_store_memory=150 << 20)
+    node = cluster.add_node(num_cpus=2, object_store_memory=150 << 20, include_log_monitor=False)
 
     def kill() -> int:
         there = [actor for actor in actors().values() if actor["Address"]["NodeID"] == node.node_id]

@@ -13,6 +13,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from live import Live, live
 from tiny import tiny_model, tiny_weights
 
+from fiveshot.recognizer import Recognizer
+
 
 @pytest.fixture(scope="session")
 def tiny_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -27,6 +29,13 @@ def model_path(tmp_path_factory: pytest.TempPathFactory, tiny_file: Path) -> Pat
 @pytest.fixture
 def fresh_path(tmp_path: Path, tiny_file: Path) -> Path:
     return tiny_model(tmp_path / "model", tiny_file)
+
+
+@pytest.fixture
+def embedded_path(tmp_path: Path) -> Path:
+    """A new model of the embedded backbone: what serves it need not import PyTorch, which takes seconds."""
+    Recognizer.create(tmp_path / "embedded", device="cpu", views=1).close()
+    return tmp_path / "embedded"
 
 
 @pytest.fixture

@@ -143,10 +143,10 @@ def test_a_model_that_needs_torch_says_so_at_once(fresh_path: Path) -> None:
     assert not imported & HEAVY
 
 
-def test_the_port_is_open_before_the_model_is_loaded(fresh_path: Path) -> None:
+def test_the_port_is_open_before_the_model_is_loaded(embedded_path: Path) -> None:
     """A browser that is started together with the service waits a moment, and is not refused."""
     process = subprocess.Popen(
-        [sys.executable, "-u", "-m", "fiveshot", "serve", str(fresh_path), "--port", "0", "--runtime", "torch"],
+        [sys.executable, "-u", "-m", "fiveshot", "serve", str(embedded_path), "--port", "0"],
         stdout=subprocess.PIPE,
         text=True,
     )

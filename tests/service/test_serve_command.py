@@ -41,9 +41,9 @@ def predict_until_killed(url: str) -> None:
                 return
 
 
-def test_a_kill_under_load_loses_nothing_acknowledged(fresh_path: Path) -> None:
+def test_a_kill_under_load_loses_nothing_acknowledged(embedded_path: Path) -> None:
     acknowledged: list[str] = []
-    with served(fresh_path, "--runtime", "torch", "--rate", "10000") as (process, url):
+    with served(embedded_path, "--rate", "10000") as (process, url):
         clients = [threading.Thread(target=learn_until_killed, args=(url, who, acknowledged)) for who in range(3)]
         clients.append(threading.Thread(target=predict_until_killed, args=(url,)))
         for client in clients:
@@ -51,25 +51,25 @@ def test_a_kill_under_load_loses_nothing_acknowledged(fresh_path: Path) -> None:
         until = time.monotonic() + 20
         while len(acknowledged) < 3 and time.monotonic() < until:
             time.sleep(0.01)
-        time.sleep(1)
+        time.sleep(0.5)
         process.send_signal(signal.SIGKILL)
         for client in clients:
             client.join(30)
     assert len(acknowledged) >= 3
-    with Recognizer.open(fresh_path) as model:
+    with Recognizer.open(embedded_path) as model:
         known = set(model.snapshot.classes)
         assert set(acknowledged) <= known
         assert len(known) <= len(acknowledged) + 3  # at most one more of each client, not yet told
         assert model.check() == []
 
 
-def test_an_end_is_clean(fresh_path: Path) -> None:
-    with served(fresh_path, "--runtime", "torch") as (process, url):
+def test_an_end_is_clean(embedded_path: Path) -> None:
+    with served(embedded_path) as (process, url):
         assert httpx.post(f"{url}/v1/classes/red/photos", files=parts("red"), trust_env=False).status_code == 200
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
         assert "Traceback" not in process.stdout.read()
-    assert not (fresh_path / "classes.sqlite-wal").exists()  # the database was closed
+    assert not (embedded_path / "classes.sqlite-wal").exists()  # the database was closed
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def photos(folder: Path) -> list[tuple[str, tuple[str, bytes]]]:
 def test_learn_and_recognize_without_torch(tmp_path: Path) -> None:
     model, samples = tmp_path / "model", tmp_path / "samples"
     draw_samples(samples, seed=0)
-    names = sorted(folder.name for folder in (samples / "learn").iterdir())
+    names = sorted(folder.name for folder in (samples / "learn").iterdir())[:2]
     subprocess.run(command("new", str(model), "--quick"), check=True, capture_output=True, timeout=120)
     with served(model) as client:
         for path in ("/", "/page.js", "/page.css", "/gallery.js", "/api.js", "/teach.js", "/v1/openapi.json"):

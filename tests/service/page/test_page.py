@@ -67,8 +67,8 @@ def test_from_nothing_to_a_classifier_that_stays(open_page: Callable[..., Watche
     """Learn two classes from photographs, classify, forget, undo, reload, restart: all still there."""
     photographs = real_photographs(tmp_path)
     first, second = sorted(photographs)
-    Recognizer.create(tmp_path / "model", device="cpu", runtime="torch", views=1).close()  # the embedded ViT
-    with served(tmp_path / "model", "--runtime", "torch") as (_, url):
+    Recognizer.create(tmp_path / "model", device="cpu", views=1).close()  # the embedded ViT
+    with served(tmp_path / "model") as (_, url):
         watched = open_page(url)
         page = watched.page
         page.get_by_text("None yet").wait_for()
@@ -92,7 +92,9 @@ def test_from_nothing_to_a_classifier_that_stays(open_page: Callable[..., Watche
         until(page, "document.querySelectorAll('.card').length === 2")
         assert {url} == {re.match(r"(blob:)?(http://[^/]+)", one)[2] for one in watched.requests}
         assert watched.complaints == []
-    with live(tmp_path / "model") as again:  # another server on the same folder
+    with running(
+        lambda: Recognizer.open(tmp_path / "model", device="cpu")
+    ) as again:  # another server on the same folder
         page = open_page(again.url).page
         page.wait_for_selector(".card")
         assert cards(page) == [first, second]
