@@ -34,7 +34,7 @@ from ratios import Ratio, add_check, report
 from fiveshot.core.draws import derived_seed
 from fiveshot.features import embedded_features
 from fiveshot.heads import FewShotHead, ScoreTable, make_head
-from fiveshot.threads import one_thread
+from fiveshot.work import one_thread
 
 Clock = Callable[[], float]
 

@@ -11,11 +11,9 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "fiveshot"
 ORDER = (
     "errors",
-    "progress",
     "extras",
     "plugins",
-    "threads",
-    "processes",
+    "work",
     "storage",
     "loggers",
     "data",

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from fiveshot.processes import safe_children, safe_path
+from fiveshot.work import safe_children, safe_path
 
 POOL = """
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
-from fiveshot.processes import safe_children
+from fiveshot.work import safe_children
 
 if __name__ == "__main__":
     with safe_children():

@@ -12,7 +12,7 @@ import pytest
 import threadpoolctl
 import torch
 
-from fiveshot.threads import one_thread
+from fiveshot.work import one_thread
 
 
 @pytest.fixture(autouse=True)
@@ -113,7 +113,7 @@ def test_a_library_that_is_imported_inside_is_limited_too() -> None:
         "import numpy as np\n"
         "import threadpoolctl\n"
         "from fiveshot.core.linalg import cholesky_\n"
-        "from fiveshot.threads import one_thread\n"
+        "from fiveshot.work import one_thread\n"
         "def counts():\n"
         "    pools = threadpoolctl.threadpool_info()\n"
         "    return sorted(pool['num_threads'] for pool in pools if pool['user_api'] == 'blas')\n"

@@ -15,7 +15,7 @@ from fiveshot.backbones.preprocessing import Pixels
 from fiveshot.data import ArraySource, Decoders, ImageDataset, ImageSplit, decode, open_images
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features import ExtractionSettings, FeatureSet, bare_rate, extracted_features, stream
-from fiveshot.features.cache import FeatureCache
+from fiveshot.features.job import FeatureCache
 from fiveshot.features.stream import BatchStream
 
 

@@ -21,7 +21,7 @@ from fiveshot.backbones.networks import load_network, resolve_name, weights_prep
 from fiveshot.backbones.preprocessing import Pixels, Preprocessing
 from fiveshot.backbones.spec import OWN, PRECISIONS, BackboneSpec, Readout
 from fiveshot.errors import FiveshotError, InputError, unknown_name
-from fiveshot.threads import one_thread
+from fiveshot.work import one_thread
 
 
 @dataclass(frozen=True, eq=False)

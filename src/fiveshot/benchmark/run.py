@@ -19,7 +19,7 @@ from fiveshot.errors import InputError
 from fiveshot.features import FeatureSet
 from fiveshot.heads import FewShotHead, ScoreTable, TunedHead
 from fiveshot.metrics import TradeOff, expected_calibration_error, trade_off
-from fiveshot.progress import Progress
+from fiveshot.work import Progress
 
 
 def run(

@@ -22,7 +22,7 @@ from fiveshot.benchmark.job import Job
 from fiveshot.benchmark.record import RunRecord, is_finished
 from fiveshot.benchmark.run import run_job
 from fiveshot.errors import FiveshotError, InputError
-from fiveshot.processes import safe_children
+from fiveshot.work import safe_children
 
 OnSession = Callable[[Job, int, int], None]
 

@@ -20,7 +20,7 @@ from fiveshot import __version__
 from fiveshot.cli.completion import model_heads, recipes
 from fiveshot.cli.output import Stopped, echo, echo_error, printable, system_errors_told
 from fiveshot.errors import FiveshotError
-from fiveshot.processes import safe_children
+from fiveshot.work import safe_children
 
 MODELS, STUDIES = "Models", "Features and benchmarks"  # headings of the list of commands
 

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import ProgressColumn
 
-    from fiveshot.progress import Progress
     from fiveshot.scale.cluster import OnClusterProgress
     from fiveshot.tuning import TuneProgress
+    from fiveshot.work import Progress
 
 PATIENCE = 0.5  # seconds before a bar is drawn
 

@@ -21,7 +21,7 @@ from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
 from fiveshot.core.arrays import Array, add_to_diagonal, namespace, zeros
-from fiveshot.threads import library_imported
+from fiveshot.work import library_imported
 
 BLOCK = 1024
 TILE = 128  # rows and columns that are transposed at a time: both sides stay near a core

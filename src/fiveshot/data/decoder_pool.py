@@ -38,7 +38,7 @@ from fiveshot.data.decoder_process import (
 from fiveshot.data.decoding import MAX_PIXELS
 from fiveshot.data.sources import MAX_PHOTO_BYTES, FileSource, ImageError, ImageSource, source_digest
 from fiveshot.errors import FiveshotError
-from fiveshot.processes import SAFE_PATH, safe_path
+from fiveshot.work import SAFE_PATH, safe_path
 
 SECONDS = 20
 """How long decoding one photo may take."""

@@ -8,9 +8,14 @@ from typing import TYPE_CHECKING, Any
 from fiveshot.features.feature_set import FeatureSet, Provenance, embedded_features, embedded_packs, load_features
 
 if TYPE_CHECKING:
-    from fiveshot.features.cache import CacheKey, FeatureCache, default_cache_folder
     from fiveshot.features.extraction import extract, extracted_features
-    from fiveshot.features.job import ExtractionSettings, open_labeled_images
+    from fiveshot.features.job import (
+        CacheKey,
+        ExtractionSettings,
+        FeatureCache,
+        default_cache_folder,
+        open_labeled_images,
+    )
     from fiveshot.features.npz import load_npz
     from fiveshot.features.stream import Extraction, bare_rate
 
@@ -34,8 +39,7 @@ __all__ = [
 
 # Imported when it is asked for: recognizing a photo needs neither pools of processes nor datasets.
 _PLACES = {
-    "cache": ("CacheKey", "FeatureCache", "default_cache_folder"),
-    "job": ("ExtractionSettings", "open_labeled_images"),
+    "job": ("CacheKey", "ExtractionSettings", "FeatureCache", "default_cache_folder", "open_labeled_images"),
     "stream": ("Extraction", "bare_rate"),
     "extraction": ("extract", "extracted_features"),
     "npz": ("load_npz",),

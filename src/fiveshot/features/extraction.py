@@ -18,19 +18,20 @@ import numpy as np
 from fiveshot.backbones import BackboneSpec, Embedder, load_embedder
 from fiveshot.data import BadImage, ImageDataset, bad_images_error
 from fiveshot.errors import StorageError
-from fiveshot.features.cache import CacheKey, FeatureCache
 from fiveshot.features.feature_set import FeatureSet
 from fiveshot.features.job import (
+    CacheKey,
     ExtractionJob,
     ExtractionSettings,
+    FeatureCache,
     content_marks,
     digest,
     open_labeled_images,
 )
 from fiveshot.features.parts import PartFolder, PartWriter, gaps, join_parts, work_folder
 from fiveshot.features.stream import BatchStream, Extraction, Range, Stages, read_batch
-from fiveshot.progress import Progress
 from fiveshot.storage import FilePath, atomic_path
+from fiveshot.work import Progress
 
 PARTS = "partial"  # folder of the cache where finished parts are kept until all are
 INDEX = "index"  # folder of the cache that tells which files have which contents

@@ -25,7 +25,7 @@ from fiveshot.recognizer.store.rows import (
     update_class,
 )
 from fiveshot.recognizer.store.schema import LostModelError
-from fiveshot.threads import one_thread
+from fiveshot.work import one_thread
 
 
 class ConflictError(InputError):

@@ -20,7 +20,6 @@ from fiveshot.core.labels import python_labels
 from fiveshot.data import BadImage, BytesSource, ImageDataset, ImageSource, ImageSplit
 from fiveshot.errors import InputError, counted, some_of
 from fiveshot.heads import DEFAULT_HEAD, make_head
-from fiveshot.progress import Progress
 from fiveshot.recognizer.change import Change, ConflictError, LiveModel
 from fiveshot.recognizer.names import NONE, check_name
 from fiveshot.recognizer.photos.embedding import backbone_record, see_photos
@@ -42,6 +41,7 @@ from fiveshot.recognizer.store.rows import (
     update_class,
 )
 from fiveshot.storage import FilePath
+from fiveshot.work import Progress
 
 if TYPE_CHECKING:
     from fiveshot.features import FeatureSet

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from fiveshot.backbones import Embedder
 from fiveshot.data import BadImage
 from fiveshot.metrics import expected_calibration_error
-from fiveshot.progress import Progress
 from fiveshot.recognizer.photos.embedding import OnBad, look_at, refusal
 from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.recognition.levels import full_names, is_within
 from fiveshot.recognizer.recognition.snapshot import Neighbor, Prediction, Snapshot
 from fiveshot.recognizer.store.rows import PhotoRecord, photo_features
+from fiveshot.work import Progress
 
 ALIKE = 0.8  # likeness of two names from which on one may be meant by the other
 COMPARED = 100_000  # pairs of a folder and a class, about a second: of more, only other capitals are found out

@@ -16,7 +16,7 @@ from fiveshot.recognizer.recognition.rejection import thresholds_note
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.store.contents import Contents, StoredClass
 from fiveshot.recognizer.store.rows import PhotoFacts, count_pictures, photo_id
-from fiveshot.threads import one_thread
+from fiveshot.work import one_thread
 
 
 @dataclass(frozen=True)

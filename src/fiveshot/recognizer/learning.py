@@ -17,7 +17,6 @@ from fiveshot.core import ClassStatistics, Memory, summarize
 from fiveshot.core.arrays import as_numpy
 from fiveshot.data import MAX_PHOTO_BYTES
 from fiveshot.errors import InputError, some_of
-from fiveshot.progress import Progress
 from fiveshot.recognizer.change import Change, ConflictError, LiveModel
 from fiveshot.recognizer.insight import LearnReport, inspect_class
 from fiveshot.recognizer.names import NONE, check_name
@@ -41,6 +40,7 @@ from fiveshot.recognizer.store.rows import (
     photo_summary,
     update_class,
 )
+from fiveshot.work import Progress
 
 if TYPE_CHECKING:
     from fiveshot.heads import FewShotHead

@@ -8,7 +8,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from fiveshot.progress import Progress
 from fiveshot.recognizer.change import LiveModel
 from fiveshot.recognizer.names import NONE, check_name, target_name
 from fiveshot.recognizer.recognition.levels import check_sure
@@ -19,6 +18,7 @@ from fiveshot.recognizer.store.history import HistoryEntry, read_history
 from fiveshot.recognizer.store.manifest import MANIFEST, Options
 from fiveshot.recognizer.store.rows import PhotoRecord, photo_facts, read_kept, read_photos, read_picture
 from fiveshot.storage import FilePath
+from fiveshot.work import Progress
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

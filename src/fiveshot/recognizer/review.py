@@ -18,7 +18,7 @@ from fiveshot.recognizer.insight import CENTERED_FROM, find_outliers
 from fiveshot.recognizer.recognition.held_out import Judged, LearningCurve, Leaving, Values, nothing_judged
 from fiveshot.recognizer.store.contents import SAME, KnownPhotos
 from fiveshot.recognizer.store.rows import Floats, photo_id
-from fiveshot.threads import one_thread
+from fiveshot.work import one_thread
 
 if TYPE_CHECKING:
     from fiveshot.heads import FewShotHead

@@ -17,8 +17,7 @@ import numpy as np
 from fiveshot.backbones import Embedder
 from fiveshot.data import BadImage, ImageError
 from fiveshot.errors import InputError, StorageError, counted
-from fiveshot.features.cache import default_cache_folder
-from fiveshot.progress import Progress
+from fiveshot.features.job import default_cache_folder
 from fiveshot.recognizer.change import LiveModel
 from fiveshot.recognizer.insight import LearnReport
 from fiveshot.recognizer.learning import learn_classes, see_to_keep
@@ -28,7 +27,7 @@ from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.sorting import Since, Sorting, sort_rows
 from fiveshot.recognizer.store.rows import Floats, PhotoRecord, number_bytes, stored_numbers
-from fiveshot.threads import one_thread
+from fiveshot.work import Progress, one_thread
 
 PART = 128  # photos whose vectors are kept together: what an interruption costs at most
 MOST_KEPT = 100_000  # vectors in the file; the oldest make room

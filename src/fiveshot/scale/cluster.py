@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from fiveshot.data import BadImage
 from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.extras import import_extra
-from fiveshot.processes import SAFE_PATH, safe_children
+from fiveshot.work import SAFE_PATH, safe_children
 
 # Nothing is sent to anybody, and what Ray's own processes say goes to its logs.
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}

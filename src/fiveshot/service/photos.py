@@ -27,7 +27,7 @@ from fiveshot.recognizer.store.rows import PhotoRecord
 from fiveshot.service.errors import PHOTO_HINT, ApiError, busy, too_large
 from fiveshot.service.gate import CLIENT, Metrics, Share
 from fiveshot.service.settings import Settings
-from fiveshot.threads import one_thread
+from fiveshot.work import one_thread
 
 NOTHING_KEPT = Options(keep_photos=False, thumbnails=False)
 

@@ -26,7 +26,7 @@ from fiveshot.service.requests import StrictRoute, checked_name, read_uploads
 from fiveshot.service.routes import FAR, LAST, TheService, cacheable
 from fiveshot.service.schemas import MOST_IDS, PHOTOS, ErrorDetail, documented
 from fiveshot.service.settings import RequestLimits
-from fiveshot.threads import one_thread
+from fiveshot.work import one_thread
 
 second_look_routes = APIRouter(prefix="/v1", route_class=StrictRoute)
 MOST_QUESTIONS = 500

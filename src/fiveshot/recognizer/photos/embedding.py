@@ -30,12 +30,12 @@ from fiveshot.data.dataset import bad_lines
 from fiveshot.data.reduction import Parts
 from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import require_extra
-from fiveshot.progress import Progress
 from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.store.contents import file_sha256
 from fiveshot.recognizer.store.manifest import BackboneRecord, Manifest, check_folder, read_manifest_file
 from fiveshot.recognizer.store.rows import Floats, PhotoRecord
 from fiveshot.storage import FilePath
+from fiveshot.work import Progress
 
 OnBad: TypeAlias = "Callable[[Sequence[BadImage]], None]"
 """Called with photos that cannot be used, once or several times."""

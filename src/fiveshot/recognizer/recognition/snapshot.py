@@ -29,7 +29,7 @@ from fiveshot.recognizer.recognition.rejection import (
 from fiveshot.recognizer.store.contents import Contents
 from fiveshot.recognizer.store.manifest import Manifest, check_rate
 from fiveshot.recognizer.store.rows import Floats, PhotoRecord, photo_features, photo_id
-from fiveshot.threads import one_thread
+from fiveshot.work import one_thread
 
 if TYPE_CHECKING:
     from fiveshot.heads import Answer, FewShotHead
