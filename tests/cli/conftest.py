@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -35,22 +36,67 @@ class Ended:
 
 
 @pytest.fixture(scope="session")
-def run_apart(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Ended]:
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a process tells what it has imported."""
+    return tmp_path_factory.mktemp("imported") / "modules"
+
+
+@pytest.fixture(scope="session")
+def without_torch(report: Path) -> dict[str, str]:
+    """The environment of a machine without PyTorch."""
+    path = os.pathsep.join([str(WITHOUT_TORCH), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**os.environ, "PYTHONPATH": path, "ABSENT": TORCH, "IMPORTED": str(report)}
+
+
+@pytest.fixture(scope="session")
+def run_apart(without_torch: dict[str, str], report: Path) -> Callable[..., Ended]:
     """Run the command line in a process of its own, on a machine without PyTorch."""
-    report = tmp_path_factory.mktemp("imported") / "modules"
 
     def fiveshot(*arguments: object, cwd: Path, absent: str = TORCH) -> Ended:
-        path = os.pathsep.join([str(WITHOUT_TORCH), *filter(None, [os.environ.get("PYTHONPATH")])])
-        environment = {**os.environ, "PYTHONPATH": path, "ABSENT": absent, "IMPORTED": str(report)}
         ended = subprocess.run(
             [sys.executable, "-m", "fiveshot", *map(str, arguments)],
             cwd=cwd,
-            env=environment,
+            env={**without_torch, "ABSENT": absent},
             capture_output=True,
             text=True,
             timeout=120,
         )
         return Ended(ended.returncode, ended.stdout, ended.stderr, frozenset(report.read_text().split()))
+
+    return fiveshot
+
+
+CHAIN = """
+import contextlib, io, json, sys
+from fiveshot.cli.app import main
+for arguments in json.load(sys.stdin):
+    sys.argv, printed, said, status = ["fiveshot", *arguments], io.StringIO(), io.StringIO(), 0
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(said):
+        try:
+            main()
+        except SystemExit as ended:
+            status = ended.code or 0
+    print(json.dumps([status, printed.getvalue(), said.getvalue()]))
+"""
+
+
+@pytest.fixture(scope="session")
+def run_in_turn(without_torch: dict[str, str], report: Path) -> Callable[..., list[Ended]]:
+    """Run several commands one after the other in one process, on a machine without PyTorch."""
+
+    def fiveshot(*commands: tuple[object, ...], cwd: Path) -> list[Ended]:
+        ended = subprocess.run(
+            [sys.executable, "-c", CHAIN],
+            input=json.dumps([[*map(str, arguments)] for arguments in commands]),
+            cwd=cwd,
+            env=without_torch,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+        )
+        imported = frozenset(report.read_text().split())
+        return [Ended(*json.loads(line), imported) for line in ended.stdout.splitlines()]
 
     return fiveshot
 

@@ -14,76 +14,82 @@ HEAVY = "torch timm torchvision sklearn scipy onnxruntime pydantic httpx paho wa
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory, run_apart: Callable[..., Any]) -> Path:
+def folder(
+    tmp_path_factory: pytest.TempPathFactory, run_in_turn: Callable[..., Any], run_apart: Callable[..., Any]
+) -> Path:
     """A folder with drawn pictures, and a model that has learned three of five things."""
     folder = tmp_path_factory.mktemp("everyday")
-
-    def must(*arguments: object) -> Any:
-        ended = run_apart(*arguments, cwd=folder)
+    made = run_in_turn(("data", "samples", "samples"), ("new", "things", "--quick"), cwd=folder)
+    names = sorted(path.name for path in (folder / "samples" / "learn").iterdir())
+    alone = run_apart("learn", "things", names[0], f"samples/learn/{names[0]}", cwd=folder)
+    assert not alone.packages("sklearn rich")
+    more = run_in_turn(*(("learn", "things", name, f"samples/learn/{name}") for name in names[1:3]), cwd=folder)
+    for ended in (*made, alone, *more):
         assert ended.status == 0, ended.said
         assert not ended.packages(TORCH)
-        return ended
-
-    must("data", "samples", "samples")
-    names = sorted(path.name for path in (folder / "samples" / "learn").iterdir())
-    must("new", "things", "--quick")
-    for name in names[:3]:
-        learned = must("learn", "things", name, f"samples/learn/{name}")
-        assert not learned.packages("sklearn rich")
     return folder
 
 
 @pytest.fixture
-def ask(folder: Path, run_apart: Callable[..., Any]) -> Callable[..., Any]:
-    """Run a command that must end well; return its result, and what it imported."""
+def ask(folder: Path, run_in_turn: Callable[..., Any]) -> Callable[..., list[Any]]:
+    """Run commands in turn, which must all end well; return their results."""
 
-    def run(*arguments: object) -> Any:
-        ended = run_apart(*arguments, "--json", cwd=folder)
-        assert (ended.status, ended.said) == (0, "")
-        assert not ended.packages(f"{TORCH} httpx paho watchfiles")
-        found = json.loads(ended.printed)
-        assert found["ok"]
-        return found["result"], ended
+    def run(*commands: tuple[object, ...]) -> list[Any]:
+        results = []
+        for ended in run_in_turn(*((*arguments, "--json") for arguments in commands), cwd=folder):
+            assert (ended.status, ended.said) == (0, "")
+            assert not ended.packages(f"{TORCH} httpx paho watchfiles")
+            found = json.loads(ended.printed)
+            assert found["ok"]
+            results.append(found["result"])
+        return results
 
     return run
 
 
-def test_every_command_of_the_everyday_path_runs_without_pytorch(ask: Any, folder: Path) -> None:
+def test_every_command_of_the_everyday_path_runs_without_pytorch(
+    ask: Callable[..., list[Any]], folder: Path, run_apart: Callable[..., Any]
+) -> None:
     names = sorted(path.name for path in (folder / "samples" / "learn").iterdir())
     photos = [f"samples/test/{name}/1.jpg" for name in names[:3]]
-    result, ended = ask("predict", "things", *photos)
-    assert [prediction["label"] for prediction in result["predictions"]] == names[:3]
-    assert not ended.packages("sklearn rich")
+    alone = run_apart("predict", "things", *photos, "--json", cwd=folder)
+    assert not alone.packages(f"{TORCH} sklearn rich httpx paho watchfiles")
+    found = json.loads(alone.printed)["result"]["predictions"]
+    assert [prediction["label"] for prediction in found] == names[:3]
 
-    result, _ = ask("show", "things")
-    assert [one["name"] for one in result["classes"]] == names[:3]
-    ask("forget", "things", names[0])
-    result, _ = ask("undo", "things")
-    assert result["undone"]["classes"] == [names[0]]
+    shown, _, undone = ask(("show", "things"), ("forget", "things", names[0]), ("undo", "things"))
+    assert [one["name"] for one in shown["classes"]] == names[:3]
+    assert undone["undone"]["classes"] == [names[0]]
 
-    ask("new", "others", "--quick")
-    ask("learn", "others", names[3], f"samples/learn/{names[3]}")
-    result, _ = ask("merge", "things", "others")
-    assert result["added"] == [names[3]]
-    result, _ = ask("learn", "things", names[4], f"samples/learn/{names[4]}")
-    assert [one["name"] for one in result["classes"]] == [names[4]]
+    _, _, merged, learned, measured = ask(
+        ("new", "others", "--quick"),
+        ("learn", "others", names[3], f"samples/learn/{names[3]}"),
+        ("merge", "things", "others"),
+        ("learn", "things", names[4], f"samples/learn/{names[4]}"),
+        ("evaluate", "things", "samples/test"),
+    )
+    assert merged["added"] == [names[3]]
+    assert [one["name"] for one in learned["classes"]] == [names[4]]
+    assert measured["accuracy"] > 0.9
 
-    result, _ = ask("evaluate", "things", "samples/test")
-    assert result["accuracy"] > 0.9
-    ask("export", "things", "things.fiveshot")
-    ask("import", "things.fiveshot", "copy")
-    for model in ("things", "copy"):
-        result, _ = ask("check", model)
-        assert result["findings"] == []
-    result, _ = ask("predict", "copy", *photos)
-    assert [prediction["label"] for prediction in result["predictions"]] == names[:3]
+    _, _, *checked, predicted = ask(
+        ("export", "things", "things.fiveshot"),
+        ("import", "things.fiveshot", "copy"),
+        ("check", "things"),
+        ("check", "copy"),
+        ("predict", "copy", *photos),
+    )
+    assert [result["findings"] for result in checked] == [[], []]
+    assert [prediction["label"] for prediction in predicted["predictions"]] == names[:3]
 
-    ask("rename", "things", names[0], "renamed")
-    result, _ = ask("history", "things", "--limit", 1)
-    assert result["entries"][0]["action"] == "rename"
-    ask("forget", "things", "renamed")
-    result, _ = ask("show", "things")
-    assert [one["name"] for one in result["classes"]] == names[1:5]
+    _, last, _, shown = ask(
+        ("rename", "things", names[0], "renamed"),
+        ("history", "things", "--limit", 1),
+        ("forget", "things", "renamed"),
+        ("show", "things"),
+    )
+    assert last["entries"][0]["action"] == "rename"
+    assert [one["name"] for one in shown["classes"]] == names[1:5]
 
 
 @pytest.mark.parametrize(

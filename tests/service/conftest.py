@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -21,14 +22,20 @@ def tiny_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_weights(tmp_path_factory.mktemp("tiny") / "tiny.safetensors")
 
 
+@pytest.fixture(scope="session")
+def new_path(tmp_path_factory: pytest.TempPathFactory, tiny_file: Path) -> Path:
+    """A model without classes, which nobody changes: others are copies of it."""
+    return tiny_model(tmp_path_factory.mktemp("new") / "model", tiny_file)
+
+
 @pytest.fixture(scope="module")
-def model_path(tmp_path_factory: pytest.TempPathFactory, tiny_file: Path) -> Path:
-    return tiny_model(tmp_path_factory.mktemp("model") / "model", tiny_file)
+def model_path(tmp_path_factory: pytest.TempPathFactory, new_path: Path) -> Path:
+    return shutil.copytree(new_path, tmp_path_factory.mktemp("model") / "model")
 
 
 @pytest.fixture
-def fresh_path(tmp_path: Path, tiny_file: Path) -> Path:
-    return tiny_model(tmp_path / "model", tiny_file)
+def fresh_path(tmp_path: Path, new_path: Path) -> Path:
+    return shutil.copytree(new_path, tmp_path / "model")
 
 
 @pytest.fixture

@@ -84,5 +84,5 @@ def wait_until_ready(client: httpx.Client, seconds: float = 60) -> None:
                 return
         except httpx.TransportError:
             pass
-        time.sleep(0.05)
+        time.sleep(0.01)
     raise AssertionError("the service did not become ready")

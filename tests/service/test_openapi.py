@@ -23,7 +23,7 @@ ANYTHING = (
     ("/v1/ready", "GET"),
     ("/v1/sort", "POST"),
 )
-EXAMPLES = 25  # of each route, for requests that keep to the document, and as many for those that do not
+EXAMPLES = 15  # of each route, for requests that keep to the document, and as many for those that do not
 OPERATIONS = (
     ("/metrics", "GET"),
     ("/v1/classes", "GET"),

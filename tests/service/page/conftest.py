@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from chromium import PROGRAM, Watched, chromium
 from live import Live, live
-from tiny import tiny_model
 
 pytest.importorskip("playwright", reason="playwright is not installed")
 
@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="chromium is not installed"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Any]:
     with chromium() as started:
         yield started
@@ -47,8 +47,8 @@ def open_page(browser: Any) -> Iterator[Callable[..., Watched]]:
 
 
 @pytest.fixture(scope="module")
-def shared_path(tmp_path_factory: pytest.TempPathFactory, tiny_file: Path) -> Path:
-    return tiny_model(tmp_path_factory.mktemp("shared") / "model", tiny_file)
+def shared_path(tmp_path_factory: pytest.TempPathFactory, new_path: Path) -> Path:
+    return shutil.copytree(new_path, tmp_path_factory.mktemp("shared") / "model")
 
 
 @pytest.fixture(scope="module")
