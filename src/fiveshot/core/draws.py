@@ -16,7 +16,7 @@ import numpy as np
 from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
-from fiveshot.core.arrays import Array, empty, placed
+from fiveshot.core.arrays import Array, empty, namespace, placed, zeros
 from fiveshot.core.calibration import Gaussian, SummedGaussian
 from fiveshot.core.labels import Label, Labels
 from fiveshot.core.linalg import clip_negative_, multiply_lower_, product_into
@@ -79,9 +79,11 @@ class FactoredRows:
 
     def times(self, right: Array, out: Array) -> Array:
         """Write the product with a matrix into ``out``, and return it."""
-        product_into(self.numbers, self.factor @ right, out)
-        out += self.mean @ right
-        return out
+        xp = namespace(self.numbers)
+        ones = zeros((len(self.numbers), 1), self.numbers) + 1
+        # The mean is one more row of A with a number that is always one: nothing is added to what was written.
+        numbers, factor = xp.concat([self.numbers, ones], axis=1), xp.concat([self.factor, self.mean[None]])
+        return product_into(numbers, factor @ right, out)
 
 
 Rows = Array | FactoredRows

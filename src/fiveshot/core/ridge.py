@@ -7,8 +7,9 @@ when they are needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -20,7 +21,9 @@ from fiveshot.core.arrays import (
     empty,
     epsilon,
     grouped,
+    mask,
     namespace,
+    one_hot,
     parts,
     positions,
     zeros,
@@ -178,6 +181,10 @@ class GramSums:
         gram = namespace(self.gram).asarray(self.gram, copy=True)
         return GramSums(gram, dict(self.targets), dict(self.tokens))
 
+    def stacked(self) -> Array:
+        """Return c of all classes in the order of their labels, (C, M)."""
+        return namespace(self.gram).stack([self.targets[label] for label in sorted(self.targets)])
+
     def add_(self, blocks: Iterable[RowBlock], feature_map: FeatureMap) -> None:
         """Add blocks in place, several at a time."""
         small = (part for block in blocks for part in _split(block))
@@ -201,7 +208,7 @@ def _split(block: RowBlock) -> Iterator[RowBlock]:
 
 @dataclass(eq=False)
 class GramCache:
-    """Running sums that one model hands to the next. Taken out while they change: a failure leaves none."""
+    """Running sums that the models of all sessions share. Taken out while they change: a failure leaves none."""
 
     sums: GramSums | None = None
     start: GramSums | None = None  # the folded sums they were started from
@@ -252,13 +259,49 @@ class Evidence:
     def fold(self, weight: Callable[[int], float], feature_map: FeatureMap) -> Evidence:
         """Return the evidence with all rows summed; ``weight`` tells a row's weight from its class's count."""
         sums = self.sums(feature_map)
-        blocks = [
-            RowBlock(label, None, len(rows), weight(len(rows)), given(rows))
-            for label, rows in sorted(self.rows.items())
-        ]
-        sums.add_(blocks, feature_map)
+        sums.add_(self._blocks(weight), feature_map)
         sums.tokens.clear()  # they are there for good; what is added later is told apart by its token
         return Evidence({}, sums)
+
+    def fold_choosing(
+        self,
+        weight: Callable[[int], float],
+        feature_map: FeatureMap,
+        *,
+        held_out: Mapping[Label, NDArray[np.bool_]],
+        lambdas: Sequence[float],
+    ) -> tuple[Evidence, float]:
+        """Return what :meth:`fold` returns, and the λ of least squared error on the rows held out.
+
+        They are added last: without them the sums are those that λ is chosen from, as :func:`best_lambda` chooses
+        it, and each row is mapped and summed once.
+        """
+        sums = self.sums(feature_map)
+        sums.add_(self._blocks(weight, {label: ~asked for label, asked in held_out.items()}), feature_map)
+        blocks = self._blocks(weight, held_out)
+        lam = _middle(lambdas)
+        if blocks:
+            left, own = mapped_rows(blocks, feature_map, sums.gram)
+            labels = sorted(self.rows)
+            codes = np.repeat([labels.index(block.label) for block in blocks], list(map(len, own)))
+            wanted = one_hot(codes, len(labels), left)
+            for block, part in zip(blocks, parts(wanted, map(len, own)), strict=True):
+                part *= block.weight**0.5
+            lam = _least_error(sums.gram, sums.stacked(), left, wanted, lambdas)
+        sums.add_(blocks, feature_map)
+        sums.tokens.clear()
+        return Evidence({}, sums), lam
+
+    def _blocks(
+        self, weight: Callable[[int], float], wanted: Mapping[Label, NDArray[np.bool_]] | None = None
+    ) -> list[RowBlock]:
+        """Return the rows of each class, or those that are wanted of it, weighted as all of its rows are."""
+        blocks = []
+        for label, rows in sorted(self.rows.items()):
+            own = rows if wanted is None else rows[mask(wanted[label], rows)]
+            if len(own):
+                blocks.append(RowBlock(label, None, len(own), weight(len(rows)), given(own)))
+        return blocks
 
     def sums(self, feature_map: FeatureMap) -> GramSums:
         """Return sums to add to: a copy of what is folded, or zero."""
@@ -279,8 +322,19 @@ class RidgeModel:
     mass: float  # rows of a base class on average: the mass of every class when it is balanced
     evidence: Evidence
     tokens: ClassModels[object]
-    weights: Array  # (n_classes, M)
     cache: GramCache
+    solution: Callable[[], Array]
+
+    @cached_property
+    def weights(self) -> Array:
+        """Those of all classes, (n_classes, M), solved when they are first asked for.
+
+        Who learns session after session and asks at the end pays for one solution, not for one a session.
+        """
+        return self.solution()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"weights": self.weights, "solution": None}  # a copy need not solve it again
 
 
 def solve_blocks(
@@ -289,18 +343,19 @@ def solve_blocks(
     feature_map: RandomFeatures,
     lam: float,
     cache: GramCache,
-) -> tuple[Array, GramCache]:
-    """Return the weights of all classes, (n_classes, M), and the sums for the next session to add to.
+) -> Array:
+    """Return the weights of all classes, (n_classes, M), and leave the sums in the cache for later sessions.
 
     With fewer rows than random features the dual form is solved and there are no sums.
     """
     width = feature_map.projection.shape[1]
     if evidence.folded is None and sum(block.count for block in blocks) < width:
-        return _dual_solution(blocks, feature_map, lam), GramCache()
+        return _dual_solution(blocks, feature_map, lam)
     sums = cache.take(blocks, evidence.folded) or evidence.sums(feature_map)
     sums.add_([block for block in blocks if block.label not in sums.tokens], feature_map)
-    targets = namespace(sums.gram).stack([sums.targets[label] for label in sorted(sums.targets)])
-    return solve_ridge(sums.gram, targets, lam), GramCache(sums, start=evidence.folded)
+    weights = solve_ridge(sums.gram, sums.stacked(), lam)
+    cache.sums, cache.start = sums, evidence.folded
+    return weights
 
 
 def _dual_solution(blocks: list[RowBlock], feature_map: RandomFeatures, lam: float) -> Array:
@@ -347,6 +402,6 @@ def restored_model(arrays: dict[str, Array], meta: dict[str, Any], tokens: Class
         mass=meta["mass"],
         evidence=Evidence(rows, folded),
         tokens=tokens,
-        weights=arrays["weights"],
         cache=GramCache(),
+        solution=given(arrays["weights"]),
     )

@@ -28,6 +28,7 @@ from fiveshot.core.arrays import (
     empty,
     namespace,
     one_hot,
+    parts,
     positions,
     squared_lengths,
     unit_rows,
@@ -234,19 +235,22 @@ class RanPAC(FewShotHead):
             gone = set(previous.tokens.models) - set(python_labels(memory.labels))
             evidence = self._learned(previous.evidence.without(gone), memory, X, y)
             lambda_rows = {label: n for label, n in previous.lambda_rows.items() if label not in gone}
-        if previous is not None and len(lambda_rows) == len(previous.lambda_rows):
+        to_fold = evidence.n_rows >= self.n_projections and not self._is_sampled(is_new=False)
+        if previous is None and to_fold:
+            evidence, lam, mass = self._folded_and_chosen(evidence, feature_map)
+        elif previous is not None and len(lambda_rows) == len(previous.lambda_rows):
             lam, mass = previous.lam, previous.mass
         else:
             lam, mass = self._select_lambda(evidence, lambda_rows, feature_map)
-        tokens = derive_models(memory, lambda _, __: object(), previous.tokens if previous else None)
-        if evidence.n_rows >= self.n_projections and not self._is_sampled(is_new=False):
+        if evidence.rows and to_fold:
             evidence = evidence.fold(partial(self._weight, mass), feature_map)
+        tokens = derive_models(memory, lambda _, __: object(), previous.tokens if previous else None)
         cache = previous.cache if previous else GramCache()
         fresh = stale_classes(memory, previous.tokens if previous else None)
         gaussians = _Gaussians(self.calibration, memory, [label for label, _, _ in fresh])
         blocks = self._blocks(memory, evidence, tokens, mass, gaussians)
-        weights, cache = solve_blocks(blocks, evidence, feature_map, lam, cache)
-        return RidgeModel(feature_map, lam, lambda_rows, mass, evidence, tokens, weights, cache)
+        solution = partial(solve_blocks, blocks, evidence, feature_map, lam, cache)
+        return RidgeModel(feature_map, lam, lambda_rows, mass, evidence, tokens, cache, solution)
 
     @classmethod
     def from_sums(
@@ -293,12 +297,12 @@ class RanPAC(FewShotHead):
         memory, width = Memory(base=statistics), statistics.n_features
         feature_map = random_features(width, head.n_projections, seed=head._seed, like=statistics.means)
         evidence = Evidence({}, sums)
-        weights, cache = solve_blocks([], evidence, feature_map, lam, GramCache())
+        solution = partial(solve_blocks, [], evidence, feature_map, lam, cache := GramCache())
         counts = {label: summary.count for label, summary, _ in memory}
         tokens = derive_models(memory, lambda _, __: object(), None)
         mass = sum(counts.values()) / len(counts)
         head.n_features_in_ = width
-        return head.hold(memory, RidgeModel(feature_map, lam, counts, mass, evidence, tokens, weights, cache))
+        return head.hold(memory, RidgeModel(feature_map, lam, counts, mass, evidence, tokens, cache, solution))
 
     def extra_state(self) -> tuple[dict[str, Array], dict[str, Any]]:
         """Return the rows or sums, and what was chosen."""
@@ -376,6 +380,21 @@ class RanPAC(FewShotHead):
             features * roots, targets * roots, feature_map, train=train, held_out=held_out, lambdas=self.lambdas
         )
         return lam, mass
+
+    def _folded_and_chosen(self, evidence: Evidence, feature_map: RandomFeatures) -> tuple[Evidence, float, float]:
+        """Sum the rows of a large base session, and choose λ on the way; return the mean number of rows, too."""
+        counts = [len(rows) for rows in evidence.rows.values()]
+        codes = np.repeat(np.arange(len(counts)), counts)
+        held_out = np.zeros(len(codes), dtype=np.bool_)
+        held_out[stratified_split(codes, held_out=0.2, seed=self._seed)[1]] = True
+        mass = len(codes) / len(counts)
+        folded, lam = evidence.fold_choosing(
+            partial(self._weight, mass),
+            feature_map,
+            held_out=dict(zip(evidence.rows, parts(held_out, counts), strict=True)),
+            lambdas=self.lambdas,
+        )
+        return folded, lam, mass
 
     def _weight(self, mass: float, count: int) -> float:
         return mass / count if self.mass == "balanced" else 1.0
