@@ -54,8 +54,9 @@ from fiveshot.errors import InputError
 
 LEAST_SHRINKAGE = 0.3
 MOST_SPECTRUM_CLASSES = 512  # B is estimated from so many, evenly over the labels: bounds the decomposition
-# Few samples are scored block by block: of many classes a product copies all weights before it reads them.
-FEW_SAMPLES, MANY_CLASSES, CLASSES_AT_ONCE = 16, 1024, 64
+# Few samples are scored block by block: of many classes a product copies all weights before it reads them, unless
+# it is as small as that of 16 samples with 32 classes.
+FEW_SAMPLES, MANY_CLASSES, CLASSES_AT_ONCE = 16, 1024, 32
 LEAST_LENGTH = 0.02  # of the mean squared length: a class at the center keeps a finite score
 
 
@@ -249,8 +250,10 @@ class SpaceModel:
         X = X - self.origin
         if len(X) > FEW_SAMPLES or len(self.weights) <= MANY_CLASSES:
             return X @ self.weights.T
-        blocks = range(0, len(self.weights), CLASSES_AT_ONCE)
-        return namespace(X).concat([X @ self.weights[at : at + CLASSES_AT_ONCE].T for at in blocks], axis=1)
+        whole = len(self.weights) // CLASSES_AT_ONCE * CLASSES_AT_ONCE
+        blocks = self.weights[:whole].reshape(-1, CLASSES_AT_ONCE, self.weights.shape[1]) @ X.T
+        found = blocks.reshape(whole, len(X)).T
+        return namespace(X).concat([found, X @ self.weights[whole:].T], axis=1)
 
 
 @dataclass(frozen=True, eq=False)

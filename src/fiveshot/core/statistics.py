@@ -137,7 +137,7 @@ class ClassStatistics:
 
     @cached_property
     def identities(self) -> NDArray[np.int64]:
-        """What tells one summary from another object, (n_classes,)."""
+        """What tells one summary from another object, (n_classes,); it follows from that of the state before."""
         return np.fromiter(map(id, self.summaries), np.int64, len(self))
 
     @cached_property
@@ -259,7 +259,10 @@ class ClassStatistics:
             joined += self.summaries[done:place]
             joined.append(self.summaries[place].merge(summary) if is_known else summary)
             done = place + is_known
-        return ClassStatistics(labels, (*joined, *self.summaries[done:]))
+        found = ClassStatistics(labels, (*joined, *self.summaries[done:]))
+        if not known.any():
+            vars(found)["identities"] = np.insert(self.identities, places, other.identities)
+        return found
 
     def add(self, features: Array, labels: Any) -> ClassStatistics:
         """Return the statistics after more samples, of known or of new classes."""
@@ -274,7 +277,9 @@ class ClassStatistics:
         for place in places:
             kept += self.summaries[done:place]
             done = place + 1
-        return ClassStatistics(np.delete(self.labels, places), (*kept, *self.summaries[done:]))
+        found = ClassStatistics(np.delete(self.labels, places), (*kept, *self.summaries[done:]))
+        vars(found)["identities"] = np.delete(self.identities, places)
+        return found
 
     def restrict(self, labels: Iterable[Label]) -> ClassStatistics:
         """Return the statistics of these classes alone."""

@@ -230,6 +230,10 @@ class FewShotHead(Estimator):
     def score_classes(self, X: Array, labels: list[Label]) -> Array:
         """Return scores, (n_samples, len(labels)); the highest wins."""
 
+    def score_all(self, X: Array) -> Array:
+        """Return the scores of all classes, in order; a head that needs no names for it makes no list of them."""
+        return self.score_classes(X, python_labels(self.classes_))
+
     def scores_of(self, X: Array) -> Callable[[list[Label]], Array]:
         """Return the scores of samples as a function of classes, to be asked again as the head learns.
 
@@ -695,8 +699,7 @@ class FewShotHead(Estimator):
         return placed(as_features(self, X, reset=False), self.memory_.statistics.like)
 
     def _scores_of(self, features: Array) -> Array:
-        labels = python_labels(self.classes_)
-        found = [self.score_classes(part, labels) for part in chunks(features, ROWS_AT_ONCE)]
+        found = [self.score_all(part) for part in chunks(features, ROWS_AT_ONCE)]
         return found[0] if len(found) == 1 else namespace(*found).concat(found)
 
     @staticmethod

@@ -149,6 +149,10 @@ class TunedHead(FewShotHead):
         """Return the scores of the head."""
         return self.head_.score_classes(X, labels)
 
+    def score_all(self, X: Array) -> Array:
+        """Return those of all classes."""
+        return self.head_.score_all(X)
+
     def class_tokens(self) -> Mapping[Label, object]:
         """Return the tokens of the head."""
         return self.head_.class_tokens()

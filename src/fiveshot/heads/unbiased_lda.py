@@ -288,13 +288,17 @@ class UnbiasedLDA(FewShotHead):
         return self._model(memory, self._embedding, previous)
 
     def score_classes(self, X: Array, labels: list[Label]) -> Array:
-        """Return scores with the chosen share of the gaps closed."""
-        model, gaps = self.model_, self.choice_.offset * self._gaps(self.model_)
-        rows = [self._combined(model, self._embedding.parts(part)) + gaps for part in chunks(X, SCORED_AT_ONCE)]
-        scores = namespace(X).concat(rows)
+        """Return the scores of these classes."""
+        scores = self.score_all(X)
         if len(labels) == len(self.classes_):
             return scores
         return scores[:, positions(np.searchsorted(self.classes_, labels), X)]
+
+    def score_all(self, X: Array) -> Array:
+        """Return scores with the chosen share of the gaps closed."""
+        model, gaps = self.model_, self.choice_.offset * self._gaps(self.model_)
+        rows = [self._combined(model, self._embedding.parts(part)) + gaps for part in chunks(X, SCORED_AT_ONCE)]
+        return namespace(X).concat(rows)
 
     def softmax_factor(self) -> float:
         """Return the sharpness."""
