@@ -57,7 +57,7 @@ def write_shards(folder: Path, images: int) -> None:
     from fiveshot.features import Provenance
     from fiveshot.scale.extraction import ShardFolder
     from fiveshot.scale.pipeline import VectorFacts
-    from fiveshot.scale.sources.shards import Shard
+    from fiveshot.scale.shards import Shard
 
     facts = VectorFacts(None, WIDTH, "synthetic", Provenance.unknown("synthetic"), "float16", {})
     store = ShardFolder(folder, facts)
@@ -120,7 +120,7 @@ def descendants(root: int) -> list[int]:
 
 
 def reduction(covariance: str) -> Any:
-    from fiveshot.scale.statistics.reductions import PerClass, Tied
+    from fiveshot.scale.reductions import PerClass, Tied
 
     return PerClass() if covariance == "class" else Tied()
 
@@ -132,8 +132,8 @@ def ray_run(workers: int, images: int, covariance: str, folder: str) -> dict[str
     import ray
 
     from fiveshot.scale.cluster import QUIET
-    from fiveshot.scale.statistics.reducer import BlockReducer
-    from fiveshot.scale.statistics.run import shard_rows
+    from fiveshot.scale.reducer import BlockReducer
+    from fiveshot.scale.statistics import shard_rows
 
     os.environ.update(QUIET, RAY_worker_niceness="0")  # else any other program would come first
     ray.init(
@@ -206,8 +206,8 @@ def timed(work: Callable[[], Any]) -> tuple[Any, float]:
 def calibrated(covariance: str, paths: list[str]) -> tuple[float, float]:
     """Return vectors read and reduced, and bytes merged, in a second of one process without Ray."""
     from fiveshot.scale.pipeline import good_rows
-    from fiveshot.scale.statistics.reductions import reduce_rows
-    from fiveshot.scale.statistics.run import shard_rows
+    from fiveshot.scale.reductions import reduce_rows
+    from fiveshot.scale.statistics import shard_rows
 
     way = reduction(covariance)
     seconds, parts = [], []

@@ -61,8 +61,8 @@ def write_statistics(path: Path) -> None:
     from fiveshot.backbones import BackboneSpec
     from fiveshot.scale import ClusterStatistics, StatisticsPlan
     from fiveshot.scale.pipeline import Rows, vector_facts
-    from fiveshot.scale.statistics.reductions import Sample
-    from fiveshot.scale.statistics.run import choose_settings
+    from fiveshot.scale.reductions import Sample
+    from fiveshot.scale.statistics import choose_settings
 
     facts = vector_facts(BackboneSpec(), "float32", dataset="birds")
     codes = np.repeat(np.arange(len(THINGS)), 30)

@@ -26,8 +26,8 @@ from fiveshot.features import FeatureSet, Provenance
 from fiveshot.scale import TuningTask, sweep_on_cluster, tune_on_cluster
 from fiveshot.scale.cluster import Tally, connected, resources
 from fiveshot.scale.pipeline import data_context
-from fiveshot.scale.statistics.reducer import reduce_dataset
-from fiveshot.scale.statistics.reductions import Tied
+from fiveshot.scale.reducer import reduce_dataset
+from fiveshot.scale.reductions import Tied
 from fiveshot.tuning import EpochRecord, TuneProgress, TuneRecipe, tune
 from fiveshot.tuning.training.checkpoint import Checkpoint, Checkpoints, write_checkpoint
 

@@ -36,7 +36,7 @@ from fiveshot.scale import (
 )
 from fiveshot.scale.extraction import MANIFEST, read_manifest
 from fiveshot.scale.pipeline import Decode, Forward, Rows, concatenate, good_rows, read_shard, vector_facts
-from fiveshot.scale.statistics.run import choose_settings
+from fiveshot.scale.statistics import choose_settings
 
 pytestmark = pytest.mark.usefixtures("cluster")
 BAD = "train/rook/002.jpg"

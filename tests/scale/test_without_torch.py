@@ -24,8 +24,8 @@ from fiveshot.scale import ClusterStatistics, Ridge, StatisticsPlan, create_from
 from fiveshot.scale.pipeline import concatenate, good_rows
 from fiveshot.scale.pipeline import vector_facts
 from fiveshot.scale.pipeline import Decode, Forward, read_shard
-from fiveshot.scale.statistics.reducer import merge_parts, reduce_blocks
-from fiveshot.scale.statistics.run import choose_settings
+from fiveshot.scale.reducer import merge_parts, reduce_blocks
+from fiveshot.scale.statistics import choose_settings
 
 photos, model = sys.argv[1:]
 spec = BackboneSpec(device="cpu")

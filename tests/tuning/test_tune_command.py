@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from fiveshot.backbones import BackboneSpec, load_adapter, load_backbone
 from fiveshot.benchmark import get_protocol
 from fiveshot.cli.app import app
-from fiveshot.cli.commands.tune import base_images
+from fiveshot.cli.tune import base_images
 from fiveshot.errors import FiveshotError, InputError
 from fiveshot.tuning import get_recipe
 

@@ -1,1 +1,1 @@
-"""The command line: it parses, calls one function of the library and prints what that gives back."""
+"""The command line: each module of commands parses, calls one function of the library and prints what it gives."""

@@ -148,7 +148,7 @@ class Commands(Mapping[str, Any]):
 
     def _build(self, name: str) -> Any:
         module, panel = COMMANDS[name]
-        found = getattr(import_module(f"fiveshot.cli.commands.{module}"), FUNCTIONS.get(name, name))
+        found = getattr(import_module(f"fiveshot.cli.{module}"), FUNCTIONS.get(name, name))
         if not isinstance(found, typer.Typer):
             one = typer.Typer(add_completion=False, **SETTINGS)
             one.command(name, cls=Command, rich_help_panel=panel)(found)

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fiveshot.recognizer.change import ConflictError, NotErasedError
     from fiveshot.recognizer.checking import Finding, check_model
-    from fiveshot.recognizer.correction import PhotoChange
+    from fiveshot.recognizer.correction import NotUndoableError, PhotoChange
     from fiveshot.recognizer.evaluation import Evaluation
-    from fiveshot.recognizer.forgetting import NotUndoableError
     from fiveshot.recognizer.info import ClassInfo, ModelInfo, PhotoInfo
     from fiveshot.recognizer.insight import LearnReport
     from fiveshot.recognizer.photos.photo import Region
@@ -37,7 +36,7 @@ _PLACES = {
     "ModelInfo": "info",
     "Neighbor": "recognition.snapshot",
     "NotErasedError": "change",
-    "NotUndoableError": "forgetting",
+    "NotUndoableError": "correction",
     "PhotoChange": "correction",
     "PhotoInfo": "info",
     "PhotoRecord": "store.rows",

@@ -11,8 +11,8 @@ from typing import Any
 
 from fiveshot.core import ClassStatistics
 from fiveshot.errors import InputError, StorageError
+from fiveshot.recognizer.insight import Looks
 from fiveshot.recognizer.recognition.snapshot import Snapshot
-from fiveshot.recognizer.recognition.twins import Looks
 from fiveshot.recognizer.store.contents import Contents, StoredClass, file_sha256, read_contents, write_base
 from fiveshot.recognizer.store.folder import ModelFolder
 from fiveshot.recognizer.store.history import ClassChange, record, timestamp

@@ -18,13 +18,12 @@ from fiveshot.core.arrays import as_numpy
 from fiveshot.data import MAX_PHOTO_BYTES
 from fiveshot.errors import InputError, some_of
 from fiveshot.recognizer.change import Change, ConflictError, LiveModel
-from fiveshot.recognizer.insight import LearnReport, inspect_class
+from fiveshot.recognizer.insight import LearnReport, StoredPhotos, inspect_class
 from fiveshot.recognizer.names import NONE, check_name
 from fiveshot.recognizer.photos.embedding import QUIET, see_photos
 from fiveshot.recognizer.photos.inputs import ClassInputs, gather_classes
 from fiveshot.recognizer.photos.photo import Photo, check_digest, check_thumbnail
 from fiveshot.recognizer.recognition.snapshot import Snapshot
-from fiveshot.recognizer.recognition.twins import StoredPhotos
 from fiveshot.recognizer.store.contents import Contents, KnownPhotos, Twin
 from fiveshot.recognizer.store.history import ClassChange
 from fiveshot.recognizer.store.rows import (

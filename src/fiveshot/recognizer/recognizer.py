@@ -723,7 +723,7 @@ class Recognizer:
         ...     birds.snapshot.classes, birds.undo().action, birds.snapshot.classes
         (('wren',), 'forget', ('owl', 'wren'))
         """
-        from fiveshot.recognizer.forgetting import forget_class
+        from fiveshot.recognizer.correction import forget_class
 
         with self._model.change() as change:
             forget_class(change, check_name(name), for_good=for_good)
@@ -1272,7 +1272,7 @@ class Recognizer:
         ...     birds.snapshot.classes
         ('barn owl',)
         """
-        from fiveshot.recognizer.forgetting import rename
+        from fiveshot.recognizer.correction import rename
 
         with self._model.change() as change:
             rename(change, check_name(old), check_name(new))
@@ -1308,7 +1308,7 @@ class Recognizer:
         ...     birds.group({"barn owl": "owl"})
         {'barn owl': 'owl/barn owl'}
         """
-        from fiveshot.recognizer.forgetting import rename_all
+        from fiveshot.recognizer.correction import rename_all
         from fiveshot.recognizer.recognition.levels import grouped_names, read_parents
 
         known = parents if isinstance(parents, Mapping) else read_parents(parents)
@@ -1355,7 +1355,7 @@ class Recognizer:
         ...     undone.action, undone.classes, birds.snapshot.classes
         ('learn', ('owl',), ())
         """
-        from fiveshot.recognizer.forgetting import undo_last
+        from fiveshot.recognizer.correction import undo_last
 
         with self._model.change() as change:
             return undo_last(change, past_forget=past_forget, state=state)
@@ -1388,7 +1388,7 @@ class Recognizer:
         ...     now, birds.undo().action, birds.show().false_rejection
         (0.02, 'set', 0.05)
         """
-        from fiveshot.recognizer.forgetting import set_options
+        from fiveshot.recognizer.correction import set_options
 
         with self._model.change() as change:
             set_options(change, false_rejection=false_rejection)

@@ -6,14 +6,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fiveshot.scale.catalog import Catalog, dataset_catalog, join_catalogs, open_catalog
     from fiveshot.scale.cluster import ClusterProgress, ClusterSettings, connected
     from fiveshot.scale.extraction import ClusterExtraction, extract_file, extract_shards
     from fiveshot.scale.index import ClassIndex, exact_nearest
     from fiveshot.scale.jobs import TuningTask, sweep_on_cluster, tune_on_cluster
-    from fiveshot.scale.sources.catalog import Catalog, dataset_catalog, join_catalogs, open_catalog
-    from fiveshot.scale.statistics.models import ClusterStatistics, create_from_statistics, ranpac_from_sums
-    from fiveshot.scale.statistics.reductions import Ridge, StatisticsPlan
-    from fiveshot.scale.statistics.run import reduce_images, reduce_shards
+    from fiveshot.scale.models import ClusterStatistics, create_from_statistics, ranpac_from_sums
+    from fiveshot.scale.reductions import Ridge, StatisticsPlan
+    from fiveshot.scale.statistics import reduce_images, reduce_shards
 
 __all__ = [
     "Catalog",
@@ -46,10 +46,10 @@ _MODULES = {
     "extraction": ("ClusterExtraction", "extract_file", "extract_shards"),
     "index": ("ClassIndex", "exact_nearest"),
     "jobs": ("TuningTask", "sweep_on_cluster", "tune_on_cluster"),
-    "sources.catalog": ("Catalog", "dataset_catalog", "join_catalogs", "open_catalog"),
-    "statistics.models": ("ClusterStatistics", "create_from_statistics", "ranpac_from_sums"),
-    "statistics.reductions": ("Ridge", "StatisticsPlan"),
-    "statistics.run": ("reduce_images", "reduce_shards"),
+    "catalog": ("Catalog", "dataset_catalog", "join_catalogs", "open_catalog"),
+    "models": ("ClusterStatistics", "create_from_statistics", "ranpac_from_sums"),
+    "reductions": ("Ridge", "StatisticsPlan"),
+    "statistics": ("reduce_images", "reduce_shards"),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 

@@ -18,6 +18,7 @@ from fiveshot.data import BadImage, bad_images_error
 from fiveshot.errors import StorageError, counted
 from fiveshot.features import FeatureSet
 from fiveshot.features.parts import Part, join_parts, part_key, work_folder
+from fiveshot.scale.catalog import Catalog
 from fiveshot.scale.cluster import (
     ClusterProgress,
     ClusterSettings,
@@ -41,8 +42,7 @@ from fiveshot.scale.pipeline import (
     tally,
     vector_pipeline,
 )
-from fiveshot.scale.sources.catalog import Catalog
-from fiveshot.scale.sources.shards import Shard
+from fiveshot.scale.shards import Shard
 from fiveshot.storage import FilePath, atomic_path
 
 VERSION = 1  # of the manifest

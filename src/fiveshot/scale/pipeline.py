@@ -27,7 +27,7 @@ from fiveshot.features import Provenance
 from fiveshot.features.job import DTYPES
 from fiveshot.features.stream import read_batch
 from fiveshot.scale.cluster import ClusterSettings, Resources, Tally, Workers, connected, own_errors, share_out
-from fiveshot.scale.sources.shards import Shard
+from fiveshot.scale.shards import Shard
 
 BLOCK_BYTES = 32 << 20  # of pixels, which are the largest thing between two stages
 STORE_SHARE = 24  # so many blocks fit into the object stores together, at the least

@@ -16,8 +16,7 @@ from fiveshot.data import ImageError
 from fiveshot.errors import FiveshotError, InputError
 from fiveshot.recognizer import LostModelError, Recognizer
 from fiveshot.recognizer.change import ConflictError, NotErasedError
-from fiveshot.recognizer.correction import PhotoChange
-from fiveshot.recognizer.forgetting import NotUndoableError
+from fiveshot.recognizer.correction import NotUndoableError, PhotoChange
 from fiveshot.recognizer.info import PhotoInfo, photo_infos
 from fiveshot.recognizer.insight import LearnReport
 from fiveshot.recognizer.recognition.snapshot import Prediction, RejectedAt, Snapshot

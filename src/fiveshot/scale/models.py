@@ -29,8 +29,8 @@ from fiveshot.recognizer.recognition.head import head_record, require_statistics
 from fiveshot.recognizer.recognition.rejection import Rejection, fit_rejection
 from fiveshot.recognizer.store.folder import create_model, free_folder
 from fiveshot.recognizer.store.manifest import HeadRecord, Manifest, Options
-from fiveshot.scale.statistics.classes import PackedStatistics, TiedStatistics, tie, unpack
-from fiveshot.scale.statistics.reductions import ClassSample, RidgeSums
+from fiveshot.scale.classes import PackedStatistics, TiedStatistics, tie, unpack
+from fiveshot.scale.reductions import ClassSample, RidgeSums
 from fiveshot.storage import FilePath, read_tensors, write_tensors
 
 KIND, VERSION = "cluster-statistics", 1

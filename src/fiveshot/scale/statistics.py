@@ -16,6 +16,7 @@ from fiveshot.errors import InputError, StorageError
 from fiveshot.features import Provenance
 from fiveshot.features.parts import TRAIN, Part
 from fiveshot.heads import make_head
+from fiveshot.scale.catalog import Catalog, preview
 from fiveshot.scale.cluster import (
     ClusterProgress,
     ClusterSettings,
@@ -28,6 +29,7 @@ from fiveshot.scale.cluster import (
     silent,
 )
 from fiveshot.scale.extraction import read_manifest
+from fiveshot.scale.models import ClusterStatistics
 from fiveshot.scale.pipeline import (
     Batch,
     Rows,
@@ -41,11 +43,9 @@ from fiveshot.scale.pipeline import (
     select,
     vector_pipeline,
 )
-from fiveshot.scale.sources.catalog import Catalog, preview
-from fiveshot.scale.sources.shards import Shard
-from fiveshot.scale.statistics.models import ClusterStatistics
-from fiveshot.scale.statistics.reducer import BlockReducer, reduce_dataset
-from fiveshot.scale.statistics.reductions import Reductions, StatisticsPlan
+from fiveshot.scale.reducer import BlockReducer, reduce_dataset
+from fiveshot.scale.reductions import Reductions, StatisticsPlan
+from fiveshot.scale.shards import Shard
 from fiveshot.storage import FilePath
 
 SAVE_EVERY, MAX_SAVES = 256, 32  # shards; more of them where there would be more saves than this

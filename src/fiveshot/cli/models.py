@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from fiveshot.cli import completion
-from fiveshot.cli.commands.photos import note_classes_left_out
 from fiveshot.cli.options import (
     WITHOUT_BASE,
     AsJson,
@@ -30,6 +29,7 @@ from fiveshot.cli.options import (
     refuse_unused,
 )
 from fiveshot.cli.output import Answer, answering, file_size, percent
+from fiveshot.cli.photos import note_classes_left_out
 from fiveshot.cli.progress import image_bar, status, tuning_bar
 from fiveshot.errors import InputError, counted, some_of
 

@@ -22,8 +22,7 @@ from fiveshot.core.labels import Labels, python_labels, refuse_other_kind
 from fiveshot.core.ridge import FeatureMap, GramSums, RowBlock, given
 from fiveshot.errors import InputError, unknown_name
 from fiveshot.heads import FewShotHead, make_head
-from fiveshot.scale.pipeline import Rows
-from fiveshot.scale.statistics.classes import (
+from fiveshot.scale.classes import (
     Floats,
     PackedStatistics,
     TiedStatistics,
@@ -32,6 +31,7 @@ from fiveshot.scale.statistics.classes import (
     packed_statistics,
     tied_statistics,
 )
+from fiveshot.scale.pipeline import Rows
 
 BUCKETS = 16
 SAMPLE = 40  # vectors of each class that are kept beside a covariance for each

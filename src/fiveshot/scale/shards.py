@@ -26,7 +26,7 @@ from fiveshot.data.folders import is_image
 from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import import_extra
 from fiveshot.features.parts import TEST, TRAIN
-from fiveshot.scale.sources.files import StoredFile, too_large
+from fiveshot.scale.files import StoredFile, too_large
 
 Entry = tuple[ImageSource, str, int]  # image, label, split
 FETCHED_AT_ONCE = 16  # images from a URL

@@ -332,7 +332,7 @@ def _print_line(sighting: Sighting) -> None:
 
 
 def _print_sighting(sighting: Sighting) -> None:
-    from fiveshot.cli.commands.photos import describe
+    from fiveshot.cli.photos import describe
 
     vote = sighting.vote
     together = ""

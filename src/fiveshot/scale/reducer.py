@@ -14,7 +14,7 @@ from fiveshot.extras import import_extra
 from fiveshot.features.parts import TRAIN
 from fiveshot.scale.cluster import Resources, Tally
 from fiveshot.scale.pipeline import Batch, block_bytes, concatenate, good_rows, numpy_batch, tally
-from fiveshot.scale.statistics.reductions import Reduction, Reductions, reduce_rows
+from fiveshot.scale.reductions import Reduction, Reductions, reduce_rows
 
 Item = TypeVar("Item")
 Load = Callable[[Any], Batch]  # from a block, or the name of one, to its rows

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fiveshot.cli import completion
-from fiveshot.cli.commands.photos import (
+from fiveshot.cli.options import AsJson, Boxes, Confidence, Device, InBox, Model, Nested, Runtime, Weights
+from fiveshot.cli.output import Answer, answering, percent
+from fiveshot.cli.photos import (
     PartsAsked,
     note_classes_left_out,
     note_others,
@@ -16,8 +18,6 @@ from fiveshot.cli.commands.photos import (
     refuse_bad,
     total,
 )
-from fiveshot.cli.options import AsJson, Boxes, Confidence, Device, InBox, Model, Nested, Runtime, Weights
-from fiveshot.cli.output import Answer, answering, percent
 from fiveshot.cli.progress import image_bar, status
 from fiveshot.errors import InputError, counted, some_of
 from fiveshot.recognizer.names import NONE

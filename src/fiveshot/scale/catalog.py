@@ -16,8 +16,8 @@ from fiveshot.data.sources import StoredSource
 from fiveshot.errors import InputError, unknown_name
 from fiveshot.features.job import quick_marks
 from fiveshot.features.parts import TEST, TRAIN
-from fiveshot.scale.sources.files import StoredFile, find_files, is_url
-from fiveshot.scale.sources.shards import (
+from fiveshot.scale.files import StoredFile, find_files, is_url
+from fiveshot.scale.shards import (
     Entry,
     FirstImages,
     ListedReader,

@@ -16,11 +16,10 @@ from pictures import CLASSES, draw_folder, encoded, write_tar
 from fiveshot.data import open_images
 from fiveshot.errors import InputError
 from fiveshot.features.parts import TEST, TRAIN
-from fiveshot.scale import Catalog, join_catalogs, open_catalog
-from fiveshot.scale.sources import files
-from fiveshot.scale.sources.catalog import preview
-from fiveshot.scale.sources.files import expand_ranges, find_files
-from fiveshot.scale.sources.shards import RawImage
+from fiveshot.scale import Catalog, files, join_catalogs, open_catalog
+from fiveshot.scale.catalog import preview
+from fiveshot.scale.files import expand_ranges, find_files
+from fiveshot.scale.shards import RawImage
 
 
 def images(catalog: Catalog) -> list[RawImage]:
@@ -253,7 +252,7 @@ def test_a_parquet_file_cannot_take_all_memory(tmp_path: Path) -> None:
     parquet.write_table(table, tmp_path / "bomb.parquet", compression="zstd", store_schema=False)
     program = f"""
 from fiveshot.scale import open_catalog
-from fiveshot.scale.sources import shards
+from fiveshot.scale import shards
 shards.PARQUET_MEMORY = 300 << 20
 found = [image for shard in open_catalog({str(tmp_path)!r} + "/bomb.parquet", seed=0).shards
          for image in shard.reader.images()]

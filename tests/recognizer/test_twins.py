@@ -7,8 +7,8 @@ import pytest
 
 from fiveshot import Recognizer
 from fiveshot.recognizer import PhotoRecord
+from fiveshot.recognizer.insight import Looks, StoredPhotos
 from fiveshot.recognizer.names import NONE
-from fiveshot.recognizer.recognition.twins import Looks, StoredPhotos
 from fiveshot.recognizer.store.contents import Twin
 
 WIDTH = 1664

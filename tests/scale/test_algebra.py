@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from fiveshot.core import class_statistics
 from fiveshot.core.draws import random_features
 from fiveshot.errors import InputError
-from fiveshot.scale.pipeline import Rows
-from fiveshot.scale.statistics.classes import (
+from fiveshot.scale.classes import (
     TiedStatistics,
     merge_packed,
     merge_tied,
@@ -24,8 +23,9 @@ from fiveshot.scale.statistics.classes import (
     tied_statistics,
     unpack,
 )
-from fiveshot.scale.statistics.reducer import MergeTree
-from fiveshot.scale.statistics.reductions import PerClass, Reduction, Ridge, Sample, Tied, merge_ridge, reduce_rows
+from fiveshot.scale.pipeline import Rows
+from fiveshot.scale.reducer import MergeTree
+from fiveshot.scale.reductions import PerClass, Reduction, Ridge, Sample, Tied, merge_ridge, reduce_rows
 
 TOLERANCE = 1e-5
 
