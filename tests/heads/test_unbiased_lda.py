@@ -403,3 +403,46 @@ def test_unknown_classes_are_less_familiar_than_known_ones() -> None:
     unknown, _ = classes(30, 10, seed=2, first=30)
     values = np.concatenate([head.familiarity(known), head.familiarity(unknown)])
     assert roc_auc_score(np.repeat([1, 0], len(known)), values) > 0.75
+
+
+SETTLED = {"n_random": 30, "offset": 0.5, "sharpness": 9.0}
+
+
+def test_with_one_sum_of_the_base_the_answers_are_the_same() -> None:
+    base, new, more = classes(12, 20, seed=0), classes(3, 5, seed=0, first=12), classes(2, 4, seed=3)
+    asked, _ = classes(15, 6, seed=1)
+    each, summed = (UnbiasedLDA(kept=kept, **SETTLED) for kept in ("classes", "sums"))
+    for X, y in (base, new, more):  # the last are samples of base classes
+        expected = each.partial_fit(X, y).class_scores(asked)
+        np.testing.assert_allclose(summed.partial_fit(X, y).class_scores(asked), expected, rtol=1e-7, atol=1e-9)
+    assert len(each.model_.spaces) == 2
+
+
+def test_with_one_sum_of_the_base_memory_does_not_grow_with_its_samples() -> None:
+    few, many = (UnbiasedLDA(kept="sums").fit(*classes(12, shots, seed=0)) for shots in (20, 80))
+    assert (
+        few.memory_.statistics.nbytes == many.memory_.statistics.nbytes == 12 * len(few.memory_.base.means[0]) * 8
+    )
+    assert many.choice_.episodes == 6
+    assert many.choice_.offset != DEFAULT_OFFSET, "episodes are played even so"
+
+
+def test_with_one_sum_of_the_base_new_classes_can_be_forgotten_and_base_classes_cannot(tmp_path: Path) -> None:
+    asked, _ = classes(15, 6, seed=1)
+    head = UnbiasedLDA(kept="sums", **SETTLED).fit(*classes(12, 20, seed=0))
+    never = head.class_scores(asked)
+    head.partial_fit(*classes(3, 5, seed=0, first=12))
+    with pytest.raises(InputError, match=r"cannot forget 4: its samples are part of a sum over all base classes"):
+        head.forget(4)
+    with pytest.raises(InputError, match="fit it with kept='classes'"):
+        head.settings()
+    save_head(head, tmp_path / "head.safetensors")
+    again = load_head(tmp_path / "head.safetensors")
+    np.testing.assert_array_equal(again.class_scores(asked), head.class_scores(asked))
+    np.testing.assert_allclose(again.forget([12, 13, 14]).class_scores(asked), never, rtol=1e-9)
+
+
+def test_a_small_first_session_is_kept_class_by_class_whatever_is_asked_for() -> None:
+    X, y = classes(3, 3, seed=0)
+    each, summed = (UnbiasedLDA(kept=kept).fit(X, y).forget(1) for kept in ("classes", "sums"))
+    np.testing.assert_array_equal(each.class_scores(X), summed.class_scores(X))

@@ -67,6 +67,15 @@ def play_episodes(X: Array, y: Labels, *, shots: int, episodes: int, seed: int) 
         yield Episode(memory, X[positions(asked, X)], codes, np.isin(memory.labels, new), old, drawn, asked)
 
 
+def few_of_each(y: Labels, most: int, *, seed: int) -> NDArray[np.intp]:
+    """Return the places of at most so many samples of each class, drawn, in ascending order."""
+    rng = np.random.default_rng(derived_seed(seed, "few of each"))
+    drawn = rng.permutation(len(y))
+    order = drawn[np.argsort(y[drawn], kind="stable")]
+    _, counts = np.unique(y, return_counts=True)
+    return np.sort(np.concatenate([own[:most] for own in np.split(order, np.cumsum(counts)[:-1])]))
+
+
 def usable_classes(y: Labels, shots: int) -> Labels:
     """Return the classes with enough samples to be played as new ones and be asked about."""
     names, counts = np.unique(y, return_counts=True)

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
-from fiveshot.core.arrays import Array, at_least, beside, grouped, namespace, unit_rows, zeros
+import numpy as np
+
+from fiveshot.core.arrays import (
+    Array,
+    at_least,
+    beside,
+    grouped,
+    namespace,
+    parts,
+    positions,
+    unit_rows,
+    zeros,
+)
 from fiveshot.core.draws import RandomFeatures, random_features
+from fiveshot.core.labels import Labels
 from fiveshot.core.linalg import add_gram_
 from fiveshot.core.memory import Memory
-from fiveshot.core.statistics import ClassStatistics, ClassSummary
+from fiveshot.core.statistics import ClassStatistics, ClassSummary, summarize
 
 ROWS_AT_ONCE = 2048  # factor rows per symmetric update, which bounds the memory
 TAILS = 16.0  # how much a tail is shortened, by how far it draws the mean from the median
@@ -118,8 +131,37 @@ class Scatter:
         return Scatter(matrices, self.dof + sum(summary.count - 1 for summary in summaries))
 
 
-def pooled_scatter(memory: Memory, spaces: Sequence[slice], previous: PooledScatter | None) -> PooledScatter:
+def no_scatter(spaces: Sequence[slice], like: Array) -> Scatter:
+    """Return the sums over no class."""
+    return Scatter(tuple(zeros((part.stop - part.start,) * 2, like) for part in spaces), 0)
+
+
+def summed_classes(
+    X: Array, y: Labels, embed: Callable[[Array], Array], spaces: Sequence[slice]
+) -> tuple[ClassStatistics, Scatter]:
+    """Return counts and means of classes without factors, and the sum of their scatter instead, with no degrees.
+
+    Some classes are embedded at a time, so that the memory does not grow with the samples.
+    """
+    labels, codes = np.unique(y, return_inverse=True)
+    by_class = parts(np.argsort(codes, kind="stable"), np.bincount(codes).tolist())
+    total, kept = no_scatter(spaces, X), list[ClassSummary]()
+    for group in grouped(by_class, len, ROWS_AT_ONCE):
+        found = [summarize(embed(X[positions(rows, X)])) for rows in group]
+        total = total.add(found, spaces)
+        # A copy: a mean that is a view would keep all that it is a part of.
+        kept += [
+            ClassSummary(one.count, one.mean, namespace(X).asarray(one.factor[:0], copy=True)) for one in found
+        ]
+    return ClassStatistics(labels, tuple(kept)), replace(total, dof=0)
+
+
+def pooled_scatter(
+    memory: Memory, spaces: Sequence[slice], previous: PooledScatter | None, folded: Scatter | None = None
+) -> PooledScatter:
     """Sum the scatter of base classes, and of new ones.
+
+    ``folded`` is the part of the base that is no longer in the summaries of its classes.
 
     After a session that only brought new classes, theirs is added to the sum. After anything else (a forgotten
     class, more samples of a known one) the sum is made again: subtracting would leave rounding of what is to be
@@ -130,10 +172,10 @@ def pooled_scatter(memory: Memory, spaces: Sequence[slice], previous: PooledScat
     """
     like = memory.statistics.means
     xp = namespace(like)
-    nothing = Scatter(tuple(zeros((part.stop - part.start,) * 2, like) for part in spaces), 0)
+    nothing = no_scatter(spaces, like)
     none_new = Scatter(tuple(xp.astype(matrix, xp.float64) for matrix in nothing.matrices), 0)
     same_base = previous is not None and previous.memory.base is memory.base
-    base = previous.base if previous and same_base else nothing.add(memory.base.summaries, spaces)
+    base = previous.base if previous and same_base else (folded or nothing).add(memory.base.summaries, spaces)
     added = _added(memory.new, previous.memory.new if previous else None)
     if previous is None or added is None:
         return PooledScatter(memory, base, none_new.add(memory.new.summaries, spaces))

@@ -691,8 +691,12 @@ class FewShotHead(Estimator):
         X = placed(X, memory.statistics.means) if len(known) else on_device(X, self.device)
         if not len(known):
             self.begin(X, labels)
-        memory = memory.learn(class_statistics(self.embed(X), labels))
+        memory = memory.learn(self.summarized(X, labels, first=not len(known)))
         return self.hold(memory, self.derive(memory, X, labels, model))
+
+    def summarized(self, X: Array, y: Labels, *, first: bool) -> ClassStatistics:
+        """Return the statistics of a session, the first of all or a later one."""
+        return class_statistics(self.embed(X), y)
 
     def _features(self, X: Any) -> Array:
         self.require_fitted()

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fiveshot.core import Memory
+from fiveshot.core import ClassStatistics, Memory
 from fiveshot.core.arrays import Array, as_numpy, positions
 from fiveshot.core.draws import derived_seed
 from fiveshot.core.episodes import (
@@ -140,6 +140,10 @@ class TunedHead(FewShotHead):
         )
         self._choose(chosen)
         self.head_.begin(X, y)
+
+    def summarized(self, X: Array, y: Labels, *, first: bool) -> ClassStatistics:
+        """Return the statistics that the head keeps."""
+        return self.head_.summarized(X, y, first=first)
 
     def derive(self, memory: Memory, X: Array, y: Labels, previous: Any) -> Any:
         """Return the model of the head."""

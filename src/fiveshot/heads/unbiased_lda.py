@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fiveshot.core import Memory
+from fiveshot.core import ClassStatistics, Memory
 from fiveshot.core.arrays import (
     Array,
     as_numpy,
@@ -25,7 +25,7 @@ from fiveshot.core.arrays import (
     values_like,
     zeros,
 )
-from fiveshot.core.episodes import Choice, Played, choose, play_episodes
+from fiveshot.core.episodes import Choice, Played, choose, few_of_each, play_episodes
 from fiveshot.core.few_shots import few_enough, few_shot_model, few_shot_offset, has_no_base, is_small
 from fiveshot.core.labels import Label, Labels, python_labels
 from fiveshot.core.lda import (
@@ -38,11 +38,21 @@ from fiveshot.core.lda import (
     tied_model,
 )
 from fiveshot.core.ranges import Allowed, Flag, OneOf, Range
-from fiveshot.core.scatter import Embedding, make_embedding, pooled_scatter
+from fiveshot.core.scatter import Embedding, Scatter, make_embedding, pooled_scatter, summed_classes
 from fiveshot.errors import InputError
-from fiveshot.heads.head import Candidate, FewShotHead, Recipe, Style, Tried, Workload, on_device
+from fiveshot.heads.head import (
+    Candidate,
+    FewShotHead,
+    Recipe,
+    Style,
+    Tried,
+    Workload,
+    on_device,
+    refuse_forgetting,
+)
 
 Pooled = Literal["all", "base"]
+Kept = Literal["classes", "sums"]
 DEFAULT_PRIOR = Prior()
 SCORED_AT_ONCE = 1024  # samples mapped at a time, which bounds the memory
 # Of familiarity: the factor of B, and the weight of the cosine. Chosen like DOUBT on training photos of the base
@@ -51,6 +61,7 @@ OWN, OWN_FEW = (0.06, 0.0), (1.0, 2.0)
 DOUBT = 0.4  # more finds more of the similar unknown classes, and fewer of the quite different ones
 MOST_FEATURES = 1 << 14  # of a vector: bounds the memory of the random features before they are drawn
 SHOTS = 5  # of the classes that are played as new; the gap scales the result to other numbers
+PLAYED = 24  # samples of a base class that episodes are played with where memory must not grow with them
 
 
 class UnbiasedLDA(FewShotHead):
@@ -76,6 +87,12 @@ class UnbiasedLDA(FewShotHead):
         False leaves features uncentered.
     pooled : {"all", "base"}
         ``"base"`` leaves new classes out of the covariance.
+    kept : {"classes", "sums"}
+        What is kept of the base session. ``"classes"`` keeps the scatter of each class, as many rows as it has
+        samples: any class can be forgotten exactly, as a model of other people's photos must. ``"sums"`` keeps the
+        mean of each class, and the scatter of all as one sum: memory does not grow with the samples, but base
+        classes can no longer be forgotten; new ones can. Answers are the same, except that ``"auto"`` plays its
+        episodes with at most 24 samples of a class.
     episodes : int
         How many are played.
     random_state : int
@@ -103,6 +120,7 @@ class UnbiasedLDA(FewShotHead):
         "sharpness": Range(0, words=("auto",)),
         "center": Flag(),
         "pooled": OneOf(get_args(Pooled), kind="choice of pooled classes"),
+        "kept": OneOf(get_args(Kept), kind="choice of what is kept"),
         "episodes": Range(0, whole=True),
         "random_state": Range(whole=True, hint="for example 0"),
     }
@@ -114,6 +132,7 @@ class UnbiasedLDA(FewShotHead):
         "strength": Tried(factors=(0.4, 4.0)),
     }
     model_: TiedModel
+    _folded: Scatter | None = None  # of the base session, where its classes have no factors
 
     def __init__(
         self,
@@ -125,6 +144,7 @@ class UnbiasedLDA(FewShotHead):
         sharpness: float | Literal["auto"] = "auto",
         center: bool = True,
         pooled: Pooled = "all",
+        kept: Kept = "classes",
         episodes: int = 6,
         random_state: int = 0,
         device: Any = None,
@@ -136,6 +156,7 @@ class UnbiasedLDA(FewShotHead):
         self.sharpness = sharpness
         self.center = center
         self.pooled = pooled
+        self.kept = kept
         self.episodes = episodes
         self.random_state = random_state
         self.device = device
@@ -177,6 +198,14 @@ class UnbiasedLDA(FewShotHead):
 
     def settings(self) -> dict[str, Any]:
         """Return the center and what the episodes chose."""
+        if self._folded is not None:
+            raise InputError(
+                "statistics of a head with kept='sums' do not say how samples of a base class differ",
+                hint="fit it with kept='classes'",
+            )
+        return self._plain_settings()
+
+    def _plain_settings(self) -> dict[str, Any]:
         embedding = self._embedding
         return {
             "center": embedding.center.tolist(),
@@ -265,16 +294,26 @@ class UnbiasedLDA(FewShotHead):
         center = mean_row(X) if self.center and not few else zeros((X.shape[1],), X)
         width = self.n_random if len(X) - n_classes > self.n_random and not few else 0
         self._embedding = make_embedding(center, width, seed=self._seed, shortened=few)
-        self._chosen = Choice()
+        self._chosen, self._folded = Choice(), None
         if not few and (self.offset == "auto" or self.sharpness == "auto"):
+            if self.kept == "sums":
+                rows = few_of_each(y, PLAYED, seed=self._seed)
+                X, y = X[positions(rows, X)], y[rows]
             self._chosen = choose(self._played(self._embedding(X), y))
+
+    def summarized(self, X: Array, y: Labels, *, first: bool) -> ClassStatistics:
+        """Return the statistics of a session; of a large base session only means, where sums are to be kept."""
+        if self.kept == "classes" or not first or self._embedding.shortened:
+            return super().summarized(X, y, first=first)
+        found, self._folded = summed_classes(X, y, self.embed, self._embedding.spaces)
+        return found
 
     def apply_settings(self, settings: Mapping[str, Any]) -> None:
         """Take up the center and what the episodes chose."""
         kept = read_settings(settings, n_random=self.n_random)
         center = on_device(kept.center, self.device)
         self._embedding = make_embedding(center, kept.n_random, seed=kept.seed, shortened=kept.shortened)
-        self._chosen = kept.choice
+        self._chosen, self._folded = kept.choice, None
 
     def input_width(self, memory: Memory) -> int:
         """Return the length of the center."""
@@ -284,8 +323,11 @@ class UnbiasedLDA(FewShotHead):
 
     def derive(self, memory: Memory, X: Array, y: Labels, previous: TiedModel | None) -> TiedModel:
         """Return the model of all classes in both spaces."""
+        if self._folded is not None and previous is not None:
+            reason = "its samples are part of a sum over all base classes"
+            refuse_forgetting(self.memory_.base, memory.base, reason)
         self._embedding = self._embedding.beside(memory.statistics.means)
-        return self._model(memory, self._embedding, previous)
+        return self._model(memory, self._embedding, previous, self._folded)
 
     def score_classes(self, X: Array, labels: list[Label]) -> Array:
         """Return the scores of these classes."""
@@ -305,27 +347,34 @@ class UnbiasedLDA(FewShotHead):
         return self.choice_.sharpness
 
     def extra_state(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Return the center, and what the episodes chose."""
-        return {"center": self._embedding.center}, {k: v for k, v in self.settings().items() if k != "center"}
+        """Return the center, what the episodes chose, and the sums where they are kept."""
+        arrays = {"center": self._embedding.center}
+        for number, matrix in enumerate(self._folded.matrices if self._folded is not None else ()):
+            arrays[f"folded.{number}"] = matrix
+        return arrays, {k: v for k, v in self._plain_settings().items() if k != "center"}
 
     def restore(self, memory: Memory, arrays: dict[str, Array], extra: dict[str, Any]) -> None:
         """Take up the center and the choice, and derive the rest."""
         seed, n_random = int(extra["seed"]), int(extra["n_random"])
         self._embedding = make_embedding(arrays["center"], n_random, seed=seed, shortened=bool(extra["shortened"]))
         self._chosen = read_choice(extra["choice"])
+        sums = [array for name, array in sorted(arrays.items()) if name.startswith("folded.")]
+        self._folded = Scatter(tuple(sums), 0) if sums else None
         super().restore(memory, {}, {})
 
     @property
     def _seed(self) -> int:
         return int(self.random_state)
 
-    def _model(self, memory: Memory, embedding: Embedding, previous: TiedModel | None) -> TiedModel:
+    def _model(
+        self, memory: Memory, embedding: Embedding, previous: TiedModel | None, folded: Scatter | None = None
+    ) -> TiedModel:
         prior = self.prior or DEFAULT_PRIOR
         few = self.pooled == "all" and prior.shrinkage is None and len(embedding.spaces) == 1
         few = few and has_no_base(memory, embedding.n_features)
         if few and few_enough(memory.statistics.summaries, embedding.n_features):
             return TiedModel(None, (few_shot_model(memory, None, prior=prior),), few)
-        pooled = pooled_scatter(memory, embedding.spaces, previous.pooled if previous else None)
+        pooled = pooled_scatter(memory, embedding.spaces, previous.pooled if previous else None, folded)
         if few:
             return TiedModel(pooled, (few_shot_model(memory, pooled, prior=prior),), few)
         return tied_model(memory, embedding.spaces, pooled, prior=prior, pool_new=self.pooled == "all")
