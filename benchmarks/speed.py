@@ -30,7 +30,7 @@ COMMANDS = (
     ("many_classes.py", "--check"),
     ("published_code.py", "{published}", "--check"),
 )
-ON_GPU: tuple[tuple[str, ...], ...] = ()
+ON_GPU = (("gpu.py", "--check"),)
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ import io
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ from torchvision import transforms
 from fiveshot.backbones import Backbone, Preprocessing, attach_adapters
 from fiveshot.data import ImageSplit
 from fiveshot.tuning import TUNE_RECIPES, Execution, open_material
-from fiveshot.tuning.training.execution import arithmetic, autocast
+from fiveshot.tuning.training.execution import arithmetic
 from fiveshot.tuning.training.network import Batch, CosineClassifier, make_network, tuning_loss
 from fiveshot.tuning.training.trainer import Trainer
 
@@ -169,7 +169,7 @@ def our_rate(split: ImageSplit, args: argparse.Namespace, device: torch.device, 
     decoding = time.perf_counter() - began
     recipe = TUNE_RECIPES["ours"].replace(batch_size=batch)
     rows = np.arange(len(split) - len(split) % batch)
-    network = make_network(backbone, CLASSES, recipe)
+    network = make_network(backbone, CLASSES, recipe, precision=execution.precision)
     trainer = Trainer(
         network,
         material.views,
@@ -187,7 +187,7 @@ def our_rate(split: ImageSplit, args: argparse.Namespace, device: torch.device, 
         trainer.epoch(number)
     seconds = (time.perf_counter() - began) / (epochs * len(rows))
     parts = breakdown(trainer, args, batch)
-    flops = counted_operations(trainer, batch)
+    flops = counted_operations(trainer, args, batch)
     return {
         "images_s": 1 / seconds,
         "decode_images_s": len(split) / decoding,
@@ -205,8 +205,7 @@ def breakdown(trainer: Trainer, args: argparse.Namespace, batch: int) -> dict[st
     scale = trainer.network.classifier.scale
 
     def loss() -> Tensor:
-        with autocast(trainer.execution, trainer.device):
-            cosines = step.whole(views.images.contiguous(memory_format=torch.channels_last))
+        cosines = step.whole(views.images)
         return tuning_loss(cosines, scale, views, trainer.recipe)
 
     batches = iter(trainer.batches(0))
@@ -235,14 +234,14 @@ def breakdown(trainer: Trainer, args: argparse.Namespace, batch: int) -> dict[st
     return times
 
 
-def counted_operations(trainer: Trainer, batch: int) -> float:
-    """Return the floating-point operations of one step, forward and backward, as PyTorch counts them."""
-    images = torch.randn_like(next(trainer.batches(0))[0].images)
-    labels = torch.zeros(batch, dtype=torch.long, device=trainer.device)
-    step = getattr(trainer.step, "step", trainer.step)
-    eager = replace(trainer.execution, compile=False)
-    with FlopCounterMode(display=False) as counter, arithmetic(eager, trainer.device):
-        step._step(step.forward, Batch(images, labels))
+def counted_operations(trainer: Trainer, args: argparse.Namespace, batch: int) -> float:
+    """Return the operations of one step of the plain network, forward and backward, as PyTorch counts them."""
+    device = trainer.device
+    plain = make_network(random_backbone(args.model, device), CLASSES, trainer.recipe)
+    images = torch.randn_like(next(trainer.batches(0))[0].images, dtype=torch.float32)
+    labels = torch.zeros(batch, dtype=torch.long, device=device)
+    with FlopCounterMode(display=False) as counter:
+        tuning_loss(plain(images), plain.classifier.scale, Batch(images, labels), trainer.recipe).backward()
     return float(counter.get_total_flops())
 
 

@@ -12,7 +12,7 @@ from PIL import Image, ImageOps
 from fiveshot.backbones import PAPER_PREPROCESSING, BackboneSpec, Preprocessing, device_pixels, load_embedder
 from fiveshot.backbones.device_pixels import DevicePixels, upright
 from fiveshot.data import ArraySource, FileSource, ImageSource
-from fiveshot.features.stream import read_batch, read_on_device
+from fiveshot.features.stream import BatchStream, ImageBatch, read_batch, read_on_device, usual_photos
 
 # Extraction silences warnings: torchvision says that another library will decode some day.
 pytestmark = pytest.mark.filterwarnings("ignore:The image decoding:DeprecationWarning")
@@ -37,7 +37,8 @@ def smooth(height: int, width: int, seed: int = 0) -> np.ndarray:
 )
 def test_squares_are_those_of_pillow(wanted: Preprocessing, monkeypatch: pytest.MonkeyPatch) -> None:
     pictures = [smooth(*size, seed=number) for number, size in enumerate(SIZES)]
-    found = DevicePixels(wanted, CPU).squares(pictures)
+    sources = [ArraySource(picture, f"{number}") for number, picture in enumerate(pictures)]
+    found = DevicePixels(wanted, CPU).squares(sources)
     assert found is not None
     expected = np.stack([wanted.pixels(picture) for picture in pictures])
     difference = np.abs(found.numpy().astype(int) - expected)
@@ -45,7 +46,7 @@ def test_squares_are_those_of_pillow(wanted: Preprocessing, monkeypatch: pytest.
     assert difference.max() <= 2
     assert difference.mean() < 0.1  # where sums are halves, which simple ratios make often
     monkeypatch.setattr(device_pixels, "MOST_PIXELS", 200 * 400)  # in several groups
-    in_groups = DevicePixels(wanted, CPU).squares(pictures)
+    in_groups = DevicePixels(wanted, CPU).squares(sources)
     assert in_groups is not None
     assert torch.equal(in_groups, found)
 
@@ -72,9 +73,13 @@ def mixed(tmp_path: Path) -> list[ImageSource]:
     return [*(FileSource(tmp_path / name, name) for name in names), ArraySource(smooth(32, 32), "array")]
 
 
+def on_device(images: list[ImageSource], stop: int, wanted: Preprocessing) -> ImageBatch:
+    return read_on_device(images, 0, stop, usual_photos(images, 0, stop), wanted, DevicePixels(wanted, CPU))
+
+
 def test_a_batch_is_that_of_the_decoders(mixed: list[ImageSource]) -> None:
     wanted = Preprocessing(size=64, resize=72, views=2)
-    ours = read_on_device(mixed, 0, len(mixed), wanted, DevicePixels(wanted, CPU))
+    ours = on_device(mixed, len(mixed), wanted)
     theirs = read_batch(mixed, 0, len(mixed), wanted)
     assert ours.kept.tolist() == theirs.kept.tolist() == [0, 1, 2, 5]
     assert [(at, bad.name) for at, bad in ours.bad] == [(3, "broken.jpg"), (4, "short.jpg")]
@@ -90,7 +95,7 @@ def test_photos_that_are_refused_go_to_the_decoders(mixed: list[ImageSource], tm
     damaged = data[: frame + 20] + data[frame + 40 :]
     (tmp_path / "usual.jpg").write_bytes(damaged)
     wanted = Preprocessing(size=64, resize=72)
-    ours = read_on_device(mixed, 0, 3, wanted, DevicePixels(wanted, CPU))
+    ours = on_device(mixed, 3, wanted)
     theirs = read_batch(mixed, 0, 3, wanted)
     assert (ours.kept.tolist(), ours.bad) == (theirs.kept.tolist(), theirs.bad)
     np.testing.assert_array_equal(ours.pixels.numpy()[-1], theirs.pixels[-1])
@@ -99,7 +104,28 @@ def test_photos_that_are_refused_go_to_the_decoders(mixed: list[ImageSource], tm
 def test_features_are_those_of_the_cpu(mixed: list[ImageSource]) -> None:
     embedder = load_embedder(BackboneSpec(device="cpu"))
     wanted = embedder.preprocessing
-    ours = embedder.features(read_on_device(mixed, 0, 2, wanted, DevicePixels(wanted, CPU)).pixels.numpy())
+    ours = embedder.features(on_device(mixed, 2, wanted).pixels.numpy())
     theirs = embedder.features(read_batch(mixed, 0, 2, wanted).pixels)
     cosines = (ours * theirs).sum(1) / np.linalg.norm(ours, axis=1) / np.linalg.norm(theirs, axis=1)
     assert cosines.min() > 0.9999
+
+
+def test_batches_come_in_order_and_bad_photos_end_the_work(
+    mixed: list[ImageSource], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embedder = load_embedder(BackboneSpec(device="cpu", runtime="torch", views=1))
+    plain = BatchStream(mixed, embedder, workers=2, dtype=np.float32)
+    ranges = [(0, 2), (2, 3), (3, 5), (5, 6)]
+    theirs = list(plain.run(ranges))
+    pixels = DevicePixels(embedder.preprocessing, CPU)
+    monkeypatch.setattr(type(embedder), "device_pixels", property(lambda _: pixels))
+    ours = list(BatchStream(mixed, embedder, workers=2, dtype=np.float32).run(ranges))
+    assert [(one.batch.start, one.batch.stop) for one in ours] == ranges
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.batch.bad == other.batch.bad
+        assert one.batch.kept.tolist() == other.batch.kept.tolist()
+        norms = np.linalg.norm(one.vectors, axis=1) * np.linalg.norm(other.vectors, axis=1)
+        assert ((one.vectors * other.vectors).sum(1) / norms > 0.9999).all()
+    decoding = BatchStream(mixed, embedder, workers=2, dtype=np.float32)
+    decoding.decode_only.set()
+    assert all(one.vectors is None for one in decoding.run(ranges))

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fiveshot.errors import InputError
@@ -62,8 +63,15 @@ class Adapter(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return what is added to the residual stream ``x`` (n, tokens, width)."""
-        adapted: Tensor = self.up(self.dropout(self.down(x).relu())) * self.scale
-        return adapted
+        return _linear(self.up, self.dropout(_linear(self.down, x).relu())) * self.scale
+
+
+def _linear(layer: nn.Linear, x: Tensor) -> Tensor:
+    """Apply a layer in the number format of what it is given: weights that are trained may have a finer one."""
+    if layer.weight.dtype != x.dtype and not torch.is_autocast_enabled(x.device.type):
+        return F.linear(x, layer.weight.to(x.dtype), layer.bias.to(x.dtype))
+    applied: Tensor = layer(x)
+    return applied
 
 
 class AdaptedBlock(nn.Module):

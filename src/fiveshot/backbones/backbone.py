@@ -206,6 +206,7 @@ class TorchNetwork:
         self._lock = Lock()
         self._runtime = ""  # once it is ready
         self._session: Any = None
+        self._on_gpu: Any = None
 
     @property
     def weights_hash(self) -> str:
@@ -222,6 +223,8 @@ class TorchNetwork:
         with self._lock:
             if not self._runtime:
                 self._session = self._exported()
+                if self.backbone.device.type == "cuda":
+                    self._on_gpu = self._recorded()
                 own = f"PyTorch {torch.__version__} on {self.backbone.device}"
                 self._runtime = own if self._session is None else onnx_runtime()
             return self._runtime
@@ -236,16 +239,42 @@ class TorchNetwork:
         where = self.backbone.device
         try:
             given = images if isinstance(images, Tensor) else torch.from_numpy(images)
+            if self._on_gpu is not None:
+                on_gpu: Tensor = self._on_gpu(given)
+                return on_gpu.cpu().numpy()
             normalized = normalize_tensor(given.to(where), preprocessing)
-            if where.type != "cpu":
-                return self.backbone.features(normalized, precision=self.precision).cpu().numpy()
             with one_thread():
-                return self.backbone.features(normalized).numpy()
+                return self.backbone.features(normalized).cpu().numpy()
         except torch.cuda.OutOfMemoryError as error:
             raise InputError(
                 f"a batch of {len(images)} images does not fit into the memory of {where}",
                 hint="choose a smaller batch size (--batch-size)",
             ) from error
+
+    def _recorded(self) -> Any:
+        """Return the forward pass on a GPU, from pixels on."""
+        from fiveshot.backbones.gpu import RecordedPass, quick_vit
+
+        backbone, readout, wanted = self.backbone, self.backbone.readout, self.backbone.preprocessing
+        quick = quick_vit(backbone.model, readout) if self.precision == "bf16" else None
+        model, kind = (backbone.model, torch.float32) if quick is None else (quick, torch.bfloat16)
+
+        mean, std = (
+            255 * torch.tensor(v, device=backbone.device).view(3, 1, 1) for v in (wanted.mean, wanted.std)
+        )
+
+        def features(images: Tensor) -> Tensor:
+            normalized = ((images.float() - mean) / std).to(kind, memory_format=torch.channels_last)
+            return read_features(model, normalized, readout).float()
+
+        forward = torch.compile(features, dynamic=False) if self._wanted == "compiled" else features
+        autocast = self.precision if quick is None else "float32"
+
+        def passed(images: Tensor) -> Tensor:
+            with torch.inference_mode(), forward_precision(autocast, backbone.device):
+                return forward(images)
+
+        return RecordedPass(passed, backbone.device)
 
     def _exported(self) -> Any:
         """Return a session of ONNX Runtime, or None where torch is to run the network."""

@@ -8,9 +8,8 @@ in color go to the GPU. All others, and those that it refuses, are for the decod
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -18,14 +17,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fiveshot.backbones.preprocessing import Pixels, Preprocessing
-from fiveshot.backbones.resample import Axis, center_axis
-from fiveshot.data.jpeg import JpegFacts
+from fiveshot.backbones.resample import center_axis
+from fiveshot.data import ArraySource
+from fiveshot.data.jpeg import JpegFile
 from fiveshot.data.reduction import VIEWS
 from fiveshot.extras import import_extra
 
 MOST_PIXELS = 48_000_000  # that are scaled at once, the padding of small photos beside large ones included
 
-Picture: TypeAlias = "NDArray[np.uint8] | tuple[bytes, JpegFacts]"  # (height, width, 3), or a plain JPEG file
+Picture: TypeAlias = ArraySource | JpegFile
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,63 +35,70 @@ class DevicePixels:
     preprocessing: Preprocessing
     device: torch.device
 
-    @contextmanager
-    def stream(self) -> Iterator[None]:
-        """Let the GPU do what is asked for in this block beside what other threads ask for."""
-        if self.device.type != "cuda":
-            yield
-            return
-        own: Any = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
-        with torch.cuda.stream(own):
-            yield
+    def enter_thread(self) -> None:
+        """Let the GPU do what this thread asks for beside what other threads ask for, from now on."""
+        if self.device.type == "cuda":
+            torch.cuda.set_stream(torch.cuda.Stream(self.device))  # type: ignore[no-untyped-call]
 
     def squares(self, pictures: Sequence[Picture]) -> Tensor | None:
         """Return the squares (n, views, 3, size, size), or None where a file is refused."""
-        files = [picture for picture in pictures if isinstance(picture, tuple)]
-        decoded = self._decoded(files)
+        decoded = self._decoded([picture for picture in pictures if isinstance(picture, JpegFile)])
         if decoded is None:
             return None
         next_file = iter(decoded)
-        on_device = [
-            next(next_file) if isinstance(picture, tuple) else self._uploaded(picture) for picture in pictures
-        ]
+        next_array = iter(
+            self._uploaded([picture.array for picture in pictures if isinstance(picture, ArraySource)])
+        )
+        on_device = [next(next_file if isinstance(picture, JpegFile) else next_array) for picture in pictures]
         made = [self._squares(on_device[start:stop]) for start, stop in _groups(on_device)]
         return torch.cat(made) if made else None
+
+    def placed(self, pixels: Pixels) -> Tensor:
+        """Return squares that were made elsewhere, on the device."""
+        return torch.from_numpy(pixels).to(self.device)
 
     def joined(self, squares: Tensor | None, others: Sequence[Pixels], order: NDArray[np.int64]) -> Tensor:
         """Return the squares made here, those made elsewhere behind them, and all of that in this order."""
         parts = [] if squares is None else [squares]
-        parts += [torch.from_numpy(pixels).to(self.device) for pixels in others]
+        parts += [self.placed(pixels) for pixels in others]
         if not parts:
             return torch.empty(0, *self.preprocessing.shape, dtype=torch.uint8)
         return torch.cat(parts)[torch.from_numpy(order).to(self.device)]
 
-    def _uploaded(self, array: NDArray[np.uint8]) -> Tensor:
-        return torch.tensor(array, device=self.device).permute(2, 0, 1)
+    def _uploaded(self, arrays: Sequence[NDArray[np.uint8]]) -> list[Tensor]:
+        """Return arrays, upright (3, height, width), in one piece where they are of one size."""
+        if len({array.shape for array in arrays}) == 1:
+            return list(torch.from_numpy(np.stack(arrays)).to(self.device).permute(0, 3, 1, 2))
+        return [torch.tensor(array, device=self.device).permute(2, 0, 1) for array in arrays]
 
-    def _decoded(self, files: Sequence[tuple[bytes, JpegFacts]]) -> list[Tensor] | None:
+    def _decoded(self, files: Sequence[JpegFile]) -> list[Tensor] | None:
         """Return photos, upright (3, height, width), or None where one of them is refused."""
         if not files:
             return []
         io = import_extra("torchvision.io")
         if not hasattr(io, "decode_jpeg"):  # later releases leave it to another library
             return None
-        encoded = [torch.frombuffer(bytearray(data), dtype=torch.uint8) for data, _ in files]
+        encoded = [torch.frombuffer(_writable(file.data), dtype=torch.uint8) for file in files]
         try:
             pictures = io.decode_jpeg(encoded, mode=io.ImageReadMode.RGB, device=self.device)
         except RuntimeError:
             return None
-        sizes = [(facts.height, facts.width) for _, facts in files]
+        sizes = [(file.facts.height, file.facts.width) for file in files]
         if [tuple(picture.shape[1:]) for picture in pictures] != sizes:
             return None
-        return [upright(picture, facts.orientation) for picture, (_, facts) in zip(pictures, files, strict=True)]
+        return [upright(picture, file.facts.orientation) for picture, file in zip(pictures, files, strict=True)]
 
     def _squares(self, pictures: Sequence[Tensor]) -> Tensor:
         wanted = self.preprocessing
         sizes = [(picture.shape[1], picture.shape[2]) for picture in pictures]
-        batch = pictures[0].new_zeros(len(pictures), 3, *(max(side) for side in zip(*sizes, strict=True)))
-        for row, picture in enumerate(pictures):
-            batch[row, :, : picture.shape[1], : picture.shape[2]] = picture
+        if len(set(sizes)) == 1:
+            batch = torch.stack(list(pictures))
+        else:
+            batch = pictures[0].new_zeros(len(pictures), 3, *(max(side) for side in zip(*sizes, strict=True)))
+            for row, picture in enumerate(pictures):
+                batch[row, :, : picture.shape[1], : picture.shape[2]] = picture
+        # Pixels are whole numbers up to 255 in both formats.
+        batch = batch.to(torch.float16 if batch.is_cuda else torch.float32)
         if wanted.squash is not None:
             side = wanted.squash
             batch = self._scaled(batch, sizes, [(side, side)] * len(sizes), side)
@@ -105,29 +112,32 @@ class DevicePixels:
                     batch, sizes, [wanted.squares.scaled(size, part) for size in sizes], wanted.size
                 )
             squares.append(made[part] if name == part else made[part].flip(-1))
-        return torch.stack(squares, dim=1)
+        return torch.stack(squares, dim=1).to(torch.uint8)
 
     def _scaled(
         self, batch: Tensor, sizes: Sequence[tuple[int, int]], targets: Sequence[tuple[int, int]], side: int
     ) -> Tensor:
         """Return the centers (n, 3, side, side) of pictures scaled to their targets: rows first, as PIL does."""
-        kind = torch.float16 if batch.is_cuda else torch.float32  # pixels are whole numbers up to 255 in both
         n, channels, tall, wide = batch.shape
-        lengths, resized = (torch.tensor(pairs, device=batch.device) for pairs in (sizes, targets))
         down, across = (
-            self._axis(lengths[:, i], resized[:, i], side, extent)
-            .weights(side, self.preprocessing.interpolation)
-            .to(kind)
+            self._weights(
+                [(size[i], target[i]) for size, target in zip(sizes, targets, strict=True)], side, extent
+            ).to(batch.dtype)
             for i, extent in enumerate((tall, wide))
         )
-        rows = _levels(batch.reshape(n, channels * tall, wide).to(kind) @ across.transpose(1, 2))
-        return _levels(down[:, None] @ rows.view(n, channels, tall, side)).to(torch.uint8)
+        rows = _levels(batch.reshape(n, channels * tall, wide) @ across.transpose(1, 2))
+        return _levels(down[:, None] @ rows.view(n, channels, tall, side))
 
-    def _axis(self, length: Tensor, resized: Tensor, side: int, extent: int) -> Axis:
-        """Return the axis of a center crop of pictures that are there as a whole."""
-        mode = self.preprocessing.interpolation
-        axis = center_axis(length, resized, size=side, interpolation=mode, extent=extent)
-        return replace(axis, origin=torch.zeros_like(axis.origin))
+    def _weights(self, lengths: Sequence[tuple[int, int]], side: int, extent: int) -> Tensor:
+        """Return the matrices (n, side, extent) of center crops; lengths are before and after, whole pictures.
+
+        Photos of one camera have few sizes, so each matrix is computed once.
+        """
+        mode, different = self.preprocessing.interpolation, list(dict.fromkeys(lengths))
+        before, after = torch.tensor(different, device=self.device).unbind(dim=1)
+        axis = center_axis(before, after, size=side, interpolation=mode, extent=extent)
+        matrices = replace(axis, origin=torch.zeros_like(axis.origin)).weights(side, mode)
+        return matrices[torch.tensor([different.index(pair) for pair in lengths], device=self.device)]
 
 
 def upright(picture: Tensor, orientation: int) -> Tensor:
@@ -141,6 +151,11 @@ def upright(picture: Tensor, orientation: int) -> Tensor:
     # After the exchange of the axes: 6 mirrors left and right, 8 top and bottom, 7 both.
     mirrored = {2: [-1], 3: [-2, -1], 4: [-2], 6: [-1], 7: [-2, -1], 8: [-2]}.get(orientation, [])
     return picture.flip(mirrored) if mirrored else picture
+
+
+def _writable(data: bytes | memoryview) -> bytearray | memoryview:
+    """Return the data as torch wants it, though nobody writes there."""
+    return data if isinstance(data, memoryview) else bytearray(data)
 
 
 def _levels(values: Tensor) -> Tensor:

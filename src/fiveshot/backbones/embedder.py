@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fiveshot.backbones.device_pixels import DevicePixels
 
 Vectors: TypeAlias = NDArray[np.float32]
+STREAMS = 4  # batches that a GPU has at a time
 TORCH = ("torch", "timm", "torchvision")  # what the extra `torch` installs
 
 
@@ -233,16 +234,16 @@ class Embedder:
         return DevicePixels(self.preprocessing, torch.device(self.device))
 
     def streams(self, workers: int) -> int:
-        """Return how many forward passes to run at a time: one for each worker on a CPU, two on a GPU.
+        """Return how many batches to work on at a time: one for each worker on a CPU, a few on a GPU.
 
-        While the vectors of one batch are copied from the GPU, it looks at the next.
+        While the photos of one batch are decoded on the GPU or its vectors copied from there, it looks at others.
         """
-        return workers if self.on_cpu else 2
+        return workers if self.on_cpu else STREAMS
 
     @property
     def batch_size(self) -> int:
         """A number of photos that fills the device and no more: small batches spread evenly over workers."""
-        return 8 if self.on_cpu else 64
+        return 8 if self.on_cpu else 128
 
 
 def load_embedder(spec: BackboneSpec = BackboneSpec()) -> Embedder:  # noqa: B008  # frozen
@@ -345,6 +346,10 @@ def check_place(spec: BackboneSpec, device: str) -> None:
     """Refuse a runtime or a precision that this device does not have."""
     if spec.runtime in ("onnx", "int8") and device != "cpu":
         raise InputError(f"ONNX Runtime is for the CPU, and the device is {device}", hint="use device 'cpu'")
+    if spec.runtime == "compiled" and not device.startswith("cuda"):
+        raise InputError(
+            f"the runtime 'compiled' is for CUDA devices, not {device}", hint="use the runtime 'auto'"
+        )
     if spec.precision not in (None, "float32") and not device.startswith("cuda"):
         raise InputError(f"precision {spec.precision!r} is for CUDA devices", hint=f"on {device} use 'float32'")
 

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -30,12 +30,14 @@ from fiveshot.data.decoder_process import (
     HEADER,
     LARGE_PIXELS,
     PROCESS,
+    Reading,
     Reduced,
     Reduction,
     Request,
     reduce_bytes,
 )
 from fiveshot.data.decoding import MAX_PIXELS
+from fiveshot.data.jpeg import JpegFile
 from fiveshot.data.sources import MAX_PHOTO_BYTES, FileSource, ImageError, ImageSource, source_digest
 from fiveshot.errors import FiveshotError
 from fiveshot.work import SAFE_PATH, safe_path
@@ -141,6 +143,29 @@ class Decoders:
             raise found.error
         return found
 
+    def read_jpegs(self, files: Sequence[FileSource]) -> list[JpegFile | None]:
+        """Have files read elsewhere, for a GPU to decode, while this process does something else.
+
+        Parameters
+        ----------
+        files : sequence of FileSource
+            The files.
+
+        Returns
+        -------
+        list of JpegFile or None
+            The usual photos; None for whatever else there is, which is to be decoded here.
+        """
+        if not self.limited:
+            return [None] * len(files)
+        with self._slots:
+            found = self._ask(Reading(tuple(FileSource(file.path.absolute(), file.name) for file in files)), b"")
+        parts = iter(found.parts if found.error is None else (None, None) * len(files))
+        return [
+            None if label is None or data is None else JpegFile.labeled(label, data)
+            for label, data in zip(parts, parts, strict=True)
+        ]
+
     def map(
         self, sources: Iterable[ImageSource], reduction: Reduction, *, max_pixels: int = MAX_PIXELS
     ) -> Iterator[Reduced]:
@@ -212,10 +237,10 @@ class Decoders:
             self._forker.control.close()
         self._forker, self._idle = None, []
 
-    def _ask(self, request: Request, data: bytes, *, quick: bool = False) -> Reduced:
+    def _ask(self, request: Request | Reading, data: bytes, *, quick: bool = False) -> Reduced:
         message = pickle.dumps(request)
         while True:
-            decoder, used = self._take(request.reduction)
+            decoder, used = self._take(request)
             try:
                 decoder.send(message, data, self._seconds)
             except OSError as error:
@@ -228,10 +253,11 @@ class Decoders:
                 raise
             return self._answer(decoder, request, quick)
 
-    def _answer(self, decoder: _Decoder, request: Request, quick: bool) -> Reduced:
+    def _answer(self, decoder: _Decoder, request: Request | Reading, quick: bool) -> Reduced:
         keep = False
         try:
-            found = decoder.receive(request.name, _Patience(self._seconds, decoder.process if quick else None))
+            patience = _Patience(self._seconds, decoder.process if quick else None)
+            found = decoder.receive(request.name, patience, views=isinstance(request, Reading))
             # One that had much memory, or too little, is not used again.
             keep = not request.large and (found.error is None or found.error.code != "image_too_large")
             return found
@@ -250,18 +276,18 @@ class Decoders:
             else:
                 self._discard(decoder)
 
-    def _take(self, reduction: Reduction) -> tuple[_Decoder, bool]:
-        """Return an idle decoder, or a new one; and whether it was used before."""
+    def _take(self, request: Request | Reading) -> tuple[_Decoder, bool]:
+        """Return an idle decoder, or a new one that has imported what it needs; and whether it was used before."""
         with self._lock:
             if self._idle:
                 return self._idle.pop(), True
             if self._forker is not None:
                 with suppress(OSError, EOFError):
-                    return self._forker.fork(reduction), False
+                    return self._forker.fork(pickle.dumps(request)), False
                 self._forker.close()
             self._forker = _Forker()
             try:
-                return self._forker.fork(reduction), False
+                return self._forker.fork(pickle.dumps(request)), False
             except (OSError, EOFError) as error:
                 raise _not_started() from error
 
@@ -297,11 +323,11 @@ class _Forker:
             socket.send_fds(self.control, [COMMAND.pack(FORK, len(warmth))], [theirs.fileno()])
         self.control.sendall(warmth)
 
-    def fork(self, reduction: Reduction) -> _Decoder:
-        """Return the decoder that was asked for, or a new one."""
+    def fork(self, warmth: bytes) -> _Decoder:
+        """Return the decoder that was asked for, or a new one that has imported what this pickle needs."""
         with self._lock:
             if not self._asked:
-                self.ask(pickle.dumps(reduction))
+                self.ask(warmth)
             self.control.settimeout(SECONDS)
             answer = b""
             while len(answer) < PROCESS.size:
@@ -343,8 +369,8 @@ class _Decoder:
         if data:
             self.connection.sendall(data)
 
-    def receive(self, name: str, patience: _Patience) -> Reduced:
-        """Return the answer; it is data from outside, as the photo is."""
+    def receive(self, name: str, patience: _Patience, *, views: bool = False) -> Reduced:
+        """Return the answer; it is data from outside, as the photo is. Copies of large parts can be saved."""
         size, length = HEADER.unpack(self._receive(HEADER.size, patience))
         if size > _MAX_FACTS or length > MAX_PHOTO_BYTES:
             raise ValueError
@@ -353,7 +379,7 @@ class _Decoder:
             raise RuntimeError(f"a decoder cannot make of {name} what was asked for: {facts['failure']}")
         data, parts = memoryview(self._receive(length, patience)), []
         for part in facts["sizes"]:
-            parts.append(None if part is None else bytes(data[:part]))
+            parts.append(None if part is None else data[:part] if views else bytes(data[:part]))
             data = data[part or 0 :]
         error = None
         if "reason" in facts:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fiveshot.data.decoding import decode_bytes, needs_memory
+from fiveshot.data.jpeg import JpegFile
 from fiveshot.data.sources import FileSource, ImageError
 from fiveshot.errors import InputError
 
@@ -33,6 +34,7 @@ Reduction: TypeAlias = "Callable[[Image], Sequence[bytes | None]]"
 MEMORY = 512 << 20  # bytes that decoding a photo may take above what an idle decoder has
 LARGE_MEMORY = 3 << 30  # the same for a large photo; these are decoded one at a time
 LARGE_PIXELS = 25_000_000  # a photo of more is large
+MOST_READ = 128 << 20  # bytes of the files that are read at once
 PROCESSOR_SECONDS = 60  # what ends a decoder that nobody waits for any more
 HEADER = struct.Struct("!QQ")  # bytes of the message, and of the data behind it
 COMMAND = struct.Struct("!cQ")  # to the process that forks: what to do, and a number that goes with it
@@ -62,7 +64,7 @@ class Reduced:
     cannot use image cat/1.jpg: the file is empty
     """
 
-    parts: tuple[bytes | None, ...] = ()
+    parts: tuple[Any, ...] = ()
     sha256: str = ""
     error: ImageError | None = None
     decode_seconds: float = 0.0
@@ -78,6 +80,30 @@ class Request:
     reduction: Reduction
     max_pixels: int
     large: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """JPEG files to read and to look at, for someone else to decode."""
+
+    sources: tuple[FileSource, ...]
+    name = "several photos"
+    large = False
+
+    def contents(self) -> Reduced:
+        """Return two parts for each file, its label and its data; None for what is not a usual JPEG file."""
+        parts: list[bytes | None] = []
+        left = MOST_READ
+        for source in self.sources:
+            photo = None
+            with suppress(ImageError, MemoryError):
+                photo = JpegFile.of(source.read())
+            if photo is None or len(photo.data) > left:
+                parts += [None, None]
+            else:
+                parts += [photo.label(), bytes(photo.data)]
+                left -= len(photo.data)
+        return Reduced(tuple(parts))
 
 
 def reduce_bytes(data: bytes, name: str, reduction: Reduction, max_pixels: int) -> Reduced:
@@ -154,9 +180,13 @@ def _decode_for(connection: socket.socket) -> None:
             size, length = HEADER.unpack(receive(connection, HEADER.size))
             message, data = receive(connection, size), receive(connection, length)
             try:
-                request: Request = pickle.loads(message)  # as above
+                request: Request | Reading = pickle.loads(message)  # as above
             except Exception as error:  # a reduction that cannot be imported here
                 answer(connection, Reduced(), failure=repr(error))
+                continue
+            if isinstance(request, Reading):
+                limit_memory(MEMORY)
+                answer(connection, request.contents())
                 continue
             limit_memory(LARGE_MEMORY if request.large else MEMORY)
             answer(connection, _reduced(request, data))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import struct
 from dataclasses import dataclass
 
 from fiveshot.data.decoding import MAX_PIXELS
@@ -12,6 +14,7 @@ _FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended and progressive, all with Huf
 _OTHER_FRAMES = (0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF)
 _SCAN, _EXIF, _PICTURES, _ADOBE = 0xDA, 0xE1, 0xE2, 0xEE
 _ORIENTATION = 274  # the EXIF tag
+_LABEL, _DIGEST = struct.Struct("!III"), 32  # width, height and orientation, behind a digest of so many bytes
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,30 @@ class JpegFacts:
     width: int
     height: int
     orientation: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class JpegFile:
+    """A usual photo, encoded, with what it says of itself."""
+
+    data: bytes | memoryview
+    sha256: bytes
+    facts: JpegFacts
+
+    @classmethod
+    def of(cls, data: bytes) -> JpegFile | None:
+        """Return what these bytes are; None for anything else than a usual photo."""
+        facts = plain_jpeg(data)
+        return None if facts is None else cls(data, hashlib.sha256(data).digest(), facts)
+
+    def label(self) -> bytes:
+        """Return all but the data, for another process."""
+        return self.sha256 + _LABEL.pack(self.facts.width, self.facts.height, self.facts.orientation)
+
+    @classmethod
+    def labeled(cls, label: bytes | memoryview, data: bytes | memoryview) -> JpegFile:
+        """Return the file that has this label."""
+        return cls(data, bytes(label[:_DIGEST]), JpegFacts(*_LABEL.unpack(label[_DIGEST:])))
 
 
 def plain_jpeg(data: bytes) -> JpegFacts | None:

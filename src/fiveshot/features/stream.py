@@ -5,7 +5,6 @@ On a GPU photos are decoded, scaled and cropped there too, where they are of a k
 
 from __future__ import annotations
 
-import hashlib
 import time
 import warnings
 from collections import deque
@@ -13,15 +12,15 @@ from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from threading import Event, Semaphore
-from typing import TYPE_CHECKING, Any
+from threading import Event
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot.backbones import Embedder, NotFiniteError, Preprocessing, default_workers
-from fiveshot.data import ArraySource, BadImage, ImageSource, decoders
-from fiveshot.data.jpeg import plain_jpeg
+from fiveshot.data import ArraySource, BadImage, FileSource, ImageSource, decoders
+from fiveshot.data.jpeg import JpegFile
 from fiveshot.data.reduction import Parts, check_shape
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features.feature_set import FeatureSet, Vectors
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from fiveshot.backbones.device_pixels import DevicePixels, Picture
 
 Range = tuple[int, int]  # positions, from and up to
+Usual: TypeAlias = "dict[int, Picture]"  # by position
 NO_PIXELS = np.zeros((0, 1, 3, 1, 1), np.uint8)
 
 
@@ -84,17 +84,21 @@ def read_batch(images: Sequence[ImageSource], start: int, stop: int, preprocessi
 
 
 def read_on_device(
-    images: Sequence[ImageSource], start: int, stop: int, preprocessing: Preprocessing, device: DevicePixels
+    images: Sequence[ImageSource],
+    start: int,
+    stop: int,
+    usual: Usual,
+    preprocessing: Preprocessing,
+    device: DevicePixels,
 ) -> ImageBatch:
-    """Do what ``read_batch`` does, on a GPU; photos that it does not take are decoded as there."""
+    """Do what ``read_batch`` does, on a GPU; photos that are not among the usual ones are decoded as there."""
     began = time.perf_counter()
-    usual = {position: found for position in range(start, stop) if (found := _usual(images[position])) is not None}
-    squares = device.squares([picture for _, picture in usual.values()])
+    squares = device.squares(list(usual.values()))
     if squares is None:  # it refuses one of them, and does not say which
         usual = {}
     seconds = time.perf_counter() - began
     rest = [read_batch(images, at, at + 1, preprocessing) for at in range(start, stop) if at not in usual]
-    marks = {at: np.frombuffer(mark, np.uint8) for at, (mark, _) in usual.items()}
+    marks = {at: np.frombuffer(_picture_mark(picture), np.uint8) for at, picture in usual.items()}
     marks |= {batch.start: batch.marks[0] for batch in rest}
     kept = np.array([*usual, *(position for batch in rest for position in batch.kept.tolist())], np.int64)
     order = np.argsort(kept)
@@ -110,17 +114,28 @@ def read_on_device(
     )
 
 
-def _usual(image: ImageSource) -> tuple[bytes, Picture] | None:
-    """Return the mark of a photo, and what a GPU makes squares of; None for what it does not take."""
+def usual_photos(images: Sequence[ImageSource], start: int, stop: int) -> Usual:
+    """Read what a GPU takes, by position."""
+    positions = range(start, stop)
+    files = {at: image for at in positions if isinstance(image := images[at], FileSource)}
+    # Files are read elsewhere: many threads that read here would keep those from working that feed the GPU.
+    read = dict(zip(files, decoders().read_jpegs(list(files.values())), strict=True)) if files else {}
+    found = {at: read[at] if at in read else _usual(images[at]) for at in positions}
+    return {at: picture for at, picture in found.items() if picture is not None}
+
+
+def _usual(image: ImageSource) -> Picture | None:
     try:
         if isinstance(image, ArraySource):
             check_shape(image.array.shape[1::-1])
-            return image.digest(), image.array
-        data = image.read()
+            return image
+        return JpegFile.of(image.read())
     except InputError:  # for the decoders to name
         return None
-    facts = plain_jpeg(data)
-    return None if facts is None else (hashlib.sha256(data).digest(), (data, facts))
+
+
+def _picture_mark(picture: Picture) -> bytes:
+    return picture.sha256 if isinstance(picture, JpegFile) else picture.digest()
 
 
 def _mark(image: ImageSource, sha256: str) -> bytes:
@@ -144,13 +159,16 @@ class BatchStream:
     ) -> None:
         """Prepare the stages; nothing runs yet."""
         self._images, self._embedder, self._workers, self._dtype = images, embedder, workers, dtype
-        self._slots = Semaphore(embedder.streams(workers))
         self._device = embedder.device_pixels
         self.decode_only = Event()  # set it to list bad images without computing any more vectors
 
     def run(self, ranges: Iterable[Range]) -> Generator[BatchVectors]:
         """Yield the results of the ranges in their order; a bounded number of them is in flight."""
         threads = ThreadPoolExecutor(self._workers, thread_name_prefix="extract")
+        # Few threads talk to a GPU, always the same ones: each has to prepare what it asks for by itself.
+        talkers = None
+        if self._device is not None:
+            talkers = ThreadPoolExecutor(self._embedder.streams(self._workers), "gpu", self._device.enter_thread)
         waiting: deque[Future[BatchVectors]] = deque()
         # Where photos are decoded in this process, that silences warnings, which is a setting of the whole
         # process: threads that put it back in turns would leave it wrong. So it is silent for all, and put back
@@ -158,27 +176,33 @@ class BatchStream:
         with warnings.catch_warnings(action="ignore"):
             try:
                 for start, stop in ranges:
-                    waiting.append(threads.submit(self._batch, start, stop))
+                    if talkers is None or self.decode_only.is_set():
+                        waiting.append(threads.submit(self._batch, start, stop))
+                    else:
+                        usual = threads.submit(usual_photos, self._images, start, stop)
+                        waiting.append(talkers.submit(self._batch_on_device, start, stop, usual))
                     if len(waiting) > 2 * self._workers:
                         yield waiting.popleft().result()
                 while waiting:
                     yield waiting.popleft().result()
             finally:
                 threads.shutdown(wait=True, cancel_futures=True)
+                if talkers is not None:
+                    talkers.shutdown(wait=True, cancel_futures=True)
 
     def _batch(self, start: int, stop: int) -> BatchVectors:
-        preprocessing = self._embedder.preprocessing
-        if self._device is None:
-            return self._through_network(read_batch(self._images, start, stop, preprocessing))
-        with self._device.stream():  # of this thread: the GPU decodes one batch while it looks at another
-            return self._through_network(read_on_device(self._images, start, stop, preprocessing, self._device))
+        return self._through_network(read_batch(self._images, start, stop, self._embedder.preprocessing))
+
+    def _batch_on_device(self, start: int, stop: int, read: Future[Usual]) -> BatchVectors:
+        usual, preprocessing = read.result(), self._embedder.preprocessing
+        assert self._device is not None
+        return self._through_network(read_on_device(self._images, start, stop, usual, preprocessing, self._device))
 
     def _through_network(self, batch: ImageBatch) -> BatchVectors:
         stages = Stages(batch.decode_seconds, batch.transform_seconds)
         vectors: Vectors | None = None
         if not self.decode_only.is_set():
-            with self._slots:
-                vectors, seconds = self._forward(batch)
+            vectors, seconds = self._forward(batch)
             stages += Stages(forward=seconds)
         return BatchVectors(replace(batch, pixels=NO_PIXELS), vectors, stages)
 
@@ -319,7 +343,9 @@ def bare_rate(
     """
     count = batch_size or embedder.batch_size
     streams = embedder.streams(workers or default_workers())
-    noise = np.random.default_rng(0).integers(0, 256, (count, *embedder.preprocessing.shape), np.uint8)
+    noise: Any = np.random.default_rng(0).integers(0, 256, (count, *embedder.preprocessing.shape), np.uint8)
+    if embedder.device_pixels is not None:
+        noise = embedder.device_pixels.placed(noise)
 
     def passes(until: float) -> int:
         done = 0

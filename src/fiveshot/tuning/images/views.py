@@ -155,6 +155,8 @@ class PooledViews:
     def __init__(self, pool: PixelPool, preprocessing: Preprocessing, device: torch.device) -> None:
         self.preprocessing, self.device = preprocessing, device
         self.pool = pool.to(device)
+        # Gray levels are whole numbers up to 255 in both; products are summed in float32.
+        self._number_format = torch.float16 if device.type == "cuda" else torch.float32
         self._offsets = torch.from_numpy(pool.offsets).to(device)
         self._heights = torch.from_numpy(pool.heights).to(device)
         self._widths = torch.from_numpy(pool.widths).to(device)
@@ -188,7 +190,7 @@ class PooledViews:
         wide = crop_axis(boxes[:, 1], boxes[:, 3], size=wanted.size, extent=extent[1])
         windows = self._windows(rows, tall.origin, wide.origin, extent)
         vertical, horizontal = tall.weights(wanted.size, mode), wide.weights(wanted.size, mode, reverse=flips)
-        return self._normalized(resample(windows, vertical, horizontal))
+        return self._resampled(windows, vertical, horizontal)
 
     def measure(self, rows: Rows, *, batch_size: int) -> Iterator[Tensor]:
         """Yield center crops."""
@@ -208,7 +210,7 @@ class PooledViews:
                 on_device[own], axes[0].origin, axes[1].origin, (axes[0].extent, axes[1].extent)
             )
             matrices = [axis.weights(wanted.size, mode) for axis in axes]
-            yield self._normalized(resample(windows, *matrices))
+            yield self._resampled(windows, *matrices)
 
     def _windows(self, rows: Tensor, top: Tensor, left: Tensor, extent: tuple[int, int]) -> Tensor:
         heights, widths = self._heights[rows], self._widths[rows]
@@ -218,8 +220,9 @@ class PooledViews:
         line = self._offsets[rows][:, None] + y * widths[:, None]  # (n, tall)
         return self.pool.pixels[line[:, :, None] + x[:, None, :]]  # (n, tall, wide, 3)
 
-    def _normalized(self, images: Tensor) -> Tensor:
-        return images.sub_(self._mean).div_(self._std)
+    def _resampled(self, windows: Tensor, vertical: Tensor, horizontal: Tensor) -> Tensor:
+        kind = self._number_format
+        return resample(windows, vertical.to(kind), horizontal.to(kind)).sub_(self._mean).div_(self._std)
 
 
 def _resized(lengths: Rows, heights: Rows, widths: Rows, preprocessing: Preprocessing) -> Rows:

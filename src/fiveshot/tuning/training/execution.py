@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -119,11 +119,6 @@ def arithmetic(execution: Execution, device: torch.device) -> Iterator[None]:
         torch.use_deterministic_algorithms(strict[0], warn_only=strict[1])
         memory.fill_uninitialized_memory = fill
         torch.backends.cudnn.deterministic = cudnn
-
-
-def autocast(execution: Execution, device: torch.device) -> Any:
-    """Return the context of a forward pass."""
-    return torch.autocast("cuda", dtype=torch.bfloat16) if execution.precision == "bf16" else nullcontext()
 
 
 def place(backbone: Backbone, device: str | torch.device | None) -> torch.device:

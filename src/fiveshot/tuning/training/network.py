@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from fiveshot.backbones import Backbone, Readout, adapters, attach_adapters
 from fiveshot.backbones.backbone import read_features
+from fiveshot.backbones.gpu import quick_vit
 from fiveshot.tuning.recipes import TuneRecipe
 
 
@@ -66,9 +68,18 @@ class TuningNetwork(nn.Module):
     and the first block's attention and MLP run as they do without gradients.
     """
 
-    def __init__(self, model: nn.Module, readout: Readout, classifier: CosineClassifier) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        readout: Readout,
+        classifier: CosineClassifier,
+        *,
+        number_format: torch.dtype = torch.float32,
+        autocast: bool = False,
+    ) -> None:
         super().__init__()
         self.model, self.readout, self.classifier = model, readout, classifier
+        self.number_format, self.autocast = number_format, autocast
 
     def train(self, mode: bool = True) -> TuningNetwork:
         """Put adapters and classifier into training mode; the frozen parts stay as they are used later."""
@@ -79,16 +90,23 @@ class TuningNetwork(nn.Module):
         return self
 
     def features(self, images: Tensor) -> Tensor:
-        """Return the features (n, width)."""
-        return read_features(self.model, images, self.readout)
+        """Return the features (n, width) of normalized images."""
+        images = images.to(self.number_format, memory_format=torch.channels_last)
+        with torch.autocast("cuda", torch.bfloat16) if self.autocast else nullcontext():
+            return read_features(self.model, images, self.readout)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the cosines (n, n_classes) to the classes' weights."""
         return self.classifier.cosines(self.features(images))
 
 
-def make_network(backbone: Backbone, n_classes: int, recipe: TuneRecipe) -> TuningNetwork:
-    """Attach fresh adapters to the backbone and put a fresh classifier behind it."""
+def make_network(
+    backbone: Backbone, n_classes: int, recipe: TuneRecipe, *, precision: str = "float32"
+) -> TuningNetwork:
+    """Attach fresh adapters to the backbone and put a fresh classifier behind it.
+
+    In bf16 the frozen parts are those of a copy that a GPU runs best; it has the backbone's own adapters.
+    """
     model: Any = backbone.model
     attach_adapters(model, recipe.bottleneck, recipe.scale, recipe.dropout, seed=recipe.seed)
     classifier = CosineClassifier(
@@ -98,7 +116,14 @@ def make_network(backbone: Backbone, n_classes: int, recipe: TuneRecipe) -> Tuni
         learnable=recipe.head_scale_learnable,
         generator=torch.Generator().manual_seed(recipe.seed + 1),
     )
-    return TuningNetwork(model, backbone.readout, classifier.to(backbone.device)).train()
+    quick = quick_vit(model, backbone.readout, trains=True) if precision == "bf16" else None
+    return TuningNetwork(
+        model if quick is None else quick,
+        backbone.readout,
+        classifier.to(backbone.device),
+        number_format=torch.float32 if quick is None else torch.bfloat16,
+        autocast=precision == "bf16" and quick is None,
+    ).train()
 
 
 def plain_blocks(backbone: Backbone) -> list[nn.Module]:

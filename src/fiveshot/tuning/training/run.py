@@ -92,7 +92,7 @@ class TuningRun:
         self.material, self.fold, self.recipe, self.choose = material, fold, recipe, choose
         self.classes, labels = np.unique(material.labels[fold.train], return_inverse=True)
         self.trainer = Trainer(
-            make_network(material.backbone, len(self.classes), recipe),
+            make_network(material.backbone, len(self.classes), recipe, precision=material.execution.precision),
             material.views,
             fold.train,
             labels.astype(np.int64),

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fiveshot.errors import InputError
 from fiveshot.tuning.images.views import Views, plan_epoch, share_of
 from fiveshot.tuning.recipes import TuneRecipe
-from fiveshot.tuning.training.execution import Execution, arithmetic, autocast, own_randomness
+from fiveshot.tuning.training.execution import Execution, arithmetic, own_randomness
 from fiveshot.tuning.training.network import Batch, TuningNetwork, tuning_loss
 
 _log = logging.getLogger(__name__)
@@ -142,8 +142,7 @@ class TrainStep:
 
     def _step(self, forward: nn.Module, batch: Batch) -> None:
         self.optimizer.zero_grad(set_to_none=True)
-        with autocast(self.execution, self.device):
-            cosines = forward(batch.images.contiguous(memory_format=torch.channels_last))
+        cosines = forward(batch.images)
         loss = tuning_loss(cosines, self.network.classifier.scale, batch, self.recipe)
         if self.accelerator is None:
             torch.autograd.backward(loss)
@@ -299,10 +298,7 @@ class Trainer:
         parts = [torch.empty(0, width, device=self.device)]
         with torch.no_grad(), arithmetic(self.execution, self.device):
             for images in self.views.measure(rows, batch_size=batch_size):
-                with autocast(self.execution, self.device):
-                    parts.append(
-                        self.network.features(images.contiguous(memory_format=torch.channels_last)).float()
-                    )
+                parts.append(self.network.features(images).float())
         return torch.cat(parts)
 
     def state(self) -> dict[str, Tensor]:

@@ -1,0 +1,141 @@
+"""What a GPU reaches of its own pace: the forward pass, extraction from files and from an array, the tuning step.
+
+    python benchmarks/gpu.py                       # all rows, on a CUDA device
+    python benchmarks/gpu.py --only files arrays   # some of them
+    python benchmarks/gpu.py --check               # exit with 1 where a figure misses what must hold
+
+The forward pass and the tuning step are those of ViT-B/16 with random weights at 224 px, compiled; their share of
+the matrix rate counts the operations of the plain network, as PyTorch counts them, and the rate of a product of
+two bf16 matrices of 8,192 rows in the same run. Extraction is that of the embedded network with its two views,
+beside the network alone on pixels that lie on the device, in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from extraction import as_dataset, write_jpegs
+from ratios import Ratio, add_check, report
+from torch.utils.flop_counter import FlopCounterMode
+from tuning import matrix_rate, our_rate, photographs, random_backbone
+
+from fiveshot.backbones import BackboneSpec, load_embedder, torch_embedder
+from fiveshot.data import ArraySource, ImageDataset, ImageSplit
+from fiveshot.features import ExtractionSettings, bare_rate, extract
+from fiveshot.features.stream import read_batch, read_on_device, usual_photos
+
+DEVICE = torch.device("cuda")
+MODEL = "vit_base_patch16_224"
+
+
+def forward(options: argparse.Namespace) -> list[Ratio]:
+    rate = matrix_rate(DEVICE)
+    backbone = random_backbone(MODEL, DEVICE)
+    with FlopCounterMode(display=False) as counter:
+        backbone.features(torch.zeros(2, 3, 224, 224, device=DEVICE))
+    operations = counter.get_total_flops() / 2
+    rows = []
+    for runtime, must in (("torch", 0), ("compiled", 55)):
+        embedder = torch_embedder(backbone, BackboneSpec(runtime=runtime, precision="bf16"))
+        images = embedder.preprocessing.views * bare_rate(embedder, batch_size=256, seconds=options.seconds)
+        share = 100 * images * operations / rate
+        print(
+            f"{MODEL}, {runtime}: {images:,.0f} images/s, {share:.1f} % of {rate / 1e12:.0f} TFLOP/s", flush=True
+        )
+        if must:
+            rows.append(Ratio("forward pass of ViT-B/16, share of the matrix rate", share, must, "%"))
+    return rows
+
+
+def shares(name: str, data: ImageDataset, options: argparse.Namespace) -> Ratio:
+    """Return how fast images become features on file, beside the network alone."""
+    embedder = load_embedder(BackboneSpec(device="cuda", precision="bf16"))
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        for turn in range(options.rounds + 1):
+            bare = bare_rate(embedder, seconds=options.seconds)
+            done = extract(data, embedder, ExtractionSettings(), out=Path(folder) / f"{turn}.safetensors")
+            each = [
+                1e3 * s / done.computed for s in (done.stages.decode, done.stages.transform, done.stages.forward)
+            ]
+            print(
+                f"{name}: {done.rate:,.0f} of {bare:,.0f} images/s; ms an image on one thread: "
+                f"decode {each[0]:.3f}, other decoders {each[1]:.3f}, forward {each[2]:.3f}",
+                flush=True,
+            )
+            found.append(100 * done.rate / bare)
+    return Ratio(f"extraction from {name}, share of the bare pass", statistics.median(found[1:]), 80, "%")
+
+
+def files(options: argparse.Namespace) -> list[Ratio]:
+    with tempfile.TemporaryDirectory() as folder:
+        sources = write_jpegs(Path(folder), 300)
+        data = as_dataset(sources, options.images // len(sources))
+        return [shares("JPEG files", data, options), likeness(data)]
+
+
+def likeness(data: ImageDataset) -> Ratio:
+    """Return the smallest cosine between features of photos decoded on the GPU and of those decoded elsewhere."""
+    embedder = load_embedder(BackboneSpec(device="cuda", precision="bf16"))
+    images, pixels = data.train.images[:256], embedder.device_pixels
+    ours = read_on_device(images, 0, 256, usual_photos(images, 0, 256), embedder.preprocessing, pixels)
+    a, b = (
+        embedder.features(batch.pixels) for batch in (ours, read_batch(images, 0, 256, embedder.preprocessing))
+    )
+    cosines = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+    return Ratio("cosine of features, decoded on the GPU and elsewhere", float(cosines.min()), 0.9999, "")
+
+
+def arrays(options: argparse.Namespace) -> list[Ratio]:
+    pixels = np.random.default_rng(0).integers(0, 256, (options.images, 32, 32, 3), np.uint8)
+    images = tuple(ArraySource(array, f"{number}") for number, array in enumerate(pixels))
+    none = ImageSplit((), np.zeros(0, np.int64))
+    data = ImageDataset("arrays", ("all",), ImageSplit(images, np.zeros(len(images), np.int64)), none)
+    return [shares("an array of 32 px", data, options)]
+
+
+def tuning(options: argparse.Namespace) -> list[Ratio]:
+    rate = matrix_rate(DEVICE)
+    wanted = argparse.Namespace(model=MODEL, compile=True, graph=True, workers=None, steps=options.steps)
+    split = photographs(1536)
+    rows = []
+    for batch in (64, 256):
+        found = our_rate(split, wanted, DEVICE, batch=batch)
+        share = 100 * found["tflop_s"] * 1e12 / rate
+        parts = "  ".join(f"{key} {value:.2f}" for key, value in found["milliseconds"].items())
+        print(f"tuning, batch {batch}: {found['images_s']:,.0f} images/s, {share:.1f} %; ms: {parts}", flush=True)
+        rows.append(Ratio(f"tuning step of ViT-B/16, batch {batch}, share of the matrix rate", share, 50, "%"))
+    return rows
+
+
+ROWS: dict[str, Callable[[argparse.Namespace], list[Ratio]]] = {
+    "files": files,
+    "arrays": arrays,
+    "forward": forward,
+    "tuning": tuning,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=ROWS, default=list(ROWS))
+    parser.add_argument("--images", type=int, default=48_000, help="that are extracted in a round")
+    parser.add_argument("--rounds", type=int, default=3, help="after one that does not count")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each bare measurement")
+    parser.add_argument("--steps", type=int, default=40, help="of tuning")
+    add_check(parser)
+    options = parser.parse_args()
+    print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}", flush=True)
+    rows = [row for name in options.only for row in ROWS[name](options)]
+    sys.exit(report(rows, check=options.check))
+
+
+if __name__ == "__main__":
+    main()
