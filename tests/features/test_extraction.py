@@ -255,7 +255,7 @@ def test_the_forward_pass_alone_is_measured(tiny: Embedder) -> None:
 
 
 def test_the_embedded_vit_is_the_default(birds: ImageDataset) -> None:
-    embedder = load_embedder(BackboneSpec(device="cpu"))
+    embedder = load_embedder(BackboneSpec(device="cpu", views=1))
     found = extracted(birds, embedder, dtype="float32")
     np.testing.assert_allclose(found.test_x, spelled_out(birds.test, embedder), atol=1e-4)
 

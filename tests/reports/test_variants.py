@@ -54,13 +54,14 @@ def test_a_head_that_tunes_itself_is_shown_as_the_one_inside() -> None:
         for protocol in protocols
         for parameters in ({}, {"bias": "auto"}, {"alpha": "auto", "bias": "auto"})
     ]
-    (found,) = experiments([run_job(job) for job in jobs])
+    records = [run_job(job) for job in jobs]
+    (found,) = experiments(records)
     assert {variant.label: len(variant.records) for variant in found.variants} == {
         "TEEN, alpha 0.9, bias 0.0": 2,
         "TEEN, alpha 0.9, bias auto": 2,
         "TEEN, alpha auto, bias auto": 2,
     }
-    assert [len(summary.seeds) for summary in summarize_all([run_job(job) for job in jobs])] == [2, 2, 2]
+    assert [len(summary.seeds) for summary in summarize_all(records)] == [2, 2, 2]
 
 
 def test_base_and_new_accuracy_are_counted_from_predictions(bird_records: list[RunRecord]) -> None:

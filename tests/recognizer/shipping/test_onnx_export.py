@@ -31,6 +31,7 @@ from fiveshot.recognizer.shipping.onnx import export_onnx
 
 TOLERANCE = 1e-3
 Pixels = NDArray[np.uint8]
+Vectors = NDArray[np.float32]
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +50,15 @@ def images() -> Pixels:
     return np.random.default_rng(2).integers(0, 256, (46, 2, 3, 160, 160), np.uint8)
 
 
-def trained(name: str, backbone: Embedder, images: Pixels, **parameters: object) -> FewShotHead:
-    X = backbone.features(images)
-    head = make_head(name, **parameters).fit(X[:40], [f"base {i % 3}" for i in range(40)])
-    return head.partial_fit(X[40:45], ["owl 🦉"] * 5).partial_fit(X[45:], ["wren"])
+@pytest.fixture(scope="module")
+def vectors(backbone: Embedder, images: Pixels) -> Vectors:
+    """The features of all images."""
+    return backbone.features(images)
+
+
+def trained(name: str, vectors: Vectors, **parameters: object) -> FewShotHead:
+    head = make_head(name, **parameters).fit(vectors[:40], [f"base {i % 3}" for i in range(40)])
+    return head.partial_fit(vectors[40:45], ["owl 🦉"] * 5).partial_fit(vectors[45:], ["wren"])
 
 
 @pytest.mark.parametrize(
@@ -71,34 +77,37 @@ def trained(name: str, backbone: Embedder, images: Pixels, **parameters: object)
     ],
 )
 def test_onnx_runtime_gives_what_the_head_gives(
-    name: str, parameters: dict[str, object], backbone: Embedder, images: Pixels, tmp_path: Path
+    name: str, parameters: dict[str, object], backbone: Embedder, images: Pixels, vectors: Vectors, tmp_path: Path
 ) -> None:
-    head = trained(name, backbone, images, **parameters)
+    head = trained(name, vectors, **parameters)
     export_onnx(backbone, head, tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
-    for batch in (images[:1], images[:9]):  # any number of images
-        scores, probabilities, familiarity = session.run(None, {"images": backbone.preprocessing.normalize(batch)})
-        X = backbone.features(batch)
-        wanted = head.class_scores(X)
+    for count in (1, 9):  # any number of images
+        given = {"images": backbone.preprocessing.normalize(images[:count])}
+        scores, probabilities, familiarity = session.run(None, given)
+        wanted = head.class_scores(vectors[:count])
         assert np.abs(scores - wanted).max() < TOLERANCE * max(1, np.abs(wanted).max())
-        assert np.abs(probabilities - head.predict_proba(X)).max() < TOLERANCE
-        assert np.abs(familiarity - head.familiarity(X)).max() < TOLERANCE * max(1, np.abs(wanted).max())
+        assert np.abs(probabilities - head.predict_proba(vectors[:count])).max() < TOLERANCE
+        assert np.abs(familiarity - head.familiarity(vectors[:count])).max() < TOLERANCE * max(
+            1, np.abs(wanted).max()
+        )
 
 
-def test_a_model_without_a_base_is_written_too(backbone: Embedder, images: Pixels, tmp_path: Path) -> None:
-    X = backbone.features(images)
-    head = make_head().fit(X[:15], [f"class {i % 3}" for i in range(15)])
+def test_a_model_without_a_base_is_written_too(
+    backbone: Embedder, images: Pixels, vectors: Vectors, tmp_path: Path
+) -> None:
+    head = make_head().fit(vectors[:15], [f"class {i % 3}" for i in range(15)])
     assert head.scorer().shortened
     export_onnx(backbone, head, tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
     found = session.run(None, {"images": backbone.preprocessing.normalize(images[15:24])})
-    answer = head.answer(backbone.features(images[15:24]))
+    answer = head.answer(vectors[15:24])
     for values, wanted in zip(found, (answer.scores, answer.probabilities, answer.familiarity), strict=True):
         assert np.abs(values - wanted).max() < TOLERANCE * max(1, np.abs(wanted).max())
 
 
-def test_a_file_says_how_to_use_it(backbone: Embedder, images: Pixels, tmp_path: Path) -> None:
-    head = trained("ncm", backbone, images)
+def test_a_file_says_how_to_use_it(backbone: Embedder, vectors: Vectors, tmp_path: Path) -> None:
+    head = trained("ncm", vectors)
     rejection = Rejection(0.05, (1, 5), (-9.0, -7.0))
     sidecar = export_onnx(backbone, head, tmp_path / "birds.onnx", rejection=rejection)
     assert sidecar == tmp_path / "birds.json"
@@ -116,18 +125,18 @@ def test_a_file_says_how_to_use_it(backbone: Embedder, images: Pixels, tmp_path:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["birds.json", "birds.onnx"]
 
 
-def test_without_rejection_no_threshold_is_given(backbone: Embedder, images: Pixels, tmp_path: Path) -> None:
-    sidecar = export_onnx(backbone, trained("ncm", backbone, images), tmp_path / "birds.onnx")
+def test_without_rejection_no_threshold_is_given(backbone: Embedder, vectors: Vectors, tmp_path: Path) -> None:
+    sidecar = export_onnx(backbone, trained("ncm", vectors), tmp_path / "birds.onnx")
     assert json.loads(sidecar.read_text(encoding="utf-8"))["unknown_below"] == [None] * 5
 
 
 def test_the_preprocessing_said_in_words_is_the_one_used(
-    backbone: Embedder, images: Pixels, tmp_path: Path
+    backbone: Embedder, vectors: Vectors, tmp_path: Path
 ) -> None:
     """A photo prepared by the JSON alone, without torch and torchvision, gives nearly the same input."""
     from PIL import Image
 
-    sidecar = export_onnx(backbone, trained("ncm", backbone, images), tmp_path / "birds.onnx")
+    sidecar = export_onnx(backbone, trained("ncm", vectors), tmp_path / "birds.onnx")
     said = json.loads(sidecar.read_text(encoding="utf-8"))["input"]
     noise = np.random.default_rng(0).integers(0, 256, (9, 12, 3), np.uint8)
     photo = Image.fromarray(noise).resize((400, 300), Image.Resampling.BICUBIC)
@@ -143,22 +152,24 @@ def test_the_preprocessing_said_in_words_is_the_one_used(
     assert np.abs(np.stack(values).transpose(0, 3, 1, 2) - ours).mean() < 0.05
 
 
-def test_a_head_that_cannot_be_written_leaves_nothing(backbone: Embedder, images: Pixels, tmp_path: Path) -> None:
-    head = trained("ranpac", backbone, images, n_projections=50)
+def test_a_head_that_cannot_be_written_leaves_nothing(
+    backbone: Embedder, vectors: Vectors, tmp_path: Path
+) -> None:
+    head = trained("ranpac", vectors, n_projections=50)
     with pytest.raises(InputError, match="ONNX"):
         export_onnx(backbone, head, tmp_path / "birds.onnx")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_another_suffix_is_refused(backbone: Embedder, images: Pixels, tmp_path: Path) -> None:
+def test_another_suffix_is_refused(backbone: Embedder, vectors: Vectors, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"must end in \.onnx"):
-        export_onnx(backbone, trained("ncm", backbone, images), tmp_path / "birds.bin")
+        export_onnx(backbone, trained("ncm", vectors), tmp_path / "birds.bin")
 
 
 def test_only_the_files_of_an_earlier_export_are_replaced(
-    backbone: Embedder, images: Pixels, tmp_path: Path
+    backbone: Embedder, vectors: Vectors, tmp_path: Path
 ) -> None:
-    head = trained("ncm", backbone, images)
+    head = trained("ncm", vectors)
     graph, sidecar = tmp_path / "birds.onnx", tmp_path / "birds.json"
     sidecar.write_text('{"made_with": "love"}')
     with pytest.raises(StorageError, match=r"birds\.json, which is written beside birds\.onnx, exists already"):
@@ -176,9 +187,9 @@ def test_only_the_files_of_an_earlier_export_are_replaced(
 
 
 def test_no_file_of_an_export_lies_in_a_model(
-    backbone: Embedder, images: Pixels, make: Callable[..., Recognizer], tmp_path: Path
+    backbone: Embedder, vectors: Vectors, make: Callable[..., Recognizer], tmp_path: Path
 ) -> None:
-    head, model = trained("ncm", backbone, images), make()
+    head, model = trained("ncm", vectors), make()
     (tmp_path / "birds.json").symlink_to(model.path / "model.toml")
     for target in (model.path / "birds.onnx", tmp_path / "birds.onnx"):
         with pytest.raises(InputError, match="lies inside the model"):
@@ -188,21 +199,21 @@ def test_no_file_of_an_export_lies_in_a_model(
 
 
 def test_both_files_come_or_none(
-    backbone: Embedder, images: Pixels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backbone: Embedder, vectors: Vectors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "write_text", full)
     with pytest.raises(StorageError, match=r"birds\.json: No space left on device; nothing was left behind"):
-        export_onnx(backbone, trained("ncm", backbone, images), tmp_path / "birds.onnx")
+        export_onnx(backbone, trained("ncm", vectors), tmp_path / "birds.onnx")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_neither_file_of_an_earlier_export_is_replaced_alone(
-    backbone: Embedder, images: Pixels, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backbone: Embedder, images: Pixels, vectors: Vectors, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    head = trained("ncm", backbone, images)
+    head = trained("ncm", vectors)
     export_onnx(backbone, head, tmp_path / "birds.onnx")
     before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
     flush = os.fsync
@@ -213,7 +224,7 @@ def test_neither_file_of_an_earlier_export_is_replaced_alone(
         flush(descriptor)
 
     monkeypatch.setattr(os, "fsync", full_for_graphs)
-    head.partial_fit(backbone.features(images[:2]), ["rook"] * 2)
+    head.partial_fit(vectors[:2], ["rook"] * 2)
     with pytest.raises(StorageError, match="No space left on device; nothing was left behind"):
         export_onnx(backbone, head, tmp_path / "birds.onnx")
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
@@ -223,29 +234,29 @@ def test_neither_file_of_an_earlier_export_is_replaced_alone(
     "spec",
     [
         BackboneSpec(device="cpu"),
-        BackboneSpec(device="cpu", adapter="cub200-small"),
-        BackboneSpec(device="cpu", tokens="cls+mean", last_blocks=2),
-        BackboneSpec(device="cpu", tokens="mean"),
+        BackboneSpec(device="cpu", adapter="cub200-small", views=1),
+        BackboneSpec(device="cpu", tokens="cls+mean", last_blocks=2, views=1),
+        BackboneSpec(device="cpu", tokens="mean", views=1),
     ],
 )
 def test_the_embedded_backbone_is_written(spec: BackboneSpec, tmp_path: Path) -> None:
     embedder = load_embedder(spec)
     rng = np.random.default_rng(0)
-    pixels = rng.integers(0, 256, (8, 2, 3, 224, 224), np.uint8)
-    X = embedder.features(pixels)
-    head = make_head("unbiased-lda").fit(X[:6], ["owl", "wren"] * 3)
+    pixels = rng.integers(0, 256, (6, embedder.preprocessing.views, 3, 224, 224), np.uint8)
+    vectors = embedder.features(pixels)
+    head = make_head("unbiased-lda").fit(vectors[:4], ["owl", "wren"] * 2)
     export_onnx(embedder, head, tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
-    scores, _, _ = session.run(None, {"images": embedder.preprocessing.normalize(pixels[6:])})
-    assert np.abs(scores - head.class_scores(X[6:])).max() < TOLERANCE
+    scores, _, _ = session.run(None, {"images": embedder.preprocessing.normalize(pixels[4:])})
+    assert np.abs(scores - head.class_scores(vectors[4:])).max() < TOLERANCE
 
 
 def test_a_backbone_of_8_bits_is_written_as_it_is_without(tmp_path: Path) -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, (5, 2, 3, 224, 224), np.uint8)
-    embedder = load_embedder(BackboneSpec(device="cpu", runtime="int8"))
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 1, 3, 224, 224), np.uint8)
+    embedder = load_embedder(BackboneSpec(device="cpu", runtime="int8", views=1))
     head = make_head("ncm").fit(embedder.features(pixels[:4]), ["owl", "wren"] * 2)
     export_onnx(embedder, head, tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
     scores, _, _ = session.run(None, {"images": embedder.preprocessing.normalize(pixels[4:])})
-    wanted = head.class_scores(load_embedder(BackboneSpec(device="cpu")).features(pixels[4:]))
+    wanted = head.class_scores(load_embedder(BackboneSpec(device="cpu", views=1)).features(pixels[4:]))
     assert np.abs(scores - wanted).max() < TOLERANCE * np.abs(wanted).max()
