@@ -26,7 +26,7 @@ from pathlib import Path
 from fiveshot import Recognizer
 
 photos, work = Path(sys.argv[1]), Path(sys.argv[2])
-with Recognizer.create(work / "model", base=photos / "base", device="cpu") as model:
+with Recognizer.create(work / "model", base=photos / "base", device="cpu", views=1) as model:
     (report,) = model.learn_many({"red": photos / "red"})
     assert (report.photos, report.verdict) == (3, "clear"), report
     assert model.predict(photos / "red")[0].candidates[0][0] == "red"
@@ -43,13 +43,13 @@ with Recognizer.import_file(work / "model.fiveshot", work / "copy", device="cpu"
     copy.forget("red", for_good=True)
     assert copy.merge(work / "model").added == ("red",)
     assert copy.history()[0].action == "merge"
-with Recognizer.create(work / "adapted", adapter="cub200-small", device="cpu") as adapted:
+with Recognizer.create(work / "adapted", adapter="cub200-small", device="cpu", views=1) as adapted:
     assert adapted.learn("red", photos / "red").photos == 3
 """
 RETUNE = """
 from fiveshot import FiveshotError, Recognizer
 
-with Recognizer.create(sys.argv[2] + "/kept", keep_photos=True, device="cpu") as model:
+with Recognizer.create(sys.argv[2] + "/kept", keep_photos=True, device="cpu", views=1) as model:
     model.learn_many({"red": sys.argv[1] + "/red", "blue": sys.argv[1] + "/base/blue"})
     try:
         model.retune()

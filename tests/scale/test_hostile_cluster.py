@@ -15,10 +15,11 @@ from fiveshot.scale import ClusterSettings, extract_shards, join_catalogs, open_
 from fiveshot.scale.pipeline import VectorPipeline
 
 pytestmark = pytest.mark.usefixtures("cluster")
+SPEC = BackboneSpec(device="cpu", views=1)  # the embedded one: no worker has to import PyTorch
 SETTINGS = ClusterSettings(workers=1, dtype="float32", skip_bad=True)
 
 
-def test_hostile_shards_are_bad_images_and_the_others_are_computed(spec: BackboneSpec, tmp_path: Path) -> None:
+def test_hostile_shards_are_bad_images_and_the_others_are_computed(tmp_path: Path) -> None:
     arrow, parquet = (pytest.importorskip(name) for name in ("pyarrow", "pyarrow.parquet"))
     photo = encoded(np.random.default_rng(0))
     damaged = bytearray(write_tar(tmp_path / "cut.tar", {"owl/1.jpg": photo, "owl/2.jpg": photo}).read_bytes())
@@ -31,7 +32,7 @@ def test_hostile_shards_are_bad_images_and_the_others_are_computed(spec: Backbon
     (tmp_path / "nonsense.parquet").write_bytes(b"PAR1" + bytes(range(256)) * 20 + b"PAR1")
     names = ("cut.tar", "mixed.tar", "rows.parquet", "nonsense.parquet")
     catalog = join_catalogs("hostile", [open_catalog(f"file://{tmp_path}/{name}", seed=0) for name in names])
-    done = extract_shards(catalog, tmp_path / "shards", spec=spec, settings=SETTINGS)
+    done = extract_shards(catalog, tmp_path / "shards", spec=SPEC, settings=SETTINGS)
     assert done.images - len(done.bad) == 4  # one in the first tar, two in the second, one in the rows
     assert all(image.reason for image in done.bad)
     features = done.folder.join(done.shards, tmp_path / "all.safetensors", runtime="test")
@@ -39,7 +40,7 @@ def test_hostile_shards_are_bad_images_and_the_others_are_computed(spec: Backbon
 
 
 def test_a_node_that_returns_wrong_sizes_is_an_error_with_the_way_out(
-    spec: BackboneSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catalog = open_catalog(str(draw_folder(tmp_path / "birds", per_class=2, seed=0)), seed=0, shard_images=50)
     vectors = VectorPipeline.vectors
@@ -49,5 +50,5 @@ def test_a_node_that_returns_wrong_sizes_is_an_error_with_the_way_out(
 
     monkeypatch.setattr(VectorPipeline, "vectors", lambda *given: vectors(*given).map_batches(spoil))
     with pytest.raises(FiveshotError) as caught:
-        reduce_images(catalog, tmp_path / "out", spec=spec, settings=SETTINGS)
+        reduce_images(catalog, tmp_path / "out", spec=SPEC, settings=SETTINGS)
     assert caught.value.code == "bad_node"
