@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from fiveshot.benchmark import Job, RunRecord, compare_runs, get_protocol, open_features, sessions, sweep
-from fiveshot.benchmark.plan import make_jobs
+from fiveshot.benchmark.job import make_jobs
 from fiveshot.heads import FewShotHead, make_head, save_head
 from fiveshot.metrics import PairedDifference
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from fiveshot.benchmark import Job, Protocol
-from fiveshot.benchmark.cost import WIDTHS, estimated_seconds, quick_plan, workload
-from fiveshot.benchmark.plan import make_jobs
+from fiveshot.benchmark.job import make_jobs
+from fiveshot.benchmark.run import WIDTHS, estimated_seconds, quick_plan, workload
 from fiveshot.heads import RECIPES, make_head
 
 PROTOCOL = Protocol("small", "gaussian", n_classes=12, base_classes=6, increment=3, shots=3)

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from fiveshot.benchmark import Job, Protocol, RunRecord, summarize_all, sweep
-from fiveshot.benchmark.cost import estimated_memory
-from fiveshot.benchmark.plan import choose_features, choose_protocol, fitting_protocol, make_jobs
+from fiveshot.benchmark.job import choose_features, choose_protocol, fitting_protocol, make_jobs
+from fiveshot.benchmark.run import estimated_memory
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features import FeatureSet
 

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from fiveshot import __version__
-from fiveshot.benchmark.cost import SPEED, WIDTHS
+from fiveshot.benchmark.run import SPEED, WIDTHS
 from fiveshot.data.synthetic import gaussian_classes
 
 Run = Callable[..., tuple[int, str, str]]

@@ -42,7 +42,7 @@ def birds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (("extract", "--images", "x", "--out", "y"), "fiveshot.features.open_labeled_images", "the same command"),
         (("paper", "table1"), "fiveshot.reports.make_paper", "the same command"),
         (("data", "fetch", "cub200"), "fiveshot.data.fetch", "the same command"),
-        (("bench",), "fiveshot.benchmark.plan.choose_features", "the same command without --fresh"),
+        (("bench",), "fiveshot.benchmark.job.choose_features", "the same command without --fresh"),
         (("tune", "--images", "x", "--out", "y"), "fiveshot.tuning.get_recipe", "the same command with --resume"),
     ],
 )

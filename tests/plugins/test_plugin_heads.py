@@ -15,7 +15,7 @@ import pytest
 from sklearn.utils.estimator_checks import check_estimator
 
 from fiveshot.benchmark import Job, Protocol, run
-from fiveshot.benchmark.plan import make_jobs
+from fiveshot.benchmark.job import make_jobs
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features import load_features
 from fiveshot.heads import check_head, load_head, make_head, save_head, unregister_head

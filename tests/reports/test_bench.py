@@ -9,7 +9,7 @@ from rich.console import Console
 from toys import base_session_only
 
 from fiveshot.benchmark import Job, Protocol, RunRecord, get_protocol, run_job, summarize_all
-from fiveshot.benchmark.plan import make_jobs
+from fiveshot.benchmark.job import make_jobs
 from fiveshot.core import Calibration
 from fiveshot.errors import InputError
 from fiveshot.reports import Number, as_rich, bench_table, bench_tables

@@ -18,7 +18,7 @@ from pictures import CLASSES, draw_folder
 
 from fiveshot.backbones import BackboneSpec, adapter_state, load_backbone
 from fiveshot.benchmark import Protocol, RunRecord, sweep
-from fiveshot.benchmark.plan import make_jobs
+from fiveshot.benchmark.job import make_jobs
 from fiveshot.data import open_images
 from fiveshot.data.synthetic import gaussian_classes
 from fiveshot.errors import InputError

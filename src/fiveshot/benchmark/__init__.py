@@ -2,16 +2,6 @@
 
 from fiveshot.benchmark.comparison import Comparison, compare_runs
 from fiveshot.benchmark.job import Job, embedded_source, open_features
-from fiveshot.benchmark.paper import (
-    BetaAblation,
-    PaperResult,
-    PartsAblation,
-    paper_beta_ablation,
-    paper_methods,
-    paper_parts_ablation,
-    paper_protocols,
-    paper_result,
-)
 from fiveshot.benchmark.protocol import (
     PROTOCOLS,
     Protocol,
@@ -21,10 +11,20 @@ from fiveshot.benchmark.protocol import (
     listed_sessions,
     sessions,
 )
-from fiveshot.benchmark.published import PublishedFigures, read_published
+from fiveshot.benchmark.published import (
+    BetaAblation,
+    PaperResult,
+    PartsAblation,
+    PublishedFigures,
+    paper_beta_ablation,
+    paper_methods,
+    paper_parts_ablation,
+    paper_protocols,
+    paper_result,
+    read_published,
+)
 from fiveshot.benchmark.record import RunRecord, SessionImages, Summary, find_runs, summarize_all, summarize_runs
-from fiveshot.benchmark.run import run, run_job
-from fiveshot.benchmark.sweep import Outcome, sweep
+from fiveshot.benchmark.run import Outcome, run, run_job, sweep
 
 __all__ = [
     "PROTOCOLS",

@@ -1,25 +1,48 @@
-"""Run one head through the sessions of a protocol."""
+"""Run one head through the sessions of a protocol, or many jobs in parallel processes within limits of memory.
+
+What jobs cost is estimated from the operations that a head needs for the sizes at hand, at the speed of a usual
+machine. So the same data give the same choice everywhere; only the time that is left is measured.
+"""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import compress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
+from fiveshot import __version__
 from fiveshot.benchmark.job import Job, fingerprint, open_features, protocol_head, run_config
 from fiveshot.benchmark.protocol import Protocol, Session, listed_sessions, sessions
-from fiveshot.benchmark.record import UNSEEN, RunRecord
+from fiveshot.benchmark.record import UNSEEN, RunRecord, is_finished
 from fiveshot.core.arrays import as_numpy
 from fiveshot.data.sessions import match_names, read_session_lists
-from fiveshot.errors import InputError
+from fiveshot.errors import FiveshotError, InputError
 from fiveshot.features import FeatureSet
-from fiveshot.heads import FewShotHead, ScoreTable, TunedHead
+from fiveshot.heads import RECIPES, FewShotHead, ScoreTable, TunedHead
+from fiveshot.heads.head import Workload
+from fiveshot.heads.tuned import plain_head
 from fiveshot.metrics import TradeOff, expected_calibration_error, trade_off
-from fiveshot.work import Progress
+from fiveshot.work import Progress, safe_children
+
+OnSession = Callable[[Job, int, int], None]
+MINUTE = 60.0
+SPEED = {"cpu": 6e10, "cuda": 3e12}  # operations a second: one or two cores, a graphics card
+START = 0.02  # seconds for a session, however small
+WIDTHS = (5000, 2000, 1000)  # random features to fall back on where the head's own are too many for a minute
+PROCESS_BYTES = 400 * 2**20  # the interpreter with its libraries, and features
 
 
 def run(
@@ -158,3 +181,278 @@ def _trade_off(head: FewShotHead, table: ScoreTable, test_y: NDArray[Any], steps
 def _vectors(array: NDArray[Any]) -> NDArray[Any]:
     """Return vectors as heads compute: stored halves become single precision, doubles stay."""
     return np.asarray(array, dtype=np.float64 if array.dtype == np.float64 else np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """A job with its run.
+
+    Attributes
+    ----------
+    job : Job
+        What was asked for.
+    record : RunRecord
+        What was found.
+    reused : bool
+        Whether it had been finished before.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from fiveshot.benchmark import Job, get_protocol, sweep
+    >>> jobs = [Job(get_protocol("cub200/big"), "ncm", "embedded:cub200")]
+    >>> with TemporaryDirectory() as folder:
+    ...     outcomes = [*sweep(jobs, Path(folder)), *sweep(jobs, Path(folder))]
+    >>> [(outcome.job.method, outcome.reused) for outcome in outcomes]
+    [('ncm', False), ('ncm', True)]
+    """
+
+    job: Job
+    record: RunRecord
+    reused: bool
+
+    @property
+    def earlier_release(self) -> str | None:
+        """The release that made a reused run, where it is not this one; ``fresh`` runs it again."""
+        release = self.record.versions.get("fiveshot", "unknown")
+        return release if self.reused and release != __version__ else None
+
+
+def sweep(
+    jobs: Sequence[Job],
+    out: Path,
+    *,
+    workers: int = 1,
+    memory: int | None = None,
+    fresh: bool = False,
+    on_session: OnSession | None = None,
+) -> Iterator[Outcome]:
+    """Run the jobs that are not finished below ``out``, and yield each outcome as soon as it is there.
+
+    A run is written when it is complete; an interrupted sweep goes on where it stopped.
+
+    Parameters
+    ----------
+    jobs : sequence of Job
+        What to run.
+    out : Path
+        Where runs are kept.
+    workers : int
+        Most processes at a time.
+    memory : int, optional
+        Bytes that all processes may need together by estimate; 80 % of what is available unless given.
+    fresh : bool
+        Run finished jobs again.
+    on_session : callable, optional
+        Called with a job, the sessions that it has learned, and all of its sessions; only where jobs run in this
+        process.
+
+    Yields
+    ------
+    Outcome
+        Jobs finished before come first, then the others as they finish.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from fiveshot.benchmark import Job, get_protocol, sweep
+    >>> jobs = [Job(get_protocol("cub200/big"), method, "embedded:cub200") for method in ("ncm", "teen")]
+    >>> with TemporaryDirectory() as folder:
+    ...     for outcome in sweep(jobs, Path(folder)):
+    ...         print(f"{outcome.job.method} {outcome.record.metrics.a_last:.2f}")
+    ncm 0.51
+    teen 0.52
+    """
+    if workers < 1:
+        raise InputError(f"workers must be at least 1, got {workers}")
+    kept, waiting = finished_and_waiting(jobs, out, fresh=fresh)
+    yield from kept
+    if workers == 1 or len(waiting) == 1:
+        for task in waiting:
+            yield Outcome(task.job, run_and_save(task, on_session), reused=False)
+    elif waiting:
+        yield from _in_parallel(waiting, workers, available_memory() * 8 // 10 if memory is None else memory)
+
+
+class Task(NamedTuple):
+    """A job that waits, and where its run will be kept.
+
+    The folder is named before the job runs: the files that the run is made from may change meanwhile.
+    """
+
+    job: Job
+    folder: Path
+
+
+def finished_and_waiting(
+    jobs: Sequence[Job], out: Path, *, fresh: bool = False
+) -> tuple[list[Outcome], list[Task]]:
+    """Return the outcomes that are there already, and what remains to be run."""
+    tasks = [Task(job, out / job.folder) for job in jobs]
+    done = [not fresh and is_finished(task.folder) for task in tasks]
+    kept = [Outcome(job, RunRecord.load(folder), reused=True) for job, folder in compress(tasks, done)]
+    return kept, [task for task, finished in zip(tasks, done, strict=True) if not finished]
+
+
+def run_and_save(task: Task, on_session: OnSession | None = None) -> RunRecord:
+    """Run a job and write its folder."""
+    record = run_job(task.job, progress=None if on_session is None else partial(on_session, task.job))
+    record.save(task.folder)
+    return record
+
+
+def _in_parallel(tasks: Sequence[Task], workers: int, memory: int) -> Iterator[Outcome]:
+    """Run tasks in processes, the largest first, as many at a time as fit."""
+    threads = max(1, (os.cpu_count() or 1) // workers)
+    # Spawned, not forked: a fork of a process that has started threads can hang.
+    context = multiprocessing.get_context("spawn")
+    need = {task: estimated_memory(task.job) for task in tasks}
+    waiting = sorted(tasks, key=need.__getitem__, reverse=True)
+    running: dict[Future[RunRecord], Task] = {}
+    with safe_children():
+        pool = ProcessPoolExecutor(workers, context, initializer=_prepare_worker, initargs=(threads,))
+    try:
+        while waiting or running:
+            while waiting and len(running) < workers:
+                used = sum(need[task] for task in running.values())
+                fitting = [task for task in waiting if used + need[task] <= memory]
+                if not fitting and running:
+                    break
+                task = fitting[0] if fitting else waiting[-1]
+                waiting.remove(task)
+                with safe_children():  # this may start a process
+                    running[pool.submit(run_and_save, task)] = task
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                job = running.pop(future).job
+                yield Outcome(job, _result(future, job), reused=False)
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _prepare_worker(threads: int) -> None:
+    """Set a new process up: its share of the cores, and an end together with its parent."""
+    # Processes whose threads outnumber the cores wait for each other most of the time.
+    os.environ["OMP_NUM_THREADS"] = str(threads)  # for libraries that are loaded later
+    threadpool_limits(threads)
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+
+
+def _leave_with_parent() -> None:
+    """End this process when the one that started it is gone."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _result(future: Future[RunRecord], job: Job) -> RunRecord:
+    """Return the record of a finished process; a killed one is an error with the way out."""
+    try:
+        return future.result()
+    except BrokenProcessPool as error:
+        raise FiveshotError(
+            f"the process running {job.method} on {job.protocol.name} was killed, most likely for memory",
+            hint="finished runs are kept: start again with fewer --workers",
+        ) from error
+
+
+@dataclass(frozen=True)
+class QuickPlan:
+    """What is run in place of everything: some of the jobs, perhaps with fewer random features.
+
+    ``width`` is the number of random features where it was reduced; ``left_out`` has the methods that would take
+    too long, each with its seconds.
+    """
+
+    jobs: tuple[Job, ...]
+    width: int | None = None
+    left_out: tuple[tuple[str, float], ...] = ()
+
+
+def quick_plan(jobs: Sequence[Job], *, keep: Collection[str] = (), seconds: float = MINUTE) -> QuickPlan:
+    """Return what of the jobs finishes within a minute for each draw of the shots.
+
+    Heads with random features get fewer of them, all the same number. Where that is not enough, methods are left
+    out unless they are in ``keep``: those that take too long alone, then the longest of those that charts give no
+    look of their own (references and variants), then the longest of the others.
+    """
+    chosen, width = list(jobs), None
+    for width in (None, *WIDTHS):
+        chosen = [_narrowed(job, width) for job in jobs]
+        if _per_draw(chosen) <= seconds:
+            break
+    times = _by_method(chosen)
+    left_out = []
+    while sum(times.values()) > seconds:
+        spare = [method for method in times if method not in keep]
+        if not spare or len(times) == 1:
+            break
+        longest = max(spare, key=lambda method: (times[method] > seconds, not _has_look(method), times[method]))
+        left_out.append((longest, times.pop(longest)))
+    kept = tuple(job for job in chosen if job.method in times)
+    reduced = any(job != old for job, old in zip(chosen, jobs, strict=True) if job.method in times)
+    return QuickPlan(kept, width if reduced else None, tuple(left_out))
+
+
+def estimated_seconds(job: Job) -> float:
+    """Return how long a job takes on an ordinary machine."""
+    device = str(job.parameters.get("device") or "cpu").partition(":")[0]
+    work = workload(job)
+    return START * work.sessions + job.head().operations(work) / SPEED.get(device, SPEED["cpu"])
+
+
+def estimated_memory(job: Job) -> int:
+    """Return the bytes a job is expected to need at its peak."""
+    head, work = plain_head(job.head()), workload(job)
+    need = PROCESS_BYTES + 4 * work.n_features * (work.rows + work.test_rows)
+    return need + head.memory_needed(work)
+
+
+def available_memory() -> int:
+    """Return the bytes of memory that are free, or can be made free, on this machine."""
+    try:
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def workload(job: Job) -> Workload:
+    """Return the sizes of a job; with official session lists, those of a protocol like them."""
+    features, protocol = open_features(job.features), job.protocol
+    base = protocol.session_classes[0]
+    return Workload(
+        base_rows=int(np.isin(features.train_y, base).sum()),
+        base_classes=len(base),
+        new_classes=protocol.n_classes - len(base),
+        shots=protocol.shots,
+        sessions=len(protocol.session_sizes),
+        n_features=features.n_features,
+        test_rows=len(features.test_y),
+    )
+
+
+def _narrowed(job: Job, width: int | None) -> Job:
+    """Return the job with at most so many random features, unless their number was given."""
+    own = getattr(plain_head(job.head()), "n_projections", None)
+    if width is None or own is None or own <= width or "n_projections" in job.parameters:
+        return job
+    return replace(job, parameters={**job.parameters, "n_projections": width})
+
+
+def _has_look(method: str) -> bool:
+    return method in RECIPES and RECIPES[method].style is not None
+
+
+def _by_method(jobs: Sequence[Job]) -> dict[str, float]:
+    """Return the seconds that each method takes for one draw."""
+    return {job.method: estimated_seconds(job) for job in reversed(jobs)}
+
+
+def _per_draw(jobs: Sequence[Job]) -> float:
+    return sum(_by_method(jobs).values())

@@ -32,7 +32,7 @@ from fiveshot.loggers import Loggers
 
 if TYPE_CHECKING:
     from fiveshot.benchmark import Job, Outcome, PublishedFigures
-    from fiveshot.benchmark.cost import QuickPlan
+    from fiveshot.benchmark.run import QuickPlan
 
 RunJobs = Callable[..., "Iterable[Outcome]"]  # of jobs and the folder of runs
 FULL_DRAWS = 5
@@ -128,8 +128,8 @@ def bench(
     if images is not None:
         features = _extracted(images, features, skip_bad)
     with status("reading the features"):
-        from fiveshot.benchmark.cost import QuickPlan, quick_plan
-        from fiveshot.benchmark.plan import choose_features, choose_protocol, make_jobs
+        from fiveshot.benchmark.job import choose_features, choose_protocol, make_jobs
+        from fiveshot.benchmark.run import QuickPlan, quick_plan
 
         source = choose_features(str(features) if features else None, protocol, adapter)
         changes = {
@@ -209,8 +209,8 @@ def draws(seeds: int | None, *, full: bool) -> int:
 
 def followed(run: RunJobs, jobs: Sequence[Job], out: Path, *, fresh: bool = False) -> Iterator[Outcome]:
     """Run jobs, saying how long it may take, how far it is, and what each run found."""
-    from fiveshot.benchmark.cost import estimated_seconds
     from fiveshot.benchmark.record import is_finished
+    from fiveshot.benchmark.run import estimated_seconds
 
     with status("looking for finished runs"):
         waiting = {job for job in jobs if fresh or not is_finished(out / job.folder)}
@@ -248,7 +248,7 @@ def duration(seconds: float) -> str:
 
 def _tell_the_rest(plan: QuickPlan, everything: Sequence[Job], seeds: int | None) -> None:
     """Say what was not run, and how to get it."""
-    from fiveshot.benchmark.cost import estimated_seconds
+    from fiveshot.benchmark.run import estimated_seconds
 
     parts = ["one draw of the shots"] if seeds is None else []
     if plan.width is not None:
@@ -369,7 +369,7 @@ def paper(
         refuse_unused(ctx, "is what ablation-M varies; leave it out", "projections")
     with status("loading"):
         from fiveshot.benchmark import sweep
-        from fiveshot.benchmark.cost import MINUTE
+        from fiveshot.benchmark.run import MINUTE
         from fiveshot.reports import make_paper
 
     made = make_paper(

@@ -5,11 +5,11 @@ from fiveshot.metrics.accuracy import (
     OldNewAccuracy,
     accuracy,
     base_new_confusion,
+    expected_calibration_error,
     harmonic_mean,
     old_new_accuracy,
     per_class_accuracy,
 )
-from fiveshot.metrics.calibration import expected_calibration_error
 from fiveshot.metrics.paired import (
     PairedDifference,
     mean_interval,

@@ -17,8 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from fiveshot.backbones import BackboneSpec, load_backbone
 from fiveshot.benchmark import Job, Outcome, RunRecord, run_job
-from fiveshot.benchmark.cost import estimated_memory
-from fiveshot.benchmark.sweep import finished_and_waiting
+from fiveshot.benchmark.run import estimated_memory, finished_and_waiting
 from fiveshot.data import ImageDataset
 from fiveshot.errors import InputError
 from fiveshot.extras import import_extra

@@ -11,8 +11,8 @@ import pytest
 from toys import toy_features
 
 from fiveshot.benchmark import Job, Outcome, get_protocol, open_features, paper_protocols, run_job, sweep
-from fiveshot.benchmark.cost import WIDTHS
 from fiveshot.benchmark.job import fingerprint
+from fiveshot.benchmark.run import WIDTHS
 from fiveshot.errors import InputError
 from fiveshot.reports import Number, PaperOutput, make_paper
 from fiveshot.reports.paper.plan import TARGETS

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from fiveshot.benchmark import get_protocol, paper_beta_ablation, paper_parts_ablation, paper_protocols
-from fiveshot.benchmark.plan import make_jobs
+from fiveshot.benchmark.job import make_jobs
 from fiveshot.core import Calibration
 from fiveshot.errors import InputError
 from fiveshot.heads import make_head

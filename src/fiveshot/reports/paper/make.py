@@ -18,8 +18,8 @@ from fiveshot.benchmark import (
     summarize_runs,
     sweep,
 )
-from fiveshot.benchmark.cost import WIDTHS, estimated_seconds
 from fiveshot.benchmark.protocol import ShotDraw
+from fiveshot.benchmark.run import WIDTHS, estimated_seconds
 from fiveshot.data.registry import dataset_spec
 from fiveshot.errors import StorageError
 from fiveshot.heads.head import Flavor

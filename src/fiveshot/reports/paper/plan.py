@@ -23,7 +23,7 @@ from fiveshot.benchmark import (
     paper_parts_ablation,
     paper_protocols,
 )
-from fiveshot.benchmark.plan import make_jobs
+from fiveshot.benchmark.job import make_jobs
 from fiveshot.benchmark.protocol import ShotDraw
 from fiveshot.data.registry import dataset_spec
 from fiveshot.errors import InputError, StorageError, unknown_name
