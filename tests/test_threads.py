@@ -112,7 +112,7 @@ def test_a_library_that_is_imported_inside_is_limited_too() -> None:
         "import sys\n"
         "import numpy as np\n"
         "import threadpoolctl\n"
-        "from fiveshot.core.linalg import cholesky_\n"
+        "from fiveshot.core.arrays import cholesky_\n"
         "from fiveshot.work import one_thread\n"
         "def counts():\n"
         "    pools = threadpoolctl.threadpool_info()\n"

@@ -8,14 +8,14 @@ import sys
 import numpy as np
 import pytest
 
-from fiveshot.core import linalg
+from fiveshot.core import arrays
 
 
 def test_solving_imports_no_more_of_scipy_than_it_needs() -> None:
     code = (
         "import sys\n"
         "import numpy as np\n"
-        "from fiveshot.core.linalg import cholesky_, solve_lower_\n"
+        "from fiveshot.core.arrays import cholesky_, solve_lower_\n"
         "factor = cholesky_(np.array([[4.0, 0.0], [2.0, 5.0]]))\n"
         "print(factor.tolist(), solve_lower_(factor, np.array([[2.0, 5.0]])).tolist())\n"
         "print({'scipy.linalg', 'numpy.f2py', 'numpy.testing'} & set(sys.modules))\n"
@@ -26,10 +26,10 @@ def test_solving_imports_no_more_of_scipy_than_it_needs() -> None:
 
 @pytest.mark.parametrize("name", ["blas", "lapack"])
 def test_another_layout_of_scipy_is_imported_as_a_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    quick = linalg._library(name)
-    monkeypatch.setattr(linalg, "EXTENSION_SUFFIXES", [])
-    whole = linalg._library.__wrapped__(name)
-    assert (quick.__name__, whole.__name__) == (f"fiveshot.core.linalg._f{name}", f"scipy.linalg.{name}")
+    quick = arrays._library(name)
+    monkeypatch.setattr(arrays, "EXTENSION_SUFFIXES", [])
+    whole = arrays._library.__wrapped__(name)
+    assert (quick.__name__, whole.__name__) == (f"fiveshot.core.arrays._f{name}", f"scipy.linalg.{name}")
     routine, given = ("strsm", (1.0, 2 * np.eye(3, dtype=np.float32), np.ones((3, 2), np.float32)))
     if name == "lapack":
         routine, given = "spotrf", (4 * np.eye(3, dtype=np.float32),)

@@ -9,8 +9,8 @@ from oracles import best_lambda as brute_force
 from oracles import ridge_weights
 from sklearn.linear_model import Ridge
 
-from fiveshot.core import linalg
-from fiveshot.core.linalg import add_gram_, lower_norm, row_gram
+from fiveshot.core import arrays
+from fiveshot.core.arrays import add_gram_, lower_norm, row_gram
 from fiveshot.core.ridge import best_lambda, dual_weights, solve_ridge
 from fiveshot.errors import InputError
 
@@ -51,7 +51,7 @@ def test_the_dual_form_is_the_same_matrix(n: int, width: int, lam: float) -> Non
 @pytest.mark.parametrize("tile", [4, 7, 1024])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_solving_leaves_the_sums_as_they_were(tile: int, dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linalg, "TILE", tile)
+    monkeypatch.setattr(arrays, "TILE", tile)
     H, Y = problem(40, 21)
     gram = lower_gram(H, dtype)
     targets = made(Y.T @ H, dtype)
@@ -91,7 +91,7 @@ def test_products_between_rows_are_in_the_lower_triangle(dtype: Any) -> None:
 def test_the_norm_of_a_symmetric_matrix_is_that_of_its_lower_triangle(
     block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(linalg, "BLOCK", block)
+    monkeypatch.setattr(arrays, "BLOCK", block)
     H, _ = problem(40, 21)
     assert lower_norm(lower_gram(H)) == pytest.approx(np.linalg.norm(H.T @ H), rel=1e-12)
 

@@ -1,13 +1,27 @@
-"""Arrays of any library that follows the array API standard: NumPy by default, torch tensors where they lie."""
+"""Arrays of any library that follows the array API standard, NumPy by default, and the algebra that it lacks.
+
+On the CPU triangular solves, symmetric products and Cholesky factors in place are SciPy's BLAS and LAPACK, for
+NumPy arrays and for torch tensors, whose memory is shared. Row-major matrices are handed over transposed: those
+views are in Fortran's order, so that nothing is copied, and their upper triangle is our lower one. On other
+devices it is the library's own.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from importlib import import_module
+from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_array, is_torch_array, to_device
 from numpy.typing import NDArray
+
+from fiveshot.work import library_imported
 
 Array = Any
 """An array of NumPy or a tensor of torch; the standard has no common type for them."""
@@ -15,6 +29,8 @@ Array = Any
 Item = TypeVar("Item")
 FOLLOWS_STANDARD = hasattr(np, "__array_api_version__")  # from NumPy 2 on
 TINY = 1e-12  # lengths below are taken for this one, so that a zero vector stays a zero vector
+BLOCK = 1024
+TILE = 128  # rows and columns that are transposed at a time: both sides stay near a core
 
 
 def namespace(*arrays: Array) -> Any:
@@ -156,3 +172,223 @@ def grouped(items: Iterable[Item], size: Callable[[Item], int], most: int) -> It
         total += size(item)
     if group:
         yield group
+
+
+def on_cpu(array: Array) -> bool:
+    """Tell whether SciPy can work on the memory of an array."""
+    return not is_torch_array(array) or array.device.type == "cpu"
+
+
+def add_gram_(gram: Array, rows: Array) -> None:
+    """Add rowsᵀ · rows to the lower triangle of ``gram``, in place; the upper one is left alone."""
+    if on_cpu(gram):
+        target = _view(gram).T
+        _blas("syrk", gram)(1.0, _ordered(rows).T, beta=1.0, c=target, overwrite_c=True)
+        return
+    for start in range(0, len(gram), BLOCK):
+        stop = min(start + BLOCK, len(gram))
+        gram[start:stop, :stop].addmm_(rows[:, start:stop].T, rows[:, :stop])
+
+
+def column_gram(rows: Array) -> Array:
+    """Return rowsᵀ · rows, (d, d), in its lower triangle; the upper one is zero on the CPU."""
+    gram = zeros((rows.shape[1], rows.shape[1]), rows)
+    add_gram_(gram, rows)
+    return gram
+
+
+def row_gram(rows: Array) -> Array:
+    """Return rows · rowsᵀ, (n, n), in its lower triangle; what is above the diagonal is undefined."""
+    if not on_cpu(rows):
+        return rows @ rows.T
+    return _back(_blas("syrk", rows)(1.0, _ordered(rows).T, trans=1).T, rows)
+
+
+def lower_norm(matrix: Array) -> float:
+    """Return the Frobenius norm of a symmetric matrix from its lower triangle."""
+    xp, total = namespace(matrix), 0.0
+    for start in range(0, len(matrix), BLOCK):
+        stop = start + BLOCK
+        below, corner = matrix[stop:, start:stop], xp.tril(matrix[start:stop, start:stop])
+        on_diagonal = xp.linalg.diagonal(corner)
+        total += 2 * float(xp.sum(below * below) + xp.sum(corner * corner)) - float(xp.sum(on_diagonal**2))
+    return float(total**0.5)
+
+
+def solve_lower_(lower: Array, rows: Array) -> Array:
+    """Return L⁻¹ x for each row x, (n, d); ``rows`` may be overwritten."""
+    if not on_cpu(rows):
+        return _torch().linalg.solve_triangular(lower.T, rows, upper=True, left=False)
+    solve = _blas("trsm", rows)
+    return _back(solve(1.0, _view(lower).T, _ordered(rows).T, lower=0, trans_a=1, overwrite_b=1).T, rows)
+
+
+def solve_upper_(lower: Array, rows: Array) -> Array:
+    """Return L⁻ᵀ x for each row x, (n, d), given the lower L; ``rows`` may be overwritten."""
+    if not on_cpu(rows):
+        return _torch().linalg.solve_triangular(lower, rows, upper=False, left=False)
+    solve = _blas("trsm", rows)
+    return _back(solve(1.0, _view(lower).T, _ordered(rows).T, lower=0, trans_a=0, overwrite_b=1).T, rows)
+
+
+def multiply_lower_(lower: Array, rows: Array) -> Array:
+    """Return L x for each row x, (n, d); ``rows`` may be overwritten."""
+    if not on_cpu(rows):
+        return rows @ lower.T
+    multiply = _blas("trmm", rows)
+    return _back(multiply(1.0, _view(lower).T, _ordered(rows).T, lower=0, trans_a=1, overwrite_b=1).T, rows)
+
+
+def cholesky_(matrix: Array) -> Array | None:
+    """Return the lower L of L Lᵀ, or None where the matrix is not positive definite.
+
+    Only its lower triangle is read, and it may be overwritten. Above the diagonal L is zero.
+    """
+    if not on_cpu(matrix):
+        factor, failed = _torch().linalg.cholesky_ex(matrix)
+        return None if int(failed) else factor
+    factor, failed = _lapack("potrf", matrix)(_view(matrix).T, lower=0, clean=1, overwrite_a=1)
+    return None if failed else _back(factor.T, matrix)
+
+
+def inverse_of_cholesky(lower: Array) -> Array:
+    """Return (L Lᵀ)⁻¹ in its lower triangle; what is above the diagonal is undefined."""
+    if not on_cpu(lower):
+        return _torch().cholesky_inverse(lower)
+    inverse, _ = _lapack("potri", lower)(_view(lower).T, lower=0)  # cannot fail: no pivot of a factor is zero
+    return _back(inverse.T, lower)
+
+
+def eigh(matrix: Array) -> tuple[Array, Array]:
+    """Return the eigenvalues, ascending, and eigenvectors of a symmetric matrix from its lower triangle."""
+    if not on_cpu(matrix):
+        found = _torch().linalg.eigh(matrix, UPLO="L")
+        return found[0], found[1]
+    view = _view(matrix)
+    work, iwork, failed = _lapack("syevd_lwork", matrix)(len(view), lower=0)
+    values, vectors, failed = _lapack("syevd", matrix)(view.T, lower=0, lwork=int(work), liwork=int(iwork))
+    if failed:
+        raise ArithmeticError(f"the eigenvalues of a matrix were not found (LAPACK says {failed})")
+    return _back(values, matrix), _back(vectors, matrix)
+
+
+def triangle(rows: Array) -> Array:
+    """Return the R of rows = QR, (min(n, d), d), for which RᵀR = rowsᵀ · rows."""
+    if not len(rows):
+        return rows
+    if not on_cpu(rows):
+        return _torch().linalg.qr(rows, mode="r").R
+    view = _view(rows)
+    work, _ = _lapack("geqrf_lwork", rows)(*view.shape)
+    found = _lapack("geqrf", rows)(view, lwork=int(work))[0]
+    # In row order as any other matrix here: the order decides the last bits of what is computed from it.
+    return _back(np.ascontiguousarray(np.triu(found[: min(view.shape)])), rows)
+
+
+def product_into(left: Array, right: Array, out: Array) -> Array:
+    """Write a matrix product into memory that is at hand, and return it."""
+    if is_torch_array(out):
+        return _torch().mm(left, right, out=out)
+    return np.matmul(left, right, out=out)
+
+
+def clip_negative_(values: Array) -> Array:
+    """Set negative numbers to zero, in place, and return the array."""
+    if is_torch_array(values):
+        return values.clamp_min_(0)
+    return np.maximum(values, 0, out=values)
+
+
+def solve_shifted(gram: Array, targets: Array, shift: float) -> Array | None:
+    """Return targets · (gram + shift · I)⁻¹, (C, M), or None where that is not positive definite.
+
+    Only the lower triangle of ``gram`` is read. On the CPU it serves as the workspace, so that no second M × M
+    matrix is needed; afterwards its lower triangle is again what it was.
+    """
+    if on_cpu(gram):
+        return _solve_in_place(gram, targets, shift)
+    shifted = gram.clone()
+    shifted.diagonal().add_(shift)
+    factor, failed = _torch().linalg.cholesky_ex(shifted)
+    return None if int(failed) else _torch().cholesky_solve(targets.T, factor).T.contiguous()
+
+
+def _solve_in_place(gram: Array, targets: Array, shift: float) -> Array | None:
+    matrix = _view(gram)
+    diagonal = matrix.diagonal().copy()
+    _copy_to_upper_(matrix)
+    try:
+        add_to_diagonal(matrix, shift)
+        # The lower triangle of the transposed view is our upper one, which is free.
+        factor, failed = _lapack("potrf", gram)(matrix.T, lower=True, clean=False, overwrite_a=True)
+        if failed:
+            return None
+        solution, _ = _lapack("potrs", gram)(factor, _view(targets).T, lower=True)
+    finally:
+        np.fill_diagonal(matrix, diagonal)
+    return _back(np.ascontiguousarray(solution.T), gram)
+
+
+def _copy_to_upper_(matrix: NDArray[Any]) -> None:
+    """Copy the lower triangle of a square matrix to the upper one, tile by tile in place."""
+    for start in range(0, len(matrix), TILE):
+        stop = start + TILE
+        corner = matrix[start:stop, start:stop]
+        corner[...] = np.tril(corner) + np.tril(corner, -1).T
+        for row in range(stop, len(matrix), TILE):
+            matrix[start:stop, row : row + TILE] = matrix[row : row + TILE, start:stop].T
+
+
+def _view(array: Array) -> NDArray[Any]:
+    """Return the same memory as an array of NumPy."""
+    found: NDArray[Any] = array.numpy() if is_torch_array(array) else array
+    return found
+
+
+def _ordered(rows: Array) -> NDArray[Any]:
+    return np.ascontiguousarray(_view(rows))
+
+
+def _back(array: NDArray[Any], like: Array) -> Array:
+    """Return the same memory in the library of ``like``."""
+    return _torch().from_numpy(array) if is_torch_array(like) else array
+
+
+def _torch() -> Any:
+    """Return torch, which whoever made a tensor has imported."""
+    return sys.modules["torch"]
+
+
+def _blas(name: str, like: Array) -> Callable[..., Any]:
+    function: Callable[..., Any] = getattr(_library("blas"), _letter(like) + name)
+    return function
+
+
+def _lapack(name: str, like: Array) -> Callable[..., Any]:
+    function: Callable[..., Any] = getattr(_library("lapack"), _letter(like) + name)
+    return function
+
+
+@cache
+def _library(name: str) -> Any:
+    """Return SciPy's BLAS or LAPACK, imported when something is first solved.
+
+    Each is one extension module. The package around them imports NumPy's Fortran and test tools on the way, which
+    takes longer than learning a class; so the module alone is loaded, if it is where SciPy has always had it.
+    """
+    import scipy
+
+    folder = Path(scipy.__file__).parent / "linalg"
+    files = [folder / f"_f{name}{suffix}" for suffix in EXTENSION_SUFFIXES]
+    spec = next((spec_from_file_location(f"{__name__}._f{name}", file) for file in files if file.is_file()), None)
+    if spec is None or spec.loader is None:
+        found = import_module(f"scipy.linalg.{name}")
+    else:
+        found = module_from_spec(spec)
+        spec.loader.exec_module(found)
+    library_imported()
+    return found
+
+
+def _letter(like: Array) -> str:
+    return "s" if like.dtype == namespace(like).float32 else "d"

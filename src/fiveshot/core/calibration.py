@@ -17,8 +17,11 @@ import numpy as np
 
 from fiveshot.core.arrays import (
     Array,
+    add_gram_,
     as_numpy,
     at_least,
+    cholesky_,
+    eigh,
     epsilon,
     namespace,
     softmax,
@@ -26,7 +29,6 @@ from fiveshot.core.arrays import (
     values_like,
     zeros,
 )
-from fiveshot.core.linalg import add_gram_, cholesky_, eigh
 from fiveshot.core.ranges import Allowed, OneOf, Range, check_values
 from fiveshot.core.statistics import ClassStatistics, ClassSummary, canonical
 

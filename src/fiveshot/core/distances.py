@@ -25,21 +25,25 @@ from fiveshot.core.arrays import (
     TINY,
     Array,
     add_to_diagonal,
+    as_numpy,
+    cholesky_,
+    clip_negative_,
+    column_gram,
+    eigh,
     empty,
     epsilon,
     grouped,
     namespace,
     one_hot,
     positions,
+    solve_lower_,
+    solve_upper_,
     squared_lengths,
     unit_rows,
     values_like,
     zeros,
 )
-from fiveshot.core.borrowed import Borrowed, is_small, taken
-from fiveshot.core.borrowed import energies as base_energies
 from fiveshot.core.calibration import Calibration, ClassGaussian, Gaussian, SummedGaussian
-from fiveshot.core.linalg import cholesky_, clip_negative_, column_gram, eigh, solve_lower_, solve_upper_
 from fiveshot.core.statistics import ClassStatistics, ClassSummary, compress
 from fiveshot.errors import InputError, unknown_name
 
@@ -49,6 +53,7 @@ Normalization = Literal["correlation", "rows", "none"]
 WELL_CONDITIONED = 1e3
 CANCELED = 1e-3  # a variance that is less of what it is the difference of has too few digits left
 COLUMNS_AT_ONCE = 2048  # projected columns per matrix product, which bounds the memory
+MOST_ROWS = 8192  # of base factors, of which all products are taken
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,7 +245,7 @@ def borrowed_metric(
 ) -> LowRankMetric | None:
     """Return the metric of a class with the covariance of ``gaussian`` and Σ_b w_b Σ_b, from base classes.
 
-    None where the borrowed covariance is too large beside γ for the first order (see ``fiveshot.core.borrowed``),
+    None where the borrowed covariance is too large beside γ for the first order (see ``Borrowed``),
     or where the covariance is not normalized as the paper has it.
     """
     own, mean = gaussian.factor, gaussian.mean
@@ -401,3 +406,70 @@ def unit_noise(rows: Array, mean: Array) -> Array:
 
 def _sum_of_squares(values: Array) -> float:
     return float(namespace(values).sum(values * values))
+
+
+@dataclass(frozen=True, eq=False)
+class Borrowed:
+    """A covariance borrowed from base classes and small beside γ: distances without a matrix for each class.
+
+    The shrunk covariance of a calibrated class is S = γI + Σ_B + OᵀO, with the borrowed Σ_B = β Σ_b w_b Σ_b and
+    few rows O of its own. Where γ is far above Σ_B,
+
+        S₀⁻¹ = (γI + Σ_B)⁻¹ = (I − Σ_B / γ) / γ
+
+    but for (‖Σ_B‖ / γ)², so this is done where that is lost in rounding. vᵀ Σ_B v = β Σ_b w_b ‖A_b v‖² needs of a
+    sample its energies e_b = ‖A_b x‖² in the base classes. They serve all new classes; no d × d matrix is made or
+    solved. Σ_B takes e·shares − 2 x·pulled + constant from a squared distance.
+    """
+
+    base: ClassStatistics
+    weights: Array  # (B,): β w
+    shares: Array  # (B,)
+    pulled: Array  # (d,)
+    constant: float
+    own: Array  # (r, d): O
+
+    def gaussian(self, mean: Array) -> SummedGaussian:
+        """Return the covariance whole, for those who need it."""
+        factors, owners = self.base.stacked_factors
+        rows = namespace(mean).concat([factors * (self.weights[owners] ** 0.5)[:, None], self.own])
+        return SummedGaussian(mean, column_gram(rows))
+
+
+def base_energies(X: Array, base: ClassStatistics) -> Array:
+    """Return ‖A_b x‖² of each sample in each base class, (n, B)."""
+    factors, owners = base.stacked_factors
+    found = zeros((len(X), len(base)), X)
+    for start in range(0, len(factors), COLUMNS_AT_ONCE):
+        part = slice(start, start + COLUMNS_AT_ONCE)
+        projected = X @ factors[part].T
+        projected *= projected
+        found += projected @ one_hot(as_numpy(owners[part]), len(base), X)
+    return found
+
+
+def taken(X: Array, energies: Array, borrowed: Sequence[Borrowed]) -> Array:
+    """Return what each takes from the squared distances of samples with these energies, (n, k)."""
+    xp = namespace(X)
+    found = energies @ xp.stack([one.shares for one in borrowed]).T
+    found -= X @ (2 * xp.stack([one.pulled for one in borrowed])).T
+    found += values_like([one.constant for one in borrowed], X)
+    return found
+
+
+def is_small(weights: Array, base: ClassStatistics, variances: Array, gamma: float) -> bool:
+    """Tell whether what the first order leaves out is lost in rounding; ``variances`` are those of the class.
+
+    The norm of Σ_B is bounded by those of the Σ_b, or known from their products where these are not too many.
+    """
+    xp = namespace(weights)
+    rounding = math.sqrt(len(variances)) * epsilon(weights)  # of a sum of d squares
+    limit, widest = rounding * gamma**2, float(xp.max(variances))
+
+    def below(norm: float) -> bool:
+        return norm * max(norm, widest) <= limit
+
+    if below(float(weights @ base.norms)):
+        return True
+    few = len(base.stacked_factors[0]) <= MOST_ROWS
+    return few and below(math.sqrt(max(float(weights @ (base.overlaps @ weights)), 0.0)))

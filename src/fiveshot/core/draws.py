@@ -16,10 +16,18 @@ import numpy as np
 from array_api_compat import is_torch_array
 from numpy.typing import NDArray
 
-from fiveshot.core.arrays import Array, empty, namespace, placed, zeros
+from fiveshot.core.arrays import (
+    Array,
+    clip_negative_,
+    empty,
+    multiply_lower_,
+    namespace,
+    placed,
+    product_into,
+    zeros,
+)
 from fiveshot.core.calibration import Gaussian, SummedGaussian
 from fiveshot.core.labels import Label, Labels
-from fiveshot.core.linalg import clip_negative_, multiply_lower_, product_into
 from fiveshot.core.ranges import Allowed, OneOf, Range, check_values
 
 Sampled = Literal["new", "all"]

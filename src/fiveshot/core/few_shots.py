@@ -20,8 +20,12 @@ from dataclasses import replace
 from fiveshot.core.arrays import (
     TINY,
     Array,
+    add_gram_,
     add_to_diagonal,
     at_least,
+    cholesky_,
+    eigh,
+    inverse_of_cholesky,
     mean_row,
     namespace,
     squared_lengths,
@@ -37,7 +41,6 @@ from fiveshot.core.lda import (
     space_model,
     trace_of_product,
 )
-from fiveshot.core.linalg import add_gram_, cholesky_, eigh, inverse_of_cholesky
 from fiveshot.core.memory import Memory
 from fiveshot.core.scatter import PooledScatter
 from fiveshot.core.statistics import ClassSummary

@@ -36,17 +36,21 @@ from fiveshot.core.arrays import (
     Array,
     add_to_diagonal,
     at_least,
+    cholesky_,
+    eigh,
+    inverse_of_cholesky,
     log_softmax,
     mask,
     mean_row,
     namespace,
     positions,
     softmax,
+    solve_lower_,
+    solve_upper_,
     squared_lengths,
     unit_rows,
     values_like,
 )
-from fiveshot.core.linalg import cholesky_, eigh, inverse_of_cholesky, solve_lower_, solve_upper_
 from fiveshot.core.memory import Memory
 from fiveshot.core.ranges import Allowed, Flag, Range, check_values
 from fiveshot.core.scatter import PooledScatter, shortened

@@ -17,20 +17,24 @@ from numpy.typing import NDArray
 
 from fiveshot.core.arrays import (
     Array,
+    add_gram_,
     chunks,
+    column_gram,
     empty,
     epsilon,
     grouped,
+    lower_norm,
     mask,
     namespace,
     one_hot,
     parts,
     positions,
+    row_gram,
+    solve_shifted,
     zeros,
 )
 from fiveshot.core.draws import RandomFeatures, Rows
 from fiveshot.core.labels import Label
-from fiveshot.core.linalg import add_gram_, column_gram, lower_norm, row_gram, solve_shifted
 from fiveshot.core.memory import ClassModels
 from fiveshot.errors import InputError
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from fiveshot.core.arrays import (
     Array,
+    add_gram_,
     at_least,
     beside,
     grouped,
@@ -20,7 +21,6 @@ from fiveshot.core.arrays import (
 )
 from fiveshot.core.draws import RandomFeatures, random_features
 from fiveshot.core.labels import Labels
-from fiveshot.core.linalg import add_gram_
 from fiveshot.core.memory import Memory
 from fiveshot.core.statistics import ClassStatistics, ClassSummary, summarize
 

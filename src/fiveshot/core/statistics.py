@@ -24,11 +24,12 @@ from fiveshot.core.arrays import (
     one_hot,
     parts,
     positions,
+    product_into,
+    triangle,
     unit_rows,
     values_like,
 )
 from fiveshot.core.labels import Label, Labels, as_labels, python_label, python_labels, refuse_other_kind
-from fiveshot.core.linalg import product_into, triangle
 from fiveshot.errors import InputError, unknown_name
 
 SCATTERS_AT_ONCE = 1 << 24  # numbers of scatter matrices in memory, 64 MB in single precision

@@ -20,11 +20,11 @@ from fiveshot.core import (
     derive_models,
 )
 from fiveshot.core.arrays import Array, as_numpy, mean_row, namespace, positions, unit_rows, values_like
-from fiveshot.core.borrowed import energies
 from fiveshot.core.distances import (
     Metric,
     Normalization,
     WithinSpread,
+    base_energies,
     borrowed_metric,
     kept_share,
     make_metric,
@@ -269,7 +269,7 @@ class FeCAM(FewShotHead):
 
         def scores(labels: list[Label]) -> Array:
             if not known and any(getattr(metric, "borrowed", None) for metric in self.model_.of(labels)):
-                known.append(energies(shown, self.memory_.base))
+                known.append(base_energies(shown, self.memory_.base))
             return self._scores_with(shown, labels, known[0] if known else None)
 
         return scores

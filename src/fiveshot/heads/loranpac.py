@@ -20,10 +20,20 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fiveshot.core import ClassStatistics, Memory
-from fiveshot.core.arrays import Array, as_numpy, at_least, chunks, namespace, positions, squared_lengths
+from fiveshot.core.arrays import (
+    Array,
+    as_numpy,
+    at_least,
+    chunks,
+    column_gram,
+    eigh,
+    namespace,
+    positions,
+    row_gram,
+    squared_lengths,
+)
 from fiveshot.core.draws import RandomFeatures, random_features
 from fiveshot.core.labels import Label, Labels, python_labels
-from fiveshot.core.linalg import column_gram, eigh, row_gram
 from fiveshot.core.ranges import Allowed, Range
 from fiveshot.heads.head import FewShotHead, Recipe, Workload, refuse_forgetting
 

@@ -30,6 +30,7 @@ from fiveshot.core.arrays import (
     one_hot,
     parts,
     positions,
+    product_into,
     squared_lengths,
     unit_rows,
     values_like,
@@ -47,7 +48,6 @@ from fiveshot.core.draws import (
 )
 from fiveshot.core.episodes import Episode
 from fiveshot.core.labels import Label, Labels, python_labels
-from fiveshot.core.linalg import product_into
 from fiveshot.core.memory import stale_classes
 from fiveshot.core.ranges import Allowed, OneOf, Range
 from fiveshot.core.ridge import (

@@ -24,9 +24,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fiveshot.core import ClassStatistics, Memory
-from fiveshot.core.arrays import Array, add_to_diagonal, namespace, positions, values_like
+from fiveshot.core.arrays import Array, add_gram_, add_to_diagonal, namespace, positions, values_like
 from fiveshot.core.labels import Label, Labels, python_labels
-from fiveshot.core.linalg import add_gram_
 from fiveshot.core.ranges import Allowed, Flag, Range
 from fiveshot.core.ridge import solve_ridge
 from fiveshot.core.scatter import pooled_scatter
