@@ -342,3 +342,13 @@ def test_a_backbone_of_your_own_is_an_embedder_too(tiny, images) -> None:
     expected = tiny.features(torch.from_numpy(tiny.preprocessing.normalize(pixels))).numpy()
     np.testing.assert_allclose(embedder.features(pixels[None])[0], expected.mean(axis=0), rtol=1e-6)
     assert embedder.weights_hash == tiny.weights_hash
+
+
+def test_what_is_for_another_device_is_refused() -> None:
+    with pytest.raises(InputError, match="compiled") as refused:
+        load_embedder(BackboneSpec(device="cpu", runtime="compiled"))
+    assert refused.value.hint
+    embedder_module.check_place(BackboneSpec(runtime="compiled"), "cuda:0")
+    for runtime in ("onnx", "int8"):
+        with pytest.raises(InputError, match="for the CPU"):
+            embedder_module.check_place(BackboneSpec(runtime=runtime), "cuda")

@@ -127,7 +127,8 @@ def vector_facts(spec: BackboneSpec, dtype: str, *, dataset: str) -> VectorFacts
     """Load the backbone on this machine's CPU and tell what the workers' vectors will be like."""
     if dtype not in DTYPES:
         raise unknown_name("type of vectors", dtype, DTYPES)
-    here = load_embedder(spec.replace(device="cpu", precision=None))
+    runtime = "auto" if spec.runtime == "compiled" else spec.runtime
+    here = load_embedder(spec.replace(device="cpu", precision=None, runtime=runtime))
     identity = here.identity()
     if spec.runtime != "int8":  # which is for the CPU, and there is no other there
         identity["precision"] = spec.precision or ("bf16" if spec.device == "cuda" else "float32")
