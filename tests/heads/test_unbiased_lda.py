@@ -356,26 +356,42 @@ def test_the_matrices_to_export_score_as_the_head_does_without_a_base() -> None:
     np.testing.assert_allclose(familiarity, head.familiarity(np.exp(asked)), atol=1e-10)
 
 
-@pytest.mark.parametrize(("base", "strength", "near"), [(True, 0.06, 0.0), (False, 1.0, 2.0)])
-def test_familiarity_by_its_equation(base: bool, strength: float, near: float) -> None:
+@pytest.mark.parametrize(("base", "strength"), [(True, 0.06), (False, 1.0)])
+def test_familiarity_by_its_equation(base: bool, strength: float) -> None:
     X, y = (classes if base else wide)([9, 5, 7, 2] if not base else 12, *([8] if base else []), seed=0)
-    asked = X + 0.1
+    asked = np.concatenate([X + 0.1, -X[:5]])
     head = UnbiasedLDA(0).fit(X, y)
     space, statistics = head.model_.spaces[0], head.memory_.statistics
     covariance, spectrum = space.shared.covariance, space.shared.spectrum
-    width = X.shape[1]
+    width, r = spectrum.directions.shape
     off = np.eye(width) - spectrum.directions @ spectrum.directions.T
     between = spectrum.directions @ np.diag(spectrum.variances) @ spectrum.directions.T + spectrum.rest * off
+    whole = np.trace(between) + width * covariance.noise
+    share, chance = (spectrum.variances.sum() + r * covariance.noise) / whole, r * covariance.noise / whole
     unit = head.embed(asked)
     white = covariance.whiten(unit - space.origin)
     probabilities = head.predict_proba(asked)
     for row, best in enumerate(probabilities.argmax(axis=1)):
         mean, n = statistics.means[best], statistics.summaries[best].count
         keep = n * strength * between @ np.linalg.inv(n * strength * between + covariance.noise * np.eye(width))
-        guess = keep @ covariance.whiten((mean - space.origin)[None])[0]
-        cosine = unit[row] @ mean / np.linalg.norm(mean)
-        expected = white[row] @ guess / (guess @ guess) + near * cosine + 0.4 * np.log(probabilities[row, best])
+        own, x = covariance.whiten((mean - space.origin)[None])[0], white[row]
+        guess, cosine = keep @ own, unit[row] @ mean / np.linalg.norm(mean)
+        expected = x @ guess / (guess @ guess)
+        if base:
+            inside = np.linalg.norm(x @ spectrum.directions) ** 2 / (x @ x)
+            expected += 10 * (x @ own) / np.linalg.norm(x) / np.linalg.norm(own) + 4.4 * space.gaps[best]
+            expected -= 9.5 * (max(inside, share) - chance) + 2.8 * max(cosine, np.linalg.norm(mean))
+        else:
+            expected += 2 * cosine + 0.4 * np.log(probabilities[row, best])
         assert head.familiarity(asked[[row]])[0] == pytest.approx(expected, rel=1e-6)
+
+
+def test_a_sample_between_two_classes_is_less_familiar_than_one_of_either() -> None:
+    X, y = classes(20, 20, seed=0)
+    head = UnbiasedLDA().fit(X, y)
+    means = np.stack([X[y == label].mean(axis=0) for label in np.unique(y)])
+    between = head.familiarity((means[:-1] + means[1:]) / 2)
+    assert (between < np.minimum(*(head.familiarity(each) for each in (means[:-1], means[1:])))).mean() > 0.9
 
 
 def test_long_tails_are_shortened_without_a_base_and_symmetric_values_are_not() -> None:

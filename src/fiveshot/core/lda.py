@@ -21,7 +21,7 @@ how much of what the class has the sample has. With m = K x̄ this is
     φ(x) = x·m / ‖m‖²,
 
 about 1 for samples of the class. The factor of B in K is another one here: beside classes of thirty samples it is
-so small that those of five expect alike.
+so small that those of five expect alike. With a base, ``Surroundings`` adds how the sample lies to all classes.
 """
 
 from __future__ import annotations
@@ -61,6 +61,8 @@ MOST_SPECTRUM_CLASSES = 512  # B is estimated from so many, evenly over the labe
 # Few samples are scored block by block: of many classes a product copies all weights before it reads them, unless
 # it is as small as that of 16 samples with 32 classes.
 FEW_SAMPLES, MANY_CLASSES, CLASSES_AT_ONCE = 16, 1024, 32
+# Of familiarity beside φ where there is a base, chosen on training photos, see docs/explanation/default-head.md.
+ALONG, BETWEEN, NEAR, NOISE = 10.0, 9.5, 2.8, 4.4
 LEAST_LENGTH = 0.02  # of the mean squared length: a class at the center keeps a finite score
 
 
@@ -309,15 +311,45 @@ class TiedModel:
 
 
 @dataclass(frozen=True, eq=False)
+class Surroundings:
+    """How samples lie to their class and to all others, beside φ, where a base shows how classes lie.
+
+    In whitened space, the cosine with the mean of the class speaks for it. What speaks against it is the share of
+    the sample's squared length in the directions in which classes differ: a sample of an unknown class resembles
+    several known ones. So does the plain cosine, which also counts what many classes have in common. Of these
+    two only what is above the expected counts, since quite other things lie low in both.
+    """
+
+    covariance: Covariance
+    origin: Array  # (d,)
+    directions: Array  # (d, r), in whitened space
+    share: float  # expected in these directions
+    white: Array  # (n_classes, d): whitened means, of length one
+    means: Array  # (n_classes, d): of length one
+    lengths: Array  # (n_classes,): those of the means, which are the expected cosines
+
+    def __call__(self, unit: Array, classes: Array) -> Array:
+        """Return what is added for samples in the first space, (n, d), each of one class, (n,)."""
+        xp = namespace(unit)
+        white = unit_rows(self.covariance.whiten(unit - self.origin))
+        along = xp.vecdot(white, self.white[classes], axis=-1)
+        between = at_least(squared_lengths(white @ self.directions), self.share)
+        near = xp.maximum(xp.vecdot(unit, self.means[classes], axis=-1), self.lengths[classes])
+        return ALONG * along - BETWEEN * between - NEAR * near
+
+
+@dataclass(frozen=True, eq=False)
 class Own:
-    """How much samples are like classes that they are taken for: φ, and without a base the cosine beside it."""
+    """How much samples are like classes they are taken for: φ, with the cosine or the surroundings beside it."""
 
     weights: Array  # (n_classes, d)
     levels: Array  # (n_classes,)
+    around: Surroundings | None = None
 
     def __call__(self, unit: Array, classes: Array) -> Array:
         """Return the likeness of samples in the first space, (n, d), each to one class, (n,)."""
-        return namespace(unit).vecdot(unit, self.weights[classes], axis=-1) - self.levels[classes]
+        own = namespace(unit).vecdot(unit, self.weights[classes], axis=-1) - self.levels[classes]
+        return own if self.around is None else own + self.around(unit, classes)
 
 
 def own_likeness(model: Space, means: Array, counts: Array, *, new: Array, strength: float, near: float) -> Own:
@@ -328,6 +360,24 @@ def own_likeness(model: Space, means: Array, counts: Array, *, new: Array, stren
     guess = _guess(white, _noise(counts, shared.covariance, new), shared.spectrum, prior)
     weights = shared.covariance.back(guess.values / at_least(guess.squared, TINY)[:, None])
     return Own(weights + near * unit_rows(means), weights @ model.origin)
+
+
+def with_surroundings(own: Own, model: Space, means: Array, gaps: Array) -> Own:
+    """Return the likeness with what a base adds; ``gaps`` make up for the noise of few samples, (n_classes,)."""
+    covariance, spectrum = model.shared.covariance, model.shared.spectrum
+    d, r = spectrum.directions.shape
+    whole, noise = spectrum.trace + covariance.noise * d, covariance.noise * r
+    around = Surroundings(
+        covariance,
+        model.origin,
+        spectrum.directions,
+        (float(namespace(means).sum(spectrum.variances)) + noise) / whole,
+        unit_rows(covariance.whiten(means - model.origin)),
+        unit_rows(means),
+        namespace(means).sqrt(squared_lengths(means)),
+    )
+    # The more classes, the more of the noise lies in the directions in which they differ.
+    return replace(own, levels=own.levels - NOISE * gaps - BETWEEN * noise / whole, around=around)
 
 
 @dataclass(frozen=True, eq=False)

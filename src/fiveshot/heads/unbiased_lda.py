@@ -36,6 +36,7 @@ from fiveshot.core.lda import (
     own_likeness,
     sketched_spaces,
     tied_model,
+    with_surroundings,
 )
 from fiveshot.core.ranges import Allowed, Flag, OneOf, Range
 from fiveshot.core.scatter import Embedding, Scatter, make_embedding, pooled_scatter, summed_classes
@@ -55,10 +56,9 @@ Pooled = Literal["all", "base"]
 Kept = Literal["classes", "sums"]
 DEFAULT_PRIOR = Prior()
 SCORED_AT_ONCE = 1024  # samples mapped at a time, which bounds the memory
-# Of familiarity: the factor of B, and the weight of the cosine. Chosen like DOUBT on training photos of the base
-# classes of cub200/big, see docs/explanation/default-head.md.
-OWN, OWN_FEW = (0.06, 0.0), (1.0, 2.0)
-DOUBT = 0.4  # more finds more of the similar unknown classes, and fewer of the quite different ones
+# Of familiarity: the factor of B, the weight of the cosine, and that of the doubt, chosen on training photos, see
+# docs/explanation/default-head.md. More doubt finds more of the similar unknown classes, and fewer of the others.
+OWN, OWN_FEW = (0.06, 0.0, 0.0), (1.0, 2.0, 0.4)
 MOST_FEATURES = 1 << 14  # of a vector: bounds the memory of the random features before they are drawn
 SHOTS = 5  # of the classes that are played as new; the gap scales the result to other numbers
 PLAYED = 24  # samples of a base class that episodes are played with where memory must not grow with them
@@ -231,11 +231,12 @@ class UnbiasedLDA(FewShotHead):
         return Choice(offset, sharpness, chosen.offset_spread, chosen.episodes)
 
     def familiarity_of(self, X: Array, scores: Array) -> Array:
-        """Return how much samples are like their best class, less the doubt which class it is.
+        """Return how much samples are like their best class, and less the surroundings or the doubt.
 
-        The likeness is φ of ``fiveshot.core.lda`` in the first space. Without a base features are not centered,
-        and the cosine with the mean of the class tells what is quite another kind of thing. The doubt is −log p of
-        the best class: unknown classes resemble several known ones.
+        The likeness is φ of ``fiveshot.core.lda`` in the first space. A base shows how classes lie to each other,
+        and so whether a sample lies between them. Without one features are not centered, and the cosine with the
+        mean of the class tells what is quite another kind of thing; −log p of the best class is the doubt which
+        class it is: unknown classes resemble several known ones.
         """
         xp = namespace(scores)
         best = as_numpy(xp.argmax(scores, axis=1))
@@ -243,7 +244,13 @@ class UnbiasedLDA(FewShotHead):
         own, codes = self._own(asked), positions(places, scores)
         parts = zip(chunks(X, SCORED_AT_ONCE), chunks(codes, SCORED_AT_ONCE), strict=True)
         likeness = xp.concat([own(self._embedding.unit(part), part_codes) for part, part_codes in parts])
-        return likeness + DOUBT * xp.max(log_softmax(scores * self.softmax_factor()), axis=1)
+        if not self._doubt:
+            return likeness
+        return likeness + self._doubt * xp.max(log_softmax(scores * self.softmax_factor()), axis=1)
+
+    @property
+    def _doubt(self) -> float:
+        return (OWN_FEW if self.model_.few else OWN)[2]
 
     def _own(self, classes: NDArray[np.intp]) -> Own:
         """Return the likeness to some classes, by their places."""
@@ -252,8 +259,11 @@ class UnbiasedLDA(FewShotHead):
         means = namespace(statistics.like).stack([one.mean[self._embedding.spaces[0]] for one in chosen])
         counts = values_like([one.count for one in chosen], means)
         new = mask([label not in base for label in python_labels(statistics.labels[classes])], means)
-        strength, near = OWN_FEW if self.model_.few else OWN
-        return own_likeness(space, means, counts, new=new, strength=strength, near=near)
+        strength, near, _ = OWN_FEW if self.model_.few else OWN
+        own = own_likeness(space, means, counts, new=new, strength=strength, near=near)
+        if self.model_.few:
+            return own
+        return with_surroundings(own, space, means, self._gaps(self.model_)[positions(classes, means)])
 
     def likeness(self, X: Any) -> Any:
         """Return the scores with the whole gap closed, so that a class scores 1 on its own samples."""
@@ -282,7 +292,7 @@ class UnbiasedLDA(FewShotHead):
             gaps=self._gaps(model),
             offset=choice.offset,
             sharpness=choice.sharpness,
-            doubt=DOUBT,
+            doubt=self._doubt,
             own=self._own(np.arange(len(self.classes_))),
             shortened=self._embedding.shortened,
         )

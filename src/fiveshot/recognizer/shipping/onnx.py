@@ -21,7 +21,7 @@ from fiveshot.backbones.embedded import EmbeddedNetwork
 from fiveshot.core.arrays import unit_rows
 from fiveshot.core.distances import CholeskyMetric, LowRankMetric, Metric, SpectralMetric, make_metric
 from fiveshot.core.labels import python_labels
-from fiveshot.core.lda import LinearScorer
+from fiveshot.core.lda import ALONG, BETWEEN, NEAR, LinearScorer, Surroundings
 from fiveshot.core.scatter import BY_CHANCE, LEAST_TAILS, TAILS
 from fiveshot.data.reduction import INNER, VIEWS
 from fiveshot.errors import InputError
@@ -199,6 +199,10 @@ class _Graph:
         lengths = self.node("ReduceL2", rows, np.array([1]), keepdims=1)
         return self.node("Div", rows, self.node("Max", lengths, _LEAST))
 
+    def product(self, rows: str, others: str) -> str:
+        """Return the product of each row with one of the others."""
+        return self.node("ReduceSum", self.node("Mul", rows, others), np.array([1]), keepdims=0)
+
     def largest(self, rows: str) -> str:
         """Return the largest value of each row."""
         return self.node("ReduceMax", rows, np.array([1]), keepdims=0)
@@ -249,10 +253,10 @@ class _HeadNodes:
     likeness: str  # (n, classes)
 
 
-def _head_nodes(graph: _Graph, head: FewShotHead) -> _HeadNodes:
-    """Add a head behind the features."""
+def _head_nodes(graph: _Graph, head: FewShotHead, *, familiar: bool = True) -> _HeadNodes:
+    """Add a head behind the features; where familiarity is not wanted, without what costs most of it."""
     if isinstance(head, UnbiasedLDA):
-        return _linear_nodes(graph, head.scorer())
+        return _linear_nodes(graph, head.scorer(), familiar=familiar)
     embedded = graph.features
     if isinstance(head, NCM) and head.metric == "cosine":
         # Each axis is a unit vector already, so that its scores are the prototypes' coordinates.
@@ -270,7 +274,7 @@ def _head_nodes(graph: _Graph, head: FewShotHead) -> _HeadNodes:
     return _HeadNodes(embedded, scores, graph.node("Softmax", logits, axis=1), graph.largest(scores), scores)
 
 
-def _linear_nodes(graph: _Graph, scorer: LinearScorer) -> _HeadNodes:
+def _linear_nodes(graph: _Graph, scorer: LinearScorer, *, familiar: bool) -> _HeadNodes:
     features = _shortened(graph, len(scorer.center)) if scorer.shortened else graph.features
     unit = embedded = graph.unit_rows(graph.node("Sub", features, scorer.center))
     plain = graph.node("Sub", graph.node("MatMul", unit, scorer.weights[0].T), scorer.shifts[0])
@@ -283,11 +287,25 @@ def _linear_nodes(graph: _Graph, scorer: LinearScorer) -> _HeadNodes:
     logits = graph.node("Mul", scores, np.float32(scorer.sharpness))
     sure = graph.node("Mul", graph.largest(graph.node("LogSoftmax", logits, axis=1)), np.float32(scorer.doubt))
     best = graph.node("ArgMax", scores, axis=1, keepdims=0)
-    products = graph.node("Mul", unit, graph.node("Gather", scorer.own.weights, best, axis=0))
-    own = graph.node("ReduceSum", products, np.array([1]), keepdims=0)
+    own = graph.product(unit, graph.node("Gather", scorer.own.weights, best, axis=0))
     own = graph.node("Sub", own, graph.node("Gather", scorer.own.levels, best, axis=0))
+    if scorer.own.around is not None and familiar:
+        own = graph.node("Add", own, _around_nodes(graph, scorer.own.around, unit, best))
     familiarity = graph.node("Add", own, sure)
     return _HeadNodes(embedded, scores, graph.node("Softmax", logits, axis=1), familiarity, likeness)
+
+
+def _around_nodes(graph: _Graph, around: Surroundings, unit: str, best: str) -> str:
+    """Add what ``fiveshot.core.lda.Surroundings`` says of samples."""
+    matrix = around.covariance.whiten(np.eye(len(around.origin), dtype=np.float32))
+    white = graph.unit_rows(graph.node("MatMul", graph.node("Sub", unit, around.origin), matrix))
+    along = graph.product(white, graph.node("Gather", around.white, best, axis=0))
+    inside = graph.node("MatMul", white, around.directions)
+    between = graph.node("Max", graph.product(inside, inside), np.float32(around.share))
+    near = graph.product(unit, graph.node("Gather", around.means, best, axis=0))
+    near = graph.node("Max", near, graph.node("Gather", around.lengths, best, axis=0))
+    against = [graph.node("Mul", one, np.float32(weight)) for one, weight in ((between, BETWEEN), (near, NEAR))]
+    return graph.node("Sub", graph.node("Mul", along, np.float32(ALONG)), graph.node("Add", *against))
 
 
 def _shortened(graph: _Graph, width: int) -> str:
@@ -302,14 +320,14 @@ def _shortened(graph: _Graph, width: int) -> str:
 
 def _standing_nodes(graph: _Graph, found: _HeadNodes, strangers: Strangers, is_learned: NDArray[np.bool_]) -> str:
     """Add how photos stand beside those of none of the classes; the familiarity of all others stays."""
-    likeness = _head_nodes(graph, strangers.sketch).likeness
+    likeness = _head_nodes(graph, strangers.sketch, familiar=False).likeness
     strange = graph.node("Gather", likeness, np.flatnonzero(strangers.strange), axis=1)
     together = graph.largest(graph.node("Gather", strange, np.array([0]), axis=1))
     nearest = graph.largest(graph.node("Slice", strange, np.array([1]), np.array([2**31 - 1]), np.array([1])))
     against = graph.node("Mul", graph.node("Add", together, nearest), np.float32(0.5))
     means = unit_rows(strangers.head.memory_.statistics.means)
     near = graph.largest(graph.node("MatMul", graph.unit_rows(found.embedded), means.T))
-    probabilities = _head_nodes(graph, strangers.fitted).probabilities
+    probabilities = _head_nodes(graph, strangers.fitted, familiar=False).probabilities
     own = graph.node("Gather", probabilities, np.flatnonzero(~strangers.strange[1:]), axis=1)
     chance = graph.node("Add", _log_largest(graph, own), _log_largest(graph, found.probabilities))
     standing = graph.node("Add", graph.largest(found.likeness), graph.node("Mul", near, np.float32(NEARNESS)))
