@@ -550,20 +550,6 @@ class FewShotHead(Estimator):
         """Return the familiarity of samples, (n_samples,), given their scores, (n_samples, n_classes)."""
         return namespace(scores).max(scores, axis=1)
 
-    def likeness(self, X: Any) -> Any:
-        """Return how much samples are like each class, (n_samples, n_classes), on the scale of familiarity.
-
-        For most heads these are the scores.
-
-        Examples
-        --------
-        >>> from fiveshot.heads import make_head
-        >>> head = make_head("ncm").fit([[1.0, 0.0], [0.0, 1.0]], ["owl", "wren"])
-        >>> bool((head.likeness([[2.0, 0.0]]) == head.class_scores([[2.0, 0.0]])).all())
-        True
-        """
-        return self.class_scores(X)
-
     def class_scores(self, X: Any) -> Any:
         """Return the score of each class, (n_samples, n_classes), in the order of ``classes_``; the highest wins.
 

@@ -265,10 +265,6 @@ class UnbiasedLDA(FewShotHead):
             return own
         return with_surroundings(own, space, means, self._gaps(self.model_)[positions(classes, means)])
 
-    def likeness(self, X: Any) -> Any:
-        """Return the scores with the whole gap closed, so that a class scores 1 on its own samples."""
-        return self.class_scores(X) + (1 - self.choice_.offset) * self._gaps(self.model_)
-
     def sketch(self, memory: Memory) -> Self:
         """Return a head that knows the classes of ``memory``, with both covariances as they are here."""
         model = self.model_

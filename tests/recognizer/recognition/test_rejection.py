@@ -255,16 +255,11 @@ def test_standing_beside_strangers_by_the_formula_spelled_out() -> None:
     strange, _ = photos_of(1, 6, seed=2, start=70)
     found = rejection_module.Strangers(head, strange).standing(X)
     means = np.stack([X[y == label].mean(axis=0) for label in np.unique(y)])
-    known, together, each = (
-        -np.square(X[:, None] - rows[None]).sum(axis=2) for rows in (means, strange.mean(axis=0)[None], strange)
-    )
-    scores = np.concatenate([known, each], axis=1, dtype=np.float64) * head.softmax_factor()
-    best = known.max(axis=1) * head.softmax_factor()
-    chance = best - np.log(np.exp(scores).sum(axis=1))
-    alone = best - np.log(np.exp(known.astype(np.float64) * head.softmax_factor()).sum(axis=1))
+    known, each = (-np.square(X[:, None] - rows[None]).sum(axis=2, dtype=np.float64) for rows in (means, strange))
+    meant, other = (np.exp(scores * head.softmax_factor()).sum(axis=1) for scores in (known, each))
     near = (X @ means.T / np.linalg.norm(X, axis=1)[:, None] / np.linalg.norm(means, axis=1)).max(axis=1)
-    likeness = (together[:, 0] + each.max(axis=1)) / 2
-    np.testing.assert_allclose(found, known.max(axis=1) + 2 * near + 0.2 * (chance + alone) - likeness, rtol=1e-3)
+    expected = known.max(axis=1) + 0.6 * near + 0.6 * np.log(meant / (meant + other))
+    np.testing.assert_allclose(found, expected, rtol=1e-3)
 
 
 def test_photos_of_none_of_the_classes_set_a_threshold_where_there_are_few_others() -> None:

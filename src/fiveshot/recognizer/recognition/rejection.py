@@ -37,8 +37,8 @@ LEAST_HELD = 5  # learned photos left out from which on those of none of the cla
 MOST_STRANGERS = 500  # photos of none of the classes that likeness is measured to
 STRANGER_FOLDS = 5
 CLEARLY = 0.1  # less often: what a few photos can tell of two ways to judge them
-# Shares in how a photo stands: of the cosine of a class mean, and of a log probability.
-NEARNESS, CHANCE = 2.0, 0.2
+# Weights in how a photo stands: of the cosine with a class mean, and of the log of the chance that it shows one.
+NEARNESS, CHANCE, LEAST_CHANCE = 0.6, 0.6, 1e-9
 NO_CLASS = "nothing is rejected yet: no class is known"
 SAMPLES = 200  # learned photos that are left out at most, which bounds the time that learning takes
 
@@ -330,39 +330,34 @@ def rejection_at(left: LeftOut, rate: float, of_base: Rejection | None) -> Rejec
 
 
 class Strangers:
-    """Photos of none of the classes beside a head's classes: all of them as one class, and each as one of its own.
-
-    Together they tell what is around the classes, each what is like it. Likeness is measured with what the classes
-    share as it is without them, probabilities by a head that has learned them, too.
-    """
+    """Photos of none of the classes, each as a class of its own in a head that has learned them, too."""
 
     def __init__(self, head: FewShotHead, features: Floats) -> None:
-        embedded, known = head.embed(features), head.memory_
+        known = head.memory_
         # No class name may hold a control character, so these are not names; they sort before all names.
-        together = ClassStatistics.of({"\x01": summarize(embedded)})
-        each = ClassStatistics.of({f"\x01{n:06d}": summarize(row[None]) for n, row in enumerate(embedded)})
+        each = {f"\x01{n:06d}": summarize(row[None]) for n, row in enumerate(head.embed(features))}
         self.head = head
-        self.fitted = copy(head).adopt(Memory(known.base, known.new.merge(each)))
-        self.sketch = head.sketch(Memory(known.base, known.new.merge(together).merge(each)))
-        self.strange = np.isin(self.sketch.classes_, np.concatenate([together.labels, each.labels]))
+        self.fitted = copy(head).adopt(Memory(known.base, known.new.merge(ClassStatistics.of(each))))
+        self.strange = np.isin(self.fitted.classes_, list(each))
 
     def standing(self, X: Floats) -> Values:
-        """Return how photos stand with all that speaks for a class and for none of them, (n,).
-
-        For a class: the likeness to it, how near its mean is, which photos of quite other things lack, and how
-        probable it is, also beside the strangers. Against it: the likeness to strangers, to all together and to
-        the nearest.
-        """
-        strange = self.sketch.likeness(X)[:, self.strange]  # all together come first
-        likeness = (strange[:, 0] + strange[:, 1:].max(axis=1)) / 2
-        chance = _log_probability(self.fitted.predict_proba(X)[:, ~self.strange[1:]])
-        standing: Values = standing_alone(self.head, X) + CHANCE * chance - likeness
+        """Return how familiar photos are beside the strangers, (n,)."""
+        standing: Values = self.head.familiarity(X) + self._beside(X)
         return standing
 
     def judged(self, X: Floats, answer: Answer) -> Answer:
         """Return an answer in which photos taken for a learned class are as familiar as they stand."""
         learned = is_learned(self.head.memory_)[answer.probabilities.argmax(axis=1)]
-        return replace(answer, familiarity=np.where(learned, self.standing(X), answer.familiarity))
+        return replace(answer, familiarity=answer.familiarity + np.where(learned, self._beside(X), 0.0))
+
+    def _beside(self, X: Floats) -> Values:
+        """Return what is added to familiarity, (n,): for the chance that a class is meant, and how near one is.
+
+        Photos of quite other things are like none of the strangers, and no class mean is near to them.
+        """
+        chance = self.fitted.predict_proba(X)[:, ~self.strange].sum(axis=1)
+        beside: Values = nearness(self.head, X) + CHANCE * np.log(np.maximum(chance, LEAST_CHANCE))
+        return beside
 
 
 def is_learned(memory: Memory) -> NDArray[np.bool_]:
@@ -371,18 +366,11 @@ def is_learned(memory: Memory) -> NDArray[np.bool_]:
     return learned
 
 
-def standing_alone(head: FewShotHead, X: Floats) -> Values:
-    """Return how photos stand without any of none of the classes, (n,)."""
-    near = (unit_rows(head.embed(X)) @ unit_rows(head.memory_.statistics.means).T).max(axis=1)
-    alone: Values = (
-        head.likeness(X).max(axis=1) + NEARNESS * near + CHANCE * _log_probability(head.predict_proba(X))
-    )
-    return alone
-
-
-def _log_probability(probabilities: Values) -> Values:
-    logarithms: Values = np.log(np.maximum(probabilities.max(axis=1), 1e-9))
-    return logarithms
+def nearness(head: FewShotHead, X: Floats) -> Values:
+    """Return what is added to familiarity for the cosine with the nearest class mean, (n,)."""
+    cosines = unit_rows(head.embed(X)) @ unit_rows(head.memory_.statistics.means).T
+    near: Values = NEARNESS * cosines.max(axis=1)
+    return near
 
 
 def some_strangers(features: Floats) -> Floats:
@@ -393,7 +381,8 @@ def some_strangers(features: Floats) -> Floats:
 def _standing_of_strangers(head: FewShotHead, features: Floats) -> Values:
     """Return how photos of none of the classes stand when each is left out of the others, (m,)."""
     if len(features) == 1:
-        return standing_alone(head, features)
+        alone: Values = head.familiarity(features) + nearness(head, features)
+        return alone
     folds, found = np.arange(len(features)) % STRANGER_FOLDS, np.zeros(len(features))
     for fold in np.unique(folds):
         held = folds == fold

@@ -28,7 +28,14 @@ from fiveshot.errors import InputError
 from fiveshot.extras import import_extra, require_extra
 from fiveshot.heads import NCM, FeCAM, FewShotHead, UnbiasedLDA
 from fiveshot.heads.ncm import Prototype
-from fiveshot.recognizer.recognition.rejection import CHANCE, NEARNESS, Rejection, Strangers, is_learned
+from fiveshot.recognizer.recognition.rejection import (
+    CHANCE,
+    LEAST_CHANCE,
+    NEARNESS,
+    Rejection,
+    Strangers,
+    is_learned,
+)
 from fiveshot.recognizer.shipping.portable import check_target
 from fiveshot.storage import FilePath, atomic_paths
 
@@ -250,7 +257,6 @@ class _HeadNodes:
     scores: str  # (n, classes)
     probabilities: str  # (n, classes)
     familiarity: str  # (n,)
-    likeness: str  # (n, classes)
 
 
 def _head_nodes(graph: _Graph, head: FewShotHead, *, familiar: bool = True) -> _HeadNodes:
@@ -271,7 +277,7 @@ def _head_nodes(graph: _Graph, head: FewShotHead, *, familiar: bool = True) -> _
             f"a {type(head).__name__} head cannot be written as ONNX", hint="choose unbiased-lda, ncm or fecam"
         )
     logits = graph.node("Div", scores, np.float32(head.temperature))
-    return _HeadNodes(embedded, scores, graph.node("Softmax", logits, axis=1), graph.largest(scores), scores)
+    return _HeadNodes(embedded, scores, graph.node("Softmax", logits, axis=1), graph.largest(scores))
 
 
 def _linear_nodes(graph: _Graph, scorer: LinearScorer, *, familiar: bool) -> _HeadNodes:
@@ -283,7 +289,6 @@ def _linear_nodes(graph: _Graph, scorer: LinearScorer, *, familiar: bool) -> _He
         more = graph.node("Sub", graph.node("MatMul", drawn, scorer.weights[1].T), scorer.shifts[1])
         plain, embedded = graph.node("Add", plain, more), graph.node("Concat", unit, drawn, axis=1)
     scores = graph.node("Add", plain, scorer.offset * np.asarray(scorer.gaps))
-    likeness = graph.node("Add", plain, scorer.gaps)
     logits = graph.node("Mul", scores, np.float32(scorer.sharpness))
     sure = graph.node("Mul", graph.largest(graph.node("LogSoftmax", logits, axis=1)), np.float32(scorer.doubt))
     best = graph.node("ArgMax", scores, axis=1, keepdims=0)
@@ -292,7 +297,7 @@ def _linear_nodes(graph: _Graph, scorer: LinearScorer, *, familiar: bool) -> _He
     if scorer.own.around is not None and familiar:
         own = graph.node("Add", own, _around_nodes(graph, scorer.own.around, unit, best))
     familiarity = graph.node("Add", own, sure)
-    return _HeadNodes(embedded, scores, graph.node("Softmax", logits, axis=1), familiarity, likeness)
+    return _HeadNodes(embedded, scores, graph.node("Softmax", logits, axis=1), familiarity)
 
 
 def _around_nodes(graph: _Graph, around: Surroundings, unit: str, best: str) -> str:
@@ -320,26 +325,16 @@ def _shortened(graph: _Graph, width: int) -> str:
 
 def _standing_nodes(graph: _Graph, found: _HeadNodes, strangers: Strangers, is_learned: NDArray[np.bool_]) -> str:
     """Add how photos stand beside those of none of the classes; the familiarity of all others stays."""
-    likeness = _head_nodes(graph, strangers.sketch, familiar=False).likeness
-    strange = graph.node("Gather", likeness, np.flatnonzero(strangers.strange), axis=1)
-    together = graph.largest(graph.node("Gather", strange, np.array([0]), axis=1))
-    nearest = graph.largest(graph.node("Slice", strange, np.array([1]), np.array([2**31 - 1]), np.array([1])))
-    against = graph.node("Mul", graph.node("Add", together, nearest), np.float32(0.5))
     means = unit_rows(strangers.head.memory_.statistics.means)
     near = graph.largest(graph.node("MatMul", graph.unit_rows(found.embedded), means.T))
     probabilities = _head_nodes(graph, strangers.fitted, familiar=False).probabilities
-    own = graph.node("Gather", probabilities, np.flatnonzero(~strangers.strange[1:]), axis=1)
-    chance = graph.node("Add", _log_largest(graph, own), _log_largest(graph, found.probabilities))
-    standing = graph.node("Add", graph.largest(found.likeness), graph.node("Mul", near, np.float32(NEARNESS)))
-    standing = graph.node("Add", standing, graph.node("Mul", chance, np.float32(CHANCE)))
-    standing = graph.node("Sub", standing, against)
+    own = graph.node("Gather", probabilities, np.flatnonzero(~strangers.strange), axis=1)
+    chance = graph.node("Max", graph.node("ReduceSum", own, np.array([1]), keepdims=0), np.float32(LEAST_CHANCE))
+    chance = graph.node("Mul", graph.node("Log", chance), np.float32(CHANCE))
+    beside = graph.node("Add", graph.node("Mul", near, np.float32(NEARNESS)), chance)
     best = graph.node("ArgMax", found.probabilities, axis=1, keepdims=0)
-    learned = graph.node("Gather", is_learned.astype(np.int64), best)
-    return graph.node("Where", graph.node("Equal", learned, np.array(1)), standing, found.familiarity)
-
-
-def _log_largest(graph: _Graph, probabilities: str) -> str:
-    return graph.node("Log", graph.node("Max", graph.largest(probabilities), np.float32(1e-9)))
+    learned = graph.node("Gather", is_learned.astype(np.float32), best)
+    return graph.node("Add", found.familiarity, graph.node("Mul", beside, learned))
 
 
 def _distance_nodes(graph: _Graph, embedded: str, head: NCM | FeCAM) -> str:
