@@ -29,12 +29,17 @@ from fiveshot.heads import RECIPES, make_head
 PROTOCOL = Protocol("small", "gaussian", n_classes=12, base_classes=6, increment=2, shots=3)
 
 
+TOGETHER = "unbiased-lda, together"
+
+
 def small_head(name: str):
+    if name == TOGETHER:
+        return make_head("unbiased-lda", together=2)
     head = make_head(name)
     return head.set_params(n_projections=40) if hasattr(head, "n_projections") else head
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", [*RECIPES, TOGETHER])
 def test_predictions_are_those_of_a_fresh_head_taught_by_hand(name: str, small_features: FeatureSet) -> None:
     record = run(PROTOCOL, small_features, small_head(name))
     steps = sessions(PROTOCOL, small_features.train_y, small_features.test_y, small_features.class_names)

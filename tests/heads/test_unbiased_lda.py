@@ -462,3 +462,34 @@ def test_a_small_first_session_is_kept_class_by_class_whatever_is_asked_for() ->
     X, y = classes(3, 3, seed=0)
     each, summed = (UnbiasedLDA(kept=kept).fit(X, y).forget(1) for kept in ("classes", "sums"))
     np.testing.assert_array_equal(each.class_scores(X), summed.class_scores(X))
+
+
+def test_samples_asked_together_move_the_means_by_their_shares() -> None:
+    """One round is the step of a mixture model: known samples count one, asked ones by their probability."""
+    X, y = classes(12, 20, seed=0)
+    new_X, new_y = classes(4, 2, seed=1, first=12)
+    asked, _ = classes(16, 10, seed=2)
+    alone = UnbiasedLDA(0).fit(X, y).partial_fit(new_X, new_y)
+    head = UnbiasedLDA(0, together=1).fit(X, y).partial_fit(new_X, new_y)
+    shares = alone.predict_proba(asked)
+    known = alone.memory_.statistics
+    expected = (known.counts[:, None] * known.means + shares.T @ alone.embed(asked)) / (
+        known.counts + shares.sum(axis=0)
+    )[:, None]
+    moved = head.moved_by(asked)
+    np.testing.assert_allclose(moved.memory_.statistics.means, expected, rtol=1e-12)
+    np.testing.assert_array_equal(moved.memory_.statistics.counts, known.counts + shares.sum(axis=0).round())
+    np.testing.assert_array_equal(moved.predict(asked), head.predict(asked))
+    np.testing.assert_array_equal(head.memory_.statistics.means, known.means)  # nothing was learned
+    assert alone.moved_by(asked) is alone
+
+
+def test_one_shot_classes_gain_by_samples_asked_together() -> None:
+    X, y = classes(12, 20, seed=0, spread=1.2)
+    new_X, new_y = classes(12, 1, seed=1, first=12, spread=1.2)
+    asked, truth = classes(24, 30, seed=2, spread=1.2)
+    right = [
+        (UnbiasedLDA(together=rounds).fit(X, y).partial_fit(new_X, new_y).predict(asked) == truth).mean()
+        for rounds in (0, 3)
+    ]
+    assert right[1] > right[0] + 0.03

@@ -31,7 +31,7 @@ from fiveshot.core.arrays import as_numpy
 from fiveshot.data.sessions import match_names, read_session_lists
 from fiveshot.errors import FiveshotError, InputError
 from fiveshot.features import FeatureSet
-from fiveshot.heads import RECIPES, FewShotHead, ScoreTable, TunedHead
+from fiveshot.heads import RECIPES, FewShotHead, ScoreTable, TunedHead, UnbiasedLDA
 from fiveshot.heads.head import Workload
 from fiveshot.heads.tuned import plain_head
 from fiveshot.metrics import TradeOff, expected_calibration_error, trade_off
@@ -137,17 +137,17 @@ def _record(
 ) -> RunRecord:
     """Teach the head session by session, and record what it predicts after each."""
     predictions = np.full((len(steps), len(features.test_y)), UNSEEN, dtype=np.int64)
-    table: ScoreTable | None = None
+    asked: Asked | None = None
     calibration: list[float] = []
     seconds = 0.0
     for step in steps:
         start = time.perf_counter()
         rows = step.train_indices
         head.partial_fit(_vectors(features.train_x[rows]), features.train_y[rows])
-        table = table or ScoreTable(head, _vectors(features.test_x))
-        predictions[step.number, step.test_indices] = table.predict()[step.test_indices]
+        asked = _asked(head, features, step, asked)
+        predictions[step.number, step.test_indices] = asked.table.predict()[asked.rows]
         seconds += time.perf_counter() - start
-        calibration.append(_calibration_error(head, table, features.test_y, step))
+        calibration.append(_calibration_error(head, asked, features.test_y[step.test_indices]))
         if progress is not None:
             progress(step.number + 1, len(steps))
     return RunRecord(
@@ -160,22 +160,38 @@ def _record(
         seconds=seconds,
         provenance=features.provenance.as_dict(),
         calibration=tuple(calibration),
-        trade_off=_trade_off(head, table, features.test_y, steps) if table and len(steps) > 1 else None,
+        trade_off=_trade_off(head, asked, features.test_y, steps) if asked and len(steps) > 1 else None,
         chosen=head.chosen_ if isinstance(head, TunedHead) else {},
     )
 
 
-def _calibration_error(head: FewShotHead, table: ScoreTable, test_y: NDArray[Any], step: Session) -> float:
+class Asked(NamedTuple):
+    """The scores of test samples, and which of them are asked about after a session."""
+
+    table: ScoreTable
+    rows: NDArray[np.intp]
+
+
+def _asked(head: FewShotHead, features: FeatureSet, step: Session, before: Asked | None) -> Asked:
+    """Return the scores after a session; a head that looks at samples together sees no sample of a later class."""
+    if isinstance(head, UnbiasedLDA) and head.together:
+        X = _vectors(features.test_x[step.test_indices])
+        return Asked(ScoreTable(head.moved_by(X), X), np.arange(len(X)))
+    table = before.table if before is not None else ScoreTable(head, _vectors(features.test_x))
+    return Asked(table, step.test_indices)
+
+
+def _calibration_error(head: FewShotHead, asked: Asked, truth: NDArray[Any]) -> float:
     """Measure the probabilities after a session."""
-    rows = step.test_indices
-    return expected_calibration_error(table.probabilities()[rows], np.searchsorted(head.classes_, test_y[rows]))
+    probabilities = asked.table.probabilities()[asked.rows]
+    return expected_calibration_error(probabilities, np.searchsorted(head.classes_, truth))
 
 
-def _trade_off(head: FewShotHead, table: ScoreTable, test_y: NDArray[Any], steps: Sequence[Session]) -> TradeOff:
+def _trade_off(head: FewShotHead, asked: Asked, test_y: NDArray[Any], steps: Sequence[Session]) -> TradeOff:
     """Measure how base and new classes weigh against each other after the last session."""
-    rows = steps[-1].test_indices
+    truth = np.searchsorted(head.classes_, test_y[steps[-1].test_indices])
     new = ~np.isin(head.classes_, steps[0].classes)
-    return trade_off(as_numpy(table.scores())[rows], np.searchsorted(head.classes_, test_y[rows]), new)
+    return trade_off(as_numpy(asked.table.scores())[asked.rows], truth, new)
 
 
 def _vectors(array: NDArray[Any]) -> NDArray[Any]:

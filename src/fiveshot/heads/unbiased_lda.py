@@ -22,6 +22,7 @@ from fiveshot.core.arrays import (
     namespace,
     placed,
     positions,
+    softmax,
     values_like,
     zeros,
 )
@@ -95,6 +96,9 @@ class UnbiasedLDA(FewShotHead):
         episodes with at most 24 samples of a class.
     episodes : int
         How many are played.
+    together : int
+        Rounds in which samples that are asked about at once move the means of the classes they are taken for.
+        Answers then depend on what else is asked (transduction); 0 looks at each sample alone.
     random_state : int
         Seed of all draws.
     device : str, optional
@@ -122,6 +126,7 @@ class UnbiasedLDA(FewShotHead):
         "pooled": OneOf(get_args(Pooled), kind="choice of pooled classes"),
         "kept": OneOf(get_args(Kept), kind="choice of what is kept"),
         "episodes": Range(0, whole=True),
+        "together": Range(0, whole=True, hint="0 looks at each sample alone"),
         "random_state": Range(whole=True, hint="for example 0"),
     }
     stands_for: ClassVar[Mapping[str, Any]] = {"prior": DEFAULT_PRIOR}
@@ -146,6 +151,7 @@ class UnbiasedLDA(FewShotHead):
         pooled: Pooled = "all",
         kept: Kept = "classes",
         episodes: int = 6,
+        together: int = 0,
         random_state: int = 0,
         device: Any = None,
     ) -> None:
@@ -158,6 +164,7 @@ class UnbiasedLDA(FewShotHead):
         self.pooled = pooled
         self.kept = kept
         self.episodes = episodes
+        self.together = together
         self.random_state = random_state
         self.device = device
 
@@ -348,6 +355,51 @@ class UnbiasedLDA(FewShotHead):
         rows = [self._combined(model, self._embedding.parts(part)) + gaps for part in chunks(X, SCORED_AT_ONCE)]
         return namespace(X).concat(rows)
 
+    def moved_by(self, X: Any) -> Self:
+        """Return this head with its class means moved by samples that are asked about together, nothing learned.
+
+        As in a mixture model, a sample counts in every class by its probability there, and in the next round by
+        what the moved means say of it. Both covariances stay.
+
+        Parameters
+        ----------
+        X : array of shape (n_samples, n_features)
+            All samples that are asked about, without labels.
+
+        Returns
+        -------
+        UnbiasedLDA
+            It looks at each sample alone; itself where ``together`` is 0.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fiveshot.heads import UnbiasedLDA
+        >>> rng = np.random.default_rng(0)
+        >>> y = np.repeat([0, 1, 2], 20)
+        >>> head = UnbiasedLDA(together=3).fit(np.eye(8)[y] + 0.1 * rng.normal(size=(60, 8)), y)
+        >>> _ = head.partial_fit(np.eye(8)[[5]] + 0.3, [9])
+        >>> asked = np.eye(8)[[5] * 20] + 0.1 * rng.normal(size=(20, 8))
+        >>> head.moved_by(asked).memory_.statistics[9].count > 15
+        True
+        """
+        if not self.together:
+            return self
+        alone = copy(self)
+        alone.together = 0
+        features, moved = self._features(X), alone
+        embedded = namespace(features).concat([self.embed(part) for part in chunks(features, SCORED_AT_ONCE)])
+        for _ in range(self.together):
+            shares = softmax(moved._scores_of(features) * self.softmax_factor())  # (n, C)
+            weights = as_numpy(namespace(shares).sum(shares, axis=0))
+            moved = alone.sketch(moved_means(self.memory_, weights, shares.T @ embedded))
+        return moved
+
+    def _scores_of(self, features: Array) -> Array:
+        if not self.together:
+            return super()._scores_of(features)
+        return self.moved_by(features)._scores_of(features)
+
     def softmax_factor(self) -> float:
         """Return the sharpness."""
         return self.choice_.sharpness
@@ -402,6 +454,21 @@ class UnbiasedLDA(FewShotHead):
             scores = self._combined(model, [episode.X[:, columns] for columns in self._embedding.spaces])
             found.append(Played(scores, self._gaps(model), episode.codes, episode.new))
         return found
+
+
+def moved_means(memory: Memory, weights: NDArray[Any], sums: Array) -> Memory:
+    """Return statistics with samples of unknown class added: for each class their shares in it, and their sum."""
+
+    def moved(part: ClassStatistics) -> ClassStatistics:
+        places = np.searchsorted(memory.labels, part.labels).tolist()
+        found = {}
+        for label, known, place in zip(python_labels(part.labels), part.summaries, places, strict=True):
+            more = float(weights[place])
+            mean = (known.count * known.mean + sums[place]) / (known.count + more)
+            found[label] = replace(known, count=known.count + round(more), mean=mean)
+        return ClassStatistics.of(found)
+
+    return Memory(moved(memory.base), moved(memory.new))
 
 
 @dataclass(frozen=True, eq=False)

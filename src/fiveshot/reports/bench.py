@@ -252,14 +252,23 @@ def seed_words(summaries: Sequence[Summary]) -> str:
     return "one seed" if seeds == [1] else f"mean ± standard deviation over {' or '.join(map(str, seeds))} seeds"
 
 
+TOGETHER = (
+    "Transduction: methods that have 'together' see all test images of a session at once, without labels; do not "
+    "compare them with methods that look at each alone."
+)
+
+
 def setting_notes(given: Mapping[str, Any]) -> tuple[str, ...]:
     """Say which parameters were set.
 
     >>> setting_notes({"alpha": "auto"}), setting_notes({})
     (('Set for the methods that have it: alpha = auto.',), ())
+    >>> [note.split(":")[0] for note in setting_notes({"together": 3})]
+    ['Set for the methods that have it', 'Transduction']
     """
     shown = ", ".join(f"{name} = {value}" for name, value in given.items())
-    return (f"Set for the methods that have it: {shown}.",) if given else ()
+    notes = [f"Set for the methods that have it: {shown}."] if given else []
+    return (*notes, TOGETHER) if given.get("together") else tuple(notes)
 
 
 def alpha_notes(summaries: Sequence[Summary], dataset: str) -> tuple[str, ...]:

@@ -1,0 +1,274 @@
+"""Changes of the default head, judged on base classes alone: episodes inside the base session, no test image.
+
+Half of the base classes are known from five samples, 30 % of every class are asked about. Every change is scored at
+its own best offset (any of them shifts the balance between old and new classes), in percent: A_HM and accuracy, and
+the change of their mean against the head as it is with its 95 % interval over the episodes.
+
+    python benchmarks/default_head_ideas.py cub200/big=embedded:cub200 cub200/small=embedded:cub200-small
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fiveshot.benchmark import get_protocol, open_features, sessions
+from fiveshot.core import Memory, class_statistics
+from fiveshot.core.draws import random_features
+from fiveshot.core.episodes import (
+    DEFAULT_OFFSET,
+    DEFAULT_SHARPNESS,
+    DEPTHS,
+    OFFSETS,
+    Episode,
+    known_at,
+    play_episodes,
+)
+from fiveshot.core.lda import Prior, SpaceModel, tied_model
+from fiveshot.core.scatter import Embedding, make_embedding, pooled_scatter
+from fiveshot.metrics import paired_difference
+
+PRIOR = Prior()
+Matrix = NDArray[np.float32]
+Scored = tuple[Matrix, Matrix]  # scores, (n, n_classes), and gaps, (n_classes,)
+
+
+@dataclass(frozen=True, eq=False)
+class Played:
+    """An episode in the coordinates in which Σ is the sphere."""
+
+    episode: Episode
+    embedding: Embedding
+
+    @cached_property
+    def model(self) -> SpaceModel:
+        memory, spaces = self.episode.memory, self.embedding.spaces
+        pooled = pooled_scatter(memory, spaces, None)
+        model = tied_model(memory, spaces, pooled, prior=PRIOR, pool_new=True).spaces[0]
+        assert isinstance(model, SpaceModel)
+        return model
+
+    def white(self, rows: Matrix) -> Matrix:
+        found: Matrix = self.model.shared.covariance.whiten(rows - self.model.origin)
+        return found
+
+    @cached_property
+    def means(self) -> Matrix:
+        return self.white(self.episode.memory.statistics.means)
+
+    @cached_property
+    def asked(self) -> Matrix:
+        return self.white(self.episode.X)
+
+    @cached_property
+    def counts(self) -> Matrix:
+        return self.episode.memory.statistics.counts.astype(np.float32)
+
+    @cached_property
+    def noise(self) -> Matrix:
+        """The variance of a sample per direction, for each class."""
+        covariance = self.model.shared.covariance
+        return np.where(self.episode.new, covariance.new_noise, covariance.noise).astype(np.float32)
+
+    @cached_property
+    def spread(self) -> Matrix:
+        """That of each class by its own samples, over the mean of its kind: base or new."""
+        found = []
+        for summary in self.episode.memory.statistics.summaries:
+            rows = self.model.shared.covariance.whiten(np.array(summary.factor, dtype=np.float32))
+            found.append(float((rows**2).sum()) / (summary.count - 1))
+        raw, new = np.array(found, dtype=np.float32), self.episode.new
+        return np.where(new, raw / raw[new].mean(), raw / raw[~new].mean())
+
+    def scored(self, guess: Matrix, kept: Matrix, noise: Matrix, *, gaps: Matrix | None = None) -> Scored:
+        """Return scores by guesses of the means; ``kept`` is tr K² of each class."""
+        shared = self.model.shared
+        squared = (guess**2).sum(axis=1)
+        length = np.sqrt(np.maximum(squared - PRIOR.bias * kept * noise, 0.02 * squared.mean()))
+        scores = self.asked @ (guess / length[:, None]).T / shared.spectrum.trace**0.5
+        return scores, self.model.gaps if gaps is None else gaps
+
+    def posterior(self, means: Matrix, noise: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+        """Return K x̄, tr K² and the gaps for a variance of each mean."""
+        spectrum = self.model.shared.spectrum
+        b, rest = PRIOR.strength * spectrum.variances, PRIOR.strength * spectrum.rest
+        keep, other = b / (b + noise[:, None]), rest / (rest + noise)  # (C, r), (C,)
+        along = means @ spectrum.directions
+        guess = other[:, None] * means + ((keep - other[:, None]) * along) @ spectrum.directions.T
+        left = means.shape[1] - len(b)
+        signal = keep @ spectrum.variances + left * spectrum.rest * other
+        square = keep**2 @ spectrum.variances + left * spectrum.rest * other**2
+        gaps = 1 - signal / np.sqrt(square) / spectrum.trace**0.5
+        return guess, (keep**2).sum(axis=1) + left * other**2, gaps
+
+
+def as_is(played: Played) -> Scored:
+    """The head as it is, in the space of the features alone."""
+    noise = played.noise / played.counts
+    guess, kept, gaps = played.posterior(played.means, noise)
+    return played.scored(guess, kept, noise, gaps=gaps)
+
+
+def conditioned(played: Played, *, nearest: int, local: float, share: float) -> Scored:
+    """A new class's mean is N(s m, B_c): mean and covariance of the nearest base classes, B beside them.
+
+    B_c = local · L + (1 − local) · B, where L is the covariance of the ``nearest`` base means, scaled to B's trace.
+    """
+    spectrum, new = played.model.shared.spectrum, played.episode.new
+    noise = played.noise / played.counts
+    guess, kept, gaps = played.posterior(played.means, noise)
+    along = played.means @ spectrum.directions  # (C, r): base means lie in these directions
+    base = np.flatnonzero(~new)
+    left = played.means.shape[1] - len(spectrum.variances)
+    rest = PRIOR.strength * (1 - local) * spectrum.rest
+    for c in np.flatnonzero(new):
+        cosines = along[base] @ along[c] / np.linalg.norm(along[base], axis=1) / np.linalg.norm(along[c])
+        near = base[np.argsort(-cosines)[:nearest]]
+        center = along[near].mean(axis=0)
+        apart = along[near] - center
+        around = apart.T @ apart
+        around *= spectrum.trace / np.trace(around)
+        B = PRIOR.strength * (local * around + (1 - local) * np.diag(spectrum.variances))
+        K = np.linalg.solve(B + noise[c] * np.eye(len(B)), B).T
+        other = rest / (rest + noise[c])
+        inside = share * center + K @ (along[c] - share * center)
+        guess[c] = other * (played.means[c] - spectrum.directions @ along[c]) + spectrum.directions @ inside
+        kept[c] = (K**2).sum() + left * other**2
+    return played.scored(guess, kept, noise, gaps=gaps)
+
+
+def heteroscedastic(played: Played, *, share: float, scaled: float) -> Scored:
+    """The noise of a class follows its own samples by a share; its scores are divided by a power of it."""
+    own = 1 - share + share * played.spread
+    noise = played.noise * own / played.counts
+    guess, kept, gaps = played.posterior(played.means, noise)
+    scores, gaps = played.scored(guess, kept, noise, gaps=gaps)
+    return scores / own**scaled, gaps
+
+
+def transduced(played: Played, *, weight: float, rounds: int, new_only: bool) -> Scored:
+    """Samples that are asked about move the means of the classes they are taken for, as in a mixture model."""
+    means, counts = played.means, played.counts
+    scores, gaps = as_is(played)
+    for _ in range(rounds):
+        logits = DEFAULT_SHARPNESS * (scores + DEFAULT_OFFSET * gaps)
+        shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+        shares *= weight / shares.sum(axis=1, keepdims=True)
+        if new_only:
+            shares[:, ~played.episode.new] = 0
+        counts = played.counts + shares.sum(axis=0)
+        means = (played.counts[:, None] * played.means + shares.T @ played.asked) / counts[:, None]
+        noise = played.noise / counts
+        guess, kept, _ = played.posterior(means, noise)
+        scores, _ = played.scored(guess, kept, noise)
+    return scores, gaps
+
+
+IDEAS: dict[str, Any] = {"features alone": as_is}
+for k in (5, 10, 20):
+    for local in (0.2, 0.5):
+        for s in (0.0, 0.5, 1.0):
+            IDEAS[f"conditioned prior: {k} nearest, {local} of B, {s} of their mean"] = (
+                lambda played, k=k, local=local, s=s: conditioned(played, nearest=k, local=local, share=s)
+            )
+IDEAS["own noise of a class, half"] = lambda played: heteroscedastic(played, share=0.5, scaled=0)
+IDEAS["own noise of a class, all"] = lambda played: heteroscedastic(played, share=1, scaled=0)
+IDEAS["own noise, half, and scores over its root"] = lambda played: heteroscedastic(played, share=0.5, scaled=0.5)
+IDEAS["own noise, half, and scores times its root"] = lambda played: heteroscedastic(
+    played, share=0.5, scaled=-0.5
+)
+for w, rounds, new_only in ((0.3, 1, False), (1, 1, False), (1, 3, False), (1, 3, True)):
+    IDEAS[f"batch seen: weight {w}, {rounds} rounds{', new classes alone' * new_only}"] = (
+        lambda played, w=w, rounds=rounds, new_only=new_only: transduced(
+            played, weight=w, rounds=rounds, new_only=new_only
+        )
+    )
+RANDOM = {"random features: 1,000": (1000, 1), "two draws of 700": (700, 2), "three draws of 1,000": (1000, 3)}
+
+
+def seen(X: Matrix, y: NDArray[Any], episodes: int) -> Iterator[tuple[Episode, dict[str, Scored]]]:
+    """Yield episodes with what each change says."""
+    plain = make_embedding(X.mean(axis=0), 0, seed=0, shortened=False)
+    unit, wide = plain(X), len(X) - len(np.unique(y)) > 1000
+    for episode in play_episodes(unit, y, shots=5, episodes=episodes, seed=0):
+        played = Played(episode, plain)
+        found = {name: idea(played) for name, idea in IDEAS.items()}
+        for name, (width, draws) in RANDOM.items() if wide else ():
+            found[name] = blended(episode, found["features alone"], unit, y, width, draws)
+        yield episode, found
+
+
+def blended(episode: Episode, plain: Scored, unit: Matrix, y: NDArray[Any], width: int, draws: int) -> Scored:
+    """Return 0.6 of the scores and 0.4 of those of random features, over several draws of these."""
+    scores, gaps = 0.6 * plain[0], 0.6 * plain[1]
+    for seed in range(draws):
+        drawn = random_features(unit.shape[1], width, seed=seed, like=unit)
+        memory = Memory(
+            *(class_statistics(drawn(unit[rows]), y[rows]) for rows in (episode.base_rows, episode.new_rows))
+        )
+        spaces = (slice(0, width),)
+        pooled = pooled_scatter(memory, spaces, None)
+        space = tied_model(memory, spaces, pooled, prior=PRIOR, pool_new=True).spaces[0]
+        scores, gaps = scores + 0.4 / draws * space.scores(drawn(episode.X)), gaps + 0.4 / draws * space.gaps
+    return scores, gaps
+
+
+def curves(episode: Episode, scored: Scored) -> NDArray[np.float64]:
+    """Return A_HM and accuracy for every offset, averaged over a third and all of the new classes, (2, offsets)."""
+    found = []
+    for depth in DEPTHS:
+        kept = np.flatnonzero(known_at(episode.new, depth))
+        asked = np.isin(episode.codes, kept)
+        scores, gaps = scored[0][asked][:, kept], scored[1][kept]
+        codes = np.searchsorted(kept, episode.codes[asked])
+        of_new = episode.new[kept][codes]
+        values = []
+        for offset in OFFSETS:
+            right = (scores + offset * gaps).argmax(axis=1) == codes
+            old, new = right[~of_new].mean(), right[of_new].mean()
+            values.append((2 * old * new / max(old + new, 1e-9), right.mean()))
+        found.append(np.array(values).T)
+    both: NDArray[np.float64] = np.mean(found, axis=0)
+    return both
+
+
+def table(protocol: str, source: str, episodes: int) -> str:
+    features = open_features(source)
+    rows = sessions(get_protocol(protocol), features.train_y, features.test_y, features.class_names)[
+        0
+    ].train_indices
+    X, y = features.train_x[rows].astype(np.float32), features.train_y[rows]
+    found: dict[str, list[NDArray[np.float64]]] = {}
+    for episode, scored in seen(X, y, episodes):
+        for name, one in scored.items():
+            found.setdefault(name, []).append(curves(episode, one))
+    lines = [f"| {protocol}, {source} | A_HM | accuracy | their mean, change |", "|---|---|---|---|"]
+    at_best: dict[str, NDArray[np.float64]] = {}
+    for name, some in found.items():
+        stacked = 100 * np.stack(some)  # (episodes, 2, offsets)
+        best = int(stacked.mean(axis=(0, 1)).argmax())
+        at_best[name] = stacked[:, :, best]
+        change = paired_difference(at_best[name].mean(axis=1), at_best["features alone"].mean(axis=1))
+        interval = "" if change.low is None or not change.mean else f", {change.low:+.1f} to {change.high:+.1f}"
+        hm, accuracy = at_best[name].mean(axis=0)
+        lines.append(f"| {name} | {hm:.1f} | {accuracy:.1f} | {change.mean:+.1f}{interval} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sets", nargs="+", help="PROTOCOL=FEATURES")
+    parser.add_argument("--episodes", type=int, default=8)
+    options = parser.parse_args()
+    for text in options.sets:
+        print(table(*text.split("=", 1), options.episodes), flush=True)
+
+
+if __name__ == "__main__":
+    main()
