@@ -90,6 +90,11 @@ SMALLER = (
     ),
     Rule(r"(benchmarks/scale\.py).*", r"\1 --parts index --classes 2000", "tests/scale runs clusters"),
     Rule(r"(benchmarks/bias_simulation\.py).*", r"\1 --repeats 1", "one draw"),
+    Rule(
+        r"(benchmarks/default_head_ideas\.py).*",
+        r"\1 cub200/small=embedded:cub200 --episodes 2",
+        "two episodes of a small start instead of eight of a big one",
+    ),
     Rule(r"(benchmarks/ablation_default\.py).*", r"\1 --seeds 0 --rows default --sets 1", "one row of thirteen"),
     Rule(
         r"(benchmarks/bias_other_heads\.py).*",
