@@ -20,9 +20,8 @@ from fiveshot.errors import InputError, unknown_name
 from fiveshot.extras import import_extra
 from fiveshot.heads.estimator import clone
 from fiveshot.heads.files import read_head, write_head
-from fiveshot.heads.head import FewShotHead
+from fiveshot.heads.head import FewShotHead, ScoreTable
 from fiveshot.heads.registry import Make, require_head
-from fiveshot.heads.score_table import ScoreTable
 
 ROUNDING = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 1e-4}
 Rows = dict[int, NDArray[Any]]  # label → (n, d)

@@ -2,13 +2,17 @@
 
 from fiveshot.metrics.accuracy import (
     BaseNewConfusion,
+    GeneralizedAccuracy,
     OldNewAccuracy,
+    TradeOff,
     accuracy,
     base_new_confusion,
     expected_calibration_error,
+    generalized_accuracy,
     harmonic_mean,
     old_new_accuracy,
     per_class_accuracy,
+    trade_off,
 )
 from fiveshot.metrics.paired import (
     PairedDifference,
@@ -30,7 +34,6 @@ from fiveshot.metrics.sessions import (
     mean_std,
     run_metrics,
 )
-from fiveshot.metrics.trade_off import GeneralizedAccuracy, TradeOff, generalized_accuracy, trade_off
 
 __all__ = [
     "BaseNewConfusion",

@@ -14,12 +14,13 @@ from fiveshot.metrics.accuracy import (
     BaseNewConfusion,
     accuracy,
     base_new_confusion,
+    checked_matrix,
+    generalized_accuracy,
     harmonic_mean,
     label_pair,
     old_new_accuracy,
     per_class_accuracy,
 )
-from fiveshot.metrics.trade_off import checked_matrix, generalized_accuracy
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,8 +10,8 @@ from fiveshot.reports.comparison import (
 )
 from fiveshot.reports.formats import as_csv, as_latex, as_markdown, as_rich, as_text, write_table
 from fiveshot.reports.page import write_report
-from fiveshot.reports.paper.make import PaperOutput, make_paper
-from fiveshot.reports.paper.plan import MissingFeatures, find_feature_files
+from fiveshot.reports.paper import PaperOutput, make_paper
+from fiveshot.reports.paper_plan import MissingFeatures, find_feature_files
 from fiveshot.reports.table import Cell, Column, Number, Row, Table
 from fiveshot.reports.variants import Experiment, Variant, experiments
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from fiveshot.data import BadImage, Box, FileSource, ImageError, decoders
 from fiveshot.errors import FiveshotError, InputError, StorageError
-from fiveshot.recognizer.answers.folders import ClassFolders, Placed, Way
-from fiveshot.recognizer.answers.sidecars import write_keywords
+from fiveshot.recognizer.answers.folders import ClassFolders, Placed, Way, write_keywords
 from fiveshot.recognizer.answers.table import AnswerTable, open_table
 from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.recognition.snapshot import Prediction

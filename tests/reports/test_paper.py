@@ -15,7 +15,7 @@ from fiveshot.benchmark.job import fingerprint
 from fiveshot.benchmark.run import WIDTHS
 from fiveshot.errors import InputError
 from fiveshot.reports import Number, PaperOutput, make_paper
-from fiveshot.reports.paper.plan import TARGETS
+from fiveshot.reports.paper_plan import TARGETS
 
 SMALL = {"n_projections": 32}
 

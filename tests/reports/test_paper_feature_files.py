@@ -9,7 +9,7 @@ from toys import toy_features
 from fiveshot.benchmark import get_protocol
 from fiveshot.errors import InputError, StorageError
 from fiveshot.reports import find_feature_files
-from fiveshot.reports.paper.plan import features_for, missing_features, named_dataset
+from fiveshot.reports.paper_plan import features_for, missing_features, named_dataset
 from fiveshot.storage import write_tensors
 
 

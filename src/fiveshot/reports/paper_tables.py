@@ -43,8 +43,8 @@ from fiveshot.reports.bench import (
     seed_words,
 )
 from fiveshot.reports.comparison import LEADING
-from fiveshot.reports.paper.figures import SimilarityPoints, similarity_points
-from fiveshot.reports.paper.plan import ABLATION_PROTOCOL, SETTINGS, Procedure, Setting
+from fiveshot.reports.paper_figures import SimilarityPoints, similarity_points
+from fiveshot.reports.paper_plan import ABLATION_PROTOCOL, SETTINGS, Procedure, Setting
 from fiveshot.reports.table import Cell, Column, Number, Row, Table, measured
 from fiveshot.reports.variants import method_label
 from fiveshot.storage import atomic_path

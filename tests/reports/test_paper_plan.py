@@ -7,7 +7,7 @@ from fiveshot.benchmark.job import make_jobs
 from fiveshot.core import Calibration
 from fiveshot.errors import InputError
 from fiveshot.heads import make_head
-from fiveshot.reports.paper.plan import (
+from fiveshot.reports.paper_plan import (
     MAIN_METHODS,
     TARGETS,
     Configuration,

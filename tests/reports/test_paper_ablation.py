@@ -6,7 +6,7 @@ from fiveshot.benchmark import Job, get_protocol
 from fiveshot.core import Calibration
 from fiveshot.errors import InputError
 from fiveshot.heads import make_head
-from fiveshot.reports.paper.plan import ABLATIONS, Procedure, ablation_rows, configuration_jobs
+from fiveshot.reports.paper_plan import ABLATIONS, Procedure, ablation_rows, configuration_jobs
 
 CUB = get_protocol("cub200/small")
 FEATURES = "embedded:cub200"

@@ -11,7 +11,7 @@ from PIL import Image
 from fiveshot.errors import InputError
 from fiveshot.reports import experiments
 from fiveshot.reports.drawings import base_new_chart, session_chart
-from fiveshot.reports.paper.figures import (
+from fiveshot.reports.paper_figures import (
     SimilarityPoints,
     ablation_curves,
     old_new_bars,

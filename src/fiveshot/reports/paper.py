@@ -25,7 +25,7 @@ from fiveshot.errors import StorageError
 from fiveshot.heads.head import Flavor
 from fiveshot.reports.bench import ablation_table, described
 from fiveshot.reports.formats import write_table
-from fiveshot.reports.paper.plan import (
+from fiveshot.reports.paper_plan import (
     ABLATION_PROTOCOL,
     ABLATIONS,
     PREFIX,
@@ -39,7 +39,7 @@ from fiveshot.reports.paper.plan import (
     resolve_target,
     target_protocols,
 )
-from fiveshot.reports.paper.tables import (
+from fiveshot.reports.paper_tables import (
     beta_table,
     claims_table,
     main_table,
@@ -237,7 +237,7 @@ def _write_target(
         table, figure = None, _figure(target, settings, records)
     files: list[Path] = []
     if figure is not None:
-        from fiveshot.reports.paper.figures import save_figure
+        from fiveshot.reports.paper_figures import save_figure
 
         files += save_figure(figure, folder / target)
     if table is None:
@@ -260,7 +260,7 @@ def _table(target: str, settings: Sequence[Setting], records: Records) -> Table:
 
 def _figure(target: str, settings: Sequence[Setting], records: Records) -> Figure:
     """Return a figure of the paper, with one panel for each setting."""
-    from fiveshot.reports.paper import figures
+    from fiveshot.reports import paper_figures as figures
 
     titles = [f"{dataset_spec(s.protocol.dataset).title} ({s.protocol.name.split('/')[-1]})" for s in settings]
     if target == "figure2":
@@ -275,7 +275,7 @@ def _figure(target: str, settings: Sequence[Setting], records: Records) -> Figur
 
 def _ablation(name: str, setting: Setting, records: Records) -> tuple[Table, Figure]:
     """Return the table and the curves of an ablation."""
-    from fiveshot.reports.paper import figures
+    from fiveshot.reports import paper_figures as figures
 
     symbol, protocol = ABLATIONS[name].symbol, setting.protocol
     series: dict[str, list[tuple[float, Summary]]] = {}
