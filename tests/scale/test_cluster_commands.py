@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -65,18 +66,55 @@ def test_an_error_of_a_job_arrives_as_it_was_raised(cluster: Any, features: Path
         list(sweep_on_cluster(wrong, tmp_path / "ray"))
 
 
+# As the command is installed: Python adds the program's folder to the path, no other. While the cluster is there,
+# others ask it which nodes it has.
+PROGRAM = """
+import json, os, subprocess, sys
+from contextlib import contextmanager
+from fiveshot.cli.app import main
+from fiveshot.scale import jobs
+
+ASKING = "import sys; from ray._raylet import GcsClient; GcsClient(address=sys.argv[1]).get_all_node_info()"
+OTHERS = {"with it": {}, "without": {"RAY_AUTH_MODE": "disabled"}, "with another": {"RAY_AUTH_TOKEN": "f" * 64}}
+connected = jobs.connected
+
+@contextmanager
+def asked_by_others(address):
+    with connected(address) as found:
+        import ray
+
+        command = [sys.executable, "-P", "-c", ASKING, ray.get_runtime_context().gcs_address]
+        said = {}
+        for name, changed in OTHERS.items():
+            done = subprocess.run(command, env=os.environ | changed, capture_output=True, text=True, timeout=60)
+            said[name] = "let in" if done.returncode == 0 else done.stderr
+        with open(os.environ["SAID"], "w") as file:
+            json.dump(said, file)
+        yield found
+
+if __name__ == "__main__":
+    jobs.connected = asked_by_others
+    main()
+"""
+
+
 def test_the_command_starts_a_cluster_of_its_own(features: Path, tmp_path: Path) -> None:
-    """In a folder with modules of well-known names, which no process of the cluster may import."""
+    """It listens on all interfaces, and lets in nobody without its token.
+
+    The folder has modules of well-known names, which no process of the cluster may import.
+    """
     pytest.importorskip("ray", reason="the extra 'ray' is not installed")
-    hostile, seen = tmp_path / "hostile", tmp_path / "seen"
+    hostile, seen, said = tmp_path / "hostile", tmp_path / "seen", tmp_path / "said.json"
     hostile.mkdir()
     for name in {*sys.stdlib_module_names, "numpy", "scipy", "fiveshot", "ray", "sitecustomize"} - {"__main__"}:
         (hostile / f"{name}.py").write_text(f"open({str(seen)!r}, 'a').write('{name} ')")
-    program = tmp_path / "program.py"  # as the command is installed: Python adds its folder to the path, no other
-    program.write_text("from fiveshot.cli.app import main\nif __name__ == '__main__':\n    main()")
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
     command = [sys.executable, str(program), "bench", "--features", str(features), "--methods", "ncm"]
     command += ["--seeds", "1", "--engine", "ray", "--format", "csv", "--out", str(tmp_path / "runs")]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "RAY_ADDRESS": ""}
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    environment |= {"OMP_NUM_THREADS": "1", "RAY_ADDRESS": "", "SAID": str(said)}
+    environment |= {"HOME": str(tmp_path)}  # where Ray keeps the token
     environment.pop("PYTHONSAFEPATH", None)
     ended = subprocess.run(command, env=environment, cwd=hostile, capture_output=True, text=True, timeout=120)
     assert not seen.exists(), seen.read_text()
@@ -84,6 +122,10 @@ def test_the_command_starts_a_cluster_of_its_own(features: Path, tmp_path: Path)
     assert ended.stdout.splitlines()[1].startswith("NCM,")
     assert "logging.cc" not in ended.stderr, "nothing but what the command says"
     assert len(list((tmp_path / "runs").rglob("metrics.json"))) == 1
+    found = json.loads(said.read_text())
+    assert found["with it"] == "let in"
+    assert "token is missing or incorrect" in found["without"]
+    assert "token is missing or incorrect" in found["with another"]
 
 
 ASKING = """
