@@ -5,7 +5,7 @@ import { $, button, inSlices, make, percent, plural } from "./elements.js";
 import { complain, tell } from "./notices.js";
 import { refresh } from "./model.js";
 import { chooseName } from "./naming.js";
-import { enlarge, ofAddress, ofFile, showFile } from "./pictures.js";
+import { enlarge, ofAddress, ofFile, showFile, whenNear } from "./pictures.js";
 import { Selection, setUpBar } from "./selection.js";
 import { Sending, nextPart } from "./sending.js";
 
@@ -87,7 +87,15 @@ async function show(mine) {
   await inSlices(sections, (one) => $("groups").append(one.group ? unknownSection(one) : knownSection(one)), () => mine === round);
 }
 
-function unknownSection({ group, numbers }) {
+// A browser looks at every form that comes, where it would stand and what it could fill in: hundreds at once take long.
+function unknownSection({ numbers }) {
+  const head = make("div", "bar", make("h3", "", plural(numbers.length, "photo")));
+  const made = section("group unknown-group", numbers, head);
+  whenNear(made, () => head.append(naming(numbers)));
+  return made;
+}
+
+function naming(numbers) {
   const name = Object.assign(make("input"), { type: "text", maxLength: 200, autocomplete: "off", placeholder: "Name of what they show" });
   name.setAttribute("aria-label", `Name for a group of ${plural(numbers.length, "photo")}`);
   const form = make("form", "line", name, Object.assign(make("button", "main", "Learn"), { type: "submit" }), button("Choose …", "", async () => {
@@ -99,7 +107,7 @@ function unknownSection({ group, numbers }) {
     if (name.value.trim()) learn(numbers, name.value.trim());
     else { complain("Give the group a name.", $("sort-messages")); name.focus(); }
   });
-  return section("group unknown-group", numbers, make("div", "bar", make("h3", "", plural(numbers.length, "photo")), form));
+  return form;
 }
 
 function knownSection({ label, ones, numbers }) {
