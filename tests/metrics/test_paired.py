@@ -73,11 +73,16 @@ def test_resamples_scatter_around_the_measures_as_theory_says() -> None:
     assert found["a_inc"].mean() == pytest.approx(measured.a_inc, abs=0.002)
     harmonic = np.mean([session.a_hm for session in measured.sessions[1:]])
     assert found["a_hm_mean"].mean() == pytest.approx(harmonic, abs=0.005)
-    # Within a class the number of right answers is binomial.
-    shares = [(predicted[-1] == y)[y == label].mean() for label in range(6)]
-    counts = np.bincount(y)
-    deviation = np.sqrt(sum(n * p * (1 - p) for n, p in zip(counts, shares, strict=True))) / len(y)
+    # Within the classes of a session the number of right answers is binomial.
+    right = [(predicted[-1] == y)[np.isin(y, own)] for own in classes]
+    deviation = np.sqrt(sum(len(part) * part.mean() * (1 - part.mean()) for part in right)) / len(y)
     assert found["a_last"].std() == pytest.approx(deviation, rel=0.05)
+
+
+def test_one_test_image_of_each_class_is_not_taken_for_certainty() -> None:
+    y, predicted = np.arange(20), np.array([[*range(10), *[-1] * 10], [*range(5), *[0] * 5, *range(10, 20)]])
+    found = resampled_measures(y, predicted, [range(10), range(10, 20)], rng=np.random.default_rng(0))
+    assert found["a_last"].std() == pytest.approx(np.sqrt(10 * 0.25) / 20, rel=0.1)
 
 
 def test_two_heads_are_measured_on_the_same_resamples() -> None:

@@ -128,7 +128,7 @@ def resampled_measures(
     rng: np.random.Generator,
     resamples: int = RESAMPLES,
 ) -> dict[str, NDArray[np.float64]]:
-    """Return measures of one run on resampled test images, drawn with replacement within every class.
+    """Return measures of one run on resampled test images, drawn with replacement within the classes of a session.
 
     With generators of the same seed, two heads are measured on the same resamples.
 
@@ -162,7 +162,7 @@ def resampled_measures(
     labels, predicted = np.asarray(y_true), np.asarray(predictions)  # (n,), (sessions, n)
     new = np.stack([np.isin(labels, list(classes)) for classes in session_classes])  # (sessions, n)
     seen = np.logical_or.accumulate(new)
-    right, old, weights = predicted == labels, seen & ~new, _resampled(labels, rng, resamples)
+    right, old, weights = predicted == labels, seen & ~new, _resampled(new.argmax(axis=0), rng, resamples)
     accuracies = _shares(weights, right, seen)  # (resamples, sessions)
     found = {"a_last": accuracies[:, -1], "a_inc": accuracies.mean(axis=1)}
     if len(predicted) == 1:
@@ -204,11 +204,11 @@ def resampled_difference(difference: float, resampled: NDArray[np.float64], n: i
     return PairedDifference(difference, float(low), float(high), p, n, "images")
 
 
-def _resampled(labels: NDArray[Any], rng: np.random.Generator, resamples: int) -> NDArray[np.float32]:
-    """Return how often each sample is in each resample."""
-    weights = np.zeros((resamples, len(labels)), dtype=np.float32)
-    for label in np.unique(labels):
-        rows = np.flatnonzero(labels == label)
+def _resampled(groups: NDArray[Any], rng: np.random.Generator, resamples: int) -> NDArray[np.float32]:
+    """Return how often each sample is in each resample, which has as many of every group as there are."""
+    weights = np.zeros((resamples, len(groups)), dtype=np.float32)
+    for group in np.unique(groups):
+        rows = np.flatnonzero(groups == group)
         drawn = rng.integers(len(rows), size=(resamples, len(rows))) + len(rows) * np.arange(resamples)[:, None]
         counts = np.bincount(drawn.ravel(), minlength=resamples * len(rows))
         weights[:, rows] = counts.reshape(resamples, len(rows))
@@ -219,7 +219,7 @@ def _shares(
     weights: NDArray[np.float32], right: NDArray[np.bool_], part: NDArray[np.bool_]
 ) -> NDArray[np.float64]:  # (resamples, sessions)
     """Return the accuracy of each resample after each session, on the samples of a part."""
-    # Resampling within classes leaves the number of samples of any classes as it is.
+    # Resampling within sessions leaves the number of samples of any sessions as it is.
     counts: NDArray[np.float32] = weights @ (right & part).T.astype(np.float32)
     shares: NDArray[np.float64] = counts / part.sum(axis=1, dtype=np.float64)
     return shares
