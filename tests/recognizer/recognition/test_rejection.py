@@ -253,12 +253,16 @@ def test_standing_beside_strangers_by_the_formula_spelled_out() -> None:
     X, y = photos_of(4, 3, seed=1)
     head = make_head("ncm").adopt(Memory(NO_CLASSES, class_statistics(X, y)))
     strange, _ = photos_of(1, 6, seed=2, start=70)
-    found = rejection_module.Strangers(head, strange).standing(X)
     means = np.stack([X[y == label].mean(axis=0) for label in np.unique(y)])
+    X = np.concatenate([X, strange + 0.1])
+    found = rejection_module.Strangers(head, strange).standing(X)
     known, each = (-np.square(X[:, None] - rows[None]).sum(axis=2, dtype=np.float64) for rows in (means, strange))
     meant, other = (np.exp(scores * head.softmax_factor()).sum(axis=1) for scores in (known, each))
     near = (X @ means.T / np.linalg.norm(X, axis=1)[:, None] / np.linalg.norm(means, axis=1)).max(axis=1)
-    expected = known.max(axis=1) + 0.6 * near + 0.6 * np.log(meant / (meant + other))
+    chance = meant / (meant + other)
+    assert (chance < 0.1).any()
+    assert (chance > 0.1).any()
+    expected = known.max(axis=1) + 2.0 * near + 0.6 * np.log(np.maximum(chance, 0.1))
     np.testing.assert_allclose(found, expected, rtol=1e-3)
 
 

@@ -38,7 +38,8 @@ MOST_STRANGERS = 500  # photos of none of the classes that likeness is measured 
 STRANGER_FOLDS = 5
 CLEARLY = 0.1  # less often: what a few photos can tell of two ways to judge them
 # Weights in how a photo stands: of the cosine with a class mean, and of the log of the chance that it shows one.
-NEARNESS, CHANCE, LEAST_CHANCE = 0.6, 0.6, 1e-9
+# Smaller chances count alike: a learned photo like a stranger must not set a threshold far below all others.
+NEARNESS, CHANCE, LEAST_CHANCE = 2.0, 0.6, 0.1
 NO_CLASS = "nothing is rejected yet: no class is known"
 SAMPLES = 200  # learned photos that are left out at most, which bounds the time that learning takes
 
