@@ -30,7 +30,7 @@ from fiveshot.scale.pipeline import data_context
 from fiveshot.scale.reducer import reduce_dataset
 from fiveshot.scale.reductions import Tied
 from fiveshot.tuning import EpochRecord, TuneProgress, TuneRecipe, tune
-from fiveshot.tuning.training.checkpoint import Checkpoint, Checkpoints, write_checkpoint
+from fiveshot.tuning.run import Checkpoint, Checkpoints, write_checkpoint
 
 PROTOCOL = Protocol("toy", "gaussian", n_classes=6, base_classes=4, increment=1)
 

@@ -5,7 +5,7 @@ import pytest
 
 from fiveshot.errors import InputError
 from fiveshot.tuning import Fold
-from fiveshot.tuning.few_shot import class_folds, fold_without, hold_out_rows
+from fiveshot.tuning.material import class_folds, fold_without, hold_out_rows
 
 LABELS = np.repeat([3, 4, 9], [10, 2, 7])
 

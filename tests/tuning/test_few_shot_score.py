@@ -6,7 +6,7 @@ import torch
 
 from fiveshot.errors import InputError
 from fiveshot.tuning import few_shot_score
-from fiveshot.tuning.few_shot import FewShotTest, draw_episodes
+from fiveshot.tuning.material import FewShotTest, draw_episodes
 
 
 def unit(x: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ import torch
 from fiveshot.backbones import Backbone, adapter_state, load_adapter
 from fiveshot.data import ImageSplit
 from fiveshot.tuning import TuneRecipe, tune
-from fiveshot.tuning.training.execution import make_accelerator
+from fiveshot.tuning.execution import make_accelerator
 
 pytest.importorskip("accelerate", reason="the extra 'accelerate' is not installed")
 
@@ -25,7 +25,7 @@ import torch
 torch.set_num_threads(1)
 from conftest import coloured_split, tiny_backbone
 from fiveshot.tuning import TuneRecipe, tune
-from fiveshot.tuning.training.execution import make_accelerator, started_by_launcher
+from fiveshot.tuning.execution import make_accelerator, started_by_launcher
 assert started_by_launcher()
 accelerator = make_accelerator(cpu=True)
 assert accelerator.num_processes == int(sys.argv[3])

@@ -37,7 +37,7 @@ def stop_in(epoch: int, phase: str = "tuning") -> Callable[[TuneProgress], None]
 
 @pytest.fixture(autouse=True)
 def every_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fiveshot.tuning.training.trainer._REPORT_SECONDS", -1.0)
+    monkeypatch.setattr("fiveshot.tuning.trainer._REPORT_SECONDS", -1.0)
 
 
 RECIPES = {
@@ -115,7 +115,7 @@ import sys, time
 sys.path.insert(0, sys.argv[1])
 import torch
 torch.set_num_threads(1)
-import fiveshot.tuning.training.trainer as trainer
+import fiveshot.tuning.trainer as trainer
 from pathlib import Path
 from conftest import coloured_split, tiny_backbone
 from fiveshot.tuning import TuneRecipe, tune

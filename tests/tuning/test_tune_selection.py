@@ -22,8 +22,8 @@ from fiveshot.tuning import (
     open_material,
     tune,
 )
-from fiveshot.tuning.few_shot import hold_out_rows
 from fiveshot.tuning.first_task import best_epoch, mean_scores
+from fiveshot.tuning.material import hold_out_rows
 
 DEVICE = Execution(data="device")
 FEW = FewShotTest(shots=3, draws=4)

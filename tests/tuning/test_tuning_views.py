@@ -12,8 +12,8 @@ from fiveshot.backbones.preprocessing import INTERPOLATIONS
 from fiveshot.backbones.resample import FILTERS
 from fiveshot.data import ImageSplit
 from fiveshot.tuning import Execution, TuneRecipe, open_material
-from fiveshot.tuning.images.views import LoadedViews, PooledViews, Views, plan_epoch, share_of
-from fiveshot.tuning.training.execution import COMPILE_FROM_IMAGES, place
+from fiveshot.tuning.execution import COMPILE_FROM_IMAGES, place
+from fiveshot.tuning.views import LoadedViews, PooledViews, Views, plan_epoch, share_of
 
 CPU = torch.device("cpu")
 

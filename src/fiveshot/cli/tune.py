@@ -114,7 +114,7 @@ def tune(
     spec = BackboneSpec(backbone or DEFAULT, weights=weights, preprocessing=preprocessing)
     with status("loading PyTorch"):
         from fiveshot.tuning import Execution
-        from fiveshot.tuning.training.execution import started_by_launcher
+        from fiveshot.tuning.execution import started_by_launcher
 
     if started_by_launcher() and ":" in device:
         refuse_unused(ctx, "names one GPU, and the launcher gives every process its own; choose cuda", "device")
@@ -153,7 +153,7 @@ def _tune_here(
 
     from fiveshot.backbones import load_backbone
     from fiveshot.tuning import tune as tune_adapters
-    from fiveshot.tuning.training.execution import make_accelerator, started_by_launcher
+    from fiveshot.tuning.execution import make_accelerator, started_by_launcher
 
     where = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     accelerator = make_accelerator(cpu=where == "cpu") if started_by_launcher() else None

@@ -24,9 +24,9 @@ from fiveshot.extras import import_extra
 from fiveshot.scale.cluster import check_target, connected, own_errors
 from fiveshot.storage import FilePath, atomic_path
 from fiveshot.tuning import TUNE_RECIPES, Execution, Selection, TuneRecipe, TuneResult, tune
+from fiveshot.tuning.execution import make_accelerator
 from fiveshot.tuning.first_task import SelectionKind
 from fiveshot.tuning.results import OnProgress
-from fiveshot.tuning.training.execution import make_accelerator
 
 RESTARTS = 2  # of all processes together, when one is lost and there are checkpoints to go on from
 POLL_SECONDS = 0.5

@@ -11,11 +11,10 @@ from fiveshot.tuning.recipes import TUNE_RECIPES, TuneRecipe, get_recipe, parse_
 from fiveshot.tuning.results import EpochRecord, FewShotScore, TuneProgress, TuneResult, TuningLog
 
 if TYPE_CHECKING:
-    from fiveshot.tuning.few_shot import FewShotTest, Fold, few_shot_score
+    from fiveshot.tuning.execution import Execution
     from fiveshot.tuning.first_task import Selection, tune
-    from fiveshot.tuning.images.material import Material, open_material
-    from fiveshot.tuning.training.execution import Execution
-    from fiveshot.tuning.training.run import Run, TuningRun
+    from fiveshot.tuning.material import FewShotTest, Fold, Material, few_shot_score, open_material
+    from fiveshot.tuning.run import Run, TuningRun
 
 __all__ = [
     "TUNE_RECIPES",
@@ -40,11 +39,10 @@ __all__ = [
 ]
 
 _NEED_TORCH = {
-    "few_shot": ("FewShotTest", "Fold", "few_shot_score"),
     "first_task": ("Selection", "tune"),
-    "images.material": ("Material", "open_material"),
-    "training.execution": ("Execution",),
-    "training.run": ("Run", "TuningRun"),
+    "material": ("FewShotTest", "Fold", "Material", "few_shot_score", "open_material"),
+    "execution": ("Execution",),
+    "run": ("Run", "TuningRun"),
 }
 
 

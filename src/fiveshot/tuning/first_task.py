@@ -18,14 +18,20 @@ from fiveshot.backbones import Backbone, adapters, attach_adapters, save_adapter
 from fiveshot.data import ImageDataset, ImageSplit
 from fiveshot.errors import InputError, StorageError, unknown_name
 from fiveshot.storage import FilePath
-from fiveshot.tuning.few_shot import FewShotTest, Fold, class_folds, fold_without, hold_out_rows
-from fiveshot.tuning.images.material import Material, open_material
+from fiveshot.tuning.execution import Execution, place
+from fiveshot.tuning.material import (
+    FewShotTest,
+    Fold,
+    Material,
+    class_folds,
+    fold_without,
+    hold_out_rows,
+    open_material,
+)
 from fiveshot.tuning.recipes import TUNE_RECIPES, TuneRecipe
 from fiveshot.tuning.results import EpochRecord, OnProgress, TuneResult
-from fiveshot.tuning.training.checkpoint import Checkpoints, data_mark
-from fiveshot.tuning.training.execution import Execution, place
-from fiveshot.tuning.training.network import plain_blocks, restore_blocks
-from fiveshot.tuning.training.run import Choice, Run, TuningRun
+from fiveshot.tuning.run import Checkpoints, Choice, Run, TuningRun, data_mark
+from fiveshot.tuning.trainer import plain_blocks, restore_blocks
 
 SelectionKind = Literal["few-shot-classes", "held-out-images", "none"]
 
