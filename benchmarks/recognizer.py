@@ -32,7 +32,7 @@ from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.creation import learn_base
 from fiveshot.recognizer.photos.embedding import backbone_record, see_photos
 from fiveshot.recognizer.photos.inputs import gather_photos
-from fiveshot.recognizer.recognition.head import head_record, restored_head
+from fiveshot.recognizer.recognition.snapshot import head_record, restored_head
 from fiveshot.recognizer.store.folder import create_model
 from fiveshot.recognizer.store.manifest import Manifest, Options
 from fiveshot.recognizer.store.rows import ClassRecord, PhotoRecord

@@ -20,8 +20,7 @@ from sklearn.metrics import adjusted_mutual_info_score
 from fiveshot.core import NO_CLASSES, Memory, class_statistics, summarize
 from fiveshot.features import FeatureSet, embedded_features
 from fiveshot.heads import make_head
-from fiveshot.recognizer.recognition.head import head_record
-from fiveshot.recognizer.recognition.snapshot import Snapshot
+from fiveshot.recognizer.recognition.snapshot import Snapshot, head_record
 from fiveshot.recognizer.sorting import HALF, Metric, group_rows, sort_rows
 from fiveshot.recognizer.store.contents import Contents, StoredClass
 from fiveshot.recognizer.store.manifest import BackboneRecord, Manifest

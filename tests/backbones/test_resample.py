@@ -10,7 +10,7 @@ from torchvision.transforms import v2
 
 from fiveshot.backbones import Preprocessing
 from fiveshot.backbones.backbone import normalize_tensor
-from fiveshot.backbones.resample import crop_axis, resample
+from fiveshot.backbones.device_pixels import crop_axis, resample
 from fiveshot.data import ArraySource
 from fiveshot.data.reduction import Whole, random_crop_box
 from fiveshot.tuning.views import PooledViews, decode_all, random_crop_boxes, whole_images

@@ -16,7 +16,7 @@ import torch
 from fiveshot.cli import completion
 from fiveshot.core import class_statistics
 from fiveshot.recognizer import Recognizer
-from fiveshot.recognizer.recognition.head import head_record
+from fiveshot.recognizer.recognition.snapshot import head_record
 from fiveshot.recognizer.store.folder import create_model
 from fiveshot.recognizer.store.manifest import BackboneRecord, Manifest
 
@@ -167,7 +167,7 @@ def test_bash_takes_what_is_offered(folder: Path, tmp_path: Path) -> None:
 def test_the_heads_that_are_offered_are_those_that_can_be_had() -> None:
     from fiveshot.errors import InputError
     from fiveshot.heads.registry import RECIPES
-    from fiveshot.recognizer.recognition.head import require_statistics_head
+    from fiveshot.recognizer.recognition.snapshot import require_statistics_head
 
     def can_be_had(name: str) -> bool:
         try:

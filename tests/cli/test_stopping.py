@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from fiveshot.recognizer import Recognizer
-from fiveshot.recognizer.recognition.head import head_record
+from fiveshot.recognizer.recognition.snapshot import head_record
 from fiveshot.recognizer.store.folder import create_model
 from fiveshot.recognizer.store.manifest import BackboneRecord, Manifest
 

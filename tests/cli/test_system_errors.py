@@ -14,7 +14,7 @@ import pytest
 
 from fiveshot.cli.output import answering
 from fiveshot.recognizer import Recognizer
-from fiveshot.recognizer.recognition.head import head_record
+from fiveshot.recognizer.recognition.snapshot import head_record
 from fiveshot.recognizer.store.folder import create_model
 from fiveshot.recognizer.store.manifest import BackboneRecord, Manifest
 

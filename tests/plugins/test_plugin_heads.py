@@ -21,7 +21,7 @@ from fiveshot.features import load_features
 from fiveshot.heads import check_head, load_head, make_head, save_head, unregister_head
 from fiveshot.plugins import _loaded, load_plugin, name_plugins
 from fiveshot.recognizer import Recognizer
-from fiveshot.recognizer.recognition.head import head_record
+from fiveshot.recognizer.recognition.snapshot import head_record
 from fiveshot.recognizer.store.folder import create_model
 from fiveshot.recognizer.store.manifest import BackboneRecord, Manifest
 

@@ -11,7 +11,7 @@ from PIL import Image
 
 from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.creation import learn_base
-from fiveshot.recognizer.recognition.head import head_record
+from fiveshot.recognizer.recognition.snapshot import head_record
 from fiveshot.recognizer.store.folder import create_model
 from fiveshot.recognizer.store.manifest import BackboneRecord, Manifest, Options
 

@@ -14,7 +14,7 @@ from models import photos, picture
 from PIL import Image
 
 from fiveshot.recognizer import Recognizer, check_model, checking
-from fiveshot.recognizer.recognition.head import head_record
+from fiveshot.recognizer.recognition.snapshot import head_record
 from fiveshot.recognizer.store.folder import create_model
 from fiveshot.recognizer.store.manifest import BackboneRecord, Manifest, Options
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from fiveshot.backbones import Backbone
+from fiveshot.backbones.device_pixels import FILTERS
 from fiveshot.backbones.preprocessing import INTERPOLATIONS
-from fiveshot.backbones.resample import FILTERS
 from fiveshot.data import ImageSplit
 from fiveshot.tuning import Execution, TuneRecipe, open_material
 from fiveshot.tuning.execution import COMPILE_FROM_IMAGES, place

@@ -1,13 +1,19 @@
 """Photos decoded, scaled and cropped on a GPU, many at once, to the squares that a network takes.
 
 Cores decode and scale photos far more slowly than a GPU looks at them. A GPU decodes JPEG itself, and scaling is
-two matrix products (:mod:`~fiveshot.backbones.resample`). What a file says is checked first: only plain JPEG files
+two matrix products (``resample``). What a file says is checked first: only plain JPEG files
 in color go to the GPU. All others, and those that it refuses, are for the decoders of ``fiveshot.data``.
+
+Resizing is linear and separable: out = A · crop · Bᵀ, where row i of A holds the filter's weights of output row i.
+The matrices of a batch are cheap to compute, and two batched products do the rest on any device. The filters,
+their widening when an image is made smaller (antialiasing) and their cut at the border are those of PIL and
+torchvision's antialiased resize; what differs is that nothing is rounded to whole gray levels on the way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -17,7 +23,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fiveshot.backbones.preprocessing import Pixels, Preprocessing
-from fiveshot.backbones.resample import center_axis
 from fiveshot.data import ArraySource
 from fiveshot.data.jpeg import JpegFile
 from fiveshot.data.reduction import VIEWS
@@ -172,3 +177,86 @@ def _groups(pictures: Sequence[Tensor]) -> Iterator[tuple[int, int]]:
             start, tall, wide = position, picture.shape[1], picture.shape[2]
     if pictures:
         yield start, len(pictures)
+
+
+def _cubic(x: Tensor) -> Tensor:
+    x = x.abs()
+    near = (1.5 * x - 2.5) * x * x + 1  # a = −0.5, as PIL has it
+    far = ((-0.5 * x + 2.5) * x - 4) * x + 2
+    return torch.where(x < 1, near, torch.where(x < 2, far, torch.zeros_like(x)))
+
+
+def _lanczos(x: Tensor) -> Tensor:
+    return torch.where(x.abs() < 3, torch.sinc(x) * torch.sinc(x / 3), torch.zeros_like(x))
+
+
+def _triangle(x: Tensor) -> Tensor:
+    return (1 - x.abs()).clamp_min(0)
+
+
+FILTERS: dict[str, tuple[Callable[[Tensor], Tensor], float]] = {  # with the radius outside which they are 0
+    "bilinear": (_triangle, 1.0),
+    "bicubic": (_cubic, 2.0),
+    "lanczos": (_lanczos, 3.0),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """Where the output's pixels lie along one axis of each image, in input pixels, and what they may see."""
+
+    start: Tensor  # (n,), the output's edge
+    step: Tensor  # (n,), length of an output pixel
+    low: Tensor  # (n,), first input pixel that counts
+    high: Tensor  # (n,), end of those that count
+    origin: Tensor  # (n,), first input pixel that is gathered
+    extent: int  # number of input pixels that are gathered
+
+    def weights(self, size: int, interpolation: str, *, reverse: Tensor | None = None) -> Tensor:
+        """Return the matrices (n, size, extent); where ``reverse``, the output runs backwards."""
+        kernel, _ = FILTERS[interpolation]
+        places = torch.arange(size, device=self.start.device, dtype=torch.float32) + 0.5  # (size,)
+        if reverse is not None:
+            places = torch.where(reverse[:, None], size - places, places)
+        centers = self.start[:, None] + places * self.step[:, None]  # (n, size)
+        pixels = self.origin[:, None] + torch.arange(self.extent, device=self.start.device) + 0.5  # (n, extent)
+        stretch = self.step.clamp_min(1)[:, None, None]
+        weights = kernel((pixels[:, None, :] - centers[:, :, None]) / stretch)
+        seen = (pixels > self.low[:, None]) & (pixels < self.high[:, None])
+        weights = weights * seen[:, None, :]
+        return weights / weights.sum(dim=2, keepdim=True)
+
+
+def crop_axis(start: Tensor, length: Tensor, *, size: int, extent: int) -> Axis:
+    """Return the axis of a crop that is cut out first and resized then: nothing beyond its edge counts."""
+    start, length = start.float(), length.float()
+    return Axis(start, length / size, start, start + length, start, extent)
+
+
+def center_axis(length: Tensor, resized: Tensor, *, size: int, interpolation: str, extent: int) -> Axis:
+    """Return the axis of an image of ``length`` resized as a whole and cropped in the middle then."""
+    step = length.float() / resized.float()
+    # torchvision's CenterCrop rounds half to even, so does torch.
+    start = torch.round((resized - size) / 2.0) * step
+    radius = FILTERS[interpolation][1] * step.clamp_min(1)
+    origin = (start - radius).floor().clamp_min(0)
+    return Axis(start, step, torch.zeros_like(step), length.float(), origin, extent)
+
+
+def center_extent(length: int, resized: int, *, size: int, interpolation: str) -> int:
+    """Return how many pixels of an axis a center crop of ``size`` looks at, at most."""
+    step = length / resized
+    radius = FILTERS[interpolation][1] * max(step, 1.0)
+    return min(length, math.ceil(size * step + 2 * radius) + 2)
+
+
+def resample(
+    windows: Tensor, vertical: Tensor, horizontal: Tensor
+) -> Tensor:  # (n, 3, height, width), 0..255 in float32
+    """Apply the matrices (n, height, extent_y) and (n, width, extent_x) to uint8 windows (n, y, x, 3)."""
+    n, tall, wide, channels = windows.shape
+    rows = torch.bmm(vertical, windows.reshape(n, tall, wide * channels).to(vertical.dtype))
+    height = rows.shape[1]
+    planes = rows.view(n, height, wide, channels).permute(0, 3, 1, 2).reshape(n, channels * height, wide)
+    views = torch.bmm(planes, horizontal.transpose(1, 2)).view(n, channels, height, -1)
+    return views.clamp_(0, 255)  # bicubic filters overshoot

@@ -16,7 +16,7 @@ from fiveshot.core import ClassStatistics, summarize
 from fiveshot.errors import FiveshotError, StorageError
 from fiveshot.heads import FewShotHead
 from fiveshot.recognizer.names import NONE, check_name
-from fiveshot.recognizer.recognition.head import check_width, restored_head
+from fiveshot.recognizer.recognition.snapshot import check_width, restored_head
 from fiveshot.recognizer.store.contents import file_sha256, read_base, same_statistics
 from fiveshot.recognizer.store.folder import TIMEOUT, ModelFolder, orphans
 from fiveshot.recognizer.store.manifest import MANIFEST, Manifest, check_folder, read_manifest_file

@@ -25,8 +25,8 @@ from fiveshot.recognizer.names import NONE, check_name
 from fiveshot.recognizer.photos.embedding import backbone_record, see_photos
 from fiveshot.recognizer.photos.inputs import ClassInputs, gather_classes
 from fiveshot.recognizer.photos.photo import Photo
-from fiveshot.recognizer.recognition.head import head_record, require_statistics_head, restored_head
 from fiveshot.recognizer.recognition.rejection import fit_rejection, hold_back
+from fiveshot.recognizer.recognition.snapshot import head_record, require_statistics_head, restored_head
 from fiveshot.recognizer.store.contents import Contents
 from fiveshot.recognizer.store.folder import create_model, free_folder, place_adapter
 from fiveshot.recognizer.store.manifest import HeadRecord, Manifest, Options

@@ -25,8 +25,8 @@ from fiveshot.heads.ranpac import LAMBDAS
 from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.names import check_name
 from fiveshot.recognizer.photos.embedding import backbone_record
-from fiveshot.recognizer.recognition.head import head_record, require_statistics_head
 from fiveshot.recognizer.recognition.rejection import Rejection, fit_rejection
+from fiveshot.recognizer.recognition.snapshot import head_record, require_statistics_head
 from fiveshot.recognizer.store.folder import create_model, free_folder
 from fiveshot.recognizer.store.manifest import HeadRecord, Manifest, Options
 from fiveshot.scale.classes import PackedStatistics, TiedStatistics, tie, unpack

@@ -95,7 +95,7 @@ class StatisticsPlan:
         """
         if self.head is not None:
             # Only the driver plans; workers reduce, and need no recognizer.
-            from fiveshot.recognizer.recognition.head import require_statistics_head
+            from fiveshot.recognizer.recognition.snapshot import require_statistics_head
 
             require_statistics_head(self.head)
         if self.covariance not in get_args(Covariance):

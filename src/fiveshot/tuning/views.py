@@ -18,8 +18,8 @@ from torch import Tensor
 
 from fiveshot.backbones import Preprocessing
 from fiveshot.backbones.backbone import normalize_tensor
+from fiveshot.backbones.device_pixels import center_axis, center_extent, crop_axis, resample
 from fiveshot.backbones.preprocessing import Pixels
-from fiveshot.backbones.resample import center_axis, center_extent, crop_axis, resample
 from fiveshot.data import BadImage, ImageSource, Reduced, decoders
 from fiveshot.data.reduction import Parts, Whole, usable
 from fiveshot.tuning.recipes import TuneRecipe

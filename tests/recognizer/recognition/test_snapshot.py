@@ -15,7 +15,7 @@ from fiveshot.errors import InputError, StorageError
 from fiveshot.features import FeatureSet, embedded_features
 from fiveshot.heads.files import plain_parameters
 from fiveshot.recognizer import Recognizer
-from fiveshot.recognizer.recognition.head import head_record, restored_head
+from fiveshot.recognizer.recognition.snapshot import head_record, restored_head
 from fiveshot.recognizer.store.folder import create_model
 from fiveshot.recognizer.store.manifest import BackboneRecord, HeadRecord, Manifest
 

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fiveshot.core import Memory
+from fiveshot.core import NO_CLASSES, Memory, class_statistics
 from fiveshot.core.arrays import unit_rows
 from fiveshot.core.labels import python_labels
-from fiveshot.errors import InputError, is_number
+from fiveshot.errors import InputError, StorageError, is_number
+from fiveshot.heads import make_head
+from fiveshot.heads.files import plain_parameters
 from fiveshot.recognizer.recognition.levels import Groups, Level, check_sure, surest
 from fiveshot.recognizer.recognition.rejection import (
     NO_CLASS,
@@ -27,7 +29,7 @@ from fiveshot.recognizer.recognition.rejection import (
     some_strangers,
 )
 from fiveshot.recognizer.store.contents import Contents
-from fiveshot.recognizer.store.manifest import Manifest, check_rate
+from fiveshot.recognizer.store.manifest import HeadRecord, Manifest, check_rate
 from fiveshot.recognizer.store.rows import Floats, PhotoRecord, photo_features, photo_id
 from fiveshot.work import one_thread
 
@@ -392,7 +394,6 @@ class Snapshot:
         ]
 
     def _restored(self) -> FewShotHead:
-        from fiveshot.recognizer.recognition.head import check_width, restored_head
 
         head = restored_head(self.manifest.head)
         if self.manifest.head.settings:
@@ -448,4 +449,51 @@ def _prediction(
         threshold if rejects else None,
         levels,
         unsure=answer is None and not unknown,
+    )
+
+
+def head_record(name: str) -> HeadRecord:
+    """Return the record of a head by name."""
+    parameters = {key: value for key, value in plain_parameters(make_head(name)).items() if key != "device"}
+    return HeadRecord(name, parameters)
+
+
+def require_statistics_head(name: str) -> None:
+    """Refuse a head that needs samples: a model keeps statistics, and derives its head from them alone."""
+    head = make_head(name)
+    two = class_statistics(head.embed(np.eye(4, dtype=np.float32)), ["a", "a", "b", "b"])
+    head.adopt(Memory(NO_CLASSES, two))
+
+
+def restored_head(record: HeadRecord) -> FewShotHead:
+    """Return the head that a manifest describes, unfitted, with its very parameters and settings."""
+    head = make_head(record.name)
+    own = plain_parameters(head)
+    changed = {key: value for key, value in record.parameters.items() if own.get(key, head) != value}
+    if any(isinstance(value, list | dict) or key not in own for key, value in changed.items()):
+        raise StorageError(
+            f"the model was made with another {record.name!r} head ({', '.join(sorted(changed))} differ)",
+            hint="use the release that made it, or make a new model",
+        )
+    head = make_head(record.name, **changed)
+    if record.settings:
+        try:
+            head.apply_settings(record.settings)  # so that it embeds as it did, also before it knows a class
+        except (LookupError, TypeError, ValueError, RuntimeError, OverflowError) as error:
+            raise _wrong_settings(record.name, error) from error
+    return head
+
+
+def check_width(head: FewShotHead, manifest: Manifest) -> None:
+    """Refuse a head whose settings are of other features than the backbone's, before the first photo comes."""
+    try:
+        head.embed(np.zeros((1, manifest.backbone.width), np.float32))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise _wrong_settings(manifest.head.name, error) from error
+
+
+def _wrong_settings(name: str, error: Exception) -> StorageError:
+    return StorageError(
+        f"the settings of the {name!r} head are damaged or were changed by hand ({error})",
+        hint="restore the model from a copy",
     )

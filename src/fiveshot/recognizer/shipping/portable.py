@@ -23,8 +23,8 @@ from fiveshot.data import MAX_PHOTO_BYTES
 from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.recognizer.names import NONE, target_name
 from fiveshot.recognizer.photos.photo import check_digest, check_thumbnail
-from fiveshot.recognizer.recognition.head import check_width, head_record, restored_head
 from fiveshot.recognizer.recognition.rejection import Rejection
+from fiveshot.recognizer.recognition.snapshot import check_width, head_record, restored_head
 from fiveshot.recognizer.store.contents import (
     Contents,
     check_array,
