@@ -28,6 +28,7 @@ COMMANDS = (
     ("service.py", "--check"),
     ("heads.py", "--check"),
     ("many_classes.py", "--check"),
+    ("views.py", "--cost", "--check"),
     ("published_code.py", "{published}", "--check"),
 )
 ON_GPU = (("gpu.py", "--check"),)
