@@ -11,9 +11,11 @@ from fiveshot.backbones.embedded import (
     EMBEDDED_FILE,
     graph_file,
     open_session,
+    quantize,
+    quantize_graph,
+    quantized_weights,
     read_weights,
 )
-from fiveshot.backbones.quantization import quantize, quantize_graph, quantized_weights
 
 
 def centered_cosines(found: np.ndarray, expected: np.ndarray) -> np.ndarray:

@@ -12,9 +12,9 @@ import pytest
 
 WORK = """
 import sys, time
-from fiveshot.cli import progress
-progress.PATIENCE = {patience}
-with progress.image_bar("looking at 3 photos") as show:
+from fiveshot.cli import output
+output.PATIENCE = {patience}
+with output.image_bar("looking at 3 photos") as show:
     for done in range(4):
         time.sleep(0.01)
         show(done, 3)
@@ -22,12 +22,12 @@ print("rich" in sys.modules)
 """
 NOTED = """
 from fiveshot.cli.output import echo
-from fiveshot.cli.progress import status
+from fiveshot.cli.output import status
 with status("making birds \\x1b[31m"):
     echo("note: left out a photo", err=True)
 """
 SAID = """
-from fiveshot.cli.progress import run_bar, status
+from fiveshot.cli.output import run_bar, status
 with status("checking birds"):
     pass
 with run_bar("running") as bar:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from fiveshot.data.jpeg import JpegFacts, plain_jpeg
+from fiveshot.data.decoding import JpegFacts, plain_jpeg
 
 PICTURE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (30, 50, 3), np.uint8))
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
         attach_adapters,
     )
     from fiveshot.backbones.backbone import Backbone, load_backbone, torch_embedder
-    from fiveshot.backbones.listing import BackboneInfo, describe_backbone, list_backbones
     from fiveshot.backbones.networks import build_embedded, resolve_name
+    from fiveshot.backbones.spec import BackboneInfo, describe_backbone, list_backbones
 
 __all__ = [
     "DEFAULT",
@@ -71,7 +71,7 @@ __all__ = [
 _WITH_TORCH = {
     "adaptformer": ("AdaptedBlock", "Adapter", "adapter_state", "adapters", "attach_adapters"),
     "backbone": ("Backbone", "load_backbone", "torch_embedder"),
-    "listing": ("BackboneInfo", "describe_backbone", "list_backbones"),
+    "spec": ("BackboneInfo", "describe_backbone", "list_backbones"),
     "networks": ("build_embedded", "resolve_name"),
 }
 

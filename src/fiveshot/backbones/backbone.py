@@ -278,8 +278,8 @@ class TorchNetwork:
 
     def _exported(self) -> Any:
         """Return a session of ONNX Runtime, or None where torch is to run the network."""
+        from fiveshot.backbones.embedded import quantize_graph
         from fiveshot.backbones.export import export_onnx, fits_onnx
-        from fiveshot.backbones.quantization import quantize_graph
 
         if self.backbone.device.type != "cpu" or self._wanted == "torch":
             return None

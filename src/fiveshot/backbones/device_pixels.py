@@ -24,7 +24,7 @@ from torch import Tensor
 
 from fiveshot.backbones.preprocessing import Pixels, Preprocessing
 from fiveshot.data import ArraySource
-from fiveshot.data.jpeg import JpegFile
+from fiveshot.data.decoding import JpegFile
 from fiveshot.data.reduction import VIEWS
 from fiveshot.extras import import_extra
 

@@ -3,11 +3,18 @@
 The weights are stored once, in half precision. The graphs hold the structure alone: ``python -m
 fiveshot.backbones.export`` makes them from the torch module, and they get the weights when they are loaded: as
 they are, or in 8 bits.
+
+In 8 bits a weight matrix W (k, n) becomes whole numbers from −64 to 64 and a scale for each column. What it is
+multiplied with is rounded to 8 bits when it comes, with one scale for all of it, so that
+
+    X W ≈ (whole numbers of X · whole numbers of W) · scale of X · scales of W.
+
+Sums of whole numbers are exact: the result is the same on every processor, in whatever order it adds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -19,7 +26,6 @@ from safetensors import SafetensorError, safe_open
 from fiveshot.backbones.adapter import AdapterFile, adapter_path, read_adapter
 from fiveshot.backbones.embedder import Vectors, hash_arrays
 from fiveshot.backbones.preprocessing import Pixels, Preprocessing
-from fiveshot.backbones.quantization import quantized_weights
 from fiveshot.backbones.spec import EMBEDDED, BackboneSpec, Readout
 from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import import_extra
@@ -33,6 +39,11 @@ AT_ONCE = 2  # images of a pass on a CPU: sixteen take a fifth longer, each
 PREPROCESSING = Preprocessing(size=SIZE, resize=256, views=2, name="weights")
 
 Arrays = dict[str, NDArray[Any]]
+# A byte has room for 127. Processors without instructions for 8 bits add two products in 16 bits: 2 · 255 · 64
+# fits there, and 2 · 255 · 127 does not.
+LARGEST = 64
+_WHOLE, _SCALES = ".int8", ".scales"  # after the name of a weight matrix: the two that take its place
+_EXTERNAL = 1  # TensorProto.EXTERNAL: the values come when the graph is loaded
 
 
 class EmbeddedNetwork:
@@ -234,3 +245,101 @@ def _expected_shapes() -> dict[str, tuple[int, ...]]:
 def _is_weight(name: str) -> bool:
     """Tell whether a tensor decides features: the classifier and counters of batches do not."""
     return not name.startswith("head.") and not name.endswith("num_batches_tracked")
+
+
+def quantize(weights: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+    """Return whole numbers (k, n) and scales (n,) whose products are nearest to weights (k, n).
+
+    >>> whole, scales = quantize(np.float32([[1.0, -0.5], [0.3, 0.25]]))
+    >>> whole.tolist(), (whole * scales).astype(float).round(2).tolist()
+    ([[64, -64], [19, 32]], [[1.0, -0.5], [0.3, 0.25]])
+    """
+    most = np.abs(weights).max(axis=0)
+    scales = np.where(most > 0, most / LARGEST, 1).astype(np.float32)
+    return np.rint(weights / scales).astype(np.int8), scales
+
+
+def quantized_weights(weights: Mapping[str, NDArray[Any]], names: Collection[str]) -> Arrays:
+    """Return weights as a graph of :func:`quantize_graph` names them; the matrices are (n, k), as torch has them.
+
+    >>> weights = {"fc.weight": np.ones((2, 3), np.float32), "fc.bias": np.zeros(2)}
+    >>> found = quantized_weights(weights, ["fc.weight"])
+    >>> {name: found[name].shape for name in sorted(found)}
+    {'fc.bias': (2,), 'fc.weight.int8': (3, 2), 'fc.weight.scales': (2,)}
+    """
+    found = {name: array for name, array in weights.items() if name not in names}
+    for name in names:
+        whole, found[name + _SCALES] = quantize(weights[name].T)
+        found[name + _WHOLE] = np.ascontiguousarray(whole)
+    return found
+
+
+def quantize_graph(content: bytes) -> bytes:
+    """Return an ONNX graph whose products with weight matrices run in 8 bits; other nodes stay as they are.
+
+    The weights may be in the graph, or named alone: then their quantized ones are named alone, too.
+    """
+    onnx = import_extra("onnx", extra="onnx")
+    model = onnx.load_model_from_string(content)
+    graph = model.graph
+    weights = {tensor.name: tensor for tensor in graph.initializer if len(tensor.dims) == 2}
+    transposed = {
+        node.output[0]: node.input[0]
+        for node in graph.node
+        if node.op_type == "Transpose" and node.input[0] in weights
+    }
+    nodes, rounded, replaced = list[Any](), set[str](), dict[str, Any]()
+    for node in graph.node:
+        matrix = node.input[1] if node.op_type == "MatMul" else ""
+        name = transposed.get(matrix, matrix)
+        if name not in weights:
+            nodes.append(node)
+            continue
+        replaced[name] = (weights[name], name != matrix)
+        if node.input[0] not in rounded:
+            nodes.append(_rounding(onnx, node.input[0]))
+            rounded.add(node.input[0])
+        nodes += _product(onnx, node, name)
+    _replace(graph.node, [node for node in nodes if node.output[0] not in transposed])
+    kept = [tensor for tensor in graph.initializer if tensor.name not in replaced]
+    made = [part for tensor, turned in replaced.values() for part in _tensors(onnx, tensor, turned)]
+    _replace(graph.initializer, [*kept, *made])
+    result: bytes = model.SerializeToString(deterministic=True)
+    return result
+
+
+def _rounding(onnx: Any, name: str) -> Any:
+    """Return the node that rounds an array to 8 bits: whole numbers, their scale, and which of them is zero."""
+    return onnx.helper.make_node("DynamicQuantizeLinear", [name], [name + _WHOLE, name + ".scale", name + ".zero"])
+
+
+def _product(onnx: Any, node: Any, weights: str) -> list[Any]:
+    """Return the nodes of X W in the order in which ONNX Runtime knows them as one."""
+    X, (out,) = node.input[0], node.output
+    make = onnx.helper.make_node
+    return [
+        make("MatMulInteger", [X + _WHOLE, weights + _WHOLE, X + ".zero"], [out + ".whole"]),
+        make("Cast", [out + ".whole"], [out + ".sum"], to=onnx.TensorProto.FLOAT),
+        make("Mul", [X + ".scale", weights + _SCALES], [out + ".scales"]),
+        make("Mul", [out + ".sum", out + ".scales"], [out]),
+    ]
+
+
+def _tensors(onnx: Any, tensor: Any, turned: bool) -> list[Any]:
+    """Return the two initializers that take the place of a weight matrix; ``turned`` is one of torch's, (n, k)."""
+    names, types = (tensor.name + _WHOLE, tensor.name + _SCALES), (onnx.TensorProto.INT8, onnx.TensorProto.FLOAT)
+    if tensor.data_location != onnx.TensorProto.EXTERNAL:
+        matrix = onnx.numpy_helper.to_array(tensor)
+        parts = quantize(matrix.T if turned else matrix)
+        return [onnx.numpy_helper.from_array(part, name) for part, name in zip(parts, names, strict=True)]
+    k, n = reversed(tensor.dims) if turned else tensor.dims
+    made = []
+    for name, kind, dims in zip(names, types, ((k, n), (n,)), strict=True):
+        made.append(onnx.TensorProto(name=name, data_type=kind, dims=dims, data_location=tensor.data_location))
+        made[-1].external_data.extend(tensor.external_data)
+    return made
+
+
+def _replace(repeated: Any, values: list[Any]) -> None:
+    del repeated[:]
+    repeated.extend(values)

@@ -25,9 +25,9 @@ from fiveshot.backbones.embedded import (
     SIZE,
     WIDTH,
     graph_file,
+    quantize_graph,
     read_weights,
 )
-from fiveshot.backbones.quantization import quantize_graph
 from fiveshot.backbones.spec import BackboneSpec, Readout
 from fiveshot.extras import import_extra
 

@@ -25,8 +25,18 @@ from fiveshot.cli.options import (
     parse_settings,
     refuse_unused,
 )
-from fiveshot.cli.output import KEPT, answering, check_format, echo, echo_json, print_table, when_stopped
-from fiveshot.cli.progress import image_bar, run_bar, status
+from fiveshot.cli.output import (
+    KEPT,
+    answering,
+    check_format,
+    echo,
+    echo_json,
+    image_bar,
+    print_table,
+    run_bar,
+    status,
+    when_stopped,
+)
 from fiveshot.errors import counted
 from fiveshot.loggers import Loggers
 

@@ -9,7 +9,7 @@ import typer
 
 from fiveshot.cli import completion
 from fiveshot.cli.options import AsJson, Boxes, Confidence, Device, InBox, Model, Nested, Runtime, Weights
-from fiveshot.cli.output import Answer, answering, percent
+from fiveshot.cli.output import Answer, answering, image_bar, percent, status
 from fiveshot.cli.photos import (
     PartsAsked,
     note_classes_left_out,
@@ -18,7 +18,6 @@ from fiveshot.cli.photos import (
     refuse_bad,
     total,
 )
-from fiveshot.cli.progress import image_bar, status
 from fiveshot.errors import InputError, counted, some_of
 from fiveshot.recognizer.names import NONE
 

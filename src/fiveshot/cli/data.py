@@ -25,8 +25,17 @@ from fiveshot.cli.options import (
     chosen_views,
     refuse_unused,
 )
-from fiveshot.cli.output import KEPT, answering, echo, print_rich, when_stopped
-from fiveshot.cli.progress import cluster_bar, download_bar, image_bar, status
+from fiveshot.cli.output import (
+    KEPT,
+    answering,
+    cluster_bar,
+    download_bar,
+    echo,
+    image_bar,
+    print_rich,
+    status,
+    when_stopped,
+)
 from fiveshot.errors import InputError, counted
 
 if TYPE_CHECKING:

@@ -28,9 +28,8 @@ from fiveshot.cli.options import (
     chosen_views,
     refuse_unused,
 )
-from fiveshot.cli.output import Answer, answering, file_size, percent
+from fiveshot.cli.output import Answer, answering, file_size, image_bar, percent, status, tuning_bar
 from fiveshot.cli.photos import note_classes_left_out
-from fiveshot.cli.progress import image_bar, status, tuning_bar
 from fiveshot.errors import InputError, counted, some_of
 
 if TYPE_CHECKING:

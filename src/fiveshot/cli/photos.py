@@ -28,8 +28,7 @@ from fiveshot.cli.options import (
     Weights,
     refuse_unused,
 )
-from fiveshot.cli.output import Answer, answering, percent
-from fiveshot.cli.progress import answers_bar, image_bar
+from fiveshot.cli.output import Answer, answering, answers_bar, image_bar, percent
 from fiveshot.data.reduction import Box
 from fiveshot.errors import InputError, counted, some_of
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fiveshot.cli.options import AsJson, By, Device, DryRun, Into, Model, Runtime, Weights, refuse_unused
-from fiveshot.cli.output import Answer, answering, percent
+from fiveshot.cli.output import Answer, answering, image_bar, percent, status
 from fiveshot.cli.photos import tell_placed
-from fiveshot.cli.progress import image_bar, status
 from fiveshot.errors import InputError, counted, some_of
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fiveshot.cli.options import AsJson, Model, refuse_unused
-from fiveshot.cli.output import answering, file_size
-from fiveshot.cli.progress import status
+from fiveshot.cli.output import answering, file_size, status
 from fiveshot.errors import InputError, StorageError, counted
 
 if TYPE_CHECKING:

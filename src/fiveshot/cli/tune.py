@@ -21,8 +21,7 @@ from fiveshot.cli.options import (
     Seed,
     refuse_unused,
 )
-from fiveshot.cli.output import echo, when_stopped
-from fiveshot.cli.progress import status, tuning_bar
+from fiveshot.cli.output import echo, status, tuning_bar, when_stopped
 from fiveshot.errors import InputError, counted
 from fiveshot.extras import require_extra
 from fiveshot.loggers import Loggers

@@ -36,8 +36,7 @@ from fiveshot.data.decoder_process import (
     Request,
     reduce_bytes,
 )
-from fiveshot.data.decoding import MAX_PIXELS
-from fiveshot.data.jpeg import JpegFile
+from fiveshot.data.decoding import MAX_PIXELS, JpegFile
 from fiveshot.data.sources import MAX_PHOTO_BYTES, FileSource, ImageError, ImageSource, source_digest
 from fiveshot.errors import FiveshotError
 from fiveshot.work import SAFE_PATH, safe_path

@@ -21,8 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fiveshot.data.decoding import decode_bytes, needs_memory
-from fiveshot.data.jpeg import JpegFile
+from fiveshot.data.decoding import JpegFile, decode_bytes, needs_memory
 from fiveshot.data.sources import FileSource, ImageError
 from fiveshot.errors import InputError
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fiveshot.backbones import Embedder, NotFiniteError, Preprocessing, default_workers
 from fiveshot.data import ArraySource, BadImage, FileSource, ImageSource, decoders
-from fiveshot.data.jpeg import JpegFile
+from fiveshot.data.decoding import JpegFile
 from fiveshot.data.reduction import Parts, check_shape
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features.feature_set import FeatureSet, Vectors
