@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import sys
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,8 @@ sys.path.append(str(Path(__file__).parent))  # for what tests of several folders
 
 # jsonschema would compile the grammar of a format that no schema here has, for seconds, in every process.
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
+
+gc.disable()  # until all tests are collected: until then nothing becomes garbage, and looking for it takes seconds
 
 # Small matrices are slower on several threads, and the same run everywhere is worth more than fresh examples.
 torch.set_num_threads(1)
@@ -51,3 +54,12 @@ def share_the_embedded_network() -> None:
 
 
 share_the_embedded_network()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # modules and tests stay; nobody has to look through them again
+    gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()

@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # of this folder: its processes are not to run beside all later tests
 def cluster() -> Iterator[Any]:
     """One cluster on this machine for all tests, to which nodes can be added and from which they can be taken."""
     ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
