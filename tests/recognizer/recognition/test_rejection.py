@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -275,7 +276,13 @@ def test_photos_of_none_of_the_classes_set_a_threshold_where_there_are_few_other
     left = leave_out(head, memory, photos, strange)
     found = rejection_at(left, 0.05, None)
     assert found.thresholds == ()
-    assert found.standing == left.standing.min()
+    least, strangers = left.standing.min(), np.sort(left.strange_standing)
+    assert strangers[-1] < least
+    assert found.standing == pytest.approx((least + strangers[-1]) / 2)
+    among = replace(left, strange_standing=strangers + (least - strangers[2]) + 0.5)
+    assert rejection_at(among, 0.05, None).standing == pytest.approx((least + among.strange_standing[1]) / 2)
+    above = replace(left, strange_standing=least + np.abs(strangers))
+    assert rejection_at(above, 0.05, None).standing == least
     assert "one known photo in 13" in found.note
     assert rejection_at(leave_out(head, memory, photos, strange[:0]), 0.05, None).standing is None
 

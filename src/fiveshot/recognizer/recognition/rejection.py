@@ -321,13 +321,22 @@ def rejection_at(left: LeftOut, rate: float, of_base: Rejection | None) -> Rejec
     standing = None
     if left.standing is not None and _counts(held, strange):
         enough = held >= photos_needed(check_rate(rate))
-        standing = quantile_threshold(left.standing, rate) if enough else float(left.standing.min())
+        standing = quantile_threshold(left.standing, rate) if enough else _middle(left)
     if of_base is not None:
         return replace(of_base.at(rate), standing=standing, note=of_base.note + _beside(held, strange))
     note = shots_note(rate, held, strange if standing is not None else 0)
     if held < photos_needed(rate):
         return Rejection(rate, note=note, standing=standing)
     return Rejection(rate, (1,), (quantile_threshold(left.familiar, rate),), note, standing=standing)
+
+
+def _middle(left: LeftOut) -> float:
+    """Return the middle between the least familiar learned photo and the next stranger below, if there is one."""
+    assert left.standing is not None
+    assert left.strange_standing is not None
+    least = float(left.standing.min())
+    below = left.strange_standing[left.strange_standing < least]
+    return (least + float(below.max())) / 2 if len(below) else least
 
 
 class Strangers:
