@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import pickle
+from copy import copy
+
 import numpy as np
 import pytest
 from cases import BASE, FIRST, SECOND, Rows, draw, flat, queries
@@ -183,3 +186,20 @@ def test_the_random_state_decides_projection_and_samples() -> None:
     ]
     np.testing.assert_array_equal(scores[0], scores[1])
     assert not np.allclose(scores[0], scores[2], atol=1e-3)
+
+
+@pytest.mark.parametrize("sampling", [None, Sampling(per_class=40)])
+@pytest.mark.parametrize("width", SHAPES)
+def test_when_it_is_asked_changes_nothing(width: int, sampling: Sampling | None) -> None:
+    """The regression is solved when it is first asked for, by whoever holds a copy, in any order."""
+    sessions, X = [draw(BASE), draw(FIRST), draw(SECOND)], queries()
+    asked, waiting = (RanPAC(width, sampling=sampling, lambdas=(50.0,)) for _ in range(2))
+    expected, copies = [], []
+    for session in sessions:
+        expected.append(learn(asked, session).class_scores(X))
+        copies.append(copy(learn(waiting, session)))
+    assert all("weights" not in vars(one.model_) for one in copies)
+    copies.append(pickle.loads(pickle.dumps(copies[2])))
+    for place in (2, 0, 3, 1):  # the last first: the sums of all sessions are shared
+        scores = expected[min(place, 2)]
+        np.testing.assert_allclose(copies[place].class_scores(X), scores, rtol=1e-7, atol=1e-9)
