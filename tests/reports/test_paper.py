@@ -65,6 +65,7 @@ def test_the_configuration_says_what_all_was_made_of(everything) -> None:
     summary = made.tables[-1]
     assert {row.block for row in summary.rows} == {*paper_protocols(), "figure 2, cars/small"}
     assert "resampled test images" in " ".join(summary.notes)
+    assert "RanPAC heads with 32 random features" in summary.notes[0]
 
 
 def test_all_tables_and_figures_are_written_and_nothing_is_missing(everything) -> None:
@@ -231,9 +232,10 @@ def test_with_little_time_heads_have_fewer_random_features_and_the_table_says_so
     assert made.width == WIDTHS[-1]
     widths = {o.job.method: o.job.parameters.get("n_projections") for o in outcomes}
     assert (widths["ranpac"], widths["c-ranpac"], widths["ncm"]) == (made.width, made.width, None)
-    assert f"RanPAC heads with {made.width:,} random features to save time" in made.tables[0].notes[0]
+    assert f"RanPAC heads with {made.width:,} random features; the paper has 10,000." in made.tables[0].notes
     asked = make_paper("table3", **where, seconds=1.0, parameters=SMALL)
-    assert "random features" not in " ".join(asked.tables[0].notes), "a number that was asked for stays"
+    wanted = f"RanPAC heads with {SMALL['n_projections']:,} random features; the paper has 10,000."
+    assert asked.tables[0].notes[0] == wanted, "a number that was asked for stays, and is said"
 
 
 def test_with_little_time_an_ablation_has_fewer_values(tmp_path: Path) -> None:

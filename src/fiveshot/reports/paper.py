@@ -57,6 +57,7 @@ if TYPE_CHECKING:
 RunJobs = Callable[[Sequence[Job], Path], Iterable[Outcome]]
 Records = Mapping[str, RunRecord]  # by the folder of their job
 MAIN_TABLES = ("table1", "table2", "table3")
+PAPER_WIDTH = 10_000  # random features
 ONE_SETTING = {"table5": beta_table, "table6": parts_table}
 
 
@@ -197,7 +198,9 @@ def make_paper(
 def _summary(plans: Mapping[str, Sequence[Setting]], records: Records, seeds: int) -> Table:
     """Return which of the paper's claims hold on the features that are there."""
     main = [setting for name in MAIN_TABLES for setting in plans[name]]
-    return claims_table(paper_claims(main, plans["figure2"], records), seeds)
+    table = claims_table(paper_claims(main, plans["figure2"], records), seeds)
+    how = dict.fromkeys(note for setting in main for note in procedure_notes(setting))
+    return replace(table, notes=(*how, *table.notes))
 
 
 def distinct_jobs(plans: Iterable[Iterable[Setting]]) -> list[Job]:
@@ -216,8 +219,10 @@ def procedure_notes(setting: Setting) -> tuple[str, ...]:
     notes = []
     if any(job.flavor == "published" for row in setting.jobs for job in row):
         notes.append("Methods as in the published code.")
-    if setting.width is not None:
-        notes.append(f"RanPAC heads with {setting.width:,} random features to save time; the paper has 10,000.")
+    given = {job.parameters.get("n_projections", PAPER_WIDTH) for row in setting.jobs for job in row}
+    widths = given - {PAPER_WIDTH}
+    if len(widths) == 1:  # where it is what varies, rows say so themselves
+        notes.append(f"RanPAC heads with {widths.pop():,} random features; the paper has {PAPER_WIDTH:,}.")
     if setting.protocol.shot_draw == "first":
         notes.append("The shots are the first images of each new class.")
     return tuple(notes)

@@ -98,16 +98,12 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Setting:
-    """One protocol of a table or figure with its features: its rows, and the jobs of each, one per seed.
-
-    ``width`` is the most random features that heads have, where that was limited.
-    """
+    """One protocol of a table or figure with its features: its rows, and the jobs of each, one per seed."""
 
     protocol: Protocol
     features: str
     rows: tuple[Configuration, ...]
     jobs: tuple[tuple[Job, ...], ...]
-    width: int | None = None
 
 
 @dataclass(frozen=True)
@@ -142,7 +138,7 @@ def plan_target(
             drawn = wanted if how.shot_draw == "random" else wanted.replace(shot_draw=how.shot_draw)
             rows = tuple(row for row in configurations(target, how.flavor) if not _too_wide(row, how.width))
             jobs = tuple(tuple(configuration_jobs(row, drawn, features, how)) for row in rows)
-            settings.append(Setting(drawn, features, rows, jobs, how.width))
+            settings.append(Setting(drawn, features, rows, jobs))
     return tuple(settings)
 
 
