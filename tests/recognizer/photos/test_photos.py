@@ -16,7 +16,7 @@ from fiveshot.data import MAX_PHOTO_BYTES, ImageError
 from fiveshot.data.reduction import thumbnail
 from fiveshot.errors import InputError
 from fiveshot.recognizer.photos import photo as photo_module
-from fiveshot.recognizer.photos.inputs import class_folders, class_photos, find_classes, find_photos, gather_photos
+from fiveshot.recognizer.photos.inputs import class_photos, find_classes, find_photos, gather_photos
 from fiveshot.recognizer.photos.photo import Photo
 
 RED, BLUE = (255, 0, 0), (0, 0, 255)
@@ -89,7 +89,7 @@ def test_photos_in_an_archive(birds: Path) -> None:
         "birds.zip/owl/2.PNG",
         "birds.zip/wren/1.webp",
     ]
-    found = class_folders("birds.zip")
+    found = find_classes("birds.zip").classes
     assert {name: len(photos) for name, photos in found.items()} == {"owl": 2, "wren": 1}
     assert found["wren"][0].image().size == (30, 20)
 
@@ -225,7 +225,7 @@ def test_files_that_are_no_photos_by_name_are_counted(birds: Path) -> None:
 
 
 def test_class_folders(birds: Path) -> None:
-    found = class_folders("birds")
+    found = find_classes("birds").classes
     assert list(found) == ["owl", "wren"]
     assert names(found["owl"]) == ["birds/owl/1.png", "birds/owl/2.PNG", "birds/owl/night/3.jpg"]
 
@@ -235,7 +235,7 @@ def test_class_folders_with_one_name_in_two_spellings(birds: Path) -> None:
         (birds / folder).mkdir()
         picture().save(birds / folder / "1.png")
     with pytest.raises(InputError, match="two folders of birds give the class name 'café'"):
-        class_folders("birds")
+        find_classes("birds")
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_folders_that_are_no_class_folders(birds: Path, make: list[str], message
         elif not name.endswith("/"):
             path.write_text("text")
     with pytest.raises(InputError, match=message):
-        class_folders("data")
+        find_classes("data")
 
 
 def place(*files: str) -> None:
@@ -272,7 +272,7 @@ def test_photos_beside_the_class_folders_are_found(birds: Path) -> None:
     place("birds/loose.png", "birds/more.jpg")
     (birds / "notes.txt").write_text("no photo")
     assert find_classes("birds").loose == ["loose.png", "more.jpg"]
-    assert list(class_folders("birds")) == ["owl", "wren"]
+    assert list(find_classes("birds").classes) == ["owl", "wren"]
 
 
 def test_folders_of_the_system_are_no_classes(birds: Path) -> None:
@@ -281,14 +281,14 @@ def test_folders_of_the_system_are_no_classes(birds: Path) -> None:
         (birds / name).mkdir(parents=True)
     (birds / "__MACOSX" / "owl" / "._1.png").write_bytes(b"...")
     (birds / "Thumbs" / "Thumbs.db").write_bytes(b"...")
-    found = class_folders("birds")
+    found = find_classes("birds").classes
     assert {name: len(photos) for name, photos in found.items()} == {"owl": 3, "wren": 1}
     assert len(gather_photos("birds/owl")) == 3
     place("birds/Thumbs/1.png")  # photos of thumbs
-    assert list(class_folders("birds")) == ["Thumbs", "owl", "wren"]
+    assert list(find_classes("birds").classes) == ["Thumbs", "owl", "wren"]
     (birds / "kite").mkdir()
     with pytest.raises(InputError, match=r"no photos in birds/kite; .*add some, or remove the folder"):
-        class_folders("birds")
+        find_classes("birds")
 
 
 def test_a_folder_of_classes_is_not_one_class(birds: Path) -> None:
@@ -311,12 +311,12 @@ def test_a_folder_of_classes_is_not_one_class(birds: Path) -> None:
 def test_class_folders_that_hold_only_folders_are_refused(birds: Path) -> None:
     place("samples/learn/owl/1.png", "samples/learn/wren/1.png", "samples/strange/1.png")
     with pytest.raises(InputError) as refused:
-        class_folders("samples")
+        find_classes("samples")
     assert refused.value.code == "nested_classes"
     assert "samples/learn" in refused.value.hint
-    assert list(class_folders("samples/learn")) == ["owl", "wren"]
+    assert list(find_classes("samples/learn").classes) == ["owl", "wren"]
     place("camera/owl/DCIM/1.png", "camera/wren/1.png")
-    assert list(class_folders("camera")) == ["owl", "wren"]  # one folder below is no choice of classes
+    assert list(find_classes("camera").classes) == ["owl", "wren"]  # one folder below is no choice of classes
 
 
 def test_nested_folders_are_classes_by_their_paths(birds: Path) -> None:
@@ -342,7 +342,7 @@ def test_a_folder_of_other_files_says_what_it_saw(birds: Path) -> None:
     with pytest.raises(InputError, match=told.format("phone")):
         gather_photos("phone")
     with pytest.raises(InputError, match=told.format("phone/owl")):
-        class_folders("phone")
+        find_classes("phone")
 
 
 def test_a_live_photo_is_its_picture(tmp_path: Path) -> None:
@@ -356,7 +356,7 @@ def test_a_live_photo_is_its_picture(tmp_path: Path) -> None:
 
 def test_a_missing_folder_of_classes(birds: Path) -> None:
     with pytest.raises(InputError, match="no such folder or archive: nowhere"):
-        class_folders("nowhere")
+        find_classes("nowhere")
 
 
 def test_a_thumbnail_is_small_upright_and_tells_nothing_else() -> None:

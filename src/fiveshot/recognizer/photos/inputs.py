@@ -201,11 +201,6 @@ def find_classes(folder: FilePath, *, nested: bool = False) -> FoundClasses:
     return FoundClasses(_by_checked_name(where, classes), loose, other_suffixes(found))
 
 
-def class_folders(folder: FilePath) -> dict[str, list[Photo]]:
-    """Return the photos of ``find_classes`` alone."""
-    return find_classes(folder).classes
-
-
 def gather_classes(classes: ClassInputs, *, nested: bool = False) -> dict[str, list[Photo]]:
     """Return the photos by class name; the names are checked, and each is there once."""
     if not isinstance(classes, Mapping):
