@@ -72,18 +72,6 @@ def test_some_photos_of_groups_get_a_name_or_none(open_page: Callable[..., Watch
     until(page, "document.getElementById('sort-count').textContent.startsWith('9 photos')")
 
 
-def test_a_group_gets_its_form_when_it_comes_in_sight(open_page: Callable[..., Watched], service: Live) -> None:
-    page = open_page(service.url + "#sort").page
-    page.set_viewport_size({"width": 390, "height": 100})
-    page.set_input_files("#pick-sort", photos("red", "blue"))
-    groups = page.locator("#groups .unknown-group")
-    groups.last.wait_for(state="attached")
-    until(page, "document.getElementById('sort-busy').hidden")
-    assert groups.locator("form").count() < groups.count()  # hundreds of forms at once would take long
-    groups.last.scroll_into_view_if_needed()
-    groups.last.locator("form").wait_for()
-
-
 def test_the_queue_asks_what_teaches_most(open_page: Callable[..., Watched], service: Live) -> None:
     page = open_page(service.url + "#sort").page
     page.set_input_files("#pick-sort", photos("red", "blue"))

@@ -19,20 +19,6 @@ document.addEventListener("contentvisibilityautostatechange", (event) => {
   for (const image of event.target.querySelectorAll("img")) if (image.show) turn(image, !event.skipped);
 }, true);
 
-// Does something for an element once, when it is nearly in sight.
-const near = new IntersectionObserver((entries) => {
-  for (const { target, isIntersecting } of entries) {
-    if (!isIntersecting) continue;
-    near.unobserve(target);
-    target.whenNear();
-  }
-}, { rootMargin: "400px" });
-
-export function whenNear(element, work) {
-  element.whenNear = work;
-  near.observe(element);
-}
-
 // A picture that stands in something that may be left out is told of; any other is watched.
 function watch(image) {
   setTimeout(() => {

@@ -5,7 +5,7 @@ import { $, button, inSlices, make, percent, plural } from "./elements.js";
 import { complain, tell } from "./notices.js";
 import { refresh } from "./model.js";
 import { chooseName } from "./naming.js";
-import { enlarge, ofAddress, ofFile, showFile, whenNear } from "./pictures.js";
+import { enlarge, ofAddress, ofFile, showFile } from "./pictures.js";
 import { Selection, setUpBar } from "./selection.js";
 import { Sending, nextPart } from "./sending.js";
 
@@ -87,15 +87,7 @@ async function show(mine) {
   await inSlices(sections, (one) => $("groups").append(one.group ? unknownSection(one) : knownSection(one)), () => mine === round);
 }
 
-// A browser looks at every form that comes, where it would stand and what it could fill in: hundreds at once take long.
-function unknownSection({ numbers }) {
-  const head = make("div", "bar", make("h3", "", plural(numbers.length, "photo")));
-  const made = section("group unknown-group", numbers, head);
-  whenNear(made, () => head.append(naming(numbers)));
-  return made;
-}
-
-function naming(numbers) {
+function unknownSection({ group, numbers }) {
   const name = Object.assign(make("input"), { type: "text", maxLength: 200, autocomplete: "off", placeholder: "Name of what they show" });
   name.setAttribute("aria-label", `Name for a group of ${plural(numbers.length, "photo")}`);
   const form = make("form", "line", name, Object.assign(make("button", "main", "Learn"), { type: "submit" }), button("Choose …", "", async () => {
@@ -107,7 +99,7 @@ function naming(numbers) {
     if (name.value.trim()) learn(numbers, name.value.trim());
     else { complain("Give the group a name.", $("sort-messages")); name.focus(); }
   });
-  return form;
+  return section("group unknown-group", numbers, make("div", "bar", make("h3", "", plural(numbers.length, "photo")), form));
 }
 
 function knownSection({ label, ones, numbers }) {
