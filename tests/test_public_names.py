@@ -21,8 +21,8 @@ EXAMPLE = ">>> "
 
 def source_of(package: str) -> Path:
     """Return the file of a package's, or of a module's, own names."""
-    folder = SOURCE / package
-    return folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
+    inside = SOURCE / package / "__init__.py"
+    return inside if inside.is_file() else SOURCE / f"{package}.py"
 
 
 def exported(package: str) -> list[str]:

@@ -32,7 +32,9 @@ def images() -> torch.Tensor:
 
 def made_up_weights(name: str, *, seed: int) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    state = timm.create_model(name).state_dict()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        state = timm.create_model(name).state_dict()
     for key, tensor in state.items():
         if tensor.is_floating_point() and not key.endswith("running_var"):
             state[key] = tensor + 0.1 * torch.randn(tensor.shape, generator=generator)

@@ -124,7 +124,9 @@ def run(
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Weights of timm's tiny test ViT, made up: no hub is needed to load it from here."""
     generator = torch.Generator().manual_seed(1)
-    state = timm.create_model(TINY).state_dict()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        state = timm.create_model(TINY).state_dict()
     noisy = {key: value + 0.1 * torch.randn(value.shape, generator=generator) for key, value in state.items()}
     path = tmp_path_factory.mktemp("weights") / "tiny.safetensors"
     save_file(noisy, path)

@@ -37,7 +37,9 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Made-up weights of timm's tiny test ViT, photos to learn and to test, and a model of three classes."""
     folder = tmp_path_factory.mktemp("material")
     generator = torch.Generator().manual_seed(1)
-    state = timm.create_model(TINY).state_dict()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        state = timm.create_model(TINY).state_dict()
     noisy = {key: value + 0.1 * torch.randn(value.shape, generator=generator) for key, value in state.items()}
     save_file(noisy, folder / "tiny.safetensors")
     for number, (name, colour) in enumerate(COLOURS.items()):

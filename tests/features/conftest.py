@@ -21,7 +21,9 @@ CLASSES = ("ani", "rook", "wren")
 def tiny_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Weights of timm's tiny test ViT, made up: no hub is needed to load it from here."""
     generator = torch.Generator().manual_seed(1)
-    state = timm.create_model(TINY).state_dict()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        state = timm.create_model(TINY).state_dict()
     for key, tensor in state.items():
         state[key] = tensor + 0.1 * torch.randn(tensor.shape, generator=generator)
     path = tmp_path_factory.mktemp("weights") / "tiny.safetensors"

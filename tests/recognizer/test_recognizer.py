@@ -32,7 +32,9 @@ SETTINGS = {"epochs": 1, "bottleneck": 4, "batch_size": 8}
 
 def weights_file(path: Path, seed: int) -> Path:
     generator = torch.Generator().manual_seed(seed)
-    state = timm.create_model(TINY).state_dict()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        state = timm.create_model(TINY).state_dict()
     save_file({k: t + 0.1 * torch.randn(t.shape, generator=generator) for k, t in state.items()}, path)
     return path
 
