@@ -132,6 +132,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=40, help="of tuning")
     add_check(parser)
     options = parser.parse_args()
+    if not torch.cuda.is_available():
+        sys.exit("this benchmark wants a CUDA device")
     print(f"{torch.cuda.get_device_name()}, PyTorch {torch.__version__}", flush=True)
     rows = [row for name in options.only for row in ROWS[name](options)]
     sys.exit(report(rows, check=options.check))

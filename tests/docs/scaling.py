@@ -121,7 +121,7 @@ NOT_RUN = (
     Exempt(r"^fiveshot label-studio ", "waits for a Label Studio; tests/service runs it"),
     Exempt(r"^ray start ", "starts a cluster that outlives the page"),
     Exempt(r"--address auto\b", "joins a cluster that somebody has started"),
-    Exempt(r"--device cuda\b", "wants a GPU"),
+    Exempt(r"--device cuda\b|benchmarks/gpu\.py", "wants a GPU"),
     Exempt(r"^fiveshot data fetch (?!cars)", "downloads"),
     Exempt(r"--root data\b", "wants the photographs of CUB-200"),
     Exempt(r"^python -m pytest ", "is part of the tests that this one is part of"),
