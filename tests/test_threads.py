@@ -127,3 +127,13 @@ def test_a_library_that_is_imported_inside_is_limited_too() -> None:
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "2"}
     ran = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert ran.stdout == "True {1} True\n"
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, "10"), ({"OPENBLAS_THREAD_TIMEOUT": "26"}, "26")])
+def test_idle_threads_of_one_library_leave_the_cores_to_the_other(given: dict[str, str], expected: str) -> None:
+    program = "import fiveshot, os, sys; print(os.environ['OPENBLAS_THREAD_TIMEOUT'], 'numpy' in sys.modules)"
+    environment = {key: value for key, value in os.environ.items() if key != "OPENBLAS_THREAD_TIMEOUT"} | given
+    found = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert found.stdout.split() == [expected, "False"]
