@@ -74,10 +74,19 @@ def _linear(layer: nn.Linear, x: Tensor) -> Tensor:
     return applied
 
 
-class AdaptedBlock(nn.Module):
-    """A timm ViT block with an adapter parallel to its MLP; :func:`attach_adapters` makes one of every block.
+class BlockParts(nn.Module):
+    """The parts of a timm ViT block under their own names, so that the backbone's state dict keeps its keys."""
 
-    It takes over the block's own parts under their own names, so the backbone's state dict keeps its keys.
+    def __init__(self, block: Any) -> None:
+        super().__init__()
+        self.norm1, self.attn = block.norm1, block.attn
+        self.ls1, self.drop_path1 = block.ls1, block.drop_path1
+        self.norm2, self.mlp = block.norm2, block.mlp
+        self.ls2, self.drop_path2 = block.ls2, block.drop_path2
+
+
+class AdaptedBlock(BlockParts):
+    """A timm ViT block with an adapter parallel to its MLP; :func:`attach_adapters` makes one of every block.
 
     Parameters
     ----------
@@ -97,11 +106,7 @@ class AdaptedBlock(nn.Module):
     """
 
     def __init__(self, block: Any, adapter: Adapter) -> None:
-        super().__init__()
-        self.norm1, self.attn = block.norm1, block.attn
-        self.ls1, self.drop_path1 = block.ls1, block.drop_path1
-        self.norm2, self.mlp = block.norm2, block.mlp
-        self.ls2, self.drop_path2 = block.ls2, block.drop_path2
+        super().__init__(block)
         self.adapter = adapter
 
     def forward(self, x: Tensor, **attention: Any) -> Tensor:

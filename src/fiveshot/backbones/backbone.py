@@ -255,13 +255,10 @@ class TorchNetwork:
         """Return the forward pass on a GPU, from pixels on."""
         from fiveshot.backbones.gpu import RecordedPass, quick_vit
 
-        backbone, readout, wanted = self.backbone, self.backbone.readout, self.backbone.preprocessing
+        backbone, readout = self.backbone, self.backbone.readout
         quick = quick_vit(backbone.model, readout) if self.precision == "bf16" else None
         model, kind = (backbone.model, torch.float32) if quick is None else (quick, torch.bfloat16)
-
-        mean, std = (
-            255 * torch.tensor(v, device=backbone.device).view(3, 1, 1) for v in (wanted.mean, wanted.std)
-        )
+        mean, std = normal_levels(backbone.preprocessing, backbone.device)
 
         def features(images: Tensor) -> Tensor:
             normalized = ((images.float() - mean) / std).to(kind, memory_format=torch.channels_last)
@@ -298,6 +295,14 @@ class TorchNetwork:
                 f"({type(error).__name__})",
                 hint="use the runtime 'torch'",
             ) from error
+
+
+def normal_levels(preprocessing: Preprocessing, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return the gray levels that become 0, and those that are 1 away from it, (3, 1, 1) each, on a device."""
+    mean, std = (
+        255 * torch.tensor(v, device=device).view(3, 1, 1) for v in (preprocessing.mean, preprocessing.std)
+    )
+    return mean, std
 
 
 def normalize_tensor(images: Tensor, preprocessing: Preprocessing) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fiveshot.backbones.adaptformer import AdaptedBlock, adapters
+from fiveshot.backbones.adaptformer import AdaptedBlock, BlockParts, adapters
 from fiveshot.backbones.hybrid import HybridViT
 from fiveshot.backbones.spec import OWN, Readout
 from fiveshot.extras import import_extra
@@ -95,18 +95,11 @@ class PatchProduct(nn.Module):
         return F.linear(patches.reshape(n, rows, columns, -1), self.weight, self.bias).permute(0, 3, 1, 2)
 
 
-class FirstTokenBlock(nn.Module):
-    """The last block of a ViT for its first token alone: the others are looked at, and not carried on.
-
-    It takes over the block's parts under their own names, as ``AdaptedBlock`` does.
-    """
+class FirstTokenBlock(BlockParts):
+    """The last block of a ViT for its first token alone: the others are looked at, and not carried on."""
 
     def __init__(self, block: Any) -> None:
-        super().__init__()
-        self.norm1, self.attn = block.norm1, block.attn
-        self.ls1, self.drop_path1 = block.ls1, block.drop_path1
-        self.norm2, self.mlp = block.norm2, block.mlp
-        self.ls2, self.drop_path2 = block.ls2, block.drop_path2
+        super().__init__(block)
         self.adapter = getattr(block, "adapter", None)
 
     @staticmethod

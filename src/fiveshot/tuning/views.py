@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fiveshot.backbones import Preprocessing
-from fiveshot.backbones.backbone import normalize_tensor
+from fiveshot.backbones.backbone import normal_levels, normalize_tensor
 from fiveshot.backbones.device_pixels import center_axis, center_extent, crop_axis, resample
 from fiveshot.backbones.preprocessing import Pixels
 from fiveshot.data import BadImage, ImageSource, Reduced, decoders
@@ -161,9 +161,7 @@ class PooledViews:
         self._offsets = torch.from_numpy(pool.offsets).to(device)
         self._heights = torch.from_numpy(pool.heights).to(device)
         self._widths = torch.from_numpy(pool.widths).to(device)
-        self._mean, self._std = (
-            255 * torch.tensor(v, device=device).view(3, 1, 1) for v in (preprocessing.mean, preprocessing.std)
-        )
+        self._mean, self._std = normal_levels(preprocessing, device)
 
     def train(
         self, rows: Rows, plan: EpochPlan, recipe: TuneRecipe, *, part: tuple[int, int] = (0, 1)
