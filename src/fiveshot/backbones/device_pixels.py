@@ -29,6 +29,7 @@ from fiveshot.data.reduction import VIEWS
 from fiveshot.extras import import_extra
 
 MOST_PIXELS = 48_000_000  # that are scaled at once, the padding of small photos beside large ones included
+_SIDE = 8  # photos are padded to a multiple of this: a GPU multiplies such matrices faster
 
 Picture: TypeAlias = ArraySource | JpegFile
 
@@ -64,6 +65,8 @@ class DevicePixels:
 
     def joined(self, squares: Tensor | None, others: Sequence[Pixels], order: NDArray[np.int64]) -> Tensor:
         """Return the squares made here, those made elsewhere behind them, and all of that in this order."""
+        if squares is not None and not others:
+            return squares  # in their order already
         parts = [] if squares is None else [squares]
         parts += [self.placed(pixels) for pixels in others]
         if not parts:
@@ -94,30 +97,30 @@ class DevicePixels:
         return [upright(picture, file.facts.orientation) for picture, file in zip(pictures, files, strict=True)]
 
     def _squares(self, pictures: Sequence[Tensor]) -> Tensor:
-        wanted = self.preprocessing
+        wanted, n = self.preprocessing, len(pictures)
         sizes = [(picture.shape[1], picture.shape[2]) for picture in pictures]
+        tall, wide = (-(-max(side) // _SIDE) * _SIDE for side in zip(*sizes, strict=True))
+        # Gray levels are whole numbers up to 255 in both formats.
+        kind = torch.float16 if self.device.type == "cuda" else torch.float32
+        batch = torch.zeros(n, 3, tall, wide, dtype=kind, device=self.device)
         if len(set(sizes)) == 1:
-            batch = torch.stack(list(pictures))
+            batch[:, :, : sizes[0][0], : sizes[0][1]] = torch.stack(list(pictures))
         else:
-            batch = pictures[0].new_zeros(len(pictures), 3, *(max(side) for side in zip(*sizes, strict=True)))
-            for row, picture in enumerate(pictures):
-                batch[row, :, : picture.shape[1], : picture.shape[2]] = picture
-        # Pixels are whole numbers up to 255 in both formats.
-        batch = batch.to(torch.float16 if batch.is_cuda else torch.float32)
+            for row, (picture, (height, width)) in enumerate(zip(pictures, sizes, strict=True)):
+                batch[row, :, :height, :width] = picture
         if wanted.squash is not None:
             side = wanted.squash
-            batch = self._scaled(batch, sizes, [(side, side)] * len(sizes), side)
-            sizes = [(side, side)] * len(sizes)
+            batch = self._scaled(batch, sizes, [(side, side)] * n, side)
+            sizes = [(side, side)] * n
         made: dict[str, Tensor] = {}
-        squares = []
-        for name in VIEWS[wanted.views]:
+        squares = torch.empty(n, *wanted.shape, dtype=torch.uint8, device=self.device)
+        for view, name in enumerate(VIEWS[wanted.views]):
             part = name.removeprefix("mirrored ")
             if part not in made:
-                made[part] = self._scaled(
-                    batch, sizes, [wanted.squares.scaled(size, part) for size in sizes], wanted.size
-                )
-            squares.append(made[part] if name == part else made[part].flip(-1))
-        return torch.stack(squares, dim=1).to(torch.uint8)
+                targets = [wanted.squares.scaled(size, part) for size in sizes]
+                made[part] = self._scaled(batch, sizes, targets, wanted.size)
+            squares[:, view] = made[part] if name == part else made[part].flip(-1)
+        return squares
 
     def _scaled(
         self, batch: Tensor, sizes: Sequence[tuple[int, int]], targets: Sequence[tuple[int, int]], side: int
@@ -130,8 +133,10 @@ class DevicePixels:
             ).to(batch.dtype)
             for i, extent in enumerate((tall, wide))
         )
-        rows = _levels(batch.reshape(n, channels * tall, wide) @ across.transpose(1, 2))
-        return _levels(down[:, None] @ rows.view(n, channels, tall, side))
+        # Colors lie beside each other, so that both steps are one product for each picture.
+        columns = _levels(across @ batch.reshape(n, channels * tall, wide).mT)  # (n, side, channels · tall)
+        turned = _levels(columns.view(n, side * channels, tall) @ down.mT)  # (n, side · channels, side)
+        return turned.view(n, side, channels, side).permute(0, 2, 3, 1)
 
     def _weights(self, lengths: Sequence[tuple[int, int]], side: int, extent: int) -> Tensor:
         """Return the matrices (n, side, extent) of center crops; lengths are before and after, whole pictures.
