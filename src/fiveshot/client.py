@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from json import dumps
 from pathlib import Path
-from types import TracebackType, UnionType
+from types import UnionType
 from typing import Any, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 from urllib.parse import quote, urlsplit
 
@@ -21,10 +21,10 @@ from fiveshot.data import BadImage
 from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.extras import import_extra
 from fiveshot.recognizer.info import PhotoInfo
-from fiveshot.recognizer.insight import LearnReport
 from fiveshot.recognizer.recognition.snapshot import Prediction
 from fiveshot.recognizer.review import Review
 from fiveshot.recognizer.sorting import KnownPhoto, PhotoGroup, Question
+from fiveshot.service.replies import ChangeMade, LearnedClass, PhotosMade, ServedClass
 
 __all__ = [
     "ChangeMade",
@@ -76,117 +76,6 @@ class ServiceError(FiveshotError):
         self.status = status
         self.details: tuple[Mapping[str, str], ...] = tuple(details)
         self.repeated = False  # whether an earlier try of the same request may have been done
-
-
-@dataclass(frozen=True)
-class ServedClass:
-    """A class of the model.
-
-    Attributes
-    ----------
-    name : str
-        Its name.
-    photos : int
-        Photos it was learned from.
-    base : bool
-        Whether it belongs to the base.
-    thumbnails : int
-        Photos of which there are small copies.
-    version : int
-        State in which it was last changed.
-
-    Examples
-    --------
-    >>> ServedClass("owl", photos=5, base=False, thumbnails=5, version=7).name
-    'owl'
-    """
-
-    name: str
-    photos: int
-    base: bool
-    thumbnails: int
-    version: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class LearnedClass(LearnReport):
-    """What was seen while a class was learned; it is on the disk.
-
-    Attributes
-    ----------
-    created : bool
-        Whether the class is new; else photos were added to it.
-    state : int
-        State of the model now.
-
-    Examples
-    --------
-    >>> LearnedClass("owl", 5, 5, created=True, state=7).photos
-    5
-    """
-
-    created: bool
-    state: int
-
-
-@dataclass(frozen=True)
-class ChangeMade:
-    """A change of classes that is on the disk.
-
-    Attributes
-    ----------
-    action : str
-        What was done, or taken back.
-    classes : tuple of str
-        Classes that it touched, a hundred at most.
-    total : int
-        How many these are.
-    state : int
-        State of the model now.
-    pending : str or None
-        What is still to be done: traces that another process keeps from being erased.
-
-    Examples
-    --------
-    >>> ChangeMade("forget", ("owl",), 1, state=8).pending is None
-    True
-    """
-
-    action: str
-    classes: tuple[str, ...]
-    total: int
-    state: int
-    pending: str | None = None
-
-
-@dataclass(frozen=True)
-class PhotosMade:
-    """What became of photos; it is on the disk.
-
-    Attributes
-    ----------
-    action : str
-        What was done.
-    ids : tuple of str
-        The photos.
-    counts : mapping of str to int
-        Photos that the classes have now that lost or got some.
-    state : int
-        State of the model now.
-    pending : str or None
-        As in :class:`ChangeMade`.
-
-    Examples
-    --------
-    >>> PhotosMade("move", ("p17",), {"owl": 4, "wren": 6}, state=9).counts["wren"]
-    6
-    """
-
-    action: str
-    ids: tuple[str, ...]
-    counts: Mapping[str, int]
-    state: int
-    pending: str | None = None
 
 
 @dataclass(frozen=True)
@@ -323,9 +212,7 @@ class Client:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def model(self) -> ModelState:
@@ -387,7 +274,7 @@ class Client:
         ServiceError
             If a photo cannot be used, or the model knows no class yet.
         """
-        params = {"top": top, "why": why} | ({} if sure is None else {"sure": sure})
+        params = {"top": top, "why": why, "sure": sure}
         listed = _read(photos)
         if boxes is not None and len(boxes) != len(listed):
             raise InputError(f"boxes for {len(boxes)} photos, but there are {len(listed)}", hint="give one each")
@@ -470,7 +357,7 @@ class Client:
 
     def picture(self, id: str, *, kept: bool = False) -> bytes:
         """Return the small copy of a learned photo, or the photo itself where photos are kept."""
-        reply = self._reply("GET", f"/v1/photos/{quote(id, safe='')}", params={"kept": kept} if kept else {})
+        reply = self._reply("GET", f"/v1/photos/{quote(id, safe='')}", params={"kept": kept})
         return bytes(reply.content)
 
     def remove(self, ids: Iterable[str], *, of: str | None = None, for_good: bool = False) -> PhotosMade:
@@ -510,7 +397,7 @@ class Client:
         ChangeMade or None
             None where the reply was lost and the class is gone.
         """
-        params = {"for_good": "true"} if for_good else {}
+        params = {"for_good": for_good}
         try:
             return _made(ChangeMade, self._json("DELETE", _path(name), params=params, repeatable=True))
         except ServiceError as error:
@@ -534,7 +421,7 @@ class Client:
         ChangeMade
             What was taken back.
         """
-        params = ({} if state is None else {"state": state}) | ({"past_forget": "true"} if past_forget else {})
+        params = {"state": state, "past_forget": past_forget}
         return _made(ChangeMade, self._json("POST", "/v1/undo", params=params))
 
     def review(self, *, kept: bool = False) -> Review:
@@ -550,7 +437,7 @@ class Client:
         Review
             What was found.
         """
-        return _made(Review, self._json("GET", "/v1/review", params={"kept": "true"} if kept else {}))
+        return _made(Review, self._json("GET", "/v1/review", params={"kept": kept}))
 
     def keep(self, ids: Iterable[str], finding: str) -> PhotosMade:
         """Keep photos: a review does not suggest them again for this finding."""
@@ -627,6 +514,7 @@ class Client:
         retries: int | None = None,
     ) -> Any:
         """Send a request until there is a reply that counts, or the retries are used up."""
+        given = {key: value for key, value in (params or {}).items() if value is not None}
         files = [("photos", (name, data)) for name, data in photos] or None
         tries = 1 + (self._retries if retries is None else retries)
         lost = False
@@ -634,7 +522,7 @@ class Client:
             pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (number - 1))
             try:
                 reply = self._client.request(
-                    method, path, params=params, json=json, data=fields, files=files, headers=headers or {}
+                    method, path, params=given, json=json, data=fields, files=files, headers=headers or {}
                 )
             except self._httpx.TransportError as error:
                 unsent = isinstance(error, self._httpx.ConnectError | self._httpx.ConnectTimeout)
@@ -704,9 +592,7 @@ class PhotoSet:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -38,6 +38,10 @@ class FiveshotError(Exception):
     def __str__(self) -> str:
         return f"{self.message}; {self.hint}" if self.hint else self.message
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain JSON values: code, message and hint."""
+        return {"code": self.code, "message": self.message, "hint": self.hint}
+
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuilt, (type(self), self.message, dict(self.__dict__))
 

@@ -234,7 +234,7 @@ def test_a_token_may_come_as_a_password(fresh_path: Path, studio: Any) -> None:
 )
 def test_what_does_not_fit_is_refused(model_path: Path, path: str, said: bytes) -> None:
     with backend(model_path, "http://127.0.0.1:9") as service:
-        reply = service.client.post(path, content=said)
+        reply = service.client.post(path, content=said, headers={"Content-Type": "application/json"})
         assert 400 <= reply.status_code < 500
         assert set(reply.json()) >= {"code", "message", "hint"}
 

@@ -19,7 +19,6 @@ from fiveshot.recognizer import Recognizer
 from fiveshot.service.engine import Engine
 from fiveshot.service.errors import answer_errors
 from fiveshot.service.gate import BodyLimits, Gate, Metrics, Outermost
-from fiveshot.service.listing import Catalog
 from fiveshot.service.requests import IdempotencyKeys
 from fiveshot.service.routes import Service, page_routes, photo_routes, status_routes
 from fiveshot.service.second_look import Reviews, Sortings, second_look_routes
@@ -89,7 +88,6 @@ def create_app(
         engine,
         chosen.limits,
         IdempotencyKeys(chosen.limits.keys),
-        Catalog(engine),
         Reviews(engine),
         Sortings(engine, chosen.limits),
     )
@@ -99,7 +97,7 @@ def create_app(
         from fiveshot.service.label_studio import Studio, studio_routes
 
         app.state.studio = Studio(engine, studio)
-        routers.append(studio_routes())
+        routers.append(studio_routes)
     for routes in routers:
         app.include_router(routes)
     answer_errors(app, [route for routes in routers for route in routes.routes], lambda: engine.path)

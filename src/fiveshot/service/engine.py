@@ -12,20 +12,31 @@ from pathlib import Path
 from typing import TypeVar
 
 from fiveshot.backbones import Embedder
+from fiveshot.core.labels import python_labels
 from fiveshot.data import ImageError
 from fiveshot.errors import FiveshotError, InputError
 from fiveshot.recognizer import LostModelError, Recognizer
 from fiveshot.recognizer.change import ConflictError, NotErasedError
 from fiveshot.recognizer.correction import NotUndoableError, PhotoChange
 from fiveshot.recognizer.info import PhotoInfo, photo_infos
-from fiveshot.recognizer.insight import LearnReport
+from fiveshot.recognizer.names import NONE
+from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.recognition.snapshot import Prediction, RejectedAt, Snapshot
+from fiveshot.recognizer.store.contents import StoredClass
 from fiveshot.recognizer.store.folder import ModelFolder
-from fiveshot.recognizer.store.rows import PhotoRecord, photo_facts, photo_id, read_picture
+from fiveshot.recognizer.store.rows import (
+    PhotoRecord,
+    count_thumbnails,
+    photo_facts,
+    photo_id,
+    read_picture,
+    read_thumbnail,
+)
 from fiveshot.recognizer.store.schema import DATABASE, GONE, look_of
 from fiveshot.service.errors import ApiError, busy, from_library, loading, not_found, without_path
 from fiveshot.service.gate import Metrics
-from fiveshot.service.photos import NOTHING_KEPT, PhotoPipeline, Upload, bad_photos
+from fiveshot.service.photos import PhotoPipeline, bad_photos
+from fiveshot.service.replies import ChangeMade, LearnedClass, PhotosMade, ServedClass
 from fiveshot.service.settings import Settings
 
 MOST_NAMES = 100  # of an answer
@@ -39,39 +50,6 @@ class Serving:
 
     snapshot: Snapshot
     embedder: Embedder
-
-
-@dataclass(frozen=True, kw_only=True)
-class LearnReply(LearnReport):
-    """What was seen while a class was learned; it is on the disk.
-
-    ``created`` is False where photos were added to a class that was known, ``state`` is that of the model now.
-    """
-
-    created: bool
-    state: int
-
-
-@dataclass(frozen=True)
-class ChangeReply:
-    """A change that is on the disk: the classes it touched, a hundred at most, and how many they are.
-
-    ``pending`` says what is still to be done (with 202).
-    """
-
-    action: str
-    classes: tuple[str, ...]
-    total: int
-    state: int
-    pending: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class PhotosReply(PhotoChange):
-    """What became of photos; it is on the disk. ``pending`` says what is still to be done (with 202)."""
-
-    state: int
-    pending: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +77,7 @@ class Engine:
         self._serving: Serving | None = None
         self._view: ModelFolder | None = None
         self.openings = 1  # of models at the path; what is known of an earlier one says nothing of the next
+        self._listed: tuple[Snapshot, list[ServedClass]] | None = None  # of the state that was asked for last
         self._copy_seen: tuple[int, ...] = ()  # how a new model looked when it was seen last
         self._closing = False
         self._scorer = ThreadPoolExecutor(1, thread_name_prefix="score")
@@ -210,7 +189,7 @@ class Engine:
 
     async def predict(
         self,
-        uploads: Sequence[Upload],
+        uploads: Sequence[Photo],
         top: int,
         sure: float | None = None,
         why: int = 0,
@@ -222,8 +201,8 @@ class Engine:
         if not len(self.serving.snapshot.memory.labels):
             raise ApiError(409, "no_classes", "the model knows no class yet", "teach it one first")
         with self._photos.work_on(len(uploads)):
-            seen, bad = await self._photos.looked_at(embedder, uploads, NOTHING_KEPT)
-            if bad and not (skip_bad and seen):
+            seen, bad = await self._photos.looked_at(embedder, uploads, strict=not skip_bad)
+            if not seen:
                 raise bad_photos(bad, len(uploads))
             serving = self.serving
             if serving.embedder is not embedder:
@@ -233,29 +212,29 @@ class Engine:
         return found, bad, serving.snapshot.state
 
     async def learn(
-        self, name: str, uploads: Sequence[Upload], *, repeated: bool = False
-    ) -> tuple[LearnReply, bool]:
+        self, name: str, uploads: Sequence[Photo], *, repeated: bool = False
+    ) -> tuple[LearnedClass, bool]:
         """Learn a class, or add photos to it; tell also whether that had been done before.
 
         ``repeated`` asks not to learn the very same photos again.
         """
         serving = self.serving
         with self._photos.work_on(len(uploads)):
-            seen = await self._photos.seen(serving.embedder, uploads, serving.snapshot.manifest.options)
+            seen, _ = await self._photos.looked_at(serving.embedder, uploads, serving.snapshot.manifest.options)
             reply, replayed = await self._change(lambda: self._learn(name, serving.embedder, seen, repeated))
         self.metrics.photos.labels("learn").inc(reply.added)
         return reply, replayed
 
-    async def seen(self, uploads: Sequence[Upload]) -> tuple[Embedder, list[PhotoRecord], list[ImageError]]:
-        """Look at photos that may be learned later; return the backbone, and those that cannot be used, too."""
+    async def seen(self, uploads: Sequence[Photo]) -> tuple[list[PhotoRecord], list[ImageError]]:
+        """Look at photos that may be learned later; return those that cannot be used, too."""
         serving = self.serving
         keep = replace(serving.snapshot.manifest.options, thumbnails=True)  # to show them meanwhile
         with self._photos.work_on(len(uploads)):
-            good, bad = await self._photos.looked_at(serving.embedder, uploads, keep)
+            good, bad = await self._photos.looked_at(serving.embedder, uploads, keep, strict=False)
         self.metrics.photos.labels("sort").inc(len(good))
-        return serving.embedder, good, bad
+        return good, bad
 
-    async def learn_seen(self, name: str, embedder: Embedder, photos: Sequence[PhotoRecord]) -> LearnReply:
+    async def learn_seen(self, name: str, embedder: Embedder, photos: Sequence[PhotoRecord]) -> LearnedClass:
         """Learn photos that were looked at before."""
         reply, _ = await self._change(lambda: self._learn(name, embedder, photos, False))
         self.metrics.photos.labels("learn").inc(reply.added)
@@ -263,59 +242,80 @@ class Engine:
 
     def _learn(
         self, name: str, embedder: Embedder, photos: Sequence[PhotoRecord], repeated: bool
-    ) -> tuple[LearnReply, bool]:
+    ) -> tuple[LearnedClass, bool]:
         snapshot = self.recognizer.snapshot
         row = snapshot.contents.by_name.get(name)
         learned = () if row is None else sorted(zip(row.photos.ids, row.sha256s, strict=True))
         last = [sha256 for _, sha256 in learned[-len(photos) :]]
         if row is not None and repeated and last == [photo.sha256 for photo in photos]:
-            return LearnReply(name, row.total.count, 0, created=False, state=snapshot.state), True
+            return LearnedClass(name, row.total.count, 0, created=False, state=snapshot.state), True
         try:
             report = self.recognizer.learn_seen(name, photos, fingerprint=embedder.model_fingerprint, add=True)
         except ConflictError as error:
             raise _replaced() from error
         created = name not in snapshot.contents
-        return _learn_reply(report, created=created, state=self.recognizer.snapshot.state), False
+        reply = LearnedClass(**vars(report), created=created, state=self.recognizer.snapshot.state)
+        return reply, False
 
-    async def rename(self, old: str, new: str) -> ChangeReply:
+    async def rename(self, old: str, new: str) -> ChangeMade:
         """Give a class another name."""
 
-        def change() -> ChangeReply:
+        def change() -> ChangeMade:
             contents = self.recognizer.snapshot.contents
             if old not in contents:
                 raise not_found(f"there is no class {old!r}")
             if new in contents:
                 raise ApiError(409, "name_taken", f"there is a class {new!r} already", "choose another name")
             self.recognizer.rename(old, new)
-            return ChangeReply("rename", (new,), 1, self.recognizer.snapshot.state)
+            return ChangeMade("rename", (new,), 1, self.recognizer.snapshot.state)
 
         return await self._change(change)
 
-    async def photos(self, name: str) -> tuple[list[PhotoInfo], int]:
-        """List the photos of a class with their ids and scores, and the state they are of."""
+    async def classes(self, search: str, offset: int, limit: int) -> tuple[list[ServedClass], int, int]:
+        """Return a part of the classes whose names hold a text, how many there are, and the state they are of."""
         snapshot = self.serving.snapshot
-        if name not in snapshot.contents:
-            raise not_found(f"there is no class {name!r}")
-        row = snapshot.contents.by_name.get(name)
+        if self._listed is None or self._listed[0] is not snapshot:
+            self._listed = snapshot, list_classes(snapshot)
+        wanted, rows = search.strip().casefold(), snapshot.contents.by_name
+        found = [one for one in self._listed[1] if wanted in one.name.casefold()]
+
+        def with_pictures(database: sqlite3.Connection) -> list[ServedClass]:
+            return [
+                replace(one, thumbnails=count_thumbnails(database, rows[one.name].id)) if one.name in rows else one
+                for one in found[offset : offset + limit]
+            ]
+
+        return await self.read(with_pictures), len(found), snapshot.state
+
+    async def photos(self, name: str) -> tuple[list[PhotoInfo], int]:
+        """List the photos of a class, or of none of them, with their ids and scores, and the state they are of."""
+        snapshot = self.serving.snapshot
+        row = snapshot.contents.negatives if name == NONE else self._row(name)
         if row is None:
             return [], snapshot.state
         facts = await self.read(lambda database: photo_facts(database, row.id))
         return await asyncio.to_thread(photo_infos, snapshot, row, facts), snapshot.state
 
-    async def negatives(self) -> tuple[list[PhotoInfo], int]:
-        """List the photos that show none of the classes, and the state they are of."""
-        snapshot = self.serving.snapshot
-        row = snapshot.contents.negatives
-        if row is None:
-            return [], snapshot.state
-        facts = await self.read(lambda database: photo_facts(database, row.id))
-        return photo_infos(snapshot, row, facts), snapshot.state
+    async def thumbnail(self, name: str, number: int) -> bytes:
+        """Return the small copy of a photo of a class, counted from 0."""
+        row = self._row(name)
+        found = None if row is None else await self.read(lambda data: read_thumbnail(data, row.id, number))
+        if found is None:
+            raise not_found(f"there is no picture {number} of {name!r}")
+        return found
 
-    async def correct(self, name: str, uploads: Sequence[Upload]) -> PhotosReply:
+    def _row(self, name: str) -> StoredClass | None:
+        """Return where a class is in the database; a base class as it was made is not, and has no photos."""
+        contents = self.serving.snapshot.contents
+        if name not in contents:
+            raise not_found(f"there is no class {name!r}")
+        return contents.by_name.get(name)
+
+    async def correct(self, name: str, uploads: Sequence[Photo]) -> PhotosMade:
         """Say what photos show, be it none of the classes: they are learned, or moved from where they are."""
         serving = self.serving
         with self._photos.work_on(len(uploads)):
-            seen = await self._photos.seen(serving.embedder, uploads, serving.snapshot.manifest.options)
+            seen, _ = await self._photos.looked_at(serving.embedder, uploads, serving.snapshot.manifest.options)
             made_by = serving.embedder.model_fingerprint
             reply = await self.change_photos(lambda model: model.correct_seen(seen, name, fingerprint=made_by))
         self.metrics.photos.labels("learn").inc(len(reply.ids))
@@ -328,20 +328,12 @@ class Engine:
             raise not_found(f"there is no picture of {photo_id(number)}")
         return picture
 
-    async def remove(self, ids: Sequence[str], *, of: str | None, for_good: bool) -> PhotosReply:
-        """Take photos out of their classes; for good, also those that were removed before."""
-        return await self.change_photos(lambda model: model.remove(ids, of=of, for_good=for_good), ids)
-
-    async def move(self, ids: Sequence[str], *, to: str, of: str | None) -> PhotosReply:
-        """Give photos to another class."""
-        return await self.change_photos(lambda model: model.move(ids, to=to, of=of), ids)
-
     async def change_photos(
         self, change: Callable[[Recognizer], PhotoChange], ids: Sequence[str] = ()
-    ) -> PhotosReply:
+    ) -> PhotosMade:
         """Change photos that were learned."""
 
-        def run() -> PhotosReply:
+        def run() -> PhotosMade:
             pending = None
             try:
                 done = change(self.recognizer)
@@ -350,14 +342,14 @@ class Engine:
                 done = PhotoChange("remove", tuple(ids), {})
             except InputError as error:
                 raise _replaced() if error.code == ConflictError.default_code else _not_changed(error) from error
-            return PhotosReply(**vars(done), state=self.recognizer.snapshot.state, pending=pending)
+            return PhotosMade(**vars(done), state=self.recognizer.snapshot.state, pending=pending)
 
         return await self._change(run)
 
-    async def forget(self, name: str, *, for_good: bool) -> ChangeReply:
+    async def forget(self, name: str, *, for_good: bool) -> ChangeMade:
         """Forget a class; ``for_good`` leaves nothing of it on the disk, also if it was forgotten before."""
 
-        def change() -> ChangeReply:
+        def change() -> ChangeMade:
             pending = None
             try:
                 self.recognizer.forget(name, for_good=for_good)
@@ -365,7 +357,7 @@ class Engine:
                 pending = without_path(str(error), self.recognizer.path)
             except InputError as error:
                 raise not_found(f"there is no class {name!r}") from error
-            return ChangeReply("forget", (name,), 1, self.recognizer.snapshot.state, pending)
+            return ChangeMade("forget", (name,), 1, self.recognizer.snapshot.state, pending)
 
         return await self._change(change)
 
@@ -385,16 +377,16 @@ class Engine:
         now = await asyncio.to_thread(snapshot.rejected_at, rate)
         return RejectionReply(**vars(now), state=snapshot.state)
 
-    async def undo(self, *, past_forget: bool, state: int | None) -> ChangeReply:
+    async def undo(self, *, past_forget: bool, state: int | None) -> ChangeMade:
         """Take back the last change that stands; with ``state``, only in that state."""
 
-        def change() -> ChangeReply:
+        def change() -> ChangeMade:
             try:
                 undone = self.recognizer.undo(past_forget=past_forget, state=state)
             except InputError as error:
                 raise _not_undone(error) from error
             named = tuple(undone.classes[:MOST_NAMES])
-            return ChangeReply(undone.action, named, len(undone.classes), self.recognizer.snapshot.state)
+            return ChangeMade(undone.action, named, len(undone.classes), self.recognizer.snapshot.state)
 
         return await self._change(change)
 
@@ -443,13 +435,22 @@ class Engine:
                 opened.close()
 
 
+def list_classes(snapshot: Snapshot) -> list[ServedClass]:
+    """Return the classes of a snapshot, sorted as people sort names; small copies are counted when it is shown."""
+    contents = snapshot.contents
+    statistics = contents.memory.statistics
+    found = []
+    for label, summary in zip(python_labels(statistics.labels), statistics.summaries, strict=True):
+        name = str(label)
+        row = contents.by_name.get(name)
+        changed = row.changed if row is not None else 0
+        found.append(ServedClass(name, summary.count, name in contents.base_file, 0, changed))
+    return sorted(found, key=lambda one: (one.name.casefold(), one.name))
+
+
 async def _in(pool: Executor, work: Callable[[], Result]) -> Result:
     """Run work in a thread of a pool."""
     return await asyncio.get_running_loop().run_in_executor(pool, work)
-
-
-def _learn_reply(report: LearnReport, *, created: bool, state: int) -> LearnReply:
-    return LearnReply(**vars(report), created=created, state=state)
 
 
 def _replaced() -> ApiError:

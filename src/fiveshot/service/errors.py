@@ -51,11 +51,7 @@ class ApiError(FiveshotError):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the one shape that every error has."""
-        body: dict[str, Any] = {
-            "code": self.code,
-            "message": wire_text(self.message),
-            "hint": wire_text(self.hint),
-        }
+        body: dict[str, Any] = {key: wire_text(text) for key, text in super().as_dict().items()}
         if self.details:
             body["details"] = [
                 {key: wire_text(text) for key, text in one.items()} for one in self.details[:MOST_DETAILS]

@@ -388,32 +388,26 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.requests = Counter(
-            "fiveshot_requests",
-            "Requests answered.",
-            ("method", "route", "status"),
-            registry=self.registry,
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"fiveshot_{name}", text, labels, registry=self.registry)
+
+        def histogram(name: str, text: str, *labels: str, buckets: tuple[float, ...] = SECONDS) -> Histogram:
+            return Histogram(f"fiveshot_{name}", text, labels, registry=self.registry, buckets=buckets)
+
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(f"fiveshot_{name}", text, registry=self.registry)
+
+        self.requests = counter("requests", "Requests answered.", "method", "route", "status")
+        self.seconds = histogram(
+            "request_seconds", "Time from a request's headers to the end of its answer.", "route"
         )
-        self.seconds = Histogram(
-            "fiveshot_request_seconds",
-            "Time from a request's headers to the end of its answer.",
-            ("route",),
-            registry=self.registry,
-            buckets=SECONDS,
-        )
-        self.batches = Histogram(
-            "fiveshot_batch_photos",
-            "Photos of a forward pass.",
-            registry=self.registry,
-            buckets=PHOTOS,
-        )
-        self.forward = Histogram(
-            "fiveshot_forward_seconds", "Time of a forward pass.", registry=self.registry, buckets=SECONDS
-        )
-        self.photos = Counter("fiveshot_photos", "Photos learned or looked at.", ("use",), registry=self.registry)
-        self.pending = Gauge("fiveshot_pending_photos", "Photos in work.", registry=self.registry)
-        self.classes = Gauge("fiveshot_classes", "Classes of the model.", registry=self.registry)
-        self.state = Gauge("fiveshot_state", "Changes of the model so far.", registry=self.registry)
+        self.batches = histogram("batch_photos", "Photos of a forward pass.", buckets=PHOTOS)
+        self.forward = histogram("forward_seconds", "Time of a forward pass.")
+        self.photos = counter("photos", "Photos learned or looked at.", "use")
+        self.pending = gauge("pending_photos", "Photos in work.")
+        self.classes = gauge("classes", "Classes of the model.")
+        self.state = gauge("state", "Changes of the model so far.")
 
     def batch(self, photos: int, seconds: float) -> None:
         """Note a forward pass."""

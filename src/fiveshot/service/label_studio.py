@@ -10,22 +10,22 @@ import json
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
 from urllib.parse import urljoin, urlsplit
 from xml.etree import ElementTree as ET
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Body, Depends, Request
 
-from fiveshot.data import MAX_PHOTO_BYTES, Box
+from fiveshot.data import MAX_PHOTO_BYTES, Box, BytesSource
 from fiveshot.errors import FiveshotError, InputError
 from fiveshot.extras import import_extra
 from fiveshot.recognizer import Prediction
 from fiveshot.recognizer.names import NONE, target_name
+from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.recognition.levels import levels_of, short_name
 from fiveshot.service.engine import Engine
-from fiveshot.service.errors import ApiError, busy
-from fiveshot.service.photos import Upload
+from fiveshot.service.errors import ApiError, busy, too_large
 from fiveshot.service.requests import shown_name
 
 MOST_WAITING = 10_000  # annotations that are still to be learned
@@ -168,9 +168,9 @@ class Studio:
         """What predictions are marked with: Label Studio asks again once the model has changed."""
         return f"fiveshot state {self._engine.serving.snapshot.state}"
 
-    def take_key(self, key: object) -> None:
+    def take_key(self, key: str | None) -> None:
         """Use the access token that Label Studio sends, unless one was given."""
-        if self._settings.key is None and isinstance(key, str) and key.isascii():
+        if self._settings.key is None and key is not None and key.isascii():
             self._key = key
 
     async def predict(
@@ -185,8 +185,8 @@ class Studio:
         boxes = _regions(control, context) if control.kind == "rectanglelabels" else [None]
         try:
             photo = await self._photo(control, task)
-            uploads = [Upload(photo.name, photo.data, None if one is None else _box(one)) for one in boxes]
-            found = (await self._engine.predict(uploads, 20))[0] if uploads else []
+            parts = [photo if one is None else replace(photo, box=_box(one)) for one in boxes]
+            found = (await self._engine.predict(parts, 20))[0] if parts else []
         except FiveshotError as error:
             log.warning("no prediction for task %s: %s", task.get("id"), error)
             return self._prediction(control, [])
@@ -260,18 +260,18 @@ class Studio:
             if name == NONE and not classes:
                 log.warning("task %s is not learned: no class is known yet", task.get("id"))
                 continue
-            await self._engine.correct(name, [Upload(photo.name, photo.data, box)])
+            await self._engine.correct(name, [replace(photo, box=box)])
             log.info("task %s is learned as %r", task.get("id"), name)
 
-    async def _photo(self, control: Control, task: Mapping[str, Any]) -> Upload:
+    async def _photo(self, control: Control, task: Mapping[str, Any]) -> Photo:
         """Fetch the photo of a task: from Label Studio, from a host that is allowed, or out of the task itself."""
         data = task.get("data")
         address = data.get(control.key) if isinstance(data, Mapping) else None
         if not isinstance(address, str) or not address:
             raise InputError(f"its data have no {control.key!r}", hint="import photos under that name")
         if address.startswith("data:"):
-            return Upload("photo", _of_data(address))
-        return Upload(shown_name(urlsplit(address).path, 1), await self._get(address))
+            return Photo(BytesSource(_of_data(address), "photo"))
+        return Photo(BytesSource(await self._get(address), shown_name(urlsplit(address).path, 1)))
 
     async def _get(self, address: str) -> bytes:
         """Fetch something; only Label Studio itself gets its token, and what it redirects to is checked, too."""
@@ -364,81 +364,81 @@ def _box(value: Mapping[str, Any]) -> Box:
         raise InputError("a rectangle has no place", hint="draw it again") from error
 
 
-def studio_routes() -> APIRouter:
-    """Return the routes that Label Studio calls; they find the studio beside the service."""
-    routes = APIRouter(include_in_schema=False)
-
-    def studio(request: Request) -> Studio:
-        found: Studio = request.app.state.studio
-        return found
-
-    @routes.get("/health")
-    async def health() -> dict[str, str]:
-        return {"status": "UP", "model_class": "fiveshot"}
-
-    @routes.get("/versions")
-    async def versions(request: Request) -> dict[str, list[str]]:
-        return {"versions": [studio(request).version]}
-
-    @routes.post("/setup")
-    async def setup(request: Request) -> dict[str, str]:
-        said = await _object(request)
-        if said.get("schema"):
-            Control.of(str(said["schema"]))
-        studio(request).take_key(said.get("access_token"))
-        return {"model_version": studio(request).version}
-
-    @routes.post("/predict")
-    async def predict(request: Request) -> dict[str, Any]:
-        said = await _object(request)
-        tasks, params = _list(said, "tasks"), said.get("params")
-        if len(tasks) > MOST_TASKS:
-            raise ApiError(413, "too_large", f"more than {MOST_TASKS} tasks", "send fewer at once")
-        context = params.get("context") if isinstance(params, Mapping) else None
-        control = Control.of(str(said.get("label_config", "")))
-        results = await studio(request).predict(control, tasks, context)
-        return {"results": results, "model_version": studio(request).version}
-
-    @routes.post("/train", status_code=201)
-    async def train(request: Request) -> dict[str, int]:
-        said = await _object(request)
-        control, tasks = Control.of(str(said.get("label_config", ""))), _list(said, "annotations")
-        for task in tasks:
-            studio(request).submit(control, task)
-        return {"submitted": len(tasks)}
-
-    @routes.post("/webhook", status_code=201)
-    async def webhook(request: Request) -> dict[str, int]:
-        said = await _object(request)
-        project = said.get("project")
-        if not isinstance(project, Mapping) or said.get("action") not in (*LEARNED_FROM, "START_TRAINING"):
-            return {"submitted": 0}
-        control = Control.of(str(project.get("label_config", "")))
-        if said["action"] == "START_TRAINING":
-            return {"submitted": await studio(request).submit_project(int(project.get("id", 0)), control)}
-        tasks, annotations = (
-            one if isinstance(one, list) else [one] for one in (said.get("task"), said.get("annotation"))
-        )
-        for task, annotation in zip(tasks, annotations, strict=False):
-            if isinstance(task, Mapping):
-                studio(request).submit(control, {**task, "annotations": [annotation]})
-        return {"submitted": len(tasks)}
-
-    return routes
+async def _studio(request: Request) -> Studio:
+    studio: Studio = request.app.state.studio
+    return studio
 
 
-async def _object(request: Request) -> Mapping[str, Any]:
-    try:
-        said = await request.json()
-    except (ValueError, RecursionError) as error:
-        raise ApiError(400, "malformed", "the body is not JSON", "let Label Studio send it") from error
-    if not isinstance(said, dict):
-        raise ApiError(422, "invalid", "the body is not a JSON object", "let Label Studio send it")
-    return said
+TheStudio = Annotated[Studio, Depends(_studio)]
+Tasks = Annotated[list[dict[str, Any]], Body()]
+Config = Annotated[str, Body()]
+studio_routes = APIRouter(include_in_schema=False)
 
 
-def _list(said: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    found = said.get(key)
-    if not isinstance(found, list) or not all(isinstance(one, Mapping) for one in found):
-        raise ApiError(422, "invalid", f"{key!r} is not a list of objects", "let Label Studio send it")
-    return found
+@studio_routes.get("/health")
+async def health() -> dict[str, str]:
+    """Tell that the backend answers."""
+    return {"status": "UP", "model_class": "fiveshot"}
+
+
+@studio_routes.get("/versions")
+async def versions(studio: TheStudio) -> dict[str, list[str]]:
+    """Name the state of the model."""
+    return {"versions": [studio.version]}
+
+
+@studio_routes.post("/setup")
+async def setup(
+    studio: TheStudio,
+    config: Annotated[str, Body(alias="schema")] = "",
+    access_token: Annotated[str | None, Body()] = None,
+) -> dict[str, str]:
+    """Connect a project, if its labeling interface can be filled in."""
+    if config:
+        Control.of(config)
+    studio.take_key(access_token)
+    return {"model_version": studio.version}
+
+
+@studio_routes.post("/predict")
+async def predict(
+    studio: TheStudio,
+    tasks: Tasks,
+    label_config: Config = "",
+    params: Annotated[dict[str, Any] | None, Body()] = None,
+) -> dict[str, Any]:
+    """Predict tasks."""
+    if len(tasks) > MOST_TASKS:
+        raise too_large(f"more than {MOST_TASKS} tasks", "send fewer at once")
+    results = await studio.predict(Control.of(label_config), tasks, (params or {}).get("context"))
+    return {"results": results, "model_version": studio.version}
+
+
+@studio_routes.post("/train", status_code=201)
+async def train(studio: TheStudio, annotations: Tasks, label_config: Config = "") -> dict[str, int]:
+    """Learn from tasks with their annotations, as older releases send them."""
+    control = Control.of(label_config)
+    for task in annotations:
+        studio.submit(control, task)
+    return {"submitted": len(annotations)}
+
+
+@studio_routes.post("/webhook", status_code=201)
+async def webhook(
+    studio: TheStudio,
+    action: Annotated[str, Body()] = "",
+    project: Annotated[dict[str, Any] | None, Body()] = None,
+    task: Annotated[Any, Body()] = None,
+    annotation: Annotated[Any, Body()] = None,
+) -> dict[str, int]:
+    """Learn from an annotation that was submitted, or from all of a project."""
+    if project is None or action not in (*LEARNED_FROM, "START_TRAINING"):
+        return {"submitted": 0}
+    control = Control.of(str(project.get("label_config", "")))
+    if action == "START_TRAINING":
+        return {"submitted": await studio.submit_project(int(project.get("id", 0)), control)}
+    tasks, annotations = (one if isinstance(one, list) else [one] for one in (task, annotation))
+    for one, said in zip(tasks, annotations, strict=False):
+        if isinstance(one, Mapping):
+            studio.submit(control, {**one, "annotations": [said]})
+    return {"submitted": len(tasks)}

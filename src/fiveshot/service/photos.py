@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from weakref import WeakValueDictionary
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from fiveshot.backbones import Embedder, default_workers
 from fiveshot.backbones.embedder import Vectors
-from fiveshot.data import Box, BytesSource, ImageError, decoders
+from fiveshot.data import ImageError, Reduced, decoders
 from fiveshot.data.reduction import Parts
 from fiveshot.recognizer.photos.embedding import QUIET
 from fiveshot.recognizer.photos.photo import Photo
@@ -30,32 +30,6 @@ from fiveshot.service.settings import Settings
 from fiveshot.work import one_thread
 
 NOTHING_KEPT = Options(keep_photos=False, thumbnails=False)
-
-
-@dataclass(frozen=True, eq=False)
-class Upload:
-    """A photo in a request."""
-
-    name: str
-    data: bytes
-    box: Box | None = None  # the part of it that is meant
-
-    @property
-    def photo(self) -> Photo:
-        """The same as everywhere else."""
-        return Photo(BytesSource(self.data, self.name), self.box)
-
-
-@dataclass(frozen=True, eq=False)
-class DecodedPhoto:
-    """A photo ready for the backbone, with what is kept of it: copies without any metadata."""
-
-    name: str
-    sha256: str  # of the file as it came, not of the copy: it tells the same file learned twice
-    pixels: NDArray[np.uint8]  # (views, 3, size, size)
-    thumbnail: bytes | None = None
-    copy: bytes | None = None
-    box: Box | None = None
 
 
 class PhotoPipeline:
@@ -101,47 +75,34 @@ class PhotoPipeline:
             pending.give_back(client, counted)
             self._metrics.pending.set(pending.held)
 
-    async def seen(
-        self, embedder: Embedder, uploads: Sequence[Upload], keep: Options = NOTHING_KEPT
-    ) -> list[PhotoRecord]:
-        """Decode photos and pass them through the backbone; one error names all that cannot be used."""
-        photos = await self._decoded(embedder, uploads, keep)
-        refused = [photo for photo in photos if isinstance(photo, ImageError)]
-        if refused:
-            raise bad_photos(refused, len(uploads))
-        return await self._records(embedder, photos)
-
     async def looked_at(
-        self, embedder: Embedder, uploads: Sequence[Upload], keep: Options
+        self, embedder: Embedder, photos: Sequence[Photo], keep: Options = NOTHING_KEPT, *, strict: bool = True
     ) -> tuple[list[PhotoRecord], list[ImageError]]:
-        """Do so with those that can be used, and return why the others cannot."""
-        photos = await self._decoded(embedder, uploads, keep)
-        return await self._records(embedder, photos), [one for one in photos if isinstance(one, ImageError)]
+        """Decode photos and pass those that can be used through the backbone; return why the others cannot.
 
-    async def _records(
-        self, embedder: Embedder, decoded: Sequence[DecodedPhoto | ImageError]
-    ) -> list[PhotoRecord]:
+        Where this is strict, one error names all that cannot be used, and none is passed on.
+        """
+        turns = self._turns.setdefault(CLIENT.get(), asyncio.Semaphore(default_workers()))
+        decode = partial(decode_photo, embedder, keep, self._settings.limits.pixels)
+
+        async def in_turn(photo: Photo) -> Reduced:
+            async with turns:
+                return await asyncio.get_running_loop().run_in_executor(self._decoders, decode, photo)
+
+        decoded = await asyncio.gather(*map(in_turn, photos))
+        bad = [one.error for one in decoded if one.error is not None]
+        if bad and strict:
+            raise bad_photos(bad, len(photos))
+        good = [(photo, one) for photo, one in zip(photos, decoded, strict=True) if one.error is None]
         assert self._batcher is not None  # there since the model was loaded
-        photos = [photo for photo in decoded if isinstance(photo, DecodedPhoto)]
-        waiting = self._batcher.submit(embedder, [photo.pixels for photo in photos])
+        waiting = self._batcher.submit(embedder, [one.parts[0] for _, one in good])
         vectors = await asyncio.gather(*map(asyncio.wrap_future, waiting))
         return [
-            PhotoRecord(photo.sha256, vector, photo.thumbnail, photo.copy, name=photo.name, box=photo.box)
-            for photo, vector in zip(photos, vectors, strict=True)
-        ]
-
-    async def _decoded(
-        self, embedder: Embedder, uploads: Sequence[Upload], keep: Options
-    ) -> list[DecodedPhoto | ImageError]:
-        loop = asyncio.get_running_loop()
-        one = partial(decode_upload, embedder, keep, self._settings.limits.pixels)
-        turns = self._turns.setdefault(CLIENT.get(), asyncio.Semaphore(default_workers()))
-
-        async def in_turn(upload: Upload) -> DecodedPhoto | ImageError:
-            async with turns:
-                return await loop.run_in_executor(self._decoders, one, upload)
-
-        return await asyncio.gather(*map(in_turn, uploads))
+            PhotoRecord(
+                photo.digest(one.sha256), vector, one.parts[1], one.parts[2], name=photo.name, box=photo.box
+            )
+            for (photo, one), vector in zip(good, vectors, strict=True)
+        ], bad
 
     def close(self) -> None:
         """Finish what has begun."""
@@ -151,16 +112,14 @@ class PhotoPipeline:
         self._held.close()
 
 
-def decode_upload(embedder: Embedder, keep: Options, pixels: int, upload: Upload) -> DecodedPhoto | ImageError:
-    """Have made of a photo what the backbone and the model need; or return why it cannot be used."""
-    parts = Parts(embedder.preprocessing.squares, keep.thumbnails, len(upload.data) if keep.keep_photos else None)
-    photo = upload.photo
+def decode_photo(embedder: Embedder, keep: Options, pixels: int, photo: Photo) -> Reduced:
+    """Have made of a photo its pixels for the backbone, and copies without metadata of what the model keeps."""
+    parts = Parts(embedder.preprocessing.squares, keep.thumbnails, len(photo.read()) if keep.keep_photos else None)
     found = decoders().attempt(photo.source, photo.reduction(parts), max_pixels=pixels)
     if found.error is not None:
-        return found.error
-    cropped, small, copy = found.parts
-    square = embedder.preprocessing.from_bytes(cropped)
-    return DecodedPhoto(upload.name, photo.digest(found.sha256), square, small, copy, upload.box)
+        return found
+    square, *copies = found.parts
+    return replace(found, parts=(embedder.preprocessing.from_bytes(square), *copies))
 
 
 def bad_photos(errors: Sequence[ImageError], total: int) -> ApiError:

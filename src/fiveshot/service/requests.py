@@ -18,14 +18,14 @@ from python_multipart.multipart import parse_options_header
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
-from fiveshot.data import Box
+from fiveshot.data import Box, BytesSource
 from fiveshot.data.reduction import EXAMPLE
 from fiveshot.errors import InputError
 from fiveshot.recognizer.names import check_name, target_name
-from fiveshot.service.engine import LearnReply
+from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.service.errors import ApiError, busy, too_large
 from fiveshot.service.gate import SLASH
-from fiveshot.service.photos import Upload
+from fiveshot.service.replies import LearnedClass
 from fiveshot.service.schemas import BOXES, FIELD
 from fiveshot.service.settings import RequestLimits
 
@@ -152,7 +152,7 @@ class _PhotoParser(MultiPartParser):
         super().on_part_data(data, start, end)
 
 
-async def read_uploads(request: Request, limits: RequestLimits) -> list[Upload]:
+async def read_uploads(request: Request, limits: RequestLimits) -> list[Photo]:
     """Return the photos of a multipart request, at least one."""
     kind = media_type(request)
     if kind != "multipart/form-data":
@@ -189,7 +189,7 @@ def _too_many(most: int) -> ApiError:
     return too_large(f"more than {most} photos, or parts of photos, in one request", "send several requests")
 
 
-def _in_boxes(uploads: Sequence[Upload], parts: Sequence[UploadFile | str]) -> list[Upload]:
+def _in_boxes(uploads: Sequence[Photo], parts: Sequence[UploadFile | str]) -> list[Photo]:
     """Return an upload for each box; a photo that no box is given for is meant as a whole."""
     try:
         (text,) = parts
@@ -221,13 +221,13 @@ def _check_charset(request: Request) -> None:
         raise _malformed(f"its charset is {charset[:30].decode('latin-1')!r}, not 'utf-8'")
 
 
-async def _upload(key: str, value: UploadFile | str, number: int) -> Upload:
+async def _upload(key: str, value: UploadFile | str, number: int) -> Photo:
     if key != FIELD:
         hint = f"send photos as parts called {FIELD!r}, and anything else as a parameter of the address"
         raise ApiError(422, "unknown_part", f"there is a part {key[:50]!r}", hint)
     if not isinstance(value, UploadFile):
         raise _not_a_file(f"the part {FIELD!r}")
-    return Upload(shown_name(value.filename, number), await value.read())
+    return Photo(BytesSource(await value.read(), shown_name(value.filename, number)))
 
 
 def _not_a_file(part: str) -> ApiError:
@@ -254,7 +254,7 @@ def shown_name(given: str | None, number: int) -> str:
 class _Answered:
     digest: str
     name: str
-    reply: asyncio.Future[LearnReply]
+    reply: asyncio.Future[LearnedClass]
 
 
 class IdempotencyKeys:
@@ -272,9 +272,9 @@ class IdempotencyKeys:
         self,
         key: str,
         name: str,
-        uploads: Sequence[Upload],
-        learn: Callable[[], Awaitable[tuple[LearnReply, bool]]],
-    ) -> tuple[LearnReply, bool]:
+        uploads: Sequence[Photo],
+        learn: Callable[[], Awaitable[tuple[LearnedClass, bool]]],
+    ) -> tuple[LearnedClass, bool]:
         """Return the answer to a request, and whether it had been done before."""
         digest = _request_digest(name, uploads)
         known = self._known.get(key)
@@ -283,7 +283,7 @@ class IdempotencyKeys:
                 hint = "use a new key for each"
                 raise ApiError(422, "key_reused", "this idempotency key came with another request", hint)
             return await asyncio.shield(known.reply), True
-        answer: asyncio.Future[LearnReply] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[LearnedClass] = asyncio.get_running_loop().create_future()
         self._known[key] = _Answered(digest, name, answer)
         while len(self._known) > self._most:
             self._known.popitem(last=False)
@@ -304,18 +304,17 @@ class IdempotencyKeys:
             del self._known[key]
 
 
-def check_key(key: str | None) -> str | None:
-    """Return the key of a request; a key that is too long is refused."""
-    if key is not None and not 1 <= len(key) <= LONGEST_KEY:
+def check_key(key: str) -> None:
+    """Refuse an idempotency key that is too long."""
+    if not 1 <= len(key) <= LONGEST_KEY:
         hint = f"use 1 to {LONGEST_KEY}"
         raise ApiError(422, "bad_key", f"the idempotency key has {len(key)} characters", hint)
-    return key
 
 
-def _request_digest(name: str, uploads: Sequence[Upload]) -> str:
+def _request_digest(name: str, uploads: Sequence[Photo]) -> str:
     """Return what tells two requests apart: the class and the photos, in order."""
     digest = sha256(name.encode("utf-8", "backslashreplace"))
     for upload in uploads:
-        digest.update(sha256(upload.data).digest())
+        digest.update(sha256(upload.read()).digest())
         digest.update(b"" if upload.box is None else f" {upload.box}".encode())
     return digest.hexdigest()

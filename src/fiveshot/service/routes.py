@@ -14,8 +14,8 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from fiveshot.recognizer.names import NONE
 from fiveshot.recognizer.store.history import next_to_undo
-from fiveshot.service.engine import MOST_NAMES, ChangeReply, Engine, LearnReply, PhotosReply, RejectionReply
-from fiveshot.service.listing import Catalog
+from fiveshot.service.engine import MOST_NAMES, Engine, RejectionReply
+from fiveshot.service.replies import ChangeMade, LearnedClass, PhotosMade
 from fiveshot.service.requests import (
     IdempotencyKeys,
     PathName,
@@ -26,9 +26,6 @@ from fiveshot.service.requests import (
     read_uploads,
 )
 from fiveshot.service.schemas import (
-    PENDING,
-    PENDING_PHOTOS,
-    PHOTOS,
     ClassPage,
     ErrorDetail,
     ModelChange,
@@ -66,7 +63,6 @@ class Service:
     engine: Engine
     limits: RequestLimits
     keys: IdempotencyKeys
-    catalog: Catalog
     reviews: Reviews
     sortings: Sortings
 
@@ -78,12 +74,10 @@ async def _service(request: Request) -> Service:
 
 TheService = Annotated[Service, Depends(_service)]
 photo_routes = APIRouter(prefix="/v1", route_class=StrictRoute)
-status_routes = APIRouter(tags=["service"])
+status_routes = APIRouter()
 
 
-@photo_routes.post(
-    "/predict", tags=["recognize"], responses=documented(409, 415, example="predicted"), openapi_extra=PHOTOS
-)
+@photo_routes.post("/predict", **documented("recognize", 409, 415, example="predicted", photos=True))
 async def predict(
     service: TheService,
     request: Request,
@@ -98,11 +92,11 @@ async def predict(
     """Say what photos show, or that they show nothing known."""
     uploads = await read_uploads(request, service.limits)
     found, bad, state = await service.engine.predict(uploads, top, sure, why, skip_bad=skip_bad)
-    left_out = [ErrorDetail(name=one.name, code=one.code, message=one.reason) for one in bad]
-    return PredictReply(predictions=[PredictionEntry.of(one) for one in found], left_out=left_out, state=state)
+    predictions, left_out = [PredictionEntry.of(one) for one in found], [ErrorDetail.of(one) for one in bad]
+    return PredictReply(predictions=predictions, left_out=left_out, state=state)
 
 
-@photo_routes.get("/classes", tags=["classes"], responses=documented(example="classes"))
+@photo_routes.get("/classes", **documented("classes", example="classes"))
 async def list_classes(
     service: TheService,
     search: Annotated[str, Query(max_length=200, description="Text that the name holds.")] = "",
@@ -110,17 +104,11 @@ async def list_classes(
     limit: Annotated[int, Query(ge=1, le=MOST_CLASSES)] = 100,
 ) -> ClassPage:
     """List classes by name, a page at a time."""
-    snapshot = service.engine.serving.snapshot
-    classes, total = await service.catalog.page(snapshot, search, offset, limit)
-    return ClassPage(classes=classes, total=total, offset=offset, state=snapshot.state)
+    classes, total, state = await service.engine.classes(search, offset, limit)
+    return ClassPage(classes=classes, total=total, offset=offset, state=state)
 
 
-@photo_routes.post(
-    "/classes/{name}/photos",
-    tags=["classes"],
-    responses=documented(404, 415, example="learned"),
-    openapi_extra=PHOTOS,
-)
+@photo_routes.post("/classes/{name}/photos", **documented("classes", 404, 415, example="learned", photos=True))
 async def learn(
     service: TheService,
     name: PathName,
@@ -130,15 +118,15 @@ async def learn(
         str | None,
         Header(description="Any text, new for each request: sent again, the request is not done again."),
     ] = None,
-) -> LearnReply:
+) -> LearnedClass:
     """Learn a class from about five photos, or add photos to it. With the reply it is on the disk."""
-    key = check_key(idempotency_key)
-    uploads = await read_uploads(request, service.limits)
-    if key is None:
-        reply, _ = await service.engine.learn(name, uploads)
+    if idempotency_key is None:
+        reply, _ = await service.engine.learn(name, await read_uploads(request, service.limits))
         return reply
+    check_key(idempotency_key)
+    uploads = await read_uploads(request, service.limits)
     reply, replayed = await service.keys.once(
-        f"{service.engine.openings}:{key}",
+        f"{service.engine.openings}:{idempotency_key}",
         name,
         uploads,
         lambda: service.engine.learn(name, uploads, repeated=True),
@@ -148,12 +136,7 @@ async def learn(
     return reply
 
 
-@photo_routes.get(
-    "/classes/{name}/photos/{number}",
-    tags=["classes"],
-    response_class=Response,
-    responses={**documented(404), 200: {"content": {"image/jpeg": {}}, "description": "A small copy."}},
-)
+@photo_routes.get("/classes/{name}/photos/{number}", **documented("classes", 404, kind="image/jpeg"))
 async def thumbnail(
     service: TheService,
     name: PathName,
@@ -162,57 +145,42 @@ async def thumbnail(
     v: Annotated[str, Query(description="Anything: another address for a picture that has changed.")] = "",
 ) -> Response:
     """Return a small copy, 128 pixels, of a photo that a class was learned from."""
-    picture = await service.catalog.thumbnail(name, number)
+    picture = await service.engine.thumbnail(name, number)
     return cacheable(request, picture, "image/jpeg", "private, no-cache")
 
 
-@photo_routes.get("/classes/{name}/photos", tags=["photos"], responses=documented(404, example="listed"))
+@photo_routes.get("/classes/{name}/photos", **documented("photos", 404, example="listed"))
 async def list_photos(service: TheService, name: PathName) -> PhotoList:
     """List the photos that a class was learned from, with their ids and their scores when they are left out."""
     photos, state = await service.engine.photos(name)
     return PhotoList(photos=photos, state=state)
 
 
-@photo_routes.post(
-    "/correct",
-    tags=["photos"],
-    responses=documented(409, 415, example="photos_changed"),
-    openapi_extra=PHOTOS,
-)
+@photo_routes.post("/correct", **documented("photos", 409, 415, example="photos_changed", photos=True))
 async def correct(
     service: TheService,
     request: Request,
     name: Annotated[str, Query(max_length=1000, description="A class, known or new, or 'none of these'.")],
-) -> PhotosReply:
+) -> PhotosMade:
     """Say what photos show: they are learned, or moved from the class they were learned for."""
     wanted = checked_name(name, or_none=True)
     return await service.engine.correct(wanted, await read_uploads(request, service.limits))
 
 
-@photo_routes.post(
-    "/negatives",
-    tags=["photos"],
-    responses=documented(409, 415, example="photos_changed"),
-    openapi_extra=PHOTOS,
-)
-async def learn_none(service: TheService, request: Request) -> PhotosReply:
+@photo_routes.post("/negatives", **documented("photos", 409, 415, example="photos_changed", photos=True))
+async def learn_none(service: TheService, request: Request) -> PhotosMade:
     """Learn photos that show none of the classes; they help to tell unknown ones."""
     return await service.engine.correct(NONE, await read_uploads(request, service.limits))
 
 
-@photo_routes.get("/negatives", tags=["photos"], responses=documented(example="listed"))
+@photo_routes.get("/negatives", **documented("photos", example="listed"))
 async def list_negatives(service: TheService) -> PhotoList:
     """List the photos that show none of the classes, with their ids."""
-    photos, state = await service.engine.negatives()
+    photos, state = await service.engine.photos(NONE)
     return PhotoList(photos=photos, state=state)
 
 
-@photo_routes.get(
-    "/photos/{id}",
-    tags=["photos"],
-    response_class=Response,
-    responses={**documented(404), 200: {"content": {"image/jpeg": {}}, "description": "The picture."}},
-)
+@photo_routes.get("/photos/{id}", **documented("photos", 404, kind="image/jpeg"))
 async def picture(
     service: TheService,
     number: PhotoNumber,
@@ -225,53 +193,50 @@ async def picture(
 
 
 @photo_routes.post(
-    "/photos/remove",
-    tags=["photos"],
-    responses=documented(404, 409, 415, example="photos_changed") | {202: PENDING_PHOTOS},
+    "/photos/remove", **documented("photos", 404, 409, 415, example="photos_changed", pending=PhotosMade)
 )
-async def remove(service: TheService, wanted: Removal, response: Response) -> PhotosReply:
+async def remove(service: TheService, wanted: Removal, response: Response) -> PhotosMade:
     """Take photos out of their classes, all of them or none. It can be undone, unless it is for good."""
-    reply = await service.engine.remove(wanted.ids, of=wanted.of, for_good=wanted.for_good)
+    reply = await service.engine.change_photos(
+        lambda model: model.remove(wanted.ids, of=wanted.of, for_good=wanted.for_good), wanted.ids
+    )
     if wanted.for_good:
         service.keys.forget()
-        service.catalog.forget()
     if reply.pending is not None:
         response.status_code = 202
     return reply
 
 
-@photo_routes.post("/photos/move", tags=["photos"], responses=documented(404, 409, 415, example="photos_changed"))
-async def move(service: TheService, wanted: Move) -> PhotosReply:
+@photo_routes.post("/photos/move", **documented("photos", 404, 409, 415, example="photos_changed"))
+async def move(service: TheService, wanted: Move) -> PhotosMade:
     """Give photos to another class, known or new, as if they had been learned for it."""
-    return await service.engine.move(wanted.ids, to=checked_name(wanted.to, or_none=True), of=wanted.of)
+    to = checked_name(wanted.to, or_none=True)
+    return await service.engine.change_photos(lambda model: model.move(wanted.ids, to=to, of=wanted.of))
 
 
-@photo_routes.patch("/classes/{name}", tags=["classes"], responses=documented(404, 409, 415, example="changed"))
-async def rename(service: TheService, name: PathName, wanted: Rename) -> ChangeReply:
+@photo_routes.patch("/classes/{name}", **documented("classes", 404, 409, 415, example="changed"))
+async def rename(service: TheService, name: PathName, wanted: Rename) -> ChangeMade:
     """Give a class another name."""
     return await service.engine.rename(name, checked_name(wanted.name))
 
 
-@photo_routes.delete(
-    "/classes/{name}", tags=["classes"], responses=documented(404, example="changed") | {202: PENDING}
-)
+@photo_routes.delete("/classes/{name}", **documented("classes", 404, example="changed", pending=ChangeMade))
 async def forget(
     service: TheService,
     name: PathName,
     response: Response,
     for_good: Annotated[bool, Query(description="Leave no trace: it cannot be undone.")] = False,
-) -> ChangeReply:
+) -> ChangeMade:
     """Forget a class. It can be undone, unless ``for_good`` asks that nothing of it stays on the disk."""
     reply = await service.engine.forget(name, for_good=for_good)
     if for_good:
         service.keys.forget(name)
-        service.catalog.forget(name)
     if reply.pending is not None:  # done, but not all of it: nobody should send it again
         response.status_code = 202
     return reply
 
 
-@photo_routes.post("/undo", tags=["classes"], responses=documented(409, example="changed"))
+@photo_routes.post("/undo", **documented("classes", 409, example="changed"))
 async def undo(
     service: TheService,
     past_forget: Annotated[bool, Query(description="Pass over what was erased for good.")] = False,
@@ -279,12 +244,12 @@ async def undo(
         int | None,
         Query(ge=0, le=LAST, description="The state the client has seen: 409 if the model was changed since."),
     ] = None,
-) -> ChangeReply:
+) -> ChangeMade:
     """Take back the last change that stands. Only with ``state`` is it sure whose change that is."""
     return await service.engine.undo(past_forget=past_forget, state=state)
 
 
-@photo_routes.get("/rejection", tags=["recognize"], responses=documented(example="rejection"))
+@photo_routes.get("/rejection", **documented("recognize", example="rejection"))
 async def rejection(
     service: TheService,
     rate: Annotated[
@@ -295,26 +260,26 @@ async def rejection(
     return await service.engine.rejected_at(rate)
 
 
-@photo_routes.patch("/model", tags=["recognize"], responses=documented(415, example="rejection"))
+@photo_routes.patch("/model", **documented("recognize", 415, example="rejection"))
 async def change_model(service: TheService, wanted: ModelChange) -> RejectionReply:
     """Change the rate of false rejections. Nothing is learned again, and it can be undone."""
     return await service.engine.set_rejection(wanted.false_rejection)
 
 
-@status_routes.get("/v1/health", responses=documented(example="status"))
+@status_routes.get("/v1/health", **documented("service", example="status"))
 async def health() -> StatusReply:
     """Tell that the process answers."""
     return StatusReply(status="ok")
 
 
-@status_routes.get("/v1/ready", responses=documented(example="status"))
+@status_routes.get("/v1/ready", **documented("service", example="status"))
 async def ready(service: TheService) -> StatusReply:
     """Tell whether photos are taken: 503 while the model is loaded or not in its place, and at the end."""
     await service.engine.ready()
     return StatusReply(status="ready")
 
 
-@status_routes.get("/v1/model", responses=documented(example="model"))
+@status_routes.get("/v1/model", **documented("service", example="model"))
 async def model(service: TheService) -> ModelReply:
     """Describe the model and the limits of the service."""
     snapshot = service.engine.serving.snapshot
@@ -336,14 +301,7 @@ async def model(service: TheService) -> ModelReply:
     )
 
 
-@status_routes.get(
-    "/metrics",
-    response_class=Response,
-    responses={
-        **documented(),
-        200: {"content": {"text/plain": {}}, "description": "Prometheus's text format."},
-    },
-)
+@status_routes.get("/metrics", **documented("service", kind="text/plain"))
 async def metrics(service: TheService) -> Response:
     """Count requests, photos and forward passes."""
     return Response(service.engine.metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})

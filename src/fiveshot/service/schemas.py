@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from importlib.resources import files
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
+from fastapi import Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from fiveshot.data import ImageError
 from fiveshot.recognizer.info import PhotoInfo
 from fiveshot.recognizer.recognition.snapshot import Prediction
-from fiveshot.service.engine import ChangeReply, PhotosReply
-from fiveshot.service.listing import ClassEntry
+from fiveshot.service.replies import ServedClass
 
 MOST_IDS = 10_000  # of one request
 FIELD = "photos"  # what the parts of a request with photos are called
@@ -19,7 +20,7 @@ BOXES = "boxes"  # and the part that says which parts of them are meant
 COMMON = (400, 401, 403, 405, 408, 413, 421, 422, 429, 503, 504)  # errors that all routes may answer with
 # Texts of the OpenAPI document: what each status means, examples, and the body of a request with photos.
 DOCUMENT = json.loads((files(__package__) / "document.json").read_text(encoding="utf-8"))
-PHOTOS = {"requestBody": DOCUMENT["photos"]}
+Ids = Annotated[list[str], Field(min_length=1, max_length=MOST_IDS, description="Such as p17.")]
 
 
 class ErrorDetail(BaseModel):
@@ -28,6 +29,11 @@ class ErrorDetail(BaseModel):
     name: str = Field(description="The photo or the value.")
     code: str = Field(description="One word for programs.")
     message: str
+
+    @classmethod
+    def of(cls, bad: ImageError) -> Self:
+        """Return why a photo cannot be used."""
+        return cls(name=bad.name, code=bad.code, message=bad.reason)
 
 
 class ErrorReply(BaseModel):
@@ -42,7 +48,7 @@ class ErrorReply(BaseModel):
 class ClassPage(BaseModel):
     """A part of the classes, sorted by name."""
 
-    classes: list[ClassEntry]
+    classes: list[ServedClass]
     total: int = Field(description="How many match.")
     offset: int
     state: int = Field(description="State of the model: one more with every change.")
@@ -99,10 +105,16 @@ class PredictReply(BaseModel):
     state: int
 
 
-class Rename(BaseModel):
+class RequestBody(BaseModel):
+    """What a request brings as JSON; a key that is not known is refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Rename(RequestBody):
     """The new name of a class."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {"name": "tawny owl"}})
+    model_config = ConfigDict(json_schema_extra={"example": {"name": "tawny owl"}})
     name: str = Field(max_length=1000, description="1 to 200 visible characters.")
 
 
@@ -120,28 +132,28 @@ class PhotoList(BaseModel):
     state: int
 
 
-class Removal(BaseModel):
+class Removal(RequestBody):
     """Photos to take out of their classes."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {"ids": ["p17", "p21"]}})
-    ids: list[str] = Field(min_length=1, max_length=MOST_IDS, description="Such as p17.")
+    model_config = ConfigDict(json_schema_extra={"example": {"ids": ["p17", "p21"]}})
+    ids: Ids
     of: str | None = Field(None, description="The class they are taken to be in; in another: 409.")
     for_good: bool = Field(False, description="Leave no trace: it cannot be undone.")
 
 
-class Move(BaseModel):
+class Move(RequestBody):
     """Photos to give to another class, known or new."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {"ids": ["p17"], "to": "wren"}})
-    ids: list[str] = Field(min_length=1, max_length=MOST_IDS, description="Such as p17.")
+    model_config = ConfigDict(json_schema_extra={"example": {"ids": ["p17"], "to": "wren"}})
+    ids: Ids
     to: str = Field(max_length=1000, description="Name of the class that gets them.")
     of: str | None = Field(None, description="The class they are taken to be in; in another: 409.")
 
 
-class ModelChange(BaseModel):
+class ModelChange(RequestBody):
     """What to change of a model."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {"false_rejection": 0.02}})
+    model_config = ConfigDict(json_schema_extra={"example": {"false_rejection": 0.02}})
     false_rejection: float = Field(gt=0, lt=1, description="Share of known photos that may be called unknown.")
 
 
@@ -167,21 +179,26 @@ class StatusReply(BaseModel):
     status: str
 
 
-PENDING: dict[str, Any] = {
-    "model": ChangeReply,
-    "description": "It is gone, but its traces cannot be erased yet: see `pending`. Do not send it again.",
-}
+PENDING = "It is gone, but its traces cannot be erased yet: see `pending`. Do not send it again."
 
 
-PENDING_PHOTOS = PENDING | {"model": PhotosReply}
+def documented(
+    tag: str, *statuses: int, example: str = "", kind: str = "", photos: bool = False, pending: type | None = None
+) -> dict[str, Any]:
+    """Return how a route is described: what it may answer, and whether it takes photos.
 
-
-def documented(*statuses: int, example: str = "") -> dict[int | str, dict[str, Any]]:
-    """Return what a route may answer, for the document: its example, its errors, and those that all have."""
-    replies: dict[int | str, dict[str, Any]] = {
+    Beside the errors that all routes have, it may answer with those of ``statuses``; with an ``example`` of JSON,
+    or with another ``kind`` of content; and with ``pending`` and 202.
+    """
+    replies: dict[int, dict[str, Any]] = {
         status: {"model": ErrorReply, "description": DOCUMENT["errors"][str(status)]}
         for status in sorted({*COMMON, *statuses})
     }
     if example:
         replies[200] = {"content": {"application/json": {"example": DOCUMENT["examples"][example]}}}
-    return replies
+    if kind:
+        replies[200] = {"content": {kind: {}}, "description": DOCUMENT["kinds"][kind]}
+    if pending is not None:
+        replies[202] = {"model": pending, "description": PENDING}
+    described = {"tags": [tag], "responses": replies} | ({"response_class": Response} if kind else {})
+    return described | ({"openapi_extra": {"requestBody": DOCUMENT["photos"]}} if photos else {})

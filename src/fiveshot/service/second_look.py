@@ -15,16 +15,17 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fiveshot.backbones import Embedder
 from fiveshot.data import ImageError
+from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.review import Review, review_model
 from fiveshot.recognizer.sorting import KnownPhoto, PhotoGroup, Question, Sorting, sort_rows
 from fiveshot.recognizer.store.rows import PhotoRecord, photo_features, read_kept
-from fiveshot.service.engine import Engine, LearnReply, PhotosReply
+from fiveshot.service.engine import Engine
 from fiveshot.service.errors import ApiError, not_found, too_large
-from fiveshot.service.photos import Upload
+from fiveshot.service.replies import LearnedClass, PhotosMade
 from fiveshot.service.requests import StrictRoute, checked_name, read_uploads
 from fiveshot.service.routes import FAR, LAST, TheService, cacheable
-from fiveshot.service.schemas import MOST_IDS, PHOTOS, ErrorDetail, documented
+from fiveshot.service.schemas import MOST_IDS, ErrorDetail, Ids, RequestBody, documented
 from fiveshot.service.settings import RequestLimits
 from fiveshot.work import one_thread
 
@@ -54,11 +55,7 @@ class Reviews:
                 self._known = key, await asyncio.to_thread(review_model, snapshot, decided)
             return self._known[1]
 
-    async def keep(self, ids: Sequence[str], finding: str) -> PhotosReply:
-        """Remember that photos stay as they are."""
-        return await self._engine.change_photos(lambda model: model.keep(ids, finding), ids)
-
-    async def apply(self, finding: str, ids: Sequence[str] | None, state: int | None) -> PhotosReply:
+    async def apply(self, finding: str, ids: Sequence[str] | None, state: int | None) -> PhotosMade:
         """Follow the suggestions of one kind, or those about some photos."""
         found = await self.review()
         if state is not None and found.state != state:
@@ -69,7 +66,7 @@ class Reviews:
         missing = set(ids or ()) - {one.photo for one in wanted}
         if missing:
             raise not_found(f"nothing is suggested about {', '.join(sorted(missing)[:5])}")
-        return await self._engine.change_photos(lambda model: model.apply(wanted), [one.photo for one in wanted])
+        return await self._engine.change_photos(lambda model: model.apply(wanted))
 
 
 @dataclass(eq=False)
@@ -127,7 +124,7 @@ class Sortings:
         found.used = time.monotonic()
         return found
 
-    async def add(self, name: str, uploads: Sequence[Upload]) -> tuple[list[int], list[ImageError], int]:
+    async def add(self, name: str, uploads: Sequence[Photo]) -> tuple[list[int], list[ImageError], int]:
         """Look at photos and add them; return their numbers, why others cannot be used, and how many there are.
 
         A photo that is there already keeps its number.
@@ -136,7 +133,7 @@ class Sortings:
         if len(one.photos) + len(uploads) > self._limits.sorted_photos:
             hint = f"sort {self._limits.sorted_photos:,} at a time"
             raise too_large(f"{len(one.photos) + len(uploads):,} photos are too many to sort at once", hint)
-        _, seen, bad = await self._engine.seen(uploads)
+        seen, bad = await self._engine.seen(uploads)
         places = {photo.sha256: number for number, photo in enumerate(one.photos)}
         numbers = []
         for photo in seen:
@@ -172,7 +169,7 @@ class Sortings:
                 one.known = key, await asyncio.to_thread(sort)
             return one.known[1]
 
-    async def learn(self, name: str, label: str, group: str | None, photos: Sequence[int] | None) -> LearnReply:
+    async def learn(self, name: str, label: str, group: str | None, photos: Sequence[int] | None) -> LearnedClass:
         """Learn a group, or some photos, under a name."""
         one = self._of(name)
         if group is not None:
@@ -198,22 +195,18 @@ class Sortings:
         return picture
 
 
-class Keep(BaseModel):
+class Keep(RequestBody):
     """Photos to keep whatever was found."""
 
-    model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"example": {"ids": ["p17"], "finding": "mixed-up"}}
-    )
-    ids: list[str] = Field(min_length=1, max_length=MOST_IDS, description="Such as p17.")
+    model_config = ConfigDict(json_schema_extra={"example": {"ids": ["p17"], "finding": "mixed-up"}})
+    ids: Ids
     finding: Finding
 
 
-class Apply(BaseModel):
+class Apply(RequestBody):
     """Suggestions to follow: those of one finding, or of them those about some photos."""
 
-    model_config = ConfigDict(
-        extra="forbid", json_schema_extra={"example": {"finding": "mixed-up", "ids": ["p17"]}}
-    )
+    model_config = ConfigDict(json_schema_extra={"example": {"finding": "mixed-up", "ids": ["p17"]}})
     finding: Finding
     ids: list[str] | None = Field(
         None, min_length=1, max_length=MOST_IDS, description="Unless given, all that are sure."
@@ -247,10 +240,10 @@ class SortReply(BaseModel):
     state: int
 
 
-class SortName(BaseModel):
+class SortName(RequestBody):
     """A name for a group, or for some photos."""
 
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"example": {"name": "wren", "group": "g3"}})
+    model_config = ConfigDict(json_schema_extra={"example": {"name": "wren", "group": "g3"}})
     name: str = Field(max_length=1000, description="Of the class, known or new.")
     group: str | None = Field(None, max_length=20, description="Id of a group; or give photos.")
     photos: list[Annotated[int, Field(ge=0, le=FAR)]] | None = Field(None, min_length=1, max_length=MOST_IDS)
@@ -262,7 +255,7 @@ class SortName(BaseModel):
         return self
 
 
-@second_look_routes.get("/review", tags=["review"], responses=documented(409, example="review"))
+@second_look_routes.get("/review", **documented("review", 409, example="review"))
 async def review(
     service: TheService,
     kept: Annotated[bool, Query(description="Suggest again what somebody decided to keep.")] = False,
@@ -271,23 +264,19 @@ async def review(
     return await service.reviews.review(kept=kept)
 
 
-@second_look_routes.post(
-    "/review/keep", tags=["review"], responses=documented(404, 409, 415, example="photos_changed")
-)
-async def keep(service: TheService, wanted: Keep) -> PhotosReply:
+@second_look_routes.post("/review/keep", **documented("review", 404, 409, 415, example="photos_changed"))
+async def keep(service: TheService, wanted: Keep) -> PhotosMade:
     """Keep photos: a review does not suggest them again for this finding. It can be undone."""
-    return await service.reviews.keep(wanted.ids, wanted.finding)
+    return await service.engine.change_photos(lambda model: model.keep(wanted.ids, wanted.finding))
 
 
-@second_look_routes.post(
-    "/review/apply", tags=["review"], responses=documented(404, 409, 415, example="photos_changed")
-)
-async def apply(service: TheService, wanted: Apply) -> PhotosReply:
+@second_look_routes.post("/review/apply", **documented("review", 404, 409, 415, example="photos_changed"))
+async def apply(service: TheService, wanted: Apply) -> PhotosMade:
     """Do what a review suggests, as one change that can be undone."""
     return await service.reviews.apply(wanted.finding, wanted.ids, wanted.state)
 
 
-@second_look_routes.post("/sort", tags=["sort"], responses=documented(example="sort_begun"))
+@second_look_routes.post("/sort", **documented("sort", example="sort_begun"))
 async def begin_sorting(service: TheService) -> SortBegun:
     """Begin a set of photos without labels. They stay in memory, and nothing is learned unless it is named."""
     limits = service.limits
@@ -295,20 +284,16 @@ async def begin_sorting(service: TheService) -> SortBegun:
 
 
 @second_look_routes.post(
-    "/sort/{id}/photos",
-    tags=["sort"],
-    responses=documented(404, 409, 415, example="sort_added"),
-    openapi_extra=PHOTOS,
+    "/sort/{id}/photos", **documented("sort", 404, 409, 415, example="sort_added", photos=True)
 )
 async def add_to_sorting(service: TheService, id: Id, request: Request) -> SortAdded:
     """Add photos to a set, a part at a time. One that cannot be used is left out, with the reason."""
     uploads = await read_uploads(request, service.limits)
     numbers, bad, total = await service.sortings.add(id, uploads)
-    refused = [ErrorDetail(name=one.name, code=one.code, message=one.reason) for one in bad]
-    return SortAdded(numbers=numbers, refused=refused, total=total)
+    return SortAdded(numbers=numbers, refused=[ErrorDetail.of(one) for one in bad], total=total)
 
 
-@second_look_routes.get("/sort/{id}", tags=["sort"], responses=documented(404, 409, example="sorted"))
+@second_look_routes.get("/sort/{id}", **documented("sort", 404, 409, example="sorted"))
 async def sort(
     service: TheService,
     id: Id,
@@ -325,12 +310,7 @@ async def sort(
     )
 
 
-@second_look_routes.get(
-    "/sort/{id}/photos/{number}",
-    tags=["sort"],
-    response_class=Response,
-    responses={**documented(404, 409), 200: {"content": {"image/jpeg": {}}, "description": "A small copy."}},
-)
+@second_look_routes.get("/sort/{id}/photos/{number}", **documented("sort", 404, 409, kind="image/jpeg"))
 async def sorted_photo(
     service: TheService, id: Id, number: Annotated[int, Path(ge=0, le=FAR)], request: Request
 ) -> Response:
@@ -338,13 +318,13 @@ async def sorted_photo(
     return cacheable(request, service.sortings.thumbnail(id, number), "image/jpeg", "private, no-cache")
 
 
-@second_look_routes.post("/sort/{id}/learn", tags=["sort"], responses=documented(404, 409, 415, example="learned"))
-async def learn_sorted(service: TheService, id: Id, wanted: SortName) -> LearnReply:
+@second_look_routes.post("/sort/{id}/learn", **documented("sort", 404, 409, 415, example="learned"))
+async def learn_sorted(service: TheService, id: Id, wanted: SortName) -> LearnedClass:
     """Learn a group, or some photos of a set, under a name. They are not sorted again."""
     return await service.sortings.learn(id, checked_name(wanted.name), wanted.group, wanted.photos)
 
 
-@second_look_routes.delete("/sort/{id}", tags=["sort"], status_code=204, responses=documented(404, 409))
+@second_look_routes.delete("/sort/{id}", status_code=204, **documented("sort", 404, 409))
 async def end_sorting(service: TheService, id: Id) -> None:
     """Drop a set of photos."""
     service.sortings.end(id)
