@@ -19,7 +19,8 @@ EXAMPLE = re.compile(r"^ *Example: (.+?) *$", re.MULTILINE)
 
 def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Yield every command with the words that call it, those of groups too."""
-    for name, command in group.commands.items():
+    for name in group.list_commands(None):
+        command = group.get_command(None, name)
         if hasattr(command, "commands"):
             yield from commands(command, (*path, name))
         else:

@@ -187,15 +187,16 @@ def test_only_a_change_calls_the_program(
     assert [line["changed"] for line in lines] == [True, False, True, False, True]
 
 
-def test_credentials(tmp_path: Path) -> None:
+def test_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "secret"
     file.write_text("ann:a:b \nmore\n")
-    assert credentials(str(file), "NAME", {"NAME": "x:y"}) == ("ann", "a:b")
-    assert credentials(None, "NAME", {"NAME": "x:y"}) == ("x", "y")
-    assert credentials(None, "NAME", {}) is None
+    assert credentials(None, "NAME") is None
+    monkeypatch.setenv("NAME", "x:y")
+    assert credentials(str(file), "NAME") == ("ann", "a:b")
+    assert credentials(None, "NAME") == ("x", "y")
     for text in (b"ann", b":b", b"\xff:\xff"):
         file.write_bytes(text)
         with pytest.raises(InputError):
-            credentials(str(file), "NAME", {})
+            credentials(str(file), "NAME")
     with pytest.raises(StorageError):
-        credentials(str(tmp_path / "none"), "NAME", {})
+        credentials(str(tmp_path / "none"), "NAME")

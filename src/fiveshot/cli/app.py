@@ -6,13 +6,14 @@ A sub-command is imported when it is called or shown, so that none waits for the
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
 
 import typer
+from typer import Context, Option
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
@@ -69,27 +70,18 @@ COMMANDS = {name: (module, panel) for panel, places in PLACES.items() for name, 
 FUNCTIONS = {"import": "import_model", "label-studio": "label_studio", "put-back": "put_back", "set": "set_option"}
 
 # What people type who know other programs.
-OTHER_WORDS = {
-    "add": "learn",
-    "teach": "learn",
-    "train": "learn",
-    "ask": "predict",
-    "classify": "predict",
-    "recognise": "predict",
-    "recognize": "predict",
-    "delete": "forget",
-    "rm": "forget",
-    "unlearn": "forget",
-    "info": "show",
-    "list": "show",
-    "ls": "show",
-    "create": "new",
-    "init": "new",
-    "mv": "rename",
-    "log": "history",
-    "test": "evaluate",
-    "benchmark": "bench",
+MEANT = {
+    "learn": ("add", "teach", "train"),
+    "predict": ("ask", "classify", "recognise", "recognize"),
+    "forget": ("delete", "rm", "unlearn"),
+    "show": ("info", "list", "ls"),
+    "new": ("create", "init"),
+    "rename": ("mv",),
+    "history": ("log",),
+    "evaluate": ("test",),
+    "bench": ("benchmark",),
 }
+OTHER_WORDS = {word: name for name, words in MEANT.items() for word in words}
 
 # What wrong options raise. Releases of Typer differ in where its class lives, not in its name.
 USAGE_ERROR: type[Exception] = next(
@@ -128,25 +120,23 @@ class Command(TyperCommand):
         super().format_help(ctx, formatter)
 
 
-class Commands(Mapping[str, Any]):
-    """The commands by name, each imported and built when it is asked for; all take the group's ``--plugin``."""
+class Group(TyperGroup):
+    """The list of commands, each imported and built when it is asked for; all take the group's ``--plugin``.
 
-    def __init__(self, group: TyperGroup) -> None:
-        self._group = group
-        self._built: dict[str, Any] = {}
+    A word that is not a command is answered with the nearest.
+    """
 
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._built:
-            self._built[name] = self._build(name)
-        return self._built[name]
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the names of all commands."""
+        return list(COMMANDS)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(COMMANDS)
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command by its name."""
+        if cmd_name in COMMANDS and cmd_name not in self.commands:
+            self.commands[cmd_name] = self._built(cmd_name)
+        return self.commands.get(cmd_name)
 
-    def __len__(self) -> int:
-        return len(COMMANDS)
-
-    def _build(self, name: str) -> Any:
+    def _built(self, name: str) -> Any:
         module, panel = COMMANDS[name]
         found = getattr(import_module(f"fiveshot.cli.{module}"), FUNCTIONS.get(name, name))
         if not isinstance(found, typer.Typer):
@@ -156,18 +146,10 @@ class Commands(Mapping[str, Any]):
         command = get_command(found)
         command.name = name
         command.rich_help_panel = panel  # type: ignore[attr-defined]
-        plugin = [parameter for parameter in self._group.params if parameter.name == "plugin"]
+        plugin = [parameter for parameter in self.params if parameter.name == "plugin"]
         for part in (command, *getattr(command, "commands", {}).values()):
             part.params.extend(plugin)
         return command
-
-
-class Group(TyperGroup):
-    """The list of commands; a word that is not one of them is answered with the nearest."""
-
-    def __init__(self, **attributes: Any) -> None:
-        super().__init__(**attributes)
-        self.commands = Commands(self)  # type: ignore[assignment]  # a table that is read and never written
 
     def get_params(self, ctx: Any) -> Any:
         """Return the parameters common to all commands."""
@@ -212,7 +194,7 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def _name_plugins(ctx: typer.Context, files: list[Path] | None) -> None:
+def _name_plugins(ctx: Context, files: list[Path] | None) -> None:
     if files and not ctx.resilient_parsing:
         from fiveshot.plugins import name_plugins
 
@@ -222,12 +204,11 @@ def _name_plugins(ctx: typer.Context, files: list[Path] | None) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave."),
+        bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
     ] = False,
     plugin: Annotated[
         list[Path] | None,
-        typer.Option(
+        Option(
             callback=_name_plugins,
             expose_value=False,
             help="A Python file with heads or datasets of your own; may be given more than once.",

@@ -8,23 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer import Argument, Context, Option
 
-from fiveshot.cli import completion
-from fiveshot.cli.options import (
-    CLUSTER,
-    LOCAL,
-    Address,
-    AsJson,
-    Flavor,
-    Full,
-    HeadDevice,
-    LogTo,
-    Projections,
-    Seeds,
-    head_parameters,
-    parse_settings,
-    refuse_unused,
-)
+from fiveshot.cli import completion, options
 from fiveshot.cli.output import (
     KEPT,
     answering,
@@ -41,7 +27,7 @@ from fiveshot.errors import counted
 from fiveshot.loggers import Loggers
 
 if TYPE_CHECKING:
-    from fiveshot.benchmark import Job, Outcome, PublishedFigures
+    from fiveshot.benchmark import Job, Outcome
     from fiveshot.benchmark.run import QuickPlan
 
 RunJobs = Callable[..., "Iterable[Outcome]"]  # of jobs and the folder of runs
@@ -51,75 +37,67 @@ WORTH_SAYING = 2.0  # seconds
 
 @when_stopped("what was finished is kept, and the same command without --fresh goes on from there")
 def bench(
-    ctx: typer.Context,
+    ctx: Context,
     protocol: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             help="A named setting, such as cub200/big; see 'fiveshot bench --list'.",
             autocompletion=completion.protocols,
         ),
     ] = None,
     methods: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Methods separated by commas; unless given, those that finish within a minute.",
             autocompletion=completion.methods,
         ),
     ] = None,
-    seeds: Seeds = None,
-    full: Full = False,
+    seeds: options.Seeds = None,
+    full: options.Full = False,
     features: Annotated[
-        Path | None, typer.Option(help="A feature file (.safetensors or .npz) instead of the embedded one.")
+        Path | None, Option(help="A feature file (.safetensors or .npz) instead of the embedded one.")
     ] = None,
     images: Annotated[
-        Path | None,
-        typer.Option(help="A folder or archive of images by class; features are extracted once and kept."),
+        Path | None, Option(help="A folder or archive of images by class; features are extracted once and kept.")
     ] = None,
     adapter: Annotated[
         Literal["none", "tuned"] | None,
-        typer.Option(help="Embedded features of the same photographs without, or with, first-task tuning."),
+        Option(help="Embedded features of the same photographs without, or with, first-task tuning."),
     ] = None,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="With --images: leave out images that cannot be read.")
-    ] = False,
-    flavor: Flavor = "paper",
-    projections: Projections = None,
+    skip_bad: Annotated[bool, Option("--skip-bad", help="With --images: leave out unreadable ones.")] = False,
+    flavor: options.Flavor = "paper",
+    projections: options.Projections = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--set",
             help="NAME=VALUE, a parameter of the heads that have it, repeatable; alpha=auto has it chosen.",
         ),
     ] = None,
-    base: Annotated[int | None, typer.Option(help="Classes in the base session.")] = None,
-    increment: Annotated[int | None, typer.Option(help="Classes in each later session.")] = None,
-    shots: Annotated[int | None, typer.Option(help="Images of a new class.")] = None,
-    order_seed: Annotated[int | None, typer.Option(help="Seed of the class order; 1993 is the paper's.")] = None,
-    shot_seed: Annotated[int | None, typer.Option(help="First seed of the shots.")] = None,
+    base: Annotated[int | None, Option(help="Classes in the base session.")] = None,
+    increment: Annotated[int | None, Option(help="Classes in each later session.")] = None,
+    shots: Annotated[int | None, Option(help="Images of a new class.")] = None,
+    order_seed: Annotated[int | None, Option(help="Seed of the class order; 1993 is the paper's.")] = None,
+    shot_seed: Annotated[int | None, Option(help="First seed of the shots.")] = None,
     shot_draw: Annotated[
-        str | None, typer.Option(help="'random', 'first' as the published code does, or 'listed'.")
+        str | None, Option(help="'random', 'first' as in the published code, or 'listed'.")
     ] = None,
-    sessions: Annotated[Path | None, typer.Option(help="A folder of official session lists.")] = None,
-    out: Annotated[Path, typer.Option(help="Where runs are kept; finished ones are not run again.")] = Path(
-        "runs"
-    ),
-    workers: Annotated[int, typer.Option(help="Processes that run at the same time.")] = 1,
-    memory: Annotated[
-        float | None, typer.Option(help="GB that all processes may need together; 80 % of what is free.")
-    ] = None,
+    sessions: Annotated[Path | None, Option(help="A folder of official session lists.")] = None,
+    out: Annotated[Path, Option(help="Where runs are kept; finished ones are not run again.")] = Path("runs"),
+    workers: Annotated[int, Option(help="Processes that run at the same time.")] = 1,
+    memory: Annotated[float | None, Option(help="GB for all processes together; 80 % of what is free.")] = None,
     against: Annotated[
-        Path | None,
-        typer.Option(help="A JSON file of published figures, shown below ours if they were measured alike."),
+        Path | None, Option(help="A JSON file of published figures, shown below ours if they were measured alike.")
     ] = None,
-    log: LogTo = None,
-    device: HeadDevice = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Run again what is finished.")] = False,
-    output: Annotated[str, typer.Option("--format", help="terminal, markdown, latex, csv or json.")] = "terminal",
+    log: options.LogTo = None,
+    device: options.HeadDevice = None,
+    fresh: Annotated[bool, Option("--fresh", help="Run again what is finished.")] = False,
+    output: Annotated[str, Option("--format", help="terminal, markdown, latex, csv or json.")] = "terminal",
     engine: Annotated[
-        Literal["local", "ray"], typer.Option(help="Processes of this machine, or tasks of a Ray cluster.")
+        Literal["local", "ray"], Option(help="Processes of this machine, or tasks of a Ray cluster.")
     ] = "local",
-    address: Address = None,
-    listing: Annotated[bool, typer.Option("--list", help="List protocols and methods, and leave.")] = False,
+    address: options.Address = None,
+    listing: Annotated[bool, Option("--list", help="List protocols and methods, and leave.")] = False,
 ) -> None:
     """Run few-shot class-incremental methods through a protocol and print their accuracies.
 
@@ -132,9 +110,15 @@ def bench(
         return
     check_format(output)
     if output in ("csv", "json"):
-        refuse_unused(ctx, "adds a table, which this --format has no room for; leave one of them out", "against")
+        options.refuse_unused(
+            ctx, "adds a table, which this --format has no room for; leave one of them out", "against"
+        )
     _check_options(ctx, engine=engine, images=images, sessions=sessions)
-    published, loggers = _published(against), Loggers(log or ())
+    published, loggers = None, Loggers(log or ())
+    if against is not None:  # read before anything is run
+        from fiveshot.benchmark import read_published
+
+        published = read_published(against)
     if images is not None:
         features = _extracted(images, features, skip_bad)
     with status("reading the features"):
@@ -151,7 +135,7 @@ def bench(
             "shot_draw": shot_draw,
         }
         chosen = choose_protocol(protocol, source if features else None, changes)
-        given = parse_settings(settings or ())
+        given = options.parse_settings(settings or ())
         named = [name.strip() for name in methods.split(",")] if methods else []
         everything = make_jobs(
             chosen,
@@ -159,7 +143,7 @@ def bench(
             methods=named,
             seeds=draws(seeds, full=full),
             flavor=flavor,
-            parameters=head_parameters(projections, device, given, here=engine == "local"),
+            parameters=options.head_parameters(projections, device, given, here=engine == "local"),
             sessions=str(sessions) if sessions else None,
             needed=given,
         )
@@ -194,15 +178,6 @@ def bench(
                 print_table(against_table(experiment, published), output)
     if not full:
         _tell_the_rest(plan, everything, seeds)
-
-
-def _published(against: Path | None) -> PublishedFigures | None:
-    """Read published figures before anything is run."""
-    if against is None:
-        return None
-    from fiveshot.benchmark import read_published
-
-    return read_published(against)
 
 
 def _on_cluster(address: str | None, *, fresh: bool) -> RunJobs:
@@ -273,19 +248,19 @@ def _tell_the_rest(plan: QuickPlan, everything: Sequence[Job], seeds: int | None
     echo(f"for the paper's full setting (five draws, 10,000 random features) add --full: about {time}", err=True)
 
 
-def _check_options(ctx: typer.Context, *, engine: str, images: Path | None, sessions: Path | None) -> None:
+def _check_options(ctx: Context, *, engine: str, images: Path | None, sessions: Path | None) -> None:
     """Refuse options that the others leave without effect."""
     if engine == "ray":
-        refuse_unused(ctx, LOCAL, "workers", "memory")
+        options.refuse_unused(ctx, options.LOCAL, "workers", "memory")
     else:
-        refuse_unused(ctx, CLUSTER, "address")
+        options.refuse_unused(ctx, options.CLUSTER, "address")
     if images is None:
-        refuse_unused(ctx, "is for images; add --images DIR, or leave it out", "skip_bad")
+        options.refuse_unused(ctx, "is for images; add --images DIR, or leave it out", "skip_bad")
     else:
-        refuse_unused(ctx, "chooses embedded features; leave it out with --images", "adapter")
+        options.refuse_unused(ctx, "chooses embedded features; leave it out with --images", "adapter")
     if sessions is not None:
         why = "is in the session lists; leave it out with --sessions"
-        refuse_unused(ctx, why, "base", "increment", "shots", "order_seed", "shot_draw")
+        options.refuse_unused(ctx, why, "base", "increment", "shots", "order_seed", "shot_draw")
 
 
 def describe(outcome: Outcome) -> str:
@@ -343,27 +318,27 @@ def _print_lists() -> None:
 
 @when_stopped(KEPT)
 def paper(
-    ctx: typer.Context,
+    ctx: Context,
     target: Annotated[
         str,
-        typer.Argument(
+        Argument(
             help="table1, table2, table3, table5, table6, figure1, figure2, figure3, ablation-..., or all.",
             autocompletion=completion.paper_targets,
         ),
     ],
     features_dir: Annotated[
-        Path | None, typer.Option(help="A folder of feature files; the embedded ones are used beside it.")
+        Path | None, Option(help="A folder of feature files; the embedded ones are used beside it.")
     ] = None,
-    out: Annotated[Path, typer.Option(help="Where tables, figures and runs are written.")] = Path("paper"),
-    seeds: Seeds = None,
-    full: Full = False,
-    workers: Annotated[int, typer.Option(help="Processes that run at the same time.")] = 1,
-    flavor: Flavor = "paper",
+    out: Annotated[Path, Option(help="Where tables, figures and runs are written.")] = Path("paper"),
+    seeds: options.Seeds = None,
+    full: options.Full = False,
+    workers: Annotated[int, Option(help="Processes that run at the same time.")] = 1,
+    flavor: options.Flavor = "paper",
     shot_draw: Annotated[
-        Literal["random", "first"], typer.Option(help="'random', or 'first' as the published code does.")
+        Literal["random", "first"], Option(help="'random', or 'first' as the published code does.")
     ] = "random",
-    projections: Projections = None,
-    device: HeadDevice = None,
+    projections: options.Projections = None,
+    device: options.HeadDevice = None,
 ) -> None:
     """Regenerate a table or figure of the paper; says which features are missing, and fails where all are.
 
@@ -374,9 +349,9 @@ def paper(
     if target == "figure2":
         why = "changes nothing in figure2, which shows features and no runs; leave it out"
         unused = ("seeds", "full", "workers", "flavor", "shot_draw", "projections", "device")
-        refuse_unused(ctx, why, *unused)
+        options.refuse_unused(ctx, why, *unused)
     if target == "ablation-M":
-        refuse_unused(ctx, "is what ablation-M varies; leave it out", "projections")
+        options.refuse_unused(ctx, "is what ablation-M varies; leave it out", "projections")
     with status("loading"):
         from fiveshot.benchmark import sweep
         from fiveshot.benchmark.run import MINUTE
@@ -389,7 +364,7 @@ def paper(
         seeds=draws(seeds, full=full),
         flavor=flavor,
         shot_draw=shot_draw,
-        parameters=head_parameters(projections, device),
+        parameters=options.head_parameters(projections, device),
         seconds=None if full else MINUTE,
         run=lambda jobs, folder: followed(partial(sweep, workers=workers), jobs, folder),
     )
@@ -408,9 +383,9 @@ def paper(
 
 
 def report(
-    folder: Annotated[Path, typer.Argument(help="The --out folder of a benchmark, or a part of it.")],
-    out: Annotated[Path | None, typer.Option(help="The page; report.html in the folder unless given.")] = None,
-    as_json: AsJson = False,
+    folder: Annotated[Path, Argument(help="The --out folder of a benchmark, or a part of it.")],
+    out: Annotated[Path | None, Option(help="The page; report.html in the folder unless given.")] = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Write one self-contained HTML page with tables, curves and configuration of finished runs.
 
@@ -426,10 +401,10 @@ def report(
 
 
 def compare(
-    first: Annotated[Path, typer.Argument(help="Runs of one head: a folder below the --out of a benchmark.")],
-    second: Annotated[Path, typer.Argument(help="Runs of the other head, under the same protocol.")],
-    output: Annotated[str, typer.Option("--format", help="terminal, markdown, latex or csv.")] = "terminal",
-    as_json: AsJson = False,
+    first: Annotated[Path, Argument(help="Runs of one head: a folder below the --out of a benchmark.")],
+    second: Annotated[Path, Argument(help="Runs of the other head, under the same protocol.")],
+    output: Annotated[str, Option("--format", help="terminal, markdown, latex or csv.")] = "terminal",
+    as_json: options.AsJson = False,
 ) -> None:
     """Compare two heads on the same draws: the difference in each measure, its 95 % interval, and p.
 

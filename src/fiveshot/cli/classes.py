@@ -5,19 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
-from fiveshot.cli import completion
-from fiveshot.cli.options import AsJson, Boxes, Confidence, Device, InBox, Model, Nested, Runtime, Weights
-from fiveshot.cli.output import Answer, answering, image_bar, percent, status
-from fiveshot.cli.photos import (
-    PartsAsked,
-    note_classes_left_out,
-    note_others,
-    parts_of_classes,
-    refuse_bad,
-    total,
-)
+from fiveshot.cli import completion, options
+from fiveshot.cli.output import Answer, answering, answering_with, image_bar, percent, status
+from fiveshot.cli.photos import PartsAsked, note_classes_left_out, note_others, parts_of_classes, refuse_bad, total
 from fiveshot.errors import InputError, counted, some_of
 from fiveshot.recognizer.names import NONE
 
@@ -27,57 +19,43 @@ if TYPE_CHECKING:
 
 LISTED = 20  # classes that are told one by one; of more, those with warnings
 
-Name = Annotated[
-    str,
-    typer.Argument(
-        metavar="NAME",
-        help="The name of the class.",
-        show_default=False,
-        autocompletion=completion.classes,
-    ),
-]
+Name = Annotated[str, Argument(metavar="NAME", help="The name of the class.", autocompletion=completion.classes)]
 Ids = Annotated[
-    list[str],
-    typer.Argument(metavar="ID", help="Ids of photos, such as p17: 'fiveshot show MODEL NAME' lists them."),
+    list[str], Argument(metavar="ID", help="Ids of photos, such as p17: 'fiveshot show MODEL NAME' lists them.")
 ]
 Of = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--of", help="The class they are taken to be in: else nothing is done.", autocompletion=completion.classes
     ),
 ]
 
 
 def learn(
-    model: Model,
+    model: options.Model,
     name: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="NAME|FOLDER",
             help="The name of the class; or, alone, a folder of class folders to learn all of them.",
-            show_default=False,
             autocompletion=completion.classes_to_add_to,
         ),
     ],
     photos: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[PHOTOS]...", help="Files, folders, patterns, or - for standard input."),
+        Argument(metavar="[PHOTOS]...", help="Files, folders, patterns, or - for standard input."),
     ] = None,
-    add: Annotated[bool, typer.Option("--add", help="Add the photos to a class that is known already.")] = False,
-    new_only: Annotated[
-        bool, typer.Option("--new-only", help="Of a folder, learn only the classes not known yet.")
-    ] = False,
-    none: Annotated[
-        bool, typer.Option("--none", help="The photos show none of the classes; there is no NAME then.")
-    ] = False,
-    nested: Nested = False,
-    box: InBox = None,
-    boxes: Boxes = None,
-    confidence: Confidence = 0.2,
-    device: Device = "auto",
-    runtime: Runtime = "auto",
-    weights: Weights = None,
-    as_json: AsJson = False,
+    add: Annotated[bool, Option("--add", help="Add the photos to a class that is known already.")] = False,
+    new_only: Annotated[bool, Option("--new-only", help="Of a folder, learn only new classes.")] = False,
+    none: Annotated[bool, Option("--none", help="The photos show none of the classes; leave out NAME.")] = False,
+    nested: options.Nested = False,
+    box: options.InBox = None,
+    boxes: options.Boxes = None,
+    confidence: options.Confidence = 0.2,
+    device: options.Device = "auto",
+    runtime: options.Runtime = "auto",
+    weights: options.Weights = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Learn a class from about five photos, or every class of a folder of folders: all of them or none.
 
@@ -166,54 +144,42 @@ def describe_report(report: LearnReport) -> str:
 
 
 def forget(
-    model: Model,
+    model: options.Model,
     name: Name,
-    for_good: Annotated[
-        bool, typer.Option("--for-good", help="Erase it to the last byte: this cannot be undone.")
-    ] = False,
-    as_json: AsJson = False,
+    for_good: Annotated[bool, Option("--for-good", help="Erase every byte of it: this cannot be undone.")] = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Forget a class; undo brings it back, unless it is erased for good.
 
     Example: fiveshot forget birds owl
     """
-    from fiveshot.recognizer import Recognizer
-
-    with answering("forget", model, as_json=as_json) as answer:
-        with status(f"forgetting {name}"), Recognizer.open(model) as recognizer:  # may wait for those who read
+    with answering_with("forget", model, as_json=as_json) as (answer, recognizer):
+        with status(f"forgetting {name}"):  # may wait for those who read
             recognizer.forget(name, for_good=for_good)
         answer.result = {"name": name, "for_good": for_good}
         answer.say(f"forgot {name}" + ("" if for_good else f"; bring it back with: fiveshot undo {model}"))
 
 
 def rename(
-    model: Model,
-    old: Annotated[
-        str,
-        typer.Argument(metavar="OLD", help="Its name now.", show_default=False, autocompletion=completion.classes),
-    ],
-    new: Annotated[str, typer.Argument(metavar="NEW", help="Its name from now on.", show_default=False)],
-    as_json: AsJson = False,
+    model: options.Model,
+    old: Annotated[str, Argument(metavar="OLD", help="Its name now.", autocompletion=completion.classes)],
+    new: Annotated[str, Argument(metavar="NEW", help="Its name from now on.")],
+    as_json: options.AsJson = False,
 ) -> None:
     """Give a class another name.
 
     Example: fiveshot rename birds owl "barn owl"
     """
-    from fiveshot.recognizer import Recognizer
-
-    with answering("rename", model, as_json=as_json) as answer, Recognizer.open(model) as recognizer:
+    with answering_with("rename", model, as_json=as_json) as (answer, recognizer):
         recognizer.rename(old, new)
         answer.result = {"old": old, "new": new}
         answer.say(f"{old} is now {new}")
 
 
 def group(
-    model: Model,
-    taxonomy: Annotated[
-        Path,
-        typer.Argument(metavar="FILE", help="CSV with the columns name and parent.", show_default=False),
-    ],
-    as_json: AsJson = False,
+    model: options.Model,
+    taxonomy: Annotated[Path, Argument(metavar="FILE", help="CSV with the columns name and parent.")],
+    as_json: options.AsJson = False,
 ) -> None:
     """Put classes into groups: each gets the path of its parents as its name, such as owl/barn owl.
 
@@ -221,9 +187,7 @@ def group(
 
     Example: fiveshot group birds taxonomy.csv
     """
-    from fiveshot.recognizer import Recognizer
-
-    with answering("group", model, as_json=as_json) as answer, Recognizer.open(model) as recognizer:
+    with answering_with("group", model, as_json=as_json) as (answer, recognizer):
         renamed = recognizer.group(taxonomy)
         answer.result = {"renamed": [{"old": old, "new": new} for old, new in renamed.items()]}
         for old, new in list(renamed.items())[:LISTED]:
@@ -236,38 +200,32 @@ def group(
 
 
 def undo(
-    model: Model,
+    model: options.Model,
     past_forget: Annotated[
-        bool,
-        typer.Option("--past-forget", help="Pass over what was erased for good, which cannot come back."),
+        bool, Option("--past-forget", help="Pass over what was erased for good, which cannot come back.")
     ] = False,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Take back the last change.
 
     Example: fiveshot undo birds
     """
-    from fiveshot.recognizer import Recognizer
-
-    with answering("undo", model, as_json=as_json) as answer, Recognizer.open(model) as recognizer:
+    with answering_with("undo", model, as_json=as_json) as (answer, recognizer):
         entry = recognizer.undo(past_forget=past_forget)
         answer.result = {"undone": entry.as_dict()}
         answer.say(f"took back: {describe_change(entry)}")
 
 
 def history(
-    model: Model,
-    limit: Annotated[int | None, typer.Option(help="So many of the latest changes.", min=1)] = None,
-    as_json: AsJson = False,
+    model: options.Model,
+    limit: Annotated[int | None, Option(help="So many of the latest changes.", min=1)] = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """List the changes of a model, the latest first.
 
     Example: fiveshot history birds --limit 5
     """
-    from fiveshot.recognizer import Recognizer
-
-    opened = answering("history", model, as_json=as_json)
-    with opened as answer, Recognizer.open(model, readonly=True) as recognizer:
+    with answering_with("history", model, as_json=as_json, readonly=True) as (answer, recognizer):
         entries = recognizer.history(limit)
         answer.result = {"entries": [entry.as_dict() for entry in entries]}
         for entry in entries:
@@ -282,39 +240,29 @@ def describe_change(entry: HistoryEntry, shown: int = 5) -> str:
 
 
 def correct(
-    model: Model,
-    photo: Annotated[
-        str,
-        typer.Argument(
-            metavar="PHOTO",
-            help="A photo, or a folder or pattern of photos that show the same.",
-            show_default=False,
-        ),
-    ],
+    model: options.Model,
+    photo: Annotated[str, Argument(metavar="PHOTO", help="A photo, or a folder or pattern that shows the same.")],
     name: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="NAME",
             help="What it shows: a class, known or new, or 'none of these'.",
-            show_default=False,
             autocompletion=completion.classes,
         ),
     ],
-    device: Device = "auto",
-    runtime: Runtime = "auto",
-    weights: Weights = None,
-    as_json: AsJson = False,
+    device: options.Device = "auto",
+    runtime: options.Runtime = "auto",
+    weights: options.Weights = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Say what a photo shows: it is learned, or moved from where it was learned before.
 
     Example: fiveshot correct birds garden.jpg wren
     """
-    from fiveshot.recognizer import Recognizer
-
-    with answering("correct", model, as_json=as_json) as answer:
+    where = {"device": device, "runtime": runtime, "weights": weights}
+    with answering_with("correct", model, as_json=as_json, **where) as (answer, recognizer):
         found = found_photos(answer, [photo])
-        opened = Recognizer.open(model, device=device, runtime=runtime, weights=weights)
-        with opened as recognizer, image_bar(f"looking at {counted(len(found), 'photo')}") as progress:
+        with image_bar(f"looking at {counted(len(found), 'photo')}") as progress:
             done = recognizer.correct(found, name, progress=progress)
         answer.result = done.as_dict()
         answer.say(f"{_photos(done)}: {name}")
@@ -322,22 +270,18 @@ def correct(
 
 
 def remove(
-    model: Model,
+    model: options.Model,
     ids: Ids,
     of: Of = None,
-    for_good: Annotated[
-        bool, typer.Option("--for-good", help="Erase them to the last byte: this cannot be undone.")
-    ] = False,
-    as_json: AsJson = False,
+    for_good: Annotated[bool, Option("--for-good", help="Erase every byte of them; no undo.")] = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Take photos out of the classes they were learned for; undo brings them back.
 
     Example: fiveshot remove birds p17 p21
     """
-    from fiveshot.recognizer import Recognizer
-
-    with answering("remove", model, as_json=as_json) as answer:
-        with status("removing photos"), Recognizer.open(model) as recognizer:  # may wait for those who read
+    with answering_with("remove", model, as_json=as_json) as (answer, recognizer):
+        with status("removing photos"):  # may wait for those who read
             done = recognizer.remove(ids, of=of, for_good=for_good)
         answer.result = done.as_dict() | {"for_good": for_good}
         answer.say(f"{'erased' if for_good else 'removed'} {_photos(done)}")
@@ -347,27 +291,24 @@ def remove(
 
 
 def move(
-    model: Model,
+    model: options.Model,
     ids: Ids,
     to: Annotated[
         str,
-        typer.Option(
+        Option(
             "--to",
             help="The class that gets them, known or new; or 'none of these'.",
             autocompletion=completion.classes,
-            show_default=False,
         ),
     ],
     of: Of = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Give photos to another class, as if they had been learned for it.
 
     Example: fiveshot move birds p17 p21 --to wren
     """
-    from fiveshot.recognizer import Recognizer
-
-    with answering("move", model, as_json=as_json) as answer, Recognizer.open(model) as recognizer:
+    with answering_with("move", model, as_json=as_json) as (answer, recognizer):
         done = recognizer.move(ids, to=to, of=of)
         answer.result = done.as_dict() | {"to": to}
         answer.say(f"moved {_photos(done)} to {to}")

@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import typer
+from typer import Context
 
 SPECIAL = re.compile(r"""[\s\\$`"'!#&*()<>?;|\[\]{}~^]""")  # what bash takes for something else
 RISKY = re.compile(r"""[\\$`"'!]""")  # what a shell may still run or drop inside quotation marks
@@ -59,13 +59,13 @@ def _is_bare_bash_word() -> bool:
     return not (current < len(words) and words[current].startswith(("'", '"')))
 
 
-def classes(ctx: typer.Context) -> list[str]:
+def classes(ctx: Context) -> list[str]:
     """Offer the classes of the model that was named before."""
     model = ctx.params.get("model")
     return offered(stored_classes(Path(model))) if model else []
 
 
-def classes_to_add_to(ctx: typer.Context) -> list[str]:
+def classes_to_add_to(ctx: Context) -> list[str]:
     """Offer the classes of the model where photos are added to one; otherwise the name is a new one."""
     return classes(ctx) if ctx.params.get("add") else []
 

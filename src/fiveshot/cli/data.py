@@ -8,38 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from typer import Argument, Context, Option
 
-from fiveshot.cli import completion
-from fiveshot.cli.options import (
-    CLUSTER,
-    LOCAL,
-    Address,
-    AsJson,
-    Backbone,
-    Careful,
-    Device,
-    LocalWeights,
-    Quick,
-    Runtime,
-    Views,
-    chosen_views,
-    refuse_unused,
-)
-from fiveshot.cli.output import (
-    KEPT,
-    answering,
-    cluster_bar,
-    download_bar,
-    echo,
-    image_bar,
-    print_rich,
-    status,
-    when_stopped,
-)
+from fiveshot.cli import completion, options
+from fiveshot.cli.output import KEPT, answering, cluster_bar, download_bar, echo, image_bar, status, when_stopped
 from fiveshot.errors import InputError, counted
 
 if TYPE_CHECKING:
-    from fiveshot.backbones import BackboneInfo, BackboneSpec
+    from fiveshot.backbones import BackboneSpec
     from fiveshot.data import BadImage
     from fiveshot.features import Extraction, FeatureSet
     from fiveshot.scale import Catalog, ClusterSettings, StatisticsPlan
@@ -49,7 +25,7 @@ SHOWN = 20  # bad images that are listed by name
 
 
 @data.command("list")
-def list_datasets(as_json: AsJson = False) -> None:
+def list_datasets(as_json: options.AsJson = False) -> None:
     """List the datasets that are known by name.
 
     Example: fiveshot data list
@@ -82,11 +58,9 @@ def list_datasets(as_json: AsJson = False) -> None:
 @data.command("fetch")
 @when_stopped(KEPT)
 def fetch_dataset(
-    name: Annotated[
-        str, typer.Argument(help="A dataset; see 'fiveshot data list'.", autocompletion=completion.datasets)
-    ],
-    root: Annotated[Path, typer.Option(help="Folder to put it into.")] = Path("data"),
-    as_json: AsJson = False,
+    name: Annotated[str, Argument(help="One of 'fiveshot data list'.", autocompletion=completion.datasets)],
+    root: Annotated[Path, Option(help="Folder to put it into.")] = Path("data"),
+    as_json: options.AsJson = False,
 ) -> None:
     """Download a dataset, resuming where an earlier attempt stopped, check it and unpack it.
 
@@ -111,9 +85,9 @@ def fetch_dataset(
 
 @data.command("samples")
 def draw_samples(
-    folder: Annotated[Path, typer.Argument(help="A new folder.", show_default=False)],
-    seed: Annotated[int, typer.Option(help="Another seed draws other pictures.")] = 0,
-    as_json: AsJson = False,
+    folder: Annotated[Path, Argument(help="A new folder.")],
+    seed: Annotated[int, Option(help="Another seed draws other pictures.")] = 0,
+    as_json: options.AsJson = False,
 ) -> None:
     """Draw small pictures of five things, to try the other commands without photos at hand.
 
@@ -132,9 +106,9 @@ def draw_samples(
 def backbones(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="Any timm names; a short list unless given.", autocompletion=completion.backbones),
+        Argument(help="Any timm names; a short list unless given.", autocompletion=completion.backbones),
     ] = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """List backbones with their size, cost and whether their weights are on this machine.
 
@@ -146,119 +120,96 @@ def backbones(
 
             found = list_backbones(names) if names else list_backbones()
         answer.result = {"backbones": [asdict(info) for info in found]}
-        if not as_json:
-            _print_backbones(found)
-
-
-def _print_backbones(found: list[BackboneInfo]) -> None:
-    from rich.table import Table
-
-    table = Table("backbone", box=None, pad_edge=False)
-    for heading in ("parameters", "GMACs/image", "vector", "input"):
-        table.add_column(heading, justify="right")
-    table.add_column("weights")
-    table.add_column("")
-    for info in found:
-        table.add_row(
-            info.name,
-            f"{info.parameters / 1e6:.1f} M",
-            f"{info.gmacs:.1f}",
-            f"{info.width:,}",
-            f"{info.input_size} px",
-            "here" if info.local else "to download",
-            info.note,
-        )
-    print_rich(table)
+        width = max(len(info.name) for info in found)
+        answer.say(f"{'backbone':{width}}  parameters  GMACs/image  vector   input  weights")
+        for info in found:
+            cost = f"{info.parameters / 1e6:8.1f} M  {info.gmacs:11.1f}  {info.width:6,}  {info.input_size:4} px"
+            answer.say(f"{info.name:{width}}  {cost}  {'here' if info.local else 'to download':11}  {info.note}")
 
 
 @when_stopped(KEPT)
 def extract(
-    ctx: typer.Context,
-    out: Annotated[Path, typer.Option(help="Feature file to write (.safetensors).")],
+    ctx: Context,
+    out: Annotated[Path, Option(help="Feature file to write (.safetensors).")],
     images: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Folder or archive: train/<class>/* and test/<class>/*, or <class>/* alone. With --engine ray "
             "also a URL, parquet files, or webdataset shards such as s3://photos/train-{000..127}.tar."
         ),
     ] = None,
     dataset: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Dataset by name instead, with --root; see 'fiveshot data list'.",
             autocompletion=completion.datasets,
         ),
     ] = None,
-    root: Annotated[Path | None, typer.Option(help="Folder that the dataset is in.")] = None,
-    backbone: Backbone = None,
-    weights: LocalWeights = None,
+    root: Annotated[Path | None, Option(help="Folder that the dataset is in.")] = None,
+    backbone: options.Backbone = None,
+    weights: options.LocalWeights = None,
     adapter: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             help="Adapter file made by 'fiveshot tune', or an embedded one such as cub200-big.",
             autocompletion=completion.adapters,
         ),
     ] = None,
     preprocessing: Annotated[
         str,
-        typer.Option(
+        Option(
             help="'weights': as they were trained; 'paper': as the paper does with this dataset, and with images "
             "of your own as with CUB-200; 'paper:cars', ...: as it does with that one."
         ),
     ] = "weights",
     tokens: Annotated[
         Literal["own", "cls", "mean", "cls+mean"],
-        typer.Option(help="What makes up the vector: the network's own feature, or these tokens."),
+        Option(help="What makes up the vector: the network's own feature, or these tokens."),
     ] = "own",
-    last_blocks: Annotated[int, typer.Option(help="Class tokens of so many last blocks, side by side.")] = 1,
-    views: Views = None,
-    quick: Quick = False,
-    careful: Careful = False,
-    device: Device = "auto",
-    runtime: Runtime = "auto",
+    last_blocks: Annotated[int, Option(help="Class tokens of so many last blocks, side by side.")] = 1,
+    views: options.Views = None,
+    quick: options.Quick = False,
+    careful: options.Careful = False,
+    device: options.Device = "auto",
+    runtime: options.Runtime = "auto",
     precision: Annotated[
-        Literal["auto", "float32", "tf32", "bf16"], typer.Option(help="On CUDA; bf16 unless given.")
+        Literal["auto", "float32", "tf32", "bf16"], Option(help="On CUDA; bf16 unless given.")
     ] = "auto",
-    batch_size: Annotated[int | None, typer.Option(help="Images in a forward pass.")] = None,
+    batch_size: Annotated[int | None, Option(help="Images in a forward pass.")] = None,
     workers: Annotated[
-        int | None, typer.Option(help="Threads, or backbones of a cluster; as many as there are cores or GPUs.")
+        int | None, Option(help="Threads, or backbones of a cluster; as many as there are cores or GPUs.")
     ] = None,
-    dtype: Annotated[Literal["float16", "float32"], typer.Option(help="Type of the stored vectors.")] = "float16",
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out images that cannot be read.")] = False,
-    cache: Annotated[Path | None, typer.Option(help="Folder of extracted features and finished parts.")] = None,
+    dtype: Annotated[Literal["float16", "float32"], Option(help="Type of the stored vectors.")] = "float16",
+    skip_bad: Annotated[bool, Option("--skip-bad", help="Leave out images that cannot be read.")] = False,
+    cache: Annotated[Path | None, Option(help="Folder of extracted features and finished parts.")] = None,
     no_cache: Annotated[
-        bool, typer.Option("--no-cache", help="Look nowhere, keep finished parts beside the output only.")
+        bool, Option("--no-cache", help="Look nowhere, keep finished parts beside the output only.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Seed of the held-out test images, where there is no test split.")] = 0,
-    holdout: Annotated[float, typer.Option(help="Share of every class that is held out then.")] = 0.2,
-    measure: Annotated[
-        bool, typer.Option("--measure", help="Then time the forward pass alone, for comparison.")
-    ] = False,
+    seed: Annotated[int, Option(help="Seed of the held-out test images, where there is no test split.")] = 0,
+    holdout: Annotated[float, Option(help="Share of every class that is held out then.")] = 0.2,
+    measure: Annotated[bool, Option("--measure", help="Then time the forward pass alone, to compare.")] = False,
     engine: Annotated[
-        Literal["local", "ray"],
-        typer.Option(help="This process, or a Ray cluster: pip install 'fiveshot\\[ray]'."),
+        Literal["local", "ray"], Option(help="This process, or a Ray cluster: pip install 'fiveshot\\[ray]'.")
     ] = "local",
-    address: Address = None,
+    address: options.Address = None,
     result: Annotated[
         Literal["file", "shards", "statistics"],
-        typer.Option(help="With --engine ray: one feature file, a folder of shards, or class statistics alone."),
+        Option(help="With --engine ray: one feature file, a folder of shards, or class statistics alone."),
     ] = "file",
     layout: Annotated[
-        Literal["auto", "folders", "parquet", "webdataset"], typer.Option(help="With --engine ray: of the images.")
+        Literal["auto", "folders", "parquet", "webdataset"], Option(help="With --engine ray: of the images.")
     ] = "auto",
-    image_column: Annotated[
-        str, typer.Option(help="Of parquet files: the column with the images' bytes.")
-    ] = "image",
+    image_column: Annotated[str, Option(help="Of parquet files: the column with the images' bytes.")] = "image",
     label_column: Annotated[
-        str | None, typer.Option(help="Column of parquet files, or suffix of tar members; label or cls.")
+        str | None, Option(help="Column of parquet files, or suffix of tar members; label or cls.")
     ] = None,
     covariance: Annotated[
         Literal["class", "tied"],
-        typer.Option(help="Of statistics: one for each class, or one for all, as very many classes need."),
+        Option(help="Of statistics: one for each class, or one for all, as very many classes need."),
     ] = "class",
     head: Annotated[
         str,
-        typer.Option(
+        Option(
             help="Of statistics: the head of the model they are for, or 'none'.",
             autocompletion=completion.heads_or_none,
         ),
@@ -280,7 +231,7 @@ def extract(
         preprocessing=preprocessing_for(preprocessing, dataset),
         tokens=tokens,
         last_blocks=last_blocks,
-        views=chosen_views(views, quick=quick, careful=careful),
+        views=options.chosen_views(views, quick=quick, careful=careful),
         device=device,
         runtime=runtime,
         precision=None if precision == "auto" else precision,
@@ -409,24 +360,28 @@ def _print_bad(bad: Sequence[BadImage]) -> None:
 
 
 def _check_options(
-    ctx: typer.Context, *, engine: str, result: str, layout: str, dataset: str | None, device: str
+    ctx: Context, *, engine: str, result: str, layout: str, dataset: str | None, device: str
 ) -> None:
     """Refuse options that the others leave without effect."""
     if engine == "local":
         of_a_cluster = ("address", "result", "layout", "image_column", "label_column", "covariance", "head")
-        refuse_unused(ctx, CLUSTER, *of_a_cluster)
+        options.refuse_unused(ctx, options.CLUSTER, *of_a_cluster)
         return
-    refuse_unused(ctx, LOCAL, "cache", "no_cache", "measure")
+    options.refuse_unused(ctx, options.LOCAL, "cache", "no_cache", "measure")
     if ":" in device:
-        refuse_unused(ctx, "names a GPU of a single machine; choose cuda or cpu with --engine ray", "device")
+        options.refuse_unused(
+            ctx, "names a GPU of a single machine; choose cuda or cpu with --engine ray", "device"
+        )
     if result != "statistics":
         why = "belongs to statistics; add --result statistics, or leave it out"
-        refuse_unused(ctx, why, "covariance", "head")
+        options.refuse_unused(ctx, why, "covariance", "head")
     elif dataset is None:
-        refuse_unused(ctx, "draws test images, and statistics are of all images; leave it out", "seed", "holdout")
+        options.refuse_unused(
+            ctx, "draws test images, and statistics are of all images; leave it out", "seed", "holdout"
+        )
     if dataset is not None:
-        refuse_unused(ctx, "is for --images; leave it out", "layout", "image_column", "label_column")
+        options.refuse_unused(ctx, "is for --images; leave it out", "layout", "image_column", "label_column")
     if layout in ("folders", "webdataset"):
-        refuse_unused(ctx, "is for parquet files; leave it out", "image_column")
+        options.refuse_unused(ctx, "is for parquet files; leave it out", "image_column")
     if layout == "folders":
-        refuse_unused(ctx, "is for parquet files and tars; leave it out", "label_column")
+        options.refuse_unused(ctx, "is for parquet files and tars; leave it out", "label_column")

@@ -7,28 +7,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
+from typer import Argument, Context, Option
 
-from fiveshot.cli import completion
-from fiveshot.cli.options import (
-    WITHOUT_BASE,
-    AsJson,
-    Backbone,
-    Careful,
-    Device,
-    LocalWeights,
-    Model,
-    Quick,
-    Recipe,
-    RecipeValues,
-    Runtime,
-    Seed,
-    Views,
-    Weights,
-    chosen_views,
-    refuse_unused,
+from fiveshot.cli import completion, options
+from fiveshot.cli.output import (
+    Answer,
+    answering,
+    answering_with,
+    file_size,
+    image_bar,
+    percent,
+    status,
+    tuning_bar,
 )
-from fiveshot.cli.output import Answer, answering, file_size, image_bar, percent, status, tuning_bar
 from fiveshot.cli.photos import note_classes_left_out
 from fiveshot.errors import InputError, counted, some_of
 
@@ -36,50 +27,42 @@ if TYPE_CHECKING:
     from fiveshot.recognizer.info import ClassInfo, ModelInfo, PhotoInfo
     from fiveshot.recognizer.photos.photo import Photo
 
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Leave out photos of the base that cannot be read.")]
+SkipBad = Annotated[bool, Option("--skip-bad", help="Leave out photos of the base that cannot be read.")]
 
 
 def new(
-    ctx: typer.Context,
-    model: Model,
-    base: Annotated[
-        Path | None, typer.Option(help="A folder of class folders with many photos each; none unless given.")
-    ] = None,
-    backbone: Backbone = None,
-    weights: LocalWeights = None,
+    ctx: Context,
+    model: options.Model,
+    base: Annotated[Path | None, Option(help="A folder of class folders with many photos each; optional.")] = None,
+    backbone: options.Backbone = None,
+    weights: options.LocalWeights = None,
     head: Annotated[
-        str,
-        typer.Option(
-            help="The classifier; 'fiveshot bench --list' describes it.",
-            autocompletion=completion.heads,
-        ),
+        str, Option(help="The classifier; 'fiveshot bench --list' describes it.", autocompletion=completion.heads)
     ] = "unbiased-lda",
     adapter: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="A file of 'fiveshot tune', or an embedded adapter such as cub200-big.",
             autocompletion=completion.adapters,
         ),
     ] = None,
-    views: Views = None,
-    quick: Quick = False,
-    careful: Careful = False,
-    tune: Annotated[bool, typer.Option("--tune", help="Adapt the backbone to the base first.")] = False,
-    seed: Seed = 0,
+    views: options.Views = None,
+    quick: options.Quick = False,
+    careful: options.Careful = False,
+    tune: Annotated[bool, Option("--tune", help="Adapt the backbone to the base first.")] = False,
+    seed: options.Seed = 0,
     keep_photos: Annotated[
-        bool, typer.Option("--keep-photos", help="Keep the photos themselves, which adapting later needs.")
+        bool, Option("--keep-photos", help="Keep the photos themselves, which adapting later needs.")
     ] = False,
     thumbnails: Annotated[
-        bool, typer.Option("--thumbnails/--no-thumbnails", help="Keep small copies without metadata.")
+        bool, Option("--thumbnails/--no-thumbnails", help="Keep small copies without metadata.")
     ] = True,
-    false_rejection: Annotated[
-        float, typer.Option(help="Share of photos of known classes that may be called unknown.")
-    ] = 0.05,
+    false_rejection: Annotated[float, Option(help="Share of known photos that may be called unknown.")] = 0.05,
     skip_bad: SkipBad = False,
-    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Leave a model that is there as it is.")] = False,
-    device: Device = "auto",
-    runtime: Runtime = "auto",
-    as_json: AsJson = False,
+    exist_ok: Annotated[bool, Option("--exist-ok", help="Leave a model that is there as it is.")] = False,
+    device: options.Device = "auto",
+    runtime: options.Runtime = "auto",
+    as_json: options.AsJson = False,
 ) -> None:
     """Make a model: with no base at all, or from a folder of base classes.
 
@@ -94,9 +77,11 @@ def new(
     ):
         given: Path | dict[str, list[Photo]] | None = None
         if base is None:
-            refuse_unused(ctx, WITHOUT_BASE, "skip_bad")
+            options.refuse_unused(ctx, options.WITHOUT_BASE, "skip_bad")
             if runtime != "int8":
-                refuse_unused(ctx, "is not kept in a model; give it to 'learn' and 'predict' instead", "runtime")
+                options.refuse_unused(
+                    ctx, "is not kept in a model; give it to 'learn' and 'predict' instead", "runtime"
+                )
         else:
             given = _looked_at(answer, base)
         made = Recognizer.create(
@@ -106,7 +91,7 @@ def new(
             weights=weights,
             head=head,
             adapter=adapter,
-            views=chosen_views(views, quick=quick, careful=careful),
+            views=options.chosen_views(views, quick=quick, careful=careful),
             tune=tune,
             seed=seed,
             keep_photos=keep_photos,
@@ -146,16 +131,16 @@ def _looked_at(answer: Answer, base: Path) -> Path | dict[str, list[Photo]]:
 
 
 def show(
-    model: Model,
+    model: options.Model,
     name: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             metavar="[NAME]",
             help="A class, to list its photos with their ids and scores.",
             autocompletion=completion.classes,
         ),
     ] = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Show the classes of a model, how it was made and what it takes; or the photos of one class.
 
@@ -163,11 +148,9 @@ def show(
 
     Example: fiveshot show birds owl
     """
-    from fiveshot.recognizer import Recognizer
     from fiveshot.recognizer.names import normal_name
 
-    opened = answering("show", model, as_json=as_json)
-    with opened as answer, Recognizer.open(model, readonly=True) as recognizer:
+    with answering_with("show", model, as_json=as_json, readonly=True) as (answer, recognizer):
         info = recognizer.show()
         if name is None:
             answer.result = info.as_dict()
@@ -180,23 +163,16 @@ def show(
 
 
 def set_option(
-    model: Model,
-    name: Annotated[
-        Literal["false-rejection"],
-        typer.Argument(metavar="NAME", help="What to change: false-rejection.", show_default=False),
-    ],
-    value: Annotated[
-        str, typer.Argument(metavar="VALUE", help="A share, such as 2% or 0.02.", show_default=False)
-    ],
-    as_json: AsJson = False,
+    model: options.Model,
+    name: Annotated[Literal["false-rejection"], Argument(metavar="NAME", help="What to change: false-rejection.")],
+    value: Annotated[str, Argument(metavar="VALUE", help="A share, such as 2% or 0.02.")],
+    as_json: options.AsJson = False,
 ) -> None:
     """Change how many photos of known classes may be called unknown; nothing is learned again.
 
     Example: fiveshot set birds false-rejection 2%
     """
-    from fiveshot.recognizer import Recognizer
-
-    with answering("set", model, as_json=as_json) as answer, Recognizer.open(model) as recognizer:
+    with answering_with("set", model, as_json=as_json) as (answer, recognizer):
         now = recognizer.set(false_rejection=_share(value))
         answer.result = {"name": name, **now.as_dict()}
         answer.say(f"{model}: {percent(now.rate)} false rejections")
@@ -222,11 +198,11 @@ def _share(text: str) -> float:
 
 
 def check(
-    model: Model,
+    model: options.Model,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Write model.toml again and remove what an interruption left behind.")
+        bool, Option("--repair", help="Write model.toml again and remove what an interruption left behind.")
     ] = False,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Verify every file and number of a model; the exit status is 1 where something is wrong.
 
@@ -243,7 +219,7 @@ def check(
         if not findings:
             answer.say(f"{model} is sound")
         if any(finding.severity == "error" and not finding.repaired for finding in findings):
-            answer.fail()
+            answer.status = 1
 
 
 def _tell_model(answer: Answer, model: Path, info: ModelInfo) -> None:
@@ -272,15 +248,15 @@ def _tell_photos(answer: Answer, one: ClassInfo, photos: Sequence[PhotoInfo]) ->
 
 
 def retune(
-    ctx: typer.Context,
-    model: Model,
-    base: Annotated[Path | None, typer.Option(help="The photos of the base classes, if there are any.")] = None,
-    recipe: Recipe = "ours",
-    settings: RecipeValues = None,
+    ctx: Context,
+    model: options.Model,
+    base: Annotated[Path | None, Option(help="The photos of the base classes, if there are any.")] = None,
+    recipe: options.Recipe = "ours",
+    settings: options.RecipeValues = None,
     skip_bad: SkipBad = False,
-    device: Device = "auto",
-    weights: Weights = None,
-    as_json: AsJson = False,
+    device: options.Device = "auto",
+    weights: options.Weights = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Adapt the backbone to all kept photos and switch over in one step; export the model first to go back.
 
@@ -293,12 +269,12 @@ def retune(
 
     with answering("retune", model, as_json=as_json) as answer:
         if base is None:
-            refuse_unused(ctx, WITHOUT_BASE, "skip_bad")
+            options.refuse_unused(ctx, options.WITHOUT_BASE, "skip_bad")
         values = dict(map(parse_setting, settings or []))
         opened = Recognizer.open(model, device=device, weights=weights)
         with opened as recognizer, tuning_bar(shown=not as_json) as tuning:
             if not recognizer.show().base_classes:
-                refuse_unused(ctx, f"is for base classes, and {model} has none; leave it out", "base")
+                options.refuse_unused(ctx, f"is for base classes, and {model} has none; leave it out", "base")
             done = recognizer.retune(
                 base=base,
                 recipe=recipe,

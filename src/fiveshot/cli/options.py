@@ -7,106 +7,82 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import typer
+from typer import Argument, Context, Option
 
 from fiveshot.cli import completion
 from fiveshot.errors import InputError
 
-Model = Annotated[Path, typer.Argument(metavar="MODEL", help="The directory of the model.", show_default=False)]
+Model = Annotated[Path, Argument(metavar="MODEL", help="The directory of the model.")]
 AsJson = Annotated[
-    bool,
-    typer.Option("--json", help="Print one JSON object: command, model, ok (true or false), and result or error."),
+    bool, Option("--json", help="Print one JSON object: command, model, ok (true or false), and result or error.")
 ]
 
 Backbone = Annotated[
     str | None,
-    typer.Option(
+    Option(
         help="Any timm name; the embedded ViT unless given. See 'fiveshot backbones'.",
         autocompletion=completion.backbones,
     ),
 ]
-LocalWeights = Annotated[Path | None, typer.Option(help="Local weights: .safetensors, .pth or .npz.")]
+LocalWeights = Annotated[Path | None, Option(help="Local weights: .safetensors, .pth or .npz.")]
 Weights = Annotated[
-    Path | None, typer.Option(help="Where the backbone's own weights are now, if the model was made from a file.")
+    Path | None, Option(help="Where the backbone's weights are now, if the model was made from a file.")
 ]
-Nested = Annotated[
-    bool, typer.Option("--nested", help="Every folder with photos is a class, called by its path: owl/barn owl.")
-]
+Nested = Annotated[bool, Option("--nested", help="Every folder with photos is a class, such as owl/barn owl.")]
 Sure = Annotated[
     float | None,
-    typer.Option(help="Probability that an answer needs; a group of classes may have it where no class has."),
+    Option(help="Probability that an answer needs; a group of classes may have it where no class has."),
 ]
 Views = Annotated[
-    int | None,
-    typer.Option(help="Views of a photo that are averaged: 1, 2 or 4; 2 unless given, 1 with the paper's."),
+    int | None, Option(help="Views of a photo that are averaged: 1, 2 or 4; 2 unless given, 1 with the paper's.")
 ]
-Quick = Annotated[bool, typer.Option("--quick", help="One view: half the time, somewhat less accurate.")]
-Careful = Annotated[bool, typer.Option("--careful", help="Four views: twice the time, more accurate.")]
-Into = Annotated[Path | None, typer.Option(help="Put each photo into the folder of its class below this one.")]
-By = Annotated[
-    Literal["copy", "link", "move"], typer.Option(help="How photos are put into the folders of --into.")
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what --into would do; nothing is written.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")]
+Quick = Annotated[bool, Option("--quick", help="One view: half the time, somewhat less accurate.")]
+Careful = Annotated[bool, Option("--careful", help="Four views: twice the time, more accurate.")]
+Into = Annotated[Path | None, Option(help="Put each photo into the folder of its class below this one.")]
+By = Annotated[Literal["copy", "link", "move"], Option(help="How photos are put into the folders of --into.")]
+DryRun = Annotated[bool, Option("--dry-run", help="Only say what --into would do; nothing is written.")]
+Device = Annotated[str, Option(help="auto, cpu, cuda or cuda:1.")]
 Runtime = Annotated[
     Literal["auto", "torch", "onnx", "int8", "compiled"],
-    typer.Option(help="What runs the network: int8 is about twice as fast on a CPU, compiled a little on a GPU."),
+    Option(help="What runs the network: int8 is about twice as fast on a CPU, compiled a little on a GPU."),
 ]
-HeadDevice = Annotated[str | None, typer.Option(help="Where heads compute, for example cuda.")]
-Projections = Annotated[
-    int | None, typer.Option(help="Random features of the heads that have them; the paper uses 10000.")
-]
+HeadDevice = Annotated[str | None, Option(help="Where heads compute, for example cuda.")]
+Projections = Annotated[int | None, Option(help="Random features of heads that have them; the paper uses 10000.")]
 
 Recipe = Annotated[
-    str,
-    typer.Option(help="'ours', or 'paper' for the paper's own values.", autocompletion=completion.tuning_recipes),
+    str, Option(help="'ours', or 'paper' for the paper's own values.", autocompletion=completion.tuning_recipes)
 ]
 RecipeValues = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="Replace a value of the recipe: key=value, any number of times."),
+    list[str] | None, Option("--set", help="Replace a value of the recipe: key=value, any number of times.")
 ]
-Seed = Annotated[int, typer.Option(help="Of everything random.")]
+Seed = Annotated[int, Option(help="Of everything random.")]
 InBox = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--box",
         metavar="X,Y,W,H",
         help="The part of each photo to look at, in pixels or as shares of its sides; any number of times.",
     ),
 ]
-Boxes = Annotated[
-    Path | None,
-    typer.Option(help="A file of boxes: COCO or MegaDetector JSON, CSV, YOLO text or a folder of it."),
-]
-Confidence = Annotated[float, typer.Option(help="Boxes of a detector that was less sure are passed over.")]
-Strict = Annotated[
-    bool, typer.Option("--strict", help="Refuse everything if one photo cannot be used, as learn does.")
-]
-SkipBad = Annotated[
-    bool,
-    typer.Option("--skip-bad", help="End with status 0, not 3, when photos are left out."),
-]
-Address = Annotated[
-    str | None, typer.Option(help="Of the Ray cluster, or 'auto'; one is started here unless given.")
-]
-Seeds = Annotated[
-    int | None, typer.Option(help="Number of seeds, each of which draws other shots; 1, or 5 with --full.")
-]
+Boxes = Annotated[Path | None, Option(help="Boxes: COCO or MegaDetector JSON, CSV, YOLO text or a folder of it.")]
+Confidence = Annotated[float, Option(help="Boxes of a detector that was less sure are passed over.")]
+Strict = Annotated[bool, Option("--strict", help="Refuse everything if one photo cannot be used, as learn does.")]
+SkipBad = Annotated[bool, Option("--skip-bad", help="End with status 0, not 3, when photos are left out.")]
+Address = Annotated[str | None, Option(help="Of the Ray cluster, or 'auto'; one is started here unless given.")]
+Seeds = Annotated[int | None, Option(help="Seeds, each of which draws other shots; 1, or 5 with --full.")]
 Full = Annotated[
-    bool,
-    typer.Option("--full", help="Everything, however long it takes: five draws, 10,000 random features."),
+    bool, Option("--full", help="Everything, however long it takes: 5 draws, 10,000 random features.")
 ]
 LogTo = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--log",
         metavar="KIND=PLACE",
         help="Log to csv=FILE, tensorboard=DIR, mlflow=FILE or wandb=DIR (offline), any number of times.",
     ),
 ]
 Flavor = Annotated[
-    Literal["paper", "published"],
-    typer.Option(help="'paper' follows the paper's text, 'published' its published code."),
+    Literal["paper", "published"], Option(help="'paper' follows the paper's text, 'published' its published code.")
 ]
 
 
@@ -134,7 +110,7 @@ WHOLE = {
 }
 
 
-def refuse_unused(ctx: typer.Context, why: str, *options: str) -> None:
+def refuse_unused(ctx: Context, why: str, *options: str) -> None:
     """Refuse the first of these options that was typed: it would change nothing.
 
     ``why`` goes on after its name, and says the way out. Options are named as the command's arguments are. One

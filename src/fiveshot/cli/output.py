@@ -25,11 +25,10 @@ from fiveshot.cli.completion import stored_state
 from fiveshot.errors import FiveshotError, StorageError, counted
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
     from rich.progress import Progress as RichProgress
-    from rich.progress import ProgressColumn
 
     from fiveshot.data import BadImage
+    from fiveshot.recognizer import Recognizer
     from fiveshot.reports import Table
     from fiveshot.scale.cluster import OnClusterProgress
     from fiveshot.tuning import TuneProgress
@@ -48,10 +47,9 @@ _line_is_shown = False
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
+OnTuning = Callable[["TuneProgress"], None]
 KEPT = "what was finished is kept, and the same command goes on from there"
 PATIENCE = 0.5  # seconds before a bar is drawn
-
-MakeColumns = Callable[[], Sequence["ProgressColumn"]]
 
 
 def echo(text: object, *, err: bool = False) -> None:
@@ -154,10 +152,6 @@ class Answer:
             self.status = status
             self.note(f"{counted(len(bad), 'photo')} cannot be used{more}")
 
-    def fail(self) -> None:
-        """End with status 1, although there is a result."""
-        self.status = 1
-
 
 @contextmanager
 def answering(command: str, model: Path | None = None, *, as_json: bool) -> Iterator[Answer]:
@@ -179,8 +173,7 @@ def answering(command: str, model: Path | None = None, *, as_json: bool) -> Iter
     except FiveshotError as error:
         if not as_json:
             raise
-        told = {"code": error.code, "message": error.message, "hint": error.hint}
-        echo_json({**shape, "ok": False, "error": told})
+        echo_json({**shape, "ok": False, "error": error.as_dict()})
         raise typer.Exit(1) from error
     if as_json:
         echo_json({**shape, "ok": not answer.status, "result": answer.result})
@@ -188,19 +181,22 @@ def answering(command: str, model: Path | None = None, *, as_json: bool) -> Iter
         raise typer.Exit(answer.status)
 
 
+@contextmanager
+def answering_with(
+    command: str, model: Path, *, as_json: bool, **opening: Any
+) -> Iterator[tuple[Answer, Recognizer]]:
+    """Do so with an open model; ``opening`` is as for ``Recognizer.open``."""
+    from fiveshot.recognizer import Recognizer
+
+    with answering(command, model, as_json=as_json) as answer, Recognizer.open(model, **opening) as recognizer:
+        yield answer, recognizer
+
+
 def _outcome(model: Path, before: int | None) -> str:
     """Say what has become of a model that was in this state: a change is there as a whole, or not at all."""
     if stored_state(model) != before:
         return f"see what was done: fiveshot history {model}"
     return f"{model} is as it was" if model.exists() else f"{model} was not made"
-
-
-def print_rich(drawn: RenderableType) -> None:
-    """Draw a table on standard output."""
-    from rich.console import Console
-
-    console = Console()
-    Console(width=None if console.is_terminal else PIPE_WIDTH).print(drawn)
 
 
 def check_format(output: str) -> str:
@@ -217,7 +213,9 @@ def print_table(table: Table, output: str) -> None:
     from fiveshot import reports
 
     if check_format(output) == "terminal":
-        print_rich(reports.as_rich(_readable(table)))
+        from rich.console import Console
+
+        Console(width=None if sys.stdout.isatty() else PIPE_WIDTH).print(reports.as_rich(_readable(table)))
     else:
         written = {"markdown": reports.as_markdown, "latex": reports.as_latex, "csv": reports.as_csv}
         echo(written[output](table))
@@ -316,9 +314,12 @@ def _of_database(error: Exception, model: Path | None) -> StorageError | None:
 
 
 class Bar:
-    """A line of text while work begins, and a bar once it has lasted a while; both vanish at the end."""
+    """A line of text while work begins, and a bar once it has lasted a while; both vanish at the end.
 
-    def __init__(self, text: str, columns: MakeColumns, *, shown: bool = True) -> None:
+    Its columns are classes of rich by name, or texts with fields of the task.
+    """
+
+    def __init__(self, text: str, *columns: str, shown: bool = True) -> None:
         self._text, self._columns = text, columns
         self._shown = shown and sys.stderr.isatty()
         self._begun = time.monotonic()
@@ -343,8 +344,10 @@ class Bar:
                 return
             self._drawn = self._start()
             # What was finished before the first call must not count as speed.
-            self._drawn.add_task(self._text, total=total, completed=done, **fields)  # type: ignore[arg-type]
-        self._drawn.update(self._drawn.task_ids[0], completed=done, total=total, **fields)
+            self._drawn.add_task(self._text, total=total, completed=done, rate="", **fields)  # type: ignore[arg-type]
+        (task,) = self._drawn.tasks
+        rate = f"{task.speed:,.1f} images/s" if task.speed else ""
+        self._drawn.update(task.id, completed=done, total=total, rate=rate, **fields)
 
     def say(self, text: str) -> None:
         """Print a line on standard error, above the bar."""
@@ -356,37 +359,26 @@ class Bar:
             show_line(self._text)
 
     def _start(self) -> RichProgress:
+        from rich import progress
         from rich.console import Console
-        from rich.progress import Progress
 
         erase_line()
-        drawn = Progress(*self._columns(), console=Console(stderr=True), transient=True)
+        columns = [getattr(progress, one)() if hasattr(progress, one) else one for one in self._columns]
+        drawn = progress.Progress(*columns, console=Console(stderr=True), transient=True)
         drawn.start()
         return drawn
 
 
-def status(text: str, *, shown: bool = True) -> Bar:
+def status(text: str) -> Bar:
     """Say what is going on where no steps can be counted, until the block ends."""
-    return Bar(text, tuple, shown=shown)
+    return Bar(text)
 
 
 @contextmanager
 def image_bar(text: str = "looking at images", *, shown: bool = True) -> Iterator[Progress]:
     """Show how many images are done, and how many a second."""
-
-    def columns() -> Sequence[ProgressColumn]:
-        from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, Task, TimeRemainingColumn
-        from rich.text import Text
-
-        class Rate(ProgressColumn):
-            """Images per second."""
-
-            def render(self, task: Task) -> Text:
-                return Text(f"{task.speed:,.1f} images/s" if task.speed else "")
-
-        return BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn()
-
-    with Bar(text, columns, shown=shown) as bar:
+    columns = ("BarColumn", "MofNCompleteColumn", "{task.fields[rate]}", "TimeRemainingColumn")
+    with Bar(text, *columns, shown=shown) as bar:
         yield bar.update
 
 
@@ -404,60 +396,40 @@ def answers_bar(text: str, *, told: bool) -> Iterator[Progress]:
 @contextmanager
 def download_bar(name: str) -> Iterator[Callable[[int, int | None], None]]:
     """Show how much of a file has come, and how fast."""
-
-    def columns() -> Sequence[ProgressColumn]:
-        from rich.progress import BarColumn, DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
-
-        return BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
-
-    with Bar(f"fetching {name}", columns) as bar:
+    columns = ("BarColumn", "DownloadColumn", "TransferSpeedColumn", "TimeRemainingColumn")
+    with Bar(f"fetching {name}", *columns) as bar:
         yield bar.update
 
 
 @contextmanager
 def cluster_bar() -> Iterator[OnClusterProgress]:
     """Show the progress of an extraction on a cluster, and what its stages manage."""
-
-    def columns() -> Sequence[ProgressColumn]:
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-
-        return BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[stages]}"), TimeRemainingColumn()
-
-    with Bar("starting the cluster", columns) as bar:
+    columns = ("BarColumn", "MofNCompleteColumn", "{task.fields[stages]}", "TimeRemainingColumn")
+    with Bar("starting the cluster", *columns) as bar:
         yield lambda now: bar.update(now.done, now.total, stages=now.stages())
 
 
 @contextmanager
-def tuning_bar(*, shown: bool) -> Iterator[Callable[[TuneProgress], None]]:
-    """Show decoding and training: loss, accuracy, images per second, time left."""
-
-    def columns() -> Sequence[ProgressColumn]:
-        from rich.progress import BarColumn, TaskProgressColumn, TextColumn
-
-        phase, text = TextColumn("{task.fields[phase]}"), TextColumn("{task.fields[text]}")
-        return phase, BarColumn(), TaskProgressColumn(), text
-
-    with Bar("reading the photos", columns, shown=shown) as bar:
+def tuning_bar(*, shown: bool, log: OnTuning | None = None) -> Iterator[OnTuning]:
+    """Show decoding and training: loss, accuracy, images per second, time left; and tell a log."""
+    columns = ("{task.fields[phase]}", "BarColumn", "TaskProgressColumn", "{task.fields[text]}")
+    with Bar("reading the photos", *columns, shown=shown) as bar:
 
         def show(now: TuneProgress) -> None:
             total, done = now.total, now.done
             if now.epochs:
                 done, total = (now.epoch - 1) * now.total + now.done, now.epochs * now.total
             bar.update(done, total, phase=now.phase, text=_figures(now))
+            if log is not None:
+                log(now)
 
         yield show
 
 
 def run_bar(text: str = "running") -> Bar:
     """Show how much of a benchmark's work is done, how many of its runs, and how long the rest takes."""
-
-    def columns() -> Sequence[ProgressColumn]:
-        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-        described, runs = TextColumn("{task.description}"), TextColumn("{task.fields[runs]}")
-        return described, BarColumn(), runs, TimeElapsedColumn(), TextColumn("left:"), TimeRemainingColumn()
-
-    return Bar(text, columns)
+    columns = ("BarColumn", "{task.fields[runs]}", "TimeElapsedColumn", "left:", "TimeRemainingColumn")
+    return Bar(text, "{task.description}", *columns)
 
 
 def _figures(now: TuneProgress) -> str:

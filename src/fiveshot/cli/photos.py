@@ -8,27 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Context, Option
 
-from fiveshot.cli.options import (
-    AsJson,
-    Boxes,
-    By,
-    Confidence,
-    Device,
-    DryRun,
-    InBox,
-    Into,
-    Model,
-    Nested,
-    Runtime,
-    SkipBad,
-    Strict,
-    Sure,
-    Weights,
-    refuse_unused,
-)
-from fiveshot.cli.output import Answer, answering, answers_bar, image_bar, percent
+from fiveshot.cli import options
+from fiveshot.cli.output import Answer, answering, answering_with, answers_bar, image_bar, percent
 from fiveshot.data.reduction import Box
 from fiveshot.errors import InputError, counted, some_of
 
@@ -47,41 +30,38 @@ CLASSES = 20  # classes that are listed, the worst first
 
 
 def predict(
-    ctx: typer.Context,
-    model: Model,
+    ctx: Context,
+    model: options.Model,
     photos: Annotated[
-        list[str],
-        typer.Argument(metavar="PHOTOS...", help="Files, folders, patterns, or - for standard input."),
+        list[str], Argument(metavar="PHOTOS...", help="Files, folders, patterns, or - for standard input.")
     ],
-    top: Annotated[int, typer.Option(help="Candidates that are named.")] = 3,
-    sure: Sure = None,
-    why: Annotated[bool, typer.Option("--why", help="Name the learned photos that each is most like.")] = False,
-    box: InBox = None,
-    boxes: Boxes = None,
-    confidence: Confidence = 0.2,
-    strict: Strict = False,
-    skip_bad: SkipBad = False,
+    top: Annotated[int, Option(help="Candidates that are named.")] = 3,
+    sure: options.Sure = None,
+    why: Annotated[bool, Option("--why", help="Name the learned photos that each is most like.")] = False,
+    box: options.InBox = None,
+    boxes: options.Boxes = None,
+    confidence: options.Confidence = 0.2,
+    strict: options.Strict = False,
+    skip_bad: options.SkipBad = False,
     out: Annotated[
         Path | None,
-        typer.Option(help="Write the answers to this .csv, .jsonl or .parquet; one that was begun is continued."),
+        Option(help="Write the answers to this .csv, .jsonl or .parquet; one that was begun is continued."),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Begin --out again.")] = False,
+    overwrite: Annotated[bool, Option("--overwrite", help="Begin --out again.")] = False,
     utf8_mark: Annotated[
-        bool, typer.Option("--utf8-mark", help="Begin a .csv with the mark of UTF-8 that some spreadsheets need.")
+        bool, Option("--utf8-mark", help="Begin a .csv with the mark of UTF-8 that some spreadsheets need.")
     ] = False,
-    into: Into = None,
-    by: By = "copy",
-    dry_run: DryRun = False,
-    xmp: Annotated[
-        bool, typer.Option("--xmp", help="Write the label as a keyword into an XMP file beside each photo.")
-    ] = False,
+    into: options.Into = None,
+    by: options.By = "copy",
+    dry_run: options.DryRun = False,
+    xmp: Annotated[bool, Option("--xmp", help="Write the label as a keyword into an XMP file beside it.")] = False,
     annotate: Annotated[
-        Path | None, typer.Option(help="A folder for copies of the photos with frames and answers drawn on them.")
+        Path | None, Option(help="A folder for copies of the photos with frames and answers drawn on them.")
     ] = None,
-    device: Device = "auto",
-    runtime: Runtime = "auto",
-    weights: Weights = None,
-    as_json: AsJson = False,
+    device: options.Device = "auto",
+    runtime: options.Runtime = "auto",
+    weights: options.Weights = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Say what photos show, how sure that is, and which are unlike every class.
 
@@ -92,9 +72,9 @@ def predict(
 
     with answering("predict", model, as_json=as_json) as answer:
         if into is None:
-            refuse_unused(ctx, "is for --into", "by", "dry_run")
+            options.refuse_unused(ctx, "is for --into", "by", "dry_run")
         if out is None:
-            refuse_unused(ctx, "is for --out", "overwrite", "utf8_mark")
+            options.refuse_unused(ctx, "is for --out", "overwrite", "utf8_mark")
         parts = PartsAsked(box, boxes, confidence)
         if into is not None and by == "move" and parts:
             raise InputError(
@@ -177,12 +157,9 @@ def tell_placed(answer: Answer, placed: Placed, into: Path, way: Way, *, dry_run
 
 
 def put_back(
-    folder: Annotated[
-        Path,
-        typer.Argument(metavar="FOLDER", help="The folder that was given with --into.", show_default=False),
-    ],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
-    as_json: AsJson = False,
+    folder: Annotated[Path, Argument(metavar="FOLDER", help="The folder that was given with --into.")],
+    dry_run: Annotated[bool, Option("--dry-run", help="Only say what would be done.")] = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Undo what --into did: copies and links go, moved photos go back to where they were.
 
@@ -201,28 +178,27 @@ def put_back(
 
 
 def evaluate(
-    model: Model,
+    model: options.Model,
     folder: Annotated[
         Path,
-        typer.Argument(
+        Argument(
             metavar="FOLDER",
             help="Class folders with photos the model has not learned; unknown classes test the rejection.",
-            show_default=False,
         ),
     ],
-    nested: Nested = False,
-    box: InBox = None,
-    boxes: Boxes = None,
-    confidence: Confidence = 0.2,
+    nested: options.Nested = False,
+    box: options.InBox = None,
+    boxes: options.Boxes = None,
+    confidence: options.Confidence = 0.2,
     mistakes: Annotated[
-        Path | None, typer.Option(metavar="FILE.html", help="Write a page that shows the mistakes as pictures.")
+        Path | None, Option(metavar="FILE.html", help="Write a page that shows the mistakes as pictures.")
     ] = None,
-    strict: Strict = False,
-    skip_bad: SkipBad = False,
-    device: Device = "auto",
-    runtime: Runtime = "auto",
-    weights: Weights = None,
-    as_json: AsJson = False,
+    strict: options.Strict = False,
+    skip_bad: options.SkipBad = False,
+    device: options.Device = "auto",
+    runtime: options.Runtime = "auto",
+    weights: options.Weights = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Measure a model on a folder of class folders.
 
@@ -230,27 +206,25 @@ def evaluate(
 
     Example: fiveshot evaluate birds test-photos --mistakes mistakes.html
     """
-    from fiveshot.recognizer import Recognizer
     from fiveshot.recognizer.photos.inputs import find_classes
 
-    with answering("evaluate", model, as_json=as_json) as answer:
+    where = {"device": device, "runtime": runtime, "weights": weights}
+    with answering_with("evaluate", model, as_json=as_json, readonly=True, **where) as (answer, recognizer):
         found = find_classes(folder, nested=nested)
         note_classes_left_out(answer, found)
         classes, bad = parts_of_classes(answer, found.classes, PartsAsked(box, boxes, confidence))
         if strict:
             refuse_bad(bad)
-        opened = Recognizer.open(model, device=device, runtime=runtime, weights=weights, readonly=True)
-        with opened as recognizer:
-            with image_bar(f"looking at {counted(total(classes), 'photo')}") as progress:
-                measured = recognizer.evaluate(classes, progress=progress, on_bad=None if strict else bad.extend)
-            answer.result = measured.as_dict()
-            _tell(answer, measured)
-            if mistakes is not None:
-                from fiveshot.reports.page import write_mistakes
+        with image_bar(f"looking at {counted(total(classes), 'photo')}") as progress:
+            measured = recognizer.evaluate(classes, progress=progress, on_bad=None if strict else bad.extend)
+        answer.result = measured.as_dict()
+        _tell(answer, measured)
+        if mistakes is not None:
+            from fiveshot.reports.page import write_mistakes
 
-                photos = (photo for own in classes.values() for photo in own)
-                answer.result["mistakes"] = str(write_mistakes(mistakes, measured, photos, recognizer.picture))
-                answer.say(f"the mistakes are shown in {mistakes}")
+            photos = (photo for own in classes.values() for photo in own)
+            answer.result["mistakes"] = str(write_mistakes(mistakes, measured, photos, recognizer.picture))
+            answer.say(f"the mistakes are shown in {mistakes}")
         _note(answer, measured)
         answer.leave_out(bad, status=0 if skip_bad else 3)
 

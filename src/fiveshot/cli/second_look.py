@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Context, Option
 
-from fiveshot.cli.options import AsJson, By, Device, DryRun, Into, Model, Runtime, Weights, refuse_unused
-from fiveshot.cli.output import Answer, answering, image_bar, percent, status
+from fiveshot.cli import options
+from fiveshot.cli.output import Answer, answering, answering_with, image_bar, percent, status
 from fiveshot.cli.photos import tell_placed
 from fiveshot.errors import InputError, counted, some_of
 
@@ -27,10 +28,10 @@ TITLES = {
 
 
 def review(
-    model: Model,
+    model: options.Model,
     apply: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--apply",
             metavar="FINDING",
             help="Do what is suggested, after asking: mixed-up, harmful, duplicates or outliers; more than once.",
@@ -39,13 +40,11 @@ def review(
     ] = None,
     keep: Annotated[
         list[str] | None,
-        typer.Option(
-            "--keep", metavar="ID", help="Keep this photo: it is not suggested again for what was found."
-        ),
+        Option("--keep", metavar="ID", help="Keep this photo: it is not suggested again for what was found."),
     ] = None,
-    kept: Annotated[bool, typer.Option("--kept", help="Suggest again what was kept.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Apply without asking.")] = False,
-    as_json: AsJson = False,
+    kept: Annotated[bool, Option("--kept", help="Suggest again what was kept.")] = False,
+    yes: Annotated[bool, Option("--yes", "-y", help="Apply without asking.")] = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Look again at what was learned: confused classes, photos to move or remove, and whether it is enough.
 
@@ -55,14 +54,13 @@ def review(
 
     Example: fiveshot review birds --apply mixed-up
     """
-    from fiveshot.recognizer import Recognizer
     from fiveshot.recognizer.review import check_kinds
 
     check_kinds(apply or ())
     if apply and keep:
         raise InputError("--apply and --keep contradict each other", hint="keep photos first, then apply the rest")
-    opened = answering("review", model, as_json=as_json)
-    with opened as answer, Recognizer.open(model, readonly=not (apply or keep)) as recognizer:
+    opened = answering_with("review", model, as_json=as_json, readonly=not (apply or keep))
+    with opened as (answer, recognizer):
         with status("looking at what was learned"):
             found = recognizer.review(kept=kept)
         answer.result = {"review": found.as_dict()}
@@ -182,31 +180,28 @@ def _single(title: str) -> str:
 
 
 def sort(
-    ctx: typer.Context,
-    model: Model,
-    folder: Annotated[
-        Path,
-        typer.Argument(metavar="FOLDER", help="Photos without labels, in any folders below.", show_default=False),
-    ],
+    ctx: Context,
+    model: options.Model,
+    folder: Annotated[Path, Argument(metavar="FOLDER", help="Photos without labels, in any folders below.")],
     name: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--name",
             metavar="ID=NAME",
             help="Learn a group (g3), a question (q3) or a photo (3) under a name; any number of times.",
         ),
     ] = None,
-    ask: Annotated[bool, typer.Option("--ask", help="Ask for the name of each group, and learn them.")] = False,
+    ask: Annotated[bool, Option("--ask", help="Ask for the name of each group, and learn them.")] = False,
     resume: Annotated[
-        bool, typer.Option(help="Keep what was seen of photos in the cache, to go on where sorting was stopped.")
+        bool, Option(help="Keep what was seen of photos in the cache, to go on where sorting was stopped.")
     ] = True,
-    into: Into = None,
-    by: By = "copy",
-    dry_run: DryRun = False,
-    device: Device = "auto",
-    runtime: Runtime = "auto",
-    weights: Weights = None,
-    as_json: AsJson = False,
+    into: options.Into = None,
+    by: options.By = "copy",
+    dry_run: options.DryRun = False,
+    device: options.Device = "auto",
+    runtime: options.Runtime = "auto",
+    weights: options.Weights = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Sort photos without labels: known classes, groups of the others, and what to name first.
 
@@ -225,7 +220,7 @@ def sort(
         raise InputError("nobody can be asked here", hint="give names with --name ID=NAME", code="not_asked")
     with answering("sort", model, as_json=as_json) as answer:
         if into is None:
-            refuse_unused(ctx, "is for --into", "by", "dry_run")
+            options.refuse_unused(ctx, "is for --into", "by", "dry_run")
         opened = Recognizer.open(
             model, device=device, runtime=runtime, weights=weights, readonly=not (names or ask)
         )

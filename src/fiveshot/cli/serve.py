@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Context, Option
 
-from fiveshot.cli.options import Device, Model, Runtime, Sure, Weights, refuse_unused
+from fiveshot.cli import options
 from fiveshot.cli.output import echo, system_errors_told
 from fiveshot.errors import FiveshotError, counted
 
@@ -26,29 +27,30 @@ if TYPE_CHECKING:
     from fiveshot.watch.sources import Notice
 
 LIBRARIES = ("fastapi", "uvicorn", "python_multipart", "prometheus_client")  # that every service needs
-BROKER, CAMERA = "MQTT and Home Assistant", "Snapshots from an address"  # panels of the help
+OfBroker = partial(Option, rich_help_panel="MQTT and Home Assistant")
+OfCamera = partial(Option, rich_help_panel="Snapshots from an address")
+
+Host = Annotated[str, Option(help="Address to listen on; any but this machine's own needs a token.")]
+Port = Annotated[int, Option(help="Port to listen on; 0 takes any that is free.")]
 
 
 def serve(
-    model: Model,
-    host: Annotated[str, typer.Option(help="Address to listen on; any but this machine's own needs a token.")] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes any that is free.")] = 8765,
+    model: options.Model,
+    host: Host = "127.0.0.1",
+    port: Port = 8765,
     token: Annotated[
-        str | None,
-        typer.Option(envvar="FIVESHOT_TOKEN", help="What clients must know; 16 or more characters."),
+        str | None, Option(envvar="FIVESHOT_TOKEN", help="What clients must know; 16 or more characters.")
     ] = None,
     latency: Annotated[
-        float, typer.Option(help="Milliseconds that a photo waits for others to share a forward pass with.")
+        float, Option(help="Milliseconds that a photo waits for others to share a forward pass with.")
     ] = 10.0,
-    rate: Annotated[float, typer.Option(help="Requests a second that one client may send.")] = 200.0,
-    max_photos: Annotated[int, typer.Option(help="Photos of one request.")] = 50,
-    max_megabytes: Annotated[int, typer.Option(help="Size of one request.")] = 64,
-    max_megapixels: Annotated[int, typer.Option(help="Size of one photo.")] = 50,
-    device: Device = "auto",
-    runtime: Runtime = "auto",
-    weights: Weights = None,
+    rate: Annotated[float, Option(help="Requests a second that one client may send.")] = 200.0,
+    max_photos: Annotated[int, Option(help="Photos of one request.")] = 50,
+    max_megabytes: Annotated[int, Option(help="Size of one request.")] = 64,
+    max_megapixels: Annotated[int, Option(help="Size of one photo.")] = 50,
+    device: options.Device = "auto",
+    runtime: options.Runtime = "auto",
+    weights: options.Weights = None,
 ) -> None:
     """Serve a model: a page to teach and try it in a browser, and an HTTP API.
 
@@ -67,33 +69,31 @@ def serve(
         rate=rate,
     )
     settings = Settings(host=host, port=port, token=token, latency=latency / 1000, limits=limits)
-    _run(model, settings, None, device=device, runtime=runtime, weights=weights)
+    _run(model, settings, device=device, runtime=runtime, weights=weights)
 
 
 def label_studio(
-    model: Model,
+    model: options.Model,
     studio: Annotated[
-        str, typer.Option(envvar="LABEL_STUDIO_URL", help="Address of Label Studio, as this machine reaches it.")
+        str, Option(envvar="LABEL_STUDIO_URL", help="Address of Label Studio, as this machine reaches it.")
     ] = "http://localhost:8080",
     key: Annotated[
         str | None,
-        typer.Option(envvar="LABEL_STUDIO_API_KEY", help="An access token of Label Studio, to fetch its photos."),
+        Option(envvar="LABEL_STUDIO_API_KEY", help="An access token of Label Studio, to fetch its photos."),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(metavar="HOST", help="Another host that photos may be fetched from; any number of times."),
+        Option(metavar="HOST", help="Another host that photos may be fetched from; any number of times."),
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on; any but this machine's own needs a token.")] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes any that is free.")] = 9090,
+    host: Host = "127.0.0.1",
+    port: Port = 9090,
     token: Annotated[
         str | None,
-        typer.Option(envvar="FIVESHOT_TOKEN", help="What Label Studio must send as the password; 16 characters."),
+        Option(envvar="FIVESHOT_TOKEN", help="What Label Studio must send as the password; 16 characters."),
     ] = None,
-    device: Device = "auto",
-    runtime: Runtime = "auto",
-    weights: Weights = None,
+    device: options.Device = "auto",
+    runtime: options.Runtime = "auto",
+    weights: options.Weights = None,
 ) -> None:
     """Be an ML backend of Label Studio: predict its tasks, and learn from annotations as they are submitted.
 
@@ -112,25 +112,17 @@ def label_studio(
     _run(model, settings, place, device=device, runtime=runtime, weights=weights)
 
 
-def _run(
-    model: Path,
-    settings: Settings,
-    studio: StudioSettings | None,
-    *,
-    device: str,
-    runtime: str,
-    weights: Path | None,
-) -> None:
-    """Serve a model until it is told to end."""
+def _run(model: Path, settings: Settings, studio: StudioSettings | None = None, **where: Any) -> None:
+    """Serve a model until it is told to end; ``where`` is as for ``Recognizer.open``."""
     from fiveshot.recognizer.photos.embedding import check_openable
     from fiveshot.service.settings import address, listen
 
-    check_openable(model, weights=weights, device=device, runtime=runtime)
+    check_openable(model, **where)
 
     def open_model() -> Recognizer:
         from fiveshot.recognizer import Recognizer
 
-        return Recognizer.open(model, device=device, runtime=runtime, weights=weights)
+        return Recognizer.open(model, **where)
 
     with listen(settings) as sock:
         place = "" if studio is None else f", a backend for the Label Studio at {studio.url}"
@@ -144,87 +136,54 @@ def _run(
 
 
 def watch(
-    ctx: typer.Context,
-    model: Model,
+    ctx: Context,
+    model: options.Model,
     place: Annotated[
-        str,
-        typer.Argument(
-            metavar="FOLDER|URL",
-            help="A folder that photos arrive in, or the address of a snapshot.",
-            show_default=False,
-        ),
+        str, Argument(metavar="FOLDER|URL", help="A folder that photos arrive in, or the address of a snapshot.")
     ],
-    existing: Annotated[
-        bool, typer.Option("--existing", help="Take the photos that are there already, too.")
-    ] = False,
-    settle: Annotated[
-        float, typer.Option(help="Seconds for which a file stays as it is before it is read.")
-    ] = 1.0,
-    frames: Annotated[int, typer.Option(help="How many of the last photos vote.", min=1)] = 1,
-    top: Annotated[int, typer.Option(help="Candidates for each photo.", min=1)] = 3,
-    sure: Sure = None,
-    limit: Annotated[int | None, typer.Option(help="End after so many photos.", min=1)] = None,
-    out: Annotated[Path | None, typer.Option(help="File that JSON lines are appended to.")] = None,
+    existing: Annotated[bool, Option("--existing", help="Take the photos that are there already, too.")] = False,
+    settle: Annotated[float, Option(help="Seconds for which a file stays as it is before it is read.")] = 1.0,
+    frames: Annotated[int, Option(help="How many of the last photos vote.", min=1)] = 1,
+    top: Annotated[int, Option(help="Candidates for each photo.", min=1)] = 3,
+    sure: options.Sure = None,
+    limit: Annotated[int | None, Option(help="End after so many photos.", min=1)] = None,
+    out: Annotated[Path | None, Option(help="File that JSON lines are appended to.")] = None,
     run: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Program to call for each photo, with {photo}, {label}, {answer}, {probability}, {vote}, {time} "
             "or {source} in its arguments; no shell sees them. It gets the JSON line on standard input."
         ),
     ] = None,
-    on_change: Annotated[bool, typer.Option("--on-change", help="Call it only when the vote changes.")] = False,
-    run_timeout: Annotated[
-        float, typer.Option(help="Seconds after which the program is stopped.", min=0.1)
-    ] = 30.0,
-    every: Annotated[float, typer.Option(help="Seconds between two snapshots.", rich_help_panel=CAMERA)] = 5.0,
-    timeout: Annotated[float, typer.Option(help="Seconds that one may take.", rich_help_panel=CAMERA)] = 10.0,
+    on_change: Annotated[bool, Option("--on-change", help="Call it only when the vote changes.")] = False,
+    run_timeout: Annotated[float, Option(help="Seconds after which the program is stopped.", min=0.1)] = 30.0,
+    every: Annotated[float, OfCamera(help="Seconds between two snapshots.")] = 5.0,
+    timeout: Annotated[float, OfCamera(help="Seconds that one may take.")] = 10.0,
     credentials: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="File with user:password; else FIVESHOT_CREDENTIALS has them.",
-            rich_help_panel=CAMERA,
-        ),
+        str | None, OfCamera(metavar="FILE", help="File with user:password; else FIVESHOT_CREDENTIALS has them.")
     ] = None,
-    ca: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Certificate to trust, for https.", rich_help_panel=CAMERA),
-    ] = None,
+    ca: Annotated[str | None, OfCamera(metavar="FILE", help="Certificate to trust, for https.")] = None,
     mqtt: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Broker: mqtt://host, or mqtts://host for TLS.", rich_help_panel=BROKER),
+        str | None, OfBroker(metavar="URL", help="Broker: mqtt://host, or mqtts://host for TLS.")
     ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(help="Of the device; the model's name unless given.", rich_help_panel=BROKER),
-    ] = None,
+    name: Annotated[str | None, OfBroker(help="Of the device; the model's name unless given.")] = None,
     mqtt_credentials: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE",
-            help="File with user:password; else FIVESHOT_MQTT_CREDENTIALS has them.",
-            rich_help_panel=BROKER,
-        ),
+        OfBroker(metavar="FILE", help="File with user:password; else FIVESHOT_MQTT_CREDENTIALS has them."),
     ] = None,
     mqtt_ca: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Certificate to trust instead of the system's.", rich_help_panel=BROKER),
+        str | None, OfBroker(metavar="FILE", help="Certificate to trust instead of the system's.")
     ] = None,
-    mqtt_certificate: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Our own certificate.", rich_help_panel=BROKER)
-    ] = None,
-    mqtt_key: Annotated[str | None, typer.Option(metavar="FILE", help="Its key.", rich_help_panel=BROKER)] = None,
-    mqtt_prefix: Annotated[str, typer.Option(help="Where topics begin.", rich_help_panel=BROKER)] = "fiveshot",
+    mqtt_certificate: Annotated[str | None, OfBroker(metavar="FILE", help="Our own certificate.")] = None,
+    mqtt_key: Annotated[str | None, OfBroker(metavar="FILE", help="Its key.")] = None,
+    mqtt_prefix: Annotated[str, OfBroker(help="Where topics begin.")] = "fiveshot",
     discovery: Annotated[
-        str,
-        typer.Option(help="Where Home Assistant looks for devices; '' describes none.", rich_help_panel=BROKER),
+        str, OfBroker(help="Where Home Assistant looks for devices; '' describes none.")
     ] = "homeassistant",
-    device: Device = "auto",
-    runtime: Runtime = "auto",
-    weights: Weights = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object in a line for each photo.")
-    ] = False,
+    device: options.Device = "auto",
+    runtime: options.Runtime = "auto",
+    weights: options.Weights = None,
+    as_json: Annotated[bool, Option("--json", help="Print one JSON object in a line for each photo.")] = False,
 ) -> None:
     """Recognize photos as they arrive in a folder, or at an address every few seconds.
 
@@ -246,13 +205,12 @@ def watch(
         from fiveshot.watch.sources import open_source
 
         _refuse_unused(ctx, place, run, mqtt)
-        environment = dict(os.environ)
         broker = None
         if mqtt is not None:
             broker = MqttSettings(
                 mqtt,
                 name or model.resolve().name,
-                login(mqtt_credentials, "FIVESHOT_MQTT_CREDENTIALS", environment),
+                login(mqtt_credentials, "FIVESHOT_MQTT_CREDENTIALS"),
                 mqtt_ca,
                 mqtt_certificate,
                 mqtt_key,
@@ -265,7 +223,7 @@ def watch(
             every=every,
             settle=settle,
             timeout=timeout,
-            login=login(credentials, "FIVESHOT_CREDENTIALS", environment),
+            login=login(credentials, "FIVESHOT_CREDENTIALS"),
             ca=ca,
         )
         command = None if run is None else Command(run, timeout=run_timeout)
@@ -280,7 +238,7 @@ def watch(
                 how,
                 stop=stop,
                 on_sighting=_print_line if as_json else _print_sighting,
-                on_notice=_print_notice_line if as_json else _print_notice,
+                on_notice=_print_line if as_json else lambda notice: echo(f"note: {notice.message}", err=True),
             )
         if not as_json:
             echo(f"watched {counted(seen, 'photo')}", err=True)
@@ -295,8 +253,7 @@ def _errors_told(model: Path, *, as_json: bool) -> Iterator[None]:
     except FiveshotError as error:
         if not as_json:
             raise
-        told = {"code": error.code, "message": error.message, "hint": error.hint}
-        echo(json.dumps({"command": "watch", "model": str(model), "ok": False, "error": told}))
+        echo(json.dumps({"command": "watch", "model": str(model), "ok": False, "error": error.as_dict()}))
         raise typer.Exit(1) from error
 
 
@@ -313,22 +270,22 @@ def _stopped_by_signals() -> Iterator[threading.Event]:
             signal.signal(ending, handler)
 
 
-def _refuse_unused(ctx: typer.Context, place: str, run: str | None, mqtt: str | None) -> None:
+def _refuse_unused(ctx: Context, place: str, run: str | None, mqtt: str | None) -> None:
     if run is None:
-        refuse_unused(ctx, "is for a program; name it with --run", "on_change", "run_timeout")
+        options.refuse_unused(ctx, "is for a program; name it with --run", "on_change", "run_timeout")
     if mqtt is None:
         named = ("name", "mqtt_credentials", "mqtt_ca", "mqtt_certificate", "mqtt_key", "mqtt_prefix", "discovery")
-        refuse_unused(ctx, "is for a broker; name it with --mqtt", *named)
+        options.refuse_unused(ctx, "is for a broker; name it with --mqtt", *named)
     if place.lower().startswith(("http://", "https://")):
-        refuse_unused(ctx, "is for a folder; leave it out", "existing", "settle")
+        options.refuse_unused(ctx, "is for a folder; leave it out", "existing", "settle")
     else:
-        refuse_unused(ctx, "is for an address; leave it out", "every", "timeout", "credentials", "ca")
+        options.refuse_unused(ctx, "is for an address; leave it out", "every", "timeout", "credentials", "ca")
 
 
-def _print_line(sighting: Sighting) -> None:
+def _print_line(event: Sighting | Notice) -> None:
     from fiveshot.watch.sightings import json_line
 
-    echo(json_line(sighting.as_dict()))
+    echo(json_line(event.as_dict()))
 
 
 def _print_sighting(sighting: Sighting) -> None:
@@ -341,13 +298,3 @@ def _print_sighting(sighting: Sighting) -> None:
             f" [{vote.label or 'unknown'}, {vote.votes} of {vote.frames}]" if vote.decided else " [undecided]"
         )
     echo(f"{sighting.time} {describe(sighting.prediction)}{together}")
-
-
-def _print_notice_line(notice: Notice) -> None:
-    from fiveshot.watch.sightings import json_line
-
-    echo(json_line(vars(notice)))
-
-
-def _print_notice(notice: Notice) -> None:
-    echo(f"note: {notice.message}", err=True)

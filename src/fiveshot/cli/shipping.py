@@ -10,10 +10,10 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Context, Option
 
-from fiveshot.cli.options import AsJson, Model, refuse_unused
-from fiveshot.cli.output import answering, file_size, status
+from fiveshot.cli import options
+from fiveshot.cli.output import answering, answering_with, file_size, status
 from fiveshot.errors import InputError, StorageError, counted
 
 if TYPE_CHECKING:
@@ -24,38 +24,30 @@ PLACES = ("hf://", "file://")  # where models are published
 
 
 def export(
-    ctx: typer.Context,
-    model: Model,
+    ctx: Context,
+    model: options.Model,
     file: Annotated[
         str | None,
-        typer.Argument(
-            metavar="FILE",
-            help="The file to write, - for standard output, or hf://OWNER/NAME on the hub.",
-            show_default=False,
-        ),
+        Argument(metavar="FILE", help="The file to write, - for standard output, or hf://OWNER/NAME on the hub."),
     ] = None,
-    onnx: Annotated[
-        bool, typer.Option("--onnx", help="Backbone and classifier as ONNX, for a runtime without PyTorch.")
-    ] = False,
+    onnx: Annotated[bool, Option("--onnx", help="Backbone and classifier as ONNX, without PyTorch.")] = False,
     web: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="A page that recognizes photos in the browser, for any web server."),
+        Option(metavar="FOLDER", help="A page that recognizes photos in the browser, for any web server."),
     ] = None,
-    title: Annotated[str | None, typer.Option(help="What the page is called; as the model unless given.")] = None,
-    private: Annotated[
-        bool, typer.Option("--private", help="A repository of the hub that is made is private.")
-    ] = False,
+    title: Annotated[str | None, Option(help="What the page is called; as the model unless given.")] = None,
+    private: Annotated[bool, Option("--private", help="A repository of the hub that is made is private.")] = False,
     evaluation: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.json", help="What 'fiveshot evaluate --json' printed, for the model's card."),
+        Option(metavar="FILE.json", help="What 'fiveshot evaluate --json' printed, for the model's card."),
     ] = None,
     photos: Annotated[
-        bool, typer.Option("--photos", help="Take kept photos along; otherwise only what was learned goes.")
+        bool, Option("--photos", help="Take kept photos along; otherwise only what was learned goes.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace any file of that name; an earlier export is replaced without.")
+        bool, Option("--force", help="Replace any file of that name; an earlier export is replaced without.")
     ] = False,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Write a model to a portable file for 'fiveshot import', to the hub, to ONNX, or as a page for the browser.
 
@@ -77,7 +69,7 @@ def export(
                 "--onnx and --photos contradict each other", hint="an ONNX file holds no photos; give one of them"
             )
         if file == STANDARD_OUTPUT:
-            refuse_unused(ctx, "is for a file, and standard output is none; leave it out", "force")
+            options.refuse_unused(ctx, "is for a file, and standard output is none; leave it out", "force")
             _check_output(model, onnx=onnx, as_json=as_json)
         with Recognizer.open(model, readonly=True, device="cpu") as recognizer:
             if photos and not recognizer.show().keep_photos:
@@ -110,18 +102,20 @@ def export(
             answer.say(f"{path}: {file_size(path.stat().st_size)}")
 
 
-def _check_targets(ctx: typer.Context, file: str | None, web: Path | None, *, published: bool) -> None:
+def _check_targets(ctx: Context, file: str | None, web: Path | None, *, published: bool) -> None:
     """Refuse two places to write to, or none, and options of another one."""
     if (file is None) == (web is None):
         raise InputError("an export goes to one place", hint="give a FILE or --web FOLDER")
     if web is not None:
-        refuse_unused(ctx, "is for a file; leave it out with --web", "onnx", "photos")
+        options.refuse_unused(ctx, "is for a file; leave it out with --web", "onnx", "photos")
     if published:
-        refuse_unused(ctx, "is for a file here; leave it out", "onnx", "force")
+        options.refuse_unused(ctx, "is for a file here; leave it out", "onnx", "force")
     else:
-        refuse_unused(ctx, "is for the hub; export to hf://OWNER/NAME, or leave it out", "private", "evaluation")
+        options.refuse_unused(
+            ctx, "is for the hub; export to hf://OWNER/NAME, or leave it out", "private", "evaluation"
+        )
     if web is None and not published:
-        refuse_unused(ctx, "is for a page; add --web FOLDER, or leave it out", "title")
+        options.refuse_unused(ctx, "is for a page; add --web FOLDER, or leave it out", "title")
 
 
 def _results(file: Path) -> dict[str, Any]:
@@ -170,16 +164,11 @@ def _print_export(recognizer: Recognizer, *, photos: bool) -> None:
 
 
 def import_model(
-    ctx: typer.Context,
-    file: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE", help="A file of 'fiveshot export', or hf://OWNER/NAME on the hub.", show_default=False
-        ),
-    ],
-    model: Model,
-    revision: Annotated[str | None, typer.Option(help="A branch, tag or commit of the hub.")] = None,
-    as_json: AsJson = False,
+    ctx: Context,
+    file: Annotated[str, Argument(metavar="FILE", help="A file of 'fiveshot export', or hf://OWNER/NAME.")],
+    model: options.Model,
+    revision: Annotated[str | None, Option(help="A branch, tag or commit of the hub.")] = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Make a model from an exported file or from the hub; it is checked as a stranger's.
 
@@ -194,7 +183,7 @@ def import_model(
             with status(f"fetching {file}"):
                 opened = Recognizer.from_pretrained(file, model, revision=revision)
         else:
-            refuse_unused(ctx, "is for the hub; leave it out", "revision")
+            options.refuse_unused(ctx, "is for the hub; leave it out", "revision")
             with status(f"importing {file}"):
                 opened = Recognizer.import_file(file, model)
         with opened as recognizer:
@@ -204,21 +193,16 @@ def import_model(
 
 
 def merge(
-    model: Model,
-    other: Annotated[
-        Path,
-        typer.Argument(metavar="OTHER", help="Another model, or an exported file.", show_default=False),
-    ],
-    as_json: AsJson = False,
+    model: options.Model,
+    other: Annotated[Path, Argument(metavar="OTHER", help="Another model, or an exported file.")],
+    as_json: options.AsJson = False,
 ) -> None:
     """Take over the classes that another model with the same base has learned.
 
     Example: fiveshot merge birds birds-of-the-coast
     """
-    from fiveshot.recognizer import Recognizer
-
-    with answering("merge", model, as_json=as_json) as answer:
-        with status(f"merging {other}"), Recognizer.open(model) as recognizer:
+    with answering_with("merge", model, as_json=as_json) as (answer, recognizer):
+        with status(f"merging {other}"):
             report = recognizer.merge(other)
         answer.result = report.as_dict()
         same = f"; {len(report.same):,} were the same in both" if report.same else ""

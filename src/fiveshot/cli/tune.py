@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
+from typer import Context, Option
 
-from fiveshot.cli.options import (
-    CLUSTER,
-    LOCAL,
-    Address,
-    Backbone,
-    Device,
-    LocalWeights,
-    LogTo,
-    Recipe,
-    RecipeValues,
-    Seed,
-    refuse_unused,
-)
+from fiveshot.cli import options
 from fiveshot.cli.output import echo, status, tuning_bar, when_stopped
 from fiveshot.errors import InputError, counted
 from fiveshot.extras import require_extra
@@ -29,60 +17,54 @@ from fiveshot.loggers import Loggers
 if TYPE_CHECKING:
     from fiveshot.backbones import BackboneSpec
     from fiveshot.data import ImageDataset
-    from fiveshot.tuning import TuneProgress, TuneResult, TuningLog
+    from fiveshot.tuning import TuneResult, TuningLog
 
 
 @when_stopped("finished epochs are kept, and the same command with --resume goes on from there")
 def tune(
-    ctx: typer.Context,
+    ctx: Context,
     images: Annotated[
-        str,
-        typer.Option(help="A folder or archive of class folders, or a protocol such as cub200/big (with --root)."),
+        str, Option(help="A folder or archive of class folders, or a protocol such as cub200/big (with --root).")
     ],
-    out: Annotated[Path, typer.Option(help="The adapter file to write, such as adapter.safetensors.")],
-    recipe: Recipe = "ours",
-    settings: RecipeValues = None,
-    root: Annotated[Path | None, typer.Option(help="Where the protocol's dataset lies.")] = None,
-    backbone: Backbone = None,
-    weights: LocalWeights = None,
+    out: Annotated[Path, Option(help="The adapter file to write, such as adapter.safetensors.")],
+    recipe: options.Recipe = "ours",
+    settings: options.RecipeValues = None,
+    root: Annotated[Path | None, Option(help="Where the protocol's dataset lies.")] = None,
+    backbone: options.Backbone = None,
+    weights: options.LocalWeights = None,
     preprocessing: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="'weights' (as they were trained); 'paper': as the paper does with the protocol's dataset, and "
             "with images of your own as with CUB-200; or 'paper:cifar100', ..."
         ),
     ] = None,
     selection: Annotated[
-        str, typer.Option(help="Choose the number of epochs by few-shot-classes, held-out-images, or none.")
+        str, Option(help="Choose the number of epochs by few-shot-classes, held-out-images, or none.")
     ] = "none",
-    refit: Annotated[bool, typer.Option(help="Train again on all classes after few-shot-classes.")] = True,
+    refit: Annotated[bool, Option(help="Train again on all classes after few-shot-classes.")] = True,
     held_out: Annotated[
         float | None,
-        typer.Option(
-            help="Share of the training images that gives the reported accuracy; 0.1, and with --recipe paper 0.",
-            show_default=False,
+        Option(
+            help="Share of the training images that gives the reported accuracy; 0.1, and with --recipe paper 0."
         ),
     ] = None,
-    device: Device = "auto",
+    device: options.Device = "auto",
     workers: Annotated[
-        int | None, typer.Option(help="Photos decoded at the same time; one for each core unless given.")
+        int | None, Option(help="Photos decoded at a time; one for each core unless given.")
     ] = None,
     compiled: Annotated[
-        bool | None, typer.Option("--compile/--no-compile", help="Compile the network; for long runs on CUDA.")
+        bool | None, Option("--compile/--no-compile", help="Compile the network; for long runs on CUDA.")
     ] = None,
-    seed: Seed = 0,
-    log: LogTo = None,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave unreadable images out.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where a stopped run was.")] = False,
-    checkpoints: Annotated[
-        Path | None, typer.Option(help="Folder for checkpoints; OUT.checkpoints unless given.")
-    ] = None,
-    engine: Annotated[
-        Literal["local", "ray"], typer.Option(help="This process, or several of a Ray cluster.")
-    ] = "local",
-    address: Address = None,
+    seed: options.Seed = 0,
+    log: options.LogTo = None,
+    skip_bad: Annotated[bool, Option("--skip-bad", help="Leave unreadable images out.")] = False,
+    resume: Annotated[bool, Option("--resume", help="Go on where a stopped run was.")] = False,
+    checkpoints: Annotated[Path | None, Option(help="For checkpoints; OUT.checkpoints unless given.")] = None,
+    engine: Annotated[Literal["local", "ray"], Option(help="This process, or some of a Ray cluster.")] = "local",
+    address: options.Address = None,
     processes: Annotated[
-        int | None, typer.Option(help="Training processes on the cluster; one for each GPU unless given.")
+        int | None, Option(help="Training processes on the cluster; one for each GPU unless given.")
     ] = None,
 ) -> None:
     """Train AdaptFormer adapters on the base classes; the backbone stays as it is.
@@ -92,11 +74,11 @@ def tune(
     On several GPUs: accelerate launch --multi_gpu $(which fiveshot) tune ..., or --engine ray
     """
     if engine == "ray":
-        refuse_unused(ctx, LOCAL, "device")
+        options.refuse_unused(ctx, options.LOCAL, "device")
     else:
-        refuse_unused(ctx, CLUSTER, "address", "processes")
+        options.refuse_unused(ctx, options.CLUSTER, "address", "processes")
     if selection != "few-shot-classes":
-        refuse_unused(ctx, "belongs to --selection few-shot-classes; add that, or leave it out", "refit")
+        options.refuse_unused(ctx, "belongs to --selection few-shot-classes; add that, or leave it out", "refit")
     require_extra("torch", "timm")
     from fiveshot.backbones import DEFAULT, BackboneSpec
     from fiveshot.backbones.preprocessing import preprocessing_for
@@ -106,7 +88,7 @@ def tune(
     loggers = Loggers(log or ())
     changes = dict(map(parse_setting, settings or []))
     if "seed" in changes:
-        refuse_unused(ctx, "and --set seed=... contradict each other; give one of them", "seed")
+        options.refuse_unused(ctx, "and --set seed=... contradict each other; give one of them", "seed")
     values = get_recipe(recipe).replace(**{"seed": seed, **changes})
     dataset = base_images(images, root, seed=seed)
     preprocessing = preprocessing_for(preprocessing, PROTOCOLS[images].dataset if images in PROTOCOLS else None)
@@ -116,7 +98,9 @@ def tune(
         from fiveshot.tuning.execution import started_by_launcher
 
     if started_by_launcher() and ":" in device:
-        refuse_unused(ctx, "names one GPU, and the launcher gives every process its own; choose cuda", "device")
+        options.refuse_unused(
+            ctx, "names one GPU, and the launcher gives every process its own; choose cuda", "device"
+        )
     training: dict[str, Any] = {
         "recipe": values,
         "held_out": default_held_out(recipe, selection) if held_out is None else held_out,
@@ -132,10 +116,9 @@ def tune(
         if engine == "ray":
             from fiveshot.scale import TuningTask, tune_on_cluster
 
-            with tuning_bar(shown=True) as progress:
+            with tuning_bar(shown=True, log=epochs) as progress:
                 task = TuningTask(dataset, spec, **training)
-                told = both(progress, epochs)
-                result = tune_on_cluster(task, out, processes=processes, address=address, progress=told)
+                result = tune_on_cluster(task, out, processes=processes, address=address, progress=progress)
         else:
             result = _tune_here(spec, dataset, out, device, training, epochs)
         if result is not None:
@@ -157,21 +140,10 @@ def _tune_here(
     where = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     accelerator = make_accelerator(cpu=where == "cpu") if started_by_launcher() else None
     main = accelerator is None or accelerator.is_main_process
-    with tuning_bar(shown=main) as progress:
+    with tuning_bar(shown=main, log=log if main else None) as progress:
         loaded = load_backbone(spec.replace(device=str(accelerator.device) if accelerator else where))
-        told = both(progress, log) if main else progress
-        result = tune_adapters(loaded, dataset, out=out, progress=told, accelerator=accelerator, **training)
+        result = tune_adapters(loaded, dataset, out=out, progress=progress, accelerator=accelerator, **training)
     return result if main else None
-
-
-def both(*told: Callable[[TuneProgress], None]) -> Callable[[TuneProgress], None]:
-    """Return what tells several where a run stands."""
-
-    def tell(now: TuneProgress) -> None:
-        for one in told:
-            one(now)
-
-    return tell
 
 
 def default_held_out(recipe: str, selection: str) -> float:

@@ -213,10 +213,13 @@ class Publisher:
     def _tell_available(self) -> None:
         self._publish("availability", "online" if self._available else "offline")
 
+    @property
+    def _where(self) -> str:
+        return f"the broker {self._settings.host}:{self._settings.port}"
+
     def _on_connect(self, client: Any, _: Any, __: Any, reason: Any, ___: Any) -> None:
-        where = f"the broker {self._settings.host}:{self._settings.port}"
         if reason.is_failure:
-            self._notices.trouble(BROKER, f"{where} refuses: {reason}; check user and password. Trying on")
+            self._notices.trouble(BROKER, f"{self._where} refuses: {reason}; check user and password. Trying on")
             self._tried.set()
             return
         with self._lock:
@@ -228,16 +231,14 @@ class Publisher:
             if self._last is not None:
                 self._publish("state", self._last)
         self._tried.set()
-        self._notices.over(BROKER, f"{where} is there again")
+        self._notices.over(BROKER, f"{self._where} is there again")
 
     def _on_failure(self, *_: Any) -> None:
-        where = f"{self._settings.host}:{self._settings.port}"
-        self._notices.trouble(BROKER, f"the broker {where} does not answer; trying on")
+        self._notices.trouble(BROKER, f"{self._where} does not answer; trying on")
         self._tried.set()
 
     def _on_disconnect(self, _: Any, __: Any, ___: Any, reason: Any, ____: Any) -> None:
         with self._lock:
             self._connected = False
         if reason.is_failure:
-            where = f"{self._settings.host}:{self._settings.port}"
-            self._notices.trouble(BROKER, f"the broker {where} is gone ({reason}); trying on")
+            self._notices.trouble(BROKER, f"{self._where} is gone ({reason}); trying on")

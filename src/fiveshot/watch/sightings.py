@@ -91,7 +91,7 @@ def watch(
         def tell(notice: Notice) -> None:
             on_notice(notice)
             if lines is not None and notice.about != OUT:
-                lines.write(vars(notice), notices)
+                lines.write(notice.as_dict(), notices)
 
         notices = Notices(tell)
         publisher = Publisher(how.mqtt, notices) if how.mqtt is not None else None
@@ -198,24 +198,11 @@ class Sighting:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain JSON values, as the schema of the documentation has them."""
-        seen = self.prediction
-        return {
-            "event": "photo",
-            "time": self.time,
-            "source": self.source,
-            "photo": self.frame.name,
-            "label": seen.label,
-            "answer": seen.answer,
-            "unknown": seen.unknown,
-            "unsure": seen.unsure,
-            "probability": seen.probability,
-            "candidates": seen.candidates,
-            "levels": seen.levels,
-            "familiarity": _finite(seen.familiarity),
-            "threshold": seen.threshold,
-            "vote": vars(self.vote),
-            "changed": self.changed,
-        }
+        seen = self.prediction.as_dict()
+        del seen["box"], seen["why"]  # a photo is looked at as a whole
+        seen["familiarity"] = _finite(seen["familiarity"])
+        vote = {"vote": vars(self.vote), "changed": self.changed}
+        return {"event": "photo", "time": self.time, "source": self.source, **seen, **vote}
 
     @property
     def shown(self) -> str:

@@ -8,7 +8,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -344,6 +344,10 @@ class Notice:
     about: str
     message: str
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return asdict(self)
+
 
 def utc_now() -> str:
     """Return the time as it stands in every line."""
@@ -394,28 +398,21 @@ class Notices:
         return about in self._present
 
 
-def read_credentials(text: str | None, *, where: str) -> tuple[str, str] | None:
-    """Return user and password of ``user:password``, the first line of a file or the value of a variable.
-
-    >>> read_credentials("ann:a:b\\n", where="NAME"), read_credentials(None, where="NAME")
-    (('ann', 'a:b'), None)
-    """
+def credentials(file: str | None, variable: str) -> tuple[str, str] | None:
+    """Return user and password of ``user:password``: a file's first line, or a variable where no file is given."""
+    text, where = os.environ.get(variable), variable
+    if file is not None:
+        where = file
+        try:
+            with open(file, encoding="utf-8") as opened:  # noqa: PTH123  # /dev/fd/3 is a name, too
+                text = opened.read(4096)
+        except OSError as error:
+            raise StorageError(f"cannot read {file}: {error.strerror or error}") from error
+        except UnicodeDecodeError as error:
+            raise InputError(f"{file} is not text in UTF-8", hint="write user:password into it") from error
     if text is None:
         return None
     user, colon, password = text.partition("\n")[0].strip().partition(":")
     if not (user and colon):
         raise InputError(f"{where} does not hold user:password", hint="write both with a colon between them")
     return user, password
-
-
-def credentials(file: str | None, variable: str, environment: dict[str, str]) -> tuple[str, str] | None:
-    """Return user and password from a file, or from a variable of the environment where no file is given."""
-    if file is None:
-        return read_credentials(environment.get(variable), where=variable)
-    try:
-        with open(file, encoding="utf-8") as opened:  # noqa: PTH123  # /dev/fd/3 is a name, too
-            return read_credentials(opened.read(4096), where=file)
-    except OSError as error:
-        raise StorageError(f"cannot read {file}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{file} is not text in UTF-8", hint="write user:password into it") from error
