@@ -70,14 +70,10 @@ def review(
             _apply(answer, recognizer, found, apply, yes=yes)
         else:
             _tell_review(answer, found)
-            _tell_what_to_do(answer, found, model)
-
-
-def _tell_what_to_do(answer: Answer, found: Review, model: Path) -> None:
-    if found.suggestions:
-        first = found.suggestions[0]
-        answer.say(f"follow what is suggested with: fiveshot review {model} --apply {first.kind}")
-        answer.say(f"or keep a photo with: fiveshot review {model} --keep {first.photo}")
+            if found.suggestions:
+                first = found.suggestions[0]
+                answer.say(f"follow what is suggested with: fiveshot review {model} --apply {first.kind}")
+                answer.say(f"or keep a photo with: fiveshot review {model} --keep {first.photo}")
 
 
 def _keep(answer: Answer, recognizer: Recognizer, found: Review, ids: list[str]) -> None:

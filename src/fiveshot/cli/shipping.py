@@ -78,7 +78,8 @@ def export(
                 if web is not None:
                     page = recognizer.export_web(web, title=title, overwrite=force)
                     answer.result = page.as_dict()
-                    answer.say(f"{web}: a page that loads {file_size(page.size)}; try it: {_try_out(web)}")
+                    try_it = f"python -m http.server --bind 127.0.0.1 --directory {shlex.quote(str(web))}"
+                    answer.say(f"{web}: a page that loads {file_size(page.size)}; try it: {try_it}")
                     return
                 assert file is not None  # checked above
                 if published:
@@ -132,10 +133,6 @@ def _results(file: Path) -> dict[str, Any]:
         )
     result: dict[str, Any] = found["result"]
     return result
-
-
-def _try_out(folder: Path) -> str:
-    return f"python -m http.server --bind 127.0.0.1 --directory {shlex.quote(str(folder))}"
 
 
 def _check_output(model: Path, *, onnx: bool, as_json: bool) -> None:

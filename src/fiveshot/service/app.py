@@ -18,7 +18,7 @@ from fiveshot.errors import FiveshotError
 from fiveshot.recognizer import Recognizer
 from fiveshot.service.engine import Engine
 from fiveshot.service.errors import answer_errors
-from fiveshot.service.gate import BodyLimits, Gate, Metrics, Outermost
+from fiveshot.service.gate import Gate, Metrics, Outermost
 from fiveshot.service.requests import IdempotencyKeys
 from fiveshot.service.routes import Service, page_routes, photo_routes, status_routes
 from fiveshot.service.second_look import Reviews, Sortings, second_look_routes
@@ -81,7 +81,6 @@ def create_app(
         middleware=[
             Middleware(Outermost, metrics=metrics),
             Middleware(Gate, settings=chosen),
-            Middleware(BodyLimits, limits=chosen.limits),
         ],
     )
     app.state.service = Service(

@@ -133,25 +133,37 @@ def split_path(raw: bytes) -> str:
 
 
 class Gate:
-    """Refuses a request before any of its body is read into memory."""
+    """Refuses a request before any of its body is read, or reserves room for the body.
+
+    A request that does not say how long it is needs the most room.
+    """
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
-        self._app, self._settings = app, settings
-        self._rate = Rate(settings.limits.rate)
+        self._app, self._settings, limits = app, settings, settings.limits
+        self._rate = Rate(limits.rate)
+        self._bytes, self._requests = Share(limits.held_bytes), Share(limits.waiting)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request in, or answer why not."""
+        """Let a request in with its body, or answer why not."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        photos, client = takes_photos(scope), client_network(scope["client"][0] if scope.get("client") else "")
+        CLIENT.set(client)
         try:
-            self._check(scope)
+            self._check(scope, client)
+            room = self._room(Headers(scope=scope), photos)
+            self._take(client, room, photos)
         except ApiError as error:
             await refuse(error, scope, receive, send)
             return
-        await self._app(scope, receive, send)
+        try:
+            await self._app(scope, _Watched(receive, room, self._settings.limits), send)
+        finally:
+            self._bytes.give_back(client, room)
+            self._requests.give_back(client, int(photos))
 
-    def _check(self, scope: Scope) -> None:
+    def _check(self, scope: Scope, client: str) -> None:
         headers = Headers(scope=scope)
         self._check_host(headers)
         if scope["method"] not in SAFE:
@@ -159,8 +171,7 @@ class Gate:
         path = scope["path"]
         if path in OPEN:
             return
-        client = scope.get("client")
-        self._rate.check(client_network(client[0] if client else ""))
+        self._rate.check(client)
         if self._settings.token is not None and (path.startswith("/v1/") or path in GUARDED):
             check_token(headers, self._settings.token, basic=path in STUDIO)
 
@@ -170,6 +181,31 @@ class Gate:
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
         if self._settings.token is None and not is_loopback(name):
             raise ApiError(421, "wrong_host", f"this is not {host[:100]!r}", "use http://127.0.0.1 or localhost")
+
+    def _take(self, client: str, room: int, photos: bool) -> None:
+        if not self._bytes.take(client, room):
+            raise busy("many requests are in work already")
+        if not self._requests.take(client, int(photos)):
+            self._bytes.give_back(client, room)
+            raise busy("many requests with photos are in work already")
+
+    def _room(self, headers: Headers, photos: bool) -> int:
+        limits = self._settings.limits
+        most = limits.body_bytes if photos else limits.plain_bytes
+        length = headers.get("content-length")
+        if length is not None and "transfer-encoding" in headers:  # two servers may read it in two ways
+            raise ApiError(400, "malformed", "the body has a length and is chunked", "send one of the two headers")
+        if length is None:
+            room = most if "transfer-encoding" in headers else 0
+        elif not (length.isascii() and length.isdigit()):
+            raise ApiError(400, "malformed", f"a length of {length[:30]!r} is no number", "leave it out")
+        else:
+            room = int(length)
+        if room > most:
+            raise too_large(
+                f"the request has {_size(room)}, the limit is {_size(most)}", "send fewer photos at once"
+            )
+        return room
 
 
 def check_origin(headers: Headers) -> None:
@@ -284,58 +320,6 @@ class Share:
         self._of[client] -= amount
         if not self._of[client]:
             del self._of[client]
-
-
-class BodyLimits:
-    """Reserves room for a body before it is read; a request that does not say how long it is needs the most."""
-
-    def __init__(self, app: ASGIApp, limits: RequestLimits) -> None:
-        self._app, self._limits = app, limits
-        self._bytes, self._requests = Share(limits.held_bytes), Share(limits.waiting)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take a request with its body, or refuse it."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        photos, client = takes_photos(scope), client_network(scope["client"][0] if scope.get("client") else "")
-        CLIENT.set(client)
-        try:
-            room = self._room(Headers(scope=scope), photos)
-            self._take(client, room, photos)
-        except ApiError as error:
-            await refuse(error, scope, receive, send)
-            return
-        try:
-            await self._app(scope, _Watched(receive, room, self._limits), send)
-        finally:
-            self._bytes.give_back(client, room)
-            self._requests.give_back(client, int(photos))
-
-    def _take(self, client: str, room: int, photos: bool) -> None:
-        if not self._bytes.take(client, room):
-            raise busy("many requests are in work already")
-        if not self._requests.take(client, int(photos)):
-            self._bytes.give_back(client, room)
-            raise busy("many requests with photos are in work already")
-
-    def _room(self, headers: Headers, photos: bool) -> int:
-        limits = self._limits
-        most = limits.body_bytes if photos else limits.plain_bytes
-        length = headers.get("content-length")
-        if length is not None and "transfer-encoding" in headers:  # two servers may read it in two ways
-            raise ApiError(400, "malformed", "the body has a length and is chunked", "send one of the two headers")
-        if length is None:
-            room = most if "transfer-encoding" in headers else 0
-        elif not (length.isascii() and length.isdigit()):
-            raise ApiError(400, "malformed", f"a length of {length[:30]!r} is no number", "leave it out")
-        else:
-            room = int(length)
-        if room > most:
-            raise too_large(
-                f"the request has {_size(room)}, the limit is {_size(most)}", "send fewer photos at once"
-            )
-        return room
 
 
 def takes_photos(scope: Scope) -> bool:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from fiveshot.data import ImageError
 from fiveshot.recognizer.info import PhotoInfo
-from fiveshot.recognizer.recognition.snapshot import Prediction
+from fiveshot.recognizer.recognition.snapshot import Neighbor, Prediction
 from fiveshot.service.replies import ServedClass
 
 MOST_IDS = 10_000  # of one request
@@ -54,14 +54,6 @@ class ClassPage(BaseModel):
     state: int = Field(description="State of the model: one more with every change.")
 
 
-class Likeness(BaseModel):
-    """A learned photo that a photo is like."""
-
-    id: str
-    label: str
-    likeness: float = Field(description="Cosine of their features.")
-
-
 class Candidate(BaseModel):
     """A class that a photo may show."""
 
@@ -82,7 +74,7 @@ class PredictionEntry(BaseModel):
     levels: list[Candidate] = Field(description="From the widest group to a class; empty without groups.")
     familiarity: float | None
     threshold: float | None = Field(description="Familiarity below which a photo is unknown; null: never.")
-    why: list[Likeness] = Field(default=[], description="The learned photos it is most like, if asked for.")
+    why: list[Neighbor] = Field(default=[], description="The learned photos it is most like, if asked for.")
     box: tuple[float, float, float, float] | None = Field(
         default=None, description="The part of the photo that was asked for: left, top, width, height."
     )
