@@ -17,6 +17,7 @@ from fiveshot.recognizer import Recognizer, check_model, checking
 from fiveshot.recognizer.recognition.snapshot import head_record
 from fiveshot.recognizer.store.folder import create_model
 from fiveshot.recognizer.store.manifest import BackboneRecord, Manifest, Options
+from fiveshot.recognizer.store.rows import Tables
 
 NAMES = ("ani", "owl")
 
@@ -82,15 +83,14 @@ def test_damage_of_a_forgotten_base_class_is_found(model: Recognizer) -> None:
 def test_statistics_that_are_not_of_the_photos(model: Recognizer) -> None:
     """Check sums that fit, so that only the comparison with the photos can tell."""
     from fiveshot.core import ClassSummary
-    from fiveshot.recognizer.store.rows import update_class
 
     summary = model.snapshot.memory.new["wren"]
     number = model.snapshot.contents.by_name["wren"].id
     with behind_its_back(model) as connection:
-        update_class(connection, number, ClassSummary(5, summary.mean * 1.01, summary.factor), state=2)
+        Tables(connection, 12, state=2).update_class(number, ClassSummary(5, summary.mean * 1.01, summary.factor))
     assert errors(model) == ["class 'wren': its statistics are not those of its photos"]
     with behind_its_back(model) as connection:
-        update_class(connection, number, ClassSummary(5, summary.mean, summary.factor * 1.01), state=2)
+        Tables(connection, 12, state=2).update_class(number, ClassSummary(5, summary.mean, summary.factor * 1.01))
     assert errors(model) == ["class 'wren': its statistics are not those of its photos"]
 
 
@@ -166,7 +166,7 @@ def test_repair_claims_nothing_that_it_does_not_do(make: Callable[..., Recognize
 def test_repair_puts_no_older_manifest_over_a_newer_one(
     model: Recognizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def renamed_meanwhile(_: sqlite3.Connection, __: int) -> Iterator[checking.Finding]:
+    def renamed_meanwhile(_: Tables) -> Iterator[checking.Finding]:
         model.rename("ani", "smooth-billed ani")  # writes another base file, and so another manifest
         yield from ()
 

@@ -17,13 +17,7 @@ from fiveshot.recognizer.store.contents import Contents, StoredClass, file_sha25
 from fiveshot.recognizer.store.folder import ModelFolder
 from fiveshot.recognizer.store.history import ClassChange, record, timestamp
 from fiveshot.recognizer.store.manifest import MANIFEST, Manifest
-from fiveshot.recognizer.store.rows import (
-    delete_class,
-    photo_summary,
-    read_features,
-    stored_class,
-    update_class,
-)
+from fiveshot.recognizer.store.rows import Tables, photo_summary, read_features
 from fiveshot.recognizer.store.schema import LostModelError
 from fiveshot.work import one_thread
 
@@ -103,21 +97,29 @@ class Change:
         """Refuse a class that is not there."""
         self.before.require(name)
 
-    def ending(self, row: StoredClass, photos: Sequence[int]) -> list[ClassChange]:
-        """Return what it takes to bring a stored class back that loses its last photo; else nothing."""
-        if len(photos) < len(row.photos.ids):
-            return []
-        return [ClassChange("removed", row.name, row.id, created=stored_class(self.connection, row.id).created)]
+    @property
+    def tables(self) -> Tables:
+        """The rows of classes and photos."""
+        return Tables(self.connection, self.before.width, self.state)
+
+    def lose(self, row: StoredClass, photos: Sequence[int], *, to_another: bool = False) -> None:
+        """Note that a stored class loses photos, to another class or to the history; with its last one it ends."""
+        if len(photos) == len(row.photos.ids):
+            created = self.tables.class_alone(row.id).created
+            self.done.append(ClassChange("removed", row.name, row.id, created=created))
+        if to_another:
+            self.done.append(ClassChange("left", row.name, row.id, touched=tuple(photos)))
+        else:
+            self.done.append(ClassChange("reduced", row.name, row.id, photos=len(photos), touched=tuple(photos)))
 
     def restate(self, classes: Iterable[int]) -> None:
         """Compute the statistics of stored classes from the photos that they have now; one without any ends."""
         for number in sorted(set(classes)):
             photos = read_features(self.connection, self.before.width, [number]).get(number)
             if photos is None:
-                delete_class(self.connection, number)
+                self.tables.delete_class(number)
             else:
-                summary = photo_summary(self.snapshot.embed, photos.features)
-                update_class(self.connection, number, summary, state=self.state)
+                self.tables.update_class(number, photo_summary(self.snapshot.embed, photos.features))
 
     def require_free(self, name: str) -> None:
         """Refuse a name that is taken."""
@@ -129,8 +131,11 @@ class Change:
             )
 
     def record(self, action: str, *, undoable: bool = True, detail: Mapping[str, Any] | None = None) -> int:
-        """Append what was done to the history."""
-        return record(self.connection, action, self.done, at=self.at, undoable=undoable, detail=detail)
+        """Append what was done to the history, which holds the photos that classes lost."""
+        seq = record(self.connection, action, self.done, at=self.at, undoable=undoable, detail=detail)
+        moved = (one.class_id for one in self.done if one.kind in ("reduced", "came", "left"))
+        self.restate(number for number in moved if number is not None)
+        return seq
 
 
 class LiveModel:

@@ -20,16 +20,7 @@ from fiveshot.recognizer.recognition.snapshot import check_width, restored_head
 from fiveshot.recognizer.store.contents import file_sha256, read_base, same_statistics
 from fiveshot.recognizer.store.folder import TIMEOUT, ModelFolder, orphans
 from fiveshot.recognizer.store.manifest import MANIFEST, Manifest, check_folder, read_manifest_file
-from fiveshot.recognizer.store.rows import (
-    ClassRecord,
-    PhotoRecord,
-    class_from_bytes,
-    photo_digest,
-    photo_features,
-    read_class,
-    read_held_photos,
-    read_photos,
-)
+from fiveshot.recognizer.store.rows import PhotoRecord, Tables, photo_digest, photo_features, summary_from_bytes
 from fiveshot.recognizer.store.schema import DATABASE, changed_meanwhile, is_outdated, open_database
 
 Severity = Literal["error", "note"]
@@ -134,8 +125,9 @@ def _findings(connection: sqlite3.Connection, path: Path) -> list[Finding]:
         text = notes["manifest"]
         manifest = Manifest.from_toml(text, where=f"the manifest in {path / DATABASE}")
         findings += _files(path, manifest, text)
-        findings += _statistics(connection, path, manifest)
-        findings += _history(connection, manifest.backbone.width)
+        tables = Tables(connection, manifest.backbone.width)
+        findings += _statistics(tables, path, manifest)
+        findings += _history(tables)
         findings += _erase(notes)
     except (sqlite3.Error, FiveshotError, KeyError, ValueError, TypeError) as error:
         return [Finding("error", "database", f"{path / DATABASE} cannot be read ({error})", COPY)]
@@ -170,7 +162,7 @@ def _files(path: Path, manifest: Manifest, text: str) -> Iterator[Finding]:
         yield Finding("note", "leftover", f"{file.name} belongs to an earlier state and was left behind by a kill")
 
 
-def _statistics(connection: sqlite3.Connection, path: Path, manifest: Manifest) -> Iterator[Finding]:
+def _statistics(tables: Tables, path: Path, manifest: Manifest) -> Iterator[Finding]:
     head = restored_head(manifest.head)
     check_width(head, manifest)
     base: ClassStatistics | None = None
@@ -178,23 +170,24 @@ def _statistics(connection: sqlite3.Connection, path: Path, manifest: Manifest) 
         base = read_base(path, manifest.base)
     except FiveshotError as error:
         yield _error("file", error)
-    for number, name, of_base in connection.execute("SELECT id, name, base FROM classes ORDER BY id").fetchall():
+    classes = tables.connection.execute("SELECT id, name, base FROM classes ORDER BY id").fetchall()
+    for number, name, of_base in classes:
         try:
             if name != NONE and check_name(name) != name:
                 raise ValueError("its name is not in normal form")
             if base is not None and bool(of_base) != (name in base):
                 raise ValueError("it is marked as part of the base and is not, or the other way round")
-            _check_record(read_class(connection, number, manifest.backbone.width), connection, head)
+            _check_class(tables, number, head)
         except (FiveshotError, ValueError, TypeError) as error:
             yield Finding("error", "class", f"class {name!r}: {error}")
 
 
-def _check_record(record: ClassRecord, connection: sqlite3.Connection, head: FewShotHead) -> None:
+def _check_class(tables: Tables, number: int, head: FewShotHead) -> None:
+    record = tables.read_class(number)
     summary = record.summary
     if len(record.photos) != summary.count:
         raise ValueError(f"{summary.count} photos are counted, {len(record.photos)} are stored")
-    assert record.id is not None
-    _check_photos(read_photos(connection, record.id, len(record.photos[0].feature), originals=True), connection)
+    _check_photos(tables, tables.read_photos(number, originals=True))
     features = photo_features(record.photos)
     if not all(np.isfinite(values).all() for values in (features, summary.mean, summary.factor)):
         raise ValueError("it holds NaN or infinity")
@@ -202,27 +195,29 @@ def _check_record(record: ClassRecord, connection: sqlite3.Connection, head: Few
         raise ValueError("its statistics are not those of its photos")
 
 
-def _check_photos(photos: Iterator[PhotoRecord], connection: sqlite3.Connection) -> int:
+def _check_photos(tables: Tables, photos: Iterator[PhotoRecord]) -> int:
     """Compare photos, one at a time, with their check sums, and return how many they are."""
     number = 0
     for number, photo in enumerate(photos, 1):  # noqa: B007
-        (checksum,) = connection.execute("SELECT digest FROM photos WHERE id = ?", (photo.id,)).fetchone()
+        query = "SELECT digest FROM photos WHERE id = ?"
+        (checksum,) = tables.connection.execute(query, (photo.id,)).fetchone()
         if photo_digest(photo) != checksum:
             raise ValueError(f"photo {photo.id} is damaged (its check sum differs)")
     return number
 
 
-def _history(connection: sqlite3.Connection, width: int) -> Iterator[Finding]:
-    rows = connection.execute(
-        "SELECT changes.seq, id, before, photos, kind IN ('removed', 'reduced') AND NOT base FROM changes "
+def _history(tables: Tables) -> Iterator[Finding]:
+    rows = tables.connection.execute(
+        "SELECT changes.seq, id, before, photos, kind = 'reduced' FROM changes "
         "JOIN history ON history.seq = changes.seq WHERE undoable AND undone_by IS NULL "
         "AND changes.seq > (SELECT COALESCE(MAX(seq), 0) FROM history WHERE action = 'retune')"
     )
     for seq, number, before, photos, holds in rows:
         try:
             if before is not None:
-                class_from_bytes(before)
-            if holds and _check_photos(read_held_photos(connection, number, width), connection) != photos:
+                summary_from_bytes(photos, before)
+            held = tables.read_photos(number, originals=True, owner="held_by")
+            if holds and _check_photos(tables, held) != photos:
                 raise ValueError("photos of the class are lost")
         except (FiveshotError, ValueError) as error:
             yield Finding("error", "history", f"entry {seq} of the history cannot be undone: {error}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -28,22 +28,12 @@ from fiveshot.recognizer.store.rows import (
     CHECK,
     ClassRecord,
     PhotoRecord,
-    class_from_bytes,
-    class_to_bytes,
-    delete_class,
-    delete_photos,
-    find_photo,
-    give_photos,
-    hold_photos,
-    insert_class,
     photo_id,
     photo_summary,
     read_features,
     read_kept,
-    rename_class,
-    return_photos,
-    stored_class,
-    touched_photos,
+    summary_from_bytes,
+    summary_to_bytes,
 )
 
 _ID = re.compile(r"p?([1-9][0-9]{0,17})")
@@ -91,20 +81,15 @@ def remove_photos(change: Change, ids: str | Iterable[str], *, of: str | None, f
     numbers = photo_numbers(ids, change.before)
     found = _found(change, numbers, of=of, removed_too=for_good)
     _refuse_last(found)
-    for row, own in found.items():
-        if not for_good:
-            change.done += change.ending(row, own)
-            change.done.append(ClassChange("reduced", row.name, row.id, photos=len(own)))
-    seq = change.record("remove", undoable=not for_good)
     if for_good:
-        delete_photos(change.connection, numbers)
+        change.tables.delete_photos(numbers)
+        change.restate(row.id for row in found)
+        drop_erased(change.connection)
         change.erases = True
     else:
         for row, own in found.items():
-            hold_photos(change.connection, row.id, seq, own)
-    change.restate(row.id for row in found)
-    if for_good:
-        drop_erased(change.connection)
+            change.lose(row, own)
+    change.record("remove", undoable=not for_good)
     counts = {row.name: row.total.count - len(own) for row, own in found.items()}
     return PhotoChange("remove", tuple(map(photo_id, numbers)), counts)
 
@@ -134,11 +119,9 @@ def apply_changes(change: Change, moves: Mapping[str, Iterable[str]], removed: I
         give_to(change, part, to)
         before = change.before.memory.statistics[to].count if to in change.before else 0
         counts[to] = counts.get(to, before) + len(wanted[to])
-    change.done += [ClassChange("reduced", row.name, row.id, photos=len(own)) for row, own in found.items()]
-    seq = change.record("review")
     for row, own in found.items():
-        hold_photos(change.connection, row.id, seq, own)
-    change.restate(row.id for row in found)
+        change.lose(row, own)
+    change.record("review")
     numbers = [number for own in wanted.values() for number in own] + [n for own in found.values() for n in own]
     return PhotoChange("review", tuple(map(photo_id, numbers)), counts)
 
@@ -181,15 +164,13 @@ def give_to(
     if class_id is None:
         first = next(iter(found))  # its statistics stand in until those of the photos are computed
         record = ClassRecord(to, first.summary, base=to in change.before.base_file, created=change.at)
-        class_id = insert_class(change.connection, record, state=change.state).id
+        class_id = change.tables.insert_class(record).id
         change.done.append(ClassChange("added", to, class_id))
     assert class_id is not None
     change.done.append(ClassChange("came", to, class_id, photos=len(numbers)))
     for row, own in found.items():
-        change.done += change.ending(row, own)
-        change.done.append(ClassChange("left", row.name, row.id, touched=tuple(own)))
-    give_photos(change.connection, class_id, numbers)
-    change.restate([class_id, *(row.id for row in found)])
+        change.lose(row, own, to_another=True)
+    change.tables.give_photos(class_id, numbers)
     counts = {row.name: row.total.count - len(own) for row, own in found.items()}
     return counts | {to: _count(change, to) + len(numbers)}
 
@@ -217,7 +198,7 @@ def correct_photos(change: Change, seen: Sequence[PhotoRecord], name: str, *, ma
     target, learned = change.before.row(name), set[str]()
     elsewhere, there = dict[StoredClass, list[int]](), list[int]()
     for row in change.before.rows.values():
-        own = [number for number, sha256 in zip(row.photos.ids, row.sha256s, strict=True) if sha256 in shown]
+        own = row.numbers_of(shown)
         learned |= set(row.sha256s) & shown.keys()
         if row is target:
             there = own
@@ -270,7 +251,7 @@ def _found(
     """Return photos by their class; ``of`` is the class that the caller takes all of them to be in."""
     found = defaultdict[StoredClass, list[int]](list)
     for number in numbers:
-        place = find_photo(change.connection, number)
+        place = change.tables.find_photo(number)
         if place is None or (place[0] is None and not removed_too):
             raise _no_photo(number, was_removed=place is not None)
         if place[0] is None:
@@ -338,20 +319,25 @@ class NotUndoableError(InputError):
 
 def forget_class(change: Change, name: str, *, for_good: bool) -> None:
     """Remove a class from the database and the base file; for good, from every byte of the folder."""
-    if not for_good:
+    row, of_base = change.before.by_name.get(name), name in change.base_file
+    erased = for_good and erase(change.connection, name, map(str, change.before.base_file.labels))
+    if not erased:
         change.require(name)
-        change.done += _held(change, name)
-        seq, row = change.record("forget"), change.before.by_name.get(name)
+    if for_good:
         if row is not None:
-            hold_photos(change.connection, row.id, seq)
-        _remove(change, name)
-        return
-    if not erase(change.connection, name, map(str, change.before.base_file.labels)):
-        change.require(name)
-    _remove(change, name)
-    drop_erased(change.connection)
-    change.erases = True
-    change.record("forget", undoable=False)
+            change.tables.delete_class(row.id)
+        drop_erased(change.connection)
+        change.erases = True
+    else:
+        if row is not None:
+            change.lose(row, row.photos.ids)
+        if of_base:
+            summary = change.base_file[name]
+            packed = summary_to_bytes(summary)
+            change.done.append(ClassChange("removed", name, base=True, photos=summary.count, before=packed))
+    if of_base:
+        change.base = change.base_file.drop([name])
+    change.record("forget", undoable=not for_good)
 
 
 def rename(change: Change, old: str, new: str) -> None:
@@ -409,31 +395,10 @@ def undo_last(change: Change, *, past_forget: bool, state: int | None) -> Histor
     return entry
 
 
-def _held(change: Change, name: str) -> Iterator[ClassChange]:
-    """Return what it takes to bring a class back."""
-    row = change.before.by_name.get(name)
-    if row is not None:
-        created = stored_class(change.connection, row.id).created
-        yield ClassChange("removed", name, row.id, photos=row.summary.count, created=created)
-    if name in change.base_file:
-        summary = change.base_file[name]
-        yield ClassChange(
-            "removed", name, base=True, photos=summary.count, before=class_to_bytes(ClassRecord(name, summary))
-        )
-
-
-def _remove(change: Change, name: str) -> None:
-    row = change.before.by_name.get(name)
-    if row is not None:
-        delete_class(change.connection, row.id)
-    if name in change.base_file:
-        change.base = change.base_file.drop([name])
-
-
 def _rename(change: Change, old: str, new: str) -> None:
     row = change.before.by_name.get(old)
     if row is not None:
-        rename_class(change.connection, row.id, new, state=change.state)
+        change.tables.rename_class(row.id, new)
         change.done.append(ClassChange("renamed", new, row.id, old_name=old))
     if old in change.base_file:
         change.base = _renamed(change.base_file, old, new)
@@ -443,25 +408,28 @@ def _rename(change: Change, old: str, new: str) -> None:
 def _revert(change: Change, done: ClassChange) -> list[int]:
     """Take back what was done to one class; return the stored classes whose photos are others now."""
     if done.base:
-        record = class_from_bytes(done.before) if done.before is not None else None
-        change.base = _base_before(change.base_file, done, record)
+        if done.before is None:
+            change.base = _renamed(change.base_file, done.name, str(done.old_name))
+        else:
+            back = {done.name: summary_from_bytes(done.photos, done.before)}
+            change.base = change.base_file.merge(ClassStatistics.of(back))
         return []
     if done.class_id is None or done.id is None:
         raise StorageError("an entry of the history is incomplete", hint=CHECK)
-    connection, number = change.connection, done.class_id
+    tables, number = change.tables, done.class_id
     if done.kind == "added":
-        delete_class(connection, number)
+        tables.delete_class(number)
         return []
     if done.kind == "renamed":
-        rename_class(connection, number, str(done.old_name), state=change.state)
+        tables.rename_class(number, str(done.old_name))
         return []
     if done.kind == "grown":
-        delete_photos(connection, touched_photos(connection, done.id))
+        tables.delete_photos(done.touched)
     elif done.kind == "left":
-        give_photos(connection, number, touched_photos(connection, done.id))
-    elif done.kind in ("reduced", "removed") and return_photos(connection, done.id, number) != done.photos:
+        tables.give_photos(number, done.touched)
+    elif done.kind == "reduced" and tables.return_photos(done.id, number) != done.photos:
         raise StorageError("an entry of the history lacks photos of the class", hint=CHECK)
-    if done.kind == "removed":
+    elif done.kind == "removed":
         _put_back(change, done, number)
     return [number]
 
@@ -474,13 +442,7 @@ def _put_back(change: Change, done: ClassChange, number: int) -> None:
     summary = photo_summary(change.snapshot.embed, photos.features)
     of_base = done.name in change.base_file
     record = ClassRecord(done.name, summary, base=of_base, created=done.created or change.at, id=number)
-    insert_class(change.connection, record, state=change.state)
-
-
-def _base_before(base: ClassStatistics, done: ClassChange, record: ClassRecord | None) -> ClassStatistics:
-    if record is not None:
-        return base.merge(ClassStatistics.of({record.name: record.summary}))
-    return _renamed(base, done.name, str(done.old_name))
+    change.tables.insert_class(record)
 
 
 def _renamed(base: ClassStatistics, old: str, new: str) -> ClassStatistics:

@@ -33,12 +33,11 @@ from fiveshot.recognizer.store.manifest import HeadRecord, Manifest, Options
 from fiveshot.recognizer.store.rows import (
     ClassRecord,
     Floats,
+    Tables,
     number_bytes,
     photo_digest,
     photo_features,
     photo_summary,
-    read_class,
-    update_class,
 )
 from fiveshot.storage import FilePath
 from fiveshot.work import Progress
@@ -286,7 +285,7 @@ def switch(change: Change, retuned: Retuned) -> None:
         raise ConflictError("the model was changed while it was tuned", hint="nothing was switched: tune again")
     for record in retuned.records:
         assert record.id is not None
-        update_class(change.connection, record.id, record.summary, state=change.state)
+        change.tables.update_class(record.id, record.summary)
         change.connection.executemany(
             "UPDATE photos SET feature = ?, digest = ? WHERE id = ?",
             [(number_bytes(photo.feature), photo_digest(photo), photo.id) for photo in record.photos],
@@ -307,7 +306,8 @@ def switch(change: Change, retuned: Retuned) -> None:
 
 def _kept_records(connection: sqlite3.Connection, contents: Contents) -> tuple[ClassRecord, ...]:
     """Return the stored classes with their photos; all photos must have been kept."""
-    records = tuple(read_class(connection, number, contents.width, originals=True) for number in contents.rows)
+    tables = Tables(connection, contents.width)
+    records = tuple(tables.read_class(number, originals=True) for number in contents.rows)
     lacking = [record.name for record in records if any(photo.original is None for photo in record.photos)]
     if lacking:
         shown, classes = some_of([repr(name) for name in lacking]), counted(len(lacking), "class")

@@ -19,7 +19,7 @@ from fiveshot.data import MAX_PHOTO_BYTES
 from fiveshot.errors import InputError, some_of
 from fiveshot.recognizer.change import Change, ConflictError, LiveModel
 from fiveshot.recognizer.insight import LearnReport, StoredPhotos, inspect_class
-from fiveshot.recognizer.names import NONE, check_name
+from fiveshot.recognizer.names import check_name
 from fiveshot.recognizer.photos.embedding import QUIET, see_photos
 from fiveshot.recognizer.photos.inputs import ClassInputs, gather_classes
 from fiveshot.recognizer.photos.photo import Photo, check_digest, check_thumbnail
@@ -30,14 +30,10 @@ from fiveshot.recognizer.store.rows import (
     ClassRecord,
     Floats,
     PhotoRecord,
-    hold_photos,
-    insert_class,
-    insert_photos,
     kept_photos,
     number_bytes,
     photo_features,
     photo_summary,
-    update_class,
 )
 from fiveshot.work import Progress
 
@@ -119,17 +115,12 @@ def learn_classes(
     for name, photos in classes.items():
         store_photos(change, name, photos)
     shown = {photo.sha256 for photos in classes.values() for photo in photos}
-    negatives, belied = change.before.negatives, list[int]()
+    negatives = change.before.negatives
     if negatives is not None:  # a photo of a class does not show none of them
-        pairs = zip(negatives.photos.ids, negatives.sha256s, strict=True)
-        belied = [number for number, sha256 in pairs if sha256 in shown]
-    if negatives is not None and belied:
-        change.done += change.ending(negatives, belied)
-        change.done.append(ClassChange("reduced", NONE, negatives.id, photos=len(belied)))
-    seq = change.record("add" if len(known) == len(classes) else "learn")
-    if negatives is not None and belied:
-        hold_photos(change.connection, negatives.id, seq, belied)
-        change.restate([negatives.id])
+        belied = negatives.numbers_of(shown)
+        if belied:
+            change.lose(negatives, belied)
+    change.record("add" if len(known) == len(classes) else "learn")
     return reports
 
 
@@ -239,13 +230,13 @@ def store_photos(change: Change, name: str, seen: Sequence[PhotoRecord]) -> tupl
     if row is None:
         summary = photo_summary(embed, photo_features(seen))
         record = ClassRecord(name, summary, photos, base=name in change.before.base_file, created=change.at)
-        begun = insert_class(change.connection, record, state=change.state)
+        begun = change.tables.insert_class(record)
         change.done.append(ClassChange("added", name, begun.id, photos=len(photos)))
         return tuple(photo.id for photo in begun.photos if photo.id is not None)
     # Of all photos anew, not merged: a class is the same to the bit however it has come about.
     summary = photo_summary(embed, np.concatenate([row.features, photo_features(seen)]))
-    update_class(change.connection, row.id, summary, state=change.state)
-    stored = insert_photos(change.connection, row.id, photos)
+    change.tables.update_class(row.id, summary)
+    stored = change.tables.insert_photos(row.id, photos)
     touched = tuple(photo.id for photo in stored if photo.id is not None)
     change.done.append(ClassChange("grown", row.name, row.id, photos=len(photos), touched=touched))
     return touched

@@ -16,7 +16,7 @@ from fiveshot.recognizer.store.contents import StoredClass, read_contents
 from fiveshot.recognizer.store.folder import TIMEOUT, ModelFolder
 from fiveshot.recognizer.store.history import HistoryEntry, read_history
 from fiveshot.recognizer.store.manifest import MANIFEST, Options
-from fiveshot.recognizer.store.rows import PhotoRecord, photo_facts, read_kept, read_photos, read_picture
+from fiveshot.recognizer.store.rows import PhotoRecord, Tables, photo_facts, read_kept, read_picture
 from fiveshot.storage import FilePath
 from fiveshot.work import Progress
 
@@ -1484,7 +1484,7 @@ class Recognizer:
         contents.require(name)
         row = contents.by_name.get(name)
         with self._model.folder.reading() as connection:
-            photos = read_photos(connection, row.id, contents.width) if row is not None else ()
+            photos = Tables(connection, contents.width).read_photos(row.id) if row is not None else ()
             return [photo.thumbnail for photo in photos if photo.thumbnail is not None]
 
     def picture(self, id: str) -> bytes | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -21,7 +20,7 @@ from fiveshot.recognizer.store.contents import Contents, StoredClass, read_conte
 from fiveshot.recognizer.store.folder import ModelFolder
 from fiveshot.recognizer.store.history import ClassChange
 from fiveshot.recognizer.store.manifest import Manifest
-from fiveshot.recognizer.store.rows import ClassRecord, PhotoRecord, insert_class, kept_photos, read_class
+from fiveshot.recognizer.store.rows import PhotoRecord, Tables, kept_photos
 
 
 @dataclass(frozen=True)
@@ -63,15 +62,11 @@ class MergeReport:
 
 @dataclass(frozen=True, eq=False)
 class OtherModel:
-    """Another model in one state, with a connection to read its classes."""
+    """Another model in one state, and the tables to read its classes from."""
 
     path: Path
     contents: Contents
-    connection: sqlite3.Connection
-
-    def record(self, number: int, *, originals: bool) -> ClassRecord:
-        """Return one of its classes with all photos."""
-        return read_class(self.connection, number, self.contents.width, originals=originals)
+    tables: Tables
 
 
 @contextmanager
@@ -84,7 +79,8 @@ def other_model(path: Path) -> Iterator[OtherModel]:
             path = unpacked
         folder = held.enter_context(closing(ModelFolder(path, readonly=True)))
         connection = held.enter_context(folder.reading())
-        yield OtherModel(path, read_contents(connection, path, None), connection)
+        contents = read_contents(connection, path, None)
+        yield OtherModel(path, contents, Tables(connection, contents.width))
 
 
 def merge_classes(change: Change, other: OtherModel) -> MergeReport:
@@ -98,10 +94,10 @@ def merge_classes(change: Change, other: OtherModel) -> MergeReport:
     _refuse_conflicts(before, fresh, other.path)
     photos = 0
     for row in fresh:
-        theirs = other.record(row.id, originals=before.manifest.options.keep_photos)
+        theirs = other.tables.read_class(row.id, originals=before.manifest.options.keep_photos)
         photos_here = kept_photos(theirs.photos, before.manifest.options)
         record = replace(theirs, id=None, photos=tuple(replace(photo, id=None) for photo in photos_here))
-        number = insert_class(change.connection, record, state=change.state).id
+        number = change.tables.insert_class(record).id
         change.done.append(ClassChange("added", record.name, number, photos=len(record.photos)))
         photos += len(record.photos)
     negatives = _further_negatives(before, other, fresh)
@@ -118,7 +114,7 @@ def _further_negatives(before: Contents, other: OtherModel, fresh: Sequence[Stor
     if theirs is None:
         return []
     known = {sha256 for row in [*before.rows.values(), *fresh] for sha256 in row.sha256s}
-    photos = other.record(theirs.id, originals=before.manifest.options.keep_photos).photos
+    photos = other.tables.read_class(theirs.id, originals=before.manifest.options.keep_photos).photos
     return [replace(photo, id=None) for photo in photos if photo.sha256 not in known]
 
 

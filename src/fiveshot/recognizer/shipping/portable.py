@@ -35,7 +35,7 @@ from fiveshot.recognizer.store.contents import (
 )
 from fiveshot.recognizer.store.folder import create_model
 from fiveshot.recognizer.store.manifest import MANIFEST, HeadRecord, Manifest, Options
-from fiveshot.recognizer.store.rows import ClassRecord, PhotoRecord, photo_features, read_class
+from fiveshot.recognizer.store.rows import ClassRecord, PhotoRecord, Tables, photo_features
 from fiveshot.recognizer.store.schema import DATABASE
 from fiveshot.storage import FilePath, begins_as_ours, file_kind, read_tensors, write_tensors
 
@@ -98,7 +98,8 @@ def write_portable(
 ) -> None:
     """Write the model to one file, atomically; equal models give equal bytes. The history stays behind."""
     rows = sorted(contents.rows.values(), key=lambda row: row.name)
-    records = [read_class(connection, row.id, contents.width, originals=originals) for row in rows]
+    tables = Tables(connection, contents.width)
+    records = [tables.read_class(row.id, originals=originals) for row in rows]
     photos = [photo for record in records for photo in record.photos]
     if not thumbnails:
         photos = [replace(photo, thumbnail=None) for photo in photos]

@@ -109,6 +109,10 @@ class StoredClass:
         """Features of the photos, (n, d)."""
         return self.photos.features
 
+    def numbers_of(self, sha256s: Collection[str]) -> list[int]:
+        """Return the numbers of the photos that have one of these digests."""
+        return [one for one, sha256 in zip(self.photos.ids, self.sha256s, strict=True) if sha256 in sha256s]
+
 
 @dataclass(frozen=True, eq=False)
 class Contents:

@@ -20,7 +20,7 @@ from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.recognizer.store.contents import file_sha256, write_base
 from fiveshot.recognizer.store.history import record, timestamp
 from fiveshot.recognizer.store.manifest import MANIFEST, REPAIR, Manifest, check_folder, read_manifest_file
-from fiveshot.recognizer.store.rows import ClassRecord, insert_class
+from fiveshot.recognizer.store.rows import ClassRecord, Tables
 from fiveshot.recognizer.store.schema import (
     DATABASE,
     UNCONFIRMED,
@@ -387,7 +387,7 @@ def _fill(
         notes = {"id": secrets.token_hex(16), "state": "1", "manifest": text}
         connection.executemany("INSERT INTO meta VALUES (?, ?)", notes.items())
         for one in classes:
-            insert_class(connection, one, state=1)
+            Tables(connection, manifest.backbone.width).insert_class(one)
         record(connection, action, at=at, undoable=False)
         connection.execute("COMMIT")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

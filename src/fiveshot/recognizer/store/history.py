@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple
 
@@ -21,7 +21,8 @@ _ENTRY = "SELECT seq, at, action, undoable, undone_by, detail FROM history"
 class ClassChange:
     """What one change did to one class. ``base`` marks a change of the base file instead of a row.
 
-    Statistics of a row follow from its photos, so none are here. Photos that were removed stay rows, held by this.
+    Statistics of a row follow from its photos, so none are here. Photos that a class lost without another getting
+    them stay rows, held by this.
     """
 
     kind: Kind
@@ -31,9 +32,9 @@ class ClassChange:
     old_name: str | None = None
     photos: int = 0
     created: str | None = None  # of a removed row
-    before: bytes | None = None  # of a class that was removed from the base file, packed
+    before: bytes | None = None  # statistics of a class that was removed from the base file
     id: int | None = None  # None until it is stored
-    touched: tuple[int, ...] = ()  # numbers of photos that were added, or given to another class
+    touched: tuple[int, ...] = ()  # numbers of photos that were added, given to another class, or are to be held
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,9 @@ def record(
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (seq, c.kind, int(c.base), c.class_id, c.name, c.old_name, c.photos, c.created, c.before),
         ).lastrowid
-        connection.executemany("INSERT INTO touched VALUES (?, ?)", [(number, photo) for photo in c.touched])
+        held = "UPDATE photos SET class_id = NULL, held_by = ? WHERE id = ?"  # no picture is read or copied
+        noted = held if c.kind == "reduced" else "INSERT INTO touched VALUES (?, ?)"
+        connection.executemany(noted, [(number, photo) for photo in c.touched])
     return seq
 
 
@@ -143,7 +146,9 @@ def changes_of(connection: sqlite3.Connection, seq: int) -> list[ClassChange]:
         "FROM changes WHERE seq = ? ORDER BY id",
         (seq,),
     )
-    return [ClassChange(k, name, number, bool(base), *rest) for k, name, number, base, *rest in rows]
+    done = [ClassChange(*row) for row in rows]
+    query = "SELECT photo_id FROM touched WHERE change_id = ? ORDER BY photo_id"
+    return [replace(one, touched=tuple(n for (n,) in connection.execute(query, (one.id,)))) for one in done]
 
 
 def last_to_undo(connection: sqlite3.Connection, *, past_forget: bool = False) -> tuple[int, str, bool] | None:
@@ -185,9 +190,7 @@ def drop_erased(connection: sqlite3.Connection) -> None:
     """Delete what the history cannot undo any more because classes or photos were erased."""
     stands = "seq IN (SELECT seq FROM history WHERE undone_by IS NULL)"
     counted = "(SELECT COUNT(*) FROM photos WHERE held_by = changes.id)"
-    connection.execute(
-        f"UPDATE changes SET photos = {counted} WHERE kind IN ('removed', 'reduced') AND NOT base AND {stands}"
-    )
+    connection.execute(f"UPDATE changes SET photos = {counted} WHERE kind = 'reduced' AND {stands}")
     connection.execute(f"DELETE FROM changes WHERE kind = 'reduced' AND photos = 0 AND {stands}")
     emptied = "kind IN ('grown', 'left') AND id NOT IN (SELECT change_id FROM touched)"
     connection.execute(f"DELETE FROM changes WHERE {emptied} AND {stands}")
@@ -196,7 +199,7 @@ def drop_erased(connection: sqlite3.Connection) -> None:
     half = " OR ".join(f"seq IN {one} AND seq NOT IN {other}" for one, other in (sides, sides[::-1]))
     connection.execute(f"DELETE FROM changes WHERE kind IN ('came', 'left', 'added') AND ({half}) AND {stands}")
     connection.execute(
-        "DELETE FROM changes WHERE kind = 'removed' AND photos = 0 AND NOT base "
+        "DELETE FROM changes WHERE kind = 'removed' AND NOT base "
         f"AND seq NOT IN (SELECT seq FROM changes WHERE kind IN ('left', 'reduced')) AND {stands}"
     )
     connection.execute(

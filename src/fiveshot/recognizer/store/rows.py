@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,11 +121,6 @@ def stored_numbers(data: bytes, width: int) -> Floats:
     return rows
 
 
-def summary_digest(summary: ClassSummary) -> bytes:
-    """Return a check sum over a class's statistics."""
-    return digest(str(summary.count).encode(), number_bytes(summary.mean), number_bytes(summary.factor))
-
-
 def photo_digest(photo: PhotoRecord) -> bytes:
     """Return a check sum over all that is stored of a photo, the original among it where one is kept."""
     kept = () if photo.original is None else (photo.original,)
@@ -142,168 +136,158 @@ def digest(*parts: bytes | None) -> bytes:
     return sum_.digest()[:16]
 
 
-def stored_summary(count: int, mean: bytes, factor: bytes, width: int) -> ClassSummary:
-    """Return the statistics that lie in these bytes."""
-    (row,) = stored_numbers(mean, width)
-    return ClassSummary(count, row, stored_numbers(factor, width))
+def summary_to_bytes(summary: ClassSummary) -> bytes:
+    """Return mean and factor as bytes that ``summary_from_bytes`` reads back to the bit."""
+    arrays = {"mean": summary.mean, "factor": summary.factor}
+    return save({key: np.ascontiguousarray(array) for key, array in arrays.items()})
 
 
-def class_to_bytes(record: ClassRecord) -> bytes:
-    """Return a class without its photos as bytes that ``class_from_bytes`` reads back to the bit."""
-    arrays = {"mean": record.summary.mean, "factor": record.summary.factor}
-    header: dict[str, Any] = {key: getattr(record, key) for key in ("id", "name", "base", "created")}
-    header["count"] = record.summary.count
-    contiguous = {key: np.ascontiguousarray(array) for key, array in arrays.items()}
-    return save(contiguous, metadata={"class": json.dumps(header)})
-
-
-def class_from_bytes(data: bytes) -> ClassRecord:
-    """Read what ``class_to_bytes`` wrote."""
+def summary_from_bytes(count: int, data: bytes) -> ClassSummary:
+    """Read what ``summary_to_bytes`` wrote of a class of so many photos."""
     try:
         arrays = load(data)
-        length = int.from_bytes(data[:8], "little")
-        header = json.loads(json.loads(data[8 : 8 + length])["__metadata__"]["class"])
-        summary = ClassSummary(header.pop("count"), arrays["mean"], arrays["factor"])
-        return ClassRecord(summary=summary, **header)
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        return ClassSummary(count, arrays["mean"], arrays["factor"])
+    except (SafetensorError, KeyError) as error:
         raise StorageError(f"an entry of the history is damaged ({error!r})", hint=CHECK) from error
 
 
-def insert_class(connection: sqlite3.Connection, record: ClassRecord, *, state: int) -> ClassRecord:
-    """Store a class that is not stored yet, under its own number where it has one, with its photos."""
-    summary = record.summary
-    values = (record.id, state, int(record.base), record.name, summary.count, record.created)
-    row = connection.execute(
-        "INSERT INTO classes (id, changed, base, name, count, created, digest, mean, factor) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (*values, summary_digest(summary), number_bytes(summary.mean), number_bytes(summary.factor)),
-    ).lastrowid
-    stored = replace(record, id=row)
-    return replace(stored, photos=insert_photos(connection, row, record.photos))
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """Classes and photos as rows, read and written within a transaction."""
 
+    connection: sqlite3.Connection
+    width: int  # of a feature
+    state: int = 1  # that rows are written in
 
-def update_class(connection: sqlite3.Connection, number: int, summary: ClassSummary, *, state: int) -> None:
-    """Replace the statistics of a stored class."""
-    connection.execute(
-        "UPDATE classes SET changed = ?, count = ?, digest = ?, mean = ?, factor = ? WHERE id = ?",
-        (
-            state,
-            summary.count,
-            summary_digest(summary),
-            number_bytes(summary.mean),
-            number_bytes(summary.factor),
-            number,
-        ),
-    )
-
-
-def rename_class(connection: sqlite3.Connection, number: int, name: str, *, state: int) -> None:
-    """Give a stored class another name."""
-    connection.execute("UPDATE classes SET changed = ?, name = ? WHERE id = ?", (state, name, number))
-
-
-def delete_class(connection: sqlite3.Connection, number: int) -> None:
-    """Delete a class and, by the foreign keys, its photos."""
-    connection.execute("DELETE FROM classes WHERE id = ?", (number,))
-
-
-def insert_photos(
-    connection: sqlite3.Connection, class_number: int | None, photos: Iterable[PhotoRecord]
-) -> tuple[PhotoRecord, ...]:
-    """Store photos of a class in their order; more bytes of kept photos than a model holds are refused."""
-    photos, stored = tuple(photos), []
-    _check_room(connection, class_number, photos)
-    for photo in photos:
-        row = connection.execute(
-            "INSERT INTO photos (id, class_id, sha256, added, digest, feature) VALUES (?, ?, ?, ?, ?, ?)",
-            (
-                photo.id,
-                class_number,
-                photo.sha256,
-                photo.added,
-                photo_digest(photo),
-                number_bytes(photo.feature),
-            ),
+    def insert_class(self, record: ClassRecord) -> ClassRecord:
+        """Store a class that is not stored yet, under its own number where it has one, with its photos."""
+        row = self.connection.execute(
+            "INSERT INTO classes (id, base, name, created, changed, count, digest, mean, factor) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (record.id, int(record.base), record.name, record.created, *self._statistics(record.summary)),
         ).lastrowid
-        if photo.thumbnail is not None or photo.original is not None:
-            connection.execute("INSERT INTO images VALUES (?, ?, ?)", (row, photo.thumbnail, photo.original))
-        stored.append(replace(photo, id=row))
-    return tuple(stored)
+        assert row is not None
+        return replace(record, id=row, photos=self.insert_photos(row, record.photos))
 
+    def update_class(self, number: int, summary: ClassSummary) -> None:
+        """Replace the statistics of a stored class."""
+        self.connection.execute(
+            "UPDATE classes SET changed = ?, count = ?, digest = ?, mean = ?, factor = ? WHERE id = ?",
+            (*self._statistics(summary), number),
+        )
 
-def _check_room(connection: sqlite3.Connection, class_number: int | None, photos: Sequence[PhotoRecord]) -> None:
-    sizes = [len(photo.original) for photo in photos if photo.original is not None]
-    if not sizes:
-        return
-    if max(sizes) > MAX_KEPT_PHOTO:
-        raise _too_much(f"a photo of {max(sizes) / 1e6:,.0f} MB", MAX_KEPT_PHOTO, "make it smaller")
-    query = "SELECT total(length(original)) FROM photos JOIN images ON photo_id = photos.id WHERE class_id = ?"
-    (kept,) = connection.execute(query, (class_number,)).fetchone()
-    if kept + sum(sizes) > MAX_KEPT_CLASS:
-        text = f"a class with {(kept + sum(sizes)) / 1e6:,.0f} MB of photos"
-        raise _too_much(text, MAX_KEPT_CLASS, "learn it from fewer photos, or smaller ones")
-    pages, free, size = (
-        connection.execute(f"PRAGMA {key}").fetchone()[0] for key in ("page_count", "freelist_count", "page_size")
-    )
-    if (pages - free) * size + sum(sizes) > MAX_KEPT_MODEL:
-        text = f"a model of {((pages - free) * size + sum(sizes)) / 1e6:,.0f} MB"
-        raise _too_much(text, MAX_KEPT_MODEL, "forget classes without history, or begin another model")
+    def _statistics(self, summary: ClassSummary) -> tuple[int, int, bytes, bytes, bytes]:
+        mean, factor = number_bytes(summary.mean), number_bytes(summary.factor)
+        return self.state, summary.count, digest(str(summary.count).encode(), mean, factor), mean, factor
 
+    def rename_class(self, number: int, name: str) -> None:
+        """Give a stored class another name."""
+        self.connection.execute(
+            "UPDATE classes SET changed = ?, name = ? WHERE id = ?", (self.state, name, number)
+        )
 
-def _too_much(text: str, limit: int, hint: str) -> InputError:
-    return InputError(
-        f"{text} is too large where photos are kept: the limit is {limit / 1e6:,.0f} MB",
-        hint=f"{hint}; nothing was stored",
-        code="too_much_kept",
-    )
+    def delete_class(self, number: int) -> None:
+        """Delete a class and, by the foreign keys, its photos."""
+        self.connection.execute("DELETE FROM classes WHERE id = ?", (number,))
 
+    def read_class(self, number: int, *, originals: bool = False) -> ClassRecord:
+        """Return a class with its photos and their small copies; the kept photos themselves where asked for."""
+        record = self.class_alone(number)
+        return replace(record, photos=tuple(self.read_photos(number, originals=originals)))
 
-def hold_photos(
-    connection: sqlite3.Connection, class_number: int, seq: int, photos: Iterable[int] | None = None
-) -> None:
-    """Let the history hold photos that an entry takes from a class, or all of a class that it removes.
+    def class_alone(self, number: int) -> ClassRecord:
+        """Return a class without its photos."""
+        row = self.connection.execute(f"{_CLASS} WHERE id = ?", (number,)).fetchone()
+        if row is None:
+            raise StorageError(f"class number {number} is not in the model any more", hint="open the model again")
+        number, name, base, count, created, mean, factor, checksum = row
+        summary = _checked_summary(name, count, mean, factor, checksum)
+        return ClassRecord(name, summary, base=bool(base), created=created, id=number)
 
-    No picture is read or copied.
-    """
-    kind = "removed" if photos is None else "reduced"
-    change = f"SELECT id FROM changes WHERE seq = ? AND kind = '{kind}' AND class_id = ?"
-    held = f"UPDATE photos SET class_id = NULL, held_by = ({change}) WHERE class_id = ?"
-    row = (seq, class_number, class_number)
-    if photos is None:
-        connection.execute(held, row)
-    else:
-        connection.executemany(f"{held} AND id = ?", [(*row, photo) for photo in photos])
+    def insert_photos(self, class_number: int, photos: Iterable[PhotoRecord]) -> tuple[PhotoRecord, ...]:
+        """Store photos of a class in their order; more bytes of kept photos than a model holds are refused."""
+        photos, stored = tuple(photos), []
+        self._check_room(class_number, [len(photo.original) for photo in photos if photo.original is not None])
+        for photo in photos:
+            summed = photo_digest(photo), number_bytes(photo.feature)
+            row = self.connection.execute(
+                "INSERT INTO photos (id, class_id, sha256, added, digest, feature) VALUES (?, ?, ?, ?, ?, ?)",
+                (photo.id, class_number, photo.sha256, photo.added, *summed),
+            ).lastrowid
+            if photo.thumbnail is not None or photo.original is not None:
+                self.connection.execute(
+                    "INSERT INTO images VALUES (?, ?, ?)", (row, photo.thumbnail, photo.original)
+                )
+            stored.append(replace(photo, id=row))
+        return tuple(stored)
 
+    def _check_room(self, class_number: int, sizes: Sequence[int]) -> None:
+        if not sizes:
+            return
+        query = "SELECT total(length(original)) FROM photos JOIN images ON photo_id = photos.id WHERE class_id = ?"
+        (kept,) = self.connection.execute(query, (class_number,)).fetchone()
+        pages, free, page = (
+            self.connection.execute(f"PRAGMA {key}").fetchone()[0]
+            for key in ("page_count", "freelist_count", "page_size")
+        )
+        in_class, in_model = kept + sum(sizes), (pages - free) * page + sum(sizes)
+        for size, limit, text, hint in (
+            (max(sizes), MAX_KEPT_PHOTO, "a photo of {} MB", "make it smaller"),
+            (
+                in_class,
+                MAX_KEPT_CLASS,
+                "a class with {} MB of photos",
+                "learn it from fewer photos, or smaller ones",
+            ),
+            (
+                in_model,
+                MAX_KEPT_MODEL,
+                "a model of {} MB",
+                "forget classes without history, or begin another model",
+            ),
+        ):
+            if size > limit:
+                raise InputError(
+                    f"{text.format(f'{size / 1e6:,.0f}')} is too large where photos are kept: "
+                    f"the limit is {limit / 1e6:,.0f} MB",
+                    hint=f"{hint}; nothing was stored",
+                    code="too_much_kept",
+                )
 
-def give_photos(connection: sqlite3.Connection, class_number: int, photos: Iterable[int]) -> None:
-    """Give photos to a class; they keep their numbers."""
-    connection.executemany(
-        "UPDATE photos SET class_id = ?, held_by = NULL WHERE id = ?", [(class_number, photo) for photo in photos]
-    )
+    def give_photos(self, class_number: int, photos: Iterable[int]) -> None:
+        """Give photos to a class; they keep their numbers."""
+        rows = [(class_number, photo) for photo in photos]
+        self.connection.executemany("UPDATE photos SET class_id = ?, held_by = NULL WHERE id = ?", rows)
 
+    def return_photos(self, change: int, class_number: int) -> int:
+        """Give photos that the history holds back to their class; return how many they are."""
+        query = "UPDATE photos SET class_id = ?, held_by = NULL WHERE held_by = ?"
+        return self.connection.execute(query, (class_number, change)).rowcount
 
-def delete_photos(connection: sqlite3.Connection, photos: Iterable[int]) -> None:
-    """Delete photos and, by the foreign keys, their pictures and what the history knows of them."""
-    connection.executemany("DELETE FROM photos WHERE id = ?", [(photo,) for photo in photos])
+    def delete_photos(self, photos: Iterable[int]) -> None:
+        """Delete photos and, by the foreign keys, their pictures and what the history knows of them."""
+        self.connection.executemany("DELETE FROM photos WHERE id = ?", [(photo,) for photo in photos])
 
+    def find_photo(self, photo: int) -> tuple[int | None, int | None] | None:
+        """Return the class of a photo, or the change that holds it; None for one that is not there."""
+        query = "SELECT class_id, held_by FROM photos WHERE id = ?"
+        found: tuple[int | None, int | None] | None = self.connection.execute(query, (photo,)).fetchone()
+        return found
 
-def touched_photos(connection: sqlite3.Connection, change: int) -> list[int]:
-    """Return the photos that a change added, or gave to another class."""
-    rows = connection.execute("SELECT photo_id FROM touched WHERE change_id = ? ORDER BY photo_id", (change,))
-    return [photo for (photo,) in rows]
-
-
-def find_photo(connection: sqlite3.Connection, photo: int) -> tuple[int | None, int | None] | None:
-    """Return the class of a photo, or the change that holds it; None for one that is not there."""
-    found = connection.execute("SELECT class_id, held_by FROM photos WHERE id = ?", (photo,)).fetchone()
-    return None if found is None else (found[0], found[1])
-
-
-def return_photos(connection: sqlite3.Connection, change: int, class_number: int) -> int:
-    """Give photos that the history holds back to their class; return how many they are."""
-    return connection.execute(
-        "UPDATE photos SET class_id = ?, held_by = NULL WHERE held_by = ?", (class_number, change)
-    ).rowcount
+    def read_photos(
+        self, number: int, *, originals: bool = False, owner: Literal["class_id", "held_by"] = "class_id"
+    ) -> Iterator[PhotoRecord]:
+        """Yield the photos of a class, or those that a change holds, one by one in the order of their numbers."""
+        rows = self.connection.execute(
+            f"SELECT id, sha256, added, feature, thumbnail, {'original' if originals else 'NULL'} FROM photos "
+            f"LEFT JOIN images ON photo_id = photos.id WHERE {owner} = ? ORDER BY id",
+            (number,),
+        )
+        for photo, sha256, added, feature, thumbnail, original in rows:
+            vectors = stored_numbers(feature, self.width)
+            if len(vectors) != 1:
+                raise StorageError(f"a photo's feature has {len(vectors)} rows", hint=CHECK)
+            yield PhotoRecord(sha256, vectors[0], thumbnail, original, added, photo)
 
 
 def summary_rows(connection: sqlite3.Connection, *, since: int = 0) -> list[tuple[Any, ...]]:
@@ -317,46 +301,6 @@ def read_summaries(rows: Iterable[tuple[Any, ...]]) -> dict[int, tuple[str, bool
         number: (name, bool(base), _checked_summary(name, count, mean, factor, checksum))
         for number, name, base, count, _, mean, factor, checksum in rows
     }
-
-
-def read_class(connection: sqlite3.Connection, number: int, width: int, *, originals: bool = False) -> ClassRecord:
-    """Return a class with its photos and their small copies; the kept photos themselves where asked for."""
-    record = stored_class(connection, number)
-    return replace(record, photos=tuple(read_photos(connection, number, width, originals=originals)))
-
-
-def stored_class(connection: sqlite3.Connection, number: int) -> ClassRecord:
-    """Return a class without its photos."""
-    row = connection.execute(f"{_CLASS} WHERE id = ?", (number,)).fetchone()
-    if row is None:
-        raise StorageError(f"class number {number} is not in the model any more", hint="open the model again")
-    number, name, base, count, created, mean, factor, checksum = row
-    summary = _checked_summary(name, count, mean, factor, checksum)
-    return ClassRecord(name, summary, base=bool(base), created=created, id=number)
-
-
-def read_photos(
-    connection: sqlite3.Connection, class_number: int, width: int, *, originals: bool = False
-) -> Iterator[PhotoRecord]:
-    """Yield the photos of a class in the order of their numbers, one at a time."""
-    return _read_photos(connection, width, "class_id", class_number, originals=originals)
-
-
-def read_held_photos(connection: sqlite3.Connection, change: int, width: int) -> Iterator[PhotoRecord]:
-    """Yield the photos that the history holds for a change, with all that was kept of them."""
-    return _read_photos(connection, width, "held_by", change, originals=True)
-
-
-def _read_photos(
-    connection: sqlite3.Connection, width: int, owner: str, number: int, *, originals: bool
-) -> Iterator[PhotoRecord]:
-    rows = connection.execute(
-        f"SELECT id, sha256, added, feature, thumbnail{', original' if originals else ', NULL'} FROM photos "
-        f"LEFT JOIN images ON photo_id = photos.id WHERE {owner} = ? ORDER BY id",
-        (number,),
-    )
-    for photo, sha256, added, feature, thumbnail, original in rows:
-        yield PhotoRecord(sha256, _vector(feature, width), thumbnail, original, added, photo)
 
 
 def read_thumbnail(connection: sqlite3.Connection, class_number: int, number: int) -> bytes | None:
@@ -458,16 +402,9 @@ def photo_summary(embed: Callable[[Floats], Floats], features: Floats) -> ClassS
     return summarize(embed(features[order]))
 
 
-def _vector(feature: bytes, width: int) -> Floats:
-    rows = stored_numbers(feature, width)
-    if len(rows) != 1:
-        raise StorageError(f"a photo's feature has {len(rows)} rows", hint=CHECK)
-    vector: Floats = rows[0]
-    return vector
-
-
 def _checked_summary(name: str, count: int, mean: bytes, factor: bytes, checksum: bytes) -> ClassSummary:
     if digest(str(count).encode(), mean, factor) != checksum:
         raise StorageError(f"the statistics of the class {name!r} are damaged", hint=CHECK)
     # A head may keep statistics of longer vectors than the features are: the mean says how long.
-    return stored_summary(count, mean, factor, len(mean) // 4)
+    width = len(mean) // 4
+    return ClassSummary(count, stored_numbers(mean, width)[0], stored_numbers(factor, width))
