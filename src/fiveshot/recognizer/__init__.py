@@ -24,32 +24,23 @@ if TYPE_CHECKING:
     from fiveshot.recognizer.store.schema import LostModelError
 
 # Imported when they are used: the command line asks for an error or a name long before it needs a model.
-_PLACES = {
-    "ClassInfo": "info",
-    "ConflictError": "change",
-    "Evaluation": "evaluation",
-    "Finding": "checking",
-    "HistoryEntry": "store.history",
-    "LearnReport": "insight",
-    "LostModelError": "store.schema",
-    "MergeReport": "shipping.merging",
-    "ModelInfo": "info",
-    "Neighbor": "recognition.snapshot",
-    "NotErasedError": "change",
-    "NotUndoableError": "correction",
-    "PhotoChange": "correction",
-    "PhotoInfo": "info",
-    "PhotoRecord": "store.rows",
-    "Prediction": "recognition.snapshot",
-    "Recognizer": "recognizer",
-    "RejectedAt": "recognition.snapshot",
-    "Region": "photos.photo",
-    "Review": "review",
-    "Snapshot": "recognition.snapshot",
-    "Sorting": "sorting",
-    "Suggestion": "review",
-    "WebExport": "shipping.web",
-    "check_model": "checking",
+_NAMES = {
+    "change": ("ConflictError", "NotErasedError"),
+    "checking": ("Finding", "check_model"),
+    "correction": ("NotUndoableError", "PhotoChange"),
+    "evaluation": ("Evaluation",),
+    "info": ("ClassInfo", "ModelInfo", "PhotoInfo"),
+    "insight": ("LearnReport",),
+    "photos.photo": ("Region",),
+    "recognition.snapshot": ("Neighbor", "Prediction", "RejectedAt", "Snapshot"),
+    "recognizer": ("Recognizer",),
+    "review": ("Review", "Suggestion"),
+    "shipping.merging": ("MergeReport",),
+    "shipping.web": ("WebExport",),
+    "sorting": ("Sorting",),
+    "store.history": ("HistoryEntry",),
+    "store.rows": ("PhotoRecord",),
+    "store.schema": ("LostModelError",),
 }
 
 __all__ = [
@@ -82,6 +73,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+    for module, names in _NAMES.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

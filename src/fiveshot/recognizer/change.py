@@ -141,9 +141,13 @@ class Change:
 class LiveModel:
     """An open model: its folder and the snapshot in force, replaced as a whole by every change."""
 
-    def __init__(self, folder: ModelFolder) -> None:
-        self.folder = folder
-        self.snapshot: Snapshot = Snapshot(self._read(None))
+    def __init__(self, path: Path, *, readonly: bool, timeout: float) -> None:
+        self.folder = ModelFolder(path, readonly=readonly, timeout=timeout)
+        try:
+            self.snapshot: Snapshot = Snapshot(self._read(None))
+        except BaseException:
+            self.folder.close()
+            raise
         self._looks = Looks()
 
     def refresh(self) -> Snapshot:

@@ -21,7 +21,7 @@ from fiveshot.recognizer.store.contents import file_sha256, read_base, same_stat
 from fiveshot.recognizer.store.folder import TIMEOUT, ModelFolder, orphans
 from fiveshot.recognizer.store.manifest import MANIFEST, Manifest, check_folder, read_manifest_file
 from fiveshot.recognizer.store.rows import PhotoRecord, Tables, photo_digest, photo_features, summary_from_bytes
-from fiveshot.recognizer.store.schema import DATABASE, changed_meanwhile, is_outdated, open_database
+from fiveshot.recognizer.store.schema import DATABASE, changed_meanwhile, open_database
 
 Severity = Literal["error", "note"]
 Kind = Literal["database", "manifest", "file", "leftover", "erase", "class", "history"]
@@ -108,7 +108,7 @@ def check_model(path: str | os.PathLike[str], *, repair: bool = False) -> list[F
         return [_error("database", error)]
     with closing(connection):
         findings = _findings(connection, path)
-        if is_outdated(connection):
+        if connection.is_outdated():
             raise changed_meanwhile(path / DATABASE)
     if not repair or any(one.kind == "database" for one in findings):
         return findings

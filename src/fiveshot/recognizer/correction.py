@@ -149,7 +149,7 @@ def give_to(
 
     ``begun`` is the number of that class where this change has begun it.
     """
-    target = change.before.row(to)
+    target = change.before.named.get(to)
     if target is not None and target in found:
         there = some_of([photo_id(number) for number in found[target]])
         raise InputError(
@@ -195,7 +195,7 @@ def correct_photos(change: Change, seen: Sequence[PhotoRecord], name: str, *, ma
     if name == NONE:
         require_classes(change)
     shown = {photo.sha256: photo for photo in seen}
-    target, learned = change.before.row(name), set[str]()
+    target, learned = change.before.named.get(name), set[str]()
     elsewhere, there = dict[StoredClass, list[int]](), list[int]()
     for row in change.before.rows.values():
         own = row.numbers_of(shown)
@@ -217,7 +217,7 @@ def correct_photos(change: Change, seen: Sequence[PhotoRecord], name: str, *, ma
 
 
 def _count(change: Change, name: str) -> int:
-    row = change.before.row(name)
+    row = change.before.named.get(name)
     if name == NONE:
         return 0 if row is None else len(row.photos.ids)
     return change.before.memory.statistics[name].count if name in change.before else 0

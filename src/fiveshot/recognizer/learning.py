@@ -226,7 +226,7 @@ def store_photos(change: Change, name: str, seen: Sequence[PhotoRecord]) -> tupl
     """
     wanted = kept_photos(seen, change.before.manifest.options)
     photos = tuple(replace(photo, added=change.at) for photo in wanted)
-    row, embed = change.before.row(name), change.snapshot.embed
+    row, embed = change.before.named.get(name), change.snapshot.embed
     if row is None:
         summary = photo_summary(embed, photo_features(seen))
         record = ClassRecord(name, summary, photos, base=name in change.before.base_file, created=change.at)

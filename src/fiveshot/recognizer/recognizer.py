@@ -5,15 +5,26 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from fiveshot.recognizer import correction, learning
 from fiveshot.recognizer.change import LiveModel
+from fiveshot.recognizer.checking import Finding, check_model
+from fiveshot.recognizer.correction import PhotoChange
+from fiveshot.recognizer.evaluation import Evaluation, evaluate_photos
+from fiveshot.recognizer.info import ModelInfo, PhotoInfo, model_info, photo_infos
+from fiveshot.recognizer.insight import LearnReport
 from fiveshot.recognizer.names import NONE, check_name, target_name
-from fiveshot.recognizer.recognition.levels import check_sure
-from fiveshot.recognizer.recognition.snapshot import Prediction, RejectedAt, Snapshot, check_top, check_why
+from fiveshot.recognizer.photos import embedding
+from fiveshot.recognizer.photos.embedding import OnBad
+from fiveshot.recognizer.photos.inputs import ClassInputs, PhotoInputs, gather_classes, gather_photos
+from fiveshot.recognizer.photos.photo import Photo
+from fiveshot.recognizer.recognition.levels import grouped_names, read_parents
+from fiveshot.recognizer.recognition.snapshot import Prediction, RejectedAt, Snapshot, check_asked
+from fiveshot.recognizer.review import Review, Suggestion, apply_suggestions, check_kinds, review_model
+from fiveshot.recognizer.sorting import Sorting, sort_rows
 from fiveshot.recognizer.store.contents import StoredClass, read_contents
-from fiveshot.recognizer.store.folder import TIMEOUT, ModelFolder
+from fiveshot.recognizer.store.folder import TIMEOUT
 from fiveshot.recognizer.store.history import HistoryEntry, read_history
 from fiveshot.recognizer.store.manifest import MANIFEST, Options
 from fiveshot.recognizer.store.rows import PhotoRecord, Tables, photo_facts, read_kept, read_picture
@@ -26,18 +37,8 @@ if TYPE_CHECKING:
     from fiveshot.backbones import Embedder
     from fiveshot.data import BadImage
     from fiveshot.features import FeatureSet
-    from fiveshot.recognizer.checking import Finding
-    from fiveshot.recognizer.correction import PhotoChange
-    from fiveshot.recognizer.evaluation import Evaluation
-    from fiveshot.recognizer.info import ModelInfo, PhotoInfo
-    from fiveshot.recognizer.insight import LearnReport
-    from fiveshot.recognizer.photos.embedding import OnBad
-    from fiveshot.recognizer.photos.inputs import ClassInputs, PhotoInputs
-    from fiveshot.recognizer.photos.photo import Photo
-    from fiveshot.recognizer.review import Review, Suggestion
     from fiveshot.recognizer.shipping.merging import MergeReport
     from fiveshot.recognizer.shipping.web import WebExport
-    from fiveshot.recognizer.sorting import Sorting
     from fiveshot.tuning import TuneProgress, TuneResult
 
 
@@ -236,15 +237,9 @@ class Recognizer:
         1
         """
         if (device, runtime) != ("auto", "auto"):
-            from fiveshot.recognizer.photos.embedding import check_place
-
-            check_place(device, runtime)
-        folder = ModelFolder(Path(path), readonly=readonly, timeout=timeout)
-        try:
-            return cls(LiveModel(folder), device=device, runtime=runtime, weights=weights)
-        except BaseException:
-            folder.close()
-            raise
+            embedding.check_place(device, runtime)
+        model = LiveModel(Path(path), readonly=readonly, timeout=timeout)
+        return cls(model, device=device, runtime=runtime, weights=weights)
 
     @property
     def path(self) -> Path:
@@ -262,12 +257,10 @@ class Recognizer:
         return self._embedder_of(self.snapshot)
 
     def _embedder_of(self, snapshot: Snapshot) -> Embedder:
-        from fiveshot.recognizer.photos.embedding import open_backbone
-
         with self._embedder_lock:
             record = snapshot.manifest.backbone
             if self._embedder is None or self._embedder.model_fingerprint != record.fingerprint:
-                self._embedder = open_backbone(
+                self._embedder = embedding.open_backbone(
                     record, self.path, weights=self._weights, device=self._device, runtime=self._runtime
                 )
             return self._embedder
@@ -322,12 +315,7 @@ class Recognizer:
         ('owl',)
         """
         before = self._model
-        folder = ModelFolder(self.path, readonly=before.folder.readonly, timeout=before.folder.timeout)
-        try:
-            self._model = LiveModel(folder)
-        except BaseException:
-            folder.close()
-            raise
+        self._model = LiveModel(self.path, readonly=before.folder.readonly, timeout=before.folder.timeout)
         before.folder.close()
         return self.snapshot
 
@@ -410,9 +398,7 @@ class Recognizer:
         ...     [(report.name, report.photos) for report in colors.learn_many(photos)]
         [('red', 1), ('blue', 1)]
         """
-        from fiveshot.recognizer.learning import learn_photos
-
-        return learn_photos(
+        return learning.learn_photos(
             self._model,
             self._embedder_of,
             classes,
@@ -474,9 +460,7 @@ class Recognizer:
         >>> report.verdict, report.nearest
         ('clear', 'owl')
         """
-        from fiveshot.recognizer.learning import feature_records
-
-        photos = feature_records(
+        photos = learning.feature_records(
             features,
             self.snapshot.contents.width,
             names=names,
@@ -523,10 +507,8 @@ class Recognizer:
         ...     birds.learn_seen("owl", [owl]).photos
         1
         """
-        from fiveshot.recognizer.learning import learn_classes
-
         with self._model.change() as change:
-            (report,) = learn_classes(change, {check_name(name): photos}, add=add, made_by=fingerprint)
+            (report,) = learning.learn_classes(change, {check_name(name): photos}, add=add, made_by=fingerprint)
         return report
 
     def predict(
@@ -580,20 +562,13 @@ class Recognizer:
         ...     colors.predict(Image.new("RGB", (64, 64), "darkred"))[0].label
         'red'
         """
-        from fiveshot.recognizer.photos.embedding import look_at, see_photos, told_good
-        from fiveshot.recognizer.photos.inputs import gather_photos
-
-        check_top(top)
-        check_sure(sure)
-        check_why(why)
+        check_asked(top, sure, why)
         gathered, snapshot = gather_photos(photos), self.refresh()
         snapshot.require_classes()  # all of this before the backbone runs
         embedder = self._embedder_of(snapshot)
-        if on_bad is None:
-            seen = see_photos(embedder, gathered, progress=progress, meanwhile=snapshot.derive)
-        else:
-            found = look_at(embedder, gathered, progress=progress, meanwhile=snapshot.derive)
-            seen = told_good(found, on_bad)
+        seen = embedding.see_photos(
+            embedder, gathered, progress=progress, meanwhile=snapshot.derive, on_bad=on_bad
+        )
         return snapshot.predict_photos(seen, top, sure=sure, why=why) if seen else []
 
     def stream(
@@ -642,15 +617,11 @@ class Recognizer:
         ...     [one.label for one in colors.stream(PhotoStream([*photos["red"], *photos["blue"]]))]
         ['red', 'blue']
         """
-        from fiveshot.recognizer.photos.embedding import look_through, told_good
-
-        check_top(top)
-        check_sure(sure)
-        check_why(why)
+        check_asked(top, sure, why)
         snapshot = self.refresh()
         snapshot.require_classes()
-        for found in look_through(self._embedder_of(snapshot), photos, meanwhile=snapshot.derive):
-            seen = told_good(found, on_bad)
+        for found in embedding.look_through(self._embedder_of(snapshot), photos, meanwhile=snapshot.derive):
+            seen = embedding.told_good(found, on_bad)
             yield from snapshot.predict_photos(seen, top, sure=sure, why=why) if seen else ()
 
     def predict_features(
@@ -688,10 +659,10 @@ class Recognizer:
         ...     [seen.label for seen in birds.predict_features(np.stack([owls[0], -owls[1]]))]
         ['owl', 'wren']
         """
-        from fiveshot.recognizer.learning import checked_features
-
         snapshot = self.refresh()
-        return snapshot.predict_features(checked_features(X, snapshot.contents.width), top, sure=sure, why=why)
+        return snapshot.predict_features(
+            learning.checked_features(X, snapshot.contents.width), top, sure=sure, why=why
+        )
 
     def forget(self, name: str, *, for_good: bool = False) -> None:
         """Forget a class: afterwards the model answers as one that never saw it. ``undo`` brings it back.
@@ -723,10 +694,8 @@ class Recognizer:
         ...     birds.snapshot.classes, birds.undo().action, birds.snapshot.classes
         (('wren',), 'forget', ('owl', 'wren'))
         """
-        from fiveshot.recognizer.correction import forget_class
-
         with self._model.change() as change:
-            forget_class(change, check_name(name), for_good=for_good)
+            correction.forget_class(change, check_name(name), for_good=for_good)
 
     def photos(self, name: str) -> list[PhotoInfo]:
         """List the photos that a class was learned from, with their ids.
@@ -762,8 +731,6 @@ class Recognizer:
         return self._photos_of(contents.by_name.get(name))
 
     def _photos_of(self, row: StoredClass | None) -> list[PhotoInfo]:
-        from fiveshot.recognizer.info import photo_infos
-
         if row is None:
             return []
         with self._model.folder.reading() as connection:
@@ -808,10 +775,8 @@ class Recognizer:
         ...     birds.remove("p2").counts, birds.undo().action, len(birds.photos("owl"))
         ({'owl': 4}, 'remove', 5)
         """
-        from fiveshot.recognizer.correction import remove_photos
-
         with self._model.change() as change:
-            return remove_photos(change, ids, of=of, for_good=for_good)
+            return correction.remove_photos(change, ids, of=of, for_good=for_good)
 
     def move(self, ids: str | Iterable[str], *, to: str, of: str | None = None) -> PhotoChange:
         """Give photos to another class: afterwards the model equals one that had learned them there.
@@ -850,10 +815,8 @@ class Recognizer:
         ...     birds.move(["p1", "p2"], to="wren").counts
         {'owl': 3, 'wren': 7}
         """
-        from fiveshot.recognizer.correction import move_photos
-
         with self._model.change() as change:
-            return move_photos(change, ids, target_name(to), of=of)
+            return correction.move_photos(change, ids, target_name(to), of=of)
 
     def correct(self, photos: PhotoInputs, name: str, *, progress: Progress | None = None) -> PhotoChange:
         """Say what photos show: what is new is learned, what was learned for something else is moved.
@@ -888,15 +851,12 @@ class Recognizer:
         ...     colors.correct(Image.new("RGB", (64, 64), "navy"), "blue").counts
         {'blue': 2}
         """
-        from fiveshot.recognizer.learning import see_to_keep
-        from fiveshot.recognizer.photos.inputs import gather_photos
-
         name = target_name(name)
         gathered, snapshot = gather_photos(photos), self.refresh()
         if name == NONE:
             snapshot.require_classes()  # before the backbone runs
         embedder = self._embedder_of(snapshot)
-        seen = see_to_keep(snapshot, embedder, gathered, progress)
+        seen = learning.see_to_keep(snapshot, embedder, gathered, progress)
         return self.correct_seen(seen, name, fingerprint=embedder.model_fingerprint)
 
     def correct_seen(
@@ -935,10 +895,8 @@ class Recognizer:
         ...     birds.correct_seen([owl], "owl").counts
         {'wren': 0, 'owl': 1}
         """
-        from fiveshot.recognizer.correction import correct_photos
-
         with self._model.change() as change:
-            return correct_photos(change, photos, target_name(name), made_by=fingerprint)
+            return correction.correct_photos(change, photos, target_name(name), made_by=fingerprint)
 
     def learn_none(self, photos: PhotoInputs, *, progress: Progress | None = None) -> PhotoChange:
         """Learn photos that show none of the classes.
@@ -1028,8 +986,6 @@ class Recognizer:
         ...     round(first.accuracy, 2), birds.review().accuracy
         (0.94, 1.0)
         """
-        from fiveshot.recognizer.review import review_model
-
         snapshot = self.refresh()
         with self._model.folder.reading() as connection:
             decided = frozenset() if kept else read_kept(connection)
@@ -1070,8 +1026,6 @@ class Recognizer:
         ...     birds.apply(birds.review().of(["mixed-up"])).counts, birds.undo().action
         ({'wren': 6, 'owl': 6}, 'review')
         """
-        from fiveshot.recognizer.review import apply_suggestions
-
         with self._model.change() as change:
             return apply_suggestions(change, suggestions)
 
@@ -1109,12 +1063,9 @@ class Recognizer:
         ...     birds.review().of(["mixed-up"])
         ()
         """
-        from fiveshot.recognizer.correction import keep_photos
-        from fiveshot.recognizer.review import check_kinds
-
         check_kinds([finding])
         with self._model.change() as change:
-            return keep_photos(change, ids, finding)
+            return correction.keep_photos(change, ids, finding)
 
     def sort(self, photos: PhotoInputs, *, resume: bool = True, progress: Progress | None = None) -> Sorting:
         """Sort photos without labels: known classes, groups of the others, and what to name first.
@@ -1152,7 +1103,6 @@ class Recognizer:
         >>> len(sorting.photos), sorting.known, sum(len(group.photos) for group in sorting.groups)
         (6, (), 6)
         """
-        from fiveshot.recognizer.photos.inputs import gather_photos
         from fiveshot.recognizer.unlabeled import sort_photos
 
         gathered, snapshot = gather_photos(photos), self.refresh()
@@ -1239,11 +1189,8 @@ class Recognizer:
         >>> [one.label for one in sorting.known], [len(group.photos) for group in sorting.groups]
         (['owl', 'owl', 'owl'], [6])
         """
-        from fiveshot.recognizer.learning import checked_features
-        from fiveshot.recognizer.sorting import sort_rows
-
         snapshot = self.refresh()
-        rows = checked_features(X, snapshot.contents.width)
+        rows = learning.checked_features(X, snapshot.contents.width)
         names = [f"photo {number}" for number in range(1, len(rows) + 1)] if photos is None else photos
         return sort_rows(snapshot, rows, photos=names)
 
@@ -1272,10 +1219,8 @@ class Recognizer:
         ...     birds.snapshot.classes
         ('barn owl',)
         """
-        from fiveshot.recognizer.correction import rename
-
         with self._model.change() as change:
-            rename(change, check_name(old), check_name(new))
+            correction.rename(change, check_name(old), check_name(new))
 
     def group(self, parents: Mapping[str, str] | FilePath) -> dict[str, str]:
         """Put classes into groups: each gets the path of its parents as its name, ``owl/barn owl``.
@@ -1308,15 +1253,12 @@ class Recognizer:
         ...     birds.group({"barn owl": "owl"})
         {'barn owl': 'owl/barn owl'}
         """
-        from fiveshot.recognizer.correction import rename_all
-        from fiveshot.recognizer.recognition.levels import grouped_names, read_parents
-
         known = parents if isinstance(parents, Mapping) else read_parents(parents)
         if not grouped_names(self.refresh().classes, known):
             return {}  # a change that changes nothing is not one
         with self._model.change() as change:
             renamed = grouped_names(change.snapshot.classes, known)
-            rename_all(change, renamed)
+            correction.rename_all(change, renamed)
         return renamed
 
     def undo(self, *, past_forget: bool = False, state: int | None = None) -> HistoryEntry:
@@ -1355,10 +1297,8 @@ class Recognizer:
         ...     undone.action, undone.classes, birds.snapshot.classes
         ('learn', ('owl',), ())
         """
-        from fiveshot.recognizer.correction import undo_last
-
         with self._model.change() as change:
-            return undo_last(change, past_forget=past_forget, state=state)
+            return correction.undo_last(change, past_forget=past_forget, state=state)
 
     def set(self, *, false_rejection: float) -> RejectedAt:
         """Change a setting; nothing is learned again, and ``undo`` takes it back.
@@ -1388,10 +1328,8 @@ class Recognizer:
         ...     now, birds.undo().action, birds.show().false_rejection
         (0.02, 'set', 0.05)
         """
-        from fiveshot.recognizer.correction import set_options
-
         with self._model.change() as change:
-            set_options(change, false_rejection=false_rejection)
+            correction.set_options(change, false_rejection=false_rejection)
         return self.snapshot.rejected_at(false_rejection)
 
     def rejected_at(self, rate: float) -> RejectedAt:
@@ -1444,8 +1382,6 @@ class Recognizer:
         >>> info.base_classes, info.new_classes, info.classes[0].photos
         (0, 1, 5)
         """
-        from fiveshot.recognizer.info import model_info
-
         contents = self.refresh().contents
         with self._model.folder.reading() as connection:
             return model_info(self.path, contents, connection)
@@ -1515,9 +1451,7 @@ class Recognizer:
         ...     colors.picture("p1")[:2]
         b'\\xff\\xd8'
         """
-        from fiveshot.recognizer.correction import photo_numbers
-
-        (number,) = photo_numbers(id, self.snapshot.contents)
+        (number,) = correction.photo_numbers(id, self.snapshot.contents)
         with self._model.folder.reading() as connection:
             return read_picture(connection, number)
 
@@ -1604,9 +1538,6 @@ class Recognizer:
         >>> measured.photos, measured.accuracy, measured.unknown_photos
         (1, 1.0, 1)
         """
-        from fiveshot.recognizer.evaluation import evaluate_photos
-        from fiveshot.recognizer.photos.inputs import gather_classes
-
         gathered, snapshot = gather_classes(classes, nested=nested), self.refresh()
         snapshot.require_classes()
         embedder = self._embedder_of(snapshot)
@@ -1942,8 +1873,6 @@ class Recognizer:
         ...     birds.check()
         []
         """
-        from fiveshot.recognizer.checking import check_model
-
         return check_model(self.path, repair=repair)
 
     def settle(self) -> bool:
@@ -2025,10 +1954,9 @@ class Recognizer:
         (1, True)
         """
         from fiveshot.recognizer.creation import Work, retuned_model, switch
-        from fiveshot.recognizer.photos.embedding import backbone_spec
 
         record = self.refresh().manifest.backbone
-        spec = backbone_spec(record, weights=self._weights, device=self._device, runtime=self._runtime)
+        spec = embedding.backbone_spec(record, weights=self._weights, device=self._device, runtime=self._runtime)
         work = Work(skip_bad, on_bad, progress, on_tuning)
         with retuned_model(self._model, spec, base=base, recipe=recipe, settings=settings, work=work) as retuned:
             with self._embedder_lock, self._model.change() as change:
@@ -2084,7 +2012,5 @@ class Recognizer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -147,8 +147,12 @@ def see_photos(
     originals: bool = False,
     progress: Progress | None = None,
     meanwhile: Callable[[], object] | None = None,
+    on_bad: OnBad | None = None,
 ) -> list[PhotoRecord]:
-    """Return photos with their features, in order; what cannot be decoded raises one error that lists it all."""
+    """Return photos with their features, in order.
+
+    What cannot be decoded is told to ``on_bad``; where nobody is to be told, one error lists it all.
+    """
     found = look_at(
         embedder,
         photos,
@@ -156,11 +160,11 @@ def see_photos(
         originals=originals,
         progress=progress,
         meanwhile=meanwhile,
-        strict=True,
+        strict=on_bad is None,
     )
     if len(found) < len(photos):  # of good photos beside bad ones, some were not looked at
         raise refusal([one for one in found if isinstance(one, BadImage)], len(photos))
-    return told_good(found, None)
+    return told_good(found, on_bad)
 
 
 def look_at(

@@ -120,19 +120,12 @@ class PhotoStream:
                 yield from part
 
     def _lazily(self, one: Any) -> Iterator[Path | list[Photo]]:
-        paths = [Path(one)] if isinstance(one, str | os.PathLike) and os.fspath(one) else []
-        if paths and not os.path.lexists(one) and glob.has_magic(os.fspath(one)) and "**" not in os.fspath(one):
-            paths = [Path(match) for match in sorted(glob.glob(os.fspath(one)))]  # noqa: PTH207
-        if not paths or any("\0" in str(path) or not os.path.lexists(path) for path in paths):
+        if not isinstance(one, str | os.PathLike) or os.fspath(one) == STANDARD_INPUT:
             yield list(_photos_of(one, f"photo {self.total + 1}", self.others, False))
             return
-        for path in paths:
-            if path.is_dir() and not any(split_archive(path, split) for split in SPLITS):
-                yield path
-            elif path.is_file() and is_archive(path):
-                yield list(_photos_of(path, "", self.others, False))
-            else:
-                yield [Photo(FileSource(path, str(path)))]
+        for path in _named(os.fspath(one)):
+            is_plain = path.is_dir() and not any(split_archive(path, split) for split in SPLITS)
+            yield path if is_plain else _below(path, self.others, one_class=False)
 
     def _count(self, folder: Path) -> int:
         """Count the photos of a folder, and what else is there; a folder without photos is refused."""
@@ -246,20 +239,23 @@ def _from_path(text: str, others: Counter[str], one_class: bool) -> Iterator[Pho
     if text == STANDARD_INPUT:
         yield _from_stream(sys.stdin.buffer, "standard input", name="standard input")
         return
+    for path in _named(text):
+        yield from _below(path, others, one_class and os.path.lexists(text))
+
+
+def _named(text: str) -> list[Path]:
+    """Return the file or folder at a path, or all that match a pattern."""
     if "\0" in text or not text:
         raise InputError(f"{text!r} is not a path", hint="name a file, a folder or a pattern")
     if os.path.lexists(text):
-        yield from _below(Path(text), others, one_class)
-        return
+        return [Path(text)]
     if not glob.has_magic(text):
         raise InputError(f"no such file or folder: {text}", hint=SPELLING, code="no_file")
     # Path.glob takes relative patterns alone.
-    matches = sorted(glob.glob(text, recursive=True))  # noqa: PTH207
+    matches = [Path(match) for match in sorted(glob.glob(text, recursive=True))]  # noqa: PTH207
     if not matches:
         raise InputError(f"nothing matches the pattern {text}", hint=SPELLING, code="no_file")
-    for match in matches:
-        if not (Path(match).is_dir() and "**" in text):  # what is below a folder matches ** itself
-            yield from _below(Path(match), others, one_class=False)
+    return [path for path in matches if not (path.is_dir() and "**" in text)]  # files below match ** themselves
 
 
 def _below(path: Path, others: Counter[str], one_class: bool) -> list[Photo]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from copy import copy
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from fiveshot.work import one_thread
 if TYPE_CHECKING:
     from fiveshot.heads import Answer, FewShotHead
 
+T = TypeVar("T")
 # Many small matrices, so one thread: several wait for each other, on a busy machine a hundred times longer than
 # they work.
 MOST_BEHIND = 32  # states after which a head is derived from the beginning, so that not too much is made up for
@@ -211,35 +212,28 @@ class Snapshot:
     @property
     def head(self) -> FewShotHead:
         """The head fitted on these classes."""
+        return self._once("head", self._fitted)
+
+    def _once(self, key: str, make: Callable[[], T]) -> T:
+        """Return what is derived of this state, and derive it when it is first asked for."""
         with self._lock:
-            if "head" not in self._derived:
-                start = self._derived.get("earlier") or self._restored()
+            if key not in self._derived:
                 with one_thread():
-                    self._derived["head"] = self._adopted(start)
-                self._derived.pop("earlier", None)
-            head: FewShotHead = self._derived["head"]
-            return head
+                    self._derived[key] = make()
+            derived: T = self._derived[key]
+            return derived
 
     @property
     def rejection(self) -> Rejection:
         """The thresholds of rejection: the base's, or without one those that the learned photos give."""
-        with self._lock:
-            if "rejection" not in self._derived:
-                with one_thread():
-                    self._derived["rejection"] = self._thresholds()
-            rejection: Rejection = self._derived["rejection"]
-            return rejection
+        return self._once("rejection", self._thresholds)
 
     @property
     def left_out(self) -> LeftOut:
         """How familiar the learned photos are when each is left out, and those of none of the classes."""
-        with self._lock:
-            if "left_out" not in self._derived:
-                with one_thread():
-                    photos = self.contents.photos
-                    self._derived["left_out"] = leave_out(self.head, self.memory, photos, self._negatives)
-            left_out: LeftOut = self._derived["left_out"]
-            return left_out
+        return self._once(
+            "left_out", lambda: leave_out(self.head, self.memory, self.contents.photos, self._negatives)
+        )
 
     @property
     def _negatives(self) -> Floats:
@@ -314,9 +308,7 @@ class Snapshot:
         photos: Sequence[str] | None = None,
     ) -> list[Prediction]:
         """Return what each row of features shows; ``photos`` are the names to report them by."""
-        check_top(top)
-        check_sure(sure)
-        check_why(why)
+        check_asked(top, sure, why)
         self.require_classes()
         found = self.predictions(self.answer(X), top, sure=sure, photos=photos)
         if not why:
@@ -325,7 +317,7 @@ class Snapshot:
 
     def neighbors(self, X: Floats, most: int) -> list[tuple[Neighbor, ...]]:
         """Return the learned photos that each row of features is most like."""
-        known, learned = self._learned()
+        known, learned = self._once("learned", self._learned)
         if not known:
             return [()] * len(X)
         likeness = np.clip(unit_rows(X) @ learned.T, -1, 1)
@@ -337,14 +329,10 @@ class Snapshot:
 
     def _learned(self) -> tuple[list[tuple[str, str]], Floats]:
         """Return id and class of every learned photo, and their features scaled to length one."""
-        with self._lock:
-            if "learned" not in self._derived:
-                classes = self.contents.classes.values()
-                known = [(photo_id(number), one.name) for one in classes for number in one.photos.ids]
-                features = [unit_rows(one.features) for one in classes]
-                self._derived["learned"] = known, np.concatenate(features) if features else np.zeros((0, 0))
-            learned: tuple[list[tuple[str, str]], Floats] = self._derived["learned"]
-            return learned
+        classes = self.contents.classes.values()
+        known = [(photo_id(number), one.name) for one in classes for number in one.photos.ids]
+        features = [unit_rows(one.features) for one in classes]
+        return known, np.concatenate(features) if features else np.zeros((0, 0), np.float32)
 
     def answer(self, X: Floats) -> Answer:
         """Return scores, probabilities and familiarity of features, from one pass."""
@@ -355,22 +343,14 @@ class Snapshot:
     @property
     def strangers(self) -> Strangers | None:
         """The photos of none of the classes beside these, where they decide what is unknown."""
-        with self._lock:
-            if self.rejection.standing is None:
-                return None
-            if "strangers" not in self._derived:
-                self._derived["strangers"] = Strangers(self.head, some_strangers(self._negatives))
-            strangers: Strangers = self._derived["strangers"]
-            return strangers
+        if self.rejection.standing is None:
+            return None
+        return self._once("strangers", lambda: Strangers(self.head, some_strangers(self._negatives)))
 
     @property
     def groups(self) -> Groups:
         """The groups of the classes, by their names."""
-        with self._lock:
-            if "groups" not in self._derived:
-                self._derived["groups"] = Groups.of(self.classes)
-            groups: Groups = self._derived["groups"]
-            return groups
+        return self._once("groups", lambda: Groups.of(self.classes))
 
     def predictions(
         self, answer: Answer, top: int, *, sure: float | None = None, photos: Sequence[str] | None = None
@@ -393,19 +373,19 @@ class Snapshot:
             )
         ]
 
-    def _restored(self) -> FewShotHead:
-
-        head = restored_head(self.manifest.head)
-        if self.manifest.head.settings:
-            check_width(head, self.manifest)
-        return head
-
-    def _adopted(self, start: FewShotHead) -> FewShotHead:
-        if not len(self.memory.labels):
-            return copy(start)
+    def _fitted(self) -> FewShotHead:
         settings = dict(self.manifest.head.settings) or None
+        start: FewShotHead | None = self._derived.get("earlier")
+        if start is None:
+            start = restored_head(self.manifest.head)
+            if settings:
+                check_width(start, self.manifest)
         # What a head has learned is immutable and replaced, so the head of the state before keeps its own.
-        return copy(start).adopt(self.memory, settings)
+        head = copy(start)
+        if len(self.memory.labels):
+            head = head.adopt(self.memory, settings)
+        self._derived.pop("earlier", None)
+        return head
 
     def _thresholds(self) -> Rejection:
         if not len(self.memory.labels):
@@ -416,14 +396,16 @@ class Snapshot:
         return rejection_at(self.left_out, self.manifest.options.false_rejection, of_base)
 
 
-def check_why(why: int) -> None:
-    """Refuse a number of learned photos that makes no sense."""
+def check_asked(top: int, sure: float | None, why: int) -> None:
+    """Refuse what cannot be asked of an answer, before a backbone runs for nothing."""
+    check_top(top)
+    check_sure(sure)
     if not is_number(why, whole=True) or why < 0:
         raise InputError(f"why={why!r} is not a whole number from 0 on", hint="give one such as 3")
 
 
 def check_top(top: int) -> None:
-    """Refuse a number of candidates that makes no sense, before a backbone runs for nothing."""
+    """Refuse a number of candidates that makes no sense."""
     if not is_number(top, whole=True) or top < 1:
         raise InputError(f"top={top!r} is not a whole number from 1 on", hint="give one such as 5")
 

@@ -140,10 +140,6 @@ class Contents:
         """The photos that show none of the classes, stored as a class is."""
         return self.named.get(NONE)
 
-    def row(self, name: str) -> StoredClass | None:
-        """Return what is stored under a name, be it a class or the negatives."""
-        return self.named.get(name)
-
     @cached_property
     def memory(self) -> Memory:
         """What a head works on."""
@@ -190,34 +186,35 @@ class Contents:
 def read_contents(connection: sqlite3.Connection, folder: Path, previous: Contents | None) -> Contents:
     """Read the state that the connection's transaction sees, reusing what ``previous`` has of it."""
     meta = dict(connection.execute("SELECT key, value FROM meta"))
-    state = int(meta["state"])
-    manifest = previous.manifest if previous is not None else None
-    if previous is None or previous.manifest.to_toml() != meta["manifest"]:
-        manifest = Manifest.from_toml(meta["manifest"], where=folder / MANIFEST)
-    assert manifest is not None
-    same_file = previous is not None and previous.manifest.base == manifest.base
-    same_space = previous is not None and (previous.manifest.backbone, previous.manifest.head) == (
-        manifest.backbone,
-        manifest.head,
-    )
-    base_file = previous.base_file if previous is not None and same_file else read_base(folder, manifest.base)
-    known = previous.rows if previous is not None and same_file and same_space else {}
-    since = previous.state if known and previous is not None else 0
-    rows, touched = _rows(connection, manifest.backbone.width, base_file, known, since)
-    grown = {one.name: one.total for one in rows.values() if one.base} if len(base_file) else {}
-    unchanged = previous is not None and same_file and (not len(base_file) or _same_objects(grown, previous))
-    base = previous.base if previous is not None and unchanged else _overlaid(base_file, grown)
-    if previous is None or not known:
-        return Contents(state, manifest, base_file, base, rows, {one.name: one for one in rows.values()})
+    state, text = int(meta["state"]), meta["manifest"]
+    if previous is not None and previous.manifest.to_toml() == text:
+        manifest = previous.manifest
+    else:
+        manifest = Manifest.from_toml(text, where=folder / MANIFEST)
+    width = manifest.backbone.width
+    if previous is None or _makes(previous.manifest) != _makes(manifest):
+        base_file = read_base(folder, manifest.base)
+        rows, _ = _rows(connection, width, base_file, {}, 0)
+        named = {one.name: one for one in rows.values()}
+        return Contents(state, manifest, base_file, _overlaid(base_file, rows), rows, named)
     # Of many classes, few have changed: what is put together of all follows from what was.
-    gone = [known[number] for number in touched if number in known]
+    rows, touched = _rows(connection, width, previous.base_file, previous.rows, previous.state)
+    gone = [previous.rows[number] for number in touched if number in previous.rows]
     come = [rows[number] for number in touched if number in rows]
+    grown = any(one.base for one in (*gone, *come))
+    base = _overlaid(previous.base_file, rows) if grown else previous.base
     named = dict(previous.named)
     for one in gone:
         del named[one.name]
     named |= {one.name: one for one in come}
     new = _changed_statistics(previous.memory.new, gone, come) if "memory" in vars(previous) else None
-    return Contents(state, manifest, base_file, base, rows, named, new, since, frozenset(touched))
+    since = previous.state
+    return Contents(state, manifest, previous.base_file, base, rows, named, new, since, frozenset(touched))
+
+
+def _makes(manifest: Manifest) -> tuple[object, ...]:
+    """Return what statistics depend on beside photos: nothing of another state is of use where it differs."""
+    return manifest.base, manifest.backbone, manifest.head
 
 
 def _changed_statistics(
@@ -276,12 +273,9 @@ def same_bits(first: ClassSummary, second: ClassSummary) -> bool:
     )
 
 
-def _same_objects(grown: dict[str, ClassSummary], previous: Contents) -> bool:
-    before = {one.name: one.total for one in previous.classes.values() if one.base}
-    return grown.keys() == before.keys() and all(grown[name] is before[name] for name in grown)
-
-
-def _overlaid(file: ClassStatistics, grown: dict[str, ClassSummary]) -> ClassStatistics:
+def _overlaid(file: ClassStatistics, rows: dict[int, StoredClass]) -> ClassStatistics:
+    """Return the statistics of the base file with what was added to its classes."""
+    grown = {one.name: one.total for one in rows.values() if one.base}
     if not grown:
         return file
     summaries = tuple(grown.get(str(label), own) for label, own in zip(file.labels, file.summaries, strict=True))

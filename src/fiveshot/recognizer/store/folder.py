@@ -25,13 +25,12 @@ from fiveshot.recognizer.store.schema import (
     DATABASE,
     UNCONFIRMED,
     LostModelError,
+    ModelConnection,
     changed_meanwhile,
     create_database,
     gone,
-    is_outdated,
     open_database,
     replaced,
-    require_in_place,
     storage_error,
     vacuum,
 )
@@ -70,7 +69,7 @@ class ModelFolder:
         if not repair:
             check_folder(path)
             manifest = read_manifest_file(path)
-        self.connection: sqlite3.Connection = self._opened()
+        self.connection = self._opened()
         try:
             self.id: str = self._stored_id()
             if not repair:
@@ -82,7 +81,7 @@ class ModelFolder:
             self.connection.close()
             raise
 
-    def _opened(self) -> sqlite3.Connection:
+    def _opened(self) -> ModelConnection:
         return open_database(self.path / DATABASE, readonly=self.readonly, timeout=self.timeout)
 
     def _stored_id(self) -> str:
@@ -96,12 +95,12 @@ class ModelFolder:
 
     def _require_in_place(self) -> None:
         """Refuse to go on where the database at the path is not the one that was opened."""
-        require_in_place(self.connection, self.path)
+        self.connection.require_in_place(self.path)
         if self.meta("id") != self.id:  # another one was written over the file itself
             raise replaced(self.path)
 
     def _is_outdated(self) -> bool:
-        return not self._is_closed and is_outdated(self.connection)
+        return not self._is_closed and self.connection.is_outdated()
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -137,7 +136,7 @@ class ModelFolder:
         with self._transaction("PRAGMA shrink_memory", "BEGIN IMMEDIATE") as connection:  # the id from the file
             self._require_in_place()
             yield connection
-            require_in_place(connection, self.path)
+            self.connection.require_in_place(self.path)
 
     @contextmanager
     def _transaction(self, *begin: str) -> Iterator[sqlite3.Connection]:

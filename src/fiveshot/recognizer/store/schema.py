@@ -125,7 +125,7 @@ def vacuum(connection: sqlite3.Connection, path: Path) -> None:
     try:
         connection.execute("VACUUM")
     except sqlite3.Error as error:
-        if not _is_full(path, error) and not _is_unwritten(error):
+        if not _is_full(path, error) and _extended(error) not in _NOT_WRITTEN:
             raise
         raise StorageError(
             f"no room to rewrite it ({error}): that takes {path.stat().st_size / 1e6:,.0f} MB in {path.parent} "
@@ -141,7 +141,7 @@ def _temporary_folder() -> str:
     return next((one for one in named if one and os.access(one, os.W_OK | os.X_OK)), ".")
 
 
-def open_database(path: Path, *, readonly: bool, timeout: float) -> sqlite3.Connection:
+def open_database(path: Path, *, readonly: bool, timeout: float) -> ModelConnection:
     """Open the database of a model; what is missing, foreign, damaged or newer is refused."""
     if not path.is_file():
         raise StorageError(f"no such file: {path}", hint="the model is incomplete: restore it from a copy")
@@ -195,7 +195,7 @@ def storage_error(
         return StorageError(f"cannot write to {folder}: it is read-only, or not yours", hint=afterwards)
     if code == sqlite3.SQLITE_CANTOPEN:
         return StorageError(f"cannot open {path}: no permission, or a log beside it that cannot be read from here")
-    if in_doubt and getattr(error, "sqlite_errorcode", None) in _NOT_SYNCED:
+    if in_doubt and _extended(error) in _NOT_SYNCED:
         return StorageError(
             f"the disk did not confirm the change of {path} ({error}): it may or may not be stored",
             hint="run: fiveshot check MODEL, and look at what the model holds before you repeat the change",
@@ -203,7 +203,7 @@ def storage_error(
         )
     if _is_full(path, error):
         return StorageError(f"cannot write {path}: the disk is full", hint=afterwards, code="disk_full")
-    if _is_unwritten(error):
+    if _extended(error) in _NOT_WRITTEN:
         return StorageError(
             f"cannot write {path} ({error}): a quota or another limit on the size of files is reached, or the "
             "disk fails",
@@ -218,19 +218,19 @@ def storage_error(
     )
 
 
-def _code(error: sqlite3.Error) -> int | None:
-    """Return SQLite's primary number for an error; None for one that the Python module raised by itself."""
-    extended = getattr(error, "sqlite_errorcode", None)
-    return None if extended is None else extended & 0xFF
+def _extended(error: sqlite3.Error) -> int:
+    """Return SQLite's number for an error; -1 for one that the Python module raised by itself."""
+    return getattr(error, "sqlite_errorcode", -1)
 
 
-def _is_unwritten(error: sqlite3.Error) -> bool:
-    return getattr(error, "sqlite_errorcode", None) in _NOT_WRITTEN
+def _code(error: sqlite3.Error) -> int:
+    """Return the primary part of that number."""
+    return _extended(error) & 0xFF
 
 
 def _is_full(path: Path, error: sqlite3.Error) -> bool:
     # SQLite says so of its own files, but not of the index of its log.
-    if getattr(error, "sqlite_errorcode", None) != _NO_INDEX:
+    if _extended(error) != _NO_INDEX:
         return _code(error) == sqlite3.SQLITE_FULL
     folder = next(parent for parent in path.parents if parent.exists())  # that of a model to be may be gone
     return not shutil.disk_usage(folder).free
@@ -250,21 +250,19 @@ def _connected(path: Path, readonly: bool, timeout: float) -> ModelConnection:
             isolation_level=None,
             check_same_thread=False,
             cached_statements=256,
-            factory=UnlockedConnection if "immutable" in mode else ModelConnection,
+            factory=ModelConnection,
         )
-        if isinstance(connection, UnlockedConnection):
-            connection.look = look
+        connection.path, connection.file = path.absolute(), file
+        connection.look = look if "immutable" in mode else None
         try:
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         except sqlite3.OperationalError as error:
             connection.close()
             unwritable = _code(error) in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
-            no_index = getattr(error, "sqlite_errorcode", None) == _NO_INDEX
-            if mode == modes[-1] or not (unwritable or no_index):
+            if mode == modes[-1] or not (unwritable or _extended(error) == _NO_INDEX):
                 raise
         else:
-            connection.path, connection.file = path.absolute(), file
-            if not connection.is_in_place():  # which of the two was opened nobody can tell
+            if file_number(path) != file:  # which of the two was opened nobody can tell
                 connection.close()
                 raise StorageError(f"{path} was replaced while it was opened", hint="try again", code="changed")
             return connection
@@ -293,21 +291,6 @@ def look_of(path: Path) -> tuple[int, ...]:
         return (-1,)
 
 
-def is_outdated(connection: sqlite3.Connection) -> bool:
-    """Tell whether somebody changed the database after all: what this connection reads may be torn."""
-    if not isinstance(connection, UnlockedConnection):
-        return False
-    assert connection.path is not None
-    return look_of(connection.path) != connection.look
-
-
-def changed_meanwhile(path: Path) -> StorageError:
-    """Return the error for what was read from an outdated connection."""
-    return StorageError(
-        f"{path} was changed while it was read, and there was no room for a lock", hint="try again", code="changed"
-    )
-
-
 class LostModelError(StorageError):
     """Raised when the folder of an open model was removed or replaced; nothing was written to the new one.
 
@@ -334,23 +317,30 @@ class LostModelError(StorageError):
 class ModelConnection(sqlite3.Connection):
     """A connection that knows which file it has open. SQLite makes the same comparison before it deletes a log."""
 
-    path: Path | None = None
-    file: tuple[int, int] | None = None  # device and inode; None until it is known
+    path: Path
+    file: tuple[int, int] | None  # device and inode
+    # Of the database before it was opened, where it is read without a lock: in a folder where none can be written.
+    look: tuple[int, ...] | None = None
 
-    def is_in_place(self) -> bool:
-        """Tell whether the file that is open is the one at the path."""
+    def is_outdated(self) -> bool:
+        """Tell whether somebody changed a database that is read without a lock: what is read may be torn."""
+        return self.look is not None and look_of(self.path) != self.look
+
+    def require_in_place(self, folder: Path) -> None:
+        """Refuse a database that was removed, moved away or replaced since it was opened."""
         try:
-            return self.file is None or self.path is None or self.file == file_number(self.path)
-        except OSError:
-            return False
+            number = file_number(self.path)
+        except OSError as error:
+            raise StorageError(f"cannot read {self.path}: {error.strerror or error}") from error
+        if number != self.file:
+            raise gone(folder) if number is None else replaced(folder)
 
 
-class UnlockedConnection(ModelConnection):
-    """A connection that reads without a lock, for folders where none can be written.
-
-    It takes the database as one that nobody changes, and ``is_outdated`` tells whether somebody did."""
-
-    look: tuple[int, ...]  # of the database before it was opened
+def changed_meanwhile(path: Path) -> StorageError:
+    """Return the error for what was read from an outdated connection."""
+    return StorageError(
+        f"{path} was changed while it was read, and there was no room for a lock", hint="try again", code="changed"
+    )
 
 
 def file_number(path: Path) -> tuple[int, int] | None:
@@ -360,18 +350,6 @@ def file_number(path: Path) -> tuple[int, int] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     return found.st_dev, found.st_ino
-
-
-def require_in_place(connection: sqlite3.Connection, folder: Path) -> None:
-    """Refuse a database that was removed, moved away or replaced since it was opened."""
-    if not isinstance(connection, ModelConnection) or connection.is_in_place():
-        return
-    assert connection.path is not None
-    try:
-        number = file_number(connection.path)
-    except OSError as error:
-        raise StorageError(f"cannot read {connection.path}: {error.strerror or error}") from error
-    raise gone(folder) if number is None else replaced(folder)
 
 
 def gone(folder: Path) -> LostModelError:
