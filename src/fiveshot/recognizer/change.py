@@ -165,7 +165,9 @@ class LiveModel:
         with folder.lock:
             try:
                 with folder.writing() as connection:
-                    snapshot = self._current(self._seen(connection, self.snapshot.contents))
+                    contents = self._seen(connection, self.snapshot.contents)
+                    same = contents.state == self.snapshot.state
+                    snapshot = self.snapshot if same else self.snapshot.next(contents)
                     now, looks = timestamp(), self._looks
                     change = Change(folder.path, connection, snapshot.contents, snapshot, now, written, looks)
                     with one_thread():  # the matrices are small: several threads would wait for each other
@@ -190,9 +192,6 @@ class LiveModel:
             reason = f"what was to be erased is gone from the model, but {error.message}"
             raise NotErasedError(reason, hint=error.hint) from error
 
-    def _current(self, contents: Contents) -> Snapshot:
-        return self.snapshot if contents.state == self.snapshot.state else self.snapshot.next(contents)
-
     def _follow(self, change: Change) -> None:
         """Write the base file and the notes that name it, in the order that a kill may interrupt anywhere."""
         folder, before = self.folder, change.before.manifest
@@ -212,18 +211,17 @@ class LiveModel:
             folder.set_meta("unsettled", "files")
 
     def _read(self, previous: Contents | None) -> Contents:
-        for _ in range(RETRIES):
+        for left in reversed(range(RETRIES + 1)):
             try:
-                return self._read_once(previous)
+                with self.folder.reading() as connection:
+                    return self._seen(connection, previous)
             except StorageError:
                 # A writer may have replaced the base file between our look at the database and at the folder.
-                with self.folder.reading():
+                if not left:
+                    raise
+                with self.folder.reading():  # unless the database itself is not to be read
                     pass
-        return self._read_once(previous)
-
-    def _read_once(self, previous: Contents | None) -> Contents:
-        with self.folder.reading() as connection:
-            return self._seen(connection, previous)
+        raise AssertionError("the last time returns or raises")
 
     def _seen(self, connection: sqlite3.Connection, previous: Contents | None) -> Contents:
         if previous is not None and self.folder.meta("state") == str(previous.state):

@@ -22,7 +22,6 @@ from fiveshot.recognizer.store.history import (
     drop_erased,
     erase,
     last_to_undo,
-    read_entry,
 )
 from fiveshot.recognizer.store.rows import (
     CHECK,
@@ -103,26 +102,25 @@ def move_photos(change: Change, ids: str | Iterable[str], to: str, *, of: str | 
     return PhotoChange("move", tuple(map(photo_id, numbers)), counts)
 
 
-def apply_changes(change: Change, moves: Mapping[str, Iterable[str]], removed: Iterable[str]) -> PhotoChange:
-    """Move photos to the classes that are named, and remove others, as one entry of the history."""
-    wanted = {to: photo_numbers(ids, change.before) for to, ids in moves.items()}
-    away = list(removed)
-    found = _found(change, photo_numbers(away, change.before), of=None) if away else {}
+def apply_changes(change: Change, by_target: Mapping[str | None, Iterable[str]]) -> PhotoChange:
+    """Move photos to the classes that are named, and remove those of None, as one entry of the history."""
+    wanted = {to: photo_numbers(ids, change.before) for to, ids in by_target.items()}
     leaving = {to: _found(change, numbers, of=None) for to, numbers in wanted.items()}
     lost = defaultdict[StoredClass, list[int]](list)
-    for part in (found, *leaving.values()):
+    for part in leaving.values():
         for row, own in part.items():
             lost[row] += own
     _refuse_last(lost, of_base=True)
     counts = {row.name: row.total.count - len(own) for row, own in lost.items()}
     for to, part in leaving.items():
-        give_to(change, part, to)
-        before = change.before.memory.statistics[to].count if to in change.before else 0
-        counts[to] = counts.get(to, before) + len(wanted[to])
-    for row, own in found.items():
-        change.lose(row, own)
+        if to is not None:
+            give_to(change, part, to)
+            counts[to] = counts.get(to, _count(change, to)) + len(wanted[to])
+            continue
+        for row, own in part.items():
+            change.lose(row, own)
     change.record("review")
-    numbers = [number for own in wanted.values() for number in own] + [n for own in found.values() for n in own]
+    numbers = [number for own in wanted.values() for number in own]
     return PhotoChange("review", tuple(map(photo_id, numbers)), counts)
 
 
@@ -372,15 +370,14 @@ def undo_last(change: Change, *, past_forget: bool, state: int | None) -> Histor
             f"the model was changed since state {state}, it is in state {change.before.state} now",
             hint="nothing was taken back: look at it again first",
         )
-    found = last_to_undo(change.connection, past_forget=past_forget)
-    if found is None:
+    entry = last_to_undo(change.connection, past_forget=past_forget)
+    if entry is None:
         raise InputError(
             "there is nothing to undo: the history holds no change that stands", code="nothing_to_undo"
         )
-    seq, action, undoable = found
-    if not undoable:
+    seq, action = entry.seq, entry.action
+    if not entry.undoable:
         raise NotUndoableError(action)
-    entry = read_entry(change.connection, seq)
     change.connection.execute("PRAGMA defer_foreign_keys = ON")  # photos may come back before their class
     changed = {number for one in reversed(changes_of(change.connection, seq)) for number in _revert(change, one)}
     change.restate(changed)

@@ -227,6 +227,7 @@ def evaluate_features(
     right = best == true
     accepted = known & ~rejected
     both = known.any() and not known.all()
+    codes = np.searchsorted(snapshot.memory.labels, true[known])
     learned = {sha256 for one in snapshot.contents.classes.values() for sha256 in one.sha256s}
     return Evaluation(
         photos=int(known.sum()),
@@ -236,9 +237,7 @@ def evaluate_features(
         false_rejection=_share(rejected, known),
         unknown_rejection=_share(rejected, ~known),
         unknown_auroc=_auroc(familiarity, known) if both else None,
-        calibration_error=_calibration_error(snapshot, answer.probabilities[known], true[known])
-        if known.any()
-        else None,
+        calibration_error=expected_calibration_error(answer.probabilities[known], codes) if len(codes) else None,
         classes=tuple(_class_results(true[known], right[known], rejected[known])),
         confusions=tuple(_confusions(true[known & ~right], best[known & ~right])),
         wrong=tuple(_wrong(snapshot, X, predictions, names, known)),
@@ -279,12 +278,6 @@ def _auroc(values: NDArray[np.float64], positive: NDArray[np.bool_]) -> float:
 
 def _share(of: NDArray[np.bool_], among: NDArray[np.bool_]) -> float | None:
     return float(of[among].mean()) if among.any() else None
-
-
-def _calibration_error(snapshot: Snapshot, chances: NDArray[Any], true: NDArray[np.str_]) -> float | None:
-    if not len(true):
-        return None
-    return expected_calibration_error(chances, np.searchsorted(snapshot.memory.labels, true))
 
 
 def _wrong(

@@ -36,6 +36,7 @@ _ALL_MISPLACED = "one of the two classes has them by mistake: remove them there,
 NUMBERS = 64  # of a photo: unlike photos differ in them, so that few are compared in all their features,
 FIRST = 16  # and most in the first of them
 SLACK = 1e-4  # more than rounding adds to a squared distance
+COMPARED = 1024  # photos compared at a time with all others
 
 
 class EarlierPhotos(Protocol):
@@ -252,13 +253,10 @@ def find_duplicates(
     (Duplicate(photo='c', label='owl', same_file=False, of='a'),)
     """
     sha256s = [photo.sha256 for photo in photos]
-    unit = unit_rows(photo_features(photos))
-    likeness = np.tril(unit @ unit.T, -1)  # (n, n): with those before it
-    found = []
-    for i, photo in enumerate(photos):
-        twin = _twin(photo.sha256, sha256s[:i], likeness[i, :i])
-        if twin is not None:
-            found.append(Duplicate(photo.name, name, photo.sha256 == sha256s[twin], photos[twin].name))
+    found = [
+        Duplicate(photos[row].name, name, sha256s[row] == sha256s[twin], photos[twin].name)
+        for row, twin, _ in near_pairs(photo_features(photos), sha256s)
+    ]
     if earlier is not None:
         repeated = {duplicate.photo for duplicate in found}
         for photo, before in zip(photos, earlier.twins(photos), strict=True):
@@ -290,12 +288,24 @@ def find_outliers(X: Floats, *, center: Floats | None = None) -> list[int]:
     return [int(row) for row in np.flatnonzero(others - own > OUTLIER_GAP)]
 
 
-def _twin(sha256: str, known: Sequence[str], likeness: Floats) -> int | None:
-    """Return the first photo that is the same file, or else the most alike one, if it is alike enough."""
-    if sha256 in known:
-        return known.index(sha256)
-    nearest = int(likeness.argmax()) if len(likeness) else None
-    return nearest if nearest is not None and float(likeness[nearest]) > SAME else None
+def near_pairs(X: Floats, sha256s: Sequence[str]) -> Iterator[tuple[int, int, float]]:
+    """Yield each row that repeats one before it, with the most alike of these and their likeness.
+
+    >>> rows = np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]], np.float32)
+    >>> list(near_pairs(rows, ["a", "b", "c"]))
+    [(2, 0, 1.0)]
+    """
+    unit, first = unit_rows(X), dict[str, int]()
+    for start in range(0, len(X), COMPARED):
+        products = unit[start : start + COMPARED] @ unit[: start + COMPARED].T
+        for offset, likeness in enumerate(products):
+            row = start + offset
+            twin = first.setdefault(sha256s[row], row)
+            if twin != row:
+                yield row, twin, 1.0
+            elif row and float(likeness[:row].max()) > SAME:
+                nearest = int(likeness[:row].argmax())
+                yield row, nearest, float(min(likeness[nearest], 1.0))
 
 
 class Looks:

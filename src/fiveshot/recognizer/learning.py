@@ -251,13 +251,13 @@ def _reports(change: Change, classes: SeenClasses) -> list[LearnReport]:
         return [inspect_class(head, memory, name, photos, earlier=known)]
     together = _with(memory, head, classes)
     head = copy(head).adopt(together)
-    everything, reports, first = _all_photos(classes), [], 0
-    for name, photos in classes.items():
-        last = first + len(photos)
-        before, earlier = _before(together, memory, name), _Beside(known, _left_out(everything, first, last))
-        reports.append(inspect_class(head, before, name, photos, earlier=earlier))
-        first = last
-    return reports
+    everything = _all_photos(classes)
+    return [
+        inspect_class(
+            head, _before(together, memory, name), name, photos, earlier=_Beside(known, everything, name)
+        )
+        for name, photos in classes.items()
+    ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,13 +265,14 @@ class _Beside:
     """Photos that were learned earlier, and those of other classes that are learned at the same time."""
 
     known: StoredPhotos
-    others: KnownPhotos
+    together: KnownPhotos
+    name: str  # of the class
 
     def of(self, name: str) -> Floats:
         return self.known.of(name)
 
     def twins(self, photos: Sequence[PhotoRecord]) -> list[Twin | None]:
-        found = zip(self.known.twins(photos), self.others.twins(photos), strict=True)
+        found = zip(self.known.twins(photos), self.together.twins(photos, but=self.name), strict=True)
         return [max((one for one in both if one), key=_closeness, default=None) for both in found]
 
 
@@ -301,11 +302,3 @@ def _all_photos(classes: SeenClasses) -> KnownPhotos:
     labels = tuple(name for name, photos in classes.items() for _ in photos)
     sha256s = tuple(photo.sha256 for photos in classes.values() for photo in photos)
     return KnownPhotos(labels, sha256s, np.concatenate([*map(photo_features, classes.values())]))
-
-
-def _left_out(photos: KnownPhotos, first: int, last: int) -> KnownPhotos:
-    return KnownPhotos(
-        photos.labels[:first] + photos.labels[last:],
-        photos.sha256s[:first] + photos.sha256s[last:],
-        np.concatenate([photos.features[:first], photos.features[last:]]),
-    )

@@ -14,9 +14,9 @@ from fiveshot.core.arrays import unit_rows
 from fiveshot.core.labels import python_labels
 from fiveshot.errors import InputError, unknown_name
 from fiveshot.recognizer.correction import PhotoChange, apply_changes, require_class
-from fiveshot.recognizer.insight import CENTERED_FROM, find_outliers
+from fiveshot.recognizer.insight import CENTERED_FROM, find_outliers, near_pairs
 from fiveshot.recognizer.recognition.held_out import Judged, LearningCurve, Leaving, Values, nothing_judged
-from fiveshot.recognizer.store.contents import SAME, KnownPhotos
+from fiveshot.recognizer.store.contents import KnownPhotos
 from fiveshot.recognizer.store.rows import Floats, photo_id
 from fiveshot.work import one_thread
 
@@ -36,7 +36,6 @@ TRIED, TRIED_AT_ONCE = 40, 8000  # photos whose harm is tried at most; fewer whe
 PRIOR = 2.0  # photos that the common curve counts for beside the photos of a class
 NEIGHBORS = 3  # learned photos that a mistake may be due to
 PAIRS, TELLING = 20, 6  # confused pairs, and photos of each, that are shown
-COMPARED = 1024  # photos compared at a time with all others
 
 
 @dataclass(frozen=True)
@@ -194,6 +193,20 @@ class _Look:
     def beside(self, row: int, code: int) -> str | None:
         return next((self.ids[one] for one in self.nearest(row, code)), None)
 
+    def suggestion(
+        self,
+        kind: Kind,
+        row: int,
+        strength: float,
+        reason: str,
+        *,
+        to: str | None = None,
+        beside: str | None = None,
+        sure: bool = True,
+    ) -> Suggestion:
+        action: Literal["move", "remove"] = "remove" if to is None else "move"
+        return Suggestion(kind, self.ids[row], self.label(row), action, to, beside, strength, reason, sure)
+
 
 def review_photos(
     head: FewShotHead,
@@ -275,12 +288,11 @@ def apply_suggestions(change: Change, suggestions: Iterable[Suggestion]) -> Phot
     chosen = applicable([one for one in suggestions if one.label in counts], counts)
     if not chosen:
         raise InputError("there is nothing to apply", hint="the model was left as it is", code="nothing_to_apply")
-    moves = defaultdict[str, list[str]](list)
+    by_target = defaultdict[str | None, list[str]](list)
     for one in chosen:
         require_class(change, one.photo, one.label)
-        if one.to is not None:
-            moves[one.to].append(one.photo)
-    return apply_changes(change, moves, [one.photo for one in chosen if one.to is None])
+        by_target[one.to].append(one.photo)
+    return apply_changes(change, by_target)
 
 
 def applicable(suggestions: Iterable[Suggestion], counts: Mapping[str, int]) -> list[Suggestion]:
@@ -341,17 +353,9 @@ def _mixed_up(look: _Look) -> Iterator[Suggestion]:
     for row in np.flatnonzero(share < LIKELY).tolist():
         code = int(judged.taken_for[row])
         reason = f"left out, it is taken for {look.names[code]!r} ({100 * judged.rival[row]:.0f} %)"
-        yield Suggestion(
-            "mixed-up",
-            look.ids[row],
-            look.label(row),
-            "move",
-            look.names[code],
-            look.beside(row, code),
-            float(1 - judged.own[row]),
-            reason,
-            sure=bool(share[row] < SURE),
-        )
+        to, beside, sure = look.names[code], look.beside(row, code), bool(share[row] < SURE)
+        strength = float(1 - judged.own[row])
+        yield look.suggestion("mixed-up", row, strength, reason, to=to, beside=beside, sure=sure)
 
 
 def _harmful(look: _Look) -> Iterator[Suggestion]:
@@ -369,16 +373,8 @@ def _harmful(look: _Look) -> Iterator[Suggestion]:
             continue
         gone, before = gone | {row}, after
         photos = f"{gained} more {'photos are' if gained > 1 else 'photo is'} recognized without it"
-        yield Suggestion(
-            "harmful",
-            look.ids[row],
-            look.label(row),
-            "remove",
-            None,
-            None,
-            gained / (gained + 1),
-            f"of {int(others.sum())} photos left out, {photos}",
-        )
+        reason = f"of {int(others.sum())} photos left out, {photos}"
+        yield look.suggestion("harmful", row, gained / (gained + 1), reason)
 
 
 def _surer(before: Values, after: Values) -> bool:
@@ -412,11 +408,11 @@ def _outliers(look: _Look) -> Iterator[Suggestion]:
     for code, rows in leaving.rows.items():
         center = (total - means[code]) / others if others >= CENTERED_FROM else None
         for place in find_outliers(leaving.embedded[rows], center=center):
-            row, name = int(rows[place]), look.names[code]
+            row = int(rows[place])
             rest = rows[rows != row]
             strength = float(np.clip(1 - (look.unit[rest] @ look.unit[row]).mean(), 0, 1))
-            reason = f"it is unlike the other photos of {name!r}"
-            yield Suggestion("outliers", look.ids[row], name, "remove", None, None, strength, reason)
+            reason = f"it is unlike the other photos of {look.names[code]!r}"
+            yield look.suggestion("outliers", row, strength, reason)
 
 
 def _duplicates(look: _Look, sha256s: Sequence[str]) -> Iterator[Suggestion]:
@@ -426,34 +422,5 @@ def _duplicates(look: _Look, sha256s: Sequence[str]) -> Iterator[Suggestion]:
         what = "the same file as" if sha256s[row] == sha256s[earlier] else "almost identical to"
         where = "it teaches nothing new" if label == of else f"that is in {of!r}: one of them is misplaced"
         reason = f"it is {what} {look.ids[earlier]}; {where}"
-        yield Suggestion(
-            "duplicates",
-            look.ids[row],
-            label,
-            "remove",
-            None,
-            look.ids[earlier],
-            likeness,
-            reason,
-            sure=label == of,  # of two classes nobody can tell which has it by mistake
-        )
-
-
-def near_pairs(X: Floats, sha256s: Sequence[str]) -> Iterator[tuple[int, int, float]]:
-    """Yield each row that repeats one before it, with the most alike of these and their likeness.
-
-    >>> rows = np.array([[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]], np.float32)
-    >>> list(near_pairs(rows, ["a", "b", "c"]))
-    [(2, 0, 1.0)]
-    """
-    unit, first = unit_rows(X), dict[str, int]()
-    for start in range(0, len(X), COMPARED):
-        products = unit[start : start + COMPARED] @ unit[: start + COMPARED].T
-        for offset, likeness in enumerate(products):
-            row = start + offset
-            twin = first.setdefault(sha256s[row], row)
-            if twin != row:
-                yield row, twin, 1.0
-            elif row and float(likeness[:row].max()) > SAME:
-                nearest = int(likeness[:row].argmax())
-                yield row, nearest, float(min(likeness[nearest], 1.0))
+        sure = label == of  # of two classes nobody can tell which has it by mistake
+        yield look.suggestion("duplicates", row, likeness, reason, beside=look.ids[earlier], sure=sure)

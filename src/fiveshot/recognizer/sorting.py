@@ -275,14 +275,10 @@ def _recognized(snapshot: Snapshot, X: Floats) -> tuple[list[KnownPhoto], NDArra
     known = []
     for start in range(0, len(X), COMPARED):
         part = slice(start, start + COMPARED)
-        near = _likeness_of_classes(snapshot, unit_rows(X[part])) if limit is not None else None
         for place, one in enumerate(snapshot.predict_features(X[part], 2)):
             row, (label, chance) = start + place, one.candidates[0]
             guesses[row] = label
-            strange = one.unknown or (
-                near is not None and limit is not None and near[place].get(label, 1.0) < limit
-            )
-            if strange:
+            if one.unknown or (limit is not None and _likeness(snapshot, X[row], label) < limit):
                 continue
             second = one.candidates[1][1] if len(one.candidates) > 1 else 0.0
             doubt[row] = 1 - (chance - second)
@@ -305,14 +301,12 @@ def _limits(snapshot: Snapshot) -> float | None:
     return float(np.quantile(alike, STRANGE)) if alike else 1 - LEAST_DISTANCE**2 / 2
 
 
-def _likeness_of_classes(snapshot: Snapshot, plain: Floats) -> list[dict[str, float]]:
-    rows: list[dict[str, float]] = [{} for _ in range(len(plain))]
-    for one in snapshot.contents.classes.values():
-        if one.base:
-            continue  # of the photos of a base nothing is known
-        for row, value in zip(rows, (plain @ unit_rows(one.features).T).max(axis=1).tolist(), strict=True):
-            row[one.name] = value
-    return rows
+def _likeness(snapshot: Snapshot, x: Floats, label: str) -> float:
+    """Return how alike a photo is to the most alike one of a class."""
+    row = snapshot.contents.by_name.get(label)
+    if row is None or row.base:
+        return 1.0  # of the photos of a base nothing is known
+    return float((unit_rows(row.features) @ unit_rows(x[None])[0]).max())
 
 
 def _unlike(snapshot: Snapshot, V: Floats, metric: Metric) -> NDArray[np.float64]:

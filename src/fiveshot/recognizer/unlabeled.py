@@ -7,8 +7,8 @@ where it was, a folder that has grown costs what is new, and what has changed si
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -129,13 +129,10 @@ def sort_photos(
     ``folder`` is what they are remembered under, and ``again`` lists its photos once more at the end. Photos of
     the same content are sorted once.
     """
-    if not resume:
-        seen, bad = _looked_at(embedder, photos, None, progress)
-        return _sorted(snapshot, photos, seen, bad, _meanwhile(photos, again))
-    with closing(KeptVectors.of(embedder)) as kept:
+    with closing(KeptVectors.of(embedder)) if resume else nullcontext() as kept:
         seen, bad = _looked_at(embedder, photos, kept, progress)
         names = {photos[place].name: photo.sha256 for place, photo in seen}
-        since = kept.since(folder, names) if folder is not None else None
+        since = kept.since(folder, names) if kept is not None and folder is not None else None
     return replace(_sorted(snapshot, photos, seen, bad, _meanwhile(photos, again)), since=since)
 
 
@@ -224,7 +221,7 @@ def learn_sorted(
 
     A photo whose file has changed since it was sorted is refused: nobody has seen what it shows now.
     """
-    wanted = dict(_named(sorting, names))
+    wanted = _named(sorting, names)
     snapshot = model.refresh()
     embedder = embedder_of(snapshot)
     numbers = [number for own in wanted.values() for number in own]
@@ -242,8 +239,8 @@ def learn_sorted(
         return learn_classes(change, by_class, add=True, made_by=embedder.model_fingerprint)
 
 
-def _named(sorting: Sorting, names: Mapping[str, str]) -> Iterator[tuple[str, list[int]]]:
-    """Yield the names that were given, each with its photos."""
+def _named(sorting: Sorting, names: Mapping[str, str]) -> dict[str, list[int]]:
+    """Return the photos by the names that they were given."""
     if not names:
         raise InputError("no names were given", hint="name a group, such as g3=wren", code="no_names")
     by_name: dict[str, list[int]] = {}
@@ -259,4 +256,4 @@ def _named(sorting: Sorting, names: Mapping[str, str]) -> Iterator[tuple[str, li
                 )
             if number not in by_name.setdefault(name, []):
                 by_name[name].append(number)
-    yield from by_name.items()
+    return by_name

@@ -34,10 +34,10 @@ from fiveshot.recognizer.store.contents import (
     same_statistics,
 )
 from fiveshot.recognizer.store.folder import create_model
-from fiveshot.recognizer.store.manifest import MANIFEST, HeadRecord, Manifest, Options
+from fiveshot.recognizer.store.manifest import MANIFEST, Manifest, Options
 from fiveshot.recognizer.store.rows import ClassRecord, PhotoRecord, Tables, photo_features
 from fiveshot.recognizer.store.schema import DATABASE
-from fiveshot.storage import FilePath, begins_as_ours, file_kind, read_tensors, write_tensors
+from fiveshot.storage import FRESH_COPY, FilePath, begins_as_ours, file_kind, read_tensors, write_tensors
 
 Arrays: TypeAlias = "dict[str, NDArray[Any]]"
 KIND, VERSION = "recognizer", 1
@@ -45,7 +45,6 @@ PICTURES = ("thumbnail", "original")
 DIGESTS = "original.sha256"  # a kept photo need not be the file that was given, so it has a digest of its own
 MAX_SIDE = 4096  # of images on the way to a network
 MAX_WIDTH = 1 << 14  # of a feature vector
-FRESH_COPY = "get a fresh copy of it"
 _META = {"manifest", "names", "created", "base", "photos"}
 
 
@@ -63,12 +62,7 @@ def check_target(
     """
     shown = str(target) if beside is None else f"{target}, which is written beside {beside.name},"
     for place in (target.parent.resolve() / target.name, target.resolve()):  # a link, and where it leads
-        around = model_around(place)
-        if around is not None:
-            raise InputError(
-                f"{shown} lies inside the model {around}, which an export must not change",
-                hint="name a file outside of it",
-            )
+        refuse_inside(place, shown, hint="name a file outside of it")
     if not target.exists():
         return
     if not target.is_file():
@@ -81,10 +75,11 @@ def check_target(
         )
 
 
-def model_around(place: Path) -> Path | None:
-    """Return the directory of a model that a path lies in, be it the one that is exported or another."""
-    folders = (one for one in place.parents if (one / MANIFEST).is_file() and (one / DATABASE).is_file())
-    return next(folders, None)
+def refuse_inside(place: Path, shown: str, *, hint: str) -> None:
+    """Refuse a path inside the directory of a model, be it the one that is exported or another."""
+    for around in place.parents:
+        if (around / MANIFEST).is_file() and (around / DATABASE).is_file():
+            raise InputError(f"{shown} lies inside the model {around}, which an export must not change", hint=hint)
 
 
 def write_portable(
@@ -218,7 +213,8 @@ def _checked_manifest(meta: dict[str, Any]) -> Manifest:
     prepared = Preprocessing.from_json(backbone.preprocessing) if backbone.preprocessing else None
     if prepared is not None and max(prepared.resize, prepared.squash or 0) > MAX_SIDE:
         raise ValueError(f"images of {prepared.resize} px are not supported")
-    _check_head_record(manifest.head)
+    if dict(head_record(manifest.head.name).parameters) != dict(manifest.head.parameters):
+        raise ValueError(f"its {manifest.head.name!r} head has parameters that this release does not use")
     if manifest.rejection:
         Rejection.from_dict(manifest.rejection)
     return manifest
@@ -248,12 +244,6 @@ def _unpacked(arrays: Arrays, manifest: Manifest, folder: Path) -> dict[str, Pat
         if not all(np.isfinite(array).all() for array in adapter.tensors.values()):
             raise ValueError("its adapter holds NaN or infinity")
     return files
-
-
-def _check_head_record(head: HeadRecord) -> None:
-    known = head_record(head.name)
-    if dict(known.parameters) != dict(head.parameters):
-        raise ValueError(f"its {head.name!r} head has parameters that this release does not use")
 
 
 def _check_head(manifest: Manifest, base: ClassStatistics, classes: Sequence[ClassRecord]) -> None:

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot.backbones import Embedder
-from fiveshot.errors import InputError, StorageError
+from fiveshot.errors import StorageError
 from fiveshot.extras import import_extra
 from fiveshot.recognizer.recognition.levels import SURE, Groups
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.shipping.onnx import as_json, is_description, model_graph
-from fiveshot.recognizer.shipping.portable import model_around
+from fiveshot.recognizer.shipping.portable import refuse_inside
 from fiveshot.storage import FilePath, atomic_paths
 
 DESCRIPTION, GRAPH, RUNTIME, SERVICE_WORKER = "model.json", "model.onnx.gz", "ort.wasm.gz", "sw.js"
@@ -85,12 +85,7 @@ class WebExport:
 def check_folder(folder: FilePath, *, overwrite: bool) -> Path:
     """Return the folder, if an export may be written there: it is new, empty, or that of an earlier export."""
     target = Path(folder)
-    around = model_around(target.resolve() / DESCRIPTION)
-    if around is not None:
-        raise InputError(
-            f"{target} lies inside the model {around}, which an export must not change",
-            hint="name a folder outside of it",
-        )
+    refuse_inside(target.resolve() / DESCRIPTION, str(target), hint="name a folder outside of it")
     if not target.exists():
         return target
     if not target.is_dir():

@@ -72,18 +72,20 @@ class KnownPhotos:
         own: Floats = self.features[np.array(self.labels, dtype=np.str_) == name]
         return own
 
-    def twins(self, photos: Sequence[PhotoRecord]) -> list[Twin | None]:
-        """Return for each photo the one of these that is the same file, or shows the same."""
-        if not self.labels:
+    def twins(self, photos: Sequence[PhotoRecord], *, but: str | None = None) -> list[Twin | None]:
+        """Return for each photo the one of these (``but`` of a class) that is the same file, or shows the same."""
+        rows = [row for row, label in enumerate(self.labels) if label != but]
+        if not rows:
             return [None] * len(photos)
-        products = unit_rows(photo_features(photos)) @ unit_rows(self.features).T  # (n, m)
+        files = {self.sha256s[row]: self.labels[row] for row in reversed(rows)}  # the first of equal ones
+        products = unit_rows(photo_features(photos)) @ unit_rows(self.features[rows]).T  # (n, m)
         found: list[Twin | None] = []
         for photo, likeness in zip(photos, products, strict=True):
-            if photo.sha256 in self.sha256s:
-                found.append(Twin(self.labels[self.sha256s.index(photo.sha256)], same_file=True))
+            if photo.sha256 in files:
+                found.append(Twin(files[photo.sha256], same_file=True))
             else:
                 nearest = int(likeness.argmax())
-                found.append(likest([(self.labels[nearest], likeness[nearest, None])]))
+                found.append(likest([(self.labels[rows[nearest]], likeness[nearest, None])]))
         return found
 
 

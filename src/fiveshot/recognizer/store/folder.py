@@ -273,13 +273,10 @@ class ModelFolder:
         with suppress(FiveshotError, OSError):
             if self._in_doubt:
                 self._confirm_state()
-            self._delete_unnamed(files)
-
-    def _delete_unnamed(self, files: Sequence[Path]) -> None:
-        with self.writing():
-            manifest = Manifest.from_toml(self.meta("manifest") or "")
-            for file in set(orphans(self.path, manifest)) & set(files):
-                file.unlink(missing_ok=True)
+            with self.writing():
+                manifest = Manifest.from_toml(self.meta("manifest") or "")
+                for file in set(orphans(self.path, manifest)) & set(files):
+                    file.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Close the database."""

@@ -126,11 +126,6 @@ def read_history(connection: sqlite3.Connection, *, limit: int | None = None) ->
     return [_entry(connection, row) for row in rows]
 
 
-def read_entry(connection: sqlite3.Connection, seq: int) -> HistoryEntry:
-    """Return one entry."""
-    return _entry(connection, connection.execute(f"{_ENTRY} WHERE seq = ?", (seq,)).fetchone())
-
-
 def _entry(connection: sqlite3.Connection, row: tuple[Any, ...]) -> HistoryEntry:
     seq, at, action, undoable, undone_by, detail = row
     touched = connection.execute("SELECT name, photos FROM changes WHERE seq = ? ORDER BY id", (seq,)).fetchall()
@@ -151,24 +146,23 @@ def changes_of(connection: sqlite3.Connection, seq: int) -> list[ClassChange]:
     return [replace(one, touched=tuple(n for (n,) in connection.execute(query, (one.id,)))) for one in done]
 
 
-def last_to_undo(connection: sqlite3.Connection, *, past_forget: bool = False) -> tuple[int, str, bool] | None:
-    """Return number, action and whether it can be undone, of the last change that stands; None if none does.
+def last_to_undo(connection: sqlite3.Connection, *, past_forget: bool = False) -> HistoryEntry | None:
+    """Return the last change that stands, whether it can be undone or not; None if none does.
 
     ``past_forget`` passes over classes and photos that were erased for good.
     """
     row = connection.execute(
-        "SELECT seq, action, undoable FROM history "
-        "WHERE undone_by IS NULL AND action NOT IN ('undo', 'create', 'import') "
+        f"{_ENTRY} WHERE undone_by IS NULL AND action NOT IN ('undo', 'create', 'import') "
         "AND NOT (? AND action IN ('forget', 'remove') AND NOT undoable) ORDER BY seq DESC LIMIT 1",
         (past_forget,),
     ).fetchone()
-    return None if row is None else (row[0], row[1], bool(row[2]))
+    return None if row is None else _entry(connection, row)
 
 
 def next_to_undo(connection: sqlite3.Connection) -> HistoryEntry | None:
     """Return the change that an undo would take back; None if there is none, or it left no history."""
     found = last_to_undo(connection)
-    return read_entry(connection, found[0]) if found is not None and found[2] else None
+    return found if found is not None and found.undoable else None
 
 
 def erase(connection: sqlite3.Connection, name: str, base: Iterable[str]) -> bool:

@@ -108,12 +108,10 @@ class Manifest:
     def to_toml(self) -> str:
         """Return the text of ``model.toml``; equal manifests give equal texts."""
         lines = ["# A fiveshot model. Change it with fiveshot's commands, never by hand.", ""]
-        lines += [f"format = {self.format}", f"made_with = {_toml(self.made_with)}"]
-        lines.append(f"rejection = {_toml(_plain_json(self.rejection))}")
+        lines += [f"{key} = {_toml(getattr(self, key))}" for key in ("format", "made_with", "rejection")]
         for section in ("backbone", "head", "base", "options"):
             lines += ["", f"[{section}]"]
-            for key, value in asdict(getattr(self, section)).items():
-                lines.append(f"{key} = {_toml(_plain_json(value) if isinstance(value, dict) else value)}")
+            lines += [f"{key} = {_toml(value)}" for key, value in asdict(getattr(self, section)).items()]
         return "\n".join(lines) + "\n"
 
     @classmethod
@@ -131,40 +129,31 @@ class Manifest:
                 code="other_format",
             )
         try:
-            for section, kind in get_type_hints(cls).items():
-                if is_dataclass(kind):
-                    values[section] = _built(kind, values[section])
-            manifest: Manifest = _built(cls, values)
-        except (InputError, KeyError, TypeError, ValueError) as error:
+            manifest: Manifest = _read("it", cls, values)
+        except (InputError, TypeError, ValueError) as error:
             raise _damaged(where, str(error)) from error
         return manifest
 
 
-def _built(kind: Any, values: Any) -> Any:
-    """Build a record from values that have exactly its entries and their types; mappings are JSON texts."""
-    hints = get_type_hints(kind)
-    if not isinstance(values, dict) or values.keys() != hints.keys():
-        raise ValueError(f"entries {sorted(set(values) ^ set(hints))} are missing or unknown")
-    read = {key: json.loads(value) if _is_mapping(hints[key]) else value for key, value in values.items()}
-    for key, hint in hints.items():
-        wanted = dict if _is_mapping(hint) else hint
-        if type(read[key]) is not wanted:  # True is not a number here
-            raise ValueError(f"{key} is {read[key]!r}, not of type {wanted.__name__}")
-    return kind(**read)
-
-
-def _is_mapping(hint: Any) -> bool:
-    return get_origin(hint) is Mapping
-
-
-def _plain_json(value: Mapping[str, Any]) -> str:
-    return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
+def _read(key: str, kind: Any, value: Any) -> Any:
+    """Return a value of the type that is wanted; a record has exactly its entries, and mappings are JSON texts."""
+    hints = get_type_hints(kind) if is_dataclass(kind) else {}
+    if hints:
+        if not isinstance(value, dict) or value.keys() != hints.keys():
+            raise ValueError(f"entries {sorted(set(value) ^ set(hints))} are missing or unknown")
+        return kind(**{key: _read(key, hint, value[key]) for key, hint in hints.items()})
+    if get_origin(kind) is Mapping:
+        kind, value = dict, json.loads(value)
+    if type(value) is not kind:  # True is not a number here
+        raise ValueError(f"{key} is {value!r}, not of type {kind.__name__}")
+    return value
 
 
 def _toml(value: Any) -> str:
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # the escapes of JSON are TOML's
-    return json.dumps(value, allow_nan=False)
+    if isinstance(value, Mapping):
+        value = json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return text.replace("\x7f", "\\u007f")  # the other escapes of JSON are TOML's
 
 
 def _damaged(where: object, reason: str) -> StorageError:
