@@ -93,10 +93,6 @@ class Change:
         """The base file's classes as changed so far."""
         return self.before.base_file if self.base is None else self.base
 
-    def require(self, name: str) -> None:
-        """Refuse a class that is not there."""
-        self.before.require(name)
-
     @property
     def tables(self) -> Tables:
         """The rows of classes and photos."""

@@ -320,7 +320,7 @@ def forget_class(change: Change, name: str, *, for_good: bool) -> None:
     row, of_base = change.before.by_name.get(name), name in change.base_file
     erased = for_good and erase(change.connection, name, map(str, change.before.base_file.labels))
     if not erased:
-        change.require(name)
+        change.before.require(name)
     if for_good:
         if row is not None:
             change.tables.delete_class(row.id)
@@ -340,7 +340,7 @@ def forget_class(change: Change, name: str, *, for_good: bool) -> None:
 
 def rename(change: Change, old: str, new: str) -> None:
     """Give a class another name."""
-    change.require(old)
+    change.before.require(old)
     if new == old:
         raise InputError(f"the class is called {old!r} already", hint="give it another name")
     change.require_free(new)

@@ -217,12 +217,7 @@ def features_of(base: FeatureSet, embedder: Embedder) -> tuple[Floats, list[str]
 
 
 def learn_base(
-    X: Floats,
-    y: Sequence[str],
-    held: NDArray[np.bool_] | None = None,
-    *,
-    head: HeadRecord,
-    options: Options,
+    X: Floats, y: Sequence[str], held: NDArray[np.bool_] | None = None, *, head: HeadRecord, options: Options
 ) -> BaseSession:
     """Fit the head on the base session; keep what it chose, and set the thresholds of rejection.
 

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +15,11 @@ from fiveshot.core import ClassSummary, Memory
 from fiveshot.core.arrays import squared_lengths, unit_rows
 from fiveshot.core.labels import Labels
 from fiveshot.errors import counted, some_of
+from fiveshot.heads import FewShotHead
 from fiveshot.recognizer.names import NONE
 from fiveshot.recognizer.recognition.held_out import JOINT_FROM, HeldOutScores, held_out_scores
 from fiveshot.recognizer.store.contents import SAME, Contents, Twin, likest
 from fiveshot.recognizer.store.rows import Floats, PhotoRecord, photo_features
-
-if TYPE_CHECKING:
-    from fiveshot.heads import FewShotHead
 
 Verdict = Literal["clear", "close", "confused", "unknown"]
 CLEAR, CLOSE = 0.8, 0.5  # separability from which on a class stands apart, and from which on it is still told

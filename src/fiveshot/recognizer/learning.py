@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,6 +17,7 @@ from fiveshot.core import ClassStatistics, Memory, summarize
 from fiveshot.core.arrays import as_numpy
 from fiveshot.data import MAX_PHOTO_BYTES
 from fiveshot.errors import InputError, some_of
+from fiveshot.heads import FewShotHead
 from fiveshot.recognizer.change import Change, ConflictError, LiveModel
 from fiveshot.recognizer.insight import LearnReport, StoredPhotos, inspect_class
 from fiveshot.recognizer.names import check_name
@@ -36,9 +37,6 @@ from fiveshot.recognizer.store.rows import (
     photo_summary,
 )
 from fiveshot.work import Progress
-
-if TYPE_CHECKING:
-    from fiveshot.heads import FewShotHead
 
 SeenClasses: TypeAlias = "Mapping[str, Sequence[PhotoRecord]]"
 

@@ -399,13 +399,7 @@ class Recognizer:
         [('red', 1), ('blue', 1)]
         """
         return learning.learn_photos(
-            self._model,
-            self._embedder_of,
-            classes,
-            add=add,
-            new_only=new_only,
-            nested=nested,
-            progress=progress,
+            self._model, self._embedder_of, classes, add=add, new_only=new_only, nested=nested, progress=progress
         )
 
     def learn_features(
@@ -726,9 +720,13 @@ class Recognizer:
         ...     [photo.id for photo in birds.photos("owl")]
         ['p1', 'p2', 'p3']
         """
+        return self._photos_of(self._row(name))
+
+    def _row(self, name: str) -> StoredClass | None:
+        """Return what is stored of a class: of one that is only in the base file, nothing."""
         contents, name = self.refresh().contents, check_name(name)
         contents.require(name)
-        return self._photos_of(contents.by_name.get(name))
+        return contents.by_name.get(name)
 
     def _photos_of(self, row: StoredClass | None) -> list[PhotoInfo]:
         if row is None:
@@ -1106,15 +1104,9 @@ class Recognizer:
         from fiveshot.recognizer.unlabeled import sort_photos
 
         gathered, snapshot = gather_photos(photos), self.refresh()
-        folder = str(Path(photos).resolve()) if isinstance(photos, str | Path) and Path(photos).is_dir() else None
+        folder = Path(photos) if isinstance(photos, str | Path) and Path(photos).is_dir() else None
         return sort_photos(
-            snapshot,
-            self._embedder_of(snapshot),
-            gathered,
-            folder=folder,
-            again=(lambda: gather_photos(photos)) if folder is not None else None,
-            resume=resume,
-            progress=progress,
+            snapshot, self._embedder_of(snapshot), gathered, folder=folder, resume=resume, progress=progress
         )
 
     def learn_sorted(
@@ -1416,11 +1408,10 @@ class Recognizer:
         >>> Image.open(io.BytesIO(small)).size
         (128, 64)
         """
-        contents, name = self.refresh().contents, check_name(name)
-        contents.require(name)
-        row = contents.by_name.get(name)
+        row = self._row(name)
         with self._model.folder.reading() as connection:
-            photos = Tables(connection, contents.width).read_photos(row.id) if row is not None else ()
+            tables = Tables(connection, self.snapshot.contents.width)
+            photos = tables.read_photos(row.id) if row is not None else ()
             return [photo.thumbnail for photo in photos if photo.thumbnail is not None]
 
     def picture(self, id: str) -> bytes | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -13,17 +13,15 @@ from fiveshot.core import ClassSummary, Memory
 from fiveshot.core.arrays import unit_rows
 from fiveshot.core.labels import python_labels
 from fiveshot.errors import InputError, unknown_name
+from fiveshot.heads import FewShotHead
+from fiveshot.recognizer.change import Change
 from fiveshot.recognizer.correction import PhotoChange, apply_changes, require_class
 from fiveshot.recognizer.insight import CENTERED_FROM, find_outliers, near_pairs
 from fiveshot.recognizer.recognition.held_out import Judged, LearningCurve, Leaving, Values, nothing_judged
+from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.store.contents import KnownPhotos
 from fiveshot.recognizer.store.rows import Floats, photo_id
 from fiveshot.work import one_thread
-
-if TYPE_CHECKING:
-    from fiveshot.heads import FewShotHead
-    from fiveshot.recognizer.change import Change
-    from fiveshot.recognizer.recognition.snapshot import Snapshot
 
 Kind = Literal["mixed-up", "harmful", "duplicates", "outliers"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

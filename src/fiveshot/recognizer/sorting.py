@@ -9,22 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot.core.arrays import unit_rows
+from fiveshot.data import BadImage
 from fiveshot.errors import InputError
+from fiveshot.heads import FewShotHead
+from fiveshot.recognizer.answers.folders import ClassFolders, Placed, Way
+from fiveshot.recognizer.photos.photo import Photo
+from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.store.rows import Floats
-
-if TYPE_CHECKING:
-    from fiveshot.data import BadImage
-    from fiveshot.heads import FewShotHead
-    from fiveshot.recognizer.answers.folders import Placed, Way
-    from fiveshot.recognizer.photos.photo import Photo
-    from fiveshot.recognizer.recognition.snapshot import Snapshot
-    from fiveshot.storage import FilePath
+from fiveshot.storage import FilePath
 
 DRAWN, TURNS, SHARPNESS = 5, 2, 3  # neighbors that a vector is drawn towards, how often, power of their cosines
 LINKED = 10  # neighbors that a photo may be grouped with, so that memory grows with the photos, not their square
@@ -184,8 +182,6 @@ class Sorting:
         StorageError
             When the folder cannot be written to; what was placed before is in its journal.
         """
-        from fiveshot.recognizer.answers.folders import ClassFolders
-
         labels = {one.photo: one.label for one in self.known}
         labels |= {photo: name for place, name in (names or {}).items() for photo in self.photos_of(place)}
         groups = {photo: group.id for group in self.groups for photo in group.photos}

@@ -23,6 +23,7 @@ from fiveshot.recognizer.insight import LearnReport
 from fiveshot.recognizer.learning import learn_classes, see_to_keep
 from fiveshot.recognizer.names import check_name
 from fiveshot.recognizer.photos.embedding import look_at
+from fiveshot.recognizer.photos.inputs import gather_photos
 from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.sorting import Since, Sorting, sort_rows
@@ -119,21 +120,20 @@ def sort_photos(
     embedder: Embedder,
     photos: Sequence[Photo],
     *,
-    folder: str | None = None,
-    again: Callable[[], Sequence[Photo]] | None = None,
-    resume: bool = True,
-    progress: Progress | None = None,
+    folder: Path | None,
+    resume: bool,
+    progress: Progress | None,
 ) -> Sorting:
     """Look at photos, a part at a time, and sort them; what cannot be read is left out, with the reason.
 
-    ``folder`` is what they are remembered under, and ``again`` lists its photos once more at the end. Photos of
-    the same content are sorted once.
+    ``folder`` is where all of them are, if it is one: they are remembered under it, and listed once more at the
+    end. Photos of the same content are sorted once.
     """
     with closing(KeptVectors.of(embedder)) if resume else nullcontext() as kept:
         seen, bad = _looked_at(embedder, photos, kept, progress)
         names = {photos[place].name: photo.sha256 for place, photo in seen}
-        since = kept.since(folder, names) if kept is not None and folder is not None else None
-    return replace(_sorted(snapshot, photos, seen, bad, _meanwhile(photos, again)), since=since)
+        since = kept.since(str(folder.resolve()), names) if kept is not None and folder is not None else None
+    return replace(_sorted(snapshot, photos, seen, bad), since=since, meanwhile=_meanwhile(photos, folder))
 
 
 Seen = list[tuple[int, PhotoRecord]]  # places among the photos
@@ -180,9 +180,7 @@ def _known(kept: KeptVectors, photos: Mapping[int, Photo], bad: list[BadImage]) 
     }
 
 
-def _sorted(
-    snapshot: Snapshot, photos: Sequence[Photo], seen: Seen, bad: list[BadImage], meanwhile: tuple[str, ...]
-) -> Sorting:
+def _sorted(snapshot: Snapshot, photos: Sequence[Photo], seen: Seen, bad: list[BadImage]) -> Sorting:
     once = {photo.sha256: place for place, photo in reversed(seen)}  # the first of equal ones
     chosen = [(place, photo) for place, photo in seen if once[photo.sha256] == place]
     width = snapshot.contents.width
@@ -193,18 +191,17 @@ def _sorted(
         found,
         sha256s=tuple(photo.sha256 for _, photo in chosen),
         copies=len(seen) - len(chosen),
-        meanwhile=meanwhile,
         sources=tuple(photos[place] for place, _ in chosen),
     )
 
 
-def _meanwhile(photos: Sequence[Photo], again: Callable[[], Sequence[Photo]] | None) -> tuple[str, ...]:
+def _meanwhile(photos: Sequence[Photo], folder: Path | None) -> tuple[str, ...]:
     """Return the photos that came while others were looked at."""
-    if again is None:
+    if folder is None:
         return ()
     known = {photo.name for photo in photos}
     try:
-        return tuple(photo.name for photo in again() if photo.name not in known)
+        return tuple(photo.name for photo in gather_photos(folder) if photo.name not in known)
     except InputError:  # the folder is gone, or empty by now
         return ()
 

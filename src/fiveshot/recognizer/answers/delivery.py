@@ -74,10 +74,11 @@ class Delivery:
         strict: bool = False,
     ) -> None:
         self.delivered = Delivered()
-        self._recognizer, self._places, self._top = recognizer, places, top
+        self._recognizer, self._places = recognizer, places
         self._wanted: dict[str, Any] = {"top": top, "sure": sure, "why": why}
         self._strict = strict  # one bad photo refuses all
         self._asked: list[Photo] = []  # photos on their way to the network, in order
+        self._passed = 0  # photos that the file had answers for
 
     def run(
         self, photos: Iterable[Photo], *, total: int, progress: Progress | None = None
@@ -89,7 +90,7 @@ class Delivery:
             if places.out is not None and not places.dry_run:
                 snapshot = self._recognizer.refresh()
                 table = open_table(
-                    places.out, snapshot, top=self._top, overwrite=places.overwrite, mark=places.mark
+                    places.out, snapshot, top=self._wanted["top"], overwrite=places.overwrite, mark=places.mark
                 )
                 opened.callback(table.close)
                 done.earlier = table.earlier
@@ -98,29 +99,25 @@ class Delivery:
                 folders = ClassFolders(places.into, places.way, dry_run=places.dry_run)
                 opened.callback(folders.close)
                 done.placed = folders.placed
-            passed = Counter[str]()
-            left = self._remembered(photos, table, passed)
-            stream = self._stream(left)
             waiting: list[Prediction] = []
             parts: list[tuple[Photo, Prediction]] = []
-            for one in stream:
+            for one in self._stream(self._remembered(photos, table)):
                 photo = self._photo_of(one)
                 if parts and parts[0][0].source is not photo.source:
                     self._draw(parts)
                     parts = []
                 parts.append((photo, one))
                 self._deliver(photo, one, folders)
-                waiting.append(one)
-                if table is not None and len(waiting) >= CHUNK:
-                    table.add(waiting)
-                    waiting = []
+                if table is not None:
+                    waiting.append(one)
+                    if len(waiting) >= CHUNK:
+                        table.add(waiting)
+                        waiting = []
                 done.answers += 1
                 done.labels[one.label or ""] += 1
                 if progress is not None:
-                    progress(done.answers + len(done.bad) + passed["earlier"], total)
+                    progress(done.answers + len(done.bad) + self._passed, total)
                 yield one
-                if table is None:
-                    waiting = []
             self._draw(parts)
             if table is not None:
                 table.add(waiting)
@@ -132,13 +129,11 @@ class Delivery:
         listed = list(photos)  # all of them are looked at before the first answer
         return iter(self._recognizer.predict(listed, **self._wanted) if listed else ())
 
-    def _remembered(
-        self, photos: Iterable[Photo], table: AnswerTable | None, passed: Counter[str]
-    ) -> Iterator[Photo]:
+    def _remembered(self, photos: Iterable[Photo], table: AnswerTable | None) -> Iterator[Photo]:
         """Yield the photos that are still to be answered, and remember them until they are."""
         for photo in photos:
             if table is not None and photo in table:
-                passed["earlier"] += 1
+                self._passed += 1
                 continue
             self._asked.append(photo)
             yield photo

@@ -47,6 +47,7 @@ SYSTEM_FOLDERS = frozenset(
 )
 _THUMBS = "thumbs"  # with photos it may be a class, without any it is Windows' folder of small copies
 _BYTES = (bytes, bytearray, memoryview)
+_EXPECTED = f"photos are files that end in {' '.join(sorted(IMAGE_SUFFIXES))}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +138,7 @@ class PhotoStream:
                 others.update(other_suffixes([name]))
         if not count:
             seen = unread(_own_files(folder))
-            raise InputError(f"no photos in {folder}{seen}", hint=_expected())
+            raise InputError(f"no photos in {folder}{seen}", hint=_EXPECTED)
         self.others.update(others)
         return count
 
@@ -185,7 +186,7 @@ def find_classes(folder: FilePath, *, nested: bool = False) -> FoundClasses:
     if empty:
         seen = unread(file for file in found if file.startswith(f"{empty[0]}/"))
         raise InputError(
-            f"no photos in {where / empty[0]}{seen}", hint=f"{_expected()}: add some, or remove the folder"
+            f"no photos in {where / empty[0]}{seen}", hint=f"{_EXPECTED}: add some, or remove the folder"
         )
     if tops <= set(SPLITS):
         raise InputError(f"{where} is split into {' and '.join(sorted(tops))}", hint=f"name one, as {where}/train")
@@ -264,7 +265,7 @@ def _below(path: Path, others: Counter[str], one_class: bool) -> list[Photo]:
     files = _files_below(path)
     photos = [_stored_photo(path, file, source) for file, source in files.items() if is_image(file)]
     if not photos:
-        raise InputError(f"no photos in {path}{unread(files)}", hint=_expected())
+        raise InputError(f"no photos in {path}{unread(files)}", hint=_EXPECTED)
     if one_class:
         _refuse_several(path, files)
     if path.is_dir():
@@ -303,10 +304,6 @@ def _stored_photo(where: Path, file: str, source: StoredSource) -> Photo:
     if isinstance(source, FileSource):
         return Photo(FileSource(source.path, name))
     return Photo(type(source)(source.archive, source.member, name))
-
-
-def _expected() -> str:
-    return f"photos are files that end in {' '.join(sorted(IMAGE_SUFFIXES))}"
 
 
 def _refuse_several(where: Path, files: Iterable[str]) -> None:

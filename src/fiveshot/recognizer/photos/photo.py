@@ -11,7 +11,7 @@ import hashlib
 import io
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -415,7 +415,7 @@ def _read_csv(found: BoxFile, text: str, confidence: float) -> None:
     rows = csv.DictReader(io.StringIO(text), delimiter=";" if head.count(";") > head.count(",") else ",")
     columns = {str(name).strip().lower(): str(name) for name in rows.fieldnames or ()}
     photo = next((columns[name] for name in _PHOTO if name in columns), None)
-    numbers = _number_columns(columns)
+    numbers = next((names for names in (("box",), *_SIZES, *_CORNERS) if set(names) <= set(columns)), None)
     if photo is None or numbers is None:
         seen = ", ".join(columns) or "nothing"
         raise _not_boxes(found.where, f"columns {seen[:200]}")
@@ -426,30 +426,21 @@ def _read_csv(found: BoxFile, text: str, confidence: float) -> None:
             name = name[1:]
         if sure is not None and not _is_sure(_as_number(row[sure]), confidence):
             continue
-        if values := list(numbers(row)):
+        if values := _box_values(numbers, [row[columns[name]] for name in numbers]):
             found.add(name, values)
         else:
             found.mention(name)
 
 
-def _number_columns(columns: Mapping[str, str]) -> Callable[[Mapping[str, Any]], Iterator[Any]] | None:
-    """Return what finds the four numbers of a row; nothing for a row without a box."""
-    if "box" in columns:  # as our own answers have it
-        return lambda row: map(_as_number, (row[columns["box"]] or "").split(",") if row[columns["box"]] else ())
-    for names in _SIZES:
-        if set(names) <= set(columns):
-            return lambda row: (_as_number(row[columns[name]]) for name in names)
-    for names in _CORNERS:
-        if set(names) <= set(columns):
-            return lambda row: _from_corners([_as_number(row[columns[name]]) for name in names])
-    return None
-
-
-def _from_corners(values: Sequence[Any]) -> Iterator[Any]:
-    left, top, right, bottom = values
-    if not all(map(is_number, values)):
-        return iter(values)
-    return iter((left, top, right - left, bottom - top))
+def _box_values(names: Sequence[str], cells: Sequence[Any]) -> list[Any]:
+    """Return left, top, width and height from cells of these columns; nothing for a row without a box."""
+    if names == ("box",):  # as our own answers have it
+        return [_as_number(text) for text in cells[0].split(",")] if cells[0] else []
+    values = [_as_number(cell) for cell in cells]
+    if names in _CORNERS and all(map(is_number, values)):
+        left, top, right, bottom = values
+        return [left, top, right - left, bottom - top]
+    return values
 
 
 def _as_number(text: Any) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from copy import copy
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from fiveshot.core import NO_CLASSES, Memory, class_statistics
 from fiveshot.core.arrays import unit_rows
 from fiveshot.core.labels import python_labels
 from fiveshot.errors import InputError, StorageError, is_number
-from fiveshot.heads import make_head
+from fiveshot.heads import Answer, FewShotHead, make_head
 from fiveshot.heads.files import plain_parameters
 from fiveshot.recognizer.recognition.levels import Groups, Level, check_sure, surest
 from fiveshot.recognizer.recognition.rejection import (
@@ -32,9 +32,6 @@ from fiveshot.recognizer.store.contents import Contents
 from fiveshot.recognizer.store.manifest import HeadRecord, Manifest, check_rate
 from fiveshot.recognizer.store.rows import Floats, PhotoRecord, photo_features, photo_id
 from fiveshot.work import one_thread
-
-if TYPE_CHECKING:
-    from fiveshot.heads import Answer, FewShotHead
 
 T = TypeVar("T")
 # Many small matrices, so one thread: several wait for each other, on a busy machine a hundred times longer than

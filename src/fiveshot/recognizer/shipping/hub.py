@@ -117,10 +117,7 @@ def publish(
     with _told(place):
         api = hub.HfApi(token=token, library_name="fiveshot", library_version=__version__)
         api.create_repo(place.repository, private=private, exist_ok=True)
-        added = [
-            hub.CommitOperationAdd(MODEL_FILE, str(portable)),
-            hub.CommitOperationAdd(CARD, card.encode()),
-        ]
+        added = [hub.CommitOperationAdd(MODEL_FILE, str(portable)), hub.CommitOperationAdd(CARD, card.encode())]
         api.create_commit(place.repository, added, commit_message=message or "A model of fiveshot")
     return f"{api.endpoint}/{place.repository}"
 

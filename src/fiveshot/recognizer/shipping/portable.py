@@ -49,11 +49,7 @@ _META = {"manifest", "names", "created", "base", "photos"}
 
 
 def check_target(
-    target: Path,
-    is_export: Callable[[Path], bool],
-    *,
-    beside: Path | None = None,
-    overwrite: bool = False,
+    target: Path, is_export: Callable[[Path], bool], *, beside: Path | None = None, overwrite: bool = False
 ) -> None:
     """Refuse a target inside a model's directory, and one that something else has taken.
 

@@ -27,10 +27,10 @@ from fiveshot.recognizer.store.rows import (
     ClassPhotos,
     Floats,
     PhotoRecord,
+    class_of,
+    class_rows,
     photo_features,
     read_features,
-    read_summaries,
-    summary_rows,
 )
 from fiveshot.storage import read_tensors, write_tensors
 
@@ -235,23 +235,21 @@ def _rows(
     since: int,
 ) -> tuple[dict[int, StoredClass], set[int]]:
     """Return all rows, and the numbers of those that have come, changed or gone."""
-    found = summary_rows(connection, since=since)
+    found = class_rows(connection, since=since)
     with ThreadPoolExecutor(1) as aside:  # check sums take as long as reading does
-        checked = aside.submit(read_summaries, found)
+        checked = aside.submit(lambda: [class_of(row) for row in found])
         shown = read_features(connection, width, [row[0] for row in found] if since else None)
-        changed = checked.result()
-    states = dict(connection.execute("SELECT id, changed FROM classes WHERE changed > ?", (since,)))
+        changed = {row[0]: one for row, one in zip(found, checked.result(), strict=True)}
     classes = _left(connection, known, changed)
     touched = known.keys() - classes.keys() if len(classes) < len(known) else set()
-    for number in sorted(changed):
-        name, base, summary = changed[number]
-        before = known.get(number)
+    for number, one in changed.items():
+        before, summary = known.get(number), one.summary
         if before is not None and same_bits(before.summary, summary):
             summary, total = before.summary, before.total  # a new name alone
         else:
-            total = base_file[name].merge(summary) if base else summary
+            total = base_file[one.name].merge(summary) if one.base else summary
         photos = shown.get(number) or ClassPhotos((), (), np.zeros((0, width), np.float32))
-        classes[number] = StoredClass(number, name, base, states[number], summary, total, photos)
+        classes[number] = StoredClass(number, one.name, one.base, one.changed, summary, total, photos)
     return classes, touched | changed.keys()
 
 

@@ -26,7 +26,7 @@ MAX_KEPT_CLASS = 1 << 31  # of those of a class,
 MAX_KEPT_MODEL = 1 << 35  # and of the database that they are to be added to, its history included
 PhotoFacts = tuple[int, str, str, int, int]  # number, date, digest, whether a small copy and the file are there
 LITTLE = np.dtype("<f4")  # as numbers lie in the database, on every machine
-_CLASS = "SELECT id, name, base, count, created, mean, factor, digest FROM classes"
+_CLASS = "SELECT id, name, base, created, changed, count, digest, mean, factor FROM classes"
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +80,7 @@ class ClassRecord:
     base: bool = False
     created: str = ""
     id: int | None = None
+    changed: int = 0  # the state in which it was last written
 
 
 def photo_id(number: int) -> str:
@@ -200,9 +201,7 @@ class Tables:
         row = self.connection.execute(f"{_CLASS} WHERE id = ?", (number,)).fetchone()
         if row is None:
             raise StorageError(f"class number {number} is not in the model any more", hint="open the model again")
-        number, name, base, count, created, mean, factor, checksum = row
-        summary = _checked_summary(name, count, mean, factor, checksum)
-        return ClassRecord(name, summary, base=bool(base), created=created, id=number)
+        return class_of(row)
 
     def insert_photos(self, class_number: int, photos: Iterable[PhotoRecord]) -> tuple[PhotoRecord, ...]:
         """Store photos of a class in their order; more bytes of kept photos than a model holds are refused."""
@@ -290,17 +289,20 @@ class Tables:
             yield PhotoRecord(sha256, vectors[0], thumbnail, original, added, photo)
 
 
-def summary_rows(connection: sqlite3.Connection, *, since: int = 0) -> list[tuple[Any, ...]]:
-    """Return the rows of the classes changed after a state, for ``read_summaries``."""
-    return connection.execute(f"{_CLASS} WHERE changed > ?", (since,)).fetchall()
+def class_rows(connection: sqlite3.Connection, *, since: int = 0) -> list[tuple[Any, ...]]:
+    """Return the rows of the classes changed after a state, for ``class_of``."""
+    return connection.execute(f"{_CLASS} WHERE changed > ? ORDER BY id", (since,)).fetchall()
 
 
-def read_summaries(rows: Iterable[tuple[Any, ...]]) -> dict[int, tuple[str, bool, ClassSummary]]:
-    """Return name, whether it belongs to a base class, and statistics of classes, by number; damage is refused."""
-    return {
-        number: (name, bool(base), _checked_summary(name, count, mean, factor, checksum))
-        for number, name, base, count, _, mean, factor, checksum in rows
-    }
+def class_of(row: tuple[Any, ...]) -> ClassRecord:
+    """Return the class in a row, without its photos; damage is refused."""
+    number, name, base, created, changed, count, checksum, mean, factor = row
+    if digest(str(count).encode(), mean, factor) != checksum:
+        raise StorageError(f"the statistics of the class {name!r} are damaged", hint=CHECK)
+    # A head may keep statistics of longer vectors than the features are: the mean says how long.
+    width = len(mean) // 4
+    summary = ClassSummary(count, stored_numbers(mean, width)[0], stored_numbers(factor, width))
+    return ClassRecord(name, summary, base=bool(base), created=created, id=number, changed=changed)
 
 
 def read_thumbnail(connection: sqlite3.Connection, class_number: int, number: int) -> bytes | None:
@@ -400,11 +402,3 @@ def photo_summary(embed: Callable[[Floats], Floats], features: Floats) -> ClassS
     """
     order = sorted(range(len(features)), key=[number_bytes(row) for row in features].__getitem__)
     return summarize(embed(features[order]))
-
-
-def _checked_summary(name: str, count: int, mean: bytes, factor: bytes, checksum: bytes) -> ClassSummary:
-    if digest(str(count).encode(), mean, factor) != checksum:
-        raise StorageError(f"the statistics of the class {name!r} are damaged", hint=CHECK)
-    # A head may keep statistics of longer vectors than the features are: the mean says how long.
-    width = len(mean) // 4
-    return ClassSummary(count, stored_numbers(mean, width)[0], stored_numbers(factor, width))
