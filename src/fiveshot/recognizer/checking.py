@@ -26,6 +26,7 @@ from fiveshot.recognizer.store.schema import DATABASE, changed_meanwhile, open_d
 Severity = Literal["error", "note"]
 Kind = Literal["database", "manifest", "file", "leftover", "erase", "class", "history"]
 COPY = "restore the model from a copy"
+TRACES = "traces of a forgotten class remain until no process reads an earlier state and the model is opened"
 REPAIRABLE: tuple[Kind, ...] = ("manifest", "leftover", "erase")  # they follow from the database
 
 
@@ -128,7 +129,8 @@ def _findings(connection: sqlite3.Connection, path: Path) -> list[Finding]:
         tables = Tables(connection, manifest.backbone.width)
         findings += _statistics(tables, path, manifest)
         findings += _history(tables)
-        findings += _erase(notes)
+        if notes.get("unsettled") == "erase":
+            findings.append(Finding("note", "erase", TRACES))
     except (sqlite3.Error, FiveshotError, KeyError, ValueError, TypeError) as error:
         return [Finding("error", "database", f"{path / DATABASE} cannot be read ({error})", COPY)]
     return findings
@@ -221,12 +223,6 @@ def _history(tables: Tables) -> Iterator[Finding]:
                 raise ValueError("photos of the class are lost")
         except (FiveshotError, ValueError) as error:
             yield Finding("error", "history", f"entry {seq} of the history cannot be undone: {error}")
-
-
-def _erase(notes: dict[str, str]) -> Iterator[Finding]:
-    if notes.get("unsettled") == "erase":
-        text = "traces of a forgotten class remain until no process reads an earlier state and the model is opened"
-        yield Finding("note", "erase", text)
 
 
 def _repaired(path: Path, findings: list[Finding]) -> list[Finding]:

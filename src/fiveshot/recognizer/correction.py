@@ -350,7 +350,13 @@ def rename(change: Change, old: str, new: str) -> None:
 def rename_all(change: Change, names: Mapping[str, str]) -> None:
     """Give classes other names, by their present ones; all of these are free."""
     for old, new in names.items():
-        _rename(change, old, new)
+        row = change.before.by_name.get(old)
+        if row is not None:
+            change.tables.rename_class(row.id, new)
+            change.done.append(ClassChange("renamed", new, row.id, old_name=old))
+        if old in change.base_file:
+            change.base = _renamed(change.base_file, old, new)
+            change.done.append(ClassChange("renamed", new, base=True, old_name=old))
     change.record("rename")
 
 
@@ -390,16 +396,6 @@ def undo_last(change: Change, *, past_forget: bool, state: int | None) -> Histor
     undo = change.record("undo", undoable=False, detail={"undid": seq, "action": action})
     change.connection.execute("UPDATE history SET undone_by = ? WHERE seq = ?", (undo, seq))
     return entry
-
-
-def _rename(change: Change, old: str, new: str) -> None:
-    row = change.before.by_name.get(old)
-    if row is not None:
-        change.tables.rename_class(row.id, new)
-        change.done.append(ClassChange("renamed", new, row.id, old_name=old))
-    if old in change.base_file:
-        change.base = _renamed(change.base_file, old, new)
-        change.done.append(ClassChange("renamed", new, base=True, old_name=old))
 
 
 def _revert(change: Change, done: ClassChange) -> list[int]:

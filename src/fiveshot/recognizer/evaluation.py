@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
+from itertools import compress
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot.backbones import Embedder
-from fiveshot.data import BadImage
 from fiveshot.metrics import expected_calibration_error
-from fiveshot.recognizer.photos.embedding import OnBad, look_at, refusal
+from fiveshot.recognizer.photos.embedding import OnBad, look_at, told_good
 from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.recognition.levels import full_names, is_within
 from fiveshot.recognizer.recognition.snapshot import Neighbor, Prediction, Snapshot
@@ -186,17 +186,12 @@ def evaluate_photos(
     everything = [photo for photos in classes.values() for photo in photos]
     names = [name for name, photos in classes.items() for _ in photos]
     found = look_at(embedder, everything, progress=progress, meanwhile=snapshot.derive, strict=on_bad is None)
-    bad = [one for one in found if isinstance(one, BadImage)]
-    if bad and (on_bad is None or len(bad) == len(found)):
-        raise refusal(bad, len(everything))
-    if bad and on_bad is not None:
-        on_bad(bad)
-    seen = [(one, name) for one, name in zip(found, names, strict=True) if isinstance(one, PhotoRecord)]
-    photos = [one for one, _ in seen]
+    is_good = [isinstance(one, PhotoRecord) for one in found]
+    photos = told_good(found, on_bad if any(is_good) else None, total=len(everything))
     return evaluate_features(
         snapshot,
         photo_features(photos),
-        [name for _, name in seen],
+        list(compress(names, is_good)),
         photos=[photo.name for photo in photos],
         sha256s=[photo.sha256 for photo in photos],
     )

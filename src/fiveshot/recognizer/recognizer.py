@@ -615,7 +615,7 @@ class Recognizer:
         snapshot = self.refresh()
         snapshot.require_classes()
         for found in embedding.look_through(self._embedder_of(snapshot), photos, meanwhile=snapshot.derive):
-            seen = embedding.told_good(found, on_bad)
+            seen = embedding.told_good(found, on_bad, total=len(found))
             yield from snapshot.predict_photos(seen, top, sure=sure, why=why) if seen else ()
 
     def predict_features(

@@ -162,9 +162,7 @@ def see_photos(
         meanwhile=meanwhile,
         strict=on_bad is None,
     )
-    if len(found) < len(photos):  # of good photos beside bad ones, some were not looked at
-        raise refusal([one for one in found if isinstance(one, BadImage)], len(photos))
-    return told_good(found, on_bad)
+    return told_good(found, on_bad, total=len(photos))
 
 
 def look_at(
@@ -207,12 +205,15 @@ def look_at(
     return seen
 
 
-def told_good(found: Sequence[PhotoRecord | BadImage], on_bad: OnBad | None) -> list[PhotoRecord]:
-    """Return the photos that were seen, after telling of the others; nobody to tell makes these an error."""
+def told_good(found: Sequence[PhotoRecord | BadImage], on_bad: OnBad | None, *, total: int) -> list[PhotoRecord]:
+    """Return the photos that were seen, after telling of the others; nobody to tell makes these an error.
+
+    ``total`` is how many were given: of good photos beside bad ones, some may not have been looked at.
+    """
     bad = [one for one in found if isinstance(one, BadImage)]
-    if bad and on_bad is None:
-        raise refusal(bad, len(found))
-    if bad and on_bad is not None:
+    if bad:
+        if on_bad is None:
+            raise refusal(bad, total)
         on_bad(bad)
     return [one for one in found if isinstance(one, PhotoRecord)]
 

@@ -324,7 +324,21 @@ def create_model(
     work = part_beside(target)
     try:
         work.mkdir()
-        complete = _fill(work, manifest, base, adapter, classes, action)
+        if adapter is not None:
+            name, content = place_adapter(work, adapter)
+            backbone = replace(manifest.backbone, adapter=name, adapter_sha256=content)
+            manifest = replace(manifest, backbone=backbone)
+        manifest = manifest.with_base(write_base(work, base))
+        with closing(create_database(work / DATABASE)) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            notes = {"id": secrets.token_hex(16), "state": "1", "manifest": manifest.to_toml()}
+            connection.executemany("INSERT INTO meta VALUES (?, ?)", notes.items())
+            for one in classes:
+                Tables(connection, manifest.backbone.width).insert_class(one)
+            record(connection, action, at=timestamp(), undoable=False)
+            connection.execute("COMMIT")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        write_manifest_file(work, manifest.to_toml())
         work.replace(target)
     except StorageError:
         raise
@@ -337,7 +351,7 @@ def create_model(
     finally:
         shutil.rmtree(work, ignore_errors=True)
     confirm_place(target)
-    return complete
+    return manifest
 
 
 def free_folder(path: FilePath) -> Path:
@@ -361,31 +375,3 @@ def place_adapter(folder: Path, adapter: FilePath) -> tuple[str, str]:
     with atomic_path(folder / name) as temporary:
         shutil.copyfile(adapter, temporary)
     return name, content
-
-
-def _fill(
-    work: Path,
-    manifest: Manifest,
-    base: ClassStatistics,
-    adapter: FilePath | None,
-    classes: Iterable[ClassRecord],
-    action: str,
-) -> Manifest:
-    if adapter is not None:
-        name, content = place_adapter(work, adapter)
-        backbone = replace(manifest.backbone, adapter=name, adapter_sha256=content)
-        manifest = replace(manifest, backbone=backbone)
-    manifest = manifest.with_base(write_base(work, base))
-    text = manifest.to_toml()
-    with closing(create_database(work / DATABASE)) as connection:
-        at = timestamp()
-        connection.execute("BEGIN IMMEDIATE")
-        notes = {"id": secrets.token_hex(16), "state": "1", "manifest": text}
-        connection.executemany("INSERT INTO meta VALUES (?, ?)", notes.items())
-        for one in classes:
-            Tables(connection, manifest.backbone.width).insert_class(one)
-        record(connection, action, at=at, undoable=False)
-        connection.execute("COMMIT")
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    write_manifest_file(work, text)
-    return manifest
