@@ -1,4 +1,4 @@
-"""Import a library of an optional extra, or say how to install it.
+"""Import a library of an optional extra, or say how to install it; and names of ours when they are used.
 
 Light itself: a process finds out that a library is missing before it has loaded anything.
 """
@@ -6,6 +6,7 @@ Light itself: a process finds out that a library is missing before it has loaded
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -81,6 +82,21 @@ def require_extra(*modules: str, extra: str = "torch") -> None:
     for module in modules:
         if not is_installed(module):
             raise _missing(module, extra)
+
+
+def imported_name(package: str, modules: Iterable[str], name: str, names: Sequence[str]) -> Any:
+    """Return what a name of a package stands for, imported now: the first of its modules to have it.
+
+    A package calls this from its ``__getattr__``, with its modules in the order in which they build on each other.
+
+    >>> imported_name("fiveshot", ("errors", "storage"), "counted", ["counted"])(2, "photo")
+    '2 photos'
+    """
+    for module in modules if name in names else ():
+        found = import_module(f"{package}.{module}")
+        if hasattr(found, name):
+            return getattr(found, name)
+    raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
 
 def is_installed(module: str) -> bool:

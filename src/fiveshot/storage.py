@@ -25,9 +25,11 @@ __all__ = [
     "TensorFile",
     "atomic_path",
     "atomic_paths",
+    "attempting",
     "begins_as_ours",
     "confirm_place",
     "file_kind",
+    "make_folder",
     "part_beside",
     "read_tensors",
     "write_tensors",
@@ -172,6 +174,71 @@ def part_beside(target: Path) -> Path:
     PosixPath('birds/.model.toml....part')
     """
     return target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+
+
+def make_folder(folder: Path) -> Path:
+    """Make a folder and those above it, unless they are there, and return it.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder.
+
+    Returns
+    -------
+    Path
+        The same.
+
+    Raises
+    ------
+    StorageError
+        When it cannot be made.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from fiveshot.storage import make_folder
+    >>> with tempfile.TemporaryDirectory() as top:
+    ...     make_folder(Path(top, "runs", "birds")).is_dir()
+    True
+    """
+    with attempting(f"make the folder {folder}"):
+        folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@contextmanager
+def attempting(action: str, *, hint: str = "") -> Iterator[None]:
+    """Let an ``OSError`` of the block say what could not be done.
+
+    Parameters
+    ----------
+    action : str
+        What the block does, after ``cannot``.
+    hint : str, optional
+        The way out.
+
+    Raises
+    ------
+    StorageError
+        When the system refuses.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from fiveshot.storage import attempting
+    >>> with attempting("read the list", hint="make one"):
+    ...     Path("no-such-list.txt").read_text()
+    Traceback (most recent call last):
+    fiveshot.errors.StorageError: cannot read the list: No such file or directory; make one
+    """
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        raise StorageError(f"cannot {action}: {error.strerror or error}", hint=hint) from error
 
 
 def confirm_place(target: Path) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from threading import Lock, Thread
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 LIBRARIES = (
     "numpy",
@@ -20,6 +22,33 @@ LIBRARIES = (
 )  # which bring pools of threads when they are imported
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 """What a Python in this environment does not import from: the folder that it is started in."""
+
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def in_order(
+    call: Callable[[Item], Result], items: Iterable[Item], *, threads: int, ahead: int
+) -> Iterator[Result]:
+    """Yield what a call makes of each item, in order, while threads call it for the next ``ahead`` items.
+
+    Examples
+    --------
+    >>> from fiveshot.work import in_order
+    >>> list(in_order(abs, [-1, 2, -3], threads=2, ahead=2))
+    [1, 2, 3]
+    """
+    pool, waiting = ThreadPoolExecutor(threads), deque[Future[Result]]()
+    try:
+        for item in items:
+            waiting.append(pool.submit(call, item))
+            if len(waiting) > ahead:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
 @contextmanager

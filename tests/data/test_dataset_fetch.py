@@ -7,7 +7,7 @@ import tarfile
 import pytest
 
 from fiveshot.data.dataset import ImageDataset
-from fiveshot.data.fetching import Patience, fetch, fetch_spec
+from fiveshot.data.fetching import Patience, fetch
 from fiveshot.data.official import CUB200, read_cub200
 from fiveshot.data.registry import DatasetSpec, Download, dataset_specs
 from fiveshot.errors import InputError, StorageError
@@ -45,7 +45,7 @@ def birds(local_server, official) -> DatasetSpec:
 def test_fetching_downloads_unpacks_counts_and_cleans_up(birds, tmp_path, local_server):
     root = tmp_path / "new" / "data"
     told = []
-    fetched = fetch_spec(birds, root, progress=lambda done, total: told.append(done))
+    fetched = fetch(birds, root, progress=lambda done, total: told.append(done))
     assert fetched.folder == root / "birds"
     assert fetched.dataset.train.names == ("images/001.Owl/a.jpg",)
     assert fetched.dataset.differences == ("1 test image, officially 2",)
@@ -54,15 +54,15 @@ def test_fetching_downloads_unpacks_counts_and_cleans_up(birds, tmp_path, local_
 
 
 def test_fetching_again_downloads_nothing(birds, tmp_path, local_server):
-    fetch_spec(birds, tmp_path)
+    fetch(birds, tmp_path)
     local_server.seen.clear()
-    assert len(fetch_spec(birds, tmp_path).dataset.test) == 1
+    assert len(fetch(birds, tmp_path).dataset.test) == 1
     assert local_server.seen == []
 
 
 def test_an_archive_that_the_user_put_there_is_used_and_kept(birds, tmp_path, local_server, official):
     (tmp_path / "birds.tgz").write_bytes(official)
-    fetch_spec(birds, tmp_path)
+    fetch(birds, tmp_path)
     assert local_server.seen == []
     assert sorted(path.name for path in tmp_path.iterdir()) == ["birds", "birds.tgz"]
 
@@ -73,14 +73,14 @@ def test_an_evil_archive_leaves_no_folder(birds, tmp_path, local_server, pack):
     evil = Download(local_server.url, "evil.tgz", md5=hashlib.md5(content).hexdigest())
     spec = DatasetSpec("evil", "Evil", 1, 1, 1, read_cub200, "Expected none.", (evil,))
     with pytest.raises(InputError, match=r"evil\.tgz.*leads out"):
-        fetch_spec(spec, tmp_path / "data")
+        fetch(spec, tmp_path / "data")
     assert [path.name for path in (tmp_path / "data").iterdir()] == ["evil.tgz"]
 
 
 def test_a_dead_address_says_what_is_expected_instead(birds, tmp_path, local_server):
     local_server.statuses = [404]
     with pytest.raises(InputError, match=r"data\.bin is not available: HTTP 404 .*Expected birds\."):
-        fetch_spec(birds, tmp_path, patience=HURRIED)
+        fetch(birds, tmp_path, patience=HURRIED)
 
 
 def test_cars_cannot_be_fetched_and_say_where_they_are(tmp_path):
@@ -94,7 +94,7 @@ def test_cars_cannot_be_fetched_and_say_where_they_are(tmp_path):
 def test_a_place_that_cannot_be_written_is_said(birds, tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(StorageError, match="cannot create"):
-        fetch_spec(birds, tmp_path / "file" / "data")
+        fetch(birds, tmp_path / "file" / "data")
 
 
 def test_every_published_file_has_a_size_and_all_but_one_a_checksum():
@@ -112,5 +112,5 @@ def test_an_archive_of_something_else_is_refused_after_unpacking(local_server, t
 
     spec = DatasetSpec("x", "X", 1, 1, 1, reader, "Expected X.", (Download(local_server.url, "x.tgz"),))
     with pytest.raises(InputError, match=r"no X in .*Expected X\."):
-        fetch_spec(spec, tmp_path / "data")
+        fetch(spec, tmp_path / "data")
     assert [p.name for p in (tmp_path / "data/x").iterdir()] == ["readme.txt"]

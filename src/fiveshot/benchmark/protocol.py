@@ -303,7 +303,7 @@ def sessions(
             hint="choose a protocol for this dataset",
         )
     rows_of = {label: np.flatnonzero(train == label) for label in range(protocol.n_classes)}
-    listed = _listed_rows(protocol, train, train_names) if protocol.shot_draw == "listed" else None
+    listed = _listed_rows(protocol, train_names) if protocol.shot_draw == "listed" else None
     learned = []
     for number, classes in enumerate(protocol.session_classes):
         least = 1 if number == 0 else protocol.shots
@@ -407,7 +407,7 @@ def draw_shots(rows: Indices, protocol: Protocol, class_name: str) -> Indices:
     return np.sort(rng.permutation(rows)[: protocol.shots])
 
 
-def _listed_rows(protocol: Protocol, train: NDArray[np.int64], names: Sequence[str] | None) -> Indices:
+def _listed_rows(protocol: Protocol, names: Sequence[str] | None) -> Indices:
     """Return the rows of the official shots, in the order of the lists."""
     listed = official_shots(protocol.dataset)
     if names is None:

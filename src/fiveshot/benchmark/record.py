@@ -6,7 +6,7 @@ import json
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
@@ -28,9 +28,10 @@ from fiveshot.metrics import (
     resampled_measures,
     run_metrics,
 )
-from fiveshot.storage import atomic_path
+from fiveshot.storage import atomic_path, attempting
 
 FORMAT = 3
+ARRAYS = ("y_true", "predictions")  # in a file of their own
 UNSEEN = -1  # in ``predictions``: the sample's class had not come yet
 SEEDS = ("random_state",)  # parameters that follow the seed of the shots
 PLAYED = {"shots": 5, "episodes": 8}  # of heads that tune themselves, unless said otherwise
@@ -183,30 +184,15 @@ class RunRecord:
 
         That of an earlier run is removed first, so that a mixture of two runs never counts as finished.
         """
-        try:
+        with attempting(f"write runs to {folder}", hint="choose another --out"):
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "metrics.json").unlink(missing_ok=True)
-        except OSError as error:
-            raise StorageError(
-                f"cannot write runs to {folder}: {error.strerror}", hint="choose another --out"
-            ) from error
-        about = {
-            "format": FORMAT,
-            "config": self.config,
-            "class_names": self.class_names,
-            "session_classes": self.session_classes,
-            "train_counts": self.train_counts,
-            "seconds": self.seconds,
-            "provenance": self.provenance,
-            "versions": self.versions,
-            "calibration": self.calibration,
-            "trade_off": None if self.trade_off is None else asdict(self.trade_off),
-            "chosen": self.chosen,
-        }
+        about = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name not in ARRAYS}
+        about |= {"format": FORMAT, "trade_off": self.trade_off and asdict(self.trade_off)}
         with atomic_path(folder / "run.json") as path:
             path.write_text(json.dumps(about, indent=1), encoding="utf-8")
         with atomic_path(folder / "predictions.npz") as path, path.open("wb") as file:
-            np.savez_compressed(file, y_true=self.y_true, predictions=self.predictions)
+            np.savez_compressed(file, **{name: getattr(self, name) for name in ARRAYS})
         with atomic_path(folder / "metrics.json") as path:
             path.write_text(json.dumps(self.metrics.as_dict(), indent=1), encoding="utf-8")
 
@@ -221,24 +207,14 @@ class RunRecord:
                 raise StorageError(f"{folder} was written by another release", hint="remove it and run again")
             # Opened here, because numpy leaves a file that is not an archive open.
             with (folder / "predictions.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-                y_true, predictions = arrays["y_true"], arrays["predictions"]
-            return cls(
-                about["config"],
-                tuple(about["class_names"]),
-                tuple(map(tuple, about["session_classes"])),
-                y_true,
-                predictions,
-                tuple(about["train_counts"]),
-                about["seconds"],
-                about["provenance"],
-                about["versions"],
-                tuple(about["calibration"]),
-                about["trade_off"] and TradeOff(**about["trade_off"]),
-                about["chosen"],
-            )
+                about |= {name: arrays[name] for name in ARRAYS}
+            about |= {name: tuple(about[name]) for name in ("class_names", "train_counts", "calibration")}
+            about["session_classes"] = tuple(map(tuple, about["session_classes"]))
+            about["trade_off"] = about["trade_off"] and TradeOff(**about["trade_off"])
+            return cls(**{entry.name: about[entry.name] for entry in fields(cls)})
+        except StorageError:
+            raise
         except (OSError, ValueError, KeyError, TypeError, BadZipFile) as error:
-            if isinstance(error, StorageError):
-                raise
             raise StorageError(
                 f"the run in {folder} is damaged ({error})", hint="remove it and run again"
             ) from error
@@ -340,7 +316,7 @@ def summarize_runs(records: Sequence[RunRecord]) -> Summary:
         a_hm=tuple(_spread([m.sessions[number].a_hm for m in metrics]) for number in later),
         a_hm_mean=_spread([mean_hm(m) for m in metrics]),
         accuracy=tuple(
-            mean_std([m.sessions[number].accuracy for m in metrics]) for number in range(len(later) + 1)
+            mean_std(s.accuracy for s in same) for same in zip(*(m.sessions for m in metrics), strict=True)
         ),
         a_old=_spread([m.sessions[-1].a_old for m in metrics]),
         a_new=_spread([m.sessions[-1].a_new for m in metrics]),

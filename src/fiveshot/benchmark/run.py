@@ -147,7 +147,8 @@ def _record(
         asked = _asked(head, features, step, asked)
         predictions[step.number, step.test_indices] = asked.table.predict()[asked.rows]
         seconds += time.perf_counter() - start
-        calibration.append(_calibration_error(head, asked, features.test_y[step.test_indices]))
+        truth = np.searchsorted(head.classes_, features.test_y[step.test_indices])
+        calibration.append(expected_calibration_error(asked.table.probabilities()[asked.rows], truth))
         if progress is not None:
             progress(step.number + 1, len(steps))
     return RunRecord(
@@ -179,12 +180,6 @@ def _asked(head: FewShotHead, features: FeatureSet, step: Session, before: Asked
         return Asked(ScoreTable(head.moved_by(X), X), np.arange(len(X)))
     table = before.table if before is not None else ScoreTable(head, _vectors(features.test_x))
     return Asked(table, step.test_indices)
-
-
-def _calibration_error(head: FewShotHead, asked: Asked, truth: NDArray[Any]) -> float:
-    """Measure the probabilities after a session."""
-    probabilities = asked.table.probabilities()[asked.rows]
-    return expected_calibration_error(probabilities, np.searchsorted(head.classes_, truth))
 
 
 def _trade_off(head: FewShotHead, asked: Asked, test_y: NDArray[Any], steps: Sequence[Session]) -> TradeOff:
@@ -395,12 +390,11 @@ def quick_plan(jobs: Sequence[Job], *, keep: Collection[str] = (), seconds: floa
     out unless they are in ``keep``: those that take too long alone, then the longest of those that charts give no
     look of their own (references and variants), then the longest of the others.
     """
-    chosen, width = list(jobs), None
     for width in (None, *WIDTHS):
         chosen = [_narrowed(job, width) for job in jobs]
-        if _per_draw(chosen) <= seconds:
+        times = {job.method: estimated_seconds(job) for job in reversed(chosen)}  # for one draw
+        if sum(times.values()) <= seconds:
             break
-    times = _by_method(chosen)
     left_out = []
     while sum(times.values()) > seconds:
         spare = [method for method in times if method not in keep]
@@ -463,12 +457,3 @@ def _narrowed(job: Job, width: int | None) -> Job:
 
 def _has_look(method: str) -> bool:
     return method in RECIPES and RECIPES[method].style is not None
-
-
-def _by_method(jobs: Sequence[Job]) -> dict[str, float]:
-    """Return the seconds that each method takes for one draw."""
-    return {job.method: estimated_seconds(job) for job in reversed(jobs)}
-
-
-def _per_draw(jobs: Sequence[Job]) -> float:
-    return sum(_by_method(jobs).values())

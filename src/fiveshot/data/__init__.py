@@ -5,8 +5,9 @@ Each name is imported when it is used: processes that only decode need little of
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from fiveshot.extras import imported_name
 
 if TYPE_CHECKING:
     from fiveshot.data.dataset import (
@@ -82,46 +83,20 @@ __all__ = [
     "unregister_dataset",
 ]
 
-_PLACES = {
-    "dataset": (
-        "BadImage",
-        "ImageDataset",
-        "ImageSplit",
-        "bad_images_error",
-        "check_dataset",
-        "check_images",
-        "restrict",
-    ),
-    "decoder_pool": ("Decoders", "decoders"),
-    "decoder_process": ("Reduced", "Reduction"),
-    "decoding": ("MAX_PIXELS", "decode"),
-    "fetching": ("Fetched", "fetch"),
-    "folders": ("open_images",),
-    "reduction": ("Box",),
-    "synthetic": ("gaussian_classes", "gaussian_parameters"),
-    "registry": (
-        "DatasetSpec",
-        "Download",
-        "dataset_specs",
-        "open_dataset",
-        "register_dataset",
-        "unregister_dataset",
-    ),
-    "sessions": ("SessionLists", "match_names", "read_session_lists"),
-    "sources": (
-        "MAX_PHOTO_BYTES",
-        "ArchiveSource",
-        "ArraySource",
-        "BytesSource",
-        "FileSource",
-        "ImageError",
-        "ImageSource",
-    ),
-}
+_MODULES = (
+    "sources",
+    "reduction",
+    "decoding",
+    "decoder_process",
+    "decoder_pool",
+    "synthetic",
+    "dataset",
+    "folders",
+    "sessions",
+    "registry",
+    "fetching",
+)
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in _PLACES.items():
-        if name in names:
-            return getattr(import_module(f"fiveshot.data.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return imported_name(__name__, _MODULES, name, __all__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import lzma
 import os
 import re
@@ -21,7 +22,8 @@ from pathlib import Path
 from threading import Lock
 from typing import IO, NoReturn, Self, cast
 
-from fiveshot.errors import FiveshotError, InputError, StorageError
+from fiveshot.errors import FiveshotError, InputError
+from fiveshot.storage import attempting
 
 CHUNK = 1 << 20  # bytes read at a time
 MIB = 1 << 20
@@ -95,11 +97,8 @@ class Meter:
         ratio = self._total / self._packed
         bomb = self._total > self._limits.ratio_from and ratio > self._limits.ratio
         if bomb or self._total > self._limits.total_bytes:
-            refuse(
-                self._archive,
-                f"at member {name!r} its {self._packed:,} bytes have unpacked to {self._total:,}, "
-                "which looks like a decompression bomb",
-            )
+            found = f"at member {name!r} its {self._packed:,} bytes have unpacked to {self._total:,}"
+            refuse(self._archive, f"{found}, which looks like a decompression bomb")
 
 
 def is_archive(path: Path) -> bool:
@@ -116,17 +115,10 @@ def is_zip(path: Path) -> bool:
     return _first_bytes(path).startswith(b"PK")
 
 
-def is_compressed(path: Path) -> bool:
-    """Tell whether a tar is compressed by its first bytes, whatever its name says."""
-    return _opener(path) is not None
-
-
 @contextmanager
 def decompressed(path: Path, limits: ArchiveLimits) -> Iterator[IO[bytes]]:
     """Open a tar, compressed or not, for reading from start to end under the limits."""
-    opener = _opener(path)
-    stream = cast("IO[bytes]", opener(path)) if opener else path.open("rb")
-    with stream:
+    with cast("IO[bytes]", _opener(path)(path)) as stream:
         yield cast("IO[bytes]", _Metered(stream, Meter(path, limits)))
 
 
@@ -139,16 +131,8 @@ class TemporaryTar:
         self._lock = Lock()
         with decompressed(path, limits) as stream:
             while chunk := stream.read(CHUNK):
-                self._append(path, chunk)
-
-    def _append(self, path: Path, chunk: bytes) -> None:
-        try:
-            write_all(self.file, chunk)
-        except OSError as error:
-            raise StorageError(
-                f"cannot unpack {path} into {tempfile.gettempdir()}: {error.strerror or error}",
-                hint="nothing was left behind",
-            ) from error
+                with attempting(f"unpack {path} into {tempfile.gettempdir()}", hint="nothing was left behind"):
+                    write_all(self.file, chunk)
 
     def read_at(self, offset: int, size: int) -> bytes:
         """Return bytes from the middle, also while other threads and forked processes do."""
@@ -170,9 +154,10 @@ class _Metered:
         return data
 
 
-def _opener(path: Path) -> Callable[[Path], object] | None:
+def _opener(path: Path) -> Callable[[Path], object]:
+    """Return what opens a tar, by its first bytes and whatever its name says."""
     first = _first_bytes(path)
-    return next((opener for magic, opener in _OPENERS.items() if first.startswith(magic)), None)
+    return next((opener for magic, opener in _OPENERS.items() if first.startswith(magic)), io.FileIO)
 
 
 def _first_bytes(path: Path) -> bytes:
@@ -293,7 +278,7 @@ def _index(path: Path, limits: ArchiveLimits, _changed: int, _size: int) -> Arch
     if is_zip(path):
         with zipfile.ZipFile(path) as archive:
             return Archive(path, None, dict(zip_members(path, archive, limits)))
-    if not is_compressed(path):
+    if _opener(path) is io.FileIO:
         with tarfile.open(path, "r:", tarinfo=StrictTarInfo) as tar:
             return Archive(path, None, dict(tar_members(path, tar, limits)))
     unpacked = TemporaryTar(path, limits)

@@ -60,6 +60,12 @@ class ImageSplit:
         """Return the number of images."""
         return len(self.images)
 
+    @classmethod
+    def of(cls, images: Iterable[tuple[ImageSource, int]]) -> ImageSplit:
+        """Return the split of images that come with their labels."""
+        pairs = list(images)
+        return cls(tuple(image for image, _ in pairs), np.array([label for _, label in pairs], dtype=np.int64))
+
     @property
     def names(self) -> tuple[str, ...]:
         """The images' relative names, in order."""
@@ -351,8 +357,7 @@ def check_dataset(
     if gone:
         names = some_of([dataset.class_names[label] for label in gone])
         raise InputError(
-            f"{counted(len(gone), 'class')} without a usable training image: {names}",
-            hint="repair some of them",
+            f"{counted(len(gone), 'class')} without a usable training image: {names}", hint="repair some of them"
         )
     kept = replace(dataset, train=train, test=test)
     return kept.noting(f"left out {counted(len(bad), 'bad image')} of {len(images)}"), bad

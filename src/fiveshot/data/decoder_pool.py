@@ -13,15 +13,12 @@ import pickle
 import socket
 import subprocess
 import sys
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from threading import BoundedSemaphore, Lock
-from typing import Any
 
 from fiveshot.data.decoder_process import (
     COMMAND,
@@ -34,12 +31,13 @@ from fiveshot.data.decoder_process import (
     Reduced,
     Reduction,
     Request,
+    receive,
     reduce_bytes,
 )
 from fiveshot.data.decoding import MAX_PIXELS, JpegFile
 from fiveshot.data.sources import MAX_PHOTO_BYTES, FileSource, ImageError, ImageSource, source_digest
 from fiveshot.errors import FiveshotError
-from fiveshot.work import SAFE_PATH, safe_path
+from fiveshot.work import SAFE_PATH, in_order, safe_path
 
 SECONDS = 20
 """How long decoding one photo may take."""
@@ -169,11 +167,15 @@ class Decoders:
         self, sources: Iterable[ImageSource], reduction: Reduction, *, max_pixels: int = MAX_PIXELS
     ) -> Iterator[Reduced]:
         """Yield what ``attempt`` returns for each photo, in order; several are decoded beside each other."""
-        one = partial(self.attempt, reduction=reduction, max_pixels=max_pixels)
-        yield from self._in_order(one, ((source,) for source in sources), self.workers, 0)
+        yield from self.stream(((source, reduction) for source in sources), max_pixels=max_pixels)
 
     def stream(
-        self, asked: Iterable[tuple[ImageSource, Reduction]], *, workers: int | None = None, ahead: int = 0
+        self,
+        asked: Iterable[tuple[ImageSource, Reduction]],
+        *,
+        workers: int | None = None,
+        ahead: int = 0,
+        max_pixels: int = MAX_PIXELS,
     ) -> Iterator[Reduced]:
         """Yield what ``attempt`` returns for each photo and its own reduction, in order.
 
@@ -185,28 +187,22 @@ class Decoders:
             The most photos that are decoded at the same time, if fewer than the pool's.
         ahead : int
             How many results may wait for whoever takes them, beside those that are being made.
+        max_pixels : int
+            The most pixels that a photo may have.
 
         Yields
         ------
         Reduced
             What came of a photo, its error included.
         """
-        yield from self._in_order(self.attempt, asked, min(workers or self.workers, self.workers), ahead)
-
-    def _in_order(
-        self, one: Callable[..., Reduced], asked: Iterable[tuple[Any, ...]], workers: int, ahead: int
-    ) -> Iterator[Reduced]:
-        """Call in threads; so many photos are under way that none of them waits, and no more."""
-        threads, waiting = ThreadPoolExecutor(max(workers, 1)), deque[Future[Reduced]]()
-        try:
-            for arguments in asked:
-                waiting.append(threads.submit(one, *arguments))
-                if len(waiting) > 2 * workers + ahead:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            threads.shutdown(wait=True, cancel_futures=True)
+        workers = min(workers or self.workers, self.workers)
+        # So many are under way that no thread waits for work, and no more.
+        yield from in_order(
+            lambda pair: self.attempt(*pair, max_pixels=max_pixels),
+            asked,
+            threads=max(workers, 1),
+            ahead=2 * workers + ahead,
+        )
 
     def close(self) -> None:
         """End all decoders; the pool starts others when it is used again."""
@@ -328,13 +324,7 @@ class _Forker:
             if not self._asked:
                 self.ask(warmth)
             self.control.settimeout(SECONDS)
-            answer = b""
-            while len(answer) < PROCESS.size:
-                part = self.control.recv(PROCESS.size - len(answer))
-                if not part:
-                    raise EOFError
-                answer += part
-            (process,) = PROCESS.unpack(answer)
+            (process,) = PROCESS.unpack(receive(self.control, PROCESS.size))
             return _Decoder(self, self._asked.pop(0), process)
 
     def end(self, process: int) -> None:
@@ -387,19 +377,8 @@ class _Decoder:
         return Reduced(tuple(parts), str(facts["sha256"]), error, decoding, reducing)
 
     def _receive(self, size: int, patience: _Patience) -> bytearray:
-        buffer = bytearray(size)
-        view = memoryview(buffer)
         self.connection.settimeout(_TURN)
-        while view:
-            try:
-                count = self.connection.recv_into(view)
-            except TimeoutError:
-                patience.turn()
-                continue
-            if not count:
-                raise EOFError
-            view = view[count:]
-        return buffer
+        return receive(self.connection, size, patience.turn)
 
 
 class _NotQuick(Exception):  # noqa: N818  # nothing is wrong yet

@@ -80,6 +80,17 @@ class Request:
     max_pixels: int
     large: bool = False
 
+    def made(self, data: bytes) -> Reduced:
+        """Return what the reduction makes of the photo."""
+        try:
+            if self.source is not None:
+                data = self.source.read()
+        except ImageError as error:
+            return Reduced(error=error)
+        except MemoryError:
+            return Reduced(error=needs_memory(self.name))
+        return reduce_bytes(data, self.name, self.reduction, self.max_pixels)
+
 
 @dataclass(frozen=True, eq=False)
 class Reading:
@@ -89,7 +100,7 @@ class Reading:
     name = "several photos"
     large = False
 
-    def contents(self) -> Reduced:
+    def made(self, data: bytes) -> Reduced:
         """Return two parts for each file, its label and its data; None for what is not a usual JPEG file."""
         parts: list[bytes | None] = []
         left = MOST_READ
@@ -113,14 +124,14 @@ def reduce_bytes(data: bytes, name: str, reduction: Reduction, max_pixels: int) 
         image = decode_bytes(data, name, max_pixels=max_pixels)
         decoded = time.perf_counter()
         parts = tuple(reduction(image))
+        return Reduced(parts, sha256, None, decoded - began, time.perf_counter() - decoded)
     except ImageError as error:
-        return Reduced(sha256=sha256, error=error, decode_seconds=time.perf_counter() - began)
+        refused = error
     except InputError as error:  # decoded, but of a shape that cannot be used
         refused = ImageError(name, str(error), code=error.code or "bad_image")
-        return Reduced(sha256=sha256, error=refused, decode_seconds=time.perf_counter() - began)
     except MemoryError:
-        return Reduced(sha256=sha256, error=needs_memory(name), decode_seconds=time.perf_counter() - began)
-    return Reduced(parts, sha256, None, decoded - began, time.perf_counter() - decoded)
+        refused = needs_memory(name)
+    return Reduced(sha256=sha256, error=refused, decode_seconds=time.perf_counter() - began)
 
 
 def main(descriptor: int) -> None:
@@ -177,31 +188,16 @@ def _decode_for(connection: socket.socket) -> None:
         limit_memory = _limits()
         while True:
             size, length = HEADER.unpack(receive(connection, HEADER.size))
-            message, data = receive(connection, size), receive(connection, length)
+            message, data = receive(connection, size), bytes(receive(connection, length))
             try:
                 request: Request | Reading = pickle.loads(message)  # as above
             except Exception as error:  # a reduction that cannot be imported here
                 answer(connection, Reduced(), failure=repr(error))
                 continue
-            if isinstance(request, Reading):
-                limit_memory(MEMORY)
-                answer(connection, request.contents())
-                continue
             limit_memory(LARGE_MEMORY if request.large else MEMORY)
-            answer(connection, _reduced(request, data))
+            answer(connection, request.made(data))
     except BaseException:  # the other end is gone, or memory: there is nothing that could be put right
         os._exit(1)
-
-
-def _reduced(request: Request, data: bytes) -> Reduced:
-    try:
-        if request.source is not None:
-            data = request.source.read()
-    except ImageError as error:
-        return Reduced(error=error)
-    except MemoryError:
-        return Reduced(error=needs_memory(request.name))
-    return reduce_bytes(data, request.name, request.reduction, request.max_pixels)
 
 
 def _limits() -> Callable[[int], None]:
@@ -238,16 +234,22 @@ def _address_space() -> int | None:
         return None
 
 
-def receive(connection: socket.socket, size: int) -> bytes:
-    """Return exactly so many bytes, or raise ``EOFError``."""
+def receive(connection: socket.socket, size: int, waited: Callable[[], None] | None = None) -> bytearray:
+    """Return exactly so many bytes, or raise ``EOFError``; ``waited`` is called whenever a wait times out."""
     buffer = bytearray(size)
     view = memoryview(buffer)
     while view:
-        count = connection.recv_into(view)
+        try:
+            count = connection.recv_into(view)
+        except TimeoutError:
+            if waited is None:
+                raise
+            waited()
+            continue
         if not count:
             raise EOFError
         view = view[count:]
-    return bytes(buffer)
+    return buffer
 
 
 def answer(connection: socket.socket, reduced: Reduced, failure: str | None = None) -> None:

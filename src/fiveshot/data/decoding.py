@@ -110,8 +110,8 @@ def decode_bytes(data: bytes, name: str, *, max_pixels: int = MAX_PIXELS) -> Ima
     """Do what ``decode`` does for bytes: from here on only decoders work, on nothing but these bytes."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about metadata that a viewer would not mention either
-        image = _opened(data, name, max_pixels)
         try:
+            image = _opened(data, name, max_pixels)
             image.load()
             _check_size(image, name, max_pixels)  # HEIC may turn out larger than it said
             image = _upright(image)  # under the same name, so that the one before can go
@@ -153,10 +153,6 @@ def _opened(data: bytes, name: str, max_pixels: int) -> Image:
         raise ImageError(name, f"not a photo in a format that is read ({ALLOWED})") from error
     except Image.DecompressionBombError as error:
         raise ImageError(name, f"too large: {error}", code="image_too_large") from error
-    except MemoryError as error:
-        raise needs_memory(name) from error
-    except Exception as error:
-        raise ImageError(name, f"damaged or truncated ({error})") from error
     _check_size(image, name, max_pixels)
     if image.format == "TIFF":
         _check_parts(image, name)
@@ -174,10 +170,7 @@ def _check_parts(image: Any, name: str) -> None:
     tags = image.tag_v2
     width, height = tags[_WIDTH], tags[_LENGTH]  # as stored: the orientation may exchange the picture's own
     rows = tags.get(_ROWS_PER_STRIP, _ONE_STRIP)
-    parts = [
-        (tags.get(_TILE_WIDTH, 0), tags.get(_TILE_LENGTH, 0)),
-        (width, 0 if rows == _ONE_STRIP else rows),
-    ]
+    parts = [(tags.get(_TILE_WIDTH, 0), tags.get(_TILE_LENGTH, 0)), (width, 0 if rows == _ONE_STRIP else rows)]
     most = max(LARGEST_PADDING, (width + 16) * (height + 16))  # tiles are multiples of 16 pixels
     for wide, tall in parts:
         if not isinstance(wide, int) or not isinstance(tall, int):

@@ -16,10 +16,10 @@ import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 from fiveshot.data.archives import (
     ARCHIVE_LIMITS,
@@ -34,9 +34,9 @@ from fiveshot.data.archives import (
     zip_members,
 )
 from fiveshot.data.dataset import ImageDataset
-from fiveshot.data.registry import DatasetSpec, Download, dataset_spec, is_published, open_spec
+from fiveshot.data.registry import DatasetSpec, Download, dataset_spec, is_published, open_dataset
 from fiveshot.errors import InputError, StorageError
-from fiveshot.storage import part_beside
+from fiveshot.storage import attempting, part_beside
 
 BytesProgress = Callable[[int, int | None], None]  # bytes so far, bytes in all where the server tells
 PIECE = 1 << 17  # small, so that an interrupted download has kept almost all that had arrived
@@ -86,7 +86,7 @@ class Fetched:
 
 
 def fetch(
-    name: str, root: Path, *, progress: BytesProgress | None = None, patience: Patience | None = None
+    name: str | DatasetSpec, root: Path, *, progress: BytesProgress | None = None, patience: Patience | None = None
 ) -> Fetched:
     """Download a dataset into ``root/<name>``; one that is there already is only opened.
 
@@ -94,7 +94,7 @@ def fetch(
 
     Parameters
     ----------
-    name : str
+    name : str or DatasetSpec
         The dataset.
     root : Path
         Where to put it.
@@ -127,40 +127,31 @@ def fetch(
     ...     fetch("cub200", Path(root)).dataset.differences[0]  # there already: nothing is downloaded
     '1 class, officially 200'
     """
-    return fetch_spec(dataset_spec(name), root, progress=progress, patience=patience)
-
-
-def fetch_spec(
-    spec: DatasetSpec, root: Path, *, progress: BytesProgress | None = None, patience: Patience | None = None
-) -> Fetched:
-    """Do what ``fetch`` does for a dataset that has a specification, but no place in this package."""
+    spec = name if isinstance(name, DatasetSpec) else dataset_spec(name)
     if not spec.downloads:
         raise DownloadError(f"{spec.title} cannot be downloaded", hint=spec.layout_help)
     folder = Path(root) / spec.name
     if not folder.exists():
         _download_and_unpack(spec, folder, progress, patience)
     # Official layouts come with their split: no seed has any effect.
-    return Fetched(folder, open_spec(spec, folder, seed=0))
+    return Fetched(folder, open_dataset(spec, folder, seed=0))
 
 
 def _download_and_unpack(
     spec: DatasetSpec, folder: Path, progress: BytesProgress | None, patience: Patience | None
 ) -> None:
     root = folder.parent
-    try:
+    with attempting(f"create {root}"):
         root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"cannot create {root}: {error.strerror or error}") from error
-    already = [root / item.file for item in spec.downloads if (root / item.file).exists()]
+    already = set(root.iterdir())
     try:
         archives = [download(item, root, progress=progress, patience=patience) for item in spec.downloads]
     except DownloadError as error:
         hints = (error.hint, spec.layout_help)
         raise DownloadError(error.message, hint=". ".join(hint for hint in hints if hint)) from error
     extract_safely(archives, folder)
-    for archive in archives:
-        if archive not in already:  # what the user had put there stays
-            archive.unlink()
+    for archive in set(archives) - already:  # what the user had put there stays
+        archive.unlink()
 
 
 def download(
@@ -249,8 +240,7 @@ def _receive(
         free = shutil.disk_usage(part.parent).free
         if total is not None and total - start > free:
             raise StorageError(
-                f"{part.parent} has {free:,} bytes free, but {total - start:,} are still to come",
-                hint="make room",
+                f"{part.parent} has {free:,} bytes free, but {total - start:,} are still to come", hint="make room"
             )
         _validator_file(part).write_text(_validator(response) or "", "utf-8")
         file = part.open("ab" if start else "wb", buffering=0)
@@ -299,17 +289,9 @@ def _discard(part: Path) -> None:
     _validator_file(part).unlink(missing_ok=True)
 
 
-@contextmanager
-def _writing(part: Path) -> Iterator[None]:
-    try:
-        yield
-    except StorageError:
-        raise
-    except OSError as error:
-        raise StorageError(
-            f"cannot write {part}: {error.strerror or error}",
-            hint="make room or choose another folder, then repeat the command: it continues from there",
-        ) from error
+def _writing(part: Path) -> AbstractContextManager[None]:
+    hint = "make room or choose another folder, then repeat the command: it continues from there"
+    return attempting(f"write {part}", hint=hint)
 
 
 def extract_safely(archives: Sequence[Path], folder: Path, limits: ArchiveLimits = ARCHIVE_LIMITS) -> None:
@@ -321,20 +303,17 @@ def extract_safely(archives: Sequence[Path], folder: Path, limits: ArchiveLimits
     if folder.exists():
         raise StorageError(f"{folder} exists already", hint="remove it, or choose another place")
     temporary = part_beside(folder)
-    try:
+    with attempting(f"write {folder}"):
         temporary.mkdir()
-    except OSError as error:
-        raise StorageError(f"cannot write {folder}: {error.strerror or error}") from error
     try:
-        for archive in archives:
-            for name, stream in _streams(archive, limits):
-                with closing(stream):
-                    _write(_chunks(stream, archive, name), temporary / name)
-        temporary.rename(folder)
-    except OSError as error:
-        raise StorageError(
-            f"cannot unpack into {folder}: {error.strerror or error}", hint="nothing was left behind"
-        ) from error
+        with attempting(f"unpack into {folder}", hint="nothing was left behind"):
+            for archive in archives:
+                for name, stream in _streams(archive, limits):
+                    (temporary / name).parent.mkdir(parents=True, exist_ok=True)
+                    with closing(stream), (temporary / name).open("wb", buffering=0) as file:
+                        for chunk in _chunks(stream, archive, name):
+                            write_all(file, chunk)
+            temporary.rename(folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -352,9 +331,7 @@ def _streams(archive: Path, limits: ArchiveLimits) -> Iterator[tuple[str, IO[byt
             tarfile.open(fileobj=plain, mode="r|", tarinfo=StrictTarInfo) as tar,
         ):
             for name, member in tar_members(archive, tar, limits):
-                stream = tar.extractfile(member)
-                if stream is not None:
-                    yield name, stream
+                yield name, cast("IO[bytes]", tar.extractfile(member))  # all of them are plain files
             while plain.read(CHUNK):  # past the last member: where a compressed file keeps its checksum
                 pass
 
@@ -363,10 +340,3 @@ def _chunks(stream: IO[bytes], archive: Path, name: str) -> Iterator[bytes]:
     with damage_reported(archive, name):
         while chunk := stream.read(CHUNK):
             yield chunk
-
-
-def _write(chunks: Iterator[bytes], path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb", buffering=0) as file:
-        for chunk in chunks:
-            write_all(file, chunk)

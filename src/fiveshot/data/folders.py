@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-import numpy as np
-
 from fiveshot.data.archives import ARCHIVE_SUFFIXES, is_archive, open_archive
 from fiveshot.data.dataset import ImageDataset, ImageSplit, hold_out
 from fiveshot.data.decoding import FORMATS
@@ -19,7 +17,6 @@ from fiveshot.errors import InputError, counted, some_of
 SPLITS = ("train", "test")
 IMAGE_SUFFIXES = frozenset(suffix for suffixes in FORMATS.values() for suffix in suffixes)
 LAYOUT = "expected train/<class>/*.jpg and test/<class>/*.jpg, or <class>/*.jpg alone (.png, .webp, ... too)"
-ByClass = Mapping[str, Sequence[StoredSource]]
 
 
 def open_images(path: Path, *, seed: int, holdout: float = 0.2) -> ImageDataset:
@@ -77,7 +74,7 @@ def tree_dataset(tree: Tree, *, name: str, seed: int, holdout: float) -> ImageDa
     train = train or _by_class(images, "")
     if not set(train) - set(SPLITS):
         raise InputError(f"{tree.where} has no images in class folders{unread(tree.files)}", hint=LAYOUT)
-    notes = list(_left_out(tree, prefixes, sum(map(len, (*train.values(), *test.values())))))
+    notes = list(_left_out(tree, prefixes))
     if not test:
         train, test = hold_out(train, holdout=holdout, seed=seed)
     untrained = sorted(set(test) - set(train))
@@ -91,7 +88,11 @@ def tree_dataset(tree: Tree, *, name: str, seed: int, holdout: float) -> ImageDa
     if untested:
         notes.append(f"{counted(len(untested), 'class')} without test images: {some_of(untested)}")
     classes = tuple(sorted(train))
-    return ImageDataset(name, classes, _split(train, classes), _split(test, classes), tuple(notes))
+    train_images, test_images = (
+        ImageSplit.of((image, label) for label, own in enumerate(classes) for image in by_class.get(own, ()))
+        for by_class in (train, test)
+    )
+    return ImageDataset(name, classes, train_images, test_images, tuple(notes))
 
 
 def is_image(name: str) -> bool:
@@ -118,11 +119,8 @@ def unread(names: Iterable[str]) -> str:
     >>> unread(["notes.txt"]), unread([])
     (' (seen: 1 .txt)', '')
     """
-    others = other_suffixes(names)
-    if not others:
-        return ""
-    seen = ", ".join(f"{count} {suffix}" for suffix, count in sorted(others.items()))
-    return f" (seen: {seen})"
+    seen = ", ".join(f"{count} {suffix}" for suffix, count in sorted(other_suffixes(names).items()))
+    return f" (seen: {seen})" if seen else ""
 
 
 def _unwrapped(tree: Tree) -> Tree:
@@ -143,24 +141,17 @@ def _by_class(images: Mapping[str, StoredSource], prefix: str) -> dict[str, list
     return classes
 
 
-def _left_out(tree: Tree, prefixes: Sequence[str], used: int) -> Iterator[str]:
+def _left_out(tree: Tree, prefixes: Sequence[str]) -> Iterator[str]:
     """Say what was found and not used: a photo in a format we do not read must not vanish silently."""
-    images = [name for name in tree.files if is_image(name)]
-    if len(images) > used:
-        stray = [n for n in images if not any(n.startswith(p) and "/" in n[len(p) :] for p in prefixes)]
+    inside = {n for n in tree.files if any(n.startswith(p) and "/" in n[len(p) :] for p in prefixes)}
+    stray = [name for name in tree.files if is_image(name) and name not in inside]
+    if stray:
         yield f"ignored {counted(len(stray), 'image')} outside the class folders: {some_of(stray)}"
-    inside = (n for n in tree.files if any(n.startswith(p) and "/" in n[len(p) :] for p in prefixes))
     others = other_suffixes(inside)
     if others:
         kinds = ", ".join(f"{suffix} ({count})" for suffix, count in sorted(others.items()))
         none = "is not an image" if others.total() == 1 else "are not images"
         yield f"ignored {counted(others.total(), 'file')} in class folders that {none} by name: {kinds}"
-
-
-def _split(by_class: ByClass, classes: Sequence[str]) -> ImageSplit:
-    images = [(image, label) for label, name in enumerate(classes) for image in by_class.get(name, ())]
-    labels = np.array([label for _, label in images], dtype=np.int64)
-    return ImageSplit(tuple(image for image, _ in images), labels)
 
 
 @dataclass(frozen=True)
@@ -203,7 +194,7 @@ def open_tree(path: Path) -> Tree:
         files.update(_split_archives(path))
         return Tree(path, dict(sorted(files.items())))
     if path.is_file() and is_archive(path):
-        members = sorted(name for name in open_archive(path).members if not _hidden(name))
+        members = sorted(name for name in open_archive(path).members if not is_hidden(name))
         return Tree(path, {name: ArchiveSource(path, name, name) for name in members})
     if path.exists():
         raise InputError(f"{path} is neither a folder nor an archive ({', '.join(ARCHIVE_SUFFIXES)})")
@@ -236,7 +227,7 @@ def _split_archives(folder: Path) -> Iterator[tuple[str, ArchiveSource]]:
         if archive is None or (folder / split).is_dir():
             continue
         for member in open_archive(archive).members:
-            if not _hidden(member):
+            if not is_hidden(member):
                 name = member if member.startswith(f"{split}/") else f"{split}/{member}"
                 yield name, ArchiveSource(archive, member, name)
 
@@ -246,13 +237,14 @@ def walk(top: Path) -> Iterator[str]:
     seen: set[Path] = set()
     for folder, folders, files in os.walk(top, followlinks=True):
         real = Path(folder).resolve()
-        folders[:] = [] if real in seen else sorted(name for name in folders if not _hidden(name))
+        folders[:] = [] if real in seen else sorted(name for name in folders if not is_hidden(name))
         files = [] if real in seen else sorted(files)
         seen.add(real)  # a link back up would otherwise be followed for ever
         below = Path(folder).relative_to(top).as_posix()
         start = "" if below == "." else f"{below}/"
-        yield from (start + name for name in files if not _hidden(name))
+        yield from (start + name for name in files if not is_hidden(name))
 
 
-def _hidden(name: str) -> bool:
+def is_hidden(name: str) -> bool:
+    """Tell whether a file or one of its folders is one that people do not see."""
     return any(part.startswith(".") or part == "__MACOSX" for part in name.split("/"))

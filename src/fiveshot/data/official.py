@@ -21,6 +21,10 @@ from fiveshot.data.sources import ArraySource, StoredSource
 from fiveshot.errors import InputError, some_of
 
 CUB200_TABLES = ("images.txt", "image_class_labels.txt", "train_test_split.txt", "classes.txt")
+CUB200_HELP = (
+    "Expected the official CUB_200_2011 folder (images/, images.txt, image_class_labels.txt, "
+    "train_test_split.txt, classes.txt) or train/<class>/*.jpg and test/<class>/*.jpg."
+)
 
 
 def read_cub200(path: Path) -> ImageDataset | None:
@@ -42,8 +46,8 @@ def read_cub200(path: Path) -> ImageDataset | None:
 
     def split(flag: str) -> ImageSplit:
         ids = [image_id for image_id in sorted(files) if in_train[image_id] == flag]
-        images = tuple(found.get(_cub200_key(files[i])) or tree.source(f"images/{files[i]}") for i in ids)
-        return ImageSplit(images, np.array([label_of[labels[i]] for i in ids], dtype=np.int64))
+        images = (found.get(_cub200_key(files[i])) or tree.source(f"images/{files[i]}") for i in ids)
+        return ImageSplit.of(zip(images, (label_of[labels[i]] for i in ids), strict=True))
 
     names = tuple(classes[class_id] for class_id in label_of)
     return ImageDataset("cub200", names, split("1"), split("0"))
@@ -59,13 +63,11 @@ def _cub200_table(tree: Tree, name: str) -> dict[str, str]:
 
 def _cub200_images(path: Path, tables: Tree) -> dict[str, StoredSource]:
     """Return the images by class and stem: a re-encoded copy has other extensions than the lists."""
-    official = {n: s for n, s in tables.files.items() if n.startswith("images/") and is_image(n)}
-    if official:
-        return {_cub200_key(name): source for name, source in official.items()}
-    elsewhere = open_tree(path).files.items()
-    return {
-        _cub200_key(name): source for name, source in elsewhere if name.split("/")[0] in SPLITS and is_image(name)
-    }
+    images = {name: source for name, source in tables.files.items() if name.startswith("images/")}
+    if not any(map(is_image, images)):
+        elsewhere = open_tree(path).files.items()
+        images = {name: source for name, source in elsewhere if name.split("/")[0] in SPLITS}
+    return {_cub200_key(name): source for name, source in images.items() if is_image(name)}
 
 
 def _cub200_key(name: str) -> str:
@@ -73,26 +75,13 @@ def _cub200_key(name: str) -> str:
     return f"{file.parent.name}/{file.stem}"
 
 
-CUB200 = DatasetSpec(
-    name="cub200",
-    title="CUB-200-2011",
-    classes=200,
-    train_count=5994,
-    test_count=5794,
-    reader=read_cub200,
-    layout_help=(
-        "Expected the official CUB_200_2011 folder (images/, images.txt, image_class_labels.txt, "
-        "train_test_split.txt, classes.txt) or train/<class>/*.jpg and test/<class>/*.jpg."
-    ),
-    downloads=(
-        Download(
-            url="https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz",
-            file="CUB_200_2011.tgz",
-            md5="97eceeb196236b17998738112f37df78",
-            size=1_150_585_339,
-        ),
-    ),
+CUB200_FILE = Download(
+    "https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz",
+    file="CUB_200_2011.tgz",
+    md5="97eceeb196236b17998738112f37df78",
+    size=1_150_585_339,
 )
+CUB200 = DatasetSpec("cub200", "CUB-200-2011", 200, 5994, 5794, read_cub200, CUB200_HELP, (CUB200_FILE,))
 
 
 CIFAR100_FOLDER = "cifar-100-python"
@@ -102,6 +91,10 @@ CIFAR100_CHECKSUMS = {  # MD5
     "meta": "7973b15100ade9c7d40fb424638fde48",
 }
 CIFAR100_ARRAYS = ("train_images", "train_labels", "test_images", "test_labels", "class_names")
+CIFAR100_HELP = (
+    f"Expected the official folder {CIFAR100_FOLDER}/ with the files train, test and meta; or "
+    f"cifar100*.npz with {', '.join(CIFAR100_ARRAYS)}; or train/<class>/*.png and test/<class>/*.png."
+)
 
 
 def read_cifar100(path: Path) -> ImageDataset | None:
@@ -134,8 +127,8 @@ def _official_cifar100(folder: Path) -> ImageDataset:
 
     def split(name: str) -> ImageSplit:
         pixels = content[name]["data"].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-        images = tuple(ArraySource(array, f"{name}/{i:05d}") for i, array in enumerate(pixels))
-        return ImageSplit(images, np.array(content[name]["fine_labels"], dtype=np.int64))
+        images = (ArraySource(array, f"{name}/{i:05d}") for i, array in enumerate(pixels))
+        return ImageSplit.of(zip(images, content[name]["fine_labels"], strict=True))
 
     return ImageDataset("cifar100", tuple(content["meta"]["fine_label_names"]), split("train"), split("test"))
 
@@ -173,25 +166,14 @@ def _cifar100_names(labels: NDArray[np.int64], classes: tuple[str, ...], path: P
     return names
 
 
+CIFAR100_FILE = Download(
+    "https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
+    file="cifar-100-python.tar.gz",
+    md5="eb9058c3a382ffc7106e4002c42a8d85",
+    size=169_001_437,
+)
 CIFAR100 = DatasetSpec(
-    name="cifar100",
-    title="CIFAR-100",
-    classes=100,
-    train_count=50_000,
-    test_count=10_000,
-    reader=read_cifar100,
-    layout_help=(
-        f"Expected the official folder {CIFAR100_FOLDER}/ with the files train, test and meta; or "
-        f"cifar100*.npz with {', '.join(CIFAR100_ARRAYS)}; or train/<class>/*.png and test/<class>/*.png."
-    ),
-    downloads=(
-        Download(
-            url="https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
-            file="cifar-100-python.tar.gz",
-            md5="eb9058c3a382ffc7106e4002c42a8d85",
-            size=169_001_437,
-        ),
-    ),
+    "cifar100", "CIFAR-100", 100, 50_000, 10_000, read_cifar100, CIFAR100_HELP, (CIFAR100_FILE,)
 )
 
 
@@ -216,12 +198,13 @@ def read_miniimagenet(path: Path) -> ImageDataset | None:
         raise InputError(
             f"{tree.where / TEST_TABLE} has classes that {TRAIN_TABLE} does not have: {', '.join(unknown[:8])}"
         )
-    return ImageDataset(
-        "miniimagenet",
-        classes,
-        _miniimagenet_split(tree, train, classes),
-        _miniimagenet_split(tree, test, classes),
-    )
+
+    def split(rows: list[tuple[str, str]]) -> ImageSplit:
+        # Named by class and file, as the official lists name them.
+        images = (replace(tree.source(f"images/{file}"), name=f"{label}/{file}") for file, label in rows)
+        return ImageSplit.of(zip(images, (classes.index(label) for _, label in rows), strict=True))
+
+    return ImageDataset("miniimagenet", classes, split(train), split(test))
 
 
 def _miniimagenet_rows(tree: Tree, file: str) -> list[tuple[str, str]]:
@@ -229,31 +212,22 @@ def _miniimagenet_rows(tree: Tree, file: str) -> list[tuple[str, str]]:
     rows = list(csv.DictReader(tree.text(file).splitlines()))
     if not rows or any(not row.get(column) for row in rows for column in TABLE_COLUMNS):
         raise InputError(
-            f"{tree.where / file} must have the columns {' and '.join(TABLE_COLUMNS)}",
-            hint=MINIIMAGENET_HELP,
+            f"{tree.where / file} must have the columns {' and '.join(TABLE_COLUMNS)}", hint=MINIIMAGENET_HELP
         )
     return [(row["filename"], row["label"]) for row in rows]
 
 
-def _miniimagenet_split(tree: Tree, rows: list[tuple[str, str]], classes: tuple[str, ...]) -> ImageSplit:
-    label_of = {name: label for label, name in enumerate(classes)}
-    # Named by class and file, as the official lists name them.
-    images = tuple(replace(tree.source(f"images/{file}"), name=f"{label}/{file}") for file, label in rows)
-    return ImageSplit(images, np.array([label_of[label] for _, label in rows], dtype=np.int64))
-
-
 MINIIMAGENET = DatasetSpec(
-    name="miniimagenet",
-    title="miniImageNet",
-    classes=100,
-    train_count=50_000,
-    test_count=10_000,
-    reader=read_miniimagenet,
-    layout_help=MINIIMAGENET_HELP,
+    "miniimagenet", "miniImageNet", 100, 50_000, 10_000, read_miniimagenet, MINIIMAGENET_HELP
 )
 
 
 IMAGENET_R_FOLDER = "imagenet-r"
+IMAGENET_R_HELP = (
+    "Its authors say at https://github.com/hendrycks/imagenet-r where to get imagenet-r.tar. "
+    f"Expected its folder {IMAGENET_R_FOLDER}/<synset>/*.jpg, of which a fifth is held out for testing; or "
+    "train/<synset>/*.jpg and test/<synset>/*.jpg of a copy that others split, to compare with them."
+)
 
 
 def read_imagenet_r(path: Path) -> ImageDataset | None:
@@ -265,19 +239,7 @@ def read_imagenet_r(path: Path) -> ImageDataset | None:
     return open_images(folder, seed=0) if folder.is_dir() else None
 
 
-IMAGENET_R = DatasetSpec(
-    name="imagenet-r",
-    title="ImageNet-R",
-    classes=200,
-    train_count=24_000,
-    test_count=6_000,
-    reader=read_imagenet_r,
-    layout_help=(
-        "Its authors say at https://github.com/hendrycks/imagenet-r where to get imagenet-r.tar. "
-        f"Expected its folder {IMAGENET_R_FOLDER}/<synset>/*.jpg, of which a fifth is held out for testing; or "
-        "train/<synset>/*.jpg and test/<synset>/*.jpg of a copy that others split, to compare with them."
-    ),
-)
+IMAGENET_R = DatasetSpec("imagenet-r", "ImageNet-R", 200, 24_000, 6_000, read_imagenet_r, IMAGENET_R_HELP)
 
 
 CARS_LABELS = "cars_annos.mat"
@@ -318,22 +280,17 @@ def _cars_from_devkit(kit: Tree, tree: Tree) -> ImageDataset:
             f"{tree.where} has no {CARS_TEST_LABELS}, and cars_test_annos.mat comes without the classes",
             hint=CARS_HELP,
         )
-    train = _listed_cars(
-        _matlab_column(kit, CARS_TRAIN_LABELS, "annotations", ("fname", "class")), tree, "cars_train"
-    )
-    test = _listed_cars(_matlab_column(tree, labels, "annotations", ("fname", "class")), tree, "cars_test")
-    return _cars(tree, _matlab_column(kit, "cars_meta.mat", "class_names"), train, test)
-
-
-def _listed_cars(rows: Any, tree: Tree, folder: str) -> list[LabeledCar]:
     # Wherever the folder is: mirrors hold cars_train/cars_train/*.jpg.
-    paths = {PurePosixPath(name).parts[-2:]: source for name, source in tree.files.items()}
-    images = []
-    for row in rows:
-        name = f"{folder}/{row['fname']}"
-        source = paths.get((folder, str(row["fname"]))) or tree.source(name)
-        images.append((replace(source, name=name), int(row["class"])))
-    return images
+    paths = {"/".join(PurePosixPath(name).parts[-2:]): source for name, source in tree.files.items()}
+
+    def listed(where: Tree, file: str, folder: str) -> list[LabeledCar]:
+        rows = _matlab_column(where, file, "annotations", ("fname", "class"))
+        names = [f"{folder}/{row['fname']}" for row in rows]
+        sources = (replace(paths.get(name) or tree.source(name), name=name) for name in names)
+        return list(zip(sources, map(int, rows["class"]), strict=True))
+
+    train, test = listed(kit, CARS_TRAIN_LABELS, "cars_train"), listed(tree, labels, "cars_test")
+    return _cars(tree, _matlab_column(kit, "cars_meta.mat", "class_names"), train, test)
 
 
 def _matlab_column(tree: Tree, file: str, variable: str, fields: Sequence[str] = ()) -> Any:
@@ -357,23 +314,11 @@ def _cars(tree: Tree, names: Any, train: list[LabeledCar], test: list[LabeledCar
     outside = sorted({label for _, label in train + test} - set(range(1, len(classes) + 1)))
     if outside:
         raise InputError(f"the annotations in {tree.where} have classes without a name: {outside}")
-    return ImageDataset("cars", classes, _cars_split(train), _cars_split(test))
+    one, other = (ImageSplit.of((source, label - 1) for source, label in images) for images in (train, test))
+    return ImageDataset("cars", classes, one, other)
 
 
-def _cars_split(images: list[LabeledCar]) -> ImageSplit:
-    labels = np.array([label - 1 for _, label in images], dtype=np.int64)
-    return ImageSplit(tuple(source for source, _ in images), labels)
-
-
-CARS = DatasetSpec(
-    name="cars",
-    title="Stanford Cars",
-    classes=196,
-    train_count=8144,
-    test_count=8041,
-    reader=read_cars,
-    layout_help=CARS_HELP,
-)
+CARS = DatasetSpec("cars", "Stanford Cars", 196, 8144, 8041, read_cars, CARS_HELP)
 
 
 AIRCRAFT_FOLDER = "fgvc-aircraft-2013b"
@@ -410,23 +355,15 @@ def _aircraft_split(tree: Tree, part: str, label_of: dict[str, int]) -> ImageSpl
         message = f"{tree.where / file} has variants that {AIRCRAFT_VARIANTS} does not have: {some_of(strange)}"
         raise InputError(message, hint=AIRCRAFT_HELP)
     sources = (tree.source(f"data/images/{image}.jpg") for image, _, _ in rows)
-    images = tuple(replace(source, name=source.name.removeprefix("data/")) for source in sources)
-    return ImageSplit(images, np.array([label_of[variant] for _, _, variant in rows], dtype=np.int64))
+    images = (replace(source, name=source.name.removeprefix("data/")) for source in sources)
+    return ImageSplit.of(zip(images, (label_of[variant] for _, _, variant in rows), strict=True))
 
 
+AIRCRAFT_FILE = Download(
+    f"https://www.robots.ox.ac.uk/~vgg/data/fgvc-aircraft/archives/{AIRCRAFT_FOLDER}.tar.gz",
+    file=f"{AIRCRAFT_FOLDER}.tar.gz",
+    size=2_753_340_328,
+)
 AIRCRAFT = DatasetSpec(
-    name="aircraft",
-    title="FGVC-Aircraft",
-    classes=100,
-    train_count=6667,
-    test_count=3333,
-    reader=read_aircraft,
-    layout_help=AIRCRAFT_HELP,
-    downloads=(
-        Download(
-            url=f"https://www.robots.ox.ac.uk/~vgg/data/fgvc-aircraft/archives/{AIRCRAFT_FOLDER}.tar.gz",
-            file=f"{AIRCRAFT_FOLDER}.tar.gz",
-            size=2_753_340_328,
-        ),
-    ),
+    "aircraft", "FGVC-Aircraft", 100, 6667, 3333, read_aircraft, AIRCRAFT_HELP, (AIRCRAFT_FILE,)
 )

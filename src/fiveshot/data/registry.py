@@ -14,7 +14,7 @@ from fiveshot.data.archives import is_archive
 from fiveshot.data.dataset import ImageDataset
 from fiveshot.data.folders import open_images, split_archive
 from fiveshot.data.sources import FileSource
-from fiveshot.errors import InputError
+from fiveshot.errors import InputError, counted
 from fiveshot.plugins import load_plugins, same_origin, unknown_or_unloaded
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")  # what can stand in a path and in the name of a protocol
@@ -55,14 +55,11 @@ def is_published(item: Download, file: Path) -> bool:
     size = file.stat().st_size
     if size == 0 or (item.size is not None and size != item.size):
         return False
-    for published, digest in ((item.md5, hashlib.md5(usedforsecurity=False)), (item.sha256, hashlib.sha256())):
-        if published is None:
-            continue
-        with file.open("rb") as stream:
-            while chunk := stream.read(1 << 18):
-                digest.update(chunk)
-        if digest.hexdigest() != published.lower():
-            return False
+    for published, kind in ((item.md5, "md5"), (item.sha256, "sha256")):
+        if published is not None:
+            with file.open("rb") as stream:
+                if hashlib.file_digest(stream, kind).hexdigest() != published.lower():
+                    return False
     return True
 
 
@@ -108,14 +105,12 @@ class DatasetSpec:
 def count_differences(spec: DatasetSpec, dataset: ImageDataset) -> tuple[str, ...]:
     """Say in words where a dataset's counts are not the official ones."""
     counts = (
-        ("class", "classes", len(dataset.class_names), spec.classes),
-        ("training image", "training images", len(dataset.train), spec.train_count),
-        ("test image", "test images", len(dataset.test), spec.test_count),
+        ("class", len(dataset.class_names), spec.classes),
+        ("training image", len(dataset.train), spec.train_count),
+        ("test image", len(dataset.test), spec.test_count),
     )
     return tuple(
-        f"{found:,} {one if found == 1 else many}, officially {official:,}"
-        for one, many, found, official in counts
-        if found != official
+        f"{counted(found, noun)}, officially {official:,}" for noun, found, official in counts if found != official
     )
 
 
@@ -213,12 +208,12 @@ def dataset_spec(name: str) -> DatasetSpec:
     return specs[name]
 
 
-def open_dataset(name: str, root: Path, *, seed: int, holdout: float = 0.2) -> ImageDataset:
+def open_dataset(name: str | DatasetSpec, root: Path, *, seed: int, holdout: float = 0.2) -> ImageDataset:
     """Open a named dataset in ``root`` or ``root/<name>``: its official layout, or plain class folders.
 
     Parameters
     ----------
-    name : str
+    name : str or DatasetSpec
         The dataset.
     root : Path
         Where it lies.
@@ -248,11 +243,7 @@ def open_dataset(name: str, root: Path, *, seed: int, holdout: float = 0.2) -> I
     >>> birds.class_names, birds.differences[0]
     (('wren',), '1 class, officially 200')
     """
-    return open_spec(dataset_spec(name), Path(root), seed=seed, holdout=holdout)
-
-
-def open_spec(spec: DatasetSpec, root: Path, *, seed: int, holdout: float = 0.2) -> ImageDataset:
-    """Open a dataset by its specification; see ``open_dataset``."""
+    spec, root = name if isinstance(name, DatasetSpec) else dataset_spec(name), Path(root)
     place = root / spec.name if (root / spec.name).is_dir() else root
     if not place.exists():
         raise InputError(f"no such folder: {place}", hint=_where_to_get(spec))

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fiveshot.errors import InputError, StorageError
+from fiveshot.errors import InputError
 from fiveshot.extras import import_extra
-from fiveshot.storage import part_beside
+from fiveshot.storage import attempting, part_beside
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -200,13 +200,12 @@ def draw_samples(folder: str | os.PathLike[str], *, seed: int) -> dict[str, int]
     top = Path(folder)
     work = part_beside(top)
     try:
-        _draw_parts(work, np.random.default_rng(seed))
-        if not top.exists():
-            work.rename(top)
-        elif not all(_same(file, top / file.relative_to(work)) for file in work.rglob("*.jpg")):
-            raise InputError(f"{top} exists already", hint="name a new folder", code="exists")
-    except OSError as error:
-        raise StorageError(f"cannot make {top}: {error.strerror or error}; nothing was left behind") from error
+        with attempting(f"make {top}", hint="nothing was left behind"):
+            _draw_parts(work, np.random.default_rng(seed))
+            if not top.exists():
+                work.rename(top)
+            elif not all(_same(file, top / file.relative_to(work)) for file in work.rglob("*.jpg")):
+                raise InputError(f"{top} exists already", hint="name a new folder", code="exists")
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return {part: len(list((top / part).rglob("*.jpg"))) for part in ("learn", "test", "strange")}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from fiveshot.extras import imported_name
 from fiveshot.features.feature_set import FeatureSet, Provenance, embedded_features, embedded_packs, load_features
 
 if TYPE_CHECKING:
@@ -38,16 +38,8 @@ __all__ = [
 ]
 
 # Imported when it is asked for: recognizing a photo needs neither pools of processes nor datasets.
-_PLACES = {
-    "job": ("CacheKey", "ExtractionSettings", "FeatureCache", "default_cache_folder", "open_labeled_images"),
-    "stream": ("Extraction", "bare_rate"),
-    "extraction": ("extract", "extracted_features"),
-    "npz": ("load_npz",),
-}
+_MODULES = ("npz", "job", "stream", "extraction")
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in _PLACES.items():
-        if name in names:
-            return getattr(import_module(f"{__name__}.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return imported_name(__name__, _MODULES, name, __all__)

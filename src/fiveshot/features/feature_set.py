@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fiveshot.errors import InputError, StorageError, unknown_name
-from fiveshot.storage import Blocks, FilePath, read_tensors, write_tensors
+from fiveshot.errors import InputError, StorageError, some_of, unknown_name
+from fiveshot.storage import Blocks, FilePath, attempting, read_tensors, write_tensors
 
 UNKNOWN = "unknown"
 Vectors: TypeAlias = NDArray[np.floating[Any]]
@@ -220,7 +220,7 @@ class FeatureSet:
             raise InputError("no training vectors")
         untrained = np.setdiff1d(self.test_y, self.train_y)
         if len(untrained):
-            names = listing([self.class_names[label] for label in untrained])
+            names = some_of(sorted(self.class_names[label] for label in untrained), 8)
             raise InputError(
                 f"{names}: test vectors but no training vectors",
                 hint="add training vectors or leave the test vectors out",
@@ -360,11 +360,8 @@ def load_features(path: FilePath) -> FeatureSet:
         raise StorageError(f"{path} is a folder", hint="give a feature file (.safetensors or .npz)")
     if not path.is_file():
         raise StorageError(f"no such file: {path}")
-    try:
-        with path.open("rb") as file:
-            start = file.read(9)
-    except OSError as error:
-        raise StorageError(f"cannot read {path}: {error.strerror or error}") from error
+    with attempting(f"read {path}"), path.open("rb") as file:
+        start = file.read(9)
     if not start:
         raise StorageError(f"{path} is empty", hint="get a fresh copy of it")
     if start.startswith((*ZIP_STARTS, NPY_START)):
@@ -401,7 +398,7 @@ def _check_class_names(names: tuple[str, ...]) -> None:
         raise InputError("class_names must be a tuple of texts, none of them empty")
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        raise InputError(f"class names given more than once: {listing(twice)}")
+        raise InputError(f"class names given more than once: {some_of(sorted(twice), 8)}")
 
 
 def _check_vectors(split: str, x: Vectors, *, finite: bool) -> None:
@@ -424,16 +421,6 @@ def _checked_labels(split: str, y: Labels, n_classes: int) -> Labels:
     if len(wrong):
         raise InputError(f"{split}_y holds the label {wrong[0]}; labels are indices into {n_classes} class names")
     return y.astype(np.int64, copy=False)
-
-
-def listing(names: Sequence[str], limit: int = 8) -> str:
-    """Join names for a message, the first few of many.
-
-    >>> listing(["rook", "wren", "ani"], limit=2)
-    'ani, rook and 1 more'
-    """
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(sorted(names)[:limit]) + more
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from fiveshot.data import (
 from fiveshot.data.sources import source_digest
 from fiveshot.errors import InputError, StorageError, unknown_name
 from fiveshot.features.feature_set import FeatureSet, Provenance
-from fiveshot.storage import FilePath
+from fiveshot.storage import FilePath, attempting
 
 DTYPES: dict[str, type[np.floating[Any]]] = {"float16": np.float16, "float32": np.float32}
 PART_SECONDS = 5.0  # the most that a kill costs
@@ -372,13 +372,8 @@ class FeatureCache:
         wrong = key.provenance.differences(features.provenance)
         if wrong:
             raise InputError(f"these features do not belong under this cache key: {'; '.join(wrong)}")
-        try:
+        with attempting(f"make the cache folder {self.folder}", hint=f"choose another with {CACHE_VARIABLE}"):
             self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StorageError(
-                f"cannot make the cache folder {self.folder}: {error.strerror or error}",
-                hint=f"choose another with {CACHE_VARIABLE}",
-            ) from error
         features.save(self.path(key))
         return FeatureSet.load(self.path(key))
 

@@ -10,17 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fiveshot.errors import InputError, StorageError
-from fiveshot.features.feature_set import (
-    ARRAYS,
-    FLOATS,
-    NPY_START,
-    FeatureSet,
-    Labels,
-    Provenance,
-    Vectors,
-    listing,
-)
+from fiveshot.errors import InputError, StorageError, some_of
+from fiveshot.features.feature_set import ARRAYS, FLOATS, NPY_START, FeatureSet, Labels, Provenance, Vectors
 from fiveshot.storage import FilePath
 
 OPTIONAL = ("class_names", "train_names", "test_names")
@@ -73,21 +64,13 @@ def load_npz(path: FilePath, provenance: Provenance | None = None) -> FeatureSet
     path = Path(path)
     fields = _read_fields(path)
     try:
-        train_y, test_y, names = _class_indices(
-            _label_array("train_y", fields["train_y"]),
-            _label_array("test_y", fields["test_y"]),
-            _texts("class_names", fields.get("class_names")),
-        )
-        return FeatureSet(
-            _vectors("train_x", fields["train_x"]),
-            train_y,
-            _vectors("test_x", fields["test_x"]),
-            test_y,
-            names,
-            provenance or Provenance.unknown(path.stem, note=f"read from {path.name}"),
-            _texts("train_names", fields.get("train_names")),
-            _texts("test_names", fields.get("test_names")),
-        )
+        texts = {name: _texts(name, fields.get(name)) for name in OPTIONAL}
+        train_x, test_x = (_vectors(name, fields[name]) for name in ("train_x", "test_x"))
+        train_y, test_y = (_label_array(name, fields[name]) for name in ("train_y", "test_y"))
+        train_y, test_y, names = _class_indices(train_y, test_y, texts["class_names"])
+        provenance = provenance or Provenance.unknown(path.stem, note=f"read from {path.name}")
+        images = (texts["train_names"], texts["test_names"])
+        return FeatureSet(train_x, train_y, test_x, test_y, names, provenance, *images)
     except (InputError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: {error}") from error
 
@@ -105,7 +88,7 @@ def _read_fields(path: Path) -> dict[str, NDArray[Any]]:
             missing = [name for name in ARRAYS if name not in file.files]
             if missing:
                 raise InputError(
-                    f"{path} has no {', '.join(missing)} (it has {listing(file.files) or 'nothing'})",
+                    f"{path} has no {', '.join(missing)} (it has {some_of(sorted(file.files), 8) or 'nothing'})",
                     hint=f"an .npz of features holds {', '.join(ARRAYS)}",
                 )
             wanted = [name for name in (*ARRAYS, *OPTIONAL) if name in file.files]
@@ -178,7 +161,7 @@ def _class_indices(
     elif distinct.dtype.kind == "U":
         unnamed = sorted(set(distinct.tolist()) - set(names))
         if unnamed:
-            raise InputError(f"labels that are not in class_names: {listing(unnamed)}")
+            raise InputError(f"labels that are not in class_names: {some_of(unnamed, 8)}")
         position = np.array([names.index(label) for label in distinct.tolist()], dtype=np.int64)
     elif len(distinct) == 0 or (distinct[0] >= 0 and distinct[-1] < len(names)):
         position = distinct

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot.data import BadImage, ImageSource
-from fiveshot.errors import InputError, StorageError, counted
-from fiveshot.features.feature_set import FeatureSet, Provenance, Vectors, listing, write_feature_file
+from fiveshot.errors import InputError, StorageError, counted, some_of
+from fiveshot.features.feature_set import FeatureSet, Provenance, Vectors, write_feature_file
 from fiveshot.features.job import ExtractionJob, Marks, content_marks
 from fiveshot.features.stream import ImageBatch, Range
 from fiveshot.storage import Blocks, FilePath, read_tensors, write_tensors
@@ -158,11 +159,17 @@ def join_parts(
     names: dict[str, tuple[str, ...] | None] = {}
     for split, code in (("train", TRAIN), ("test", TEST)):
         labels = np.concatenate([*(_labels(part, number)[part.splits == code] for part in parts()), _NO_LABELS])
-        if split == "train":
-            _check_classes(seen, {classes[label] for label in np.unique(labels)})
+        gone = sorted(seen - {classes[label] for label in np.unique(labels)}) if code == TRAIN else ()
+        if gone:
+            raise InputError(
+                f"{counted(len(gone), 'class')} without a usable training image: {some_of(gone, 8)}",
+                hint="repair some of them, or remove the classes",
+                code="empty_class",
+            )
         arrays[f"{split}_x"] = Blocks(np.dtype(dtype), (len(labels), width), _vectors(parts, code))
         arrays[f"{split}_y"] = labels
-        names[f"{split}_names"] = tuple(name for part in parts() for name in _names(part, code))
+        own = ((part.names[row] for row in np.flatnonzero(part.splits == code)) for part in parts())
+        names[f"{split}_names"] = tuple(chain.from_iterable(own))
     write_feature_file(out, arrays, names, class_names=classes, provenance=provenance)
     return FeatureSet.load(out)
 
@@ -175,22 +182,8 @@ def _labels(part: Part, number: dict[str, int]) -> NDArray[np.int64]:
     return table[part.labels] if len(table) else part.labels
 
 
-def _names(part: Part, code: int) -> list[str]:
-    return [name for name, split in zip(part.names, part.splits.tolist(), strict=True) if split == code]
-
-
 def _vectors(parts: Callable[[], Iterable[Part]], code: int) -> Iterator[Vectors]:
     return (part.vectors[part.splits == code] for part in parts())
-
-
-def _check_classes(seen: set[str], trained: set[str]) -> None:
-    gone = sorted(seen - trained)
-    if gone:
-        raise InputError(
-            f"{counted(len(gone), 'class')} without a usable training image: {listing(gone)}",
-            hint="repair some of them, or remove the classes",
-            code="empty_class",
-        )
 
 
 @dataclass(frozen=True)
@@ -275,10 +268,7 @@ class PartWriter:
             tuple(job.images[position].name for position in kept),
             tuple(job.dataset.class_names[label] for label in classes),
             tuple(bad for batch in batches for bad in batch.bad),
-            marks={
-                "quick": job.quick[start:stop],
-                "content": np.concatenate([batch.marks for batch in batches]),
-            },
+            marks={"quick": job.quick[start:stop], "content": np.concatenate([batch.marks for batch in batches])},
         )
 
 
@@ -327,21 +317,16 @@ def _locked(path: Path) -> int:
             raise StorageError(
                 f"cannot keep finished parts in {path}: {error.strerror or error}", hint="choose another place"
             ) from error
-        _wait_for(descriptor)
+        with suppress(ImportError):  # without such locks two processes do the same work twice, unharmed
+            import fcntl
+
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         try:
             if os.path.samestat(os.fstat(descriptor), (path / LOCK).stat()):
                 return descriptor
         except FileNotFoundError:
             pass  # as above, while we waited
         os.close(descriptor)
-
-
-def _wait_for(descriptor: int) -> None:
-    try:
-        import fcntl
-    except ImportError:  # no such locks here: two processes would do the same work twice, unharmed
-        return
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
 def _damaged(path: FilePath, reason: str) -> StorageError:

@@ -198,10 +198,20 @@ def resampled_difference(difference: float, resampled: NDArray[np.float64], n: i
     >>> round(found.low, 3), round(found.high, 3), round(found.p, 2)
     (-0.014, 0.214, 0.17)
     """
-    low, high = np.quantile(resampled, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    low, high = resampled_interval(resampled)
     beyond = min((resampled <= 0).sum(), (resampled >= 0).sum())
     p = min(1.0, 2 * (1 + int(beyond)) / (1 + len(resampled)))
-    return PairedDifference(difference, float(low), float(high), p, n, "images")
+    return PairedDifference(difference, low, high, p, n, "images")
+
+
+def resampled_interval(resampled: Sequence[float] | NDArray[np.float64]) -> tuple[float, float]:
+    """Return the outer quantiles of what was measured on resamples; where nothing could be, NaN, is left out.
+
+    >>> [round(end, 3) for end in resampled_interval(np.linspace(0, 1, 1001))]
+    [0.025, 0.975]
+    """
+    low, high = np.nanquantile(np.asarray(resampled), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return float(low), float(high)
 
 
 def _resampled(groups: NDArray[Any], rng: np.random.Generator, resamples: int) -> NDArray[np.float32]:

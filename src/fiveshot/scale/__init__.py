@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from fiveshot.extras import imported_name
 
 if TYPE_CHECKING:
     from fiveshot.scale.catalog import Catalog, dataset_catalog, join_catalogs, open_catalog
@@ -41,20 +42,8 @@ __all__ = [
 ]
 
 # Loaded when first asked for: processes that only read images are started by the dozen and need none of it.
-_MODULES = {
-    "cluster": ("ClusterProgress", "ClusterSettings", "connected"),
-    "extraction": ("ClusterExtraction", "extract_file", "extract_shards"),
-    "index": ("ClassIndex", "exact_nearest"),
-    "jobs": ("TuningTask", "sweep_on_cluster", "tune_on_cluster"),
-    "catalog": ("Catalog", "dataset_catalog", "join_catalogs", "open_catalog"),
-    "models": ("ClusterStatistics", "create_from_statistics", "ranpac_from_sums"),
-    "reductions": ("Ridge", "StatisticsPlan"),
-    "statistics": ("reduce_images", "reduce_shards"),
-}
-_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+_MODULES = ("cluster", "index", "catalog", "reductions", "models", "extraction", "statistics", "jobs")
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    return imported_name(__name__, _MODULES, name, __all__)
