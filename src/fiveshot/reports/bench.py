@@ -11,9 +11,9 @@ import numpy as np
 from fiveshot.backbones import PAPER_BACKBONE
 from fiveshot.benchmark import Protocol, RunRecord, SessionImages, Summary, paper_methods, paper_result
 from fiveshot.benchmark.job import ALPHA
-from fiveshot.errors import InputError
+from fiveshot.errors import InputError, counted
 from fiveshot.features.feature_set import UNKNOWN
-from fiveshot.reports.table import Cell, Column, Number, Row, Table, measured
+from fiveshot.reports.table import Cell, Column, Number, Row, Table
 from fiveshot.reports.variants import Experiment, experiments, method_label
 
 PAPER_BLOCK = "paper, ViT-B/16"
@@ -169,7 +169,7 @@ def ablation_table(
     """
     rows = [
         Row(
-            (f"{value:g}", *map(measured, (summary.a_hm_mean, summary.a_last, summary.a_inc))),
+            (f"{value:g}", *map(Number.of, (summary.a_hm_mean, summary.a_last, summary.a_inc))),
             method_label(method, summary.flavor),
         )
         for method, points in series.items()
@@ -203,13 +203,9 @@ def described(protocol: Protocol) -> str:
     sizes = protocol.session_sizes
     if len(sizes) == 1:
         return f"{sizes[0]} base classes"
-    last = f", the last of {sizes[-1]}," if sizes[-1] != sizes[1] else ""
-    sessions = "session" if len(sizes) == 2 else "sessions"
-    images = "image" if protocol.shots == 1 else "images"
-    return (
-        f"{sizes[0]} base classes, then {len(sizes) - 1} {sessions} of {sizes[1]}{last} "
-        f"with {protocol.shots} {images} each"
-    )
+    later = f"{counted(len(sizes) - 1, 'session')} of {sizes[1]}"
+    later += f", the last of {sizes[-1]}," if sizes[-1] != sizes[1] else ""
+    return f"{sizes[0]} base classes, then {later} with {counted(protocol.shots, 'image')} each"
 
 
 def reading_notes(summaries: Sequence[Summary], sessions: Sequence[int]) -> tuple[str, ...]:
@@ -230,17 +226,16 @@ def image_notes(images: Sequence[SessionImages], protocol: Protocol) -> tuple[st
     """
     if not images:
         return ()
-    runs = [(*pair, list(members)) for pair, members in groupby(range(1, len(images)), key=lambda n: images[n])]
-    said = [f"base {images[0].train:,} / {images[0].test:,}"]
-    if len(runs) > MOST_COUNTED:
+    said = []
+    for (train, test), members in groupby(range(1, len(images)), key=lambda n: images[n]):
+        first, *others = members
+        which, each = (f"sessions {first} to {others[-1]}", " each") if others else (f"session {first}", "")
+        said.append(f"{which} {train:,} / {test:,}{each}")
+    if len(said) > MOST_COUNTED:
         learned, tests = ([one[place] for one in images[1:]] for place in (0, 1))
         each = f"{min(tests):,} to {max(tests):,} to test in each"
-        said.append(f"sessions 1 to {len(tests)} together {sum(learned):,} / {sum(tests):,}, {each}")
-    else:
-        for train, test, numbers in runs:
-            first, last = numbers[0], numbers[-1]
-            which = f"session {first}" if first == last else f"sessions {first} to {last}"
-            said.append(f"{which} {train:,} / {test:,}{' each' if first != last else ''}")
+        said = [f"sessions 1 to {len(tests)} together {sum(learned):,} / {sum(tests):,}, {each}"]
+    said = [f"base {images[0].train:,} / {images[0].test:,}", *said]
     note = f"Images to learn / to test: {'; '.join(said)}."
     listed = ("Shots of the official lists; seeds change what heads draw, and nothing else.",)
     return (note, *(listed if protocol.shot_draw == "listed" else ()))
@@ -315,11 +310,9 @@ def _own_cells(label: str, summary: Summary, sessions: Sequence[int]) -> tuple[C
     """Return a row of what was measured."""
     return (
         label,
-        *(measured(summary.a_hm[number - 1]) for number in sessions),
-        measured(summary.a_hm_mean),
-        Number.of(summary.a_last),
-        Number.of(summary.a_inc),
-        measured(summary.calibration[-1] if summary.calibration else None),
+        *(Number.of(summary.a_hm[number - 1]) for number in sessions),
+        *map(Number.of, (summary.a_hm_mean, summary.a_last, summary.a_inc)),
+        Number.of(summary.calibration[-1] if summary.calibration else None),
         Number(summary.seconds.mean),
     )
 

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from fiveshot.benchmark import Comparison, PublishedFigures, RunRecord, compare_runs
 from fiveshot.benchmark.comparison import LOWER_IS_BETTER
 from fiveshot.errors import InputError
 from fiveshot.metrics import PairedDifference, Spread, mean_interval, mean_std
-from fiveshot.metrics.paired import CONFIDENCE
-from fiveshot.reports.table import Cell, Column, Number, Row, Table, measured
+from fiveshot.metrics.paired import resampled_interval
+from fiveshot.reports.table import Cell, Column, Number, Row, Table
 from fiveshot.reports.variants import Experiment, Variant, experiments
 
 LEADING = "mean A_HM"  # the measure that heads are ranked and paired by
@@ -291,8 +289,8 @@ def _cells(variant: Variant, leader: Variant | None) -> tuple[Cell, ...]:
         for spread, key in ((summary.a_hm_mean, "a_hm_mean"), (summary.a_last, "a_last"))
     ]
     shown: tuple[Cell, ...] = (
-        *(measured(spread) for spread in (summary.g_acc, summary.area, summary.forgetting)),
-        measured(calibration[0]) if calibration else None,
+        *map(Number.of, (summary.g_acc, summary.area, summary.forgetting)),
+        Number.of(calibration[0]) if calibration else None,
         Number(mean_std(spread.mean for spread in calibration).mean) if calibration else None,
     )
     paired = () if leader is None else _paired(variant, leader)
@@ -303,22 +301,16 @@ def _paired(variant: Variant, leader: Variant) -> tuple[str, str]:
     """Return how far a head is from the leader, with interval and p."""
     if variant is leader:
         return "leads", ""
-    shared = compare_runs(variant.records, leader.records).differences if _share_draws(variant, leader) else {}
+    draws = [{record.seed for record in one.records} for one in (variant, leader)]
+    shared = compare_runs(variant.records, leader.records).differences if draws[0] & draws[1] else {}
     difference, interval, p = interval_words(shared[LEADING]) if LEADING in shared else ("", "", "")
     return f"{difference} {interval}".strip(), p
 
 
 def _interval(spread: Spread, variant: Variant, key: str) -> str:
     """Return the ends of an interval: over draws, or over test images where there is one draw."""
-    ends = mean_interval(spread)
-    if ends is None:
-        low, high = np.quantile(variant.records[0].resampled[key], [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-        ends = float(low), float(high)
-    return f"{100 * ends[0]:.1f} to {100 * ends[1]:.1f}"
-
-
-def _share_draws(one: Variant, other: Variant) -> bool:
-    return bool({record.seed for record in one.records} & {record.seed for record in other.records})
+    low, high = mean_interval(spread) or resampled_interval(variant.records[0].resampled[key])
+    return f"{100 * low:.1f} to {100 * high:.1f}"
 
 
 def _notes(variants: Sequence[Variant]) -> tuple[str, ...]:

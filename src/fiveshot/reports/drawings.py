@@ -114,25 +114,22 @@ def trade_off_chart(variants: Sequence[Variant]) -> Drawing | None:
             return None
         curves.append([np.mean([getattr(curve, kind) for curve in own], axis=0) for kind in ("base", "new")])
     # Whole tens of percent to the right of, and above, all curves.
-    right, top = (max(10, 10 * math.ceil(10 * max(curve[axis].max() for curve in curves))) for axis in (0, 1))
+    ends = [float(max(curve[axis].max() for curve in curves)) for axis in (0, 1)]
+    right, top = (max(10, 10 * math.ceil(10 * end)) for end in ends)
 
-    def at(base: float, new: float) -> Point:
-        across = (WIDTH - LEFT - RIGHT) * 100 * base / right
-        return LEFT + across, HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * 100 * new / top
+    def x(percent: float) -> float:
+        return LEFT + (WIDTH - LEFT - RIGHT) * percent / right
 
-    shapes: list[Shape] = []
-    for tick in range(0, top + 1, 10):
-        shapes.append(Shape("line", (at(0, tick / 100), at(right / 100, tick / 100)), "grid"))
-        shapes.append(Shape("text", ((LEFT - 6, at(0, tick / 100)[1] + 4),), "end", str(tick)))
-    for tick in range(0, right + 1, 10):
-        shapes.append(Shape("text", ((at(tick / 100, 0)[0], HEIGHT - BOTTOM + 16),), "middle", str(tick)))
-    shapes.append(Shape("text", (((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6),), "middle", "base classes"))
+    def y(percent: float) -> float:
+        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * percent / top
+
+    shapes = _axes(x, range(0, right + 1, 10), y, range(0, top + 1, 10), "base classes")
     for variant, curve, style in zip(variants, curves, variant_styles(variants), strict=True):
-        line = tuple(at(*point) for point in zip(*(axis.tolist() for axis in curve), strict=True))
+        line = tuple((x(100 * base), y(100 * new)) for base, new in zip(*curve, strict=True))
         shapes.append(Shape("line", line, "line dashed" if style.dashed else "line", style=style))
-        stands = [spread.mean for spread in variant.base_new if spread is not None]
+        base, new = (100 * spread.mean for spread in variant.base_new if spread is not None)
         words = f"{variant.label}: area {percent(variant.summary.area)}"
-        shapes.append(Shape("marker", (at(*stands),), "marker", words, style))
+        shapes.append(Shape("marker", ((x(base), y(new)),), "marker", words, style))
     said = "; ".join(f"{variant.label}: {percent(variant.summary.area)}" for variant in variants)
     words = f"Accuracy on new classes against base classes. Area under the curve: {said}."
     return Drawing(WIDTH, HEIGHT, tuple(shapes), words)
@@ -150,13 +147,8 @@ def _session_lines(variants: Sequence[Variant], values: Sequence[Sequence[Spread
         return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (percent - low) / (high - low)
 
     step = 10 if high - low <= 60 else 20
-    shapes: list[Shape] = []
-    for tick in range(math.ceil(low / step) * step, int(high) + 1, step):
-        shapes.append(Shape("line", ((LEFT, y(tick)), (WIDTH - RIGHT, y(tick))), "grid"))
-        shapes.append(Shape("text", ((LEFT - 6, y(tick) + 4),), "end", str(tick)))
-    for session in range(0, last + 1, max(1, math.ceil((last + 1) / 12))):
-        shapes.append(Shape("text", ((x(session), HEIGHT - BOTTOM + 16),), "middle", str(session)))
-    shapes.append(Shape("text", (((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6),), "middle", "session"))
+    numbers = range(0, last + 1, max(1, math.ceil((last + 1) / 12)))
+    shapes = _axes(x, numbers, y, range(math.ceil(low / step) * step, int(high) + 1, step), "session")
     for variant, own, style in zip(variants, values, variant_styles(variants), strict=True):
         shapes += _curve(variant.label, own, style, x, y)
     ends = [
@@ -293,6 +285,19 @@ def percent(spread: Spread | None) -> str:
     if spread is None:
         return "none"
     return f"{100 * spread.mean:.1f}" + ("" if spread.std is None else f" ± {100 * spread.std:.1f}") + " %"
+
+
+def _axes(
+    x: Callable[[float], float], across: range, y: Callable[[float], float], up: range, words: str
+) -> list[Shape]:
+    """Return the grid with its numbers, and what those below are of."""
+    shapes: list[Shape] = []
+    for tick in up:
+        shapes.append(Shape("line", ((LEFT, y(tick)), (WIDTH - RIGHT, y(tick))), "grid"))
+        shapes.append(Shape("text", ((LEFT - 6, y(tick) + 4),), "end", str(tick)))
+    for tick in across:
+        shapes.append(Shape("text", ((x(tick), HEIGHT - BOTTOM + 16),), "middle", str(tick)))
+    return [*shapes, Shape("text", (((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6),), "middle", words)]
 
 
 def _curve(

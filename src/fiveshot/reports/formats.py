@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -15,22 +15,12 @@ from rich.measure import Measurement
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from fiveshot.reports.table import (
-    Cell,
-    Column,
-    Mark,
-    Number,
-    Table,
-    by_group,
-    header_groups,
-    marks,
-    shown,
-)
+from fiveshot.reports.table import Cell, Column, Mark, Number, Table, by_group, header_groups, marks, shown
 from fiveshot.storage import atomic_path
 
 UNLIMITED = 100_000  # columns; wider than any table
 RICH_STYLES: dict[Mark, str] = {"best": "bold", "second": "underline"}
-MARKDOWN_FRAMES: dict[Mark, str] = {"best": "**{}**", "second": "<u>{}</u>"}
+MARKDOWN_FRAMES: dict[Mark, str] = {"best": "**%s**", "second": "<u>%s</u>"}
 MARKDOWN_SPECIAL = re.compile(r"([\\`*_\[\]<>|])")
 LATEX_FRAMES: dict[Mark, str] = {"best": r"\textbf{%s}", "second": r"\underline{%s}"}
 LATEX_CHARACTERS = {
@@ -150,21 +140,15 @@ def as_markdown(table: Table) -> str:
     def line(cells: list[str]) -> str:
         return f"| {' | '.join(cells)} |"
 
-    def cell(value: Cell, column: Column, mark: Mark | None) -> str:
-        if isinstance(value, Number):
-            words = shown(value, column)
-            return MARKDOWN_FRAMES[mark].format(words) if mark else words
-        return markdown_text(value or "")
-
     lines = [
         f"**{markdown_text(table.title)}**",
         "",
         line([column.title.replace("|", r"\|") for column in table.columns]),
         line(["--:" if number else ":--" for number in table.numeric]),
     ]
-    for title, rows in _rendered(table, cell):
+    for title, rows in _rendered(table, markdown_text, MARKDOWN_FRAMES):
         if title:
-            lines.append(line([f"*{markdown_text(title)}*", *[""] * (len(table.columns) - 1)]))
+            lines.append(line([f"*{title}*", *[""] * (len(table.columns) - 1)]))
         lines += map(line, rows)
     for note in table.notes:
         lines += ["", markdown_text(note)]
@@ -202,17 +186,11 @@ def as_latex(table: Table) -> str:
     \\end{table}
     """
 
-    def cell(value: Cell, column: Column, mark: Mark | None) -> str:
-        if isinstance(value, Number):
-            words = latex_text(shown(value, column))
-            return LATEX_FRAMES[mark] % words if mark else words
-        return latex_text(value or "")
-
     body = []
-    for title, rows in _rendered(table, cell):
+    for title, rows in _rendered(table, latex_text, LATEX_FRAMES):
         body.append(r"\midrule")
         if title:
-            body.append(rf"\multicolumn{{{len(table.columns)}}}{{l}}{{\textit{{{latex_text(title)}}}}} \\")
+            body.append(rf"\multicolumn{{{len(table.columns)}}}{{l}}{{\textit{{{title}}}}} \\")
         body += map(_latex_line, rows)
     return "\n".join(
         [
@@ -256,29 +234,19 @@ def as_csv(table: Table) -> str:
     method,A_last,A_last std
     ncm,0.6666666666666666,0.125
     """
-    blocks = any(row.block for row in table.rows)
-    places = range(len(table.columns))
-    deviating = [any(len(_csv_values(row.cells[place])) > 1 for row in table.rows) for place in places]
+    columns = [["block", *(row.block for row in table.rows)]] if any(row.block for row in table.rows) else []
+    for place, column in enumerate(table.columns):
+        cells = [row.cells[place] for row in table.rows]
+        columns.append([column.title, *(_csv_value(c.value if isinstance(c, Number) else c) for c in cells)])
+        deviations = [cell.std if isinstance(cell, Number) else None for cell in cells]
+        if any(std is not None for std in deviations):
+            columns.append([f"{column.title} std", *map(_csv_value, deviations)])
     text = StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    heading = ["block"] if blocks else []
-    for column, has_std in zip(table.columns, deviating, strict=True):
-        heading += [column.title, f"{column.title} std"] if has_std else [column.title]
-    writer.writerow(heading)
-    for row in table.rows:
-        values = [row.block] if blocks else []
-        for cell, has_std in zip(row.cells, deviating, strict=True):
-            values += [*_csv_values(cell), ""][: 2 if has_std else 1]
-        writer.writerow(values)
+    csv.writer(text, lineterminator="\n").writerows(zip(*columns, strict=True))
     return text.getvalue()
 
 
-FORMATS: dict[str, Callable[[Table], str]] = {
-    "txt": as_text,
-    "md": as_markdown,
-    "tex": as_latex,
-    "csv": as_csv,
-}
+FORMATS: dict[str, Callable[[Table], str]] = {"txt": as_text, "md": as_markdown, "tex": as_latex, "csv": as_csv}
 
 
 def write_table(table: Table, stem: Path) -> tuple[Path, ...]:
@@ -342,21 +310,18 @@ def latex_text(text: str) -> str:
 
 
 def _rendered(
-    table: Table, cell: Callable[[Cell, Column, Mark | None], str]
+    table: Table, text: Callable[[str], str], frames: Mapping[Mark, str]
 ) -> Iterator[tuple[str, list[list[str]]]]:
-    """Yield each block's title with its rows as text."""
+    """Yield each block's title with its rows, as ``text`` writes words and ``frames`` set off the best ones."""
     marked = marks(table)
+
+    def cell(value: Cell, number: int, place: int) -> str:
+        words = text(shown(value, table.columns[place]) if isinstance(value, Number) else value or "")
+        mark = marked.get((number, place))
+        return frames[mark] % words if mark else words
+
     for title, rows in table.blocks():
-        yield (
-            title,
-            [
-                [
-                    cell(value, column, marked.get((number, place)))
-                    for place, (value, column) in enumerate(zip(row.cells, table.columns, strict=True))
-                ]
-                for number, row in rows
-            ],
-        )
+        yield text(title), [[cell(value, n, place) for place, value in enumerate(row.cells)] for n, row in rows]
 
 
 def _rich_table(table: Table) -> RichTable:
@@ -413,8 +378,5 @@ def _latex_line(cells: list[str]) -> str:
     return " & ".join(cells) + r" \\"
 
 
-def _csv_values(cell: Cell) -> list[str]:
-    """Return a cell as one value, or as a value and its deviation."""
-    if not isinstance(cell, Number):
-        return [cell or ""]
-    return [repr(float(cell.value)), *([] if cell.std is None else [repr(float(cell.std))])]
+def _csv_value(value: float | str | None) -> str:
+    return value or "" if isinstance(value, str | None) else repr(float(value))

@@ -10,7 +10,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from fiveshot import __version__
 from fiveshot.benchmark import RunRecord, find_runs
@@ -98,17 +98,17 @@ def report_page(records: Sequence[RunRecord]) -> str:
         _section(experiment, title, number)
         for number, (experiment, title) in enumerate(zip(found, experiment_titles(found), strict=True), 1)
     ]
-    page = (
-        templates()
-        .get_template("page.html")
-        .render(
-            names=list(dict.fromkeys(experiment.protocol.name for experiment in found)),
-            lead=f"{counted(runs, 'run')}, {'seed' if len(seeds) == 1 else 'seeds'} {_words(seeds)}.",
-            sections=sections,
-            version=__version__,
-        )
+    return _filled(
+        "page.html",
+        names=list(dict.fromkeys(experiment.protocol.name for experiment in found)),
+        lead=f"{counted(runs, 'run')}, {'seed' if len(seeds) == 1 else 'seeds'} {_words(seeds)}.",
+        sections=sections,
     )
-    return page.translate(TURNING)
+
+
+def _filled(template: str, **values: Any) -> str:
+    """Return a page of these values."""
+    return templates().get_template(template).render(version=__version__, **values).translate(TURNING)
 
 
 @cache
@@ -225,8 +225,7 @@ def _shares(variant: Variant) -> list[Number | None]:
         counts = [[getattr(r.metrics.confusion, name) for name in names] for r in variant.records]
         known = all(sum(row) for row in counts)
         for place in range(len(names)):
-            share = mean_std([row[place] / sum(row) for row in counts]) if known else None
-            found.append(None if share is None else Number.of(share))
+            found.append(Number.of(mean_std([row[place] / sum(row) for row in counts]) if known else None))
     return found
 
 
@@ -321,17 +320,13 @@ def write_mistakes(
     True
     """
     by_name = {photo.name: photo for photo in photos}
-    page = (
-        templates()
-        .get_template("mistakes.html")
-        .render(
-            groups=_groups(measured.wrong[:MOST], by_name, learned),
-            lead=_lead(measured),
-            left_out=max(0, len(measured.wrong) - MOST),
-            version=__version__,
-        )
+    page = _filled(
+        "mistakes.html",
+        groups=_groups(measured.wrong[:MOST], by_name, learned),
+        lead=_lead(measured),
+        left_out=max(0, len(measured.wrong) - MOST),
     )
-    return write_text(Path(out), page.translate(TURNING))
+    return write_text(Path(out), page)
 
 
 def _lead(measured: Evaluation) -> str:
@@ -362,13 +357,10 @@ def _small(photo: Photo | None) -> bytes | None:
     if photo is None:
         return None
     try:
-        reduced = decoders().reduce(
-            photo.source, photo.reduction(Parts(Squares(size=8, resize=8), thumbnail=True))
-        )
+        parts = photo.reduction(Parts(Squares(size=8, resize=8), thumbnail=True))
+        return cast("bytes | None", decoders().reduce(photo.source, parts).parts[1])
     except ImageError:  # it was there when it was measured
         return None
-    small: bytes | None = reduced.parts[1]
-    return small
 
 
 def _data(picture: bytes | None) -> str | None:

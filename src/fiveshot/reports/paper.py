@@ -21,7 +21,6 @@ from fiveshot.benchmark import (
 from fiveshot.benchmark.protocol import ShotDraw
 from fiveshot.benchmark.run import WIDTHS, estimated_seconds
 from fiveshot.data.registry import dataset_spec
-from fiveshot.errors import StorageError
 from fiveshot.heads.head import Flavor
 from fiveshot.reports.bench import ablation_table, described
 from fiveshot.reports.formats import write_table
@@ -49,7 +48,7 @@ from fiveshot.reports.paper_tables import (
 )
 from fiveshot.reports.table import Table
 from fiveshot.reports.variants import Variant, method_label
-from fiveshot.storage import FilePath
+from fiveshot.storage import FilePath, make_folder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -166,7 +165,7 @@ def make_paper(
         jobs = distinct_jobs(plans.values())
         if seconds is None or sum(map(estimated_seconds, jobs)) <= seconds * seeds:
             break
-    folder = _make_folder(Path(out))
+    folder = make_folder(Path(out))
     records = {outcome.job.folder: outcome.record for outcome in run(jobs, folder / "runs")}
     files: list[Path] = []
     tables: list[Table] = []
@@ -295,7 +294,7 @@ def _ablation(name: str, setting: Setting, records: Records) -> tuple[Table, Fig
 
 def _summaries(setting: Setting, records: Records) -> list[Summary]:
     """Return one summary for each row."""
-    return [summarize_runs([records[job.folder] for job in row]) for row in setting.jobs]
+    return [variant.summary for variant in _variants(setting, records)]
 
 
 def _variants(setting: Setting, records: Records) -> list[Variant]:
@@ -317,12 +316,3 @@ def _wanted(target: str, protocol: Protocol | None) -> tuple[Protocol, ...]:
     if protocol is not None and (target in SUBSTITUTED or target.startswith(PREFIX)):
         return (protocol,)
     return () if target.startswith(PREFIX) else target_protocols(target, get_protocol(ABLATION_PROTOCOL))
-
-
-def _make_folder(folder: Path) -> Path:
-    """Make a folder unless it is there, and return it."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"cannot make the folder {folder}: {error.strerror or error}") from error
-    return folder

@@ -8,7 +8,7 @@ import shlex
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,7 @@ from fiveshot.data.registry import dataset_spec
 from fiveshot.errors import InputError, StorageError, unknown_name
 from fiveshot.features import FeatureSet
 from fiveshot.features.feature_set import ARRAYS
-from fiveshot.heads import RECIPES, Sampling, make_head
-from fiveshot.heads.estimator import parameter_names
+from fiveshot.heads import RECIPES, make_head
 from fiveshot.heads.head import Flavor
 from fiveshot.storage import FilePath
 
@@ -58,26 +57,25 @@ STARTS = ("small", "big")
 
 @dataclass(frozen=True)
 class Ablation:
-    """What is varied: its symbol for a reader, the methods it matters to, the values tried."""
+    """What is varied: a parameter of heads or of the protocol, its symbol for a reader, methods, values tried."""
 
-    name: str
+    parameter: str
     symbol: str
     methods: tuple[str, ...]
     values: tuple[float, ...]
 
 
 ABLATIONS = {
-    ablation.name: ablation
-    for ablation in (
-        Ablation("tau", "τ", CALIBRATED, (1, 4, 8, 16, 32, 64)),
-        Ablation("alpha", "α", CALIBRATED, (0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 1.0)),
-        Ablation("beta", "β", ("c-fecam", "c-ranpac"), (0.5, 1.0, 1.5)),
-        Ablation(
-            "shots", "images per new class", ("ncm", "fecam", "c-fecam", "ranpac", "c-ranpac"), (1, 2, 5, 10, 20)
-        ),
-        Ablation("M", "random features M", ("ranpac", "c-ranpac"), (500, 1000, 2000, 5000, 10_000)),
-        Ablation("samples", "samples per new class", ("ranpac*", "c-ranpac"), (5, 25, 100, 400, 800, 1600)),
-    )
+    "tau": Ablation("tau", "τ", CALIBRATED, (1, 4, 8, 16, 32, 64)),
+    "alpha": Ablation("alpha", "α", CALIBRATED, (0.5, 0.6, 0.7, 0.75, 0.8, 0.9, 1.0)),
+    "beta": Ablation("beta", "β", ("c-fecam", "c-ranpac"), (0.5, 1.0, 1.5)),
+    "shots": Ablation(
+        "shots", "images per new class", ("ncm", "fecam", "c-fecam", "ranpac", "c-ranpac"), (1, 2, 5, 10, 20)
+    ),
+    "M": Ablation("n_projections", "random features M", ("ranpac", "c-ranpac"), (500, 1000, 2000, 5000, 10_000)),
+    "samples": Ablation(
+        "sampling", "samples per new class", ("ranpac*", "c-ranpac"), (5, 25, 100, 400, 800, 1600)
+    ),
 }
 FURTHER_TARGETS = tuple(PREFIX + name for name in ABLATIONS)
 
@@ -136,7 +134,11 @@ def plan_target(
         if features is not None:
             # A protocol of the caller's own keeps its draw unless another is asked for.
             drawn = wanted if how.shot_draw == "random" else wanted.replace(shot_draw=how.shot_draw)
-            rows = tuple(row for row in configurations(target, how.flavor) if not _too_wide(row, how.width))
+            rows = tuple(
+                row
+                for row in configurations(target, how.flavor)
+                if how.width is None or row.changes.get("n_projections", 0) <= how.width
+            )
             jobs = tuple(tuple(configuration_jobs(row, drawn, features, how)) for row in rows)
             settings.append(Setting(drawn, features, rows, jobs))
     return tuple(settings)
@@ -207,26 +209,20 @@ def parts_rows() -> tuple[Configuration, ...]:
     return tuple(rows)
 
 
-def ablation_rows(
-    name: str,
-    flavor: Flavor = "paper",
-    *,
-    values: Sequence[float] | None = None,
-    methods: Sequence[str] | None = None,
-) -> tuple[Configuration, ...]:
+def ablation_rows(name: str, flavor: Flavor = "paper") -> tuple[Configuration, ...]:
     """Return the rows of an ablation, method by method, value by value.
 
-    >>> [(row.value, dict(row.changes)) for row in ablation_rows("M", methods=["ranpac"], values=[500])]
-    [(500, {'n_projections': 500})]
+    >>> [(row.value, dict(row.changes)) for row in ablation_rows("M")[:2]]
+    [(500, {'n_projections': 500}), (1000, {'n_projections': 1000})]
     """
-    if name not in ABLATIONS:
-        raise unknown_name("ablation", name, ABLATIONS)
     ablation = ABLATIONS[name]
-    return tuple(
-        Configuration(method, _varied(ablation, method, flavor, value), value)
-        for method in methods or ablation.methods
-        for value in values or ablation.values
-    )
+    rows = []
+    for method, value in product(ablation.methods, ablation.values):
+        changed: Any = value
+        if name == "samples":  # one value of several that a recipe has
+            changed = replace(make_head(method, flavor).get_params(deep=False)["sampling"], per_class=value)
+        rows.append(Configuration(method, {ablation.parameter: changed}, value))
+    return tuple(rows)
 
 
 def configuration_jobs(
@@ -254,11 +250,6 @@ def check_parameters(parameters: Mapping[str, Any]) -> None:
             raise InputError(f"no head has a parameter {name!r}", hint=f"choose from {', '.join(known)}")
 
 
-def _too_wide(row: Configuration, width: int | None) -> bool:
-    """Tell whether a row has more random features than there is time for."""
-    return width is not None and row.changes.get("n_projections", 0) > width
-
-
 def _partly(method: str, mean: bool, covariance: bool) -> Configuration:
     """Return a row of table 6, with what is not calibrated turned off."""
     changes: dict[str, Any] = {}
@@ -266,32 +257,6 @@ def _partly(method: str, mean: bool, covariance: bool) -> Configuration:
         changes |= {} if mean else {"alpha": 1.0}
         changes |= {} if covariance else {"beta": None}
     return Configuration(method, changes, calibrated=(mean, covariance))
-
-
-def _varied(ablation: Ablation, method: str, flavor: Flavor, value: float) -> dict[str, Any]:
-    """Return what a row must change so that the varied value takes effect."""
-    if ablation.name == "shots":
-        return {"shots": _whole("shots", value)}
-    recipe = make_head(method, flavor)
-    if ablation.name == "samples":
-        own = recipe.get_params(deep=False).get("sampling")
-        if not isinstance(own, Sampling):
-            raise InputError(f"{method!r} draws no samples", hint=f"choose from {', '.join(ablation.methods)}")
-        wanted: dict[str, Any] = {"sampling": replace(own, per_class=_whole("samples", value))}
-    else:
-        wanted = {"n_projections": _whole("M", value)} if ablation.name == "M" else {ablation.name: value}
-    if not set(wanted) <= set(parameter_names(recipe)):
-        raise InputError(
-            f"{ablation.name} means nothing to {method!r}", hint=f"choose from {', '.join(ablation.methods)}"
-        )
-    make_head(method, flavor, **wanted)  # refuses a value that makes no sense before anything runs
-    return wanted
-
-
-def _whole(name: str, value: float) -> int:
-    if value != int(value) or value < 1:
-        raise InputError(f"{name} must be a whole number of at least 1, not {value!r}")
-    return int(value)
 
 
 @dataclass(frozen=True)

@@ -29,23 +29,16 @@ from fiveshot.benchmark import (
     paper_result,
 )
 from fiveshot.benchmark.job import features_fingerprint
-from fiveshot.benchmark.record import installed_versions
+from fiveshot.benchmark.record import installed_versions, mean_hm
 from fiveshot.data.registry import dataset_spec
 from fiveshot.heads import RECIPES
 from fiveshot.metrics import mean_interval, mean_std
-from fiveshot.metrics.paired import CONFIDENCE, RESAMPLES
-from fiveshot.reports.bench import (
-    PAPER_BLOCK,
-    alpha_notes,
-    backbone_notes,
-    described,
-    image_notes,
-    seed_words,
-)
+from fiveshot.metrics.paired import RESAMPLES, resampled_interval
+from fiveshot.reports.bench import PAPER_BLOCK, alpha_notes, backbone_notes, described, image_notes, seed_words
 from fiveshot.reports.comparison import LEADING
 from fiveshot.reports.paper_figures import SimilarityPoints, similarity_points
 from fiveshot.reports.paper_plan import ABLATION_PROTOCOL, SETTINGS, Procedure, Setting
-from fiveshot.reports.table import Cell, Column, Number, Row, Table, measured
+from fiveshot.reports.table import Cell, Column, Number, Row, Table
 from fiveshot.reports.variants import method_label
 from fiveshot.storage import atomic_path
 
@@ -54,7 +47,6 @@ MEASURES = ("A_HM", "A_last", "A_inc")
 Records = Mapping[str, RunRecord]  # by the folder of their job
 PAIRS = {"teen": "ncm", "c-fecam": "fecam", "c-ranpac": "ranpac"}  # each calibrated method, and what it calibrates
 BEST = "c-ranpac"
-QUANTILES = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
 
 
 def main_table(target: str, summaries: Summaries, provenances: Mapping[str, Mapping[str, Any]]) -> Table:
@@ -129,7 +121,7 @@ def parts_table(setting: Setting, summaries: Sequence[Summary], provenance: Mapp
 
 def _last_measures(summary: Summary) -> tuple[Cell, ...]:
     """Return A_HM after the last session, A_last and A_inc."""
-    return measured(summary.a_hm[-1]), Number.of(summary.a_last), Number.of(summary.a_inc)
+    return tuple(map(Number.of, (summary.a_hm[-1], summary.a_last, summary.a_inc)))
 
 
 def _paper_measures(row: BetaAblation | PartsAblation | None) -> tuple[Cell, ...]:
@@ -141,7 +133,7 @@ def _own(method: str, protocol: Protocol, summaries: Summaries) -> list[Cell]:
     """Return what was measured for a method under a protocol, in the columns of a main table."""
     for summary in summaries.get(protocol.name, ()):
         if summary.method == method:
-            after = [measured(summary.a_hm[number - 1]) for number in protocol.paper_sessions]
+            after = [Number.of(summary.a_hm[number - 1]) for number in protocol.paper_sessions]
             return [*after, Number.of(summary.a_last), Number.of(summary.a_inc)]
     return [None] * (len(protocol.paper_sessions) + 2)
 
@@ -232,11 +224,9 @@ def claims_table(claims: Sequence[Claim], draws: int) -> Table:
     columns = tuple(map(Column, ("claim", "here", "interval", "paper", "verdict")))
     held = sum(claim.verdict == "holds" for claim in claims)
     against = sum(claim.verdict == "does not hold" for claim in claims)
-    over = (
-        f"{draws} draws of the shots, Student's t"
-        if draws > 1
-        else "resampled test images (one draw of the shots)"
-    )
+    over = "resampled test images (one draw of the shots)"
+    if draws > 1:
+        over = f"{draws} draws of the shots, Student's t"
     notes = (
         f"{held} of {len(claims)} hold, {against} do not, {len(claims) - held - against} not decided.",
         "Gains are differences in mean A_HM, in points; the paper's are over the sessions that it prints.",
@@ -287,7 +277,7 @@ def _claims_of(setting: Setting, runs: Mapping[str, list[RunRecord]]) -> Iterato
     theirs = {method: paper_result(name, method) for method in runs} if protocol.is_papers else {}
     means = {method: float(np.mean(result.a_hm)) for method, result in theirs.items()}
     others = [method for method in runs if method != BEST]
-    second = max(others, key=lambda method: mean_std(_mean_hms(runs[method])).mean)
+    second = max(others, key=lambda method: np.mean([mean_hm(run.metrics) for run in runs[method]]))
     found = compare_runs(runs[BEST], runs[second]).differences[LEADING]
     gap = means[BEST] - max(means[method] for method in others) if means else None
     title = f"{method_label(BEST)} leads; here before {method_label(second)}"
@@ -295,15 +285,9 @@ def _claims_of(setting: Setting, runs: Mapping[str, list[RunRecord]]) -> Iterato
     if theirs:
         order = np.array([theirs[method].a_last for method in runs])
         mean, low, high = _order_agreement(list(runs.values()), order)
-        yield Claim(
-            "the order of methods in A_last: Kendall's τ with the paper's",
-            name,
-            mean,
-            low,
-            high,
-            float(kendall(order[:, None], order)[0]),  # below 1, where the paper has ties
-            percent=False,
-        )
+        title = "the order of methods in A_last: Kendall's τ with the paper's"
+        most = float(kendall(order[:, None], order)[0])  # below 1, where the paper has ties
+        yield Claim(title, name, mean, low, high, most, percent=False)
     for calibrated, plain in PAIRS.items():
         found = compare_runs(runs[calibrated], runs[plain]).differences[LEADING]
         gain = means[calibrated] - means[plain] if means else None
@@ -311,22 +295,16 @@ def _claims_of(setting: Setting, runs: Mapping[str, list[RunRecord]]) -> Iterato
         yield Claim(title, name, found.mean, found.low, found.high, gain)
 
 
-def _mean_hms(records: Iterable[RunRecord]) -> list[float]:
-    return [float(np.mean([session.a_hm for session in record.metrics.sessions[1:]])) for record in records]
-
-
 def _order_agreement(
     runs: Sequence[Sequence[RunRecord]], order: NDArray[np.float64]
 ) -> tuple[float, float, float]:
     """Return Kendall's τ of our A_last with the paper's, with its interval over draws, or images of one draw."""
     by_draw = np.array([[record.metrics.a_last for record in own] for own in runs])  # (methods, draws)
-    agreement = kendall(by_draw, order)
-    spread = mean_std(agreement)
+    spread = mean_std(kendall(by_draw, order))
     ends = mean_interval(spread)
     if ends is None:
         resampled = np.stack([own[0].resampled["a_last"] for own in runs])
-        low, high = np.quantile(kendall(resampled, order), QUANTILES)
-        ends = float(low), float(high)
+        ends = resampled_interval(kendall(resampled, order))
     return spread.mean, *ends
 
 
@@ -349,5 +327,4 @@ def _correlation_interval(points: SimilarityPoints) -> tuple[float, float]:
     for _ in range(RESAMPLES):
         chosen = np.ix_(rng.integers(new, size=new), rng.integers(base, size=base))
         found.append(np.corrcoef(points.distance[chosen].ravel(), points.similarity[chosen].ravel())[0, 1])
-    low, high = np.nanquantile(found, QUANTILES)
-    return float(low), float(high)
+    return resampled_interval(found)

@@ -36,22 +36,13 @@ class Number:
     std: float | None = None
 
     @classmethod
-    def of(cls, spread: Spread) -> Number:
-        """Return the mean and deviation over seeds.
+    def of(cls, spread: Spread | None) -> Number | None:
+        """Return the mean and deviation over seeds; nothing where it was not measured.
 
-        >>> Number.of(Spread(0.5, 0.1, 3))
-        Number(value=0.5, std=0.1)
+        >>> Number.of(Spread(0.5, 0.1, 3)), Number.of(None)
+        (Number(value=0.5, std=0.1), None)
         """
-        return cls(spread.mean, spread.std)
-
-
-def measured(spread: Spread | None) -> Number | None:
-    """Return a value over seeds as a cell, which is empty where it was not measured.
-
-    >>> measured(Spread(0.5, 0.1, 3)), measured(None)
-    (Number(value=0.5, std=0.1), None)
-    """
-    return None if spread is None else Number.of(spread)
+        return None if spread is None else cls(spread.mean, spread.std)
 
 
 Cell: TypeAlias = Number | str | None

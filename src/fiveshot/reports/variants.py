@@ -159,19 +159,15 @@ def _experiment(records: list[RunRecord]) -> Experiment:
     """Return the variants among runs of one protocol and one set of features."""
     first = records[0]
     groups: dict[str, list[RunRecord]] = {}
-    for record in records:
+    for record in sorted(records, key=lambda record: (*_rank(record), record.seed)):
         groups.setdefault(_key(_identity(record)), []).append(record)
-    members = [sorted(group, key=lambda record: record.seed) for group in groups.values()]
-    order = sorted(range(len(members)), key=lambda index: _rank(members[index][0]))
-    labels = variant_labels([members[index][0] for index in order])
+    labels = variant_labels([group[0] for group in groups.values()])
+    pairs = zip(labels, groups.values(), strict=True)
     return Experiment(
         protocol=Protocol(**{**first.config["protocol"], "shot_seed": 0}),
         session_lists=first.config.get("sessions"),
         provenance=first.provenance,
-        variants=tuple(
-            Variant(label, summarize_runs(members[index]), tuple(members[index]))
-            for label, index in zip(labels, order, strict=True)
-        ),
+        variants=tuple(Variant(label, summarize_runs(group), tuple(group)) for label, group in pairs),
     )
 
 
@@ -238,12 +234,7 @@ def _identity(record: RunRecord) -> dict[str, Any]:
     kind, parameters = record.head
     if "source" in head:  # a head from a file of one's own: with the file edited, it is another head
         parameters["source"] = str(head["source"])[:8]
-    return {
-        "method": record.method,
-        "flavor": record.flavor,
-        "class": kind,
-        "parameters": parameters,
-    }
+    return {"method": record.method, "flavor": record.flavor, "class": kind, "parameters": parameters}
 
 
 def _rank(record: RunRecord) -> tuple[int, str, str]:
