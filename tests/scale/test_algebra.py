@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,19 +14,20 @@ from hypothesis import strategies as st
 from fiveshot.core import class_statistics
 from fiveshot.core.draws import random_features
 from fiveshot.errors import InputError
-from fiveshot.scale.classes import (
-    TiedStatistics,
-    merge_packed,
-    merge_tied,
-    pack,
-    packed_statistics,
-    tie,
-    tied_statistics,
-    unpack,
-)
 from fiveshot.scale.pipeline import Rows
 from fiveshot.scale.reducer import MergeTree
-from fiveshot.scale.reductions import PerClass, Reduction, Ridge, Sample, Tied, merge_ridge, reduce_rows
+from fiveshot.scale.reductions import (
+    PerClass,
+    Reduction,
+    Ridge,
+    Sample,
+    Tied,
+    TiedStatistics,
+    pack,
+    reduce_rows,
+    tie,
+    unpack,
+)
 
 TOLERANCE = 1e-5
 
@@ -139,7 +141,7 @@ def test_one_merge_of_packed_statistics_is_that_of_class_statistics() -> None:
     first, second = samples(1, 40, 3, 4), samples(2, 50, 3, 5)
     parts = [class_statistics(rows.vectors, rows.labels) for rows in (first, second)]
     expected = parts[0].merge(parts[1])
-    found = unpack(merge_packed([pack(part) for part in parts]))
+    found = unpack(PerClass().merge([pack(part) for part in parts]))
     assert found.labels.tolist() == expected.labels.tolist()
     assert np.array_equal(found.counts, expected.counts)
     assert np.allclose(found.means, expected.means, rtol=1e-6)
@@ -149,31 +151,29 @@ def test_one_merge_of_packed_statistics_is_that_of_class_statistics() -> None:
 
 def test_tying_adds_up_the_scatters() -> None:
     rows = samples(3, 80, 4, 5)
-    found, expected = tie(packed_statistics(rows.vectors, rows.labels)), tied_statistics(rows.vectors, rows.labels)
+    found, expected = tie(PerClass().reduce(rows)), Tied().reduce(rows)
     assert close(found.scatter, expected.scatter)
     assert close(found.covariance, expected.scatter / (80 - 5))
 
 
-@pytest.mark.parametrize("merge", [merge_packed, merge_tied])
-def test_other_widths_are_refused(merge: Any) -> None:
-    make = packed_statistics if merge is merge_packed else tied_statistics
-    parts = [make(rows.vectors, rows.labels) for rows in (samples(0, 5, 3, 2), samples(0, 5, 4, 2))]
+@pytest.mark.parametrize("reduction", [PerClass(), Tied()])
+def test_other_widths_are_refused(reduction: Reduction) -> None:
+    parts = [reduction.reduce(rows) for rows in (samples(0, 5, 3, 2), samples(0, 5, 4, 2))]
     with pytest.raises(InputError, match="3 and of 4 features"):
-        merge(parts)
+        reduction.merge(parts)
 
 
 def test_labels_of_another_kind_are_refused() -> None:
     rows = samples(0, 4, 2, 2)
-    texts = packed_statistics(rows.vectors, rows.labels)
-    numbers = packed_statistics(rows.vectors, np.arange(4))
+    texts, numbers = PerClass().reduce(rows), PerClass().reduce(replace(rows, labels=np.arange(4)))
     with pytest.raises(InputError, match="use one label type"):
-        merge_packed([texts, numbers])
+        PerClass().merge([texts, numbers])
 
 
 def test_sums_of_other_projections_are_refused() -> None:
     rows = samples(0, 4, 2, 2)
     with pytest.raises(InputError, match="of 5 and of 6 random features"):
-        merge_ridge([Ridge(5).reduce(rows), Ridge(6).reduce(rows)])
+        Ridge(5).merge([Ridge(5).reduce(rows), Ridge(6).reduce(rows)])
 
 
 @pytest.mark.parametrize("reduction", [PerClass(2), Tied(2), Sample(3, 2), Ridge(4)])

@@ -26,8 +26,8 @@ from fiveshot.errors import InputError
 from fiveshot.features import FeatureSet, Provenance
 from fiveshot.scale import TuningTask, sweep_on_cluster, tune_on_cluster
 from fiveshot.scale.cluster import Tally, connected, resources
-from fiveshot.scale.pipeline import data_context
-from fiveshot.scale.reducer import reduce_dataset
+from fiveshot.scale.pipeline import block_bytes, data_context
+from fiveshot.scale.reducer import BlockReducer
 from fiveshot.scale.reductions import Tied
 from fiveshot.tuning import EpochRecord, TuneProgress, TuneRecipe, tune
 from fiveshot.tuning.run import Checkpoint, Checkpoints, write_checkpoint
@@ -275,15 +275,11 @@ def test_back_pressure_bounds_the_memory(cluster: Any, tmp_path: Path) -> None:
         dataset = ray.data.range(46, override_num_blocks=23).map_batches(
             vectors, batch_size=1, num_cpus=0.25, concurrency=2
         )
-        found, done = reduce_dataset(
-            dataset,
-            {"tied": SlowTied(buckets=1)},
-            resources(),
-            task_cpus=0.5,
-            at_once=1,
-            progress=watch,
+        reducer = BlockReducer(
+            {"tied": SlowTied(buckets=1)}, at_once=1, task_cpus=0.5, group_bytes=2 * block_bytes(resources())
         )
-    assert done.images == 184_000
+        found = reducer.reduce(dataset, watch)
+    assert reducer.tally.images == 184_000
     assert found["tied"].counts.sum() == 184_000
     assert max(ahead) * 4000 * 256 * 4 < 120 << 20, "never more in flight than the object store holds"
     assert not spilled

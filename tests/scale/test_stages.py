@@ -17,6 +17,7 @@ from fiveshot.data import open_images
 from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.features import FeatureSet
 from fiveshot.features.parts import Part
+from fiveshot.features.stream import stored_vectors
 from fiveshot.scale import Catalog, open_catalog
 from fiveshot.scale.cluster import silent
 from fiveshot.scale.extraction import (
@@ -35,7 +36,6 @@ from fiveshot.scale.pipeline import (
     concatenate,
     good_rows,
     read_shard,
-    stored,
     tally,
     vector_facts,
 )
@@ -152,9 +152,9 @@ def test_a_node_with_other_weights_is_refused(spec: BackboneSpec) -> None:
 
 def test_vectors_that_do_not_fit_their_type_are_refused() -> None:
     values, names = np.array([[1.0], [1e5]], np.float32), np.array(["a.jpg", "b.jpg"])
-    with pytest.raises(InputError, match=r"the vector of b\.jpg has values too large for float16; store float32"):
-        stored(values, names, np.dtype(np.float16))
-    assert stored(values, names, np.dtype(np.float32)).tolist() == values.tolist()
+    with pytest.raises(InputError, match=r"the vector of b\.jpg has values up to 100000, too large for float16"):
+        stored_vectors(values, names, np.dtype(np.float16))
+    assert stored_vectors(values, names, np.dtype(np.float32)).tolist() == values.tolist()
 
 
 WRONG_BATCHES = {

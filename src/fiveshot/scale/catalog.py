@@ -8,24 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Literal, cast, get_args
 
-import numpy as np
-
-from fiveshot.data import ImageDataset, open_images
+from fiveshot.data import ImageDataset, ImageSplit, open_images
 from fiveshot.data.folders import SPLITS, Tree, tree_dataset
 from fiveshot.data.sources import StoredSource
 from fiveshot.errors import InputError, unknown_name
 from fiveshot.features.job import quick_marks
 from fiveshot.features.parts import TEST, TRAIN
 from fiveshot.scale.files import StoredFile, find_files, is_url
-from fiveshot.scale.shards import (
-    Entry,
-    FirstImages,
-    ListedReader,
-    ParquetReader,
-    Shard,
-    ShardReader,
-    TarReader,
-)
+from fiveshot.scale.shards import Entry, FirstImages, ListedReader, ParquetReader, Shard, ShardReader, TarReader
 
 Layout = Literal["auto", "folders", "parquet", "webdataset"]
 SHARD_IMAGES = 4096
@@ -139,12 +129,10 @@ def open_catalog(
         raise InputError(f"shard_images is {shard_images}", hint="choose 1 or more")
     chosen = _layout(images) if layout == "auto" else layout
     if chosen == "folders":
-        opened = _open_folders(images, seed=seed, holdout=holdout)
-        return dataset_catalog(opened, shard_images=shard_images)
+        return dataset_catalog(_open_folders(images, seed=seed, holdout=holdout), shard_images=shard_images)
     if chosen == "parquet":
-        return _files(
-            images, (".parquet",), lambda file: ParquetReader(file, image_column, label_column or "label")
-        )
+        label = label_column or "label"
+        return _files(images, (".parquet",), lambda file: ParquetReader(file, image_column, label))
     return _files(images, TARS, lambda file: TarReader(file, label_column or "cls"))
 
 
@@ -290,12 +278,10 @@ def _open_folders(where: str, *, seed: int, holdout: float | None) -> ImageDatas
 
 def _undrawn(dataset: ImageDataset) -> ImageDataset:
     """Return the dataset with its test images among the training images, in the order of their names."""
-    images = dataset.train.images + dataset.test.images
-    labels = np.concatenate([dataset.train.labels, dataset.test.labels])
-    order = sorted(range(len(images)), key=lambda i: (int(labels[i]), images[i].name))
-    joined = type(dataset.train)(images, labels).select(order)
-    nothing = dataset.test.select([])
-    return ImageDataset(dataset.name, dataset.class_names, joined, nothing, dataset.differences)
+    splits = (dataset.train, dataset.test)
+    images = [pair for split in splits for pair in zip(split.images, split.labels.tolist(), strict=True)]
+    joined = ImageSplit.of(sorted(images, key=lambda pair: (pair[1], pair[0].name)))
+    return replace(dataset, train=joined, test=dataset.test.select([]))
 
 
 def _listed_key(entries: tuple[Entry, ...]) -> str:

@@ -210,21 +210,19 @@ def own_errors() -> Iterator[None]:
     except FiveshotError:
         raise
     except Exception as error:
-        ours = _ours(error)
-        if ours is None:
-            raise
-        raise ours from None
+        for found in _causes(error):
+            if isinstance(found, FiveshotError) and not hasattr(found, "cause"):  # Ray's copies of ours have one
+                raise found from None
+        raise
 
 
-def _ours(error: BaseException | None) -> FiveshotError | None:
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and what led to it, as Python says or as Ray does."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        for found in (error, getattr(error, "cause", None)):
-            if isinstance(found, FiveshotError) and not hasattr(found, "cause"):
-                return found
+        yield error
         error = getattr(error, "cause", None) or error.__cause__ or error.__context__
-    return None
 
 
 def check_target(target: Path) -> None:
@@ -263,12 +261,7 @@ def is_cluster_failure(error: Exception) -> bool:
         exceptions.OutOfMemoryError,
         exceptions.TaskUnschedulableError,
     )
-    found: BaseException | None = error
-    while found is not None:
-        if isinstance(found, lost):
-            return True
-        found = getattr(found, "cause", None) or found.__cause__
-    return False
+    return any(isinstance(found, lost) for found in _causes(error))
 
 
 @dataclass(frozen=True)

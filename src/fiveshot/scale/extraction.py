@@ -43,7 +43,7 @@ from fiveshot.scale.pipeline import (
     vector_pipeline,
 )
 from fiveshot.scale.shards import Shard
-from fiveshot.storage import FilePath, atomic_path
+from fiveshot.storage import FilePath, atomic_path, make_folder
 
 VERSION = 1  # of the manifest
 MANIFEST = "manifest.json"
@@ -158,11 +158,7 @@ def extract_shards(
     (4, 1, (), 'Ray, backbone on 1 ... worker')
     """
     settings = settings or ClusterSettings()
-    place = Path(folder)
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"cannot make the folder {place}: {error.strerror or error}") from error
+    place = make_folder(Path(folder))
     began = time.perf_counter()
     with vector_pipeline(spec or BackboneSpec(), settings, dataset=catalog.name) as pipeline:
         store = ShardFolder(place, pipeline.facts)
@@ -256,12 +252,13 @@ class ShardRun:
         if not shards:
             return
         collector = ShardCollector({shard.number: shard for shard in shards}, self.store)
-        before = self._finished_images(shards)
-        everything = len(self.catalog.shards)
+        missing, everything = {shard.number for shard in shards}, len(self.catalog.shards)
+        kept = [shard for shard in self.catalog.shards if shard.number not in missing]
+        before = max(0, sum(part.images for part in self.store.parts(kept)) - self.done.images)
         for batch in self.pipeline.vectors(shards).iter_batches(batch_size=None, batch_format="numpy"):
             collector.add(checked(batch, width=self.store.facts.width, dtype=self.store.facts.dtype))
             self.done += tally(batch)
-            finished = everything - len(shards) + collector.finished
+            finished = len(kept) + collector.finished
             self.progress(
                 ClusterProgress(self.done, before, self.catalog.n_images, shards=finished, all_shards=everything)
             )
@@ -269,12 +266,6 @@ class ShardRun:
             raise bad_node(
                 f"{collector.finished} of {len(shards)} shards, and {collector.held_rows} rows of others"
             )
-
-    def _finished_images(self, missing: Sequence[Shard]) -> int:
-        """Return how many images an earlier run has finished."""
-        numbers = {shard.number for shard in missing}
-        kept = [shard for shard in self.catalog.shards if shard.number not in numbers]
-        return max(0, sum(shard.images for shard in self.store.parts(kept)) - self.done.images)
 
 
 @dataclass(frozen=True, eq=False)
@@ -348,14 +339,12 @@ class ShardCollector:
         self._shards = shards
         self._folder = folder
         self._held: dict[int, list[Batch]] = {}
-        self._rows: dict[int, int] = {}
-        self._expected: dict[int, int] = {}
         self.finished = 0
 
     @property
     def held_rows(self) -> int:
         """Number of rows that wait for the rest of their shard."""
-        return sum(self._rows.values())
+        return sum(int((part["split"] != END).sum()) for held in self._held.values() for part in held)
 
     def add(self, batch: Batch) -> None:
         """Take rows of one or more shards."""
@@ -363,19 +352,14 @@ class ShardCollector:
             if number not in self._shards:
                 raise bad_node(f"rows of shard {number}, which it was not given")
             own = batch["shard"] == number
-            part = {name: batch[name][own] for name in KEPT_COLUMNS}
-            marker = part["split"] == END
-            if marker.any():
-                self._expected[number] = int(part["row"][marker][0])
-            self._held.setdefault(number, []).append(part)
-            self._rows[number] = self._rows.get(number, 0) + int((~marker).sum())
-            if self._rows[number] == self._expected.get(number):
-                whole = concatenate(self._held.pop(number))
-                if np.array_equal(np.sort(images_of(whole)["row"]), np.arange(self._expected[number])):
-                    self._folder.write(self._shards[number], whole)
-                else:
+            held = self._held.setdefault(number, [])
+            held.append({name: batch[name][own] for name in KEPT_COLUMNS})
+            rows, splits = (np.concatenate([part[name] for part in held]) for name in ("row", "split"))
+            rows, expected = rows[splits != END], rows[splits == END]
+            if len(rows) == expected.max(initial=-1):
+                if not np.array_equal(np.sort(rows), np.arange(len(rows))):
                     raise bad_node(f"rows of shard {number} that are not all of its rows")
-                del self._rows[number], self._expected[number]
+                self._folder.write(self._shards[number], concatenate(self._held.pop(number)))
                 self.finished += 1
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import IO, Any, TypeVar
 
 from fiveshot.data.archives import CHUNK
+from fiveshot.data.folders import is_hidden
 from fiveshot.data.sources import MAX_PHOTO_BYTES, ImageError
 from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.extras import import_extra
@@ -64,8 +65,12 @@ def is_url(where: str) -> bool:
 def find_files(where: str) -> list[StoredFile]:
     """Return the file, all files below the folder, or those that match ``*`` and ``{000..127}``, by path."""
     found: dict[str, StoredFile] = {}
+    core = import_extra("fsspec.core", extra="ray")
     for pattern in expand_ranges(where):
-        filesystem, path = _opened(pattern)
+        try:
+            filesystem, path = core.url_to_fs(pattern)
+        except (ImportError, ValueError) as error:
+            raise InputError(f"cannot open {pattern}: {error}") from error
         try:
             listed = _listing(filesystem, path)
         except FileNotFoundError:
@@ -75,8 +80,9 @@ def find_files(where: str) -> list[StoredFile]:
         start = _folder(path, listed)
         for file, info in listed.items():
             name = file.removeprefix(start)
-            if not _hidden(name):
-                found[file] = StoredFile(filesystem, file, name, _mark(info), int(info.get("size") or 0))
+            if not is_hidden(name):
+                mark = " ".join(f"{key}={info[key]}" for key in _MARKS if info.get(key) is not None)
+                found[file] = StoredFile(filesystem, file, name, mark, int(info.get("size") or 0))
     if not found:
         raise InputError(f"no such folder, file or pattern: {where}")
     return [found[name] for name in sorted(found)]
@@ -97,15 +103,6 @@ def expand_ranges(pattern: str) -> list[str]:
     ]
 
 
-def _opened(where: str) -> tuple[Any, str]:
-    core = import_extra("fsspec.core", extra="ray")
-    try:
-        filesystem, path = core.url_to_fs(where)
-    except (ImportError, ValueError) as error:
-        raise InputError(f"cannot open {where}: {error}") from error
-    return filesystem, path
-
-
 def _listing(filesystem: Any, path: str) -> dict[str, dict[str, Any]]:
     if any(sign in path for sign in "*?["):
         found: dict[str, dict[str, Any]] = filesystem.glob(path, detail=True)
@@ -124,10 +121,6 @@ def _folder(path: str, listed: dict[str, Any]) -> str:
     return f"{whole}/" if whole else ""
 
 
-def _hidden(name: str) -> bool:
-    return any(part.startswith(".") or part == "__MACOSX" for part in name.split("/"))
-
-
 def too_large(size: int) -> str:
     """Return why an image of so many bytes cannot be used, or nothing.
 
@@ -135,10 +128,6 @@ def too_large(size: int) -> str:
     ('', 'too large: 1,073,741,824 bytes, the limit is 268,435,456')
     """
     return f"too large: {size:,} bytes, the limit is {MAX_PHOTO_BYTES:,}" if size > MAX_PHOTO_BYTES else ""
-
-
-def _mark(info: dict[str, Any]) -> str:
-    return " ".join(f"{key}={info[key]}" for key in _MARKS if info.get(key) is not None)
 
 
 def persistently(action: Callable[[], Result], path: str) -> Result:

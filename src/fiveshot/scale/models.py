@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fiveshot.backbones import BackboneSpec, Embedder, Preprocessing, adapter_path, load_embedder
 from fiveshot.core import ClassStatistics
@@ -29,8 +28,7 @@ from fiveshot.recognizer.recognition.rejection import Rejection, fit_rejection
 from fiveshot.recognizer.recognition.snapshot import head_record, require_statistics_head
 from fiveshot.recognizer.store.folder import create_model, free_folder
 from fiveshot.recognizer.store.manifest import HeadRecord, Manifest, Options
-from fiveshot.scale.classes import PackedStatistics, TiedStatistics, tie, unpack
-from fiveshot.scale.reductions import ClassSample, RidgeSums
+from fiveshot.scale.reductions import ClassSample, PackedStatistics, RidgeSums, TiedStatistics, tie, unpack
 from fiveshot.storage import FilePath, read_tensors, write_tensors
 
 KIND, VERSION = "cluster-statistics", 1
@@ -124,7 +122,7 @@ class ClusterStatistics:
                 name, array = f"{part}.{entry.name}", getattr(value, entry.name)
                 if array.dtype.kind == "U":
                     texts.append(name)
-                    array = _encoded(array.tolist())
+                    array = np.frombuffer(json.dumps(array.tolist()).encode(), np.uint8)
                 arrays[name] = array
         meta = {
             "provenance": self.provenance.as_dict(),
@@ -144,8 +142,8 @@ class ClusterStatistics:
         file = read_tensors(path, kind=KIND, version=VERSION)
         try:
             meta, parts = file.meta, {}
-            texts = {name: np.array(_decoded(file.tensors[name]), dtype=np.str_) for name in meta["texts"]}
-            arrays = {**file.tensors, **texts}
+            texts = {name: json.loads(file.tensors[name].tobytes()) for name in meta["texts"]}
+            arrays = file.tensors | {name: np.array(own, dtype=np.str_) for name, own in texts.items()}
             for part, make in PARTS.items():
                 if f"{part}.labels" in arrays:
                     parts[part] = make(*(arrays[f"{part}.{entry.name}"] for entry in fields(make)))
@@ -155,16 +153,6 @@ class ClusterStatistics:
             return cls(provenance, meta["identity"], int(meta["images"]), bad, **parts, **rest)
         except (KeyError, TypeError, ValueError) as error:
             raise StorageError(f"{path} is damaged ({error})", hint="get a fresh copy of it") from error
-
-
-def _encoded(texts: Sequence[str]) -> NDArray[np.uint8]:
-    """Return texts of any number and kind as bytes."""
-    return np.frombuffer(bytearray(json.dumps(list(texts)).encode()), np.uint8)
-
-
-def _decoded(data: NDArray[np.uint8]) -> tuple[str, ...]:
-    """Return the texts that ``_encoded`` was given."""
-    return tuple(json.loads(data.tobytes()))
 
 
 def create_from_statistics(

@@ -25,7 +25,7 @@ from fiveshot.errors import FiveshotError, InputError, unknown_name
 from fiveshot.extras import import_extra
 from fiveshot.features import Provenance
 from fiveshot.features.job import DTYPES
-from fiveshot.features.stream import read_batch
+from fiveshot.features.stream import read_batch, stored_vectors
 from fiveshot.scale.cluster import ClusterSettings, Resources, Tally, Workers, connected, own_errors, share_out
 from fiveshot.scale.shards import Shard
 
@@ -267,21 +267,7 @@ class Forward:
             values = self._embedder.features(pixels)
         except NotFiniteError as error:
             raise NotFiniteError(error.row, str(names[error.row])) from error
-        return stored(values, names, self._dtype)
-
-
-def stored(values: Column, names: Column, dtype: np.dtype[Any]) -> Column:
-    """Return vectors (n, d) in the type they are stored in, or name the first image whose values do not fit."""
-    with np.errstate(over="ignore"):
-        vectors = values.astype(dtype)
-    good = np.isfinite(vectors).all(axis=1)
-    if not good.all():
-        raise InputError(
-            f"the vector of {names[int(good.argmin())]} has values too large for {dtype.name}",
-            hint="store float32 (--dtype float32)",
-            code="too_large",
-        )
-    return vectors
+        return stored_vectors(values, names.tolist(), self._dtype)
 
 
 def _shared(seconds: float, rows: Column, count: int) -> Column:

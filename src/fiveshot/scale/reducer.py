@@ -12,8 +12,8 @@ from threadpoolctl import threadpool_limits
 from fiveshot.errors import InputError
 from fiveshot.extras import import_extra
 from fiveshot.features.parts import TRAIN
-from fiveshot.scale.cluster import Resources, Tally
-from fiveshot.scale.pipeline import Batch, block_bytes, concatenate, good_rows, numpy_batch, tally
+from fiveshot.scale.cluster import Tally
+from fiveshot.scale.pipeline import Batch, concatenate, good_rows, numpy_batch, tally
 from fiveshot.scale.reductions import Reduction, Reductions, reduce_rows
 
 Item = TypeVar("Item")
@@ -107,6 +107,19 @@ class BlockReducer:
         if self._size >= self._group_bytes:
             self._start()
 
+    def reduce(self, dataset: Any, progress: Callable[[Tally, int], None]) -> dict[str, Any]:
+        """Return the reductions of a Ray dataset; ``progress`` is told what is reduced, and how many rows came."""
+        arrived = 0
+        for bundle in dataset.iter_internal_ref_bundles():
+            for entry in bundle.blocks:
+                if entry.metadata.num_rows:
+                    self.add(entry.ref, entry.metadata.size_bytes)
+                    arrived += entry.metadata.num_rows
+                    progress(self.tally, arrived)
+        values = self.result()
+        progress(self.tally, self.tally.images)
+        return values
+
     def result(self) -> dict[str, Any]:
         """Wait for everything and return the reductions by name."""
         if self._group:
@@ -160,36 +173,3 @@ def merge_parts(reduction: Reduction, *parts: Any) -> Any:
     """Merge reductions of one bucket."""
     with threadpool_limits(1):
         return reduction.merge(parts)
-
-
-def reduce_dataset(
-    dataset: Any,
-    reductions: Reductions,
-    resources: Resources,
-    *,
-    task_cpus: float = 0.1,
-    at_once: int | None = None,
-    load: Load = numpy_batch,
-    progress: Callable[[Tally, int], None] = lambda tally, arrived: None,
-) -> tuple[dict[str, Any], Tally]:
-    """Reduce the training rows of a Ray dataset block by block; see ``fiveshot.scale.pipeline``.
-
-    ``progress`` is told what has been reduced, and how many rows have arrived.
-    """
-    reducer = BlockReducer(
-        reductions,
-        at_once=at_once or max(1, int(resources.cpus)),
-        task_cpus=task_cpus,
-        group_bytes=2 * block_bytes(resources),
-        load=load,
-    )
-    arrived = 0
-    for bundle in dataset.iter_internal_ref_bundles():
-        for entry in bundle.blocks:
-            if entry.metadata.num_rows:
-                reducer.add(entry.ref, entry.metadata.size_bytes)
-                arrived += entry.metadata.num_rows
-                progress(reducer.tally, arrived)
-    values = reducer.result()
-    progress(reducer.tally, reducer.tally.images)
-    return values, reducer.tally

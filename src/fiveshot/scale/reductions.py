@@ -1,6 +1,10 @@
 """What blocks of vectors are reduced to, and how reductions are merged: the algebra of a cluster run.
 
 Merging is exact, so neither the blocks nor their order matter. ``StatisticsPlan`` says what a run makes.
+
+Statistics travel as arrays, which are not copied on the way. They hold the same numbers as
+``fiveshot.core.ClassStatistics``, which has one object for each class. A covariance for each class takes width²
+numbers a class; with a million classes only the shared one fits into a machine.
 """
 
 from __future__ import annotations
@@ -8,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal, Protocol, get_args
@@ -16,25 +20,19 @@ from typing import Any, Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from fiveshot.core import NO_CLASSES
+from fiveshot.core import NO_CLASSES, ClassStatistics, class_statistics
 from fiveshot.core.draws import RandomFeatures, random_features
 from fiveshot.core.labels import Labels, python_labels, refuse_other_kind
-from fiveshot.core.ridge import FeatureMap, GramSums, RowBlock, given
+from fiveshot.core.ridge import GramSums, RowBlock, given
+from fiveshot.core.statistics import compress, statistics_arrays, statistics_from_arrays
 from fiveshot.errors import InputError, unknown_name
 from fiveshot.heads import FewShotHead, make_head
-from fiveshot.scale.classes import (
-    Floats,
-    PackedStatistics,
-    TiedStatistics,
-    merge_packed,
-    merge_tied,
-    packed_statistics,
-    tied_statistics,
-)
 from fiveshot.scale.pipeline import Rows
 
 BUCKETS = 16
 SAMPLE = 40  # vectors of each class that are kept beside a covariance for each
+Floats = NDArray[np.floating[Any]]
+Integers = NDArray[np.int64]
 Covariance = Literal["class", "tied"]
 
 
@@ -119,34 +117,201 @@ class StatisticsPlan:
         return {} if self.ridge is None else {"random_state": self.ridge.random_state}
 
 
+@dataclass(frozen=True, eq=False)
+class PackedStatistics:
+    """Counts, means and scatter factors of classes, in the order of their labels."""
+
+    labels: Labels  # (C,), sorted
+    counts: Integers  # (C,)
+    means: Floats  # (C, d)
+    ranks: Integers  # (C,): rows of each class's factor
+    factors: Floats  # (Σ ranks, d): the factors one below the other
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True, eq=False)
+class TiedStatistics:
+    """Counts and means of classes, and the scatter of all samples about the means of their classes."""
+
+    labels: Labels  # (C,), sorted
+    counts: Integers  # (C,)
+    means: Floats  # (C, d)
+    scatter: Floats  # (d, d), float64
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def covariance(self) -> Floats:
+        """The pooled covariance, scatter / Σ (n − 1), (d, d)."""
+        pooled: Floats = self.scatter / max(1, int((self.counts - 1).sum()))
+        return pooled
+
+    def split(self, *, seed: int) -> ClassStatistics:
+        """Return statistics of each class whose scatters add up to the pooled one: what a tied head needs.
+
+        Which class has which part of the scatter means nothing. The scatter is rotated at random first, so that
+        the parts are much alike and forgetting a class takes its even share.
+        """
+        width = self.means.shape[1]
+        values, vectors = np.linalg.eigh(self.scatter)
+        turn, _ = np.linalg.qr(np.random.default_rng(seed).standard_normal((width, width)))
+        factor = (turn * np.sqrt(np.maximum(values, 0))) @ vectors.T  # factorᵀ · factor = scatter
+        ranks = np.bincount(np.arange(width) % len(self), minlength=len(self))
+        if (ranks > np.minimum(self.counts, width)).any():
+            raise InputError(
+                f"{len(self)} classes of at least {self.counts.min()} samples are too few to share one covariance",
+                hint="reduce with covariance='class'",
+                code="too_few_classes",
+            )
+        factors = factor.astype(np.float32)
+        return unpack(PackedStatistics(self.labels, self.counts, self.means.astype(np.float32), ranks, factors))
+
+
+def pack(statistics: ClassStatistics) -> PackedStatistics:
+    """Return class statistics as arrays.
+
+    >>> from fiveshot.core import class_statistics
+    >>> packed = pack(class_statistics(np.eye(3), ["owl", "owl", "wren"]))
+    >>> packed.labels.tolist(), packed.counts.tolist(), packed.ranks.tolist()
+    (['owl', 'wren'], [2, 1], [1, 0])
+    """
+    if not len(statistics):
+        return NOTHING
+    return PackedStatistics(statistics.labels, **statistics_arrays(statistics))
+
+
+def unpack(packed: PackedStatistics) -> ClassStatistics:
+    """Return arrays as class statistics, which share their memory."""
+    return statistics_from_arrays(python_labels(packed.labels), vars(packed))
+
+
+def tie(packed: PackedStatistics) -> TiedStatistics:
+    """Return statistics with a scatter for each class as ones with the sum of these scatters."""
+    factors = packed.factors.astype(np.float64)
+    return TiedStatistics(packed.labels, packed.counts, packed.means, factors.T @ factors)
+
+
+class JoinedMeans:
+    """Counts and means of many classes, joined part by part, and the scatter that lies between the parts.
+
+    The formula is that of Chan, Golub and LeVeque; sums are kept in double precision.
+    """
+
+    def __init__(self, labels: Sequence[Labels], *, width: int) -> None:
+        """Prepare for parts with these labels, each with at least one, and vectors of this ``width``."""
+        for own in labels[1:]:
+            refuse_other_kind(labels[0], own)
+        self.labels: Labels = np.unique(np.concatenate(labels))  # (C,)
+        self.counts: Integers = np.zeros(len(self.labels), np.int64)
+        self.means: Floats = np.zeros((len(self.labels), width))
+
+    def add(self, labels: Labels, counts: Integers, means: Floats) -> tuple[Integers, Floats, Integers]:
+        """Join one part; return its classes' positions, rows of scatter between it and those before, and whose."""
+        if means.shape[1] != self.means.shape[1]:
+            raise InputError(
+                f"cannot merge statistics of {self.means.shape[1]} and of {means.shape[1]} features",
+                hint="both must come from the same backbone",
+                code="other_width",
+            )
+        own = np.searchsorted(self.labels, labels).astype(np.int64)
+        before = self.counts[own]
+        total = before + counts
+        difference = means - self.means[own]  # (c, d)
+        self.means[own] += (counts / total)[:, None] * difference
+        self.counts[own] = total
+        known = before > 0
+        # Scatters add up, and with them n m / (n + m) δδᵀ, where δ is the difference of the means.
+        weight = np.sqrt(before[known] / total[known] * counts[known])
+        return own, weight[:, None] * difference[known], own[known]
+
+
+def _by_owner(rows: Floats, owners: Integers, n_classes: int) -> tuple[Floats, Integers]:
+    """Return the rows class by class, at most as many as there are columns for each, and how many each has."""
+    ranks = np.bincount(owners, minlength=n_classes)
+    rows = rows[np.argsort(owners, kind="stable")]
+    if ranks.max() <= rows.shape[1]:
+        return rows, ranks
+    split = np.split(rows, np.cumsum(ranks)[:-1])
+    compressed = [compress(part) for part in split]
+    return np.concatenate(compressed), np.minimum(ranks, rows.shape[1])
+
+
+NOTHING = PackedStatistics(
+    NO_CLASSES.labels, np.zeros(0, np.int64), np.zeros((0, 0), np.float32), np.zeros(0, np.int64), np.zeros((0, 0))
+)
+
+
 @dataclass(frozen=True)
 class PerClass:
-    """A covariance for each class: what ``fiveshot.core.ClassStatistics`` holds."""
+    """A covariance for each class: what ``fiveshot.core.ClassStatistics`` holds.
+
+    >>> blocks = [Rows(np.array([[x]]), np.array(["owl"]), (f"{x}.jpg",)) for x in (1.0, 2.0, 6.0)]
+    >>> merged = PerClass().merge([PerClass().reduce(rows) for rows in blocks])
+    >>> float(merged.means[0, 0]), round(float(merged.factors[0, 0] ** 2), 6)
+    (3.0, 14.0)
+    """
 
     buckets: int = BUCKETS
 
     def reduce(self, rows: Rows) -> PackedStatistics:
         """Summarize each class of a block."""
-        return packed_statistics(rows.vectors, rows.labels)
+        return pack(class_statistics(rows.vectors, rows.labels))
 
     def merge(self, parts: Sequence[PackedStatistics]) -> PackedStatistics:
-        """Merge exactly."""
-        return merge_packed(parts)
+        """Return the statistics of all samples together, exactly, whatever blocks they came in."""
+        filled = [part for part in parts if len(part)]
+        if len(filled) < 2:
+            return filled[0] if filled else parts[0]
+        joined = JoinedMeans([part.labels for part in filled], width=filled[0].means.shape[1])
+        rows, owners = [], []
+        for part in filled:
+            own, between, whose = joined.add(part.labels, part.counts, part.means)
+            rows += [part.factors, between.astype(part.factors.dtype)]
+            owners += [np.repeat(own, part.ranks), whose]
+        factors, ranks = _by_owner(np.concatenate(rows), np.concatenate(owners), len(joined.labels))
+        means = joined.means.astype(filled[0].means.dtype)
+        return PackedStatistics(joined.labels, joined.counts, means, ranks, factors)
 
 
 @dataclass(frozen=True)
 class Tied:
-    """One covariance for all classes: what fits into memory with a million of them."""
+    """One covariance for all classes: what fits into memory with a million of them.
+
+    >>> vectors, labels = np.array([[1.0], [3.0], [9.0]]), np.array(["owl", "owl", "wren"])
+    >>> tied = Tied().reduce(Rows(vectors, labels, ("1.jpg", "2.jpg", "3.jpg")))
+    >>> tied.means.tolist(), tied.scatter.tolist()
+    ([[2.0], [9.0]], [[2.0]])
+    """
 
     buckets: int = BUCKETS
 
     def reduce(self, rows: Rows) -> TiedStatistics:
         """Summarize a block."""
-        return tied_statistics(rows.vectors, rows.labels)
+        vectors, width = rows.vectors, rows.vectors.shape[1]
+        if not len(vectors):
+            return TiedStatistics(NO_CLASSES.labels, np.zeros(0, np.int64), vectors, np.zeros((width, width)))
+        classes, codes, counts = np.unique(rows.labels, return_inverse=True, return_counts=True)
+        ordered = vectors[np.argsort(codes, kind="stable")]
+        starts = np.cumsum(counts) - counts
+        means = np.add.reduceat(ordered, starts, axis=0, dtype=np.float64) / counts[:, None]
+        means = means.astype(vectors.dtype)
+        centered = ordered - np.repeat(means, counts, axis=0)
+        return TiedStatistics(classes, counts, means, (centered.T @ centered).astype(np.float64))
 
     def merge(self, parts: Sequence[TiedStatistics]) -> TiedStatistics:
-        """Merge exactly."""
-        return merge_tied(parts)
+        """Return the statistics of all samples together, exactly, whatever blocks they came in."""
+        filled = [part for part in parts if len(part)]
+        if len(filled) < 2:
+            return filled[0] if filled else parts[0]
+        joined = JoinedMeans([part.labels for part in filled], width=filled[0].means.shape[1])
+        scatter = np.zeros_like(filled[0].scatter)
+        for part in filled:
+            _, between, _ = joined.add(part.labels, part.counts, part.means)
+            scatter += part.scatter + between.T @ between
+        return TiedStatistics(joined.labels, joined.counts, joined.means.astype(filled[0].means.dtype), scatter)
 
 
 @dataclass(frozen=True)
@@ -185,20 +350,27 @@ class Sample:
     """A few vectors of each class.
 
     Thresholds and other choices that need held-out vectors cannot be made from sums; they are made on these.
+
+    >>> rows = Rows(np.eye(3), np.array(["owl", "owl", "wren"]), ("1.jpg", "2.jpg", "3.jpg"))
+    >>> Sample(per_class=1).reduce(rows).labels.tolist()
+    ['owl', 'wren']
     """
 
     per_class: int = 20
     buckets: int = BUCKETS
 
     def reduce(self, rows: Rows) -> ClassSample:
-        """Sample a block."""
-        return class_sample(rows.vectors, rows.labels, rows.names, per_class=self.per_class)
+        """Keep the vectors of the smallest hashed names of each class: the same ones from any blocks."""
+        names = (name.encode("utf-8", "surrogateescape") for name in rows.names)
+        digests = (hashlib.blake2b(name, digest_size=8).digest() for name in names)
+        keys = np.array([int.from_bytes(digest, "big") for digest in digests], dtype=np.uint64)
+        return ClassSample(rows.labels, keys, rows.vectors).first(self.per_class)
 
     def merge(self, parts: Sequence[ClassSample]) -> ClassSample:
         """Sample the samples."""
         filled = [part for part in parts if len(part)]
         if not filled:
-            return parts[0] if parts else NO_SAMPLE
+            return parts[0]
         for part in filled[1:]:
             refuse_other_kind(filled[0].labels, part.labels)
         fields = ("labels", "keys", "vectors")
@@ -227,21 +399,6 @@ class ClassSample:
         _, counts = np.unique(self.labels, return_counts=True)
         starts = np.repeat(np.cumsum(counts) - counts, counts)
         return self.select(order[np.arange(len(order)) - starts < per_class])
-
-
-NO_SAMPLE = ClassSample(NO_CLASSES.labels, np.zeros(0, np.uint64), np.zeros((0, 0), np.float32))
-
-
-def class_sample(vectors: Floats, labels: Labels, names: Iterable[str], *, per_class: int) -> ClassSample:
-    """Keep the vectors of the ``per_class`` smallest hashed names of each class: the same ones from any blocks.
-
-    >>> labels = np.array(["owl", "owl", "wren"])
-    >>> class_sample(np.eye(3), labels, ["1.jpg", "2.jpg", "3.jpg"], per_class=1).labels.tolist()
-    ['owl', 'wren']
-    """
-    digests = (hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8).digest() for name in names)
-    keys = np.array([int.from_bytes(digest, "big") for digest in digests], dtype=np.uint64)
-    return ClassSample(labels, keys, vectors).first(per_class)
 
 
 @dataclass(frozen=True)
@@ -273,12 +430,35 @@ class Ridge:
 
     def reduce(self, rows: Rows) -> RidgeSums:
         """Sum the mapped features of a block."""
-        feature_map = _feature_map(rows.vectors.shape[1], self.n_projections, self.random_state)
-        return ridge_sums(rows.vectors, rows.labels, feature_map, width=self.n_projections)
+        vectors, width = rows.vectors, self.n_projections
+        feature_map = _feature_map(vectors.shape[1], width, self.random_state)
+        sums = GramSums(np.zeros((width, width), vectors.dtype), {})
+        classes = np.unique(rows.labels)
+        own = {label: vectors[rows.labels == label] for label in python_labels(classes)}
+        blocks = [RowBlock(label, None, len(part), 1.0, given(part)) for label, part in own.items()]
+        if not blocks:
+            return RidgeSums(NO_CLASSES.labels, np.zeros((0, width), vectors.dtype), sums.gram)
+        sums.add_(blocks, feature_map)
+        return RidgeSums(classes, np.stack([sums.targets[label] for label in own]), sums.gram)
 
     def merge(self, parts: Sequence[RidgeSums]) -> RidgeSums:
-        """Add up."""
-        return merge_ridge(parts)
+        """Return the sums over all samples together."""
+        filled = [part for part in parts if len(part)]
+        if len(filled) < 2:
+            return filled[0] if filled else parts[0]
+        shape = filled[0].gram.shape
+        for part in filled[1:]:
+            refuse_other_kind(filled[0].labels, part.labels)
+            if part.gram.shape != shape:
+                message = f"cannot merge sums of {shape[0]} and of {part.gram.shape[0]} random features"
+                raise InputError(message, code="other_width")
+        labels: Labels = np.unique(np.concatenate([part.labels for part in filled]))
+        targets = np.zeros((len(labels), shape[0]), filled[0].targets.dtype)
+        gram = np.zeros_like(filled[0].gram)
+        for part in filled:
+            targets[np.searchsorted(labels, part.labels)] += part.targets
+            gram += part.gram
+        return RidgeSums(labels, targets, gram)
 
 
 @lru_cache(maxsize=2)
@@ -300,44 +480,6 @@ class RidgeSums:
     def folded(self) -> GramSums:
         """Return the sums as a ridge head keeps them; the memory is the head's own."""
         return GramSums(self.gram.copy(), dict(zip(python_labels(self.labels), self.targets.copy(), strict=True)))
-
-
-def ridge_sums(vectors: Floats, labels: Labels, feature_map: FeatureMap, *, width: int) -> RidgeSums:
-    """Sum the mapped features of a block of samples, (n, d) and (n,); the map has ``width`` features.
-
-    >>> sums = ridge_sums(np.eye(2), np.array(["owl", "wren"]), lambda X, out: np.copyto(out, 2 * X), width=2)
-    >>> sums.targets.tolist(), np.tril(sums.gram).tolist()
-    ([[2.0, 0.0], [0.0, 2.0]], [[4.0, 0.0], [0.0, 4.0]])
-    """
-    sums = GramSums(np.zeros((width, width), vectors.dtype), {})
-    if not len(labels):
-        return RidgeSums(NO_CLASSES.labels, np.zeros((0, width), vectors.dtype), sums.gram)
-    classes = np.unique(labels)
-    own = {label: vectors[labels == label] for label in python_labels(classes)}
-    sums.add_([RowBlock(label, None, len(rows), 1.0, given(rows)) for label, rows in own.items()], feature_map)
-    return RidgeSums(classes, np.stack([sums.targets[label] for label in own]), sums.gram)
-
-
-def merge_ridge(parts: Sequence[RidgeSums]) -> RidgeSums:
-    """Return the sums over all samples together."""
-    filled = [part for part in parts if len(part)]
-    if len(filled) < 2:
-        return filled[0] if filled else parts[0]
-    shape = filled[0].gram.shape
-    for part in filled[1:]:
-        refuse_other_kind(filled[0].labels, part.labels)
-        if part.gram.shape != shape:
-            raise InputError(
-                f"cannot merge sums of {shape[0]} and of {part.gram.shape[0]} random features", code="other_width"
-            )
-    labels: Labels = np.unique(np.concatenate([part.labels for part in filled]))
-    targets = np.zeros((len(labels), shape[0]), filled[0].targets.dtype)
-    gram = filled[0].gram.copy()
-    for part in filled:
-        targets[np.searchsorted(labels, part.labels)] += part.targets
-    for part in filled[1:]:
-        gram += part.gram
-    return RidgeSums(labels, targets, gram)
 
 
 def reduce_rows(reduction: Reduction, rows: Rows) -> list[Any]:

@@ -11,9 +11,7 @@ import gzip
 import json
 import tarfile
 import zlib
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -27,6 +25,7 @@ from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import import_extra
 from fiveshot.features.parts import TEST, TRAIN
 from fiveshot.scale.files import StoredFile, too_large
+from fiveshot.work import in_order
 
 Entry = tuple[ImageSource, str, int]  # image, label, split
 FETCHED_AT_ONCE = 16  # images from a URL
@@ -88,20 +87,11 @@ class ListedReader:
     entries: tuple[Entry, ...]
 
     def images(self) -> Iterator[RawImage]:
-        """Yield the images in order."""
-        remote = bool(self.entries) and isinstance(self.entries[0][0], StoredFile)
-        if not remote:
-            yield from map(_read, self.entries)
-            return
+        """Return the images in order."""
+        if not any(isinstance(source, StoredFile) for source, _, _ in self.entries[:1]):
+            return map(_read, self.entries)
         # A distant store answers late, but many at a time.
-        with ThreadPoolExecutor(FETCHED_AT_ONCE) as pool:
-            waiting: deque[Future[RawImage]] = deque()
-            for entry in self.entries:
-                waiting.append(pool.submit(_read, entry))
-                if len(waiting) == 2 * FETCHED_AT_ONCE:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
+        return in_order(_read, self.entries, threads=FETCHED_AT_ONCE, ahead=2 * FETCHED_AT_ONCE)
 
 
 def _read(entry: Entry) -> RawImage:
@@ -153,13 +143,10 @@ class TarReader:
     def _image(self, sample: _Sample) -> RawImage:
         folder = PurePosixPath(sample.key).parent
         split = max(split_of(self.file.name), split_of(f"{folder}/image"))
-        label = self._label(sample.texts, folder.name)
-        reason = sample.reason or _unusable_label(label)
+        label, reason = self._label(sample.texts, folder.name), sample.reason
         if not label:
             reason = f"no label: neither {sample.key}.{self.label} nor a folder named after a class"
-        label = "" if _unusable_label(label) else label
-        data = b"" if reason else sample.image
-        return RawImage(f"{self.file.path}/{sample.key}.{sample.suffix}", label, split, data, reason)
+        return _checked(f"{self.file.path}/{sample.key}.{sample.suffix}", label, split, sample.image, reason)
 
     def _label(self, texts: dict[str, bytes], folder: str) -> str:
         if self.label in texts:
@@ -243,13 +230,9 @@ class ParquetReader:
             yield RawImage(self.file.path, "", split, b"", reason)
 
     def _image(self, image: Any, label: object, split: int, row: int) -> RawImage:
-        name = f"{self.file.path}#{row}"
         data = image.get("bytes") if isinstance(image, dict) else image
-        if label is None or data is None:
-            return RawImage(name, str(label or ""), split, b"", "no label" if label is None else "no bytes")
-        text = str(label)
-        reason = too_large(len(data)) or _unusable_label(text)
-        return RawImage(name, "" if _unusable_label(text) else text, split, b"" if reason else bytes(data), reason)
+        reason = "no label" if label is None else "no bytes" if data is None else too_large(len(data))
+        return _checked(f"{self.file.path}#{row}", "" if label is None else str(label), split, data, reason)
 
     def _check_columns(self, names: list[str]) -> None:
         for option, column in (("--image-column", self.image), ("--label-column", self.label)):
@@ -261,11 +244,13 @@ class ParquetReader:
                 )
 
 
-def _unusable_label(label: str) -> str:
-    """Return why a text cannot be the name of a class, or nothing."""
+def _checked(name: str, label: str, split: int, data: Any, reason: str) -> RawImage:
+    """Return an image; one that cannot be used, or not under its label, has a reason instead of bytes."""
+    unusable = "its label holds a NUL character" if "\0" in label else ""
     if len(label) > LONGEST_LABEL:
-        return f"its label has {len(label):,} characters, the limit is {LONGEST_LABEL:,}"
-    return "its label holds a NUL character" if "\0" in label else ""
+        unusable = f"its label has {len(label):,} characters, the limit is {LONGEST_LABEL:,}"
+    reason = reason or unusable
+    return RawImage(name, "" if unusable else label, split, b"" if reason else bytes(data), reason)
 
 
 @contextmanager

@@ -43,7 +43,7 @@ from fiveshot.scale.pipeline import (
     select,
     vector_pipeline,
 )
-from fiveshot.scale.reducer import BlockReducer, reduce_dataset
+from fiveshot.scale.reducer import BlockReducer
 from fiveshot.scale.reductions import Reductions, StatisticsPlan
 from fiveshot.scale.shards import Shard
 from fiveshot.storage import FilePath
@@ -195,16 +195,16 @@ class StatisticsRun:
             waiting = max(0, arrived - now.images)
             self.progress(ClusterProgress(self.done + now, earlier, self.catalog.n_images, waiting))
 
-        workers = self.pipeline.workers
-        values, done = reduce_dataset(
-            self.pipeline.vectors(shards),
+        facts, workers = self.pipeline.facts, self.pipeline.workers
+        reducer = BlockReducer(
             reductions,
-            self.pipeline.resources,
-            task_cpus=workers.reduce_cpus,
             at_once=workers.reducers,
-            load=partial(checked_block, width=self.pipeline.facts.width, dtype=self.pipeline.facts.dtype),
-            progress=report,
+            task_cpus=workers.reduce_cpus,
+            group_bytes=2 * block_bytes(self.pipeline.resources),
+            load=partial(checked_block, width=facts.width, dtype=facts.dtype),
         )
+        values = reducer.reduce(self.pipeline.vectors(shards), report)
+        done = reducer.tally
         if done.images != done.promised:
             raise bad_node(f"{done.images} images of {done.promised}")
         self.done += done

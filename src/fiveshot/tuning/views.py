@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fiveshot.backbones import Preprocessing
 from fiveshot.backbones.backbone import normal_levels, normalize_tensor
-from fiveshot.backbones.device_pixels import center_axis, center_extent, crop_axis, resample
+from fiveshot.backbones.device_pixels import Axis, center_axis, center_extent, crop_axis, resample
 from fiveshot.backbones.preprocessing import Pixels
 from fiveshot.data import BadImage, ImageSource, Reduced, decoders
 from fiveshot.data.reduction import Parts, Whole, usable
@@ -27,7 +27,6 @@ from fiveshot.tuning.recipes import TuneRecipe
 Rows = NDArray[np.int64]
 ORDER, CROPS = 0, 1  # purposes of an epoch's generators
 _TRIES = 10
-Integers = NDArray[np.int64]
 _REPORT = 32  # images between two reports of the progress
 
 
@@ -187,9 +186,7 @@ class PooledViews:
         mode = wanted.train_interpolation or wanted.interpolation
         tall = crop_axis(boxes[:, 0], boxes[:, 2], size=wanted.size, extent=extent[0])
         wide = crop_axis(boxes[:, 1], boxes[:, 3], size=wanted.size, extent=extent[1])
-        windows = self._windows(rows, tall.origin, wide.origin, extent)
-        vertical, horizontal = tall.weights(wanted.size, mode), wide.weights(wanted.size, mode, reverse=flips)
-        return self._resampled(windows, vertical, horizontal)
+        return self._resampled(rows, tall, wide, mode, flips)
 
     def measure(self, rows: Rows, *, batch_size: int) -> Iterator[Tensor]:
         """Yield center crops."""
@@ -205,22 +202,20 @@ class PooledViews:
                 extent = max(center_extent(a, b, size=wanted.size, interpolation=mode) for a, b in pairs)
                 length, target = (torch.from_numpy(a).to(self.device) for a in (lengths, targets[own]))
                 axes.append(center_axis(length, target, size=wanted.size, interpolation=mode, extent=extent))
-            windows = self._windows(
-                on_device[own], axes[0].origin, axes[1].origin, (axes[0].extent, axes[1].extent)
-            )
-            matrices = [axis.weights(wanted.size, mode) for axis in axes]
-            yield self._resampled(windows, *matrices)
+            tall, wide = axes
+            yield self._resampled(on_device[own], tall, wide, mode)
 
-    def _windows(self, rows: Tensor, top: Tensor, left: Tensor, extent: tuple[int, int]) -> Tensor:
-        heights, widths = self._heights[rows], self._widths[rows]
-        y = top.long()[:, None] + torch.arange(extent[0], device=self.device)
-        x = left.long()[:, None] + torch.arange(extent[1], device=self.device)
-        y, x = torch.minimum(y, heights[:, None] - 1), torch.minimum(x, widths[:, None] - 1)
-        line = self._offsets[rows][:, None] + y * widths[:, None]  # (n, tall)
-        return self.pool.pixels[line[:, :, None] + x[:, None, :]]  # (n, tall, wide, 3)
-
-    def _resampled(self, windows: Tensor, vertical: Tensor, horizontal: Tensor) -> Tensor:
-        kind = self._number_format
+    def _resampled(self, rows: Tensor, tall: Axis, wide: Axis, mode: str, flips: Tensor | None = None) -> Tensor:
+        """Return the images ``rows`` as both axes see them, normalized."""
+        heights, widths = self._heights[rows][:, None], self._widths[rows][:, None]
+        y = tall.origin.long()[:, None] + torch.arange(tall.extent, device=self.device)
+        x = wide.origin.long()[:, None] + torch.arange(wide.extent, device=self.device)
+        line = self._offsets[rows][:, None] + torch.minimum(y, heights - 1) * widths  # (n, tall)
+        windows = self.pool.pixels[
+            line[:, :, None] + torch.minimum(x, widths - 1)[:, None, :]
+        ]  # (n, tall, wide, 3)
+        size, kind = self.preprocessing.size, self._number_format
+        vertical, horizontal = tall.weights(size, mode), wide.weights(size, mode, reverse=flips)
         return resample(windows, vertical.to(kind), horizontal.to(kind)).sub_(self._mean).div_(self._std)
 
 
@@ -263,15 +258,15 @@ class PixelPool:
     """Images of different sizes in one flat buffer."""
 
     pixels: Tensor  # (n_pixels, 3), uint8
-    heights: Integers  # (n_images,)
-    widths: Integers  # (n_images,)
+    heights: Rows  # (n_images,)
+    widths: Rows  # (n_images,)
 
     def __len__(self) -> int:
         """Return the number of images."""
         return len(self.heights)
 
     @property
-    def offsets(self) -> Integers:  # (n_images,)
+    def offsets(self) -> Rows:  # (n_images,)
         """Where each image starts in the buffer."""
         return np.concatenate([[0], np.cumsum(self.heights * self.widths)[:-1]]).astype(np.int64)
 
@@ -305,7 +300,7 @@ class Decoded:
     """Decoded images, the positions of those that could be used, and the others."""
 
     pool: PixelPool | None  # None: more than the budget, or not asked for
-    good: Integers  # (n_images,)
+    good: Rows  # (n_images,)
     bad: tuple[BadImage, ...]
 
 
