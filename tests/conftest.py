@@ -2,14 +2,10 @@ from __future__ import annotations
 
 import gc
 import sys
-from functools import cache
 from pathlib import Path
-from typing import Any
 
-import torch
+import pytest
 from hypothesis import settings
-
-from fiveshot.backbones import embedded
 
 sys.path.append(str(Path(__file__).parent))  # for what tests of several folders share
 
@@ -18,42 +14,29 @@ sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 gc.disable()  # until all tests are collected: until then nothing becomes garbage, and looking for it takes seconds
 
-# Small matrices are slower on several threads, and the same run everywhere is worth more than fresh examples.
-torch.set_num_threads(1)
+# The same run everywhere is worth more than fresh examples.
 settings.register_profile("fiveshot", deadline=None, derandomize=True, max_examples=40)
 settings.load_profile("fiveshot")
 
 
-def share_the_embedded_network() -> None:
-    """Read the weights that come with the package once in a process, and open each of its graphs once.
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput") or not config.getoption("tx", None):  # who only hands tests out needs none
+        sys.modules["wandb"] = None  # type: ignore[assignment]  # timm would import it, and not use it
+        import timm  # noqa: F401
+        import torch
+        from shared_networks import share_networks
 
-    Hundreds of tests open models of the embedded backbone; each would take as long as recognizing two photos.
-    """
-    read, hash_arrays, open_session = embedded.read_weights, embedded.hash_arrays, embedded.open_session
-
-    @cache
-    def weights() -> embedded.Arrays:
-        return read(embedded.EMBEDDED_FILE)
-
-    @cache
-    def digest() -> str:
-        return hash_arrays(weights())
-
-    @cache
-    def session(graph: bytes) -> Any:
-        return open_session(graph, weights())
-
-    def shared(arrays: Any) -> bool:
-        return weights.cache_info().currsize > 0 and arrays is weights()
-
-    embedded.read_weights = lambda path: weights() if path == embedded.EMBEDDED_FILE else read(path)
-    embedded.hash_arrays = lambda arrays: digest() if shared(arrays) else hash_arrays(arrays)
-    embedded.open_session = lambda graph, given=None: (
-        session(graph) if shared(given) else open_session(graph, given)
-    )
+        del sys.modules["wandb"]
+        torch.set_num_threads(1)  # small matrices are slower on several threads
+        share_networks()
 
 
-share_the_embedded_network()
+@pytest.fixture(scope="session")
+def tiny_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Weights of timm's tiny test ViT."""
+    from tiny_vit import write_weights
+
+    return write_weights(tmp_path_factory.mktemp("weights") / "tiny.safetensors")
 
 
 def pytest_collection_finish() -> None:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from tiny_vit import TINY
 
 from fiveshot.backbones import (
     BackboneSpec,
@@ -17,8 +18,6 @@ from fiveshot.backbones import (
     torch_embedder,
 )
 from fiveshot.errors import InputError, StorageError
-
-TINY = "test_vit.r160_in1k"
 
 
 @pytest.fixture

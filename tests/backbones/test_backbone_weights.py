@@ -8,12 +8,11 @@ import pytest
 import timm
 import torch
 from safetensors.torch import load_file, save_file
+from tiny_vit import TINY
 
 from fiveshot.backbones import EMBEDDED, BackboneSpec, load_backbone, resolve_name
 from fiveshot.backbones.embedded import EMBEDDED_FILE
 from fiveshot.errors import InputError, StorageError
-
-TINY = "test_vit.r160_in1k"
 
 
 @pytest.fixture

@@ -10,12 +10,11 @@ import huggingface_hub
 import pytest
 import timm
 import torch
+from tiny_vit import TINY
 
 from fiveshot.backbones import BackboneSpec, describe_backbone, load_backbone
 from fiveshot.backbones import networks as hub
 from fiveshot.errors import StorageError
-
-TINY = "test_vit.r160_in1k"
 
 
 @pytest.fixture

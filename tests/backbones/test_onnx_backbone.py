@@ -8,12 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tiny_vit import TINY
 
 from fiveshot.backbones import Backbone, BackboneSpec, adapters, attach_adapters, load_backbone, torch_embedder
 from fiveshot.backbones import export as export_module
 from fiveshot.errors import InputError
-
-TINY = "test_vit.r160_in1k"
 
 
 def bytes_like(n: int) -> np.ndarray:

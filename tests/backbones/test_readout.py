@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 import timm
 import torch
+from tiny_vit import TINY
 
 from fiveshot.backbones import Backbone, BackboneSpec, Preprocessing, Readout, load_backbone, torch_embedder
 from fiveshot.errors import InputError
 
-TINY = "test_vit.r160_in1k"
 SMALL = Preprocessing(size=160, resize=160)
 
 

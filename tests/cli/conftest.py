@@ -10,13 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import timm
-import torch
-from safetensors.torch import save_file
 
 from fiveshot.cli.app import main
 
-TINY = "test_vit.r160_in1k"
 WITHOUT_TORCH = Path(__file__).parent / "without_torch"
 TORCH = "torch timm torchvision"  # what the extra brings
 
@@ -118,19 +114,6 @@ def run(
         return int(ended.value.code or 0), captured.out, captured.err
 
     return fiveshot
-
-
-@pytest.fixture(scope="session")
-def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Weights of timm's tiny test ViT, made up: no hub is needed to load it from here."""
-    generator = torch.Generator().manual_seed(1)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        state = timm.create_model(TINY).state_dict()
-    noisy = {key: value + 0.1 * torch.randn(value.shape, generator=generator) for key, value in state.items()}
-    path = tmp_path_factory.mktemp("weights") / "tiny.safetensors"
-    save_file(noisy, path)
-    return path
 
 
 @pytest.fixture

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from tiny_vit import TINY
 
 from fiveshot.cli.app import main
 from fiveshot.features import FeatureSet
-
-TINY = "test_vit.r160_in1k"
 
 
 @pytest.fixture
@@ -43,9 +42,9 @@ def fiveshot(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     return run
 
 
-def test_images_become_a_feature_file(fiveshot, photos: Path, weights: Path, tmp_path: Path) -> None:
+def test_images_become_a_feature_file(fiveshot, photos: Path, tiny_file: Path, tmp_path: Path) -> None:
     out = tmp_path / "pets.safetensors"
-    command = ["extract", "--images", photos, "--out", out, "--backbone", TINY, "--weights", weights]
+    command = ["extract", "--images", photos, "--out", out, "--backbone", TINY, "--weights", tiny_file]
     status, printed, _ = fiveshot(*command, "--device", "cpu")
     assert status == 0
     assert f"{out}: 8 training and 2 test vectors of 64 float16, 2 classes, {TINY}" in printed
@@ -61,13 +60,13 @@ def test_images_become_a_feature_file(fiveshot, photos: Path, weights: Path, tmp
     assert (tmp_path / "again.safetensors").read_bytes() == out.read_bytes()
 
 
-def test_every_option_arrives(fiveshot, photos: Path, weights: Path, tmp_path: Path) -> None:
+def test_every_option_arrives(fiveshot, photos: Path, tiny_file: Path, tmp_path: Path) -> None:
     out = tmp_path / "pets.safetensors"
     options: dict[str, object] = {
         "--images": photos,
         "--out": out,
         "--backbone": TINY,
-        "--weights": weights,
+        "--weights": tiny_file,
         "--tokens": "cls+mean",
         "--last-blocks": 2,
         "--dtype": "float32",
@@ -88,12 +87,12 @@ def test_every_option_arrives(fiveshot, photos: Path, weights: Path, tmp_path: P
     assert FeatureSet.load(out).provenance.readout == "cls+mean, last 2 blocks"
 
 
-def test_a_named_dataset(fiveshot, photos: Path, weights: Path, tmp_path: Path) -> None:
+def test_a_named_dataset(fiveshot, photos: Path, tiny_file: Path, tmp_path: Path) -> None:
     (tmp_path / "data" / "cub200" / "train").mkdir(parents=True)
     photos.joinpath("cat").rename(tmp_path / "data" / "cub200" / "train" / "cat")
     status, printed, notes = fiveshot(
         *("extract", "--dataset", "cub200", "--root", tmp_path / "data", "--out", tmp_path / "a.safetensors"),
-        *("--backbone", TINY, "--weights", weights, "--device", "cpu"),
+        *("--backbone", TINY, "--weights", tiny_file, "--device", "cpu"),
     )
     assert status == 0
     assert "4 training and 1 test vectors" in printed
@@ -102,14 +101,14 @@ def test_a_named_dataset(fiveshot, photos: Path, weights: Path, tmp_path: Path) 
 
 @pytest.mark.parametrize(("dataset", "squash"), [("cars", 224), ("cub200", None)])
 def test_the_papers_preprocessing_is_that_of_the_dataset(
-    fiveshot, photos: Path, weights: Path, tmp_path: Path, dataset: str, squash: int | None
+    fiveshot, photos: Path, tiny_file: Path, tmp_path: Path, dataset: str, squash: int | None
 ) -> None:
     (tmp_path / "data" / dataset).mkdir(parents=True)
     photos.rename(tmp_path / "data" / dataset / "train")
     out = tmp_path / "a.safetensors"
     status, printed, _ = fiveshot(
         *("extract", "--dataset", dataset, "--root", tmp_path / "data", "--out", out, "--preprocessing", "paper"),
-        *("--backbone", TINY, "--weights", weights, "--device", "cpu"),
+        *("--backbone", TINY, "--weights", tiny_file, "--device", "cpu"),
     )
     assert status == 0
     assert "PyTorch" in printed  # 224 px are not the network's own, so it cannot be exported
@@ -118,11 +117,11 @@ def test_the_papers_preprocessing_is_that_of_the_dataset(
 
 
 def test_bad_images_are_listed_and_left_out_only_when_asked(
-    fiveshot, photos: Path, weights: Path, tmp_path: Path
+    fiveshot, photos: Path, tiny_file: Path, tmp_path: Path
 ) -> None:
     (photos / "cat" / "0.jpg").write_text("no photograph")
     command = ["extract", "--images", photos, "--out", tmp_path / "a.safetensors", "--device", "cpu"]
-    command += ["--backbone", TINY, "--weights", weights]
+    command += ["--backbone", TINY, "--weights", tiny_file]
     status, _, message = fiveshot(*command)
     assert status == 1
     assert "error: 1 of 10 images cannot be used:\n  cat/0.jpg: not a photo in a format that is read" in message
@@ -158,7 +157,7 @@ def test_bad_images_are_listed_and_left_out_only_when_asked(
 def test_wrong_input_is_one_sentence_and_status_1(
     fiveshot,
     photos: Path,
-    weights: Path,
+    tiny_file: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     change: dict[str, str | None],
@@ -170,7 +169,7 @@ def test_wrong_input_is_one_sentence_and_status_1(
         "--images": photos,
         "--out": tmp_path / "a.safetensors",
         "--backbone": TINY,
-        "--weights": weights,
+        "--weights": tiny_file,
         "--device": "cpu",
     }
     options |= {key: tmp_path / value if value == "EMPTY" else value for key, value in change.items()}

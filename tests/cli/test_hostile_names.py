@@ -15,18 +15,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from tiny_vit import TINY
 
 from fiveshot import cli
 from fiveshot.data.synthetic import gaussian_classes
 
 Run = Callable[..., tuple[int, str, str]]
-TINY = "test_vit.r160_in1k"
 TITLE = "\x1b]0;title\x07\x1b[31m"  # sets the window's title, then writes in red
 SHOWN = r"\x1b]0;title\x07\x1b[31m"
 
 
 @pytest.fixture(scope="module")
-def made(weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tiny_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Photos of two classes, one with a hostile name, and a model that has learned them."""
     from fiveshot.recognizer import Recognizer
 
@@ -38,7 +38,8 @@ def made(weights: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
             noise = rng.integers(-40, 40, (6, 8, 3)) + np.array(colour)
             image = Image.fromarray(noise.clip(0, 255).astype(np.uint8)).resize((170, 165))
             image.save(folder / "photos" / name / (f"{number}.png" if number else f"{TITLE}.png"))
-    with Recognizer.create(folder / "model", backbone=TINY, weights=weights, device="cpu", runtime="torch") as new:
+    given = {"backbone": TINY, "weights": tiny_file, "device": "cpu", "runtime": "torch"}
+    with Recognizer.create(folder / "model", **given) as new:
         new.learn_many(folder / "photos")
     return folder
 
@@ -90,20 +91,20 @@ def test_good_photos(shown: Callable[..., str], run: Run, photos: Path) -> None:
     assert printed.replace("\n", " ").isprintable()
 
 
-def test_photos_that_are_none(shown: Callable[..., str], spoilt: Path, weights: Path) -> None:
+def test_photos_that_are_none(shown: Callable[..., str], spoilt: Path, tiny_file: Path) -> None:
     for command in ("predict", "evaluate"):
         shown(command, "model", spoilt, status=3)
         shown(command, "model", spoilt, "--strict", status=1)
     shown("learn", "model", "kite", spoilt / "owl", status=1)
-    new = ("new", "birds", "--base", spoilt, "--backbone", TINY, "--weights", weights, "--device", "cpu")
+    new = ("new", "birds", "--base", spoilt, "--backbone", TINY, "--weights", tiny_file, "--device", "cpu")
     shown(*new, status=1)
     assert "left out 2 photos" in shown(*new, "--skip-bad")
 
 
-def test_images_that_are_none(shown: Callable[..., str], spoilt: Path, weights: Path) -> None:
+def test_images_that_are_none(shown: Callable[..., str], spoilt: Path, tiny_file: Path) -> None:
     (spoilt / f"{TITLE}.png").touch()
-    assert "outside the class folders" in shown(*EXTRACT, "--weights", weights, status=1)
-    assert "left out 2 bad images" in shown(*EXTRACT, "--weights", weights, "--skip-bad")
+    assert "outside the class folders" in shown(*EXTRACT, "--weights", tiny_file, status=1)
+    assert "left out 2 bad images" in shown(*EXTRACT, "--weights", tiny_file, "--skip-bad")
 
 
 def test_places(shown: Callable[..., str], photos: Path) -> None:

@@ -14,12 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import timm
-import torch
 from PIL import Image
-from safetensors.torch import save_file
+from tiny_vit import TINY
 
-TINY = "test_vit.r160_in1k"
 COLOURS = {"owl": (200, 40, 40), "wren": (40, 200, 40), "kite": (40, 40, 200)}
 PHONE = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(40)  # how a photo of a phone begins
 Run = Callable[..., tuple[int, str, str]]
@@ -33,15 +30,10 @@ def draw(path: Path, colour: tuple[int, int, int], seed: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def material(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Made-up weights of timm's tiny test ViT, photos to learn and to test, and a model of three classes."""
+def material(tmp_path_factory: pytest.TempPathFactory, tiny_file: Path) -> Path:
+    """Weights of timm's tiny test ViT, photos to learn and to test, and a model of three classes."""
     folder = tmp_path_factory.mktemp("material")
-    generator = torch.Generator().manual_seed(1)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        state = timm.create_model(TINY).state_dict()
-    noisy = {key: value + 0.1 * torch.randn(value.shape, generator=generator) for key, value in state.items()}
-    save_file(noisy, folder / "tiny.safetensors")
+    shutil.copy(tiny_file, folder / "tiny.safetensors")
     for number, (name, colour) in enumerate(COLOURS.items()):
         for i in range(7):
             draw(folder / "photos" / name / f"{i}.png", colour, seed=10 * number + i)

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from tiny_vit import TINY
 
 from fiveshot.recognizer import Recognizer
 
-TINY = "test_vit.r160_in1k"
 COLOURS = {"fish": (200, 40, 40), "moss": (40, 200, 40)}
 Run = Callable[..., tuple[int, str, str]]
 
@@ -27,21 +27,21 @@ def draw(folder: Path, name: str, count: int, seed: int) -> None:
 
 
 @pytest.fixture
-def model(tmp_path: Path, weights: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def model(tmp_path: Path, tiny_file: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A model of two classes beside its photos, in the working folder."""
     monkeypatch.chdir(tmp_path)
     for seed, name in enumerate(COLOURS):
         draw(Path("photos"), name, 3, seed)
         draw(Path("test"), name, 2, 10 + seed)
-    with Recognizer.create("things", backbone=TINY, weights=weights, device="cpu", runtime="torch") as made:
+    with Recognizer.create("things", backbone=TINY, weights=tiny_file, device="cpu", runtime="torch") as made:
         made.learn_many("photos")
     return Path("things")
 
 
-def test_photos_beside_class_folders_are_noted(run: Run, model: Path, weights: Path) -> None:
+def test_photos_beside_class_folders_are_noted(run: Run, model: Path, tiny_file: Path) -> None:
     for folder in ("photos", "test"):
         shutil.copy("photos/fish/0.png", f"{folder}/loose.png")
-    made = ("--backbone", TINY, "--weights", weights)
+    made = ("--backbone", TINY, "--weights", tiny_file)
     for arguments in (
         ("learn", model, "photos", "--add"),
         ("evaluate", model, "test"),

@@ -94,10 +94,10 @@ def test_an_option_without_effect_is_refused(
 
 
 def test_what_a_model_does_not_have(
-    run: Run, weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run("new", "birds", "--backbone", "test_vit.r160_in1k", "--weights", weights)[0] == 0
+    assert run("new", "birds", "--backbone", "test_vit.r160_in1k", "--weights", tiny_file)[0] == 0
     status, _, said = run("export", "birds", "birds.fiveshot", "--photos")  # a script may ask it of every model
     assert (status, said) == (0, "note: birds keeps no photos to take along\n")
     (tmp_path / "birds.fiveshot").unlink()

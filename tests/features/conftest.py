@@ -5,35 +5,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import timm
-import torch
 from PIL import Image
-from safetensors.torch import save_file
+from shared_networks import RememberedSession
+from tiny_vit import TINY
 
 from fiveshot.backbones import BackboneSpec, Embedder, load_embedder
 
-TINY = "test_vit.r160_in1k"
 SPLITS = {"train": 3, "test": 2}  # images of each class
 CLASSES = ("ani", "rook", "wren")
 
 
-@pytest.fixture(scope="session")
-def tiny_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Weights of timm's tiny test ViT, made up: no hub is needed to load it from here."""
-    generator = torch.Generator().manual_seed(1)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        state = timm.create_model(TINY).state_dict()
-    for key, tensor in state.items():
-        state[key] = tensor + 0.1 * torch.randn(tensor.shape, generator=generator)
-    path = tmp_path_factory.mktemp("weights") / "tiny.safetensors"
-    save_file(state, path)
-    return path
+@pytest.fixture(autouse=True)
+def _networks_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compute every time: here it matters how often networks do."""
+    monkeypatch.setattr(RememberedSession, "remembers", False)
 
 
 @pytest.fixture(scope="session")
-def tiny(tiny_weights: Path) -> Embedder:
-    return load_embedder(BackboneSpec(TINY, weights=tiny_weights, device="cpu", runtime="torch"))
+def tiny(tiny_file: Path) -> Embedder:
+    return load_embedder(BackboneSpec(TINY, weights=tiny_file, device="cpu", runtime="torch"))
 
 
 @pytest.fixture

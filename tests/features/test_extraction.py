@@ -54,11 +54,9 @@ def test_provenance_says_how_they_were_made(birds: ImageDataset, tiny: Embedder)
     assert made.note == f"float16 vectors; {tiny.runtime}"
 
 
-def test_provenance_names_a_longer_readout(birds: ImageDataset, tiny_weights: Path, tiny: Embedder) -> None:
+def test_provenance_names_a_longer_readout(birds: ImageDataset, tiny_file: Path, tiny: Embedder) -> None:
     wide = load_embedder(
-        BackboneSpec(
-            tiny.name, weights=tiny_weights, tokens="cls+mean", last_blocks=2, device="cpu", runtime="torch"
-        )
+        BackboneSpec(tiny.name, weights=tiny_file, tokens="cls+mean", last_blocks=2, device="cpu", runtime="torch")
     )
     found = extracted(birds, wide)
     assert found.provenance.readout == "cls+mean, last 2 blocks"
@@ -210,9 +208,9 @@ def test_runtimes_and_precisions_that_do_not_fit_are_refused(tiny: Embedder) -> 
         load_embedder(tiny.spec.replace(precision="bf16"))
 
 
-def test_what_cannot_be_exported_runs_on_pytorch(birds: ImageDataset, tiny_weights: Path, tiny: Embedder) -> None:
+def test_what_cannot_be_exported_runs_on_pytorch(birds: ImageDataset, tiny_file: Path, tiny: Embedder) -> None:
     # At another size than its own, this network resamples its positions in a way that ONNX does not know.
-    paper = BackboneSpec(tiny.name, weights=tiny_weights, preprocessing="paper", device="cpu")
+    paper = BackboneSpec(tiny.name, weights=tiny_file, preprocessing="paper", device="cpu")
     assert run_extraction(birds, load_embedder(paper)).runtime.startswith("PyTorch ")
     with pytest.raises(
         InputError, match=r"test_vit.* with 224 px images cannot be exported to ONNX .*use the run"
@@ -220,10 +218,10 @@ def test_what_cannot_be_exported_runs_on_pytorch(birds: ImageDataset, tiny_weigh
         run_extraction(birds, load_embedder(paper.replace(runtime="onnx")))
 
 
-def test_features_by_path_are_made_once(photographs: Path, tiny_weights: Path, tmp_path: Path) -> None:
+def test_features_by_path_are_made_once(photographs: Path, tiny_file: Path, tmp_path: Path) -> None:
     options = {
         "seed": 0,
-        "spec": BackboneSpec("test_vit.r160_in1k", weights=tiny_weights, device="cpu"),
+        "spec": BackboneSpec("test_vit.r160_in1k", weights=tiny_file, device="cpu"),
         "cache": FeatureCache(tmp_path / "cache"),
     }
     first = extracted_features(photographs, **options)

@@ -13,42 +13,26 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import timm
 import torch
 from file_limits import no_file_may_grow_beyond
 from models import held, photos
 from PIL import Image
-from safetensors.torch import save_file
+from tiny_vit import TINY, write_weights
 
 from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.photos import embedding
 from fiveshot.recognizer.store.contents import same_statistics
 
-TINY = "test_vit.r160_in1k"
 COLOURS = {"blue": (40, 60, 200), "green": (50, 180, 60), "red": (200, 50, 40), "grey": (128, 128, 128)}
 SETTINGS = {"epochs": 1, "bottleneck": 4, "batch_size": 8}
 
 
-def weights_file(path: Path, seed: int) -> Path:
-    generator = torch.Generator().manual_seed(seed)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        state = timm.create_model(TINY).state_dict()
-    save_file({k: t + 0.1 * torch.randn(t.shape, generator=generator) for k, t in state.items()}, path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return weights_file(tmp_path_factory.mktemp("weights") / "tiny.safetensors", 1)
-
-
 @pytest.fixture
-def create(tmp_path: Path, weights: Path) -> Callable[..., Recognizer]:
+def create(tmp_path: Path, tiny_file: Path) -> Callable[..., Recognizer]:
     def make(name: str = "model", **given: object) -> Recognizer:
         return Recognizer.create(
-            tmp_path / name, backbone=TINY, weights=weights, device="cpu", runtime="torch", **given
+            tmp_path / name, backbone=TINY, weights=tiny_file, device="cpu", runtime="torch", **given
         )
 
     return make
@@ -252,11 +236,11 @@ def test_a_base_of_one_class_is_refused(create: Callable[..., Recognizer], tmp_p
     assert not (tmp_path / "model").exists()
 
 
-def test_another_backbone_is_refused(create: Callable[..., Recognizer], tmp_path: Path, weights: Path) -> None:
+def test_another_backbone_is_refused(create: Callable[..., Recognizer], tmp_path: Path) -> None:
     red = draw(tmp_path / "p", "red", 2)
     with create() as model:
         model.learn("red", red)
-    other = weights_file(tmp_path / "other.safetensors", 2)
+    other = write_weights(tmp_path / "other.safetensors", seed=2)
     opening = {"device": "cpu", "runtime": "torch"}
     with Recognizer.open(tmp_path / "model", weights=other, **opening) as model:
         with pytest.raises(InputError, match=r"not the test_vit.r160_in1k that the model was made with"):

@@ -7,14 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import timm
-import torch
-from safetensors.torch import save_file
+from tiny_vit import TINY
 
 from fiveshot.backbones import BackboneSpec
 from fiveshot.scale.cluster import QUIET
 
-TINY = "test_vit.r160_in1k"
 sys.path.insert(0, str(Path(__file__).parent))  # for the modules that several test files share
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))  # for the model of the cost
 # Ray starts more processes than a test knows of; they are not to fight over the cores.
@@ -67,13 +64,5 @@ def cluster() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def spec(tmp_path_factory: pytest.TempPathFactory) -> BackboneSpec:
-    """timm's tiny test ViT with made-up weights: no hub is needed to load it from here."""
-    generator = torch.Generator().manual_seed(1)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        state = timm.create_model(TINY).state_dict()
-    noisy = {key: value + 0.1 * torch.randn(value.shape, generator=generator) for key, value in state.items()}
-    path = tmp_path_factory.mktemp("weights") / "tiny.safetensors"
-    save_file(noisy, path)
-    return BackboneSpec(TINY, weights=str(path), device="cpu", runtime="torch")
+def spec(tiny_file: Path) -> BackboneSpec:
+    return BackboneSpec(TINY, weights=str(tiny_file), device="cpu", runtime="torch")

@@ -12,14 +12,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from live import Live, live
-from tiny import tiny_model, tiny_weights
+from tiny import tiny_model
 
 from fiveshot.recognizer import Recognizer
-
-
-@pytest.fixture(scope="session")
-def tiny_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_weights(tmp_path_factory.mktemp("tiny") / "tiny.safetensors")
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""A tiny ViT with random weights, models of it, and drawn photos: shared by the tests of the service."""
+"""Models of a tiny ViT, and drawn photos: shared by the tests of the service."""
 
 from __future__ import annotations
 
@@ -7,22 +7,10 @@ import zlib
 from pathlib import Path
 
 import numpy as np
-import timm
-import torch
 from PIL import Image
-from safetensors.torch import save_file
+from tiny_vit import TINY
 
 from fiveshot.recognizer import Recognizer
-
-TINY = "test_vit.r160_in1k"
-
-
-def tiny_weights(path: Path) -> Path:
-    with torch.random.fork_rng():
-        torch.manual_seed(1)
-        state = timm.create_model(TINY).state_dict()
-        save_file({key: tensor + 0.1 * torch.randn(tensor.shape) for key, tensor in state.items()}, path)
-    return path
 
 
 def tiny_model(path: Path, weights: Path, **given: object) -> Path:

@@ -14,6 +14,7 @@ import timm
 import torch
 from PIL import Image
 from safetensors.torch import save_file
+from tiny_vit import TINY
 from typer.testing import CliRunner
 
 from fiveshot.backbones import BackboneSpec, load_adapter, load_backbone
@@ -23,7 +24,6 @@ from fiveshot.cli.tune import base_images
 from fiveshot.errors import FiveshotError, InputError
 from fiveshot.tuning import get_recipe
 
-TINY = "test_vit.r160_in1k"
 ROOT = Path(__file__).resolve().parents[2]
 
 
