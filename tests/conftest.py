@@ -29,6 +29,7 @@ def pytest_configure(config: pytest.Config) -> None:
         del sys.modules["wandb"]
         torch.set_num_threads(1)  # small matrices are slower on several threads
         share_networks()
+        config.pluginmanager.import_plugin("examples")
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ PROTOCOL = Protocol("small", "gaussian", n_classes=12, base_classes=6, increment
 ENDLESS = 1e9
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def jobs(small_file: Path) -> list[Job]:
     return make_jobs(PROTOCOL, str(small_file), methods=[], seeds=2)
 

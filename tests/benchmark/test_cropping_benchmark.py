@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
@@ -42,12 +42,13 @@ def cub(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_cropping_is_measured(cub: Path) -> None:
-    command = [sys.executable, str(SCRIPT), str(cub), "--draws", "2"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
-    assert done.stdout.startswith("3 classes, 5 photos each, 3 test photos, 2 draws")
-    found = {
-        name: float(value) for name, value in re.findall(r"\| (whole photos|cut out) \| ([\d.]+) %", done.stdout)
-    }
+def test_cropping_is_measured(
+    cub: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [str(SCRIPT), str(cub), "--draws", "2"])
+    runpy.run_path(str(SCRIPT), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert printed.startswith("3 classes, 5 photos each, 3 test photos, 2 draws")
+    found = {name: float(value) for name, value in re.findall(r"\| (whole photos|cut out) \| ([\d.]+) %", printed)}
     assert found["cut out"] == 100
     assert found["whole photos"] <= found["cut out"]
