@@ -267,7 +267,14 @@ def test_a_run_that_is_stopped_goes_on(here: Path, ask: Callable[..., Any]) -> N
     for number in range(600):
         os.link("both.png", f"many/{number:04}.png")
     command = [sys.executable, "-m", "fiveshot", "predict", "model", "many", "--out", "answers.jsonl"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        # A shell that runs the tests in the background has its children ignore Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     until = time.monotonic() + 60
     out = Path("answers.jsonl")
     while time.monotonic() < until and not (out.exists() and out.stat().st_size):

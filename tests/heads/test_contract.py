@@ -5,13 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from cases import BASE, FIRST, SECOND, Case, draw, flat, halves, queries
+from cases import BASE, CASES, FIRST, SECOND, Case, draw, flat, halves, queries
 
 from fiveshot.heads import Sampling, check_head
 from fiveshot.heads.testing import PROMISES
 
+# The published c-heads are made of parts that other heads have: in torch these are asked, and below all of them.
+KEPT = [(case, "numpy") for case in CASES]
+KEPT += [(case, "torch") for case in CASES if case.flavor == "paper" or not case.recipe.startswith("c-")]
 
-@pytest.mark.parametrize("library", ["numpy", "torch"])
+
+@pytest.mark.parametrize(("case", "library"), KEPT, ids=str)
 def test_every_recipe_keeps_the_contract(case: Case, library: str) -> None:
     """With one λ the ridge heads keep all; those that draw samples do so by the label of a class."""
     kept = check_head(case.make_with_one_lambda, without=case.broken, library=library)

@@ -17,50 +17,57 @@ from fiveshot.tuning.execution import make_accelerator
 
 pytest.importorskip("accelerate", reason="the extra 'accelerate' is not installed")
 
+# Importing takes longer than training: the processes are forked when that is done.
 SCRIPT = """
-import sys, warnings
+import os, sys, warnings
 warnings.simplefilter("ignore")
-sys.path.insert(0, sys.argv[1])
-import torch
+sys.path[:0] = sys.argv[1], os.path.dirname(sys.argv[1])
+import accelerate, torch
 torch.set_num_threads(1)
 from conftest import coloured_split, tiny_backbone
 from fiveshot.tuning import TuneRecipe, tune
 from fiveshot.tuning.execution import make_accelerator, started_by_launcher
-assert started_by_launcher()
-accelerator = make_accelerator(cpu=True)
-assert accelerator.num_processes == int(sys.argv[3])
-backbone = tiny_backbone()
-result = tune(backbone, coloured_split(), recipe=TuneRecipe.from_json(eval(sys.argv[4])), out=sys.argv[2],
-              accelerator=accelerator, held_out=0.1)
-print(result.history[-1].loss, result.history[-1].train_accuracy, backbone.adapter_hash)
+
+out, processes, recipe = sys.argv[2], int(sys.argv[3]), TuneRecipe.from_json(eval(sys.argv[4]))
+
+def train():
+    assert started_by_launcher()
+    accelerator = make_accelerator(cpu=True)
+    assert accelerator.num_processes == processes
+    backbone = tiny_backbone()
+    result = tune(backbone, coloured_split(), recipe=recipe, out=out, accelerator=accelerator, held_out=0.1)
+    print(result.history[-1].loss, result.history[-1].train_accuracy, backbone.adapter_hash)
+
+started = []
+for rank in map(str, range(processes)):
+    if not (process := os.fork()):
+        os.environ |= {"RANK": rank, "LOCAL_RANK": rank}
+        train()
+        sys.exit()
+    started.append(process)
+ended = [os.waitpid(process, 0)[1] for process in started]
+assert not any(ended), ended
 """
 
 
 def launched(processes: int, out: Path, recipe: TuneRecipe) -> list[list[str]]:
-    """Start the processes as a launcher does and return what each printed last."""
+    """Start the processes in the environment that a launcher makes, and return what each printed last."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    started = []
-    for rank in range(processes):
-        environment = {
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-            "WORLD_SIZE": str(processes),
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
-            "ACCELERATE_USE_CPU": "true",
-        }
-        command = [sys.executable, "-c", SCRIPT, str(Path(__file__).parent), str(out), str(processes)]
-        command.append(repr(recipe.to_json()))
-        started.append(
-            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        )
-    results = [process.communicate(timeout=180) for process in started]
-    assert [process.returncode for process in started] == [0] * processes, results[0][1][-3000:]
-    return [output.splitlines()[-1].split() for output, _ in results]
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": str(processes),
+        "ACCELERATE_USE_CPU": "true",
+    }
+    command = [sys.executable, "-c", SCRIPT, str(Path(__file__).parent), str(out), str(processes)]
+    command.append(repr(recipe.to_json()))
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180)
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    return [line.split() for line in ended.stdout.splitlines()[-processes:]]
 
 
 def test_two_processes_train_what_one_trains(
