@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import hashlib
 import socket
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import huggingface_hub
 import pytest
 import timm
 import torch
+from local_server import Quiet, listening
 from tiny_vit import TINY
 
 from fiveshot.backbones import BackboneSpec, describe_backbone, load_backbone
@@ -31,7 +31,7 @@ def hub_at(monkeypatch, tmp_path):
     return point
 
 
-class _Hub(BaseHTTPRequestHandler):
+class _Hub(Quiet, BaseHTTPRequestHandler):
     """As much of the hub's protocol as a download of one public file takes."""
 
     content = b""
@@ -57,19 +57,13 @@ class _Hub(BaseHTTPRequestHandler):
         if body and found:
             self.wfile.write(self.content)
 
-    def log_message(self, *_args):
-        pass
-
 
 @pytest.fixture
 def local_hub(hub_at, tiny_file):
     handler = type("Handler", (_Hub,), {"content": tiny_file.read_bytes(), "requests": []})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    hub_at(f"http://127.0.0.1:{server.server_port}")
-    yield handler
-    server.shutdown()
-    server.server_close()
+    with listening(handler) as address:
+        hub_at(f"http://{address}")
+        yield handler
 
 
 def test_a_hub_that_refuses_connections_gives_the_hint_at_once(hub_at):

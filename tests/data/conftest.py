@@ -1,16 +1,16 @@
 from __future__ import annotations
 
-import http.server
 import io
 import sys
 import tarfile
-import threading
 import zipfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
+from local_server import Quiet, listening
 from PIL import Image
 
 # Test modules are imported without their folder being importable; what they share lies beside them.
@@ -88,7 +88,7 @@ class Behaviour:
     url: str = ""
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
+class Handler(Quiet, BaseHTTPRequestHandler):
     behaviour: Behaviour
 
     def do_GET(self):
@@ -121,19 +121,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         same = self.headers.get("If-Range") in (None, do.etag, do.modified)
         return int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and do.ranges and same else None
 
-    def log_message(self, *_):
-        pass
-
 
 @pytest.fixture
 def local_server(monkeypatch):
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     behaviour = Behaviour()
     handler = type("Handler", (Handler,), {"behaviour": behaviour})
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
-        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        behaviour.url = f"http://127.0.0.1:{running.server_port}/data.bin"
+    with listening(handler) as address:
+        behaviour.url = f"http://{address}/data.bin"
         yield behaviour
-        running.shutdown()
-        thread.join()

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import http.server
-import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import fsspec
 from fsspec.spec import AbstractBufferedFile
+from local_server import Quiet, listening
 
 BLOCK = 4096
 
@@ -28,7 +28,7 @@ class Store:
     requests: list[str] = field(default_factory=list)
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
+class Handler(Quiet, BaseHTTPRequestHandler):
     store: Store
 
     def do_HEAD(self) -> None:
@@ -56,22 +56,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
             body = body[: len(body) // 2]
         self.wfile.write(body)
 
-    def log_message(self, *_: object) -> None:
-        pass
-
 
 @contextmanager
 def serving(files: dict[str, bytes]) -> Iterator[Store]:
     """Serve files on this machine."""
     store = Store(files)
     handler = type("Handler", (Handler,), {"store": store})
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
-        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        store.url = f"flaky://127.0.0.1:{running.server_port}"
+    with listening(handler) as address:
+        store.url = f"flaky://{address}"
         yield store
-        running.shutdown()
-        thread.join()
 
 
 class FlakyFileSystem(fsspec.AbstractFileSystem):

@@ -7,17 +7,17 @@ import os
 import shutil
 import socket
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, ClassVar
 
 import httpx
 import pytest
 from live import Live, running
+from local_server import Quiet, listening
 from tiny import photo
 
 from fiveshot.errors import FiveshotError
@@ -37,7 +37,7 @@ BOXES = (
 )
 
 
-class _Photos(BaseHTTPRequestHandler):
+class _Photos(Quiet, BaseHTTPRequestHandler):
     """As much of Label Studio as a backend asks for: photos behind a token, and the tasks of a project."""
 
     asked: ClassVar[list[str]]
@@ -46,34 +46,22 @@ class _Photos(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.asked.append(f"{self.path} {self.headers.get('Authorization')}")
         if self.path.startswith("/api/tasks?project=7&page=1&"):
-            return self._say(httpx.Response(200, json={"tasks": self.tasks}).content)
+            return self.say(httpx.Response(200, json={"tasks": self.tasks}).content)
         if self.path.startswith("/moved/"):
             self.send_response(302)
             self.send_header("Location", self.path.removeprefix("/moved/"))
             return self.end_headers()
         name, _, number = self.path.removeprefix("/data/upload/").removesuffix(".jpg").partition("-")
         good = self.path.startswith("/data/upload/") and self.headers.get("Authorization") == f"Token {KEY}"
-        return self._say(photo(name, int(number)) if good else b"", 200 if good else 401)
-
-    def _say(self, body: bytes, status: int = 200) -> None:
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+        return self.say(photo(name, int(number)) if good else b"", 200 if good else 401)
 
 
 @pytest.fixture
 def studio() -> Iterator[Any]:
     handler = type("Studio", (_Photos,), {"asked": [], "tasks": []})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    handler.url = f"http://127.0.0.1:{server.server_port}"
-    yield handler
-    server.shutdown()
-    server.server_close()
+    with listening(handler) as address:
+        handler.url = f"http://{address}"
+        yield handler
 
 
 @contextmanager

@@ -7,10 +7,9 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from hashlib import sha256
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,6 +17,7 @@ import huggingface_hub.constants
 import numpy as np
 import pytest
 import yaml
+from local_server import Quiet, listening
 from models import held, photos, picture
 
 from fiveshot.errors import FiveshotError, InputError, StorageError
@@ -32,7 +32,7 @@ TOKEN = "hf_of_the_owner"
 COMMIT = "c" * 40
 
 
-class _Hub(BaseHTTPRequestHandler):
+class _Hub(Quiet, BaseHTTPRequestHandler):
     """Repositories in memory: made, filled by commits with and without LFS, and read again."""
 
     protocol_version = "HTTP/1.1"
@@ -128,27 +128,21 @@ class _Hub(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def log_message(self, *_: object) -> None:
-        pass
-
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
     handler = type("Hub", (_Hub,), {"repositories": {}, "objects": {}, "asked": []})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    handler.url = f"http://127.0.0.1:{server.server_port}"
-    constants = huggingface_hub.constants
-    monkeypatch.setattr(constants, "ENDPOINT", handler.url)
-    template = handler.url + "/{repo_id}/resolve/{revision}/{filename}"
-    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # plain HTTP
-    monkeypatch.setenv("HF_TOKEN", TOKEN)
-    monkeypatch.setenv("FIVESHOT_CACHE", str(tmp_path / "cache"))
-    yield handler
-    server.shutdown()
-    server.server_close()
+    with listening(handler) as address:
+        handler.url = f"http://{address}"
+        constants = huggingface_hub.constants
+        monkeypatch.setattr(constants, "ENDPOINT", handler.url)
+        template = handler.url + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # plain HTTP
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        monkeypatch.setenv("FIVESHOT_CACHE", str(tmp_path / "cache"))
+        yield handler
 
 
 @pytest.fixture
