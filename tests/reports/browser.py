@@ -6,13 +6,14 @@ import base64
 import json
 import os
 import select
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from chromium import PROGRAM
 
 # The protocol is read from descriptor 3 and written to 4: put the pipes there, then become the browser.
 LAUNCH = """
@@ -24,7 +25,6 @@ os.dup2(101, 4)
 os.execv(sys.argv[3], sys.argv[3:])
 """
 PATIENCE = 60
-PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser")
 
 
 class Browser:

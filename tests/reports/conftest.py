@@ -10,7 +10,8 @@ import pytest
 # Test modules are imported without their folder being importable; the browser and the toys are needed.
 sys.path.insert(0, str(Path(__file__).parent))
 
-from browser import PROGRAM, Browser, browser
+from browser import Browser, browser
+from chromium import PROGRAM
 from toys import toy_features
 
 from fiveshot.benchmark import Job, Protocol, RunRecord, run_job

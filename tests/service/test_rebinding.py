@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
 from chromium import PROGRAM, chromium
 from live import Live
+from local_server import Quiet, listening
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="needs Chromium")
 EVIL = "evil.example"  # a name that leads to this machine, as its owner would let it
@@ -45,26 +45,18 @@ ATTACK = """async (targets) => {
 }"""  # noqa: E501
 
 
-class Page(BaseHTTPRequestHandler):
+class Page(Quiet, BaseHTTPRequestHandler):
     """The evil page, which is empty: what it does is run from the test."""
 
     def do_GET(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        self.end_headers()
-        self.wfile.write(b"<!doctype html><title>evil</title><body></body>")
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
+        self.say(b"<!doctype html><title>evil</title><body></body>", Content_Type="text/html")
 
 
 @pytest.fixture
 def elsewhere() -> Iterator[str]:
     """A web server of somebody else; its name leads to this machine as well."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://{EVIL}:{server.server_port}"
-        server.shutdown()
+    with listening(Page) as address:
+        yield f"http://{EVIL}:{address.partition(':')[2]}"
 
 
 def attacked(origin: str, targets: list[str]) -> dict[str, list[Any]]:

@@ -6,11 +6,10 @@ import gzip
 import io
 import json
 import tarfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,8 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from chromium import PROGRAM, Watched, chromium
+from chromium import PROGRAM, Watched, chromium, with_camera
+from local_server import listening
 from PIL import Image
 
 from fiveshot.errors import InputError, StorageError
@@ -108,13 +108,8 @@ class _Files(SimpleHTTPRequestHandler):
 def hosted(folder: Path, policy: str = "") -> Iterator[str]:
     """Serve a folder as any host does; with a policy, as one that sends headers."""
     handler = type("Files", (_Files,), {"policy": policy})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(folder)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with listening(partial(handler, directory=str(folder))) as address:
+        yield f"http://{address}/"
 
 
 def ask(page: Any, photos: dict[str, bytes]) -> dict[str, dict[str, Any]]:
@@ -160,8 +155,16 @@ def browser() -> Iterator[Any]:
         yield started
 
 
+def installable(watched: Watched) -> None:
+    session = watched.context.new_cdp_session(watched.page)
+    manifest = session.send("Page.getAppManifest")
+    assert (manifest["errors"], json.loads(manifest["data"])["name"]) == ([], "Stripes & <more>")
+    faults = session.send("Page.getInstallabilityErrors")["installabilityErrors"]
+    assert [one["errorId"] for one in faults if one["errorId"] != "in-incognito"] == []
+
+
 @needs_browser
-def test_the_page_answers_as_the_model_does_and_without_a_network(
+def test_the_page_answers_as_the_model_does_can_be_installed_and_needs_no_network(
     browser: Any, answers: dict[str, Prediction], site: Path
 ) -> None:
     photos, wanted = odd_photos(), answers
@@ -174,6 +177,7 @@ def test_the_page_answers_as_the_model_does_and_without_a_network(
         for name, found in ask(page, photos).items():
             agrees(found, wanted[name])
         assert page.title() == "Stripes & <more>"
+        installable(watched)
         assert all(asked.startswith((url, "blob:")) for asked in watched.requests)
     watched.context.set_offline(True)  # and the server is gone, too
     page.goto(url)
@@ -189,8 +193,8 @@ def test_the_page_answers_as_the_model_does_and_without_a_network(
 def test_the_camera_and_a_phone_under_the_policy_as_a_header(browser: Any, site: Path) -> None:
     strict = f"{POLICY}; frame-ancestors 'none'"
     assert strict in HEADERS
-    with hosted(site, strict) as url:
-        watched = Watched(browser, viewport={"width": 360, "height": 640}, permissions=["camera"], has_touch=True)
+    with hosted(site, strict) as url, with_camera(browser) as whole:
+        watched = Watched(whole, viewport={"width": 360, "height": 640}, permissions=["camera"], has_touch=True)
         page = watched.page
         page.goto(url)
         page.locator("body[data-ready]").wait_for(timeout=WAIT)
@@ -201,20 +205,6 @@ def test_the_camera_and_a_phone_under_the_policy_as_a_header(browser: Any, site:
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
         assert page.evaluate("fetch('https://example.org/').then(() => true, () => false)") is False
         assert [said for said in watched.complaints if "example.org" not in said] == []
-        watched.context.close()
-
-
-@needs_browser
-def test_it_can_be_installed(browser: Any, site: Path) -> None:
-    with hosted(site) as url:
-        watched = Watched(browser)
-        watched.page.goto(url)
-        watched.page.locator("body[data-ready]").wait_for(timeout=WAIT)
-        session = watched.context.new_cdp_session(watched.page)
-        manifest = session.send("Page.getAppManifest")
-        assert (manifest["errors"], json.loads(manifest["data"])["name"]) == ([], "Stripes & <more>")
-        faults = session.send("Page.getInstallabilityErrors")["installabilityErrors"]
-        assert [one["errorId"] for one in faults if one["errorId"] != "in-incognito"] == []
         watched.context.close()
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,7 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from chromium import PROGRAM, Watched, chromium
+from chromium import PROGRAM, Watched, chromium, with_camera
 from live import Live, live
 
 pytest.importorskip("playwright", reason="playwright is not installed")
@@ -26,7 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="chromium is not installed"))
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")  # while it is there, no other can be started, and nothing that has an event loop
 def browser() -> Iterator[Any]:
     with chromium() as started:
         yield started
@@ -34,16 +35,16 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def open_page(browser: Any) -> Iterator[Callable[..., Watched]]:
-    opened: list[Watched] = []
+    with ExitStack() as opened:
 
-    def go(url: str, **given: Any) -> Watched:
-        opened.append(Watched(browser, **given))
-        opened[-1].page.goto(url)
-        return opened[-1]
+        def go(url: str, **given: Any) -> Watched:
+            seeing = "camera" in given.get("permissions", ())
+            watched = Watched(opened.enter_context(with_camera(browser)) if seeing else browser, **given)
+            opened.callback(watched.context.close)
+            watched.page.goto(url)
+            return watched
 
-    yield go
-    for watched in opened:
-        watched.context.close()
+        yield go
 
 
 @pytest.fixture(scope="module")
