@@ -21,11 +21,14 @@ from corpus import ARCHIVES, FILES, NAMES, photo, write_files, write_places
 from PIL import Image
 from serving import serving
 
+from fiveshot import Recognizer
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is limited, and told, on Linux")
 DRIVER = Path(__file__).with_name("drive.py")
 GROWTH = 300 << 20  # bytes
 HANG = 30  # seconds
-BATCH = 15  # photos of one command
+SECONDS = 2  # that the driver lets a photo take
+BATCH = 60  # photos of one command
 # What each of these did before photos were decoded apart: a test without the limits would see it again.
 BEFORE = {
     "1x20000.png": "took the service from 1.4 to 6.8 GB",
@@ -57,7 +60,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_files(folder / "files")
     write_files(folder / "archives", ARCHIVES)
     write_places(folder / "places")
-    run_commands([["new", "model", "--quick"], ["learn", "model", "honest"]], folder)
+    with Recognizer.create(folder / "model", views=1, device="cpu") as model:
+        model.learn_many(folder / "honest")
     return folder
 
 
@@ -69,7 +73,7 @@ def run_commands(commands: list[list[str]], folder: Path) -> list[dict[str, Any]
         capture_output=True,
         text=True,
         cwd=folder,
-        timeout=len(commands) * HANG,
+        timeout=sum(HANG + SECONDS * len(command) for command in commands),
         env={**os.environ, "COLUMNS": "10000", "NO_COLOR": "1"},
         check=True,
     )
