@@ -62,6 +62,15 @@ def test_photos_are_moved_and_removed_and_it_is_taken_back(open_page: Callable[.
     assert watched.complaints == []
 
 
+def test_what_stands_under_a_photo_can_be_read_on_a_phone(open_page: Callable[..., Watched], birds: Live) -> None:
+    page = open_page(birds.url, **PHONE).page
+    open_class(page, "owl", 5)
+    notes = page.locator("#about-photos p")
+    assert [text.split()[0] for text in notes.all_inner_texts()] == ids(birds, "owl")
+    fits = "all => all.every(one => one.scrollWidth <= one.clientWidth && one.scrollHeight <= one.clientHeight)"
+    assert notes.evaluate_all(fits)
+
+
 def test_the_last_photos_of_a_class_stay(open_page: Callable[..., Watched], birds: Live) -> None:
     page = open_page(birds.url).page
     open_class(page, "wren", 3)

@@ -34,6 +34,7 @@ def test_findings_are_followed_and_taken_back(open_page: Callable[..., Watched],
     item.wait_for()
     assert page.locator("#findings .finding").count() == len(found)
     until(page, "[...document.querySelector('.finding').querySelectorAll('img')].every(i => i.naturalWidth)")
+    assert wrong["photo"] in item.locator("figcaption").first.inner_text()
     assert item.locator(".open").count() == 2  # beside the photo of the other class that is most like it
     item.get_by_role("button", name="Move to red").click()
     page.locator("#notice", has_text=f"Moved {wrong['photo']} to “red”").wait_for()

@@ -31,7 +31,7 @@ def test_from_a_first_folder_to_classes(open_page: Callable[..., Watched], servi
     page.set_input_files("#pick-sort", [*photos("red"), bad, *photos("blue", count=16)])
     page.locator(".unknown-group").first.wait_for()
     until(page, "document.getElementById('sort-busy').hidden")
-    assert left(page).startswith("22 photos: 0 of 0 known classes, 22 in ")
+    assert left(page).startswith("22 photos: 0 in 0 known classes, 22 in ")
     assert "broken.jpg" in (page.text_content("#sort-bad") or "")
     until(page, "[...document.querySelectorAll('#groups .open img')].every(i => i.naturalWidth)")
     tiles = page.locator(".unknown-group").first.locator("li[data-key]")
@@ -45,6 +45,16 @@ def test_from_a_first_folder_to_classes(open_page: Callable[..., Watched], servi
     page.locator("#notice", has_text="Took back").wait_for()
     until(page, "document.getElementById('sort-count').textContent.startsWith('22 photos')")
     assert service.names() == []
+    page.click("#sort-clear")
+    page.locator("#sorted").wait_for(state="hidden")
+    page.click("#notice-ways button:text-is('Undo')")
+    page.locator(".unknown-group").first.wait_for()
+    assert left(page).startswith("22 photos: ")
+    page.click("#sort-clear")
+    page.set_input_files("#pick-sort", photos("green", count=3))
+    until(page, "document.getElementById('sort-count').textContent.startsWith('3 photos')")
+    page.keyboard.press("Control+z")  # to those that have come since
+    until(page, "document.getElementById('sort-count').textContent.startsWith('25 photos')")
     assert watched.complaints == []
 
 

@@ -59,6 +59,28 @@ def test_folders_are_learned_as_classes(open_page: Callable[..., Watched], servi
     page.click("#notice-ways button:text-is('Undo')")
     page.locator("#notice", has_text="Took back 2 changes").wait_for()
     assert service.names() == []
+    assert page.inner_text("#teach-result") == ""  # it is not learned any more
+
+
+def test_what_was_left_out_comes_back(open_page: Callable[..., Watched], service: Live) -> None:
+    page = open_page(service.url).page
+    page.locator("#none-yet").wait_for()
+    page.set_input_files("#pick-teach", files("red", 3))
+    until(page, "document.querySelectorAll('#chosen li').length === 3")
+    page.click("#chosen .remove >> nth=1")
+    page.locator("#notice", has_text="Left out 1.jpg.").wait_for()
+    assert page.locator("#chosen img").count() == 2
+    page.click("#notice-ways button:text-is('Undo')")
+    until(page, "document.querySelectorAll('#chosen li').length === 3")
+    page.click("#clear")
+    assert page.locator("#chosen li").count() == 0
+    page.set_input_files("#pick-teach", files("red", 1, 7))
+    until(page, "document.querySelectorAll('#chosen li').length === 1")
+    page.keyboard.press("Control+z")
+    until(page, "document.querySelectorAll('#chosen li').length === 4")
+    named = page.locator("#chosen img").evaluate_all("all => all.map(one => one.alt)")
+    assert named == ["0.jpg", "1.jpg", "2.jpg", "7.jpg"]
+    page.locator("#undo").wait_for(state="hidden")  # nothing else was done
 
 
 def test_a_dropped_folder_gives_its_name(open_page: Callable[..., Watched], service: Live) -> None:
@@ -111,7 +133,9 @@ def test_no_camera_and_no_mouse(browser: Any, service: Live) -> None:
         phone.page.goto(service.url)
         phone.page.locator("#none-yet").wait_for()
         assert phone.page.locator(".camera:visible").count() == 0
-        assert not re.search("drop|paste", phone.page.inner_text("#teach-form"), re.IGNORECASE)
+        for view in ("teach", "try", "sort"):
+            phone.page.click(f"nav a[href='#{view}']")
+            assert not re.search("drop|paste", phone.page.inner_text("main"), re.IGNORECASE)
     finally:
         phone.context.close()
 

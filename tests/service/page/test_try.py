@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from chromium import Watched
-from hands import answers, until
+from hands import answers, files, until
 from live import Live
 from tiny import encoded, picture
 
@@ -80,7 +80,7 @@ def test_right_no_and_none_of_these(trying: Any, service: Live) -> None:
     label = (row.locator(".label").text_content() or "").split()[0]
     other = {"red": "green", "green": "red"}[label]
     row.get_by_role("button", name="Right").click()
-    trying.locator("#try-verdicts", has_text="1 of 1 you looked at are right").wait_for()
+    trying.locator("#try-verdicts", has_text="Right: 1 of 1 you looked at").wait_for()
     assert count(service, label) == 5  # nothing is learned unless one says so
     row.get_by_role("button", name=f"Add to {label}").click()
     trying.locator("#notice", has_text=f"Learned 1 photo as “{label}”").wait_for()
@@ -93,7 +93,7 @@ def test_right_no_and_none_of_these(trying: Any, service: Live) -> None:
     trying.locator("#notice", has_text=f"Learned 1 photo as “{other}”").wait_for()
     row.get_by_text(f"Learned as {other}").wait_for()
     assert count(service, other) == 6
-    trying.locator("#try-verdicts", has_text="0 of 1 you looked at are right").wait_for()
+    trying.locator("#try-verdicts", has_text="Right: 0 of 1 you looked at").wait_for()
     trying.click("#undo")
     row.get_by_role("button", name="None of these").click()
     trying.locator("#notice", has_text="as none of these").wait_for()
@@ -140,7 +140,7 @@ def test_why_shows_the_nearest_learned_photos(trying: Any, service: Live) -> Non
         "/v1/predict?why=3", files=[("photos", ("a.jpg", encoded(picture("red", 30))))]
     ).json()["predictions"][0]["why"]
     for place, one in enumerate(said):
-        assert one["label"] in near.nth(place).inner_text()
+        assert f"{one['label']} {one['id']}, " in near.nth(place).inner_text()
     trying.click(".answer .verdict button:text-is('Why?')")
     assert near.count() == 0
 
@@ -160,3 +160,120 @@ def test_the_slider_tells_what_it_costs(trying: Any, service: Live) -> None:
     trying.click("#notice-ways button:text-is('Undo')")  # both steps were one change
     until(trying, "document.getElementById('notice-text').textContent.startsWith('Took back')")
     assert service.client.get("/v1/model").json()["false_rejection"] == before
+
+
+def names(page: Any) -> list[str]:
+    return page.locator("#answers .file").all_text_contents()
+
+
+def test_answers_that_were_cleared_come_back(trying: Any) -> None:
+    shown(trying, "red", count=20)
+    before = names(trying)
+    assert len(before) == 20
+    trying.click("#try-clear")
+    trying.locator("#notice", has_text="Cleared 20 photos.").wait_for()
+    until(trying, "document.querySelectorAll('#answers .answer').length === 0")
+    trying.click("#notice-ways button:text-is('Undo')")
+    until(trying, "document.querySelectorAll('#answers .answer').length === 20")
+    assert names(trying) == before
+    trying.click("#try-clear")
+    shown(trying, "green")
+    trying.keyboard.press("Control+z")
+    until(trying, "document.querySelectorAll('#answers .answer').length === 21")
+    assert names(trying) == [*before, "green 30.jpg"]
+
+
+def test_no_answer_comes_after_all_were_cleared(trying: Any) -> None:
+    held: list[Any] = []
+    trying.route("**/v1/predict*", lambda route: held.append(route) if len(held) < 2 else route.continue_())
+    photos = [
+        {"name": f"red {n}.jpg", "mimeType": "image/jpeg", "buffer": encoded(picture("red", n))} for n in range(20)
+    ]
+    trying.set_input_files("#pick-try", photos)
+    for _ in range(300):
+        if len(held) == 2:  # a part, and one ahead
+            break
+        trying.wait_for_timeout(30)
+    held[0].continue_()
+    until(trying, "document.querySelectorAll('#answers .answer').length === 8")
+    trying.click("#try-clear")
+    with trying.expect_response("**/v1/predict*"):
+        held[1].continue_()
+    shown(trying, "green")
+    assert names(trying) == ["green 30.jpg"]
+    trying.click("#notice-ways button:text-is('Undo')")  # those without an answer are asked about again
+    until(trying, "document.querySelectorAll('#answers .answer').length === 21")
+    assert set(names(trying)) == {"green 30.jpg", *(one["name"] for one in photos)}
+
+
+def test_rows_are_put_in_order_and_back(trying: Any) -> None:
+    for name in ("red", "green", "blue"):
+        shown(trying, name, count=9)
+    given = names(trying)
+    sure = (
+        "all => all.map(one => parseFloat(one.querySelector('.label .share')?.textContent.match(/[0-9]+/) ?? 0))"
+    )
+    trying.select_option("#try-order", "doubtful")
+    until(
+        trying,
+        f"((all) => ({sure})(all).every((one, n, those) => !n || those[n - 1] <= one))"
+        "([...document.querySelectorAll('#answers .answer')])",
+    )
+    assert sorted(names(trying)) == sorted(given)
+    trying.select_option("#try-order", "given")
+    until(trying, f"document.querySelector('#answers .file').textContent === {given[0]!r}")
+    until(trying, f"[...document.querySelectorAll('#answers .file')].at(-1).textContent === {given[-1]!r}")
+    assert names(trying) == given
+
+
+def test_what_answers_are_sifted_by_stays_while_more_come(trying: Any) -> None:
+    shown(trying, "red", count=3)
+    trying.click("#try-kinds button >> nth=1")
+    chip = trying.evaluate_handle("document.querySelector('#try-kinds [aria-pressed=true]')")
+    said = chip.inner_text()
+    trying.set_input_files("#pick-try", files("green", 20))
+    until(trying, "document.querySelector('#try-kinds button').textContent === 'All23'")
+    assert chip.evaluate("one => one.isConnected && document.activeElement === one && one.ariaPressed === 'true'")
+    assert chip.inner_text().split()[0] == said.split()[0]
+
+
+def test_all_answers_at_once(trying: Any) -> None:
+    shown(trying, "red", count=30)
+    trying.focus(".answer .open")
+    trying.keyboard.press("Control+a")
+    trying.click("#try-right")
+    known = trying.locator(".answer:not(:has(.label.unknown))").count()
+    trying.locator("#try-verdicts", has_text=f"Right: {known} of {known} you looked at").wait_for()
+    assert trying.locator(".answer .said").count() == known
+
+
+@pytest.mark.parametrize("width", [390, 1200])
+def test_a_message_does_not_cover_what_can_be_done(
+    open_page: Callable[..., Watched], service: Live, width: int
+) -> None:
+    service.learn("red", 5)
+    page = open_page(service.url + "#try", viewport={"width": width, "height": 800}).page
+    until(page, "document.getElementById('summary').textContent === '1 class'")
+    shown(page, "red", count=12)
+    page.locator(".answer .verdict button:has-text('None of these')").first.click()
+    page.locator("#notice", has_text="as none of these").wait_for()
+    page.locator(".answer .pick").nth(1).click()
+    page.locator("#try-bar").wait_for()
+    page.wait_for_timeout(100)
+    message, bar = page.locator("#notice").bounding_box(), page.locator("#try-bar").bounding_box()
+    assert message["y"] + message["height"] <= bar["y"]
+    page.click("#try-bar .none")
+    until(page, "document.getElementById('notice').getBoundingClientRect().bottom > innerHeight - 40")
+
+
+def test_the_name_under_the_pointer_can_be_read(trying: Any) -> None:
+    shown(trying, "red")
+    trying.click(".answer .verdict button:has-text('t is …')")
+    first = trying.locator("#naming-list [aria-selected=true]")
+    first.wait_for()
+    ground = "one => getComputedStyle(one).backgroundColor"
+    trying.mouse.move(0, 0)
+    before = first.evaluate(ground)
+    first.hover()
+    assert first.evaluate(ground) == before
+    assert first.evaluate("one => getComputedStyle(one).color") != before

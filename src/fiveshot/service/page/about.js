@@ -2,11 +2,11 @@
 
 import * as api from "./api.js";
 import { $, button, inSlices, make, percent, plural } from "./elements.js";
-import { complain, quiet, tell } from "./notices.js";
-import { model, refresh, whenChanged } from "./model.js";
+import { change, complain, quiet } from "./notices.js";
+import { model, whenChanged } from "./model.js";
 import { NONE, chooseName } from "./naming.js";
-import { enlarge, ofAddress } from "./pictures.js";
-import { Selection, setUpBar } from "./selection.js";
+import { enlarge, ofAddress, opener } from "./pictures.js";
+import { Selection, picker, setUpBar } from "./selection.js";
 import { addTo } from "./teach.js";
 
 const SURE = "Really? This cannot be undone";
@@ -75,85 +75,45 @@ function scoreText({ score, taken_for: other }) {
 }
 
 // A photo among others: it can be enlarged and chosen.
-export function tile(photo, open) {
+function tile(photo, open) {
   const note = [photo.id, photo.score === null || photo.score === undefined ? "" : percent(photo.score)].filter(Boolean).join(" · ");
-  const pick = Object.assign(make("input", "pick"), { type: "checkbox", title: "Select" });
-  pick.setAttribute("aria-label", `Select ${photo.id}`);
-  const item = make("li", photo.taken_for ? "doubtful" : "", button(ofAddress(api.picture(photo.id), photo.id), "open", open, `Enlarge ${photo.id}`), pick, make("p", "small muted", note));
+  const item = make("li", photo.taken_for ? "doubtful" : "", opener(ofAddress(api.picture(photo.id), photo.id), photo.id, open), picker(photo.id), make("p", "small muted", note));
   item.dataset.key = photo.id;
   item.title = scoreText(photo);
   return item;
 }
 
-async function changePhotos(work, said, ids) {
-  try {
-    const answer = await work();
-    const again = answer.action === "remove" ? [forGood(() => erasePhotos(ids))] : [];
-    tell(answer.pending ? `${said} ${answer.pending}.` : said, { back: { state: answer.state }, further: again });
-    await refresh();
-  } catch (error) {
-    complain(error, $("about").open ? $("about-error") : undefined);
-  }
-}
+const ofClass = () => ($("about").open ? $("about-error") : undefined); // where an error is said
+const closing = async (request) => { const answer = await request; $("about").close(); return answer; };
 
-const remove = (ids) => changePhotos(() => api.remove(ids), `Removed ${plural(ids.length, "photo")} of “${entry.name}”.`, ids);
+const remove = (ids) => change([() => api.remove(ids)], `Removed ${plural(ids.length, "photo")} of “${entry.name}”.`, {
+  place: ofClass(), further: [forGood(() => api.remove(ids, true), plural(ids.length, "photo"))],
+});
 
 async function move(ids) {
   const to = await chooseName(`Move ${plural(ids.length, "photo")} to`, { not: entry.name, none: !entry.negatives });
-  if (to) await changePhotos(() => api.move(ids, to), `Moved ${plural(ids.length, "photo")} to “${to}”.`, ids);
-}
-
-async function erasePhotos(ids) {
-  try {
-    const answer = await api.remove(ids, true);
-    tell(answer.pending ? `${plural(ids.length, "photo")}: ${answer.pending}.` : `${plural(ids.length, "photo")} erased, for good.`);
-    await refresh();
-  } catch (error) {
-    complain(error);
-  }
+  if (to) await change([() => api.move(ids, to)], `Moved ${plural(ids.length, "photo")} to “${to}”.`, { place: ofClass() });
 }
 
 async function rename(event) {
   event.preventDefault();
   const wanted = $("new-name").value.trim();
   if (wanted === entry.name) return $("about").close();
-  try {
-    const answer = await api.rename(entry.name, wanted);
-    $("about").close();
-    tell(`“${entry.name}” is now called “${answer.classes[0]}”.`, { back: { state: answer.state } });
-    await refresh(answer.classes[0]);
-  } catch (error) {
-    complain(error, $("about-error"));
-  }
+  const now = (answer) => answer.classes[0];
+  await change([() => closing(api.rename(entry.name, wanted))], (answer) => `“${entry.name}” is now called “${now(answer)}”.`, { place: $("about-error"), fresh: now });
 }
 
-async function forget() {
+function forget() {
   const { name } = entry;
-  try {
-    const answer = await api.forget(name);
-    $("about").close();
-    tell(`Forgot “${name}”.`, { back: { state: answer.state }, further: [forGood(() => erase(name))] });
-    await refresh();
-  } catch (error) {
-    complain(error, $("about-error"));
-  }
+  return change([() => closing(api.forget(name))], `Forgot “${name}”.`, {
+    place: $("about-error"), further: [forGood(() => api.forget(name, true), `“${name}”`)],
+  });
 }
 
-// The second step: nothing of it stays on the disk.
-async function erase(name) {
-  try {
-    const answer = await api.forget(name, true);
-    tell(answer.pending ? `“${name}”: ${answer.pending}.` : `“${name}” is erased, for good.`);
-    await refresh();
-  } catch (error) {
-    complain(error);
-  }
-}
-
-// A button that asks once more before it erases.
-function forGood(run) {
+// The second step, which asks once more: nothing of it stays on the disk.
+function forGood(request, what) {
   const made = button("Erase for good", "", () => {
-    if (made.textContent === SURE) run();
+    if (made.textContent === SURE) change([request], ({ pending }) => (pending ? `${what}: ${pending}.` : `${what} erased, for good.`), { forGood: true });
     else made.textContent = SURE;
   });
   return made;

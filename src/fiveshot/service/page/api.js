@@ -1,5 +1,7 @@
 // The service's API: one function each, and every error a sentence.
 
+import { sentence } from "./elements.js";
+
 const PATIENCE = 20; // times that a busy service is asked again
 let token = sessionStorage.getItem("fiveshot-token");
 let askForToken = () => Promise.reject(new Failure("no_token", "This service wants a token.", ""));
@@ -11,15 +13,6 @@ export class Failure extends Error {
     super(`${sentence(message, names)} ${sentence(hint || "", names)}`.trim());
     this.code = code;
   }
-}
-
-// The name of a file stays as it is, also where a sentence begins with it.
-function sentence(text, names) {
-  const trimmed = String(text).trim();
-  if (!trimmed) return "";
-  const named = names.some((name) => trimmed.startsWith(name));
-  const begun = named ? trimmed : trimmed[0].toUpperCase() + trimmed.slice(1);
-  return /[.!?]$/.test(begun) ? begun : `${begun}.`;
 }
 
 export function whenTokenIsWanted(ask) {

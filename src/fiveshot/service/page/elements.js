@@ -31,10 +31,27 @@ export const percent = (share) => {
   if (hundredths > 0 && hundredths < 1) return "under 1 %";
   return `${hundredths > 99 && hundredths < 100 ? "over 99" : Math.round(hundredths)} %`;
 };
+// A text of the service as a sentence. The name of a file stays as it is, also where a sentence begins with it.
+export function sentence(text, names = []) {
+  const trimmed = String(text).trim();
+  if (!trimmed) return "";
+  const begun = names.some((name) => trimmed.startsWith(name)) ? trimmed : trimmed[0].toUpperCase() + trimmed.slice(1);
+  return /[.!?]$/.test(begun) ? begun : `${begun}.`;
+}
 export const quoted = (names, most = 5) => {
   const more = names.length > most ? ` and ${plural(names.length - most, "other")}` : "";
   return names.slice(0, most).map((name) => `“${name}”`).join(", ") + more;
 };
+
+export function grouped(items, keyOf) {
+  const groups = new Map();
+  for (const item of items) {
+    const key = keyOf(item);
+    if (!groups.has(key)) groups.set(key, []);
+    groups.get(key).push(item);
+  }
+  return groups;
+}
 
 const SLICE = 8; // milliseconds, of the sixteen that a frame has
 const rest = () => new Promise((resolve) => setTimeout(resolve));

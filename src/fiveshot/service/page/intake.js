@@ -1,6 +1,6 @@
 // Photos on their way in: dropped (folders too), pasted, chosen, or taken with the camera.
 
-import { $, button, make, plural } from "./elements.js";
+import { $, button, inSlices, make, plural } from "./elements.js";
 import { complain, quiet } from "./notices.js";
 
 const PICTURE = /\.(jpe?g|jfif|png|webp|gif|bmp|tiff?|mpo|hei[cf]|avif)$/i;
@@ -9,18 +9,22 @@ const touch = matchMedia("(hover: none) and (pointer: coarse)");
 let take = () => {};
 let stream = null;
 
-// Only pictures go on; what else was given is said, once.
-function hand(found) {
+// Only pictures go on; what else was given is said, once. A browser takes its time to tell what thousands of files are.
+async function hand(found) {
   quiet();
-  const meant = found.filter(({ file }) => !NEVER_MEANT.test(file.name));
-  const pictures = meant.filter(({ file }) => file.type.startsWith("image/") || PICTURE.test(file.name));
-  const others = meant.length - pictures.length;
+  const pictures = [];
+  let others = 0;
+  await inSlices(found, ({ file, folder = nameOf((file.webkitRelativePath || "").split("/").slice(0, -1)) }) => {
+    if (NEVER_MEANT.test(file.name)) return;
+    if (PICTURE.test(file.name) || file.type.startsWith("image/")) pictures.push({ file, folder });
+    else others += 1;
+  });
   if (others) complain(`${plural(others, "file")} left out: only pictures can be used.`);
   else if (!found.length) complain("There is no picture in it.");
   if (pictures.length) take(pictures);
 }
 
-const loose = (files) => Array.from(files, (file) => ({ file, folder: nameOf((file.webkitRelativePath || "").split("/").slice(0, -1)) }));
+const loose = (files) => Array.from(files, (file) => ({ file }));
 // Each folder that holds photos is a class; below the one that was given it is called by its path.
 const nameOf = (folders) => (folders.length > 1 ? folders.slice(1).join("/") : folders[0] || "");
 
@@ -124,7 +128,7 @@ export function setUpIntake(taker) {
     event.preventDefault();
     over(false);
     try {
-      hand(await dropped(event.dataTransfer));
+      await hand(await dropped(event.dataTransfer));
     } catch {
       complain("What was dropped cannot be read. Choose the photos instead.");
     }

@@ -2,19 +2,17 @@
 
 import * as api from "./api.js";
 import { $, button, message, plural, quoted } from "./elements.js";
-import { model } from "./model.js";
+import { model, refresh, whenChanged } from "./model.js";
 
 const ACTIONS = {
   learn: "learning", add: "adding to", forget: "forgetting", rename: "renaming to", merge: "merging",
   remove: "removing photos of", move: "moving photos between", correct: "correcting to", none: "“none of these”",
   set: "setting", keep: "keeping", review: "the review of",
 };
-const listeners = new Set();
-const done = []; // what was done here and stands: {state, steps, then}
+const done = []; // what was done here and stands: {state, steps, what, then}; without steps it was done to the page only
 let timer;
 
-export const whenUndone = (listener) => listeners.add(listener);
-export const actionText = ({ action, classes = [] }) => `${ACTIONS[action] || action} ${quoted(classes)}`.trim();
+const actionText = ({ action, classes = [] }) => `${ACTIONS[action] || action} ${quoted(classes)}`.trim();
 
 // An error that was said before goes, wherever it stands.
 export function quiet() {
@@ -40,9 +38,34 @@ export function tell(text, { back, further = [] } = {}) {
   quiet();
   if (back) {
     back = { steps: 1, then: () => {}, ...back };
+    const same = done.findIndex((one) => !one.steps && one.what === back.what);
+    if (!back.steps && same >= 0) done.splice(same, 1); // of what only the page held, the last is enough
     done.push(back);
+    tellUndo();
   }
   notice("", text, [...(back ? [button("Undo", "", () => undo(back))] : []), ...further]);
+}
+
+// Says that something is no longer on the page, with the way back.
+export const tellGone = (what, text, then) => tell(text, { back: { steps: 0, what, then } });
+
+const asked = (value, answer) => (typeof value === "function" ? value(answer) : value);
+
+// Changes the model by one or several requests: says so with the way back, or what went wrong. Returns how many were done.
+export async function change(requests, said, { place, then, fresh, further, forGood = false } = {}) {
+  let answer;
+  let steps = 0;
+  try {
+    for (const request of requests) {
+      answer = await request();
+      steps += 1;
+    }
+    tell(asked(said, answer), { back: forGood ? undefined : { state: answer.state, steps, ...(then && { then }) }, further });
+  } catch (error) {
+    complain(error, place);
+  }
+  if (steps) await refresh(asked(fresh, answer)).catch(complain);
+  return steps;
 }
 
 function notice(kind, text, ways) {
@@ -64,10 +87,17 @@ function later() {
   }, 15000);
 }
 
-// Takes back what was done here last; if that is not the last change of the model, the last one, whoever made it.
-export async function undoLast() {
+// What was done here last; if that is not the last change of the model, the last one, whoever made it.
+function next() {
   const last = done.at(-1);
-  await undo(last?.state === model.state ? last : { state: undefined, steps: 1, then: () => {} });
+  if (last && (!last.steps || (model.undo && last.state === model.state))) return last;
+  return model.undo ? { steps: 1, then: () => {} } : null;
+}
+
+function tellUndo() {
+  const back = next();
+  $("undo").hidden = !back;
+  $("undo").title = !back ? "" : `Undo ${back.what || actionText(model.undo)}`;
 }
 
 async function undo(back) {
@@ -80,18 +110,25 @@ async function undo(back) {
     }
     const place = done.indexOf(back);
     if (place >= 0) {
-      const earlier = done[place - 1];
-      if (earlier?.state === back.state - back.steps) earlier.state = state; // nobody was in between
+      const earlier = done.slice(0, place).findLast((one) => one.steps);
+      if (earlier && earlier.state === back.state - back.steps) earlier.state = state; // nobody was in between
       done.splice(place, 1);
     }
     back.then();
-    const more = answer.total > answer.classes.length ? ` and ${plural(answer.total - answer.classes.length, "other class")}` : "";
-    tell(`Took back ${back.steps > 1 ? plural(back.steps, "change") : actionText(answer) + more}.`);
+    tell(`Took back ${backText(back, answer)}.`);
   } catch (error) {
     failure = error;
   }
-  for (const listener of listeners) await listener();
+  if (back.steps) await refresh().catch(complain);
+  tellUndo();
   if (failure) complain(failure); // after the page knows the model as it is: the next undo is of that
+}
+
+function backText(back, answer) {
+  if (!back.steps) return back.what;
+  if (back.steps > 1) return plural(back.steps, "change");
+  const more = answer.total - answer.classes.length;
+  return actionText(answer) + (more > 0 ? ` and ${plural(more, "other class")}` : "");
 }
 
 export function setUpNotices() {
@@ -99,4 +136,16 @@ export function setUpNotices() {
   document.addEventListener("close", (event) => {
     if (event.target.contains($("notice"))) document.body.append($("notice"));
   }, true);
+  whenChanged(tellUndo);
+  $("undo").addEventListener("click", () => undo(next()));
+  addEventListener("keydown", (event) => {
+    const typing = event.target.matches?.("input:not([type=checkbox]):not([type=range]), textarea");
+    if (event.key !== "z" || !(event.ctrlKey || event.metaKey) || event.shiftKey || typing || !next()) return;
+    event.preventDefault();
+    undo(next());
+  });
+  // The bar of a selection stands at the foot, too: the notice goes above it.
+  const bars = Array.from(document.querySelectorAll("main .selected"));
+  const above = new ResizeObserver(() => { $("notice").style.marginBottom = `${Math.max(...bars.map((bar) => bar.offsetHeight))}px`; });
+  bars.forEach((bar) => above.observe(bar));
 }

@@ -7,7 +7,7 @@ import { Gallery } from "./gallery.js";
 import { setUpIntake, setUpZone } from "./intake.js";
 import { model, refresh, whenChanged } from "./model.js";
 import { setUpNaming } from "./naming.js";
-import { actionText, complain, quiet, setUpNotices, undoLast, whenUndone } from "./notices.js";
+import { complain, quiet, setUpNotices } from "./notices.js";
 import { setUpFrame } from "./frame.js";
 import { setUpViewer } from "./pictures.js";
 import * as sort from "./sort.js";
@@ -47,8 +47,6 @@ function tellModel() {
   $("summary").textContent = model.classes ? plural(model.classes, "class") : "";
   $("negatives").hidden = !model.negatives;
   $("negatives").textContent = `None of these: ${plural(model.negatives || 0, "photo")}`;
-  $("undo").hidden = !model.undo;
-  $("undo").title = model.undo ? `Undo ${actionText(model.undo)}` : "";
 }
 
 function wire() {
@@ -64,19 +62,11 @@ function wire() {
   setUpZone($("sort-zone"), "sort");
   setUpIntake((found) => views[view].take(found));
   addEventListener("hashchange", go);
-  $("undo").addEventListener("click", undoLast);
-  addEventListener("keydown", (event) => {
-    const typing = event.target.matches?.("input:not([type=checkbox]):not([type=range]), textarea");
-    if (event.key !== "z" || !(event.ctrlKey || event.metaKey) || event.shiftKey || typing || !model.undo) return;
-    event.preventDefault();
-    undoLast();
-  });
   for (const close of document.querySelectorAll("dialog .close")) close.addEventListener("click", () => close.closest("dialog").close());
   $("search").addEventListener("input", afterwards(120, () => gallery.reload({ search: $("search").value.trim() }).catch(complain)));
   $("negatives").addEventListener("click", openNegatives);
   whenChanged(tellModel);
   whenChanged((fresh) => gallery.reload({ fresh }).catch(complain));
-  whenUndone(() => refresh().catch(complain));
 }
 
 let asking = null; // several requests may find out at once that a token is wanted

@@ -5,7 +5,7 @@ import { $, button, make } from "./elements.js";
 
 // Photos are large, so a picture of a file is there only as long as somebody can see it. Where the browser leaves out
 // what is not in sight it tells so, which costs less than asking for every picture.
-const SKIPPED = ".block, .finding, .pair, .group, .tiles li, .rows li"; // with content-visibility in the style
+const SKIPPED = ".block, .finding, .pair, .group .tiles, .tiles li, .rows li"; // with content-visibility in the style
 const inSight = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) turn(target, isIntersecting);
 }, { rootMargin: "400px" });
@@ -29,7 +29,7 @@ function watch(image) {
   return image;
 }
 
-export function ofFile(file) {
+function ofFile(file) {
   const image = Object.assign(make("img"), { alt: file.name, decoding: "async" });
   let url;
   image.show = () => { url = image.src = URL.createObjectURL(file); };
@@ -49,6 +49,11 @@ function notShown(image) {
   inSight.unobserve(image);
   image.replaceWith(make("span", "no-picture", image.alt || "no picture"));
 }
+
+// A small picture that can be enlarged.
+export const opener = (image, name, open) => button(image, "open", open, `Enlarge ${name}`);
+export const openerOfFile = (file, open) => opener(ofFile(file), file.name, open);
+export const openerOfPhoto = (id, label, open) => opener(ofAddress(api.picture(id), `${id} of ${label}`), `${id} of ${label}`, open);
 
 let album = [];
 let place = 0;

@@ -1,12 +1,12 @@
 // Review: photos to look at again, classes that are confused, and whether there are enough photos.
 
 import * as api from "./api.js";
-import { $, button, inSlices, make, percent, plural } from "./elements.js";
-import { complain, tell } from "./notices.js";
-import { model, refresh, whenChanged } from "./model.js";
+import { $, button, grouped, inSlices, make, percent, plural, sentence } from "./elements.js";
+import { change, complain } from "./notices.js";
+import { model, whenChanged } from "./model.js";
 import { chooseName } from "./naming.js";
-import { enlarge, ofAddress } from "./pictures.js";
-import { Selection, setUpBar } from "./selection.js";
+import { enlarge, openerOfPhoto } from "./pictures.js";
+import { Selection, picker, setUpBar } from "./selection.js";
 import { addTo } from "./teach.js";
 
 const KINDS = {
@@ -55,15 +55,14 @@ async function show(mine) {
   $("review-pairs").hidden = !review.pairs.length;
   $("review-enough").hidden = !review.classes.length;
   $("findings").replaceChildren();
-  for (const kind of new Set(review.suggestions.map((one) => one.kind))) showKind(kind, mine);
+  for (const [kind, ones] of grouped(found, ([, one]) => one.kind)) showKind(kind, ones, mine);
   $("pairs").replaceChildren();
   await inSlices(review.pairs, (pair) => $("pairs").append(confused(pair)), () => mine === round);
   enough(false);
 }
 
-function showKind(kind, mine) {
+function showKind(kind, ones, mine) {
   const [title, note] = KINDS[kind] || [kind, ""];
-  const ones = [...found].filter(([, one]) => one.kind === kind);
   const more = make("li", "", button(`Show all ${ones.length}`, "quiet", () => {
     inSlices(ones.slice(MOST_ROWS), ([key, one]) => more.before(finding(key, one)), () => mine === round);
     more.hidden = true;
@@ -83,25 +82,21 @@ function sideBySide(first, second) {
   const both = [first, second].filter(([id]) => id);
   const pictures = both.map(([id, label]) => shown(id, label));
   return make("div", "beside", ...both.map(([id, label], place) =>
-    make("figure", "", button(ofAddress(api.picture(id), `${id} of ${label}`), "open", () => enlarge(pictures, place), `Enlarge ${id} of ${label}`), make("figcaption", "small", label))));
+    make("figure", "", openerOfPhoto(id, label, () => enlarge(pictures, place)), make("figcaption", "small", label, make("span", "muted", ` ${id}`)))));
 }
 
 const actionText = (one) => (one.action === "move" ? `Move to ${one.to}` : "Remove");
 
 function finding(key, one) {
-  const pick = Object.assign(make("input", "pick"), { type: "checkbox", title: "Select" });
-  pick.setAttribute("aria-label", `Select ${one.photo} of ${one.label}`);
   const other = one.kind === "mixed-up" ? one.to : one.label;
   const ways = make("div", "actions",
     button(actionText(one), "", () => apply([one])),
     button("Keep", "", () => keep([one])),
     one.action === "move" ? button("Remove", "quiet danger", () => remove([one])) : button("Move to …", "quiet", () => move([one])));
-  const item = make("li", "finding", sideBySide([one.photo, one.label], [one.beside, other]), pick, make("div", "grow", make("p", "", sentence(one.reason)), ways));
+  const item = make("li", "finding", sideBySide([one.photo, one.label], [one.beside, other]), picker(`${one.photo} of ${one.label}`), make("div", "grow", make("p", "", sentence(one.reason)), ways));
   item.dataset.key = key;
   return item;
 }
-
-const sentence = (text) => `${text[0].toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`;
 
 function confused(pair) {
   const [first, second] = pair.classes;
@@ -135,43 +130,27 @@ function enoughRow(one) {
 // One request for each class that gets photos, one for all that go: each can be undone, and all of them at once.
 async function apply(all) {
   const ones = [...new Map([...all].reverse().map((one) => [one.photo, one])).values()]; // the first suggestion for a photo
-  const moves = new Map();
-  for (const one of ones) if (one.action === "move") moves.set(one.to, [...(moves.get(one.to) || []), one.photo]);
+  const moves = grouped(ones.filter((one) => one.action === "move"), (one) => one.to);
   const gone = ones.filter((one) => one.action === "remove").map((one) => one.photo);
-  const work = Array.from(moves, ([to, ids]) => () => api.move(ids, to));
+  const work = Array.from(moves, ([to, some]) => () => api.move(idsOf(some), to));
   if (gone.length) work.push(() => api.remove(gone));
   const said = ones.length > 1 ? `Did what was suggested for ${plural(ones.length, "photo")}.` : ones[0].action === "move" ? `Moved ${ones[0].photo} to “${ones[0].to}”.` : `Removed ${ones[0].photo} of “${ones[0].label}”.`;
-  await change(work, said);
+  await changeModel(work, said);
 }
 
 const idsOf = (ones) => [...new Set(ones.map((one) => one.photo))];
-const remove = (ones) => change([() => api.remove(idsOf(ones))], `Removed ${plural(idsOf(ones).length, "photo")}.`);
+const changeModel = (requests, said) => change(requests, said, { place: $("review-messages") });
+const remove = (ones) => changeModel([() => api.remove(idsOf(ones))], `Removed ${plural(idsOf(ones).length, "photo")}.`);
 
 async function move(ones) {
   const likely = [...new Set(ones.map((one) => one.to).filter(Boolean))].map((label) => ({ label }));
   const to = await chooseName(`Move ${plural(idsOf(ones).length, "photo")} to`, { candidates: likely, none: true });
-  if (to) await change([() => api.move(idsOf(ones), to)], `Moved ${plural(idsOf(ones).length, "photo")} to “${to}”.`);
+  if (to) await changeModel([() => api.move(idsOf(ones), to)], `Moved ${plural(idsOf(ones).length, "photo")} to “${to}”.`);
 }
 
 async function keep(ones) {
-  const kinds = [...new Set(ones.map((one) => one.kind))];
-  const work = kinds.map((kind) => () => api.keep(ones.filter((one) => one.kind === kind).map((one) => one.photo), kind));
-  await change(work, `Kept ${plural(idsOf(ones).length, "photo")}: not suggested again.`);
-}
-
-async function change(work, said) {
-  let state;
-  let steps = 0;
-  try {
-    for (const one of work) {
-      ({ state } = await one());
-      steps += 1;
-    }
-    tell(said, { back: { state, steps } });
-  } catch (error) {
-    complain(error, $("review-messages"));
-  }
-  if (steps) await refresh();
+  const work = Array.from(grouped(ones, (one) => one.kind), ([kind, some]) => () => api.keep(idsOf(some), kind));
+  await changeModel(work, `Kept ${plural(idsOf(ones).length, "photo")}: not suggested again.`);
 }
 
 export const take = () => complain("Photos are taken in Teach, Try and Sort.", $("review-messages"));

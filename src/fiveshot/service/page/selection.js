@@ -1,6 +1,6 @@
 // Several photos at once: with the mouse and Shift, with the keyboard, with a finger.
 
-import { inSlices, plural } from "./elements.js";
+import { inSlices, make, plural } from "./elements.js";
 
 const HELD = 450; // milliseconds a finger stays to begin a selection
 
@@ -125,6 +125,13 @@ function overOrUnder(items, here, step) {
     if (!best || Math.abs(found.left - left) < Math.abs(place(best).left - left)) best = items[index];
   }
   return best;
+}
+
+// The checkbox of an item.
+export function picker(name, checked = false) {
+  const pick = Object.assign(make("input", "pick"), { type: "checkbox", title: "Select", checked });
+  pick.setAttribute("aria-label", `Select ${name}`);
+  return pick;
 }
 
 const swallow = (event) => { event.preventDefault(); event.stopPropagation(); };

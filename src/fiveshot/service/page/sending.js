@@ -7,7 +7,7 @@ import { model } from "./model.js";
 const ABOUT_PHOTOS = ["bad_photo", "too_large"]; // errors that another photo need not have
 
 // Takes from a list as many photos as a request may have.
-export function nextPart(photos, most = Infinity) {
+function nextPart(photos, most = Infinity) {
   const { limits } = model;
   let [count, bytes] = [0, 0];
   while (count < photos.length && count < Math.min(most, limits.photos)) {
@@ -16,6 +16,14 @@ export function nextPart(photos, most = Infinity) {
     count += 1;
   }
   return photos.splice(0, count);
+}
+
+// All of them, in such parts.
+export function partsOf(photos) {
+  const left = [...photos];
+  const parts = [];
+  while (left.length) parts.push(nextPart(left));
+  return parts;
 }
 
 // One photo that cannot be used must not cost the others: they are sent without it.
@@ -34,7 +42,7 @@ async function each(part, request) {
 export class Sending {
   // `request` sends a part and returns a value for each photo; `onAnswers` gets {photo, value} or {photo, error}.
   constructor(box, { most, request, onAnswers, onDone, verb }) {
-    Object.assign(this, { box, most, request, onAnswers, onDone, verb, queue: [], done: 0, total: 0, working: false, stopped: false });
+    Object.assign(this, { box, most, request, onAnswers, onDone, verb, queue: [], ahead: [], done: 0, total: 0, round: 0, working: false, stopped: false });
     this.bar = Object.assign(make("progress"), { max: 1, value: 0 });
     this.bar.setAttribute("aria-label", verb);
     this.text = make("span", "muted");
@@ -55,9 +63,13 @@ export class Sending {
     this.tell();
   }
 
+  // Lets go of everything, also of what is on its way; returns the photos that have no answer yet.
   clear() {
-    [this.queue, this.done, this.total] = [[], 0, 0];
+    const left = [...this.ahead.flatMap(({ part }) => part), ...this.queue];
+    Object.assign(this, { queue: [], ahead: [], done: 0, total: 0, working: false });
+    this.round += 1;
     this.stop();
+    return left;
   }
 
   async go() {
@@ -66,7 +78,7 @@ export class Sending {
     if (this.working) return;
     this.working = true;
     [this.began, this.before] = [performance.now(), this.done];
-    const ahead = [];
+    const { round, ahead } = this;
     try {
       while (ahead.length || (this.queue.length && !this.stopped)) {
         while (ahead.length < 2 && this.queue.length && !this.stopped) {
@@ -75,13 +87,16 @@ export class Sending {
           ahead.at(-1).answers.catch(() => {}); // told when its turn comes
         }
         const answers = await ahead[0].answers;
+        if (round !== this.round) return;
         ahead.shift();
         this.done += answers.length;
         await this.onAnswers(answers);
+        if (round !== this.round) return;
         this.tell();
       }
     } catch (error) {
-      this.queue.unshift(...ahead.flatMap(({ part }) => part));
+      if (round !== this.round) return;
+      this.queue.unshift(...ahead.splice(0).flatMap(({ part }) => part));
       this.stopped = true;
       complain(error, this.place);
     }

@@ -1,18 +1,18 @@
 // Sort: hundreds of photos without labels. Known ones with their class, the others in groups that want a name.
 
 import * as api from "./api.js";
-import { $, button, inSlices, make, percent, plural } from "./elements.js";
-import { complain, tell } from "./notices.js";
-import { refresh } from "./model.js";
+import { $, button, grouped, inSlices, make, percent, plural } from "./elements.js";
+import { change, complain, tellGone } from "./notices.js";
 import { chooseName } from "./naming.js";
-import { enlarge, ofAddress, ofFile, showFile } from "./pictures.js";
-import { Selection, setUpBar } from "./selection.js";
-import { Sending, nextPart } from "./sending.js";
+import { enlarge, ofAddress, opener, openerOfFile, showFile } from "./pictures.js";
+import { Selection, picker, setUpBar } from "./selection.js";
+import { Sending, partsOf } from "./sending.js";
 
 const PART = 16; // photos of a request
 const SHORT = 24; // photos of a group that are shown before one asks for all
 let beginning = null;
 let session = null; // of the service, which keeps what it has seen of the photos
+let cleared = null; // the one before, which was cleared
 let files = new Map(); // by the number that the service gives them
 let tiles = new Map(); // the same, as they are shown
 let sorting = null;
@@ -23,9 +23,15 @@ let round = 0;
 
 export const take = (found) => sending.add(found.map(({ file }) => file));
 
+function begin() {
+  if (cleared) api.endSorting(cleared).catch(() => {}); // till now it could have come back
+  cleared = null;
+  return api.startSorting();
+}
+
 // Returns a number for each photo, or why it cannot be used.
 async function send(photos) {
-  beginning ||= api.startSorting(); // once, though parts are sent side by side
+  beginning ||= begin(); // once, though parts are sent side by side
   session = (await beginning).id;
   const { numbers, refused } = await api.addToSorting(session, photos).catch(beginAgain);
   return photos.map((photo) => {
@@ -73,11 +79,10 @@ async function look() {
 
 async function show(mine) {
   selection.clear();
-  const known = new Map();
-  for (const one of sorting.known) known.set(one.label, [...(known.get(one.label) || []), one]);
+  const known = grouped(sorting.known, (one) => one.label);
   const left = sorting.known.length + sorting.groups.reduce((sum, group) => sum + group.photos.length, 0);
   $("sorted").hidden = false;
-  $("sort-count").textContent = left ? `${plural(left, "photo")}: ${sorting.known.length} of ${plural(known.size, "known class")}, ${left - sorting.known.length} in ${plural(sorting.groups.length, "group")} to name` : "All photos are learned or put aside.";
+  $("sort-count").textContent = left ? `${plural(left, "photo")}: ${sorting.known.length} in ${plural(known.size, "known class")}, ${left - sorting.known.length} in ${plural(sorting.groups.length, "group")} to name` : "All photos are learned or put aside.";
   ask();
   const sections = [
     ...sorting.groups.map((group) => ({ group, numbers: group.photos })),
@@ -117,9 +122,8 @@ function section(kind, numbers, head, shares = new Map()) {
   });
   list.append(...numbers.slice(0, SHORT).map((number) => tile(number, shares.get(number))));
   const rows = Math.ceil(Math.min(numbers.length, SHORT) / 8);
-  const made = make("section", kind, head, list, numbers.length > SHORT ? more : undefined);
-  made.style.containIntrinsicSize = `auto ${80 + 150 * rows}px`;
-  return made;
+  list.style.containIntrinsicSize = `auto ${150 * rows}px`;
+  return make("section", kind, head, list, numbers.length > SHORT ? more : undefined);
 }
 
 function tile(number, share) {
@@ -127,9 +131,7 @@ function tile(number, share) {
   const photo = files.get(number);
   if (!item) {
     const name = photo?.name || `photo ${number + 1}`;
-    const pick = Object.assign(make("input", "pick"), { type: "checkbox", title: "Select" });
-    pick.setAttribute("aria-label", `Select ${name}`);
-    item = make("li", "", button(ofAddress(api.sortedPicture(session, number), name), "open", () => enlargeAll(item), `Enlarge ${name}`), pick, make("p", "small muted"));
+    item = make("li", "", opener(ofAddress(api.sortedPicture(session, number), name), name, () => enlargeAll(item)), picker(name), make("p", "small muted"));
     item.dataset.key = String(number);
     item.title = name;
     tiles.set(number, item);
@@ -140,9 +142,11 @@ function tile(number, share) {
 
 function enlargeAll(item) {
   const around = Array.from(item.parentElement.querySelectorAll("[data-key]"));
-  const photos = around.map((one) => files.get(Number(one.dataset.key)));
-  enlarge(photos.map((photo) => ({ show: showFile(photo), title: photo.name })), around.indexOf(item));
+  enlargeFiles(around.map((one) => Number(one.dataset.key)), around.indexOf(item));
 }
+
+const enlargeFiles = (numbers, place) => enlarge(numbers.map((number) => picture(files.get(number))), place);
+const picture = (photo) => ({ show: showFile(photo), title: photo.name });
 
 // The queue: one question at a time, the one that teaches most first.
 function ask() {
@@ -151,10 +155,10 @@ function ask() {
   if (!question) return;
   const photo = files.get(question.photo);
   const numbers = [question.photo, ...question.companions];
-  const others = question.companions.length ? ` ${plural(question.companions.length, "other photo")} like it get the same name.` : "";
-  $("question-text").textContent = `This teaches most.${others}`;
+  const others = question.companions.length;
+  $("question-text").textContent = `This teaches most.${others ? ` ${plural(others, "other photo")} like it ${others === 1 ? "gets" : "get"} the same name.` : ""}`;
   $("question-photo").replaceChildren(...numbers.slice(0, 5).map((number, place) =>
-    button(ofFile(files.get(number)), "open", () => enlarge(numbers.map((one) => ({ show: showFile(files.get(one)), title: files.get(one).name })), place), `Enlarge ${files.get(number).name}`)));
+    openerOfFile(files.get(number), () => enlargeFiles(numbers, place))));
   const guess = question.guess ? [button(`It is ${question.guess}`, "", () => learn(numbers, question.guess))] : [];
   $("question-ways").replaceChildren(...guess,
     button(question.guess ? "No, it is …" : "It is …", "", async () => {
@@ -165,43 +169,33 @@ function ask() {
     button("Skip", "quiet", () => { skipped.add(question.photo); ask(); $("question-ways").querySelector("button")?.focus(); }));
 }
 
-async function learn(numbers, name) {
-  try {
-    const { state } = await api.learnSorted(session, numbers, name);
-    tell(`Learned ${plural(numbers.length, "photo")} as “${name}”.`, { back: { state, then: look } });
-    await refresh(name);
-    await look();
-  } catch (error) {
-    complain(error, $("sort-messages"));
-  }
+async function put(requests, said, fresh) {
+  if (await change(requests, said, { place: $("sort-messages"), then: look, fresh })) await look();
 }
 
-async function none(numbers) {
-  const photos = numbers.map((number) => files.get(number));
-  let state;
-  let steps = 0;
-  try {
-    while (photos.length) {
-      ({ state } = await api.learnNone(nextPart(photos)));
-      steps += 1;
-    }
-    tell(`Learned ${plural(numbers.length, "photo")} as none of these.`, { back: { state, steps, then: look } });
-  } catch (error) {
-    complain(error, $("sort-messages"));
-  }
-  if (steps) {
-    await refresh();
-    await look();
-  }
+const learn = (numbers, name) => put([() => api.learnSorted(session, numbers, name)], `Learned ${plural(numbers.length, "photo")} as “${name}”.`, name);
+
+function none(numbers) {
+  const parts = partsOf(numbers.map((number) => files.get(number)));
+  return put(parts.map((part) => () => api.learnNone(part)), `Learned ${plural(numbers.length, "photo")} as none of these.`);
 }
 
 function clear() {
-  sending.clear();
-  if (session) api.endSorting(session).catch(() => {});
+  const left = sending.clear();
+  const count = files.size + left.length;
+  const before = [beginning, session, sorting, files, tiles, skipped];
+  cleared = session;
   forgetAll();
   for (const part of ["groups", "sort-bad", "sort-messages"]) $(part).replaceChildren();
   for (const part of ["sorted", "sort-bad-box", "sort-busy", "question"]) $(part).hidden = true;
   selection.clear();
+  tellGone("clearing Sort", `Cleared ${plural(count, "photo")}.`, () => {
+    if (beginning) return sending.add([...before[3].values(), ...left]); // to those that have come since
+    [beginning, session, sorting, files, tiles, skipped] = before;
+    cleared = null;
+    if (left.length) sending.add(left);
+    else look();
+  });
 }
 
 function forgetAll() {

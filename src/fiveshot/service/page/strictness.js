@@ -2,8 +2,8 @@
 
 import * as api from "./api.js";
 import { $, afterwards, percent, plural } from "./elements.js";
-import { complain, tell } from "./notices.js";
-import { model, refresh, whenChanged } from "./model.js";
+import { change, complain } from "./notices.js";
+import { model, whenChanged } from "./model.js";
 
 const RATES = [0.001, 0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3];
 const text = (rate) => `${Number((100 * rate).toPrecision(3))} %`;
@@ -40,13 +40,7 @@ async function look() {
 async function set() {
   const rate = chosen();
   if (rate === model.false_rejection) return;
-  try {
-    const { state } = await api.setModel({ false_rejection: rate });
-    tell(`About ${text(rate)} of known photos may be called unknown from now on.`, { back: { state } });
-    await refresh();
-  } catch (error) {
-    complain(error, $("try-messages"));
-  }
+  await change([() => api.setModel({ false_rejection: rate })], `About ${text(rate)} of known photos may be called unknown from now on.`, { place: $("try-messages") });
 }
 
 export function setUpStrictness() {

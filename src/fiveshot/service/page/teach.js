@@ -1,12 +1,12 @@
 // Teach: photos and a name, or whole folders of classes.
 
 import * as api from "./api.js";
-import { $, afterwards, button, inSlices, make, message, plural, quoted } from "./elements.js";
+import { $, afterwards, button, grouped, inSlices, make, message, plural, quoted, sentence } from "./elements.js";
 import { partNote, partWays } from "./frame.js";
-import { complain, quiet, tell } from "./notices.js";
+import { complain, quiet, tell, tellGone } from "./notices.js";
 import { refresh } from "./model.js";
-import { enlarge, ofFile, showFile } from "./pictures.js";
-import { nextPart } from "./sending.js";
+import { enlarge, openerOfFile, showFile } from "./pictures.js";
+import { partsOf } from "./sending.js";
 
 const PEEK = 4; // pictures of a folder
 let chosen = []; // photos for the name in the form
@@ -14,11 +14,11 @@ let folders = []; // {name, photos, item}: classes that came as folders
 let working = false;
 
 export function take(found) {
-  const named = new Map();
-  for (const { file, folder } of found) named.set(folder, [...(named.get(folder) || []), file]);
+  const named = grouped(found, (one) => one.folder);
   // One folder alone is as good as its photos: the name stands in the form and can be changed.
   const alone = named.size === 1 && !folders.length && !chosen.length;
-  for (const [folder, photos] of named) {
+  for (const [folder, ones] of named) {
+    const photos = ones.map((one) => one.file);
     if (folder && !(alone && !$("name").value.trim())) addFolder(folder, photos);
     else {
       if (folder) { $("name").value = folder; noteName(); }
@@ -38,10 +38,9 @@ function show() {
   $("chosen").replaceChildren();
   const pictures = chosen.map((file) => ({ show: showFile(file), title: file.name, note: partNote(file), ways: () => partWays(file, show) }));
   inSlices(chosen.map((file, index) => [file, index]), ([file, index]) => {
-    const open = button(ofFile(file), "open", () => enlarge(pictures, index), `Enlarge ${file.name}`);
+    const open = openerOfFile(file, () => enlarge(pictures, index));
     const remove = button("×", "remove", () => {
-      chosen = chosen.filter((other) => other !== file);
-      show();
+      leaveOut(`Left out ${file.name}.`, () => { chosen = chosen.filter((other) => other !== file); });
       setTimeout(() => ($("chosen").querySelectorAll(".remove")[index] || $("learn")).focus());
     }, `Remove ${file.name}`);
     $("chosen").append(make("li", file.box ? "part" : "", open, remove));
@@ -59,10 +58,23 @@ function folderItem(one) {
   name.addEventListener("input", () => { one.name = name.value; tellReady(); });
   const pictures = one.photos.map((file) => ({ show: showFile(file), title: file.name }));
   const peek = make("div", "peek", ...one.photos.slice(0, PEEK).map((file, index) =>
-    button(ofFile(file), "open", () => enlarge(pictures, index), `Enlarge ${file.name}`)));
-  const remove = button("×", "quiet close", () => { folders = folders.filter((other) => other !== one); show(); }, `Leave out ${one.name}`);
+    openerOfFile(file, () => enlarge(pictures, index))));
+  const remove = button("×", "quiet close", () => leaveOut(`Left out ${one.name}.`, () => { folders = folders.filter((other) => other !== one); }), `Leave out ${one.name}`);
   one.item = make("li", "", peek, make("div", "grow", name, make("p", "muted small", plural(one.photos.length, "photo"))), remove);
   return one.item;
+}
+
+// Photos that were left out come back to what is there by then.
+function leaveOut(said, work) {
+  const before = [chosen, folders];
+  work();
+  show();
+  tellGone("leaving out", said, () => {
+    const [photos, named] = before;
+    chosen = [...photos, ...chosen.filter((one) => !photos.includes(one))];
+    folders = [...named, ...folders.filter((one) => !named.includes(one))];
+    show();
+  });
 }
 
 // What is to be learned: the form, then the folders.
@@ -130,9 +142,7 @@ async function learn(event) {
 
 // A class of more photos than a request may have is learned in parts.
 async function learnOne({ name, photos }, tellHow) {
-  const left = [...photos];
-  const parts = [];
-  while (left.length) parts.push(nextPart(left));
+  const parts = partsOf(photos);
   const done = { added: 0, steps: 0, created: false, warnings: [] };
   for (const [place, part] of parts.entries()) {
     const report = await api.learn(name.trim(), part, (loaded, total) => {
@@ -166,7 +176,7 @@ function tellLearned(reports, failed) {
   }
   if (steps) {
     const names = reports.map((one) => one.name);
-    tell(`Learned ${quoted(names)}.`, { back: { state: reports.at(-1).state, steps } });
+    tell(`Learned ${quoted(names)}.`, { back: { state: reports.at(-1).state, steps, then: () => $("teach-result").replaceChildren() } });
   }
   for (const [one, error] of failed) said.push(message("bad", all(failed, reports) ? `${one.name}:` : "", error.message));
   $("teach-result").replaceChildren(...said);
@@ -181,7 +191,7 @@ function learnedText(report) {
 }
 
 function doubts(report) {
-  const said = report.warnings.map((text) => message("warn", "", text));
+  const said = report.warnings.map((text) => message("warn", "", sentence(text)));
   if (report.confusion || !["close", "confused"].includes(report.verdict)) return said; // else a warning says it
   const how = report.verdict === "confused" ? "very much " : "";
   return [message("warn", `Looks ${how}like ${report.nearest}.`, "They may be mistaken for each other; more photos of both help."), ...said];
@@ -207,9 +217,7 @@ export function addTo(name) {
 export function setUp() {
   $("teach-form").addEventListener("submit", learn);
   $("clear").addEventListener("click", () => {
-    [chosen, folders] = [[], []];
-    quiet();
-    show();
+    leaveOut("Cleared.", () => { [chosen, folders] = [[], []]; });
     $("view-teach").querySelector(".choose").focus();
   });
   $("name").addEventListener("input", () => { quiet(); noteName(); tellReady(); });

@@ -3,10 +3,10 @@
 import * as api from "./api.js";
 import { $, button, inSlices, make, percent, plural } from "./elements.js";
 import { partNote, partWays } from "./frame.js";
-import { complain } from "./notices.js";
+import { complain, tellGone } from "./notices.js";
 import { model, whenChanged } from "./model.js";
-import { enlarge, ofFile, showFile } from "./pictures.js";
-import { Selection, setUpBar } from "./selection.js";
+import { enlarge, openerOfFile, showFile } from "./pictures.js";
+import { Selection, picker, setUpBar } from "./selection.js";
 import { Sending } from "./sending.js";
 import { isRight, itIs, noneOfThese, right, truth, verdictKeys, verdictLine, whenSaid } from "./verdict.js";
 
@@ -14,7 +14,7 @@ const PART = 8; // photos of a request: few, so that answers come soon
 const LEAST = 0.01; // a candidate below it is not worth a line
 const MOST_LINES = 3;
 const MOST_CHIPS = 12;
-const BLOCK = 20; // rows that the browser draws or leaves out together: to decide it for each row takes too long
+const BLOCK = 8; // rows that the browser draws or leaves out together: to decide it for each row takes too long, to draw many too
 const UNKNOWN = "\0unknown"; // no class can be called so
 const UNUSABLE = "\0unusable";
 let answers = []; // {key, photo, found, error, item, verdict}
@@ -23,6 +23,7 @@ let byPhoto = new Map();
 let shown = null; // the kind of answer that is shown; null is all
 let sending = null;
 let selection = null;
+let block = null; // the one that gets the next row
 let keys = 0;
 
 export function take(found) {
@@ -54,17 +55,23 @@ function addAnswers(some) {
   summarize();
 }
 
+// Puts a row at the end, or at the end of what has been put in order.
 function append({ item }) {
-  const last = $("answers").lastElementChild;
-  if (last && last.children.length < BLOCK) last.append(item);
-  else $("answers").append(make("ul", "block", item));
+  const from = item.parentElement;
+  if (block?.isConnected && block.children.length < BLOCK) block.append(item);
+  else {
+    const fresh = make("ul", "block", item);
+    if (block?.isConnected) block.after(fresh);
+    else $("answers").prepend(fresh);
+    block = fresh;
+  }
+  if (from && !from.children.length) from.remove();
 }
 
 function fill(one) {
   const { name } = one.photo;
-  const open = button(ofFile(one.photo), "open", () => enlargeOne(one), `Enlarge ${name}`);
-  const pick = Object.assign(make("input", "pick"), { type: "checkbox", title: "Select", checked: selection.chosen.has(one.key) });
-  pick.setAttribute("aria-label", `Select ${name}`);
+  const open = openerOfFile(one.photo, () => enlargeOne(one));
+  const pick = picker(name, selection.chosen.has(one.key));
   const lines = one.error ? [make("p", "error", one.error.message)] : answerLines(one.found);
   const focused = one.item.contains(document.activeElement);
   const parts = [open, pick, make("div", "grow", make("p", "file muted small", name), one.photo.box && make("p", "part muted small", partNote(one.photo)), ...lines)];
@@ -86,9 +93,9 @@ function answerLines(found) {
 }
 
 function track(share) {
-  const fillUp = make("span", "fill");
-  fillUp.style.width = `${100 * share}%`;
-  return make("span", "track", fillUp);
+  const made = make("span", "track");
+  made.style.setProperty("--share", `${100 * share}%`);
+  return made;
 }
 
 function bar({ label, probability }) {
@@ -115,24 +122,47 @@ function summarize() {
   $("try-summary").hidden = !answers.length;
   $("try-count").textContent = `${plural(answers.length, "photo")}, ${plural(ordinary.length, "class")}${ordinary.length > MOST_CHIPS ? `, the ${MOST_CHIPS} most frequent here` : ""}`;
   const looked = answers.filter((one) => one.verdict && one.found);
-  $("try-verdicts").textContent = looked.length ? `${looked.filter(isRight).length} of ${looked.length} you looked at are right` : "";
+  $("try-verdicts").textContent = looked.length ? `Right: ${looked.filter(isRight).length} of ${looked.length} you looked at` : "";
   $("try-again").hidden = !answers.some((one) => one.found && one.found.state !== model.state) || sending.working;
-  const all = chip("All", answers.length, null);
-  $("try-kinds").replaceChildren(all, ...listed.map((kind) => chip(kindText(kind), counts.get(kind) || 0, kind)));
+  showChips([[null, answers.length], ...listed.map((kind) => [kind, counts.get(kind) || 0])]);
 }
 
-function chip(text, count, kind) {
-  const made = button(make("span", "who", text), "chip", () => sift(kind));
-  made.append(make("span", "muted", count.toLocaleString("en")));
-  made.setAttribute("aria-pressed", String(shown === kind));
-  return made;
+// While answers come, chips stay the same elements in the same places: one that is being pressed, or has the focus, must not go.
+function showChips(kinds) {
+  const there = $("try-kinds");
+  const known = new Map(Array.from(there.children, (chip) => [chip.kind, chip]));
+  const chips = kinds.map(([kind, count]) => {
+    const chip = known.get(kind) || makeChip(kind);
+    chip.lastChild.textContent = count.toLocaleString("en");
+    chip.setAttribute("aria-pressed", String(shown === kind));
+    return chip;
+  });
+  if (sending.working) {
+    for (const chip of known.values()) if (!chips.includes(chip)) chip.remove();
+    there.append(...chips.filter((chip) => chip.parentElement !== there));
+  } else if (chips.some((chip, place) => chip !== there.children[place]) || chips.length < known.size) {
+    const focused = chips.find((chip) => chip === document.activeElement);
+    there.replaceChildren(...chips);
+    focused?.focus();
+  }
+}
+
+function makeChip(kind) {
+  const chip = button(make("span", "who", kind === null ? "All" : kindText(kind)), "chip", () => sift(kind));
+  chip.kind = kind;
+  chip.append(make("span", "muted"));
+  return chip;
 }
 
 function sift(kind) {
   shown = kind;
   inSlices(answers, (one) => { one.item.hidden = kind !== null && kindOf(one) !== kind; }, () => shown === kind);
   summarize();
-  $("try-kinds").querySelector("[aria-pressed=true]")?.focus();
+}
+
+function finish() {
+  if ($("try-order").value === "doubtful") order();
+  summarize();
 }
 
 function order() {
@@ -140,7 +170,7 @@ function order() {
   const sureness = (one) => (one.error ? -1 : one.found.label === null ? 0 : one.found.probability);
   const sorted = [...answers].sort((a, b) => (doubtful ? sureness(a) - sureness(b) : 0) || Number(a.key) - Number(b.key));
   answers = sorted;
-  $("answers").replaceChildren();
+  block = null; // from the top on: to take thousands of rows away at once would take too long
   inSlices(sorted, append, () => answers === sorted);
 }
 
@@ -168,11 +198,26 @@ function download() {
 }
 
 function clear() {
-  sending.clear();
-  [answers, shown, byKey, byPhoto] = [[], null, new Map(), new Map()];
+  const left = sending.clear();
+  const before = answers;
+  shown = null;
+  inSlices([...$("answers").children], (old) => old.remove());
+  keep([]);
   selection.clear();
-  $("answers").replaceChildren();
   $("try-messages").replaceChildren();
+  tellGone("clearing Try", `Cleared ${plural(before.length + left.length, "photo")}.`, () => {
+    keep([...before, ...answers]);
+    if (left.length) sending.add(left);
+  });
+}
+
+// Shows these answers and no others.
+function keep(all) {
+  answers = all;
+  byKey = new Map(all.map((one) => [one.key, one]));
+  byPhoto = new Map(all.map((one) => [one.photo, one]));
+  for (const one of all) one.item.hidden = shown !== null && kindOf(one) !== shown;
+  order();
   summarize();
 }
 
@@ -187,7 +232,7 @@ export function setUp() {
   const tellChosen = setUpBar($("try-bar"), () => selection);
   const chosen = () => [...selection.chosen].map((key) => byKey.get(key)).filter((one) => one?.found);
   sending = new Sending($("try-progress"), {
-    most: PART, verb: "Looking", onAnswers: addAnswers, onDone: summarize,
+    most: PART, verb: "Looking", onAnswers: addAnswers, onDone: finish,
     request: async (photos) => {
       const { predictions, state } = await api.predict(photos);
       return predictions.map((one) => ({ ...one, state }));
@@ -195,7 +240,7 @@ export function setUp() {
   });
   sending.place = $("try-messages");
   verdictKeys($("answers"), (key) => byKey.get(key));
-  whenSaid((one) => { fill(one); summarize(); });
+  whenSaid((ones) => inSlices(ones, fill).then(summarize));
   $("try-right").addEventListener("click", () => right(chosen()));
   $("try-is").addEventListener("click", () => itIs(chosen()));
   $("try-none").addEventListener("click", () => noneOfThese(chosen()));

@@ -2,11 +2,10 @@
 
 import * as api from "./api.js";
 import { $, button, make, percent, plural } from "./elements.js";
-import { complain, tell } from "./notices.js";
-import { refresh } from "./model.js";
+import { change, complain } from "./notices.js";
 import { chooseName } from "./naming.js";
-import { enlarge, ofAddress } from "./pictures.js";
-import { nextPart } from "./sending.js";
+import { enlarge, openerOfPhoto } from "./pictures.js";
+import { partsOf } from "./sending.js";
 
 const NEAREST = 3; // learned photos that are shown for an answer
 let redraw = () => {};
@@ -39,10 +38,8 @@ function verdictText({ verdict, found }) {
 }
 
 function say(ones, verdict) {
-  for (const one of ones) {
-    one.verdict = verdict;
-    redraw(one);
-  }
+  for (const one of ones) one.verdict = verdict;
+  redraw(ones);
 }
 
 export function right(ones) {
@@ -64,26 +61,17 @@ export const teach = (ones, name) => send(ones, name, `Learned ${plural(ones.len
 export const noneOfThese = (ones) => send(ones, null, `Learned ${plural(ones.length, "photo")} as none of these.`, api.learnNone);
 
 async function send(ones, name, said, request) {
-  const left = ones.map((one) => one.photo);
   const done = [];
-  let state;
-  let steps = 0;
-  try {
-    while (left.length) {
-      if (ones.length > 1) $("try-said").textContent = `${done.length} of ${plural(ones.length, "photo")}`;
-      const part = nextPart(left);
-      ({ state } = await request(part));
-      done.push(...ones.slice(done.length, done.length + part.length));
-      steps += 1;
-    }
-    say(done, { kind: "taught", name });
-    tell(said, { back: { state, steps, then: () => say(done, null) } });
-  } catch (error) {
-    say(done, { kind: "taught", name });
-    complain(error, $("try-messages"));
-  }
+  const requests = partsOf(ones.map((one) => one.photo)).map((part) => async () => {
+    if (ones.length > 1) $("try-said").textContent = `${done.length} of ${plural(ones.length, "photo")}`;
+    const answer = await request(part);
+    done.push(...ones.slice(done.length, done.length + part.length));
+    if (done.length === ones.length) say(done, { kind: "taught", name });
+    return answer;
+  });
+  const steps = await change(requests, said, { place: $("try-messages"), fresh: name || undefined, then: () => say(done, null) });
+  if (steps && done.length < ones.length) say(done, { kind: "taught", name });
   $("try-said").textContent = "";
-  if (steps) await refresh(name || undefined);
 }
 
 // The learned photos that are most like it.
@@ -98,8 +86,8 @@ async function why([one]) {
     const pictures = near.map((photo) => ({ show: (image) => api.showPicture(image, api.picture(photo.id)), title: photo.label, note: likeText(photo) }));
     strip.replaceChildren(make("p", "small", near.length ? "The learned photos most like it:" : "No learned photo is kept to compare it with."),
       make("div", "beside", ...near.map((photo, place) => make("figure", "",
-        button(ofAddress(api.picture(photo.id), `${photo.id} of ${photo.label}`), "open", () => enlarge(pictures, place), `Enlarge ${photo.id} of ${photo.label}`),
-        make("figcaption", "small", photo.label, make("span", "muted", ` ${percent(photo.likeness)} alike`))))));
+        openerOfPhoto(photo.id, photo.label, () => enlarge(pictures, place)),
+        make("figcaption", "small", photo.label, make("span", "muted", ` ${likeText(photo)}`))))));
   } catch (error) {
     strip.remove();
     complain(error, $("try-messages"));
