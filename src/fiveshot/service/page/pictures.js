@@ -5,7 +5,7 @@ import { $, button, make } from "./elements.js";
 
 // Photos are large, so a picture of a file is there only as long as somebody can see it. Where the browser leaves out
 // what is not in sight it tells so, which costs less than asking for every picture.
-const SKIPPED = ".block, .finding, .pair, .group .tiles, .tiles li, .rows li"; // with content-visibility in the style
+const SKIPPED = ".block, .finding, .pair, .group, .tiles li, .rows li"; // with content-visibility in the style
 const inSight = new IntersectionObserver((entries) => {
   for (const { target, isIntersecting } of entries) turn(target, isIntersecting);
 }, { rootMargin: "400px" });

@@ -122,8 +122,9 @@ function section(kind, numbers, head, shares = new Map()) {
   });
   list.append(...numbers.slice(0, SHORT).map((number) => tile(number, shares.get(number))));
   const rows = Math.ceil(Math.min(numbers.length, SHORT) / 8);
-  list.style.containIntrinsicSize = `auto ${150 * rows}px`;
-  return make("section", kind, head, list, numbers.length > SHORT ? more : undefined);
+  const made = make("section", kind, head, list, numbers.length > SHORT ? more : undefined);
+  made.style.containIntrinsicSize = `auto ${80 + 150 * rows}px`;
+  return made;
 }
 
 function tile(number, share) {
