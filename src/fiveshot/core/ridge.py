@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import groupby
 from typing import Any, Protocol
 
 import numpy as np
@@ -33,7 +34,7 @@ from fiveshot.core.arrays import (
     solve_shifted,
     zeros,
 )
-from fiveshot.core.draws import RandomFeatures, Rows
+from fiveshot.core.draws import FactoredRows, RandomFeatures, Rows
 from fiveshot.core.labels import Label
 from fiveshot.core.memory import ClassModels
 from fiveshot.errors import InputError
@@ -164,12 +165,19 @@ def mapped_rows(blocks: Sequence[RowBlock], feature_map: FeatureMap, like: Array
     """Return the mapped and weighted rows of some blocks, (n, M), and the part of each; ``like`` has M columns."""
     counts = [block.count for block in blocks]
     rows = empty((sum(counts), like.shape[1]), like)  # one piece, which goes back to the system as a whole
-    own = parts(rows, counts)
-    for block, part in zip(blocks, own, strict=True):
-        drawn = block.rows()
-        # The map is homogeneous: weighting a sample before it weights its mapped row.
-        feature_map(drawn if block.weight == 1 else drawn * block.weight**0.5, out=part)
-    return rows, own
+    start = 0
+    for is_factored, drawn in groupby(map(_weighted_rows, blocks), lambda rows: isinstance(rows, FactoredRows)):
+        # A product with the few rows of each class would read the whole projection for each of them.
+        for part in drawn if is_factored else [namespace(like).concat(list(drawn))]:
+            feature_map(part, out=rows[start : start + len(part)])
+            start += len(part)
+    return rows, parts(rows, counts)
+
+
+def _weighted_rows(block: RowBlock) -> Rows:
+    """Return the rows of a block. The map is homogeneous: weighting a sample weights its mapped row."""
+    rows = block.rows()
+    return rows if block.weight == 1 else rows * block.weight**0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,13 +201,16 @@ class GramSums:
         """Add blocks in place, several at a time."""
         small = (part for block in blocks for part in _split(block))
         for group in grouped(small, lambda block: block.count, ROWS_AT_ONCE):
-            rows, own = mapped_rows(group, feature_map, self.gram)
-            for block, part in zip(group, own, strict=True):
-                total = namespace(part).sum(part, axis=0) * block.weight**0.5
-                known = self.targets.get(block.label)
-                self.targets[block.label] = total if known is None else known + total
-                self.tokens[block.label] = block.token
-            add_gram_(self.gram, rows)
+            self.add_mapped_(group, *mapped_rows(group, feature_map, self.gram))
+
+    def add_mapped_(self, blocks: Sequence[RowBlock], rows: Array, own: Sequence[Array]) -> None:
+        """Add blocks whose rows are mapped already, in place."""
+        for block, part in zip(blocks, own, strict=True):
+            total = namespace(part).sum(part, axis=0) * block.weight**0.5
+            known = self.targets.get(block.label)
+            self.targets[block.label] = total if known is None else known + total
+            self.tokens[block.label] = block.token
+        add_gram_(self.gram, rows)
 
 
 def _split(block: RowBlock) -> Iterator[RowBlock]:
@@ -292,7 +303,7 @@ class Evidence:
             for block, part in zip(blocks, parts(wanted, map(len, own)), strict=True):
                 part *= block.weight**0.5
             lam = _least_error(sums.gram, sums.stacked(), left, wanted, lambdas)
-        sums.add_(blocks, feature_map)
+            sums.add_mapped_(blocks, left, own)
         sums.tokens.clear()
         return Evidence({}, sums), lam
 
