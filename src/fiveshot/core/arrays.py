@@ -35,7 +35,7 @@ TILE = 128  # rows and columns that are transposed at a time: both sides stay ne
 
 def namespace(*arrays: Array) -> Any:
     """Return the functions of the library that these arrays belong to."""
-    if FOLLOWS_STANDARD and all(type(array) is np.ndarray for array in arrays):
+    if FOLLOWS_STANDARD and set(map(type, arrays)) == {np.ndarray}:
         return np  # at once: what array_api_compat wraps it in takes longer to import than NumPy itself
     return array_namespace(*arrays)
 
@@ -280,9 +280,10 @@ def triangle(rows: Array) -> Array:
         return _torch().linalg.qr(rows, mode="r").R
     view = _view(rows)
     work, _ = _lapack("geqrf_lwork", rows)(*view.shape)
-    found = _lapack("geqrf", rows)(view, lwork=int(work))[0]
     # In row order as any other matrix here: the order decides the last bits of what is computed from it.
-    return _back(np.ascontiguousarray(np.triu(found[: min(view.shape)])), rows)
+    found = np.ascontiguousarray(_lapack("geqrf", rows)(view, lwork=int(work))[0][: min(view.shape)])
+    found[:, : len(found)] = np.triu(found[:, : len(found)])  # what is right of that square is above it, too
+    return _back(found, rows)
 
 
 def product_into(left: Array, right: Array, out: Array) -> Array:

@@ -181,9 +181,10 @@ def row_correlation_metric(gaussian: Gaussian, gamma: float) -> Metric:
         made = _few_row_correlations(gaussian.mean, low, gamma)
         if made is not None:
             return made
-    lower = _covariance(gaussian)
-    xp = namespace(lower)
-    shrunk = xp.tril(lower) + xp.tril(lower, k=-1).T
+    xp = namespace(gaussian.mean)
+    lower = xp.tril(_covariance(gaussian))
+    shrunk = lower + lower.T
+    add_to_diagonal(shrunk, -xp.linalg.diagonal(lower))  # which is in both
     spread = _sum_of_squares(shrunk) ** 0.5
     add_to_diagonal(shrunk, gamma)  # S
     square = column_gram(shrunk)  # S²

@@ -143,9 +143,9 @@ def stale_classes(memory: Memory, previous: ClassModels[Any] | None) -> list[tup
     """Return the classes whose model :func:`derive_models` derives again, in the order in which it does."""
     before = previous.memory if previous is not None else Memory()
     same_base = before.base is memory.base
-    found = []
-    for label, summary, is_new in memory:
-        known = before.new if is_new else before.base
-        if not (label in known and known[label] is summary and (same_base or not is_new)):
-            found.append((label, summary, is_new))
-    return found
+    known = [dict(zip(python_labels(one.labels), one.summaries, strict=True)) for one in (before.base, before.new)]
+    return [
+        (label, summary, is_new)
+        for label, summary, is_new in memory
+        if known[is_new].get(label) is not summary or (is_new and not same_base)
+    ]

@@ -223,7 +223,8 @@ class FeCAM(FewShotHead):
     def _borrowing(self, summary: ClassSummary, base: ClassStatistics) -> Metric | None:
         """Return the metric of a new class without a matrix of its own, where γ is large enough for that."""
         beta = self.calibration.beta if self.calibration is not None and len(base) else None
-        if beta is None or self.bias:  # the bias asks for many samples, which are dear then
+        # The bias asks for many samples, which are dear then; correlations of rows have no such form.
+        if beta is None or self.bias or self.normalization == "rows":
             return None
         mean, weights = calibrate_mean(summary, base, self.calibration)
         own = ClassGaussian(self.prepared(mean), summary.covariance_factor * beta**0.5)

@@ -48,7 +48,6 @@ from fiveshot.core.draws import (
 )
 from fiveshot.core.episodes import Episode
 from fiveshot.core.labels import Label, Labels, python_labels
-from fiveshot.core.memory import stale_classes
 from fiveshot.core.ranges import Allowed, OneOf, Range
 from fiveshot.core.ridge import (
     ROWS_AT_ONCE,
@@ -246,8 +245,9 @@ class RanPAC(FewShotHead):
             evidence = evidence.fold(partial(self._weight, mass), feature_map)
         tokens = derive_models(memory, lambda _, __: object(), previous.tokens if previous else None)
         cache = previous.cache if previous else GramCache()
-        fresh = stale_classes(memory, previous.tokens if previous else None)
-        gaussians = _Gaussians(self.calibration, memory, [label for label, _, _ in fresh])
+        before = previous.tokens.models if previous else {}
+        fresh = [label for label, token in tokens.models.items() if before.get(label) is not token]
+        gaussians = _Gaussians(self.calibration, memory, fresh)
         blocks = self._blocks(memory, evidence, tokens, mass, gaussians)
         solution = partial(solve_blocks, blocks, evidence, feature_map, lam, cache)
         return RidgeModel(feature_map, lam, lambda_rows, mass, evidence, tokens, cache, solution)
