@@ -23,6 +23,7 @@ from fiveshot.heads.files import read_head, write_head
 from fiveshot.heads.head import FewShotHead, ScoreTable
 from fiveshot.heads.registry import Make, require_head
 
+# Of the largest score: what summing in another order may change.
 ROUNDING = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 1e-4}
 Rows = dict[int, NDArray[Any]]  # label → (n, d)
 
@@ -302,8 +303,6 @@ def statistics_suffice(make: Make) -> None:
     require_same(adopted, head, "scores otherwise from the statistics of its classes than from their samples")
     require_finite(make().adopt(Memory(NO_CLASSES, head.memory_.statistics), settings))  # a model without a base
 
-
-# Of the largest score: what summing in another order may change.
 
 PROMISES: dict[str, Callable[[Make], None]] = {
     "parameters": parameters_are_stored,
