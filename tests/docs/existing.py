@@ -40,9 +40,9 @@ def _fiveshot(arguments: list[str]) -> list[str]:
                 del rest[:1]
         if not rest:
             return []
-        if rest[0] not in command.commands:
+        if rest[0] not in command.list_commands(None):
             return [f"no command {rest[0]}"]
-        command = command.commands[rest.pop(0)]
+        command = command.get_command(None, rest.pop(0))
     return [f"no option {option}" for option in _used(rest) if option not in _options(command)]
 
 
