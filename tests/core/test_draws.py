@@ -14,6 +14,7 @@ from fiveshot.core.draws import (
     derived_seed,
     draw_samples,
     factored_samples,
+    hold_back,
     normal_numbers,
     random_features,
     stratified_split,
@@ -164,3 +165,13 @@ def test_the_split_takes_a_fifth_of_every_class(counts: list[int]) -> None:
 def test_bad_parameters_are_refused(parameters: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Sampling(**parameters)
+
+
+def test_each_class_holds_a_quarter_back() -> None:
+    labels = np.repeat(["a", "b", "c", "d"], [1, 3, 8, 200])
+    held = hold_back(labels, seed=0)
+    assert [int(held[labels == label].sum()) for label in "abcd"] == [0, 1, 2, 20]
+    held = hold_back(labels, seed=0, least=4)
+    assert [int(held[labels == label].sum()) for label in "abcd"] == [0, 0, 2, 20]
+    assert (held == hold_back(labels, seed=0, least=4)).all()
+    assert (held != hold_back(labels, seed=1, least=4)).any()

@@ -19,10 +19,14 @@ from models import held, photos
 from PIL import Image
 from tiny_vit import TINY, write_weights
 
+from fiveshot.backbones import BackboneSpec, load_backbone, read_adapter
+from fiveshot.data.sources import content_mark
 from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.recognizer import Recognizer
+from fiveshot.recognizer.creation import MAY_BE_SEEN, base_images, with_unseen
 from fiveshot.recognizer.photos import embedding
 from fiveshot.recognizer.store.contents import same_statistics
+from fiveshot.tuning import TuneRecipe, tune
 
 COLOURS = {"blue": (40, 60, 200), "green": (50, 180, 60), "red": (200, 50, 40), "grey": (128, 128, 128)}
 SETTINGS = {"epochs": 1, "bottleneck": 4, "batch_size": 8}
@@ -43,7 +47,7 @@ def draw(folder: Path, name: str, count: int, *, seed: int = 0) -> Path:
     (folder / name).mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
     for number in range(count):
-        pixels = np.array(COLOURS[name]) + rng.normal(0, 25, (40, 50, 3))
+        pixels = np.array(COLOURS.get(name, (99, 99, 99))) + rng.normal(0, 25, (40, 50, 3))
         file = folder / name / f"{seed}-{number}.png"
         Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8)).save(file)
     return folder / name
@@ -328,6 +332,40 @@ def test_a_change_during_tuning_is_not_lost(
         assert model.refresh().classes == ("blue", "grey", "red")
         assert list(model.path.glob("adapter-*")) == []
         assert model.check() == []
+
+
+def test_thresholds_are_set_on_what_a_separate_tuning_held_back(
+    create: Callable[..., Recognizer], weights: Path, tmp_path: Path
+) -> None:
+    names = [f"class {number}" for number in range(10)]
+    for name in names:
+        draw(tmp_path / "base", name, 9)
+    adapter, backbone = tmp_path / "adapter.safetensors", load_backbone(BackboneSpec(TINY, weights=weights))
+    tune(backbone, base_images(tmp_path / "base"), recipe=TuneRecipe(**SETTINGS), held_out=0.34, out=adapter)
+    held = read_adapter(adapter).held_back
+    assert held is not None
+    (tmp_path / "base").rename(tmp_path / "moved")
+    images = with_unseen(base_images(tmp_path / "moved"), adapter)
+    assert {content_mark(image) for image in images.test.images} == held
+    assert np.bincount(images.test.labels).tolist() == [3] * 10  # where a model itself would choose two
+    assert np.bincount(images.train.labels).tolist() == [6] * 10
+    with create(base=tmp_path / "moved", adapter=adapter) as model:
+        assert model.show().rejection == "set on 30 held-out photos of 10 base classes"
+        assert {one.photos for one in model.show().classes} == {9}
+
+
+def test_an_adapter_that_does_not_say_what_it_has_seen_is_noted(
+    create: Callable[..., Recognizer], weights: Path, tmp_path: Path
+) -> None:
+    for number in range(10):
+        draw(tmp_path / "base", f"class {number}", 8)
+    adapter, backbone = tmp_path / "adapter.safetensors", load_backbone(BackboneSpec(TINY, weights=weights))
+    tune(backbone, base_images(tmp_path / "base"), recipe=TuneRecipe(**SETTINGS), held_out=0, out=adapter)
+    assert read_adapter(adapter).held_back is None
+    with create(base=tmp_path / "base", adapter=adapter) as model:
+        assert model.show().rejection == f"set on 20 held-out photos of 10 base classes; {MAY_BE_SEEN}"
+    with create("plain", base=tmp_path / "base") as model:
+        assert model.show().rejection == "set on 20 held-out photos of 10 base classes"
 
 
 def test_an_adapter_made_for_the_base(

@@ -26,6 +26,15 @@ def test_nothing_held_out() -> None:
         hold_out_rows(LABELS, share=1.0, seed=0)
 
 
+def test_what_thresholds_are_set_on_is_held_out() -> None:
+    labels = np.repeat([0, 1, 2], [3, 8, 100])
+    train, held = hold_out_rows(labels, share="auto", seed=0)
+    assert np.bincount(labels[held]).tolist() == [0, 2, 20]
+    assert sorted([*train, *held]) == list(range(len(labels)))
+    with pytest.raises(InputError, match="held_out=quarter must be 0"):
+        hold_out_rows(labels, share="quarter", seed=0)  # type: ignore[arg-type]
+
+
 def test_folds_leave_different_classes_out() -> None:
     labels = np.repeat(np.arange(9), 6)
     folds = class_folds(labels, share=1 / 3, folds=3, least_images=6, seed=0)

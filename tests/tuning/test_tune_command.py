@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import runpy
 import subprocess
@@ -17,7 +18,7 @@ from safetensors.torch import save_file
 from tiny_vit import TINY
 from typer.testing import CliRunner
 
-from fiveshot.backbones import BackboneSpec, load_adapter, load_backbone
+from fiveshot.backbones import BackboneSpec, load_adapter, load_backbone, read_adapter
 from fiveshot.benchmark import get_protocol
 from fiveshot.cli.app import app
 from fiveshot.cli.tune import base_images
@@ -78,6 +79,24 @@ def test_a_folder_is_tuned(photos: Path, weights: Path, tmp_path: Path) -> None:
         for name in ("loss", "held_out_accuracy"):
             assert float(logged[str(record["epoch"]), name]) == record[name]
     assert len(logged) == 2 * 4
+
+
+def test_of_a_folder_a_quarter_is_held_back_and_named_in_the_file(
+    photos: Path, weights: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "adapter.safetensors"
+    fiveshot(
+        *("--images", photos, "--out", out, "--backbone", TINY, "--weights", weights, "--device", "cpu"),
+        *("--set", "epochs=1", "--set", "bottleneck=4"),
+    )
+    held = read_adapter(out).held_back
+    assert held is not None
+    classes = [path.parent.name for path in photos.glob("*/*") if digest(path) in held]
+    assert sorted(classes) == ["crow", "finch", "owl"]
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
 def test_the_papers_recipe_trains_on_all_images(photos: Path, weights: Path, tmp_path: Path) -> None:

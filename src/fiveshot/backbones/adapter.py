@@ -56,6 +56,13 @@ class AdapterFile:
         return float(self.meta["scale"])
 
     @property
+    def held_back(self) -> frozenset[str] | None:
+        """Marks of images that were held back from tuning (``content_mark``); None where the file names none."""
+        training = self.meta.get("training")
+        marks = training.get("held_back") if isinstance(training, Mapping) else None
+        return frozenset(map(str, marks)) if isinstance(marks, list) and marks else None
+
+    @property
     def hash(self) -> str:
         """SHA-256 of the tensors."""
         return hash_arrays(self.tensors)

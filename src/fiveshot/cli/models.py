@@ -69,6 +69,7 @@ def new(
     Example: fiveshot new birds
     """
     from fiveshot.recognizer import Recognizer
+    from fiveshot.recognizer.creation import MAY_BE_SEEN
 
     with (
         answering("new", model, as_json=as_json) as answer,
@@ -111,6 +112,8 @@ def new(
         kind = "base class" if info.base_classes == len(info.classes) else "class"
         known = counted(len(info.classes), kind) if info.classes else "no classes yet"
         answer.say(f"{model}: {known}, {info.backbone}")
+        if MAY_BE_SEEN in info.rejection:
+            answer.note(MAY_BE_SEEN)
         if not info.classes:
             answer.say(f"teach it one from five photos: fiveshot learn {model} NAME PHOTOS")
 

@@ -32,6 +32,8 @@ from fiveshot.core.ranges import Allowed, OneOf, Range, check_values
 
 Sampled = Literal["new", "all"]
 PAIRED = 16  # uniform numbers that become normal ones together, the first eight with the last
+HELD_BACK = 20  # samples of a class at most; a quarter of them where it has fewer than 80
+LEAST_TO_HOLD_BACK = 4  # samples of a class from which an adapter is kept
 AT_ONCE = 1 << 15  # of them: what fits the caches near a core
 
 
@@ -204,6 +206,22 @@ def derived_seed(seed: int, name: Label) -> int:
     """
     digest = hashlib.sha256(f"{seed}|{type(name).__name__}|{name}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
+
+
+def hold_back(labels: NDArray[Any], *, seed: int, least: int = 2) -> NDArray[np.bool_]:
+    """Choose the samples of each class that thresholds are set on, (n,): a quarter, but 20 at most.
+
+    Classes of fewer than ``least`` give none.
+
+    >>> int(hold_back(np.array(["owl"] * 8 + ["wren"]), seed=0).sum())
+    2
+    """
+    rng, held = np.random.default_rng([seed, 0]), np.zeros(len(labels), dtype=bool)
+    for label in np.unique(labels):
+        rows = rng.permutation(np.flatnonzero(labels == label))
+        if len(rows) >= least:
+            held[rows[: min(max(1, len(rows) // 4), HELD_BACK, len(rows) - 1)]] = True
+    return held
 
 
 def stratified_split(labels: Labels, *, held_out: float, seed: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fiveshot.backbones import BackboneSpec, Embedder, adapter_path, load_embedder
+from fiveshot.backbones import BackboneSpec, Embedder, adapter_path, load_embedder, read_adapter
 from fiveshot.core import NO_CLASSES, ClassStatistics
+from fiveshot.core.draws import LEAST_TO_HOLD_BACK, hold_back
 from fiveshot.core.labels import python_labels
-from fiveshot.data import BadImage, BytesSource, ImageDataset, ImageSource, ImageSplit
+from fiveshot.data import BadImage, BytesSource, ImageDataset, ImageError, ImageSource, ImageSplit
+from fiveshot.data.sources import content_mark
 from fiveshot.errors import InputError, counted, some_of
 from fiveshot.heads import DEFAULT_HEAD, make_head
 from fiveshot.recognizer.change import Change, ConflictError, LiveModel
@@ -25,7 +27,7 @@ from fiveshot.recognizer.names import NONE, check_name
 from fiveshot.recognizer.photos.embedding import backbone_record, see_photos
 from fiveshot.recognizer.photos.inputs import ClassInputs, gather_classes
 from fiveshot.recognizer.photos.photo import Photo
-from fiveshot.recognizer.recognition.rejection import fit_rejection, hold_back
+from fiveshot.recognizer.recognition.rejection import fit_rejection
 from fiveshot.recognizer.recognition.snapshot import head_record, require_statistics_head, restored_head
 from fiveshot.recognizer.store.contents import Contents
 from fiveshot.recognizer.store.folder import create_model, free_folder, place_adapter
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
     from fiveshot.tuning import TuneProgress, TuneResult
 
 NO_IMAGES = ImageSplit((), np.zeros(0, np.int64))
-LEAST_TO_HOLD_BACK = 4  # photos of a base class
+MAY_BE_SEEN = "if the adapter was tuned on photos of the base, more known photos are rejected than asked"
 FEATURE_FILES = (".safetensors", ".npz")
 
 
@@ -96,13 +98,17 @@ def make_model(
             images = with_held_back(images, seed=options.seed)
             tune_adapter(spec, images.train, adapter, seed=options.seed, work=work)
             spec = spec.replace(adapter=adapter)
+        elif images is not None and spec.adapter is not None:
+            images = with_unseen(images, spec.adapter)
         embedder = load_embedder(spec)
         session = BaseSession(head_record(head))
+        adapted = spec.adapter is not None
         if known is not None:
             X, y = features_of(known, embedder)
-            session = learn_base(X, y, head=session.head, options=options)
+            session = learn_base(X, y, head=session.head, options=options, may_be_seen=adapted)
         elif images is not None:
-            session = learn_base(*extracted(images, embedder, work), head=session.head, options=options)
+            found, seen = extracted(images, embedder, work), adapted and not len(images.test)
+            session = learn_base(*found, head=session.head, options=options, may_be_seen=seen)
         manifest = Manifest(backbone_record(embedder), session.head, options=options, rejection=session.rejection)
         adapter_file = None if spec.adapter is None else adapter_path(spec.adapter)
         create_model(path, manifest, base=session.base, adapter=adapter_file)
@@ -144,7 +150,29 @@ def with_held_back(images: ImageDataset, *, seed: int) -> ImageDataset:
     photos give none away.
     """
     labels = images.train.labels
-    held = hold_back(labels, seed=seed) & (np.bincount(labels)[labels] >= LEAST_TO_HOLD_BACK)
+    return _apart(images, hold_back(labels, seed=seed, least=LEAST_TO_HOLD_BACK))
+
+
+def with_unseen(images: ImageDataset, adapter: FilePath) -> ImageDataset:
+    """Return base classes with the photos that were held back from an adapter as a test split of their own.
+
+    Its file says which these are. The test split is empty where it does not, or where none of them is here.
+    """
+    marks = read_adapter(adapter_path(adapter)).held_back
+    if marks is None:
+        return images
+    return _apart(images, np.array([_mark(image) in marks for image in images.train.images]))
+
+
+def _mark(image: ImageSource) -> str:
+    """Return the mark of an image; of one that cannot be read there is none, which extraction will report."""
+    try:
+        return content_mark(image)
+    except ImageError:
+        return ""
+
+
+def _apart(images: ImageDataset, held: NDArray[np.bool_]) -> ImageDataset:
     kept, test = (images.train.select(np.flatnonzero(which)) for which in (~held, held))
     return replace(images, train=kept, test=test)
 
@@ -217,15 +245,24 @@ def features_of(base: FeatureSet, embedder: Embedder) -> tuple[Floats, list[str]
 
 
 def learn_base(
-    X: Floats, y: Sequence[str], held: NDArray[np.bool_] | None = None, *, head: HeadRecord, options: Options
+    X: Floats,
+    y: Sequence[str],
+    held: NDArray[np.bool_] | None = None,
+    *,
+    head: HeadRecord,
+    options: Options,
+    may_be_seen: bool = False,
 ) -> BaseSession:
     """Fit the head on the base session; keep what it chose, and set the thresholds of rejection.
 
-    They are set on the photos that ``held`` names, which an adapter has not seen, or else on some of all.
+    They are set on the photos that ``held`` names, which an adapter has not seen, or else on some of all; their
+    note then says so where an adapter may have seen these.
     """
     fitted = make_head(head.name).fit(X, y)
     rate, seed = options.false_rejection, options.seed
     rejection = fit_rejection(fitted, X, y, false_rejection=rate, seed=seed, held=held)
+    if may_be_seen and rejection.counts:
+        rejection = replace(rejection, note=f"{rejection.note}; {MAY_BE_SEEN}")
     return BaseSession(replace(head, settings=fitted.settings()), fitted.memory_.base, rejection.as_dict())
 
 

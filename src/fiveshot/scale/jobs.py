@@ -26,6 +26,7 @@ from fiveshot.storage import FilePath, atomic_path
 from fiveshot.tuning import TUNE_RECIPES, Execution, Selection, TuneRecipe, TuneResult, tune
 from fiveshot.tuning.execution import make_accelerator
 from fiveshot.tuning.first_task import SelectionKind
+from fiveshot.tuning.material import HeldOut
 from fiveshot.tuning.results import OnProgress
 
 RESTARTS = 2  # of all processes together, when one is lost and there are checkpoints to go on from
@@ -112,8 +113,8 @@ class TuningTask:
         The backbone that gets adapters; the embedded one unless given.
     recipe : TuneRecipe
         How to train.
-    held_out : float, default 0.1
-        Share of the images that gives the reported accuracy.
+    held_out : float or "auto", default 0.1
+        Share of the images that gives the reported accuracy; see ``fiveshot.tuning.tune``.
     selection : str or Selection, default "none"
         How the number of epochs is chosen.
     refit : bool, default True
@@ -144,7 +145,7 @@ class TuningTask:
     dataset: ImageDataset
     spec: BackboneSpec = field(default_factory=BackboneSpec)
     recipe: TuneRecipe = TUNE_RECIPES["ours"]
-    held_out: float = 0.1
+    held_out: HeldOut = 0.1
     selection: Selection | SelectionKind = "none"
     refit: bool = True
     execution: Execution = field(default_factory=Execution)

@@ -16,12 +16,14 @@ import torch
 
 from fiveshot.backbones import Backbone, adapters, attach_adapters, save_adapter
 from fiveshot.data import ImageDataset, ImageSplit
+from fiveshot.data.sources import content_mark
 from fiveshot.errors import InputError, StorageError, unknown_name
 from fiveshot.storage import FilePath
 from fiveshot.tuning.execution import Execution, place
 from fiveshot.tuning.material import (
     FewShotTest,
     Fold,
+    HeldOut,
     Material,
     class_folds,
     fold_without,
@@ -79,7 +81,7 @@ def tune(
     *,
     recipe: TuneRecipe = TUNE_RECIPES["ours"],
     out: FilePath | None = None,
-    held_out: float = 0.1,
+    held_out: HeldOut = 0.1,
     selection: Selection | SelectionKind = "none",
     refit: bool = True,
     device: str | torch.device | None = None,
@@ -104,8 +106,10 @@ def tune(
         How to train.
     out : path, optional
         The adapter file to write.
-    held_out : float
-        Share of every class's images that is not trained on and gives the reported accuracy.
+    held_out : float or "auto"
+        Share of every class's images that is not trained on and gives the reported accuracy. A model made with the
+        adapter and these images as its base sets its thresholds of rejection on them: the file of the adapter says
+        which they are. ``"auto"`` holds out as many as a model does, a quarter of each class, 20 at most.
     selection : Selection or str
         How the number of epochs is chosen.
     refit : bool
@@ -158,8 +162,6 @@ def tune(
     target = _checked_out(out)
     if adapters(backbone.model):
         raise InputError(f"{backbone.name} has adapters already", hint="load the backbone again to tune it")
-    if selection.kind == "held-out-images" and held_out == 0:
-        raise InputError("selection by held-out images needs some", hint="held_out=0.1, for example")
     split = data.train if isinstance(data, ImageDataset) else data
     where = place(backbone, accelerator.device if accelerator is not None else device)
     material = open_material(
@@ -172,6 +174,8 @@ def tune(
         progress=progress,
     )
     rows = hold_out_rows(material.labels, share=held_out, seed=recipe.seed)
+    if selection.kind == "held-out-images" and not len(rows[1]):
+        raise InputError("selection by held-out images needs some", hint="held_out=0.1, for example")
     checkpoints = Checkpoints.beside(checkpoint_folder, target, resume=resume)
     tuning = _Tuning(material, recipe, Fold.of(*rows), selection, checkpoints, progress)
     blocks = plain_blocks(backbone)
@@ -179,7 +183,8 @@ def tune(
         result = tuning.result(refit=refit)
         result = result.finished(out=target, seconds=time.perf_counter() - started)
         if target is not None and material.is_main:
-            save_adapter(target, backbone, meta=result.to_json())
+            held_back = [content_mark(material.images[row]) for row in rows[1]]
+            save_adapter(target, backbone, meta={**result.to_json(), "held_back": sorted(held_back)})
     except BaseException:
         restore_blocks(backbone, blocks)
         raise

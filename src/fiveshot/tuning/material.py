@@ -15,13 +15,15 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from fiveshot.backbones import Backbone
-from fiveshot.data import ImageSplit, bad_images_error
+from fiveshot.core.draws import LEAST_TO_HOLD_BACK, hold_back
+from fiveshot.data import ImageSource, ImageSplit, bad_images_error
 from fiveshot.errors import InputError, unknown_name
 from fiveshot.tuning.execution import Execution
 from fiveshot.tuning.results import FewShotScore, OnProgress, TuneProgress
 from fiveshot.tuning.views import LoadedViews, PooledViews, Views, decode_all, whole_images
 
 Integers = NDArray[np.int64]
+HeldOut = float | Literal["auto"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,15 +58,20 @@ class Fold:
         return cls(train, held_out, np.empty(0, dtype=np.int64))
 
 
-def hold_out_rows(labels: Integers, *, share: float, seed: int) -> tuple[Integers, Integers]:
+def hold_out_rows(labels: Integers, *, share: HeldOut, seed: int) -> tuple[Integers, Integers]:
     """Split the rows of every class into those that train and a share that is held out, at least one of each.
+
+    ``"auto"`` holds out what thresholds of rejection are set on, and nothing of classes of fewer than four.
 
     >>> train, held = hold_out_rows(np.array([0, 0, 0, 0, 1, 1]), share=0.25, seed=0)
     >>> len(train), len(held)
     (4, 2)
     """
-    if not 0 <= share < 1:
-        raise InputError(f"held_out={share} must be 0 (nothing) or a share below 1, such as 0.1")
+    if share == "auto":
+        back = hold_back(labels, seed=seed, least=LEAST_TO_HOLD_BACK)
+        return np.flatnonzero(~back), np.flatnonzero(back)
+    if isinstance(share, str) or not 0 <= share < 1:
+        raise InputError(f"held_out={share} must be 0 (nothing), a share below 1, such as 0.1, or 'auto'")
     if share == 0:
         return np.arange(len(labels)), np.empty(0, dtype=np.int64)
     held = []
@@ -247,8 +254,8 @@ class Material:
         The network to adapt.
     views : Views
         Where the images come from.
-    names : tuple of str
-        Names of the images.
+    images : tuple of ImageSource
+        The images themselves.
     labels : ndarray of shape (n_images,)
         Classes of the images.
     execution : Execution
@@ -276,11 +283,16 @@ class Material:
 
     backbone: Backbone
     views: Views
-    names: tuple[str, ...]
+    images: tuple[ImageSource, ...]
     labels: Integers  # (n_images,)
     execution: Execution
     few_shot: FewShotTest = field(default_factory=FewShotTest)
     accelerator: Any = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the images."""
+        return tuple(image.name for image in self.images)
 
     @property
     def is_main(self) -> bool:
@@ -364,7 +376,7 @@ def open_material(
         views = PooledViews(decoded.pool, wanted, device)
     else:
         views = LoadedViews(split.images, wanted, device, workers=execution.workers)
-    return Material(backbone, views, split.names, split.labels, execution, few_shot or FewShotTest(), accelerator)
+    return Material(backbone, views, split.images, split.labels, execution, few_shot or FewShotTest(), accelerator)
 
 
 def device_budget(execution: Execution, device: torch.device) -> float:

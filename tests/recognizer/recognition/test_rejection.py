@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from fiveshot.core import NO_CLASSES, Memory, class_statistics
+from fiveshot.core.draws import hold_back
 from fiveshot.errors import InputError
 from fiveshot.heads import FewShotHead, make_head
 from fiveshot.recognizer.recognition import rejection as rejection_module
 from fiveshot.recognizer.recognition.rejection import (
     Rejection,
     fit_rejection,
-    hold_back,
     leave_out,
     photos_needed,
     quantile_threshold,
@@ -316,11 +316,3 @@ def test_thresholds_on_photos_an_adapter_has_not_seen_keep_the_rate() -> None:
     others, _ = photos_of(40, 20, seed=3)
     assert rejected(head, strict, others).mean() > 0.2
     assert rejected(head, right, others).mean() == pytest.approx(0.1, abs=0.05)
-
-
-def test_each_class_holds_a_quarter_back() -> None:
-    labels = np.repeat(["a", "b", "c", "d"], [1, 3, 8, 200])
-    held = hold_back(labels, seed=0)
-    assert [int(held[labels == label].sum()) for label in "abcd"] == [0, 1, 2, 20]
-    assert (held == hold_back(labels, seed=0)).all()
-    assert (held != hold_back(labels, seed=1)).any()

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fiveshot.core import ClassStatistics, ClassSummary, Memory, summarize
 from fiveshot.core.arrays import unit_rows
+from fiveshot.core.draws import hold_back
 from fiveshot.core.labels import Label, as_labels, python_labels
 from fiveshot.errors import InputError, counted
 from fiveshot.recognizer.recognition.held_out import fold_numbers, without_fold
@@ -32,7 +33,6 @@ RATES = (0.001, 0.002, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0
 LEAST_CLASSES = 10  # of a base whose classes stand for those learned later
 CLASS_FOLDS = 4  # a quarter of the base classes at a time plays the new ones
 MOST_PHOTOS = 1e9  # that any rate could ask for
-HELD_OUT = 20  # photos of a class at most; a quarter of them where it has fewer than 80
 LEAST_HELD = 5  # learned photos left out from which on those of none of the classes set a threshold
 MOST_STRANGERS = 500  # photos of none of the classes that likeness is measured to
 STRANGER_FOLDS = 5
@@ -216,19 +216,6 @@ def _thresholds(
     """Return the thresholds of few-shot classes and of many-shot ones, at one rate."""
     many = quantile_threshold(familiar, rate)
     return (*(_few_shot_threshold(each, is_new, many, rate) for each, is_new in few), many)
-
-
-def hold_back(labels: NDArray[np.generic], *, seed: int) -> NDArray[np.bool_]:
-    """Choose the photos of each class that thresholds are set on, (n,): a quarter, but 20 at most.
-
-    >>> int(hold_back(np.array(["owl"] * 8 + ["wren"]), seed=0).sum())
-    2
-    """
-    rng, held = np.random.default_rng([seed, 0]), np.zeros(len(labels), dtype=bool)
-    for label in np.unique(labels):
-        rows = rng.permutation(np.flatnonzero(labels == label))
-        held[rows[: min(max(1, len(rows) // 4), HELD_OUT, len(rows) - 1)]] = True
-    return held
 
 
 def base_thresholds(manifest: Manifest) -> Rejection | None:
