@@ -50,6 +50,7 @@ from fiveshot.core.arrays import (
     squared_lengths,
     unit_rows,
     values_like,
+    zeros,
 )
 from fiveshot.core.memory import Memory
 from fiveshot.core.ranges import Allowed, Flag, Range, check_values
@@ -392,6 +393,7 @@ class LinearScorer:
     offset: float
     sharpness: float
     doubt: float
+    rival: float
     own: Own
     shortened: bool
 
@@ -404,8 +406,22 @@ class LinearScorer:
         xp = namespace(plain)
         scores = plain + self.offset * self.gaps
         sure = xp.max(log_softmax(self.sharpness * scores), axis=1)
-        familiarity = self.own(unit, xp.argmax(scores, axis=1)) + self.doubt * sure
+        best = xp.argmax(scores, axis=1)
+        familiarity = self.own(unit, best) + self.doubt * sure - self.rival * rival_scores(scores, best)
         return scores, softmax(self.sharpness * scores), familiarity
+
+
+def rival_scores(scores: Array, best: Array) -> Array:
+    """Return the score of the class after the best one, (n,), given scores, (n, n_classes); 0 of a single class.
+
+    >>> rival_scores(np.array([[0.2, 0.9, 0.5]]), np.array([1])).tolist()
+    [0.5]
+    """
+    xp, n_classes = namespace(scores), scores.shape[1]
+    if n_classes == 1:
+        return zeros((len(scores),), scores)
+    is_best = positions(np.arange(n_classes), scores)[None] == best[:, None]
+    return xp.max(xp.where(is_best, values_like(-np.inf, scores), scores), axis=1)
 
 
 def tied_model(

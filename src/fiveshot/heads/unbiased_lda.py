@@ -35,6 +35,7 @@ from fiveshot.core.lda import (
     Prior,
     TiedModel,
     own_likeness,
+    rival_scores,
     sketched_spaces,
     tied_model,
     with_surroundings,
@@ -57,9 +58,10 @@ Pooled = Literal["all", "base"]
 Kept = Literal["classes", "sums"]
 DEFAULT_PRIOR = Prior()
 SCORED_AT_ONCE = 1024  # samples mapped at a time, which bounds the memory
-# Of familiarity: the factor of B, the weight of the cosine, and that of the doubt, chosen on training photos, see
-# docs/explanation/default-head.md. More doubt finds more of the similar unknown classes, and fewer of the others.
-OWN, OWN_FEW = (0.06, 0.0, 0.0), (1.0, 2.0, 0.4)
+# Of familiarity: the factor of B, and the weights of the cosine, of the doubt and of the rival's score, chosen on
+# training photos, see docs/explanation/default-head.md. More of the last two finds more of the similar unknown
+# classes, and fewer of the others.
+OWN, OWN_FEW = (0.06, 0.0, 0.0, 0.5), (1.0, 2.0, 0.4, 0.0)
 MOST_FEATURES = 1 << 14  # of a vector: bounds the memory of the random features before they are drawn
 SHOTS = 5  # of the classes that are played as new; the gap scales the result to other numbers
 PLAYED = 24  # samples of a base class that episodes are played with where memory must not grow with them
@@ -241,9 +243,10 @@ class UnbiasedLDA(FewShotHead):
         """Return how much samples are like their best class, and less the surroundings or the doubt.
 
         The likeness is φ of ``fiveshot.core.lda`` in the first space. A base shows how classes lie to each other,
-        and so whether a sample lies between them. Without one features are not centered, and the cosine with the
-        mean of the class tells what is quite another kind of thing; −log p of the best class is the doubt which
-        class it is: unknown classes resemble several known ones.
+        and so whether a sample lies between them, and the score of the second best class counts against it.
+        Without one features are not centered, and the cosine with the mean of the class tells what is quite
+        another kind of thing; −log p of the best class is the doubt which class it is: unknown classes resemble
+        several known ones.
         """
         xp = namespace(scores)
         best = as_numpy(xp.argmax(scores, axis=1))
@@ -251,13 +254,16 @@ class UnbiasedLDA(FewShotHead):
         own, codes = self._own(asked), positions(places, scores)
         parts = zip(chunks(X, SCORED_AT_ONCE), chunks(codes, SCORED_AT_ONCE), strict=True)
         likeness = xp.concat([own(self._embedding.unit(part), part_codes) for part, part_codes in parts])
-        if not self._doubt:
-            return likeness
-        return likeness + self._doubt * xp.max(log_softmax(scores * self.softmax_factor()), axis=1)
+        *_, doubt, rival = self._own_weights
+        if rival:
+            likeness = likeness - rival * rival_scores(scores, positions(best, scores))
+        if doubt:
+            likeness = likeness + doubt * xp.max(log_softmax(scores * self.softmax_factor()), axis=1)
+        return likeness
 
     @property
-    def _doubt(self) -> float:
-        return (OWN_FEW if self.model_.few else OWN)[2]
+    def _own_weights(self) -> tuple[float, float, float, float]:
+        return OWN_FEW if self.model_.few else OWN
 
     def _own(self, classes: NDArray[np.intp]) -> Own:
         """Return the likeness to some classes, by their places."""
@@ -266,7 +272,7 @@ class UnbiasedLDA(FewShotHead):
         means = namespace(statistics.like).stack([one.mean[self._embedding.spaces[0]] for one in chosen])
         counts = values_like([one.count for one in chosen], means)
         new = mask([label not in base for label in python_labels(statistics.labels[classes])], means)
-        strength, near, _ = OWN_FEW if self.model_.few else OWN
+        strength, near, *_ = self._own_weights
         own = own_likeness(space, means, counts, new=new, strength=strength, near=near)
         if self.model_.few:
             return own
@@ -287,6 +293,7 @@ class UnbiasedLDA(FewShotHead):
         model, choice = self.model_, self.choice_
         weighted = list(zip(self._weights(model), model.spaces, strict=True))
         drawn = self._embedding.projection
+        *_, doubt, rival = self._own_weights
         return LinearScorer(
             center=self._embedding.center,
             projection=None if drawn is None else drawn.projection,
@@ -295,7 +302,8 @@ class UnbiasedLDA(FewShotHead):
             gaps=self._gaps(model),
             offset=choice.offset,
             sharpness=choice.sharpness,
-            doubt=self._doubt,
+            doubt=doubt,
+            rival=rival,
             own=self._own(np.arange(len(self.classes_))),
             shortened=self._embedding.shortened,
         )

@@ -263,7 +263,12 @@ def test_standing_beside_strangers_by_the_formula_spelled_out() -> None:
     chance = meant / (meant + other)
     assert (chance < 0.1).any()
     assert (chance > 0.1).any()
+    length, of_strangers = (np.log(np.linalg.norm(rows, axis=1)) for rows in (X, strange))
+    longer = length - of_strangers.mean()
+    assert (np.abs(longer) < 0.1).any()
+    assert (np.abs(longer) > 0.1).any()
     expected = known.max(axis=1) + 2.0 * near + 0.6 * np.log(np.maximum(chance, 0.1))
+    expected += 4.0 * np.minimum(np.maximum(longer, -0.1), 0.1)
     np.testing.assert_allclose(found, expected, rtol=1e-3)
 
 

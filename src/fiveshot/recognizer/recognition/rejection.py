@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fiveshot.core import ClassStatistics, ClassSummary, Memory, summarize
-from fiveshot.core.arrays import unit_rows
+from fiveshot.core.arrays import TINY, unit_rows
 from fiveshot.core.draws import hold_back
 from fiveshot.core.labels import Label, as_labels, python_labels
 from fiveshot.errors import InputError, counted
@@ -40,6 +40,9 @@ CLEARLY = 0.1  # less often: what a few photos can tell of two ways to judge the
 # Weights in how a photo stands: of the cosine with a class mean, and of the log of the chance that it shows one.
 # Smaller chances count alike: a learned photo like a stranger must not set a threshold far below all others.
 NEARNESS, CHANCE, LEAST_CHANCE = 2.0, 0.6, 0.1
+# The longer the features of a photo, the less it is like any class, its own or not: the log of the length makes up
+# for that. What is longer or shorter than the strangers by more than a tenth counts alike: it has another reason.
+LENGTH, MOST_LONGER = 4.0, 0.1
 NO_CLASS = "nothing is rejected yet: no class is known"
 SAMPLES = 200  # learned photos that are left out at most, which bounds the time that learning takes
 
@@ -336,6 +339,7 @@ class Strangers:
         self.head = head
         self.fitted = copy(head).adopt(Memory(known.base, known.new.merge(ClassStatistics.of(each))))
         self.strange = np.isin(self.fitted.classes_, list(each))
+        self.length = float(log_lengths(features).mean())
 
     def standing(self, X: Floats) -> Values:
         """Return how familiar photos are beside the strangers, (n,)."""
@@ -348,13 +352,13 @@ class Strangers:
         return replace(answer, familiarity=answer.familiarity + np.where(learned, self._beside(X), 0.0))
 
     def _beside(self, X: Floats) -> Values:
-        """Return what is added to familiarity, (n,): for the chance that a class is meant, and how near one is.
+        """Return what is added to familiarity, (n,): for the chance of a class, how near one is, and the length.
 
         Photos of quite other things are like none of the strangers, and no class mean is near to them.
         """
         chance = self.fitted.predict_proba(X)[:, ~self.strange].sum(axis=1)
         beside: Values = nearness(self.head, X) + CHANCE * np.log(np.maximum(chance, LEAST_CHANCE))
-        return beside
+        return beside + LENGTH * np.clip(log_lengths(X) - self.length, -MOST_LONGER, MOST_LONGER)
 
 
 def is_learned(memory: Memory) -> NDArray[np.bool_]:
@@ -368,6 +372,12 @@ def nearness(head: FewShotHead, X: Floats) -> Values:
     cosines = unit_rows(head.embed(X)) @ unit_rows(head.memory_.statistics.means).T
     near: Values = NEARNESS * cosines.max(axis=1)
     return near
+
+
+def log_lengths(X: Floats) -> Values:
+    """Return the log of the length of features, (n,)."""
+    lengths: Values = np.log(np.maximum(np.linalg.norm(X, axis=1), TINY))
+    return lengths
 
 
 def some_strangers(features: Floats) -> Floats:

@@ -31,6 +31,8 @@ from fiveshot.heads.ncm import Prototype
 from fiveshot.recognizer.recognition.rejection import (
     CHANCE,
     LEAST_CHANCE,
+    LENGTH,
+    MOST_LONGER,
     NEARNESS,
     Rejection,
     Strangers,
@@ -203,8 +205,11 @@ class _Graph:
 
     def unit_rows(self, rows: str) -> str:
         """Scale the rows to length one."""
-        lengths = self.node("ReduceL2", rows, np.array([1]), keepdims=1)
-        return self.node("Div", rows, self.node("Max", lengths, _LEAST))
+        return self.node("Div", rows, self.node("Max", self.lengths(rows, keepdims=1), _LEAST))
+
+    def lengths(self, rows: str, *, keepdims: int) -> str:
+        """Return the length of each row."""
+        return self.node("ReduceL2", rows, np.array([1]), keepdims=keepdims)
 
     def product(self, rows: str, others: str) -> str:
         """Return the product of each row with one of the others."""
@@ -297,6 +302,9 @@ def _linear_nodes(graph: _Graph, scorer: LinearScorer, *, familiar: bool) -> _He
     if scorer.own.around is not None and familiar:
         own = graph.node("Add", own, _around_nodes(graph, scorer.own.around, unit, best))
     familiarity = graph.node("Add", own, sure)
+    if scorer.rival and len(scorer.gaps) > 1:
+        second = graph.node("Gather", graph.node("TopK", scores, np.array([2]), outputs=2), np.array(1), axis=1)
+        familiarity = graph.node("Sub", familiarity, graph.node("Mul", second, np.float32(scorer.rival)))
     return _HeadNodes(embedded, scores, graph.node("Softmax", logits, axis=1), familiarity)
 
 
@@ -332,6 +340,10 @@ def _standing_nodes(graph: _Graph, found: _HeadNodes, strangers: Strangers, is_l
     chance = graph.node("Max", graph.node("ReduceSum", own, np.array([1]), keepdims=0), np.float32(LEAST_CHANCE))
     chance = graph.node("Mul", graph.node("Log", chance), np.float32(CHANCE))
     beside = graph.node("Add", graph.node("Mul", near, np.float32(NEARNESS)), chance)
+    length = graph.node("Log", graph.node("Max", graph.lengths(graph.features, keepdims=0), _LEAST))
+    longer = graph.node("Sub", length, np.float32(strangers.length))
+    longer = graph.node("Clip", longer, np.float32(-MOST_LONGER), np.float32(MOST_LONGER))
+    beside = graph.node("Add", beside, graph.node("Mul", longer, np.float32(LENGTH)))
     best = graph.node("ArgMax", found.probabilities, axis=1, keepdims=0)
     learned = graph.node("Gather", is_learned.astype(np.float32), best)
     return graph.node("Add", found.familiarity, graph.node("Mul", beside, learned))
