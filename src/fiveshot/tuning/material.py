@@ -17,7 +17,7 @@ from torch.nn.functional import normalize
 from fiveshot.backbones import Backbone
 from fiveshot.core.draws import LEAST_TO_HOLD_BACK, hold_back
 from fiveshot.data import ImageSource, ImageSplit, bad_images_error
-from fiveshot.errors import InputError, unknown_name
+from fiveshot.errors import InputError, is_number, unknown_name
 from fiveshot.tuning.execution import Execution
 from fiveshot.tuning.results import FewShotScore, OnProgress, TuneProgress
 from fiveshot.tuning.views import LoadedViews, PooledViews, Views, decode_all, whole_images
@@ -70,7 +70,7 @@ def hold_out_rows(labels: Integers, *, share: HeldOut, seed: int) -> tuple[Integ
     if share == "auto":
         back = hold_back(labels, seed=seed, least=LEAST_TO_HOLD_BACK)
         return np.flatnonzero(~back), np.flatnonzero(back)
-    if isinstance(share, str) or not 0 <= share < 1:
+    if not (is_number(share) and 0 <= share < 1):
         raise InputError(f"held_out={share} must be 0 (nothing), a share below 1, such as 0.1, or 'auto'")
     if share == 0:
         return np.arange(len(labels)), np.empty(0, dtype=np.int64)
