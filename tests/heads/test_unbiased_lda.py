@@ -381,6 +381,7 @@ def test_familiarity_by_its_equation(base: bool, strength: float) -> None:
             inside = np.linalg.norm(x @ spectrum.directions) ** 2 / (x @ x)
             expected += 10 * (x @ own) / np.linalg.norm(x) / np.linalg.norm(own) + 4.4 * space.gaps[best]
             expected -= 9.5 * (max(inside, share) - chance) + 2.8 * max(cosine, np.linalg.norm(mean))
+            expected -= 0.5 * sorted(head.class_scores(asked)[row])[-2]
         else:
             expected += 2 * cosine + 0.4 * np.log(probabilities[row, best])
         assert head.familiarity(asked[[row]])[0] == pytest.approx(expected, rel=1e-6)

@@ -303,8 +303,9 @@ def _linear_nodes(graph: _Graph, scorer: LinearScorer, *, familiar: bool) -> _He
         own = graph.node("Add", own, _around_nodes(graph, scorer.own.around, unit, best))
     familiarity = graph.node("Add", own, sure)
     if scorer.rival and len(scorer.gaps) > 1:
-        second = graph.node("Gather", graph.node("TopK", scores, np.array([2]), outputs=2), np.array(1), axis=1)
-        familiarity = graph.node("Sub", familiarity, graph.node("Mul", second, np.float32(scorer.rival)))
+        second = graph.node("Gather", graph.node("TopK", scores, np.array([2]), outputs=2), np.array([1]), axis=1)
+        rival = graph.node("Mul", graph.largest(second), np.float32(scorer.rival))
+        familiarity = graph.node("Sub", familiarity, rival)
     return _HeadNodes(embedded, scores, graph.node("Softmax", logits, axis=1), familiarity)
 
 
@@ -342,7 +343,7 @@ def _standing_nodes(graph: _Graph, found: _HeadNodes, strangers: Strangers, is_l
     beside = graph.node("Add", graph.node("Mul", near, np.float32(NEARNESS)), chance)
     length = graph.node("Log", graph.node("Max", graph.lengths(graph.features, keepdims=0), _LEAST))
     longer = graph.node("Sub", length, np.float32(strangers.length))
-    longer = graph.node("Clip", longer, np.float32(-MOST_LONGER), np.float32(MOST_LONGER))
+    longer = graph.node("Max", graph.node("Min", longer, np.float32(MOST_LONGER)), np.float32(-MOST_LONGER))
     beside = graph.node("Add", beside, graph.node("Mul", longer, np.float32(LENGTH)))
     best = graph.node("ArgMax", found.probabilities, axis=1, keepdims=0)
     learned = graph.node("Gather", is_learned.astype(np.float32), best)
