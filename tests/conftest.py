@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 from pathlib import Path
 
@@ -13,6 +14,9 @@ sys.path.append(str(Path(__file__).parent))  # for what tests of several folders
 sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 
 gc.disable()  # until all tests are collected: until then nothing becomes garbage, and looking for it takes seconds
+
+# A shell that starts tests in the background has them ignore interrupts, and so would every process they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same run everywhere is worth more than fresh examples.
 settings.register_profile("fiveshot", deadline=None, derandomize=True, max_examples=40)

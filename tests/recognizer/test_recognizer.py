@@ -335,12 +335,12 @@ def test_a_change_during_tuning_is_not_lost(
 
 
 def test_thresholds_are_set_on_what_a_separate_tuning_held_back(
-    create: Callable[..., Recognizer], weights: Path, tmp_path: Path
+    create: Callable[..., Recognizer], tiny_file: Path, tmp_path: Path
 ) -> None:
     names = [f"class {number}" for number in range(10)]
     for name in names:
         draw(tmp_path / "base", name, 9)
-    adapter, backbone = tmp_path / "adapter.safetensors", load_backbone(BackboneSpec(TINY, weights=weights))
+    adapter, backbone = tmp_path / "adapter.safetensors", load_backbone(BackboneSpec(TINY, weights=tiny_file))
     tune(backbone, base_images(tmp_path / "base"), recipe=TuneRecipe(**SETTINGS), held_out=0.34, out=adapter)
     held = read_adapter(adapter).held_back
     assert held is not None
@@ -355,11 +355,11 @@ def test_thresholds_are_set_on_what_a_separate_tuning_held_back(
 
 
 def test_an_adapter_that_does_not_say_what_it_has_seen_is_noted(
-    create: Callable[..., Recognizer], weights: Path, tmp_path: Path
+    create: Callable[..., Recognizer], tiny_file: Path, tmp_path: Path
 ) -> None:
     for number in range(10):
         draw(tmp_path / "base", f"class {number}", 8)
-    adapter, backbone = tmp_path / "adapter.safetensors", load_backbone(BackboneSpec(TINY, weights=weights))
+    adapter, backbone = tmp_path / "adapter.safetensors", load_backbone(BackboneSpec(TINY, weights=tiny_file))
     tune(backbone, base_images(tmp_path / "base"), recipe=TuneRecipe(**SETTINGS), held_out=0, out=adapter)
     assert read_adapter(adapter).held_back is None
     with create(base=tmp_path / "base", adapter=adapter) as model:
