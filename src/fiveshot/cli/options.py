@@ -44,7 +44,7 @@ DryRun = Annotated[bool, Option("--dry-run", help="Only say what --into would do
 Device = Annotated[str, Option(help="auto, cpu, cuda or cuda:1.")]
 Runtime = Annotated[
     Literal["auto", "torch", "onnx", "int8", "compiled"],
-    Option(help="What runs the network: int8 is about twice as fast on a CPU, compiled a little on a GPU."),
+    Option(help="What runs the network: int8 is faster on a CPU, compiled a little on a GPU."),
 ]
 HeadDevice = Annotated[str | None, Option(help="Where heads compute, for example cuda.")]
 Projections = Annotated[int | None, Option(help="Random features of heads that have them; the paper uses 10000.")]
