@@ -126,7 +126,7 @@ class Recognizer:
         device : str
             ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
         runtime : str
-            ``auto``, ``onnx``, ``int8`` (8 bits: about twice as fast on a CPU) or ``torch``. A model made with
+            ``auto``, ``onnx``, ``int8`` (8 bits: faster on a CPU) or ``torch``. A model made with
             ``int8`` keeps to it where ``auto`` is asked for.
         progress : callable, optional
             Called with the number of photos looked at and the number of all.
