@@ -299,12 +299,12 @@ def source_digest(source: ImageSource) -> bytes:
 
 
 def content_mark(source: ImageSource) -> str:
-    """Return the first 16 digits of the SHA-256 of an encoded image, or raise ``ImageError``.
+    """Return the first 16 digits of what ``source_digest`` returns, or raise ``ImageError``.
 
     >>> content_mark(BytesSource(b"the bytes of a photo", "upload.jpg"))
     'c1fb0fd6caaad59b'
     """
-    return hashlib.sha256(source.read()).hexdigest()[:16]
+    return source_digest(source).hex()[:16]
 
 
 StoredSource = FileSource | ArchiveSource

@@ -7,22 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from fiveshot.recognizer import correction, learning
 from fiveshot.recognizer.change import LiveModel
-from fiveshot.recognizer.checking import Finding, check_model
-from fiveshot.recognizer.correction import PhotoChange
-from fiveshot.recognizer.evaluation import Evaluation, evaluate_photos
 from fiveshot.recognizer.info import ModelInfo, PhotoInfo, model_info, photo_infos
 from fiveshot.recognizer.insight import LearnReport
 from fiveshot.recognizer.names import NONE, check_name, target_name
-from fiveshot.recognizer.photos import embedding
-from fiveshot.recognizer.photos.embedding import OnBad
-from fiveshot.recognizer.photos.inputs import ClassInputs, PhotoInputs, gather_classes, gather_photos
-from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.recognition.levels import grouped_names, read_parents
 from fiveshot.recognizer.recognition.snapshot import Prediction, RejectedAt, Snapshot, check_asked
-from fiveshot.recognizer.review import Review, Suggestion, apply_suggestions, check_kinds, review_model
-from fiveshot.recognizer.sorting import Sorting, sort_rows
 from fiveshot.recognizer.store.contents import StoredClass, read_contents
 from fiveshot.recognizer.store.folder import TIMEOUT
 from fiveshot.recognizer.store.history import HistoryEntry, read_history
@@ -37,8 +27,16 @@ if TYPE_CHECKING:
     from fiveshot.backbones import Embedder
     from fiveshot.data import BadImage
     from fiveshot.features import FeatureSet
+    from fiveshot.recognizer.checking import Finding
+    from fiveshot.recognizer.correction import PhotoChange
+    from fiveshot.recognizer.evaluation import Evaluation
+    from fiveshot.recognizer.photos.embedding import OnBad
+    from fiveshot.recognizer.photos.inputs import ClassInputs, PhotoInputs
+    from fiveshot.recognizer.photos.photo import Photo
+    from fiveshot.recognizer.review import Review, Suggestion
     from fiveshot.recognizer.shipping.merging import MergeReport
     from fiveshot.recognizer.shipping.web import WebExport
+    from fiveshot.recognizer.sorting import Sorting
     from fiveshot.tuning import TuneProgress, TuneResult
 
 
@@ -236,6 +234,8 @@ class Recognizer:
         ...     birds.show().state
         1
         """
+        from fiveshot.recognizer.photos import embedding
+
         if (device, runtime) != ("auto", "auto"):
             embedding.check_place(device, runtime)
         model = LiveModel(Path(path), readonly=readonly, timeout=timeout)
@@ -257,6 +257,8 @@ class Recognizer:
         return self._embedder_of(self.snapshot)
 
     def _embedder_of(self, snapshot: Snapshot) -> Embedder:
+        from fiveshot.recognizer.photos import embedding
+
         with self._embedder_lock:
             record = snapshot.manifest.backbone
             if self._embedder is None or self._embedder.model_fingerprint != record.fingerprint:
@@ -398,6 +400,8 @@ class Recognizer:
         ...     [(report.name, report.photos) for report in colors.learn_many(photos)]
         [('red', 1), ('blue', 1)]
         """
+        from fiveshot.recognizer import learning
+
         return learning.learn_photos(
             self._model, self._embedder_of, classes, add=add, new_only=new_only, nested=nested, progress=progress
         )
@@ -454,6 +458,8 @@ class Recognizer:
         >>> report.verdict, report.nearest
         ('clear', 'owl')
         """
+        from fiveshot.recognizer import learning
+
         photos = learning.feature_records(
             features,
             self.snapshot.contents.width,
@@ -501,6 +507,8 @@ class Recognizer:
         ...     birds.learn_seen("owl", [owl]).photos
         1
         """
+        from fiveshot.recognizer import learning
+
         with self._model.change() as change:
             (report,) = learning.learn_classes(change, {check_name(name): photos}, add=add, made_by=fingerprint)
         return report
@@ -556,6 +564,9 @@ class Recognizer:
         ...     colors.predict(Image.new("RGB", (64, 64), "darkred"))[0].label
         'red'
         """
+        from fiveshot.recognizer.photos import embedding
+        from fiveshot.recognizer.photos.inputs import gather_photos
+
         check_asked(top, sure, why)
         gathered, snapshot = gather_photos(photos), self.refresh()
         snapshot.require_classes()  # all of this before the backbone runs
@@ -611,6 +622,8 @@ class Recognizer:
         ...     [one.label for one in colors.stream(PhotoStream([*photos["red"], *photos["blue"]]))]
         ['red', 'blue']
         """
+        from fiveshot.recognizer.photos import embedding
+
         check_asked(top, sure, why)
         snapshot = self.refresh()
         snapshot.require_classes()
@@ -653,6 +666,8 @@ class Recognizer:
         ...     [seen.label for seen in birds.predict_features(np.stack([owls[0], -owls[1]]))]
         ['owl', 'wren']
         """
+        from fiveshot.recognizer import learning
+
         snapshot = self.refresh()
         return snapshot.predict_features(
             learning.checked_features(X, snapshot.contents.width), top, sure=sure, why=why
@@ -688,6 +703,8 @@ class Recognizer:
         ...     birds.snapshot.classes, birds.undo().action, birds.snapshot.classes
         (('wren',), 'forget', ('owl', 'wren'))
         """
+        from fiveshot.recognizer import correction
+
         with self._model.change() as change:
             correction.forget_class(change, check_name(name), for_good=for_good)
 
@@ -773,6 +790,8 @@ class Recognizer:
         ...     birds.remove("p2").counts, birds.undo().action, len(birds.photos("owl"))
         ({'owl': 4}, 'remove', 5)
         """
+        from fiveshot.recognizer import correction
+
         with self._model.change() as change:
             return correction.remove_photos(change, ids, of=of, for_good=for_good)
 
@@ -813,6 +832,8 @@ class Recognizer:
         ...     birds.move(["p1", "p2"], to="wren").counts
         {'owl': 3, 'wren': 7}
         """
+        from fiveshot.recognizer import correction
+
         with self._model.change() as change:
             return correction.move_photos(change, ids, target_name(to), of=of)
 
@@ -849,6 +870,9 @@ class Recognizer:
         ...     colors.correct(Image.new("RGB", (64, 64), "navy"), "blue").counts
         {'blue': 2}
         """
+        from fiveshot.recognizer import learning
+        from fiveshot.recognizer.photos.inputs import gather_photos
+
         name = target_name(name)
         gathered, snapshot = gather_photos(photos), self.refresh()
         if name == NONE:
@@ -893,6 +917,8 @@ class Recognizer:
         ...     birds.correct_seen([owl], "owl").counts
         {'wren': 0, 'owl': 1}
         """
+        from fiveshot.recognizer import correction
+
         with self._model.change() as change:
             return correction.correct_photos(change, photos, target_name(name), made_by=fingerprint)
 
@@ -984,6 +1010,8 @@ class Recognizer:
         ...     round(first.accuracy, 2), birds.review().accuracy
         (0.94, 1.0)
         """
+        from fiveshot.recognizer.review import review_model
+
         snapshot = self.refresh()
         with self._model.folder.reading() as connection:
             decided = frozenset() if kept else read_kept(connection)
@@ -1024,6 +1052,8 @@ class Recognizer:
         ...     birds.apply(birds.review().of(["mixed-up"])).counts, birds.undo().action
         ({'wren': 6, 'owl': 6}, 'review')
         """
+        from fiveshot.recognizer.review import apply_suggestions
+
         with self._model.change() as change:
             return apply_suggestions(change, suggestions)
 
@@ -1061,6 +1091,9 @@ class Recognizer:
         ...     birds.review().of(["mixed-up"])
         ()
         """
+        from fiveshot.recognizer import correction
+        from fiveshot.recognizer.review import check_kinds
+
         check_kinds([finding])
         with self._model.change() as change:
             return correction.keep_photos(change, ids, finding)
@@ -1101,6 +1134,7 @@ class Recognizer:
         >>> len(sorting.photos), sorting.known, sum(len(group.photos) for group in sorting.groups)
         (6, (), 6)
         """
+        from fiveshot.recognizer.photos.inputs import gather_photos
         from fiveshot.recognizer.unlabeled import sort_photos
 
         gathered, snapshot = gather_photos(photos), self.refresh()
@@ -1181,6 +1215,9 @@ class Recognizer:
         >>> [one.label for one in sorting.known], [len(group.photos) for group in sorting.groups]
         (['owl', 'owl', 'owl'], [6])
         """
+        from fiveshot.recognizer import learning
+        from fiveshot.recognizer.sorting import sort_rows
+
         snapshot = self.refresh()
         rows = learning.checked_features(X, snapshot.contents.width)
         names = [f"photo {number}" for number in range(1, len(rows) + 1)] if photos is None else photos
@@ -1211,6 +1248,8 @@ class Recognizer:
         ...     birds.snapshot.classes
         ('barn owl',)
         """
+        from fiveshot.recognizer import correction
+
         with self._model.change() as change:
             correction.rename(change, check_name(old), check_name(new))
 
@@ -1245,6 +1284,8 @@ class Recognizer:
         ...     birds.group({"barn owl": "owl"})
         {'barn owl': 'owl/barn owl'}
         """
+        from fiveshot.recognizer import correction
+
         known = parents if isinstance(parents, Mapping) else read_parents(parents)
         if not grouped_names(self.refresh().classes, known):
             return {}  # a change that changes nothing is not one
@@ -1289,6 +1330,8 @@ class Recognizer:
         ...     undone.action, undone.classes, birds.snapshot.classes
         ('learn', ('owl',), ())
         """
+        from fiveshot.recognizer import correction
+
         with self._model.change() as change:
             return correction.undo_last(change, past_forget=past_forget, state=state)
 
@@ -1320,6 +1363,8 @@ class Recognizer:
         ...     now, birds.undo().action, birds.show().false_rejection
         (0.02, 'set', 0.05)
         """
+        from fiveshot.recognizer import correction
+
         with self._model.change() as change:
             correction.set_options(change, false_rejection=false_rejection)
         return self.snapshot.rejected_at(false_rejection)
@@ -1442,6 +1487,8 @@ class Recognizer:
         ...     colors.picture("p1")[:2]
         b'\\xff\\xd8'
         """
+        from fiveshot.recognizer import correction
+
         (number,) = correction.photo_numbers(id, self.snapshot.contents)
         with self._model.folder.reading() as connection:
             return read_picture(connection, number)
@@ -1529,6 +1576,9 @@ class Recognizer:
         >>> measured.photos, measured.accuracy, measured.unknown_photos
         (1, 1.0, 1)
         """
+        from fiveshot.recognizer.evaluation import evaluate_photos
+        from fiveshot.recognizer.photos.inputs import gather_classes
+
         gathered, snapshot = gather_classes(classes, nested=nested), self.refresh()
         snapshot.require_classes()
         embedder = self._embedder_of(snapshot)
@@ -1864,6 +1914,8 @@ class Recognizer:
         ...     birds.check()
         []
         """
+        from fiveshot.recognizer.checking import check_model
+
         return check_model(self.path, repair=repair)
 
     def settle(self) -> bool:
@@ -1945,6 +1997,7 @@ class Recognizer:
         (1, True)
         """
         from fiveshot.recognizer.creation import Work, retuned_model, switch
+        from fiveshot.recognizer.photos import embedding
 
         record = self.refresh().manifest.backbone
         spec = embedding.backbone_spec(record, weights=self._weights, device=self._device, runtime=self._runtime)
