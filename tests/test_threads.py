@@ -129,11 +129,15 @@ def test_a_library_that_is_imported_inside_is_limited_too() -> None:
     assert ran.stdout == "True {1} True\n"
 
 
-@pytest.mark.parametrize(("given", "expected"), [({}, "10"), ({"OPENBLAS_THREAD_TIMEOUT": "26"}, "26")])
-def test_idle_threads_of_one_library_leave_the_cores_to_the_other(given: dict[str, str], expected: str) -> None:
-    program = "import fiveshot, os, sys; print(os.environ['OPENBLAS_THREAD_TIMEOUT'], 'numpy' in sys.modules)"
-    environment = {key: value for key, value in os.environ.items() if key != "OPENBLAS_THREAD_TIMEOUT"} | given
-    found = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+@pytest.mark.parametrize("given", [{}, {"OPENBLAS_THREAD_TIMEOUT": "26", "CUDA_DEVICE_MAX_CONNECTIONS": "1"}])
+def test_libraries_are_told_not_to_stand_in_each_others_way(given: dict[str, str]) -> None:
+    """Idle threads of one OpenBLAS leave the cores to the other, and streams of CUDA have queues of their own."""
+    expected = {"OPENBLAS_THREAD_TIMEOUT": "10", "CUDA_DEVICE_MAX_CONNECTIONS": "32"} | given
+    program = (
+        "import fiveshot, os, sys; print(*(os.environ[name] for name in sys.argv[1:]), 'numpy' in sys.modules)"
     )
-    assert found.stdout.split() == [expected, "False"]
+    environment = {key: value for key, value in os.environ.items() if key not in expected} | given
+    found = subprocess.run(
+        [sys.executable, "-c", program, *expected], env=environment, capture_output=True, text=True, check=True
+    )
+    assert found.stdout.split() == [*expected.values(), "False"]

@@ -1,7 +1,9 @@
-"""What runs on a GPU runs here on the CPU: the same code, with another decoder of JPEG behind torchvision."""
+"""What runs on a GPU runs here on the CPU: the same code, with Pillow in place of the GPU's decoder of JPEG."""
 
 from __future__ import annotations
 
+import io
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,18 +13,29 @@ from PIL import Image, ImageOps
 
 from fiveshot.backbones import PAPER_PREPROCESSING, BackboneSpec, Preprocessing, device_pixels, load_embedder
 from fiveshot.backbones.device_pixels import DevicePixels, upright
+from fiveshot.backbones.nvjpeg import jpeg_decoder
 from fiveshot.data import ArraySource, FileSource, ImageSource
+from fiveshot.data.decoding import JpegFile
 from fiveshot.features.stream import BatchStream, ImageBatch, read_batch, read_on_device, usual_photos
 
-# Extraction silences warnings: torchvision says that another library will decode some day.
-pytestmark = pytest.mark.filterwarnings("ignore:The image decoding:DeprecationWarning")
 CPU = torch.device("cpu")
+CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 SIZES = ((150, 200), (90, 31), (400, 330), (60, 60))
 
 
 def smooth(height: int, width: int, seed: int = 0) -> np.ndarray:
     coarse = np.random.default_rng(seed).integers(0, 256, (8, 10, 3), np.uint8)
     return np.asarray(Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC))
+
+
+def by_pillow(files: Sequence[JpegFile], places: Sequence[torch.Tensor]) -> bool:
+    for file, place in zip(files, places, strict=True):
+        try:
+            pixels = np.asarray(Image.open(io.BytesIO(file.data)).convert("RGB"))
+        except OSError:
+            return False
+        place.copy_(torch.tensor(pixels).permute(2, 0, 1))
+    return True
 
 
 @pytest.mark.parametrize(
@@ -59,6 +72,47 @@ def test_photos_are_turned_as_pillow_turns_them(orientation: int) -> None:
     np.testing.assert_array_equal(turned.permute(1, 2, 0).numpy(), np.asarray(ImageOps.exif_transpose(picture)))
 
 
+def jpeg(height: int, width: int, **options: object) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(smooth(height, width)).save(buffer, "JPEG", **options)
+    return buffer.getvalue()
+
+
+@CUDA
+@pytest.mark.parametrize("options", [{}, {"progressive": True}], ids=["baseline", "progressive"])
+@pytest.mark.parametrize("subsampling", [0, 1, 2])
+def test_a_gpu_decodes_as_pillow_does(subsampling: int, options: dict[str, object]) -> None:
+    """Colors that are stored smaller than the picture are interpolated, as Pillow has it."""
+    decode = jpeg_decoder(torch.device("cuda"))
+    assert decode is not None
+    sizes = ((375, 500), (333, 499), (64, 64), (31, 90), (17, 16), (1, 1))
+    for data in (jpeg(*size, subsampling=subsampling, **options) for size in sizes):
+        file = JpegFile.of(data)
+        assert file is not None
+        ours = torch.zeros(3, file.facts.height, file.facts.width, dtype=torch.uint8, device="cuda")
+        theirs = torch.zeros_like(ours, device="cpu")
+        assert decode([file], [ours])
+        assert by_pillow([file], [theirs])
+        difference = (ours.cpu().int() - theirs.int()).abs().float()
+        assert difference.max() <= 3
+        assert difference.mean() < 0.1
+
+
+@CUDA
+def test_a_gpu_decodes_photos_of_all_kinds_at_once_and_refuses_what_is_none() -> None:
+    decode = jpeg_decoder(torch.device("cuda"))
+    assert decode is not None
+    usual = jpeg(120, 160)
+    files = [JpegFile.of(data) for data in (usual, jpeg(120, 160, progressive=True), usual)]
+    places = [torch.zeros(3, 120, 160, dtype=torch.uint8, device="cuda") for _ in files]
+    assert decode(files, places)
+    assert torch.equal(places[0], places[2])
+    assert (places[0].int() - places[1].int()).abs().max() <= 3
+    broken = JpegFile(usual[:50], files[0].sha256, files[0].facts)
+    assert not decode([files[0], broken], places[:2])
+    assert decode(files, places), "the next photos are decoded as ever"
+
+
 @pytest.fixture
 def mixed(tmp_path: Path) -> list[ImageSource]:
     """A usual photo, one on its side, one in another format, a broken one, an array, and one cut short."""
@@ -74,7 +128,9 @@ def mixed(tmp_path: Path) -> list[ImageSource]:
 
 
 def on_device(images: list[ImageSource], stop: int, wanted: Preprocessing) -> ImageBatch:
-    return read_on_device(images, 0, stop, usual_photos(images, 0, stop), wanted, DevicePixels(wanted, CPU))
+    return read_on_device(
+        images, 0, stop, usual_photos(images, 0, stop), wanted, DevicePixels(wanted, CPU, by_pillow)
+    )
 
 
 def test_a_batch_is_that_of_the_decoders(mixed: list[ImageSource]) -> None:
@@ -117,7 +173,7 @@ def test_batches_come_in_order_and_bad_photos_end_the_work(
     plain = BatchStream(mixed, embedder, workers=2, dtype=np.float32)
     ranges = [(0, 2), (2, 3), (3, 5), (5, 6)]
     theirs = list(plain.run(ranges))
-    pixels = DevicePixels(embedder.preprocessing, CPU)
+    pixels = DevicePixels(embedder.preprocessing, CPU, by_pillow)
     monkeypatch.setattr(type(embedder), "device_pixels", property(lambda _: pixels))
     ours = list(BatchStream(mixed, embedder, workers=2, dtype=np.float32).run(ranges))
     assert [(one.batch.start, one.batch.stop) for one in ours] == ranges

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -59,6 +60,40 @@ def test_epochs_and_seeds_differ_and_repeat(views: Views) -> None:
     assert torch.equal(first(0, 1), first(0, 1))
     assert not torch.allclose(first(0, 1), first(0, 2))
     assert not torch.allclose(first(0, 1), first(1, 1))
+
+
+class InductorError(Exception):
+    """As one of the compiler's."""
+
+    __module__ = "torch._inductor.exc"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_compiled_crops_are_the_same(
+    fails: bool, backbone: Backbone, split: ImageSplit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are cut out of windows of one size; where they cannot be compiled, the work goes on."""
+    asked: list[tuple[int, int]] = []
+
+    def compiled(crop: Callable[..., torch.Tensor], *, dynamic: bool) -> Callable[..., torch.Tensor]:
+        def called(*given: torch.Tensor, extent: tuple[int, int]) -> torch.Tensor:
+            asked.append(extent)
+            if fails:
+                raise InductorError
+            return crop(*given, extent=extent)
+
+        return called
+
+    monkeypatch.setattr(torch, "compile", compiled)
+    recipe, rows = TuneRecipe(batch_size=5, seed=3), np.arange(17)
+    plan = plan_epoch(recipe, len(rows), epoch=1)
+    plain = open_material(backbone, split, Execution(data="device").resolved(CPU, images=0)).views
+    other = open_material(backbone, split, Execution(data="device", compile=True).resolved(CPU, images=0)).views
+    expected, found = (list(views.train(rows, plan, recipe)) for views in (plain, other))
+    assert len(asked) == (1 if fails else 3), "whole batches alone"
+    assert len(set(asked)) == 1
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
 
 
 def test_the_crop_follows_the_recipe(views: Views) -> None:

@@ -1,7 +1,7 @@
 """Photos decoded, scaled and cropped on a GPU, many at once, to the squares that a network takes.
 
-Cores decode and scale photos far more slowly than a GPU looks at them. A GPU decodes JPEG itself, and scaling is
-two matrix products (``resample``). What a file says is checked first: only plain JPEG files
+Cores decode and scale photos far more slowly than a GPU looks at them. A GPU decodes JPEG itself (``nvjpeg``), and
+scaling is two matrix products (``resample``). What a file says is checked first: only plain JPEG files
 in color go to the GPU. All others, and those that it refuses, are for the decoders of ``fiveshot.data``.
 
 Resizing is linear and separable: out = A · crop · Bᵀ, where row i of A holds the filter's weights of output row i.
@@ -15,7 +15,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from functools import cache
+from itertools import chain
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -26,12 +28,13 @@ from fiveshot.backbones.preprocessing import Pixels, Preprocessing
 from fiveshot.data import ArraySource
 from fiveshot.data.decoding import JpegFile
 from fiveshot.data.reduction import VIEWS
-from fiveshot.extras import import_extra
 
 MOST_PIXELS = 48_000_000  # that are scaled at once, the padding of small photos beside large ones included
 _SIDE = 8  # photos are padded to a multiple of this: a GPU multiplies such matrices faster
 
 Picture: TypeAlias = ArraySource | JpegFile
+Size: TypeAlias = tuple[int, int]  # height and width
+Decode: TypeAlias = Callable[[Sequence[JpegFile], Sequence[Tensor]], bool]  # into their places; False: refused
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,23 +43,22 @@ class DevicePixels:
 
     preprocessing: Preprocessing
     device: torch.device
+    decode: Decode | None = None  # None: all files are refused
 
-    def enter_thread(self) -> None:
-        """Let the GPU do what this thread asks for beside what other threads ask for, from now on."""
+    def enter_thread(self, numbers: Iterator[int]) -> None:
+        """Let the GPU do what this thread asks for beside, and before, what the network does, from now on."""
         if self.device.type == "cuda":
-            torch.cuda.set_stream(torch.cuda.Stream(self.device))  # type: ignore[no-untyped-call]
+            torch.cuda.set_stream(_stream(self.device, next(numbers)))
 
     def squares(self, pictures: Sequence[Picture]) -> Tensor | None:
         """Return the squares (n, views, 3, size, size), or None where a file is refused."""
-        decoded = self._decoded([picture for picture in pictures if isinstance(picture, JpegFile)])
-        if decoded is None:
-            return None
-        next_file = iter(decoded)
-        next_array = iter(
-            self._uploaded([picture.array for picture in pictures if isinstance(picture, ArraySource)])
-        )
-        on_device = [next(next_file if isinstance(picture, JpegFile) else next_array) for picture in pictures]
-        made = [self._squares(on_device[start:stop]) for start, stop in _groups(on_device)]
+        sizes = [_size(picture) for picture in pictures]
+        made = []
+        for own in _groups(sizes):
+            batch = self._placed(pictures[own], sizes[own])
+            if batch is None:
+                return None
+            made.append(self._squares(batch, sizes[own]))
         return torch.cat(made) if made else None
 
     def placed(self, pixels: Pixels) -> Tensor:
@@ -73,81 +75,99 @@ class DevicePixels:
             return torch.empty(0, *self.preprocessing.shape, dtype=torch.uint8)
         return torch.cat(parts)[torch.from_numpy(order).to(self.device)]
 
-    def _uploaded(self, arrays: Sequence[NDArray[np.uint8]]) -> list[Tensor]:
-        """Return arrays, upright (3, height, width), in one piece where they are of one size."""
-        if len({array.shape for array in arrays}) == 1:
-            return list(torch.from_numpy(np.stack(arrays)).to(self.device).permute(0, 3, 1, 2))
-        return [torch.tensor(array, device=self.device).permute(2, 0, 1) for array in arrays]
-
-    def _decoded(self, files: Sequence[JpegFile]) -> list[Tensor] | None:
-        """Return photos, upright (3, height, width), or None where one of them is refused."""
-        if not files:
-            return []
-        io = import_extra("torchvision.io")
-        if not hasattr(io, "decode_jpeg"):  # later releases leave it to another library
-            return None
-        encoded = [torch.frombuffer(_writable(file.data), dtype=torch.uint8) for file in files]
-        try:
-            pictures = io.decode_jpeg(encoded, mode=io.ImageReadMode.RGB, device=self.device)
-        except RuntimeError:
-            return None
-        sizes = [(file.facts.height, file.facts.width) for file in files]
-        if [tuple(picture.shape[1:]) for picture in pictures] != sizes:
-            return None
-        return [upright(picture, file.facts.orientation) for picture, file in zip(pictures, files, strict=True)]
-
-    def _squares(self, pictures: Sequence[Tensor]) -> Tensor:
-        wanted, n = self.preprocessing, len(pictures)
-        sizes = [(picture.shape[1], picture.shape[2]) for picture in pictures]
+    def _placed(self, pictures: Sequence[Picture], sizes: Sequence[Size]) -> Tensor | None:
+        """Return pictures, upright (n, 3, height, width), each in its corner; None where a file is refused."""
         tall, wide = (-(-max(side) // _SIDE) * _SIDE for side in zip(*sizes, strict=True))
-        # Gray levels are whole numbers up to 255 in both formats.
-        kind = torch.float16 if self.device.type == "cuda" else torch.float32
-        batch = torch.zeros(n, 3, tall, wide, dtype=kind, device=self.device)
-        if len(set(sizes)) == 1:
-            batch[:, :, : sizes[0][0], : sizes[0][1]] = torch.stack(list(pictures))
-        else:
-            for row, (picture, (height, width)) in enumerate(zip(pictures, sizes, strict=True)):
-                batch[row, :, :height, :width] = picture
+        # What lies beside a picture counts for nothing, whatever it is.
+        batch = torch.empty(len(pictures), 3, tall, wide, dtype=torch.uint8, device=self.device)
+        arrays = [picture.array for picture in pictures if isinstance(picture, ArraySource)]
+        if len(arrays) == len(pictures) and len(set(sizes)) == 1:  # one transfer for all
+            pixels = torch.from_numpy(np.stack(arrays)).to(self.device)
+            batch[:, :, : sizes[0][0], : sizes[0][1]] = pixels.permute(0, 3, 1, 2)
+            return batch
+        files: list[JpegFile] = []
+        places: list[Tensor] = []
+        turned: list[tuple[Tensor, Tensor, int]] = []
+        for row, (picture, (height, width)) in enumerate(zip(pictures, sizes, strict=True)):
+            place = batch[row, :, :height, :width]
+            if isinstance(picture, ArraySource):
+                place.copy_(torch.tensor(picture.array, device=self.device).permute(2, 0, 1))
+                continue
+            facts = picture.facts
+            if facts.orientation > 1:
+                stored = torch.empty(3, facts.height, facts.width, dtype=torch.uint8, device=self.device)
+                turned.append((place, stored, facts.orientation))
+                place = stored
+            files.append(picture)
+            places.append(place)
+        if files and (self.decode is None or not self.decode(files, places)):
+            return None
+        for place, stored, orientation in turned:
+            place.copy_(upright(stored, orientation))
+        return batch
+
+    def _squares(self, batch: Tensor, sizes: Sequence[Size]) -> Tensor:
+        wanted, n = self.preprocessing, len(batch)
         if wanted.squash is not None:
             side = wanted.squash
-            batch = self._scaled(batch, sizes, [(side, side)] * n, side)
-            sizes = [(side, side)] * n
-        made: dict[str, Tensor] = {}
+            squashed = [(side, side)] * n
+            batch = self._scaled(batch, *self._weights(batch, sizes, [squashed], side)[0])
+            sizes = squashed
+        batch = batch.to(_exact(self.device))
+        names = VIEWS[wanted.views]
+        parts = list(dict.fromkeys(name.removeprefix("mirrored ") for name in names))
+        targets = [[wanted.squares.scaled(size, part) for size in sizes] for part in parts]
+        made = {
+            part: self._scaled(batch, *weights)
+            for part, weights in zip(parts, self._weights(batch, sizes, targets, wanted.size), strict=True)
+        }
         squares = torch.empty(n, *wanted.shape, dtype=torch.uint8, device=self.device)
-        for view, name in enumerate(VIEWS[wanted.views]):
+        for view, name in enumerate(names):
             part = name.removeprefix("mirrored ")
-            if part not in made:
-                targets = [wanted.squares.scaled(size, part) for size in sizes]
-                made[part] = self._scaled(batch, sizes, targets, wanted.size)
             squares[:, view] = made[part] if name == part else made[part].flip(-1)
         return squares
 
-    def _scaled(
-        self, batch: Tensor, sizes: Sequence[tuple[int, int]], targets: Sequence[tuple[int, int]], side: int
-    ) -> Tensor:
-        """Return the centers (n, 3, side, side) of pictures scaled to their targets: rows first, as PIL does."""
+    def _scaled(self, batch: Tensor, down: Tensor, across: Tensor) -> Tensor:
+        """Return the centers (n, 3, side, side) of pictures after both steps: rows first, as PIL does."""
         n, channels, tall, wide = batch.shape
-        down, across = (
-            self._weights(
-                [(size[i], target[i]) for size, target in zip(sizes, targets, strict=True)], side, extent
-            ).to(batch.dtype)
-            for i, extent in enumerate((tall, wide))
-        )
+        side = down.shape[2]
         # Colors lie beside each other, so that both steps are one product for each picture.
-        columns = _levels(across @ batch.reshape(n, channels * tall, wide).mT)  # (n, side, channels · tall)
-        turned = _levels(columns.view(n, side * channels, tall) @ down.mT)  # (n, side · channels, side)
-        return turned.view(n, side, channels, side).permute(0, 2, 3, 1)
+        columns = _levels(across, batch.reshape(n, channels * tall, wide))  # (n, side, channels · tall)
+        rows = _levels(down, columns.view(n, side * channels, tall))  # (n, side, side · channels)
+        return rows.view(n, side, side, channels).permute(0, 3, 1, 2)
 
-    def _weights(self, lengths: Sequence[tuple[int, int]], side: int, extent: int) -> Tensor:
-        """Return the matrices (n, side, extent) of center crops; lengths are before and after, whole pictures.
+    def _weights(
+        self, batch: Tensor, sizes: Sequence[Size], targets: Sequence[Sequence[Size]], side: int
+    ) -> list[tuple[Tensor, Tensor]]:
+        """Return the matrices (parts, n, side, extent) of both axes that scale pictures and cut out centers.
 
-        Photos of one camera have few sizes, so each matrix is computed once.
+        Photos of one camera have few sizes, so each matrix is computed once, and all of them in the same few
+        steps: a GPU that is busy with the network lets each step wait.
         """
-        mode, different = self.preprocessing.interpolation, list(dict.fromkeys(lengths))
-        before, after = torch.tensor(different, device=self.device).unbind(dim=1)
-        axis = center_axis(before, after, size=side, interpolation=mode, extent=extent)
+        lengths = [
+            (size[axis], target[axis])
+            for own in targets
+            for axis in (0, 1)
+            for size, target in zip(sizes, own, strict=True)
+        ]
+        different = {pair: row for row, pair in enumerate(dict.fromkeys(lengths))}
+        rows = [different[pair] for pair in lengths]
+        numbers = torch.tensor([*chain.from_iterable(different), *rows])
+        if self.device.type == "cuda":  # from memory that the GPU reads by itself, so that nobody waits for it
+            numbers = numbers.pin_memory().to(self.device, non_blocking=True)
+        before, after = numbers[: 2 * len(different)].view(-1, 2).unbind(dim=1)
+        mode, extents = self.preprocessing.interpolation, batch.shape[2:]
+        axis = center_axis(before, after, size=side, interpolation=mode, extent=max(extents))
         matrices = replace(axis, origin=torch.zeros_like(axis.origin)).weights(side, mode)
-        return matrices[torch.tensor([different.index(pair) for pair in lengths], device=self.device)]
+        parts = _parts(matrices)
+        found = numbers[2 * len(different) :].view(len(targets), 2, len(sizes))
+        return [(parts[:, down, :, : extents[0]], parts[:, across, :, : extents[1]]) for down, across in found]
+
+
+@cache
+def _stream(device: torch.device, number: int) -> Any:
+    """Return one of a few streams: whatever it has prepared, such as memory, is there for the next thread."""
+    return torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
 
 
 def upright(picture: Tensor, orientation: int) -> Tensor:
@@ -163,25 +183,47 @@ def upright(picture: Tensor, orientation: int) -> Tensor:
     return picture.flip(mirrored) if mirrored else picture
 
 
-def _writable(data: bytes | memoryview) -> bytearray | memoryview:
-    """Return the data as torch wants it, though nobody writes there."""
-    return data if isinstance(data, memoryview) else bytearray(data)
+def _size(picture: Picture) -> Size:
+    """Return height and width of a picture as a person sees it."""
+    if isinstance(picture, ArraySource):
+        height, width = picture.array.shape[:2]
+        return height, width
+    height, width = picture.facts.height, picture.facts.width
+    return (width, height) if picture.facts.orientation >= 5 else (height, width)
 
 
-def _levels(values: Tensor) -> Tensor:
-    return values.add_(0.5).floor_().clamp_(0, 255)  # halves go up, as PIL has it; bicubic filters overshoot
+def _exact(device: torch.device) -> torch.dtype:
+    """Return a number format that has all gray levels, and in which products are fast."""
+    return torch.float16 if device.type == "cuda" else torch.float32
 
 
-def _groups(pictures: Sequence[Tensor]) -> Iterator[tuple[int, int]]:
+def _parts(weights: Tensor) -> Tensor:
+    """Return numbers (parts, ...) in that format whose sums are the weights, as exact as PIL has them."""
+    first = weights.to(_exact(weights.device))
+    return torch.stack([first, (weights - first).half()]) if weights.is_cuda else first[None]
+
+
+def _levels(weights: Tensor, levels: Tensor) -> Tensor:
+    """Return weights · levelsᵀ as gray levels; halves go up, as PIL has it."""
+    turned = levels.to(weights.dtype).mT
+    if weights.is_cuda:
+        sums = torch.bmm(weights[0], turned, out_dtype=torch.float32)
+        sums.add_(torch.bmm(weights[1], turned, out_dtype=torch.float32))
+    else:
+        sums = torch.bmm(weights[0], turned)
+    return sums.add_(0.5).clamp_(0, 255).to(torch.uint8)  # bicubic filters overshoot
+
+
+def _groups(sizes: Sequence[Size]) -> Iterator[slice]:
     """Yield ranges of pictures that are padded to one size: few enough for the memory, at least one."""
     start, tall, wide = 0, 0, 0
-    for position, picture in enumerate(pictures):
-        tall, wide = max(tall, picture.shape[1]), max(wide, picture.shape[2])
+    for position, (height, width) in enumerate(sizes):
+        tall, wide = max(tall, height), max(wide, width)
         if position > start and (position + 1 - start) * tall * wide > MOST_PIXELS:
-            yield start, position
-            start, tall, wide = position, picture.shape[1], picture.shape[2]
-    if pictures:
-        yield start, len(pictures)
+            yield slice(start, position)
+            start, tall, wide = position, height, width
+    if sizes:
+        yield slice(start, len(sizes))
 
 
 def _cubic(x: Tensor) -> Tensor:
@@ -260,8 +302,8 @@ def resample(
 ) -> Tensor:  # (n, 3, height, width), 0..255 in float32
     """Apply the matrices (n, height, extent_y) and (n, width, extent_x) to uint8 windows (n, y, x, 3)."""
     n, tall, wide, channels = windows.shape
-    rows = torch.bmm(vertical, windows.reshape(n, tall, wide * channels).to(vertical.dtype))
-    height = rows.shape[1]
-    planes = rows.view(n, height, wide, channels).permute(0, 3, 1, 2).reshape(n, channels * height, wide)
-    views = torch.bmm(planes, horizontal.transpose(1, 2)).view(n, channels, height, -1)
+    # The colors of a row lie one after the other, so that both steps are one product for each window.
+    lines = windows.permute(0, 1, 3, 2).to(vertical.dtype).reshape(n, tall, channels * wide)
+    rows = torch.bmm(vertical, lines).view(n, -1, wide)
+    views = torch.bmm(rows, horizontal.mT).view(n, vertical.shape[1], channels, -1).permute(0, 2, 1, 3)
     return views.clamp_(0, 255)  # bicubic filters overshoot

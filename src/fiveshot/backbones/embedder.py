@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fiveshot.backbones.device_pixels import DevicePixels
 
 Vectors: TypeAlias = NDArray[np.float32]
-STREAMS = 4  # batches that a GPU has at a time
+STREAMS = 3  # batches that a GPU has at a time: one in the network, one on its way there, one on its way back
 TORCH = ("torch", "timm", "torchvision")  # what the extra `torch` installs
 
 
@@ -230,8 +230,10 @@ class Embedder:
         import torch
 
         from fiveshot.backbones.device_pixels import DevicePixels
+        from fiveshot.backbones.nvjpeg import jpeg_decoder
 
-        return DevicePixels(self.preprocessing, torch.device(self.device))
+        device = torch.device(self.device)
+        return DevicePixels(self.preprocessing, device, jpeg_decoder(device))
 
     def streams(self, workers: int) -> int:
         """Return how many batches to work on at a time: one for each worker on a CPU, a few on a GPU.

@@ -11,7 +11,7 @@ import io
 import struct
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -68,7 +68,8 @@ _START, _END = b"\xff\xd8", b"\xff\xd9"
 _FRAMES = (0xC0, 0xC1, 0xC2)  # baseline, extended and progressive, all with Huffman codes
 _OTHER_FRAMES = (0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF)
 _SCAN, _EXIF, _PICTURES, _ADOBE = 0xDA, 0xE1, 0xE2, 0xEE
-_LABEL, _DIGEST = struct.Struct("!III"), 32  # width, height and orientation, behind a digest of so many bytes
+_LABEL, _DIGEST = struct.Struct("!III?"), 32  # what a photo says of itself, behind a digest of so many bytes
+_SAMPLING = (0x11, 0x21, 0x22)  # colors as large as the picture, half as wide, and half as high too
 
 
 def decode(source: ImageSource, *, max_pixels: int = MAX_PIXELS) -> Image:
@@ -299,11 +300,15 @@ def _eight_bits(image: Image, low: float, high: float) -> Image:
 
 @dataclass(frozen=True)
 class JpegFacts:
-    """Size of the stored picture in pixels, and how it is to be turned (EXIF's 1 to 8)."""
+    """Size of the stored picture in pixels, how it is to be turned (EXIF's 1 to 8), and whether it is plain.
+
+    Plain are baseline photos in one scan, which cameras write; the others are mostly progressive.
+    """
 
     width: int
     height: int
     orientation: int = 1
+    baseline: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -322,7 +327,7 @@ class JpegFile:
 
     def label(self) -> bytes:
         """Return all but the data, for another process."""
-        return self.sha256 + _LABEL.pack(self.facts.width, self.facts.height, self.facts.orientation)
+        return self.sha256 + _LABEL.pack(*astuple(self.facts))
 
     @classmethod
     def labeled(cls, label: bytes | memoryview, data: bytes | memoryview) -> JpegFile:
@@ -333,15 +338,15 @@ class JpegFile:
 def plain_jpeg(data: bytes) -> JpegFacts | None:
     """Return what a usual photo says of itself, or None for any other file.
 
-    Usual is: 8 bits, three colors in YCbCr, one picture in the file, complete, not too large, no strip. Whatever
-    else it is may be a fine photo, but one that the decoders with limits have to look at.
+    Usual is: 8 bits, three colors in YCbCr, stored whole or halved, one picture in the file, complete, not too
+    large, no strip. Whatever else it is may be a fine photo, but one for the decoders with limits.
 
     >>> plain_jpeg(b"GIF89a") is None
     True
     """
     if data[:2] != _START or not data.rstrip(b"\0").endswith(_END):
         return None
-    at, orientation, frame = 2, 1, None
+    at, orientation, frame, kind = 2, 1, None, 0
     while True:
         while data[at : at + 2] == b"\xff\xff":  # fill bytes
             at += 1
@@ -354,23 +359,26 @@ def plain_jpeg(data: bytes) -> JpegFacts | None:
         if length < 2 or marker in _OTHER_FRAMES or (marker in _FRAMES and frame is not None):
             return None
         if marker in _FRAMES:
-            frame = body
+            frame, kind = body, marker
         elif marker == _EXIF and body.startswith(b"Exif\0\0"):
             orientation = _turned(body)
         elif (marker == _PICTURES and body.startswith(b"MPF\0")) or (marker == _ADOBE and body[11:12] == b"\0"):
             return None  # several pictures in one file; colors that are not YCbCr
         at += 2 + length
-    return None if frame is None else _checked(frame, orientation)
+    baseline = kind == _FRAMES[0] and body[:1] == b"\3"
+    return None if frame is None else _checked(frame, orientation, baseline)
 
 
-def _checked(frame: bytes, orientation: int) -> JpegFacts | None:
+def _checked(frame: bytes, orientation: int, baseline: bool) -> JpegFacts | None:
     if len(frame) != 15 or frame[0] != 8 or frame[5] != 3 or frame[6::3] == b"RGB":
+        return None
+    if frame[7] not in _SAMPLING or frame[10::3] != b"\x11\x11":
         return None
     height, width = int.from_bytes(frame[1:3], "big"), int.from_bytes(frame[3:5], "big")
     short, long = sorted((width, height))
     if not 0 < long <= LONGEST_SIDE * short or width * height > MAX_PIXELS:
         return None
-    return JpegFacts(width, height, orientation)
+    return JpegFacts(width, height, orientation, baseline)
 
 
 def _turned(body: bytes) -> int:

@@ -183,7 +183,9 @@ def _labels(part: Part, number: dict[str, int]) -> NDArray[np.int64]:
 
 
 def _vectors(parts: Callable[[], Iterable[Part]], code: int) -> Iterator[Vectors]:
-    return (part.vectors[part.splits == code] for part in parts())
+    for part in parts():
+        own = part.splits == code
+        yield part.vectors if own.all() else part.vectors[own]  # all of them without a copy
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -168,7 +169,8 @@ class BatchStream:
         # Few threads talk to a GPU, always the same ones: each has to prepare what it asks for by itself.
         talkers = None
         if self._device is not None:
-            talkers = ThreadPoolExecutor(self._embedder.streams(self._workers), "gpu", self._device.enter_thread)
+            streams, enter = self._embedder.streams(self._workers), self._device.enter_thread
+            talkers = ThreadPoolExecutor(streams, "gpu", enter, (count(),))
         waiting: deque[Future[BatchVectors]] = deque()
         # Where photos are decoded in this process, that silences warnings, which is a setting of the whole
         # process: threads that put it back in turns would leave it wrong. So it is silent for all, and put back
@@ -341,9 +343,9 @@ def bare_rate(
     >>> bare_rate(load_embedder(), batch_size=1, workers=1, seconds=0.1) > 0
     True
     """
-    count = batch_size or embedder.batch_size
+    size = batch_size or embedder.batch_size
     streams = embedder.streams(workers or default_workers())
-    noise: Any = np.random.default_rng(0).integers(0, 256, (count, *embedder.preprocessing.shape), np.uint8)
+    noise: Any = np.random.default_rng(0).integers(0, 256, (size, *embedder.preprocessing.shape), np.uint8)
     if embedder.device_pixels is not None:
         noise = embedder.device_pixels.placed(noise)
 
@@ -358,4 +360,4 @@ def bare_rate(
         list(pool.map(passes, [0.0] * streams))
         began = time.perf_counter()
         done = sum(pool.map(passes, [began + seconds] * streams))
-        return done * count / (time.perf_counter() - began)
+        return done * size / (time.perf_counter() - began)

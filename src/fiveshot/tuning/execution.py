@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import warnings
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,7 @@ from fiveshot.backbones.backbone import checked_device
 from fiveshot.errors import InputError, unknown_name
 from fiveshot.extras import import_extra
 
+_log = logging.getLogger(__name__)
 Precision = Literal["auto", "float32", "tf32", "bf16"]
 Data = Literal["auto", "device", "workers"]
 # Compiling takes about a minute; a run must be long enough to earn that back.
@@ -89,6 +91,13 @@ class Execution:
             cuda_graph=cuda and self.cuda_graph is not False,
             data=("device" if cuda else "workers") if self.data == "auto" else self.data,
         )
+
+
+def told_without_compiling(error: Exception) -> None:
+    """Say that the work goes on without compiling; raise what has nothing to do with that."""
+    if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor", "triton")):
+        raise error
+    _log.warning("compiling failed (%s); going on without it", type(error).__name__)
 
 
 @contextmanager

@@ -373,7 +373,7 @@ def open_material(
     check_classes(split)
     views: Views
     if decoded.pool is not None:
-        views = PooledViews(decoded.pool, wanted, device)
+        views = PooledViews(decoded.pool, wanted, device, compiled=bool(execution.compile))
     else:
         views = LoadedViews(split.images, wanted, device, workers=execution.workers)
     return Material(backbone, views, split.images, split.labels, execution, few_shot or FewShotTest(), accelerator)

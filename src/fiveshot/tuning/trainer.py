@@ -20,7 +20,7 @@ from fiveshot.backbones import Backbone, Readout, adapters, attach_adapters
 from fiveshot.backbones.backbone import read_features
 from fiveshot.backbones.gpu import quick_vit
 from fiveshot.errors import InputError
-from fiveshot.tuning.execution import Execution, arithmetic, own_randomness
+from fiveshot.tuning.execution import Execution, arithmetic, own_randomness, told_without_compiling
 from fiveshot.tuning.recipes import TuneRecipe
 from fiveshot.tuning.views import Views, plan_epoch, share_of
 
@@ -138,9 +138,7 @@ class TrainStep:
         try:
             self._step(self.whole, batch)
         except Exception as error:
-            if not type(error).__module__.startswith(("torch._dynamo", "torch._inductor", "triton")):
-                raise
-            _log.warning("compiling failed (%s); going on without it", type(error).__name__)
+            told_without_compiling(error)
             self.whole = self.forward
             self._step(self.forward, batch)
 
