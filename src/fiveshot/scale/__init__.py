@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 # Loaded when first asked for: processes that only read images are started by the dozen and need none of it.
-_MODULES = ("cluster", "index", "catalog", "reductions", "models", "extraction", "statistics", "jobs")
+_MODULES = ("cluster", "jobs", "index", "catalog", "reductions", "models", "extraction", "statistics")
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,7 @@
-"""Whole jobs on a cluster: those of a benchmark sweep as tasks, and tuning in processes that Ray Train starts."""
+"""Whole jobs on a cluster: those of a benchmark sweep as tasks, and tuning in processes that Ray Train starts.
+
+Processes of all kinds import this module, and only those that train need PyTorch: it is imported there.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from threadpoolctl import threadpool_limits
 
-from fiveshot.backbones import BackboneSpec, load_backbone
+from fiveshot.backbones import BackboneSpec
 from fiveshot.benchmark import Job, Outcome, RunRecord, run_job
 from fiveshot.benchmark.run import estimated_memory, finished_and_waiting
 from fiveshot.data import ImageDataset
@@ -23,11 +26,13 @@ from fiveshot.errors import InputError
 from fiveshot.extras import import_extra
 from fiveshot.scale.cluster import check_target, connected, own_errors
 from fiveshot.storage import FilePath, atomic_path
-from fiveshot.tuning import TUNE_RECIPES, Execution, Selection, TuneRecipe, TuneResult, tune
-from fiveshot.tuning.execution import make_accelerator
-from fiveshot.tuning.first_task import SelectionKind
-from fiveshot.tuning.material import HeldOut
+from fiveshot.tuning import TUNE_RECIPES, TuneRecipe, TuneResult
 from fiveshot.tuning.results import OnProgress
+
+if TYPE_CHECKING:
+    from fiveshot.tuning import Execution, Selection
+    from fiveshot.tuning.first_task import SelectionKind
+    from fiveshot.tuning.material import HeldOut
 
 RESTARTS = 2  # of all processes together, when one is lost and there are checkpoints to go on from
 POLL_SECONDS = 0.5
@@ -99,6 +104,12 @@ def _started(ray: Any, job: Job, largest: float) -> Any:
     return task.options(memory=memory, name=f"{job.method} seed {job.protocol.shot_seed}").remote(job)
 
 
+def _usual_execution() -> Execution:
+    from fiveshot.tuning import Execution
+
+    return Execution()
+
+
 @dataclass(frozen=True, eq=False)
 class TuningTask:
     """What every process of a tuning is given, as ``fiveshot.tuning.tune`` takes it.
@@ -148,7 +159,7 @@ class TuningTask:
     held_out: HeldOut = 0.1
     selection: Selection | SelectionKind = "none"
     refit: bool = True
-    execution: Execution = field(default_factory=Execution)
+    execution: Execution = field(default_factory=_usual_execution)
     resume: bool = False
     checkpoint_folder: FilePath | None = None
     skip_bad: bool = False
@@ -255,6 +266,10 @@ class Mailbox:
 
 def train_here(config: dict[str, Any]) -> None:
     """Train as one of several processes; the first of them delivers the adapters."""
+    from fiveshot.backbones import load_backbone
+    from fiveshot.tuning import tune
+    from fiveshot.tuning.execution import make_accelerator
+
     task, mailbox = config["task"], config["mailbox"]
     ray = import_extra("ray", extra="ray")
     rank = import_extra("ray.train", extra="ray").get_context().get_world_rank()
