@@ -138,7 +138,7 @@ class TiedStatistics:
     labels: Labels  # (C,), sorted
     counts: Integers  # (C,)
     means: Floats  # (C, d)
-    scatter: Floats  # (d, d), float64
+    scatter: Floats  # (d, d), float64; (0, 0) where there is no class
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -290,9 +290,10 @@ class Tied:
 
     def reduce(self, rows: Rows) -> TiedStatistics:
         """Summarize a block."""
-        vectors, width = rows.vectors, rows.vectors.shape[1]
+        vectors = rows.vectors
         if not len(vectors):
-            return TiedStatistics(NO_CLASSES.labels, np.zeros(0, np.int64), vectors, np.zeros((width, width)))
+            # Most buckets of a block of few classes are such: zeros in full size would fill the object stores.
+            return TiedStatistics(NO_CLASSES.labels, np.zeros(0, np.int64), vectors, np.zeros((0, 0)))
         classes, codes, counts = np.unique(rows.labels, return_inverse=True, return_counts=True)
         ordered = vectors[np.argsort(codes, kind="stable")]
         starts = np.cumsum(counts) - counts
