@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from city_head import CITY
 from typer.testing import CliRunner
 
 import fiveshot.data.registry
@@ -15,31 +16,6 @@ import fiveshot.plugins
 from fiveshot.cli.app import app
 from fiveshot.data.synthetic import gaussian_classes
 from fiveshot.heads import registry
-
-# A head that is neither of the package's: the class whose mean is nearest in the sum of absolute differences.
-CITY = """
-from array_api_compat import array_namespace
-from fiveshot.heads import FewShotHead, register_head
-
-class CityBlock(FewShotHead):
-    \"\"\"Nearest class mean by absolute differences.\"\"\"
-
-    def __init__(self, power=1.0, *, temperature=1 / 16, device=None):
-        self.power = power
-        self.temperature = temperature
-        self.device = device
-
-    def derive(self, memory, X, y, previous):
-        return memory.statistics
-
-    def score_classes(self, X, labels):
-        xp = array_namespace(X)
-        means = xp.stack([self.model_[label].mean for label in labels])
-        distances = xp.sum(xp.abs(X[:, None] - means) ** self.power, axis=2) ** (1 / self.power)
-        return -distances / X.shape[1]
-
-register_head("city", CityBlock)
-"""
 
 
 @pytest.fixture(autouse=True)

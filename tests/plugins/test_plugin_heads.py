@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pickle
 import subprocess
 import sys
@@ -147,21 +146,6 @@ def test_a_model_is_reopened_with_it(city: Path, tmp_path: Path, monkeypatch: py
         assert model.show().head == "city"
         with pytest.raises(InputError, match=r"no head 'city'.* --plugin or FIVESHOT_PLUGINS"):
             model.predict_features(photos["a"])
-
-
-def test_a_cluster_runs_it(city: Path, features: Path, tmp_path: Path) -> None:
-    pytest.importorskip("ray", reason="the extra 'ray' is not installed")
-    arguments = ("bench", "--features", features, "--methods", "city", "--seeds", 1, "--shots", 3)
-    more = ("--engine", "ray", "--out", tmp_path / "runs", "--format", "json")
-    found = subprocess.run(
-        [sys.executable, "-m", "fiveshot", "--plugin", city, *map(str, (*arguments, *more))],
-        # Ray's workers are nice to others by default: beside anything else that runs they would take minutes.
-        env={**os.environ, "OMP_NUM_THREADS": "1", "RAY_worker_niceness": "0"},
-        capture_output=True,
-        text=True,
-    )
-    assert found.returncode == 0, found.stderr
-    assert json.loads(found.stdout)[0]["config"]["head"]["class"] == "CityBlock"
 
 
 def elsewhere(code: str, *arguments: object, plugin: Path) -> str:

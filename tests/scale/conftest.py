@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Ray's workers are nice to others by default: beside anything else that runs they would take minutes to start.
 os.environ.setdefault("RAY_worker_niceness", "0")
 
+RUNNING = ExitStack()  # ends the cluster
+
+
+def on_cluster(item: pytest.Item | None) -> bool:
+    return "cluster" in getattr(item, "fixturenames", ())
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Ray's own warnings are not about this code."""
+    """Ray's own warnings are not about this code; tests on the cluster come first: one process has them all."""
     here = Path(__file__).parent
     for item in items:
         if here in Path(item.path).parents:
@@ -31,18 +38,52 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.filterwarnings(f"ignore::UserWarning:{module}"))
             item.add_marker(pytest.mark.filterwarnings("ignore::ResourceWarning"))
             item.add_marker(pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"))
+    items.sort(key=on_cluster, reverse=True)
 
 
-@pytest.fixture(scope="package")  # of this folder: its processes are not to run beside all later tests
-def cluster() -> Iterator[Any]:
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """End the cluster after the last test on it: its processes are not to run beside all other tests."""
+    if not on_cluster(nextitem):
+        RUNNING.close()
+
+
+def pytest_sessionfinish() -> None:
+    RUNNING.close()
+
+
+@pytest.fixture(scope="session")
+def light_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for Python's path that hides two libraries of a developer's tools from the processes of a cluster.
+
+    None of them needs these: Ray would import the first for two seconds in each process, and timm the second.
+    """
+    folder = tmp_path_factory.mktemp("light")
+    for name in ("rfc3987_syntax", "wandb"):
+        (folder / f"{name}.py").write_text("raise ImportError")
+    return folder
+
+
+@pytest.fixture
+def cluster(light_path: Path) -> Any:
     """One cluster on this machine for all tests, to which nodes can be added and from which they can be taken."""
-    ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
+    pytest.importorskip("ray", reason="the extra 'ray' is not installed")
+    return started_cluster(light_path)
+
+
+@cache
+def started_cluster(light_path: Path) -> Any:
     import logging
 
+    import ray
     from ray.cluster_utils import Cluster
 
-    os.environ.update(QUIET)
-    started = Cluster(
+    RUNNING.callback(started_cluster.cache_clear)
+    environment = RUNNING.enter_context(pytest.MonkeyPatch.context())
+    environment.setenv("PYTHONPATH", str(light_path), prepend=os.pathsep)
+    for name, value in QUIET.items():
+        environment.setenv(name, value)
+    cluster = Cluster(
         initialize_head=True,
         head_node_args={
             "num_cpus": 2,
@@ -54,13 +95,14 @@ def cluster() -> Iterator[Any]:
                 "health_check_initial_delay_ms": 500,
                 "health_check_period_ms": 500,
                 "health_check_failure_threshold": 4,
+                "num_workers_soft_limit": 8,  # idle ones wait for the next test; others would have to start for it
             },
         },
     )
-    ray.init(address=started.address, log_to_driver=False, logging_level=logging.ERROR)
-    yield started
-    ray.shutdown()
-    started.shutdown()
+    RUNNING.callback(cluster.shutdown)
+    ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
+    RUNNING.callback(ray.shutdown)
+    return cluster
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from city_head import CITY
 from pictures import CLASSES, draw_folder
 
 from fiveshot.backbones import BackboneSpec, adapter_state, load_backbone
@@ -98,8 +99,8 @@ if __name__ == "__main__":
 """
 
 
-def test_the_command_starts_a_cluster_of_its_own(features: Path, tmp_path: Path) -> None:
-    """It listens on all interfaces, and lets in nobody without its token.
+def test_the_command_starts_a_cluster_of_its_own(features: Path, light_path: Path, tmp_path: Path) -> None:
+    """It listens on all interfaces, and lets in nobody without its token. It runs a head of a plugin, too.
 
     The folder has modules of well-known names, which no process of the cluster may import.
     """
@@ -110,18 +111,23 @@ def test_the_command_starts_a_cluster_of_its_own(features: Path, tmp_path: Path)
         (hostile / f"{name}.py").write_text(f"open({str(seen)!r}, 'a').write('{name} ')")
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    command = [sys.executable, str(program), "bench", "--features", str(features), "--methods", "ncm"]
-    command += ["--seeds", "1", "--engine", "ray", "--format", "csv", "--out", str(tmp_path / "runs")]
+    plugin = tmp_path / "plugins" / "city_head.py"
+    plugin.parent.mkdir()
+    plugin.write_text(CITY)
+    command = [sys.executable, str(program), "--plugin", str(plugin), "bench", "--features", str(features)]
+    command += ["--methods", "ncm,city", "--seeds", "1", "--engine", "ray", "--format", "csv"]
+    command += ["--out", str(tmp_path / "runs")]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
     environment |= {"OMP_NUM_THREADS": "1", "RAY_ADDRESS": "", "SAID": str(said)}
-    environment |= {"HOME": str(tmp_path)}  # where Ray keeps the token
+    environment |= {"HOME": str(tmp_path), "PYTHONPATH": str(light_path)}  # Ray keeps the token at home
     environment.pop("PYTHONSAFEPATH", None)
     ended = subprocess.run(command, env=environment, cwd=hostile, capture_output=True, text=True, timeout=120)
     assert not seen.exists(), seen.read_text()
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines()[1].startswith("NCM,")
     assert "logging.cc" not in ended.stderr, "nothing but what the command says"
-    assert len(list((tmp_path / "runs").rglob("metrics.json"))) == 1
+    runs = [json.loads(path.read_text()) for path in (tmp_path / "runs").rglob("run.json")]
+    assert sorted(run["config"]["head"]["class"] for run in runs) == ["CityBlock", "NCM"]
     found = json.loads(said.read_text())
     assert found["with it"] == "let in"
     assert "token is missing or incorrect" in found["without"]
