@@ -146,12 +146,14 @@ for address in sys.argv[1:]:
 """
 
 
-def test_no_cluster_at_an_address_is_one_sentence() -> None:
+def test_no_cluster_at_an_address_is_one_sentence(light_path: Path) -> None:
     """In a process that is not connected already, and that Ray would end."""
     pytest.importorskip("ray", reason="the extra 'ray' is not installed")
     reasons = {"127.0.0.1:1": "refused", "ray://head:10001": "host:port", "head": "host:port"}
     command = [sys.executable, "-c", ASKING, *reasons]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
+    environment = os.environ | {"PYTHONPATH": str(light_path)}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    said = ended.stdout.splitlines()
     for (address, reason), line in zip(reasons.items(), said, strict=True):
         assert line.startswith(f"no Ray cluster answers at {address!r}")
         assert reason in line

@@ -148,7 +148,7 @@ def test_a_model_from_statistics_is_one_from_features(spec: BackboneSpec, tmp_pa
 
 
 def test_a_model_from_tied_statistics_predicts_the_same(spec: BackboneSpec, tmp_path: Path) -> None:
-    rows, queries = bird_rows(200, n_classes=12), bird_rows(9, n_classes=12)
+    rows, queries = bird_rows(60, n_classes=12), bird_rows(9, n_classes=12)
     options: dict[str, Any] = {"weights": spec.weights, "device": "cpu", "runtime": "torch"}
     each = create_from_statistics(tmp_path / "each", statistics_of(rows, spec), **options)
     tied = create_from_statistics(tmp_path / "tied", statistics_of(rows, spec, covariance="tied"), **options)
