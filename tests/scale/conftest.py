@@ -95,7 +95,6 @@ def started_cluster(light_path: Path) -> Any:
                 "health_check_initial_delay_ms": 500,
                 "health_check_period_ms": 500,
                 "health_check_failure_threshold": 4,
-                "num_workers_soft_limit": 8,  # idle ones wait for the next test; others would have to start for it
             },
         },
     )
