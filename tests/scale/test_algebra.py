@@ -189,3 +189,10 @@ def test_blocks_without_rows_change_nothing(reduction: Reduction) -> None:
     for name in vars(alone):
         assert (getattr(alone, name) == getattr(among, name)).all(), name
     assert len(together([nothing, nothing])) == 0
+
+
+@pytest.mark.parametrize("reduction", [PerClass(), Tied(), Sample()])
+def test_a_bucket_without_classes_takes_no_room(reduction: Reduction) -> None:
+    """Most buckets of a block are such, and each is sent."""
+    nothing = samples(5, 30, 3, 4).select(np.zeros(30, bool))
+    assert sum(array.nbytes for array in vars(reduction.reduce(nothing)).values()) == 0
