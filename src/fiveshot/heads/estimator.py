@@ -11,6 +11,7 @@ import inspect
 import sys
 import warnings
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -159,7 +160,12 @@ def dispatches() -> bool:
 
 def _defaults(kind: Any) -> Mapping[str, Any]:
     """Return the parameters of a constructor in their order, each with its default."""
-    parameters = inspect.signature(kind.__init__).parameters.values()
+    return _read_defaults(kind.__init__)
+
+
+@cache
+def _read_defaults(constructor: Any) -> Mapping[str, Any]:
+    parameters = inspect.signature(constructor).parameters.values()
     kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
     return {p.name: p.default for p in parameters if p.name != "self" and p.kind not in kinds}
 

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -386,13 +387,15 @@ def draw(counts: dict[int, int], *, seed: int = 0, n_features: int = N_FEATURES,
     >>> {label: rows.shape for label, rows in draw(FIRST).items()}
     {25: (3, 16), 5: (1, 16)}
     """
-    rows = {}
-    for label, count in counts.items():
-        own = np.random.default_rng([label, 1])
-        mean, mixing = 10 + 6 * own.normal(size=n_features), own.normal(size=(n_features, n_features))
-        noise = np.random.default_rng([label, 2, seed]).normal(size=(count, n_features))
-        rows[label] = (mean + noise @ mixing * 2).astype(dtype)
-    return rows
+    return {label: _drawn(label, count, seed, n_features).astype(dtype) for label, count in counts.items()}
+
+
+@cache
+def _drawn(label: int, count: int, seed: int, n_features: int) -> Any:
+    own = np.random.default_rng([label, 1])
+    mean, mixing = 10 + 6 * own.normal(size=n_features), own.normal(size=(n_features, n_features))
+    noise = np.random.default_rng([label, 2, seed]).normal(size=(count, n_features))
+    return mean + noise @ mixing * 2
 
 
 @contextmanager
