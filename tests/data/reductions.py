@@ -27,7 +27,7 @@ def never_end(image):
 
 
 def much_memory(image):
-    return [bytes(MEMORY)[:1]]
+    return [bytes(MEMORY + (1 << 20))[:1]]
 
 
 def some_memory(image):

@@ -1,6 +1,7 @@
 """Run commands of fiveshot one after the other in one process, and say how each ended and what memory it took.
 
 The commands come as JSON on standard input, a list of lists; a line of JSON about each goes to standard output.
+With ``--no-network`` pixels stand for features: what a file does, it does before the network sees it.
 """
 
 from __future__ import annotations
@@ -11,12 +12,34 @@ import json
 import sys
 import time
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
+
+from fiveshot.backbones import embedded
 from fiveshot.cli.app import main
 from fiveshot.data import decoders
 
-SECONDS = 2  # that a photo may take: the same limit as everywhere, only shorter
+SECONDS = 1  # that a photo may take: the same limit as everywhere, only shorter
+
+
+class Pixels:
+    """A session of ONNX Runtime that takes no time."""
+
+    def run(self, _: object, given: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        flat = given["images"].reshape(len(given["images"]), -1)
+        sizes = (embedded.BLOCKS * embedded.WIDTH, embedded.WIDTH, embedded.OWN_WIDTH)
+        tokens, patches, own = (flat[:, :size].copy() for size in sizes)
+        return [tokens.reshape(-1, embedded.BLOCKS, embedded.WIDTH), patches, own]
+
+
+def use_no_network() -> None:
+    weights = embedded.read_weights(embedded.EMBEDDED_FILE)
+    digest = embedded.hash_arrays(weights)
+    embedded.read_weights = lambda _: weights
+    embedded.hash_arrays = lambda _: digest
+    embedded.open_session = lambda *_: Pixels()
 
 
 def peak() -> int:
@@ -48,6 +71,9 @@ def ended(arguments: list[str]) -> dict[str, object]:
 
 if __name__ == "__main__":
     decoders()._seconds = SECONDS
+    if sys.argv[1:2] == ["--no-network"]:
+        use_no_network()
+        del sys.argv[1]
     if len(sys.argv) > 1:  # one command that does not end: the service
         main()
     for command in json.load(sys.stdin):

@@ -21,13 +21,11 @@ from corpus import ARCHIVES, FILES, NAMES, photo, write_files, write_places
 from PIL import Image
 from serving import serving
 
-from fiveshot import Recognizer
-
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is limited, and told, on Linux")
-DRIVER = Path(__file__).with_name("drive.py")
+DRIVER = [sys.executable, str(Path(__file__).with_name("drive.py")), "--no-network"]
 GROWTH = 300 << 20  # bytes
 HANG = 30  # seconds
-SECONDS = 2  # that the driver lets a photo take
+SECONDS = 1  # that the driver lets a photo take
 BATCH = 60  # photos of one command
 # What each of these did before photos were decoded apart: a test without the limits would see it again.
 BEFORE = {
@@ -60,15 +58,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_files(folder / "files")
     write_files(folder / "archives", ARCHIVES)
     write_places(folder / "places")
-    with Recognizer.create(folder / "model", views=1, device="cpu") as model:
-        model.learn_many(folder / "honest")
+    made = run_commands([["new", "model", "--views", "1"], ["learn", "model", "honest"]], folder)
+    assert [one["status"] for one in made] == [0, 0], made
     return folder
 
 
 def run_commands(commands: list[list[str]], folder: Path) -> list[dict[str, Any]]:
     """Run commands in one process; all must end in time, and none with a traceback."""
     done = subprocess.run(
-        [sys.executable, str(DRIVER)],
+        DRIVER,
         input=json.dumps(commands),
         capture_output=True,
         text=True,
@@ -173,7 +171,7 @@ def test_extraction_answers_or_refuses(place: Path) -> None:
 @pytest.fixture(scope="module")
 def service(place: Path) -> Iterator[tuple[httpx.Client, int]]:
     """Serve the model in a process of its own; yield a client and the process."""
-    command = [sys.executable, str(DRIVER), "serve", "model", "--port", "0", "--rate", "10000"]
+    command = [*DRIVER, "serve", "model", "--port", "0", "--rate", "10000"]
     with serving(command, place, timeout=HANG) as service:
         yield service
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fiveshot.data.decoding import JpegFile, decode_bytes, needs_memory
+from fiveshot.data.decoding import JpegFile, decode_bytes, needs_memory, usual_formats
 from fiveshot.data.sources import FileSource, ImageError
 from fiveshot.errors import InputError
 
@@ -139,8 +139,7 @@ def main(descriptor: int) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # they end when the other end does, neither before nor after
     warnings.simplefilter("ignore")  # about metadata that a viewer would not mention either
-    import PIL.Image  # noqa: F401  # before the first fork, so that every decoder has it
-
+    usual_formats()  # before the first fork, so that every decoder has them
     control = socket.socket(fileno=descriptor)
     decoders: set[int] = set()
     try:

@@ -147,7 +147,7 @@ def _opened(data: bytes, name: str, max_pixels: int) -> Image:
     if phone is not None and not _reads(phone):
         raise ImageError(name, _INSTALL[phone], code="missing_library")
     try:
-        image = Image.open(io.BytesIO(data), formats=_formats() if phone is None else (phone,))
+        image = Image.open(io.BytesIO(data), formats=usual_formats() if phone is None else (phone,))
     except UnidentifiedImageError as error:
         if phone is not None:
             raise ImageError(name, "damaged or truncated") from error
@@ -212,7 +212,7 @@ def _reads(phone: str) -> bool:
 
 
 @cache
-def _formats() -> tuple[str, ...]:
+def usual_formats() -> tuple[str, ...]:
     """Return those of the usual formats that this build of Pillow has; no other plug-in of Pillow is imported."""
     from PIL import Image
 
