@@ -67,7 +67,7 @@ def running(
         thread.start()
         url = address(sock)
         headers = {"Authorization": f"Bearer {settings.token}"} if settings.token else {}
-        with httpx.Client(base_url=url, timeout=30, headers=headers, trust_env=False) as client:
+        with httpx.Client(base_url=url, timeout=30, headers=headers, verify=False, trust_env=False) as client:
             if ready:
                 wait_until_ready(client)
             yield Live(url, client, app, server)

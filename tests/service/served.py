@@ -33,7 +33,7 @@ def served(path: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], s
         line = process.stdout.readline()
         found = re.search(r"http://\S+", line)
         assert found, line + process.stdout.read()
-        with httpx.Client(base_url=found[0], trust_env=False) as client:
+        with httpx.Client(base_url=found[0], verify=False, trust_env=False) as client:
             wait_until_ready(client)
         yield process, found[0]
     finally:

@@ -382,12 +382,12 @@ def test_a_picture_is_read_alone(tmp_path: Path, tiny_file: Path) -> None:
     with live(path) as service:
         service.learn("red", 3)
         with closing(sqlite3.connect(path / "classes.sqlite")) as database, database:
-            database.execute("UPDATE images SET original = zeroblob(50000000)")
-            database.execute("UPDATE images SET thumbnail = zeroblob(50000000) WHERE photo_id <> 2")
+            database.execute("UPDATE images SET original = zeroblob(10000000)")
+            database.execute("UPDATE images SET thumbnail = zeroblob(10000000) WHERE photo_id <> 2")
         tracemalloc.start()
         try:
             found = [service.client.get(f"/v1/classes/red/photos/{number}") for number in (1, 2)]
-            assert tracemalloc.get_traced_memory()[1] < 20_000_000
+            assert tracemalloc.get_traced_memory()[1] < 5_000_000
         finally:
             tracemalloc.stop()
     assert (found[0].status_code, found[0].headers["content-type"]) == (200, "image/jpeg")

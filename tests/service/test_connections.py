@@ -206,6 +206,14 @@ def test_an_answer_has_its_time(start: Callable[..., Live]) -> None:
     assert service.client.get("/v1/classes").status_code == 200
 
 
+def test_a_reply_does_not_wait_for_an_acknowledgment(service: Live) -> None:
+    """Before, every reply but the first of a connection took 40 ms."""
+    assert service.client.get("/v1/health").status_code == 200
+    held = [one.transport.get_extra_info("socket") for one in service.server.server_state.connections]
+    assert held
+    assert all(one.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for one in held)
+
+
 def test_an_old_connection_is_told_to_end(start: Callable[..., Live]) -> None:
     service = start(limits=RequestLimits(connection_seconds=0.3, rate=100_000))
     with connected(service) as connection:

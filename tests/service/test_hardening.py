@@ -87,7 +87,7 @@ def test_answers_before_there_is_a_request_have_the_headers_too(start: Callable[
 
 def test_a_token_is_asked_for(start: Callable[..., Live]) -> None:
     service = start(host="0.0.0.0", token=TOKEN)
-    with httpx.Client(base_url=f"http://127.0.0.1:{service.port}", trust_env=False) as client:
+    with httpx.Client(base_url=f"http://127.0.0.1:{service.port}", verify=False, trust_env=False) as client:
         for path in ("/v1/classes", "/metrics", "/v1/model", "/v1/classes/red/photos/0", "/v1/none"):
             assert code(client.get(path)) == (401, "no_token")
         for wrong in (f"Bearer {TOKEN}x", "Bearer x", f"Basic {TOKEN}", "Bearer \xfc".encode("latin-1")):
@@ -284,7 +284,7 @@ def test_photos_of_one_client_leave_room_for_others(start: Callable[..., Live]) 
     service = start(limits=RequestLimits(pending=4, rate=10_000))
     service.learn("red")
     large = {"photos": ("a", encoded(Image.new("L", (6000, 5000), 128), quality=30))}
-    transport = httpx.HTTPTransport(local_address="127.0.0.2")
+    transport = httpx.HTTPTransport(verify=False, local_address="127.0.0.2")
     with httpx.Client(base_url=service.url, transport=transport) as greedy, ThreadPoolExecutor(2) as pool:
         with decoders()._aside:  # as if a large photo were being decoded
             waiting = [pool.submit(greedy.post, "/v1/predict", files=large, timeout=30) for _ in range(2)]
@@ -306,7 +306,7 @@ def test_memory_for_bodies_is_limited(start: Callable[..., Live]) -> None:
     time.sleep(0.3)
     large = {"photos": ("a.jpg", b"x" * 900_000, "image/jpeg")}
     assert code(service.client.post("/v1/predict", files=large)) == (503, "busy")
-    with httpx.Client(transport=httpx.HTTPTransport(local_address="127.0.0.2")) as other:
+    with httpx.Client(transport=httpx.HTTPTransport(verify=False, local_address="127.0.0.2")) as other:
         assert other.post(f"{service.url}/v1/predict", files=large).status_code in (409, 422)
     for connection in held:
         assert b"408" in connection.recv(100)

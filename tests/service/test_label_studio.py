@@ -199,11 +199,13 @@ def test_a_token_may_come_as_a_password(fresh_path: Path, studio: Any) -> None:
     with backend(fresh_path, studio.url, token=token) as service:
         said = {"tasks": [], "label_config": CHOICES}
         for path in ("/predict", "/setup", "/train", "/webhook"):
-            with httpx.Client(base_url=service.url, trust_env=False) as stranger:
+            with httpx.Client(base_url=service.url, verify=False, trust_env=False) as stranger:
                 assert stranger.post(path, json=said).status_code == 401
                 assert stranger.post(path, json=said, auth=("me", "wrong")).status_code == 401
                 assert stranger.get("/v1/model", auth=("me", token)).status_code == 401
-        with httpx.Client(base_url=service.url, trust_env=False, auth=("me", token)) as studio_itself:
+        with httpx.Client(
+            base_url=service.url, verify=False, trust_env=False, auth=("me", token)
+        ) as studio_itself:
             assert studio_itself.get("/health").status_code == 200
             assert studio_itself.post("/predict", json=said).json()["results"] == []
 
@@ -255,7 +257,7 @@ def test_choices_and_classes_find_each_other() -> None:
 def test_the_real_label_studio(fresh_path: Path, tmp_path: Path) -> None:
     with real_studio(tmp_path) as url, backend(fresh_path, url) as service:
         login = {"Authorization": f"Token {KEY}"}
-        with httpx.Client(base_url=url, headers=login, timeout=60, trust_env=False) as studio:
+        with httpx.Client(base_url=url, headers=login, timeout=60, verify=False, trust_env=False) as studio:
             project = asked(studio.post("/api/projects", json={"title": "Colors", "label_config": CHOICES}))["id"]
             files = [
                 (f"{name}-{number}.jpg", photo(name, number)) for name in ("red", "blue") for number in range(4)

@@ -43,7 +43,7 @@ def served(model: Path) -> Iterator[httpx.Client]:
     )
     try:
         url = process.stdout.readline().split()[-1]
-        with httpx.Client(base_url=url, timeout=60, trust_env=False) as client:
+        with httpx.Client(base_url=url, timeout=60, verify=False, trust_env=False) as client:
             wait_until_ready(client)
             yield client
         process.terminate()

@@ -98,7 +98,7 @@ def create_app(
         app.state.studio = Studio(engine, studio)
         routers.append(studio_routes)
     for routes in routers:
-        app.include_router(routes)
+        app.router.routes.extend(routes.routes)  # as they are: including them would make each again
     answer_errors(app, [route for routes in routers for route in routes.routes], lambda: engine.path)
     return app
 
