@@ -44,11 +44,11 @@ def carry(page: Any, kind: str, photos: list[dict[str, Any]], where: str = "body
     )
 
 
-def until(page: Any, script: str, seconds: float = 20) -> None:
+def until(page: Any, script: str, seconds: float = 60) -> None:
     """Wait until an expression holds; Playwright's own way is stopped by the page's policy."""
     end = time.monotonic() + seconds
     while not page.evaluate(script):
-        assert time.monotonic() < end, script
+        assert time.monotonic() < end, f"{script}; said: {page.locator('.bad:visible').all_inner_texts()}"
         page.wait_for_timeout(30)
 
 
