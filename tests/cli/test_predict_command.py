@@ -261,12 +261,21 @@ def test_any_number_of_photos_in_little_memory(here: Path) -> None:
     assert (number, stream.total) == (4_000, 4_000)
 
 
+IN_SMALL_PARTS = """
+from fiveshot.cli.app import main
+from fiveshot.recognizer.answers import delivery
+from fiveshot.recognizer.photos import embedding
+delivery.CHUNK, embedding.STREAMED = 8, 1
+main()
+"""
+
+
 def test_a_run_that_is_stopped_goes_on(here: Path, ask: Callable[..., Any]) -> None:
     """A real interrupt, after the first answers; the file ends somewhere, and is continued without repeats."""
     Path("many").mkdir()
     for number in range(600):
         os.link("both.png", f"many/{number:04}.png")
-    command = [sys.executable, "-m", "fiveshot", "predict", "model", "many", "--out", "answers.jsonl"]
+    command = [sys.executable, "-c", IN_SMALL_PARTS, "predict", "model", "many", "--out", "answers.jsonl"]
     process = subprocess.Popen(
         command,
         stderr=subprocess.PIPE,
