@@ -88,8 +88,9 @@ async function show(mine) {
     ...sorting.groups.map((group) => ({ group, numbers: group.photos })),
     ...Array.from(known, ([label, ones]) => ({ label, ones, numbers: ones.map((one) => one.photo) })),
   ];
-  $("groups").replaceChildren();
-  await inSlices(sections, (one) => $("groups").append(one.group ? unknownSection(one) : knownSection(one)), () => mine === round);
+  const still = () => mine === round;
+  await inSlices([...$("groups").children].reverse(), (one) => one.remove(), still);
+  if (still()) await inSlices(sections, (one) => $("groups").append(one.group ? unknownSection(one) : knownSection(one)), still);
 }
 
 function unknownSection({ group, numbers }) {
