@@ -32,7 +32,9 @@ def of_a_new_thread() -> int:
 
 
 def of_blas() -> set[int]:
-    return {pool["num_threads"] for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"}
+    """Return the numbers of the pools that have one for the process: with OpenMP each thread has its own."""
+    pools = [pool for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "blas"]
+    return {pool["num_threads"] for pool in pools if pool["threading_layer"] != "openmp"}
 
 
 class Other:

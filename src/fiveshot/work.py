@@ -153,11 +153,14 @@ def _set_threads(pool: Any, threads: int) -> None:
 
 @cache
 def _pools(loaded: tuple[bool, ...]) -> list[Any]:
-    """Return the pools of BLAS in this process, looked for once for each set of libraries that are loaded."""
+    """Return the pools of BLAS in this process, looked for once for each set of libraries that are loaded.
+
+    One that OpenMP runs, such as faiss brings, has a number for each thread, and not one for the process.
+    """
     from threadpoolctl import ThreadpoolController
 
     pools: list[Any] = ThreadpoolController().select(user_api="blas").lib_controllers
-    return pools
+    return [pool for pool in pools if getattr(pool, "threading_layer", None) != "openmp"]
 
 
 _ONE_THREAD = _OneThread()

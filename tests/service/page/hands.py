@@ -15,6 +15,12 @@ def files(name: str, count: int = 3, first: int = 0) -> list[dict[str, Any]]:
     ]
 
 
+def visit(page: Any, view: str) -> None:
+    """Go to a view; what comes next is for a page that is there."""
+    page.click(f"nav a[href='#{view}']")
+    page.locator(f"#view-{view}").wait_for()
+
+
 def teach(page: Any, name: str, photos: Any) -> None:
     page.fill("#name", name)
     page.set_input_files("#pick-teach", photos)

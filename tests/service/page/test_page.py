@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from chromium import Watched
-from hands import answers, cards, carry, files, teach, until
+from hands import answers, cards, carry, files, teach, until, visit
 from live import Live, live, running
 from served import served
 from tiny import encoded, picture, tiny_model
@@ -77,11 +77,11 @@ def test_from_nothing_to_a_classifier_that_stays(open_page: Callable[..., Watche
         until(page, "document.querySelectorAll('.card').length === 2")
         assert cards(page) == [first, second]
         until(page, "[...document.querySelectorAll('.card img')].filter(i => i.naturalWidth).length == 6")
-        page.click("nav a[href='#try']")
+        visit(page, "try")
         for name in (first, second):
             page.set_input_files("#pick-try", photographs[name][1])
             page.locator(".answer", has_text=photographs[name][1].name).locator(".label", has_text=name).wait_for()
-        page.click("nav a[href='#teach']")
+        visit(page, "teach")
         page.click(f".card[data-name='{first}']")
         page.click("#forget")
         page.locator("#notice").get_by_text("Forgot").wait_for()
@@ -98,7 +98,7 @@ def test_from_nothing_to_a_classifier_that_stays(open_page: Callable[..., Watche
         page = open_page(again.url).page
         page.wait_for_selector(".card")
         assert cards(page) == [first, second]
-        page.click("nav a[href='#try']")
+        visit(page, "try")
         page.set_input_files("#pick-try", photographs[second][1])
         assert second in answers(page, 1)[0]
 
@@ -188,10 +188,10 @@ def test_hostile_names_are_only_text(open_page: Callable[..., Watched], service:
     assert set(page.locator(".card .title").all_inner_texts()) == set(HOSTILE)
     photo = files(HOSTILE[0], 1, 9)
     photo[0]["name"] = "<script>alert(3)</script>.jpg"
-    page.click("nav a[href='#try']")
+    visit(page, "try")
     page.set_input_files("#pick-try", photo)
     assert "<script>alert(3)</script>.jpg" in answers(page, 1)[0]
-    page.click("nav a[href='#teach']")
+    visit(page, "teach")
     for name in HOSTILE:
         page.locator(".card .title", has_text=name).first.click()
         assert page.inner_text("#about-title") == name
@@ -286,11 +286,11 @@ def test_errors_are_said_in_words_one_at_a_time(open_page: Callable[..., Watched
     assert page.locator(".bad:visible").count() == 1  # the old error does not stay beside the new one
     box, title = page.locator("#notice").bounding_box(), page.locator("header").bounding_box()
     assert box["y"] > title["y"] + title["height"]  # and the title can be read
-    page.click("nav a[href='#try']")
+    visit(page, "try")
     page.set_input_files("#pick-try", files("red", 1))
     page.locator("#try-messages .bad", has_text="knows no class yet").wait_for()
     service.learn("red")
-    page.click("nav a[href='#teach']")
+    visit(page, "teach")
     page.fill("#name", "red")
     page.locator("#name-note", has_text="Known already").wait_for()
 
@@ -303,7 +303,7 @@ def test_long_names_can_be_read(open_page: Callable[..., Watched], service: Live
     page.locator(".card").first.click()
     assert page.inner_text("#about-title") == long
     page.keyboard.press("Escape")
-    page.click("nav a[href='#try']")
+    visit(page, "try")
     page.set_input_files("#pick-try", files(long, 1, 4))
     answers(page, 1)
     label = page.locator(".answer .label")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from chromium import Watched
-from hands import carry, files, teach, until
+from hands import carry, files, teach, until, visit
 from live import Live
 from tiny import encoded, picture
 
@@ -134,7 +134,7 @@ def test_no_camera_and_no_mouse(browser: Any, service: Live) -> None:
         phone.page.locator("#none-yet").wait_for()
         assert phone.page.locator(".camera:visible").count() == 0
         for view in ("teach", "try", "sort"):
-            phone.page.click(f"nav a[href='#{view}']")
+            visit(phone.page, view)
             assert not re.search("drop|paste", phone.page.inner_text("main"), re.IGNORECASE)
     finally:
         phone.context.close()

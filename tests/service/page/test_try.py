@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from chromium import Watched
-from hands import answers, files, until
+from hands import answers, files, until, visit
 from live import Live
 from tiny import encoded, picture
 
@@ -100,7 +100,7 @@ def test_right_no_and_none_of_these(trying: Any, service: Live) -> None:
     assert service.client.get("/v1/model").json()["negatives"] == 1
     trying.click("#try-again")  # the model has changed since
     trying.locator("#try-again").wait_for(state="hidden")
-    trying.click("nav a[href='#teach']")
+    visit(trying, "teach")
     trying.click("#negatives")
     trying.locator("#about-photos .pick").click()
     trying.click("#about-remove")
