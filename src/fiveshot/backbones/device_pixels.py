@@ -30,7 +30,6 @@ from fiveshot.data.decoding import JpegFile
 from fiveshot.data.reduction import VIEWS
 
 MOST_PIXELS = 48_000_000  # that are scaled at once, the padding of small photos beside large ones included
-_SIDE = 8  # photos are padded to a multiple of this: a GPU multiplies such matrices faster
 
 Picture: TypeAlias = ArraySource | JpegFile
 Size: TypeAlias = tuple[int, int]  # height and width
@@ -77,7 +76,7 @@ class DevicePixels:
 
     def _placed(self, pictures: Sequence[Picture], sizes: Sequence[Size]) -> Tensor | None:
         """Return pictures, upright (n, 3, height, width), each in its corner; None where a file is refused."""
-        tall, wide = (-(-max(side) // _SIDE) * _SIDE for side in zip(*sizes, strict=True))
+        tall, wide = (padded(max(side)) for side in zip(*sizes, strict=True))
         # What lies beside a picture counts for nothing, whatever it is.
         batch = torch.empty(len(pictures), 3, tall, wide, dtype=torch.uint8, device=self.device)
         arrays = [picture.array for picture in pictures if isinstance(picture, ArraySource)]
@@ -113,7 +112,7 @@ class DevicePixels:
             squashed = [(side, side)] * n
             batch = self._scaled(batch, *self._weights(batch, sizes, [squashed], side)[0])
             sizes = squashed
-        batch = batch.to(_exact(self.device))
+        batch = batch.to(exact_levels(self.device))
         names = VIEWS[wanted.views]
         parts = list(dict.fromkeys(name.removeprefix("mirrored ") for name in names))
         targets = [[wanted.squares.scaled(size, part) for size in sizes] for part in parts]
@@ -192,14 +191,23 @@ def _size(picture: Picture) -> Size:
     return (width, height) if picture.facts.orientation >= 5 else (height, width)
 
 
-def _exact(device: torch.device) -> torch.dtype:
+def padded(length: int) -> int:
+    """Return the next multiple of eight: a GPU multiplies such matrices faster.
+
+    >>> padded(500), padded(504)
+    (504, 504)
+    """
+    return -(-length // 8) * 8
+
+
+def exact_levels(device: torch.device) -> torch.dtype:
     """Return a number format that has all gray levels, and in which products are fast."""
     return torch.float16 if device.type == "cuda" else torch.float32
 
 
 def _parts(weights: Tensor) -> Tensor:
     """Return numbers (parts, ...) in that format whose sums are the weights, as exact as PIL has them."""
-    first = weights.to(_exact(weights.device))
+    first = weights.to(exact_levels(weights.device))
     return torch.stack([first, (weights - first).half()]) if weights.is_cuda else first[None]
 
 

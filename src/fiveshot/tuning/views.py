@@ -18,7 +18,15 @@ from torch import Tensor
 
 from fiveshot.backbones import Preprocessing
 from fiveshot.backbones.backbone import normal_levels, normalize_tensor
-from fiveshot.backbones.device_pixels import Axis, center_axis, center_extent, crop_axis, resample
+from fiveshot.backbones.device_pixels import (
+    Axis,
+    center_axis,
+    center_extent,
+    crop_axis,
+    exact_levels,
+    padded,
+    resample,
+)
 from fiveshot.backbones.preprocessing import Pixels
 from fiveshot.data import BadImage, ImageSource, Reduced, decoders
 from fiveshot.data.reduction import Parts, Whole, usable
@@ -162,8 +170,7 @@ class PooledViews:
         self.preprocessing, self.device = preprocessing, device
         self._compiled: Any = torch.compile(self.crop, dynamic=False) if compiled else None
         self.pool = pool.to(device)
-        # Gray levels are whole numbers up to 255 in both; products are summed in float32.
-        self._number_format = torch.float16 if device.type == "cuda" else torch.float32
+        self._number_format = exact_levels(device)
         self._offsets = torch.from_numpy(pool.offsets).to(device)
         self._heights = torch.from_numpy(pool.heights).to(device)
         self._widths = torch.from_numpy(pool.widths).to(device)
@@ -183,7 +190,7 @@ class PooledViews:
         flips = rng.random(len(shown)) < recipe.flip
         on_device = [torch.from_numpy(a).to(self.device) for a in (shown, boxes, flips)]
         # The largest image of all, so that every batch is of one shape, and that one good for matrix products.
-        largest = _multiple(self.pool.heights.max()), _multiple(self.pool.widths.max())
+        largest = padded(int(self.pool.heights.max())), padded(int(self.pool.widths.max()))
         for batch in plan.batches:
             own = share_of(batch, part)
             given = [a[own] for a in on_device]
@@ -236,10 +243,6 @@ class PooledViews:
         size, kind = self.preprocessing.size, self._number_format
         vertical, horizontal = tall.weights(size, mode), wide.weights(size, mode, reverse=flips)
         return resample(windows, vertical.to(kind), horizontal.to(kind)).sub_(self._mean).div_(self._std)
-
-
-def _multiple(length: int, of: int = 8) -> int:
-    return -(-int(length) // of) * of
 
 
 def _resized(lengths: Rows, heights: Rows, widths: Rows, preprocessing: Preprocessing) -> Rows:
