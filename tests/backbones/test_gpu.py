@@ -7,7 +7,7 @@ import torch
 
 from fiveshot.backbones import BackboneSpec, Readout, adapters, attach_adapters, build_embedded, load_backbone
 from fiveshot.backbones.backbone import read_features
-from fiveshot.backbones.gpu import FirstTokenBlock, PatchProduct, RecordedPass, filled, quick_vit
+from fiveshot.backbones.gpu import FirstTokenBlock, PatchProduct, RecordedPass, filled, gelu_by_sigmoid, quick_vit
 from fiveshot.backbones.spec import OWN
 
 timm = pytest.importorskip("timm")
@@ -61,6 +61,23 @@ def test_the_embedded_network_gives_both_of_its_parts() -> None:
     torch.testing.assert_close(
         read_features(quick, images(224), OWN), read_features(model, images(224), OWN), rtol=1e-4, atol=1e-5
     )
+
+
+def test_gelu_and_its_derivative_are_close_enough_for_bf16() -> None:
+    x = torch.linspace(-60, 60, 240_001, requires_grad=True)
+    exact = x.detach().double().requires_grad_()
+    ours, theirs = gelu_by_sigmoid(x), torch.nn.functional.gelu(exact)
+    (slope,), (exact_slope,) = (torch.autograd.grad(y.sum(), v) for y, v in ((ours, x), (theirs, exact)))
+    assert (ours - theirs).abs().max() < 4e-6
+    assert (slope - exact_slope).abs().max() < 2e-5
+
+
+def test_a_network_traced_for_compiling_gives_the_same_features() -> None:
+    model = drawn(timm.create_model("test_vit", num_classes=0))
+    traced = torch.compile(quick_vit(model, OWN, dtype=torch.float32), backend="eager")
+    there = read_features(model, images(160), OWN)
+    torch.testing.assert_close(traced(images(160)), there, rtol=1e-4, atol=1e-4)
+    assert not torch.equal(traced(images(160)), there)  # it is another formula
 
 
 def test_a_network_of_another_kind_is_left_alone() -> None:

@@ -60,6 +60,9 @@ def quick_vit(
     reads_first = isinstance(quick, HybridViT) or quick.global_pool == "token"
     if readout == OWN and reads_first and FirstTokenBlock.fits(quick.blocks[-1]):
         quick.blocks[-1] = FirstTokenBlock(quick.blocks[-1])
+    for block in quick.blocks:
+        if isinstance(block.mlp.act, nn.GELU) and block.mlp.act.approximate == "none":
+            block.mlp.act = QuickGELU()
     arranged: nn.Module = quick
     return arranged
 
@@ -93,6 +96,29 @@ class PatchProduct(nn.Module):
         cut = images[:, :, : rows * self.side, : columns * self.side]
         patches = cut.reshape(n, channels, rows, self.side, columns, self.side).permute(0, 2, 4, 1, 3, 5)
         return F.linear(patches.reshape(n, rows, columns, -1), self.weight, self.bias).permute(0, 3, 1, 2)
+
+
+class QuickGELU(nn.Module):
+    """GELU that takes, compiled, no longer than a GPU needs to read its input."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x · Φ(x)."""
+        return gelu_by_sigmoid(x) if torch.compiler.is_compiling() else F.gelu(x)
+
+
+def gelu_by_sigmoid(x: Tensor) -> Tensor:
+    """Return x · Φ(x), exact to 4e-6, its derivative to 2e-5: bf16 rounds a thousand times as much.
+
+    Φ is the logistic function of an odd polynomial, whose coefficients make the largest error smallest.
+
+    >>> x = torch.linspace(-6, 6, 9)
+    >>> torch.allclose(gelu_by_sigmoid(x), F.gelu(x), rtol=0, atol=4e-6)
+    True
+    """
+    y = x.float()
+    z = y * y
+    odd = y * (1.5956563 + z * (0.072937574 + z * (-2.4971769e-4 + z * (-6.1163185e-5 + z * 2.2382352e-6))))
+    return (y * torch.sigmoid(odd)).to(x.dtype)
 
 
 class FirstTokenBlock(BlockParts):

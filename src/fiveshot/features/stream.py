@@ -172,6 +172,8 @@ class BatchStream:
             streams, enter = self._embedder.streams(self._workers), self._device.enter_thread
             talkers = ThreadPoolExecutor(streams, "gpu", enter, (count(),))
         waiting: deque[Future[BatchVectors]] = deque()
+        # One more at a time: photos of many batches, all read at once, would be ready late and together.
+        ahead = self._embedder.streams(self._workers)
         # Where photos are decoded in this process, that silences warnings, which is a setting of the whole
         # process: threads that put it back in turns would leave it wrong. So it is silent for all, and put back
         # once.
@@ -183,8 +185,9 @@ class BatchStream:
                     else:
                         usual = threads.submit(usual_photos, self._images, start, stop)
                         waiting.append(talkers.submit(self._batch_on_device, start, stop, usual))
-                    if len(waiting) > 2 * self._workers:
+                    if len(waiting) > ahead:
                         yield waiting.popleft().result()
+                        ahead = min(ahead + 1, 2 * self._workers)
                 while waiting:
                     yield waiting.popleft().result()
             finally:
