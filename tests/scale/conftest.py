@@ -13,8 +13,9 @@ from tiny_vit import TINY
 from fiveshot.backbones import BackboneSpec
 from fiveshot.scale.cluster import QUIET
 
-sys.path.insert(0, str(Path(__file__).parent))  # for the modules that several test files share
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))  # for the model of the cost
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))  # for the modules that several test files share
+sys.path.append(str(HERE.parents[1] / "benchmarks"))  # for the model of the cost
 # Ray starts more processes than a test knows of; they are not to fight over the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Ray's workers are nice to others by default: beside anything else that runs they would take minutes to start.
@@ -29,9 +30,8 @@ def on_cluster(item: pytest.Item | None) -> bool:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Ray's own warnings are not about this code; tests on the cluster come first: one process has them all."""
-    here = Path(__file__).parent
     for item in items:
-        if here in Path(item.path).parents:
+        if HERE in Path(item.path).parents:
             for module in ("ray", "pyarrow", "pandas"):
                 item.add_marker(pytest.mark.filterwarnings(f"ignore::DeprecationWarning:{module}"))
                 item.add_marker(pytest.mark.filterwarnings(f"ignore::FutureWarning:{module}"))
@@ -80,7 +80,8 @@ def started_cluster(light_path: Path) -> Any:
 
     RUNNING.callback(started_cluster.cache_clear)
     environment = RUNNING.enter_context(pytest.MonkeyPatch.context())
-    environment.setenv("PYTHONPATH", str(light_path), prepend=os.pathsep)
+    environment.setenv("PYTHONPATH", f"{light_path}{os.pathsep}{HERE}", prepend=os.pathsep)
+    environment.setenv("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # one process less; no node is taken back here
     for name, value in QUIET.items():
         environment.setenv(name, value)
     cluster = Cluster(
@@ -95,6 +96,7 @@ def started_cluster(light_path: Path) -> Any:
                 "health_check_initial_delay_ms": 500,
                 "health_check_period_ms": 500,
                 "health_check_failure_threshold": 4,
+                "num_workers_soft_limit": 8,  # else idle ones end, and new ones import everything again
             },
         },
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import tarfile
+import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,21 @@ def encoded(rng: np.random.Generator) -> bytes:
     buffer = io.BytesIO()
     coarse.resize((200, 150), Image.Resampling.BICUBIC).save(buffer, "JPEG", quality=92)
     return buffer.getvalue()
+
+
+@dataclass(frozen=True)
+class Delayed:
+    """A photo that cannot be read as long as a file is there."""
+
+    data: bytes
+    barrier: Path
+    name: str = "delayed.jpg"
+
+    def read(self) -> bytes:
+        """Wait until the file is gone, and return the photo."""
+        while self.barrier.exists():
+            time.sleep(0.05)
+        return self.data
 
 
 def draw_folder(folder: Path, *, per_class: int, seed: int, splits: tuple[str, ...] = ("train", "test")) -> Path:

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 from extracting import run_extraction
-from pictures import CLASSES, draw_folder, encoded, write_tar
+from pictures import CLASSES, Delayed, draw_folder, encoded, write_tar
 
 from fiveshot.backbones import BackboneSpec, load_embedder
 from fiveshot.cli.app import main
 from fiveshot.core import class_statistics
-from fiveshot.data import open_images
+from fiveshot.data import ImageDataset, ImageSplit, open_images
 from fiveshot.errors import InputError
 from fiveshot.features import FeatureSet
 from fiveshot.heads import make_head
@@ -28,6 +28,7 @@ from fiveshot.scale import (
     ClusterStatistics,
     Ridge,
     StatisticsPlan,
+    dataset_catalog,
     extract_shards,
     join_catalogs,
     open_catalog,
@@ -40,6 +41,7 @@ from fiveshot.scale.statistics import choose_settings
 
 pytestmark = pytest.mark.usefixtures("cluster")
 BAD = "train/rook/002.jpg"
+EMBEDDED = BackboneSpec(device="cpu", views=1)  # no worker has to import PyTorch
 
 
 class StoppedError(Exception):
@@ -48,29 +50,38 @@ class StoppedError(Exception):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = draw_folder(tmp_path_factory.mktemp("runs") / "birds", per_class=12, seed=0)
+    path = draw_folder(tmp_path_factory.mktemp("runs") / "birds", per_class=4, seed=0)
     (path / BAD).write_text("no photograph")
     return path
 
 
 @pytest.fixture(scope="module")
-def everything(folder: Path) -> Catalog:
-    """The folder as a URL, a parquet file, and two tars of another class, one of which has a bad image."""
+def barrier(folder: Path) -> Path:
+    """A file; as long as it is there, one photo cannot be read."""
+    return folder.parent / "barrier"
+
+
+@pytest.fixture(scope="module")
+def everything(folder: Path, barrier: Path) -> Catalog:
+    """The folder as a URL, a photo that may wait, a parquet file, and two tars of another class, one bad."""
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
     rng = np.random.default_rng(4)
     place = folder.parent
-    table = arrow.table({"image": [encoded(rng) for _ in range(9)], "label": [*CLASSES, *CLASSES, *CLASSES]})
+    table = arrow.table({"image": [encoded(rng) for _ in range(6)], "label": [*CLASSES, *CLASSES]})
     parquet.write_table(table, place / "more.parquet")
     for number in range(2):
-        members = {f"{i}.jpg": encoded(rng) for i in range(6)} | {f"{i}.cls": b"zebra" for i in range(6)}
+        members = {f"{i}.jpg": encoded(rng) for i in range(4)} | {f"{i}.cls": b"zebra" for i in range(4)}
         bad = {"9.jpg": b"", "9.cls": b"zebra"} if number else {}
         write_tar(
             place / f"zebras-{number}.tar", {name: {**members, **bad}[name] for name in sorted(members | bad)}
         )
+    nothing = ImageSplit((), np.zeros(0, np.int64))
+    waiting = ImageSplit((Delayed(encoded(rng), barrier),), np.zeros(1, np.int64))
     return join_catalogs(
         "birds",
         [
-            open_catalog(f"file://{folder}", seed=0, shard_images=20),
+            open_catalog(f"file://{folder}", seed=0, shard_images=8),
+            dataset_catalog(ImageDataset("waiting", CLASSES, nothing, waiting)),
             open_catalog(str(place / "more.parquet"), seed=0),
             open_catalog(str(place / "zebras-{0..1}.tar"), seed=0),
         ],
@@ -78,10 +89,11 @@ def everything(folder: Path) -> Catalog:
 
 
 @pytest.fixture(scope="module")
-def training_rows(everything: Catalog, spec: BackboneSpec) -> Rows:
+def training_rows(everything: Catalog) -> Rows:
     """All training vectors, computed here one after the other."""
-    facts = vector_facts(spec, "float32", dataset="birds")
-    decode, forward = Decode(facts.preprocessing), Forward(spec, fingerprint=facts.fingerprint, dtype="float32")
+    facts = vector_facts(EMBEDDED, "float32", dataset="birds")
+    decode = Decode(facts.preprocessing)
+    forward = Forward(EMBEDDED, fingerprint=facts.fingerprint, dtype="float32")
     batches = [forward(decode(batch)) for shard in everything.shards for batch in read_shard(shard)]
     return good_rows(concatenate(batches), splits=(0,))
 
@@ -131,31 +143,33 @@ def close(found: Any, expected: Any) -> bool:
 
 
 def test_statistics_survive_a_killed_node_and_an_interrupt(
-    doomed: Callable[[], int], everything: Catalog, spec: BackboneSpec, training_rows: Rows, tmp_path: Path
+    doomed: Callable[[], int], everything: Catalog, barrier: Path, training_rows: Rows, tmp_path: Path
 ) -> None:
     out = tmp_path / "birds.safetensors"
     plan = StatisticsPlan(head="unbiased-lda", sample=4, ridge=Ridge(24, random_state=3))
-    options: dict[str, Any] = {"plan": plan, "spec": spec}
+    options: dict[str, Any] = {"plan": plan, "spec": EMBEDDED}
     settings = ClusterSettings(dtype="float32", workers=1, batch_size=4)
     lost: list[int] = []  # actors of the node that was killed
 
     def watch(now: ClusterProgress) -> None:
         if not lost:
             lost.append(doomed())
-        if now.tally.images >= 60 and now.waiting:  # the second part has begun
+            barrier.unlink()
+        if now.tally.images >= 25 and now.waiting:  # the second part has begun
             raise StoppedError
 
+    barrier.touch()  # the first part cannot end before the node is killed
     with pytest.raises(StoppedError):
-        reduce_images(everything, out, save_every=3, progress=watch, settings=settings, **options)
+        reduce_images(everything, out, save_every=4, progress=watch, settings=settings, **options)
     assert lost[0] > 0, "the node that was killed had work"
     assert [path.name for path in tmp_path.iterdir()] == [f".{out.name}.partial"]
-    assert ClusterStatistics.load(tmp_path / f".{out.name}.partial").images == 60
+    assert ClusterStatistics.load(tmp_path / f".{out.name}.partial").images == 25
 
     seen: list[ClusterProgress] = []
     found = reduce_images(
         everything, out, settings=replace(settings, skip_bad=True), progress=seen.append, **options
     )
-    assert (found.images, seen[-1].done, seen[-1].tally.images) == (94, 94, 34), (
+    assert (found.images, seen[-1].done, seen[-1].tally.images) == (40, 40, 15), (
         "the first part is not computed again"
     )
     assert {image.name.rpartition("/zebras-1.tar/")[2] for image in found.bad} == {BAD, "9.jpg"}
@@ -169,7 +183,7 @@ def test_statistics_survive_a_killed_node_and_an_interrupt(
     vectors = make_head().fit(training_rows.vectors, training_rows.labels).embed(training_rows.vectors)
     expected = class_statistics(vectors, training_rows.labels)
     assert again.statistics.labels.tolist() == [*CLASSES, "zebra"]
-    assert again.statistics.counts.tolist() == expected.counts.tolist() == [15, 14, 15, 12]
+    assert again.statistics.counts.tolist() == expected.counts.tolist() == [6, 5, 6, 8]
     for one, other in zip(again.statistics.summaries, expected.summaries, strict=True):
         assert close(one.mean, other.mean)
         assert close(one.factor.T @ one.factor, other.factor.T @ other.factor)
@@ -183,8 +197,8 @@ def test_statistics_survive_a_killed_node_and_an_interrupt(
 def test_shards_are_resumed_by_the_command_and_equal_a_single_machine(
     folder: Path, spec: BackboneSpec, tmp_path: Path, fiveshot: Callable[..., tuple[int, str]], monkeypatch: Any
 ) -> None:
-    monkeypatch.setitem(open_catalog.__kwdefaults__, "shard_images", 10)
-    catalog = open_catalog(str(folder), seed=0, shard_images=10)
+    monkeypatch.setitem(open_catalog.__kwdefaults__, "shard_images", 3)
+    catalog = open_catalog(str(folder), seed=0, shard_images=3)
 
     def stop(now: ClusterProgress) -> None:
         if now.shards >= 2:
@@ -204,14 +218,14 @@ def test_shards_are_resumed_by_the_command_and_equal_a_single_machine(
     command += [spec.weights, "--runtime", "torch", "--dtype", "float32", "--workers", "1"]
     status, said = fiveshot(*command, "--result", "shards", "--out", parts)
     assert status == 1
-    assert f"error: 1 of 72 images cannot be used:\n  {BAD}: not a photo in a format that is read" in said
+    assert f"error: 1 of 24 images cannot be used:\n  {BAD}: not a photo in a format that is read" in said
     assert all(path.stat().st_mtime_ns == time for path, time in finished.items()), "finished shards stay"
     assert len(list(parts.glob("shard-*"))) == len(catalog.shards)
 
     status, said = fiveshot(*command, "--result", "shards", "--out", parts, "--skip-bad")
     assert status == 0
-    assert f"{parts}: 8 shards with vectors of 72 images" in said
-    assert "all 72 images were extracted before; nothing had to be computed" in said
+    assert f"{parts}: 8 shards with vectors of 24 images" in said
+    assert "all 24 images were extracted before; nothing had to be computed" in said
     assert f"left out 1 bad image:\n  {BAD}: not a photo" in said
     assert read_manifest(parts)["bad"][0][0] == BAD
     reduced = reduce_shards(
@@ -223,7 +237,7 @@ def test_shards_are_resumed_by_the_command_and_equal_a_single_machine(
     parts.rename(tmp_path / f".{out.name}.{catalog.digest[:16]}.shards")
     status, said = fiveshot(*command, "--out", out, "--skip-bad")
     assert status == 0
-    assert f"{out}: 35 training and 36 test vectors of 64 float32, 3 classes" in said
+    assert f"{out}: 11 training and 12 test vectors of 64 float32, 3 classes" in said
     assert [path.name for path in tmp_path.iterdir()] == [out.name]
     found = FeatureSet.load(out)
     alone = run_extraction(
@@ -235,11 +249,11 @@ def test_shards_are_resumed_by_the_command_and_equal_a_single_machine(
     labels = np.array(alone.class_names)[alone.train_y]
     head = make_head().fit(np.array(alone.train_x), labels)
     assert np.allclose(reduced.settings["center"], head.settings()["center"], rtol=1e-5, atol=1e-6)
-    assert reduced.statistics.counts.tolist() == head.memory_.base.counts.tolist() == [12, 11, 12]
+    assert reduced.statistics.counts.tolist() == head.memory_.base.counts.tolist() == [4, 3, 4]
     for one, other in zip(reduced.statistics.summaries, head.memory_.base.summaries, strict=True):
         assert close(one.mean, other.mean)
         assert close(one.factor.T @ one.factor, other.factor.T @ other.factor)
-    assert (reduced.images, len(reduced.bad), len(reduced.sample or ())) == (72, 1, 6)
+    assert (reduced.images, len(reduced.bad), len(reduced.sample or ())) == (24, 1, 6)
     assert close(found.train_x, alone.train_x)
     assert close(found.test_x, alone.test_x)
 
