@@ -32,17 +32,21 @@ ADDING = os.O_WRONLY | os.O_APPEND  # output and errors may go to one file
 
 def import_much() -> None:
     """Import what takes long, and all of fiveshot, which otherwise waits with it until it is needed."""
+    sys.modules["wandb"] = None  # type: ignore[assignment]  # timm would import it, and not use it
     for name in BEFORE:
         importlib.import_module(name)
     for module in pkgutil.walk_packages(fiveshot.__path__, "fiveshot."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
+    del sys.modules["wandb"]
 
 
 def main() -> None:
     """Run one program after the other until standard input ends."""
+    gc.disable()  # modules stay: looking for garbage among them takes a second
     import_much()
     gc.freeze()  # so that collecting garbage copies none of it
+    gc.enable()
     context = multiprocessing.get_context("fork")
     programs = {}
     while line := sys.stdin.readline():
