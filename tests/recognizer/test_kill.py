@@ -20,7 +20,7 @@ from models import files_with, new_model, photos
 
 from fiveshot.recognizer import Recognizer
 
-KILLS = 168  # 12 in each step
+KILLS = 112  # 8 in each step
 State = dict[str, bytes]  # name and features of each class
 
 

@@ -108,9 +108,8 @@ def create_database(path: Path) -> sqlite3.Connection:
         connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
         connection.execute("PRAGMA journal_mode = WAL")
         _prepare(connection)
-        connection.execute(f"PRAGMA application_id = {APPLICATION}")
-        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        connection.executescript(SCHEMA)
+        marks = f"PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {SCHEMA_VERSION};"
+        connection.executescript(f"BEGIN; {marks} {SCHEMA} COMMIT;")  # one wait for the disk, not one a statement
     except BaseException:
         connection.close()
         raise
