@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,14 @@ def crash(image):
 def never_end(image):
     while True:
         pass
+
+
+def work_and_wait(image):
+    """Take as long as ``never_end``, but only a moment of it a processor."""
+    until = time.process_time() + 0.5
+    while time.process_time() < until:
+        pass
+    signal.pause()
 
 
 def much_memory(image):

@@ -13,7 +13,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from reductions import PHOTO, crash, much_memory, never_end, pixels, process, some_memory, write_a_file
+from reductions import (
+    PHOTO,
+    crash,
+    much_memory,
+    never_end,
+    pixels,
+    process,
+    some_memory,
+    work_and_wait,
+    write_a_file,
+)
 
 from fiveshot.data import (
     ArraySource,
@@ -192,7 +202,7 @@ def test_usual_photos_do_not_wait_for_slow_ones(monkeypatch):
     monkeypatch.setattr(decoder_pool, "_TURN", 0.1)
     monkeypatch.setattr(decoder_pool, "QUICK", 0.2)
     with Decoders(1, seconds=12) as pool, ThreadPoolExecutor(3) as threads:
-        slow = [threads.submit(pool.attempt, PHOTO, never_end) for _ in range(3)]
+        slow = [threads.submit(pool.attempt, PHOTO, work_and_wait) for _ in range(3)]
         until = time.monotonic() + 20
         while not pool._aside.locked() and time.monotonic() < until:
             time.sleep(0.05)

@@ -32,6 +32,12 @@ def photographs(tmp_path: Path) -> Path:
     return draw_photographs(tmp_path / "birds")
 
 
+@pytest.fixture
+def draw_few() -> Callable[[Path], Path]:
+    """Draw 9 of them, for the embedded network, which takes its time."""
+    return lambda folder: draw_photographs(folder, {"train": 2, "test": 1})
+
+
 def draw_photographs(folder: Path, splits: dict[str, int] = SPLITS) -> Path:
     rng = np.random.default_rng(7)
     for split, count in splits.items():

@@ -25,7 +25,7 @@ def learn_until_killed(url: str, who: int, acknowledged: list[str]) -> None:
         for number in range(10_000):
             name = f"client {who} class {number}"
             try:
-                reply = client.post(f"/v1/classes/{name}/photos", files=parts(name, 2))
+                reply = client.post(f"/v1/classes/{name}/photos", files=parts(name, 1))
             except httpx.TransportError:
                 return
             if reply.status_code == 200:
@@ -51,7 +51,7 @@ def test_a_kill_under_load_loses_nothing_acknowledged(embedded_path: Path) -> No
         until = time.monotonic() + 20
         while len(acknowledged) < 3 and time.monotonic() < until:
             time.sleep(0.01)
-        time.sleep(0.5)
+        time.sleep(0.2)
         process.send_signal(signal.SIGKILL)
         for client in clients:
             client.join(30)

@@ -7,8 +7,9 @@ import io
 import json
 import tarfile
 from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cache, partial
 from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import pytest
 from chromium import PROGRAM, Watched, chromium, with_camera
 from local_server import listening
 from PIL import Image
+from tiny_vit import TINY
 
 from fiveshot.errors import InputError, StorageError
 from fiveshot.recognizer import Prediction, Recognizer
@@ -48,6 +50,7 @@ def encoded(image: Image.Image, kind: str, **given: object) -> bytes:
     return buffer.getvalue()
 
 
+@cache
 def odd_photos() -> dict[str, bytes]:
     """Return photos of all kinds that a browser has to see as the Python code does."""
     exif = Image.Exif()
@@ -67,19 +70,63 @@ def odd_photos() -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recognizer]:
+def birds() -> dict[str, list[bytes]]:
+    """Three real photos of each of two birds; none where there are none."""
+    if not CUB.is_file():
+        return {}
+    with tarfile.open(CUB) as archive:
+        found: dict[str, list[Any]] = {}
+        for member in filter(tarfile.TarInfo.isfile, archive):
+            found.setdefault(Path(member.name).parent.name, []).append(member)
+        return {
+            name: [archive.extractfile(member).read() for member in found[name][:3]]
+            for name in sorted(found)[::100]
+        }
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory, birds: dict[str, list[bytes]]) -> Iterator[Recognizer]:
+    """A model with two views of each photo, as models have unless told otherwise."""
     folder = tmp_path_factory.mktemp("web")
-    with Recognizer.create(folder / "stripes", device="cpu", views=1) as recognizer:
-        for kind, name in enumerate(("wide/red <b>", "wide/blue", "narrow")):
-            photos = [folder / f"{kind} {number}.png" for number in range(5)]
-            for number, photo in enumerate(photos):
-                drawing(kind, number).save(photo)
-            recognizer.learn(name, photos)
-        strange = [folder / f"none {number}.png" for number in range(3)]
-        for number, photo in enumerate(strange):
-            drawing(9 + number, number).save(photo)
-        recognizer.correct(strange, "none of these")
+    with Recognizer.create(folder / "stripes", device="cpu") as recognizer:
+        learn_stripes(recognizer, folder)
+        for name, photos in birds.items():
+            paths = [folder / f"{name} {number}.webp" for number in range(2)]
+            for path, photo in zip(paths, photos[:2], strict=True):
+                path.write_bytes(photo)
+            recognizer.learn(name, paths)
         yield recognizer
+
+
+def learn_stripes(recognizer: Recognizer, folder: Path) -> None:
+    """Teach three kinds of stripes, two of them in a group, and some that are none of these."""
+    for kind, name in enumerate(("wide/red <b>", "wide/blue", "narrow")):
+        photos = [folder / f"{kind} {number}.png" for number in range(3)]
+        for number, photo in enumerate(photos):
+            drawing(kind, number).save(photo)
+        recognizer.learn(name, photos)
+    strange = [folder / f"none {number}.png" for number in range(2)]
+    for number, photo in enumerate(strange):
+        drawing(9 + number, number).save(photo)
+    recognizer.correct(strange, "none of these")
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory, tiny_file: Path) -> Iterator[Recognizer]:
+    """A model of a tiny network and one view, for what the embedded network has nothing to do with."""
+    folder = tmp_path_factory.mktemp("small")
+    with Recognizer.create(
+        folder / "stripes", backbone=TINY, weights=tiny_file, device="cpu", views=1
+    ) as recognizer:
+        learn_stripes(recognizer, folder)
+        yield recognizer
+
+
+@pytest.fixture(scope="module")
+def small_site(small: Recognizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site") / "small"
+    small.export_web(folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -155,6 +202,25 @@ def browser() -> Iterator[Any]:
         yield started
 
 
+@dataclass
+class Visit:
+    """The page of the model in a browser, ready; ``host`` closes what serves it."""
+
+    watched: Watched
+    url: str
+    host: ExitStack
+
+
+@pytest.fixture(scope="module")
+def visit(browser: Any, site: Path) -> Iterator[Visit]:
+    with ExitStack() as host:
+        url, watched = host.enter_context(hosted(site)), Watched(browser)
+        watched.page.goto(url)
+        watched.page.locator("body[data-ready]").wait_for(timeout=WAIT)
+        yield Visit(watched, url, host)
+        watched.context.close()
+
+
 def installable(watched: Watched) -> None:
     session = watched.context.new_cdp_session(watched.page)
     manifest = session.send("Page.getAppManifest")
@@ -164,40 +230,53 @@ def installable(watched: Watched) -> None:
 
 
 @needs_browser
-def test_the_page_answers_as_the_model_does_can_be_installed_and_needs_no_network(
-    browser: Any, answers: dict[str, Prediction], site: Path
+@pytest.mark.real
+@pytest.mark.skipif(not CUB.is_file(), reason="CUB-200 is not on this machine")
+def test_birds_are_the_same_in_the_browser(
+    visit: Visit, model: Recognizer, birds: dict[str, list[bytes]], tmp_path: Path
 ) -> None:
-    photos, wanted = odd_photos(), answers
+    photos = {f"{name}.webp": new for name, (*_, new) in birds.items()}
+    wanted = predicted(model, photos, tmp_path)
+    for name, found in ask(visit.watched.page, photos).items():
+        agrees(found, wanted[name])
+
+
+@needs_browser
+def test_the_page_answers_as_the_model_does_can_be_installed_and_needs_no_network(
+    visit: Visit, answers: dict[str, Prediction]
+) -> None:
+    photos, wanted, watched = odd_photos(), answers, visit.watched
     assert len({one.label for one in wanted.values()}) > 2  # a class, a group, unknown
-    with hosted(site) as url:
-        watched = Watched(browser)
-        page = watched.page
-        page.goto(url)
-        page.locator("body[data-ready]").wait_for(timeout=WAIT)
-        for name, found in ask(page, photos).items():
-            agrees(found, wanted[name])
-        assert page.title() == "Stripes & <more>"
-        installable(watched)
-        assert all(asked.startswith((url, "blob:")) for asked in watched.requests)
-    watched.context.set_offline(True)  # and the server is gone, too
-    page.goto(url)
+    page = watched.page
+    for name, found in ask(page, photos).items():
+        agrees(found, wanted[name])
+    assert page.title() == "Stripes & <more>"
+    installable(watched)
+    assert all(asked.startswith((visit.url, "blob:")) for asked in watched.requests)
+    watched.context.set_offline(True)
+    visit.host.close()  # and the server is gone, too
+    page.goto(visit.url)
     page.locator("body[data-ready]").wait_for(timeout=WAIT)
     assert "without a network" in page.text_content("#status")
     for name, found in ask(page, dict(list(photos.items())[:1])).items():
         agrees(found, wanted[name])
     assert watched.complaints == []
-    watched.context.close()
 
 
 @needs_browser
-def test_the_camera_and_a_phone_under_the_policy_as_a_header(browser: Any, site: Path) -> None:
+def test_the_camera_and_a_phone_under_the_policy_as_a_header(
+    browser: Any, small: Recognizer, small_site: Path, tmp_path: Path
+) -> None:
     strict = f"{POLICY}; frame-ancestors 'none'"
     assert strict in HEADERS
-    with hosted(site, strict) as url, with_camera(browser) as whole:
+    photos = {"plain.jpg": odd_photos()["plain.jpg"]}
+    wanted = predicted(small, photos, tmp_path)
+    with hosted(small_site, strict) as url, with_camera(browser) as whole:
         watched = Watched(whole, viewport={"width": 360, "height": 640}, permissions=["camera"], has_touch=True)
         page = watched.page
         page.goto(url)
         page.locator("body[data-ready]").wait_for(timeout=WAIT)
+        agrees(ask(page, photos)["plain.jpg"], wanted["plain.jpg"])  # by one view
         page.click("#start")
         page.locator("#seen[data-probability]").wait_for(timeout=WAIT)
         page.click("#stop")
@@ -205,37 +284,6 @@ def test_the_camera_and_a_phone_under_the_policy_as_a_header(browser: Any, site:
         assert page.evaluate("document.documentElement.scrollWidth") <= 360
         assert page.evaluate("fetch('https://example.org/').then(() => true, () => false)") is False
         assert [said for said in watched.complaints if "example.org" not in said] == []
-        watched.context.close()
-
-
-@needs_browser
-@pytest.mark.real
-@pytest.mark.skipif(not CUB.is_file(), reason="CUB-200 is not on this machine")
-def test_birds_are_the_same_in_the_browser(browser: Any, tmp_path: Path) -> None:
-    """With two views of each, as models have unless told otherwise."""
-    with tarfile.open(CUB) as archive:
-        members = [member for member in archive.getmembers() if member.isfile()]
-        birds: dict[str, list[Any]] = {}
-        for member in members:
-            birds.setdefault(Path(member.name).parent.name, []).append(member)
-        names = sorted(birds)[::70]
-        data = {name: [archive.extractfile(member).read() for member in birds[name][:4]] for name in names}
-    with Recognizer.create(tmp_path / "birds", device="cpu") as model:
-        photos: dict[str, bytes] = {}
-        for name, files in data.items():
-            paths = [tmp_path / f"{name} {number}.webp" for number in range(3)]
-            for path, content in zip(paths, files[:3], strict=True):
-                path.write_bytes(content)
-            model.learn(name, paths)
-            photos |= {f"{name} {number}.webp": content for number, content in enumerate(files[3:], 3)}
-        wanted = predicted(model, photos, tmp_path)
-        model.export_web(tmp_path / "site")
-    with hosted(tmp_path / "site") as url:
-        watched = Watched(browser)
-        watched.page.goto(url)
-        watched.page.locator("body[data-ready]").wait_for(timeout=WAIT)
-        for name, found in ask(watched.page, photos).items():
-            agrees(found, wanted[name])
         watched.context.close()
 
 
@@ -303,8 +351,8 @@ def test_a_folder_with_other_files_is_left_alone(model: Recognizer, tmp_path: Pa
     assert [file.name for file in tmp_path.iterdir()] == ["diary.txt"]
 
 
-def test_an_export_is_replaced_and_what_lies_beside_it_stays(model: Recognizer, site: Path) -> None:
-    (site / "CNAME").write_text("stripes.example")
-    before = {file.name: file.read_bytes() for file in site.iterdir()}
-    model.export_web(site, title="Stripes & <more>")
-    assert {file.name: file.read_bytes() for file in site.iterdir()} == before  # the same bytes each time
+def test_an_export_is_replaced_and_what_lies_beside_it_stays(small: Recognizer, small_site: Path) -> None:
+    (small_site / "CNAME").write_text("stripes.example")
+    before = {file.name: file.read_bytes() for file in small_site.iterdir()}
+    small.export_web(small_site)
+    assert {file.name: file.read_bytes() for file in small_site.iterdir()} == before  # the same bytes each time

@@ -44,10 +44,12 @@ def many(tmp_path_factory: pytest.TempPathFactory, tiny_file: Path) -> Iterator[
 
 
 def real_photographs(folder: Path) -> dict[str, tuple[list[Path], Path]]:
-    """Return five photos to learn from and one to try, of two birds; drawn ones where there are no real ones."""
+    """Return three photos to learn from and one to try, of two birds; drawn ones where there are no real ones."""
     if not (REAL / "train.tar").is_file():
         draw_samples(folder / "samples", seed=0)
-        chosen = {name: sorted((folder / "samples" / "learn" / name).glob("*.jpg")) for name in ("fish", "tree")}
+        chosen = {
+            name: sorted((folder / "samples" / "learn" / name).glob("*.jpg"))[:3] for name in ("fish", "tree")
+        }
         return {name: (photos, folder / "samples" / "test" / name / "1.jpg") for name, photos in chosen.items()}
     import tarfile
 
@@ -55,12 +57,12 @@ def real_photographs(folder: Path) -> dict[str, tuple[list[Path], Path]]:
     with tarfile.open(REAL / "train.tar") as archive:
         for member in archive:
             label = member.name.split("/")[1] if member.name.count("/") == 2 else ""
-            if label in found and len(found[label]) < 6:
+            if label in found and len(found[label]) < 4:
                 archive.extract(member, folder, filter="data")
                 found[label].append(folder / member.name)
-            if all(len(photos) == 6 for photos in found.values()):
+            if all(len(photos) == 4 for photos in found.values()):
                 break
-    return {label.split(".")[1].replace("_", " "): (photos[:5], photos[5]) for label, photos in found.items()}
+    return {label.split(".")[1].replace("_", " "): (photos[:3], photos[3]) for label, photos in found.items()}
 
 
 def test_from_nothing_to_a_classifier_that_stays(open_page: Callable[..., Watched], tmp_path: Path) -> None:

@@ -14,23 +14,28 @@ from hands import answers, files, until, visit
 from live import Live
 from tiny import encoded, picture
 
+from fiveshot.service import RequestLimits
 
-def test_try_keeps_every_photo(open_page: Callable[..., Watched], service: Live, tmp_path: Path) -> None:
+
+def test_try_keeps_every_photo(
+    open_page: Callable[..., Watched], start: Callable[..., Live], tmp_path: Path
+) -> None:
     """More photos than a request may have are all answered, by name, and can be taken along."""
+    service = start(limits=RequestLimits(photos=5, rate=10_000))
     for name in ("red", "green"):
         service.learn(name)
     page = open_page(service.url + "#try").page
     photos = [
         {"name": f"{name} {n:02d}.jpg", "mimeType": "image/jpeg", "buffer": encoded(picture(name, n))}
         for name in ("red", "green")
-        for n in range(30)
+        for n in range(10)
     ]
     photos.insert(9, {"name": 'bro"ken, one.jpg', "mimeType": "image/jpeg", "buffer": b"no photo"})
     until(page, "document.getElementById('summary').textContent === '2 classes'")
     page.set_input_files("#pick-try", photos)
     said = answers(page, len(photos))
     assert page.locator("#answers .file").all_text_contents() == [photo["name"] for photo in photos]
-    page.locator("#try-count", has_text="61 photos, ").wait_for()
+    page.locator("#try-count", has_text="21 photos, ").wait_for()
     assert not re.search(r"\b0 %", " ".join(said))
     page.click("#try-kinds button:has-text('Not usable')")
     until(page, "document.querySelectorAll('#answers .answer:not([hidden])').length === 1")
@@ -40,10 +45,14 @@ def test_try_keeps_every_photo(open_page: Callable[..., Watched], service: Live,
     with (tmp_path / "answers.csv").open(encoding="utf-8-sig", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["photo"] for row in rows] == [photo["name"] for photo in photos]
-    kept = service.client.post(
-        "/v1/predict", files=[("photos", (one["name"], one["buffer"])) for one in photos[:9]]
-    )
-    for row, found in zip(rows, kept.json()["predictions"], strict=False):
+    kept = [
+        found
+        for part in (photos[:5], photos[5:9])
+        for found in service.client.post(
+            "/v1/predict", files=[("photos", (one["name"], one["buffer"])) for one in part]
+        ).json()["predictions"]
+    ]
+    for row, found in zip(rows[:9], kept, strict=True):
         assert row["label"] == (found["label"] or "")
         assert float(row["probability"]) == pytest.approx(found["probability"])
     assert rows[9]["label"] == ""
@@ -167,19 +176,19 @@ def names(page: Any) -> list[str]:
 
 
 def test_answers_that_were_cleared_come_back(trying: Any) -> None:
-    shown(trying, "red", count=20)
+    shown(trying, "red", count=10)
     before = names(trying)
-    assert len(before) == 20
+    assert len(before) == 10
     trying.click("#try-clear")
-    trying.locator("#notice", has_text="Cleared 20 photos.").wait_for()
+    trying.locator("#notice", has_text="Cleared 10 photos.").wait_for()
     until(trying, "document.querySelectorAll('#answers .answer').length === 0")
     trying.click("#notice-ways button:text-is('Undo')")
-    until(trying, "document.querySelectorAll('#answers .answer').length === 20")
+    until(trying, "document.querySelectorAll('#answers .answer').length === 10")
     assert names(trying) == before
     trying.click("#try-clear")
     shown(trying, "green")
     trying.keyboard.press("Control+z")
-    until(trying, "document.querySelectorAll('#answers .answer').length === 21")
+    until(trying, "document.querySelectorAll('#answers .answer').length === 11")
     assert names(trying) == [*before, "green 30.jpg"]
 
 
@@ -209,7 +218,7 @@ def test_no_answer_comes_after_all_were_cleared(trying: Any) -> None:
 
 def test_rows_are_put_in_order_and_back(trying: Any) -> None:
     for name in ("red", "green", "blue"):
-        shown(trying, name, count=9)
+        shown(trying, name, count=4)
     given = names(trying)
     sure = (
         "all => all.map(one => parseFloat(one.querySelector('.label .share')?.textContent.match(/[0-9]+/) ?? 0))"
@@ -232,14 +241,14 @@ def test_what_answers_are_sifted_by_stays_while_more_come(trying: Any) -> None:
     trying.click("#try-kinds button >> nth=1")
     chip = trying.evaluate_handle("document.querySelector('#try-kinds [aria-pressed=true]')")
     said = chip.inner_text()
-    trying.set_input_files("#pick-try", files("green", 20))
-    until(trying, "document.querySelector('#try-kinds button').textContent === 'All23'")
+    trying.set_input_files("#pick-try", files("green", 10))
+    until(trying, "document.querySelector('#try-kinds button').textContent === 'All13'")
     assert chip.evaluate("one => one.isConnected && document.activeElement === one && one.ariaPressed === 'true'")
     assert chip.inner_text().split()[0] == said.split()[0]
 
 
 def test_all_answers_at_once(trying: Any) -> None:
-    shown(trying, "red", count=30)
+    shown(trying, "red", count=10)
     trying.focus(".answer .open")
     trying.keyboard.press("Control+a")
     trying.click("#try-right")
