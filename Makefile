@@ -20,6 +20,13 @@ speed: $(READY)
 # Hundreds of processes import the package: bytecode is kept, also where the environment says otherwise.
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(BIN)/pytest --dist worksteal
 
+# Every change of a model waits for the disk. Where memory has room for them, the folders of tests lie there; those of
+# tests that passed are removed at once.
+MEMORY := $(shell df -k /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4000000 { print "/dev/shm" }')
+ifdef MEMORY
+PYTEST := PYTEST_DEBUG_TEMPROOT=$(MEMORY) $(PYTEST) -o tmp_path_retention_policy=failed
+endif
+
 test: $(READY) browser broker exiftool
 	$(PYTEST) -n 2 -m "not pages"
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -385,7 +386,7 @@ def test_an_import_that_the_disk_does_not_confirm_is_there(
 def test_a_file_that_may_not_be_read(exported: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o777)
-        file = exported.rename(Path(folder) / "model.fiveshot")
+        file = Path(shutil.move(exported, Path(folder) / "model.fiveshot"))
         file.chmod(0o600)
         os.seteuid(NOBODY)
         try:
