@@ -17,9 +17,11 @@ from fiveshot.tuning.execution import make_accelerator
 
 pytest.importorskip("accelerate", reason="the extra 'accelerate' is not installed")
 
-# Importing takes longer than training: the processes are forked when that is done.
+# Importing takes longer than training, and so does taking all modules down in the end: the processes are forked
+# when everything is imported, and leave at once.
 SCRIPT = """
-import os, sys, warnings
+import gc, os, sys, warnings
+gc.disable()
 warnings.simplefilter("ignore")
 sys.path[:0] = sys.argv[1], os.path.dirname(sys.argv[1])
 import accelerate, torch
@@ -43,10 +45,12 @@ for rank in map(str, range(processes)):
     if not (process := os.fork()):
         os.environ |= {"RANK": rank, "LOCAL_RANK": rank}
         train()
-        sys.exit()
+        sys.stdout.flush()
+        os._exit(0)
     started.append(process)
 ended = [os.waitpid(process, 0)[1] for process in started]
 assert not any(ended), ended
+os._exit(0)
 """
 
 
