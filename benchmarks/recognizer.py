@@ -219,7 +219,7 @@ def report(path: Path, small: Path, runner: Embedder, classes: int, repeats: int
         storing = best(lambda number: model.learn_features(f"rows {number}", X + number), repeats)
         predicting = best(lambda _: model.snapshot.predict_features(X), repeats)
         adding = best(lambda number: model.learn_features("rows 0", X - number, add=True), repeats)
-        forgetting = best(lambda number: model.forget(f"rows {number}"), repeats)
+        forgetting = best(lambda number: model.forget(f"rows {number}", for_good=True), repeats)
     rows = [
         ("the backbone's forward pass over 5 photos", forward, ""),
         ("... with decoding, cropping and thumbnails", looking, f"{looking / forward:.2f} x"),
