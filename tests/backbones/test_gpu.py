@@ -80,6 +80,16 @@ def test_a_network_traced_for_compiling_gives_the_same_features() -> None:
     assert not torch.equal(traced(images(160)), there)  # it is another formula
 
 
+@pytest.mark.parametrize("kind", ["ParallelThingsBlock", "ParallelScalingBlock"])
+def test_blocks_of_another_kind_stay_and_give_the_same_features(kind: str) -> None:
+    block = getattr(timm.models.vision_transformer, kind)
+    model = drawn(timm.create_model("test_vit", num_classes=0, block_fn=block))
+    quick = quick_vit(model, OWN, dtype=torch.float32)
+    assert {type(one) for one in quick.blocks} == {block}
+    assert not any(isinstance(one, torch.nn.GELU) for one in quick.modules())
+    torch.testing.assert_close(read_features(quick, images(160), OWN), read_features(model, images(160), OWN))
+
+
 def test_a_network_of_another_kind_is_left_alone() -> None:
     assert quick_vit(timm.create_model("test_resnet", num_classes=0), OWN) is None
 

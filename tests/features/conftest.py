@@ -33,9 +33,9 @@ def photographs(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def draw_few() -> Callable[[Path], Path]:
-    """Draw 9 of them, for the embedded network, which takes its time."""
-    return lambda folder: draw_photographs(folder, {"train": 2, "test": 1})
+def few_photographs(tmp_path: Path) -> Path:
+    """9 of them, for the embedded network, which takes its time."""
+    return draw_photographs(tmp_path / "few", {"train": 2, "test": 1})
 
 
 def draw_photographs(folder: Path, splits: dict[str, int] = SPLITS) -> Path:

@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -56,16 +55,15 @@ def kill_after(process: subprocess.Popen, folder: Path, parts: int) -> int:
     return len(list(folder.rglob("part-*.safetensors")))
 
 
-def test_a_killed_extraction_goes_on_where_it_stopped(draw_few: Callable[[Path], Path], tmp_path: Path) -> None:
-    photographs = draw_few(tmp_path / "few")
+def test_a_killed_extraction_goes_on_where_it_stopped(few_photographs: Path, tmp_path: Path) -> None:
     embedder = load_embedder(BackboneSpec(device="cpu", views=1))  # a process need not import PyTorch for this one
     out = tmp_path / "birds.safetensors"
     cache = FeatureCache(tmp_path / "cache")
-    finished = kill_after(start(photographs, cache.folder, out, 0.1), cache.folder, parts=4)
+    finished = kill_after(start(few_photographs, cache.folder, out, 0.1), cache.folder, parts=4)
     assert 4 <= finished < 9
     assert not out.exists(), "no half file"
 
-    birds = open_images(photographs, seed=0)
+    birds = open_images(few_photographs, seed=0)
     seen: list[tuple[int, int]] = []
     report = run_extraction(
         birds, embedder, cache=cache, out=out, batch_size=1, progress=lambda *now: seen.append(now)

@@ -60,9 +60,10 @@ def quick_vit(
     reads_first = isinstance(quick, HybridViT) or quick.global_pool == "token"
     if readout == OWN and reads_first and FirstTokenBlock.fits(quick.blocks[-1]):
         quick.blocks[-1] = FirstTokenBlock(quick.blocks[-1])
-    for block in quick.blocks:
-        if isinstance(block.mlp.act, nn.GELU) and block.mlp.act.approximate == "none":
-            block.mlp.act = QuickGELU()
+    for module in quick.blocks.modules():
+        for name, part in module.named_children():
+            if isinstance(part, nn.GELU) and part.approximate == "none":
+                setattr(module, name, QuickGELU())
     arranged: nn.Module = quick
     return arranged
 

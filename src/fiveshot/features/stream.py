@@ -167,13 +167,12 @@ class BatchStream:
         """Yield the results of the ranges in their order; a bounded number of them is in flight."""
         threads = ThreadPoolExecutor(self._workers, thread_name_prefix="extract")
         # Few threads talk to a GPU, always the same ones: each has to prepare what it asks for by itself.
-        talkers = None
+        talkers, streams = None, self._embedder.streams(self._workers)
         if self._device is not None:
-            streams, enter = self._embedder.streams(self._workers), self._device.enter_thread
-            talkers = ThreadPoolExecutor(streams, "gpu", enter, (count(),))
+            talkers = ThreadPoolExecutor(streams, "gpu", self._device.enter_thread, (count(),))
         waiting: deque[Future[BatchVectors]] = deque()
         # One more at a time: photos of many batches, all read at once, would be ready late and together.
-        ahead = self._embedder.streams(self._workers)
+        ahead = streams
         # Where photos are decoded in this process, that silences warnings, which is a setting of the whole
         # process: threads that put it back in turns would leave it wrong. So it is silent for all, and put back
         # once.
