@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,8 +14,7 @@ import torch
 from PIL import Image, ImageOps
 
 from fiveshot.backbones import PAPER_PREPROCESSING, BackboneSpec, Preprocessing, device_pixels, load_embedder
-from fiveshot.backbones.device_pixels import DevicePixels, upright
-from fiveshot.backbones.nvjpeg import jpeg_decoder
+from fiveshot.backbones.device_pixels import DevicePixels, jpeg_decoder, quick_scaling, upright
 from fiveshot.data import ArraySource, FileSource, ImageSource
 from fiveshot.data.decoding import JpegFile
 from fiveshot.features.stream import BatchStream, ImageBatch, read_batch, read_on_device, usual_photos
@@ -62,6 +63,73 @@ def test_squares_are_those_of_pillow(wanted: Preprocessing, monkeypatch: pytest.
     in_groups = DevicePixels(wanted, CPU).squares(sources)
     assert in_groups is not None
     assert torch.equal(in_groups, found)
+
+
+@pytest.fixture
+def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the GPU's program for scaling here, step by step, as Triton interprets it."""
+    language = pytest.importorskip("triton.language", reason="Triton is not installed")
+    from triton.runtime.interpreter import InterpretedFunction
+
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    for name in ("sum", "zeros"):  # programs themselves
+        monkeypatch.setattr(language, name, InterpretedFunction(getattr(language, name).fn))
+    spec = importlib.util.find_spec("fiveshot.backbones.gpu_scaling")
+    assert spec is not None
+    assert spec.loader is not None
+    program = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(program)
+    monkeypatch.setattr(device_pixels, "quick_scaling", lambda _: program.scale_centers)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # outside of the output
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        Preprocessing(size=40, resize=44, views=4),
+        Preprocessing(size=16, resize=16, interpolation="lanczos"),
+        Preprocessing(size=16, resize=20, interpolation="bilinear", squash=24),
+    ],
+    ids=str,
+)
+@pytest.mark.usefixtures("interpreted")
+def test_the_program_of_a_gpu_gives_the_squares_of_pillow(wanted: Preprocessing) -> None:
+    pictures = [smooth(*size, seed=number) for number, size in enumerate(((90, 140), (31, 20)))]
+    found = DevicePixels(wanted, CPU).squares([ArraySource(picture, "") for picture in pictures])
+    assert found is not None
+    expected = np.stack([wanted.pixels(picture) for picture in pictures])
+    difference = np.abs(found.numpy().astype(int) - expected)
+    assert difference.max() <= 1
+    assert difference.mean() < 0.1  # where sums are halves, which simple ratios make often
+
+
+@CUDA
+def test_a_gpu_scales_as_pillow_does() -> None:
+    wanted = Preprocessing(size=64, resize=72, views=4)
+    sizes = (*SIZES, (7, 5), (1, 1), (2000, 300))
+    pictures = [smooth(*size, seed=number) for number, size in enumerate(sizes)]
+    device = torch.device("cuda")
+    assert quick_scaling(device) is not None
+    found = DevicePixels(wanted, device).squares([ArraySource(picture, "") for picture in pictures])
+    assert found is not None
+    difference = np.abs(found.cpu().numpy().astype(int) - np.stack([wanted.pixels(p) for p in pictures]))
+    assert difference.max() <= 1
+    assert difference.mean() < 0.03
+
+
+@CUDA
+def test_a_gpu_without_a_compiler_scales_by_products(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    device, wanted = torch.device("cuda"), Preprocessing(size=64, resize=72, views=2)
+    monkeypatch.setitem(sys.modules, "fiveshot.backbones.gpu_scaling", None)
+    quick_scaling.cache_clear()
+    pictures = [smooth(*size, seed=number) for number, size in enumerate(SIZES)]
+    found = DevicePixels(wanted, device).squares([ArraySource(picture, "") for picture in pictures])
+    quick_scaling.cache_clear()
+    assert found is not None
+    assert "scaled by matrix products" in caplog.text
+    assert np.abs(found.cpu().numpy().astype(int) - np.stack([wanted.pixels(p) for p in pictures])).max() <= 2
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))

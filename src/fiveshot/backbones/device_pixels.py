@@ -1,22 +1,28 @@
 """Photos decoded, scaled and cropped on a GPU, many at once, to the squares that a network takes.
 
-Cores decode and scale photos far more slowly than a GPU looks at them. A GPU decodes JPEG itself (``nvjpeg``), and
-scaling is two matrix products (``resample``). What a file says is checked first: only plain JPEG files
-in color go to the GPU. All others, and those that it refuses, are for the decoders of ``fiveshot.data``.
+Cores decode and scale photos far more slowly than a GPU looks at them. A GPU decodes JPEG itself: NVIDIA's
+decoder is called directly, and gives the pixels that Pillow makes of a photo. torchvision calls the same library,
+but has it repeat the stored colors where Pillow interpolates them, so that features differ; its threads wait for
+each other; and it is about to leave decoding to other libraries. What a file says is checked first: only plain
+JPEG files in color go to the GPU. All others, and those that it refuses, go to the decoders of ``fiveshot.data``.
 
 Resizing is linear and separable: out = A · crop · Bᵀ, where row i of A holds the filter's weights of output row i.
-The matrices of a batch are cheap to compute, and two batched products do the rest on any device. The filters,
-their widening when an image is made smaller (antialiasing) and their cut at the border are those of PIL and
-torchvision's antialiased resize; what differs is that nothing is rounded to whole gray levels on the way.
+With Triton, ``gpu_scaling`` does it. Elsewhere, and for the crops of training, it is two batched products with
+whole matrices. The filters, their widening when an image is made smaller (antialiasing) and their cut at the
+border are those of PIL and torchvision's antialiased resize.
 """
 
 from __future__ import annotations
 
+import ctypes
+import logging
 import math
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import chain
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -29,6 +35,11 @@ from fiveshot.data import ArraySource
 from fiveshot.data.decoding import JpegFile
 from fiveshot.data.reduction import VIEWS
 
+_log = logging.getLogger(__name__)
+_ANY, _HARDWARE = 0, 3  # what decodes: the GPU's multiprocessors and a core, or units of its own for plain photos
+_INTERPOLATE = 1 << 5  # colors, when they are enlarged to the picture's size
+_PLANES = 3  # red, green and blue, one after the other
+BEYOND = 64  # bytes that are read at once where pictures are scaled: memory goes on so far behind the last one
 MOST_PIXELS = 48_000_000  # that are scaled at once, the padding of small photos beside large ones included
 
 Picture: TypeAlias = ArraySource | JpegFile
@@ -78,7 +89,7 @@ class DevicePixels:
         """Return pictures, upright (n, 3, height, width), each in its corner; None where a file is refused."""
         tall, wide = (padded(max(side)) for side in zip(*sizes, strict=True))
         # What lies beside a picture counts for nothing, whatever it is.
-        batch = torch.empty(len(pictures), 3, tall, wide, dtype=torch.uint8, device=self.device)
+        batch = self._room(len(pictures), tall, wide)
         arrays = [picture.array for picture in pictures if isinstance(picture, ArraySource)]
         if len(arrays) == len(pictures) and len(set(sizes)) == 1:  # one transfer for all
             pixels = torch.from_numpy(np.stack(arrays)).to(self.device)
@@ -105,68 +116,174 @@ class DevicePixels:
             place.copy_(upright(stored, orientation))
         return batch
 
+    def _room(self, n: int, tall: int, wide: int) -> Tensor:
+        """Return memory for pictures (n, 3, tall, wide), and for what is read behind the last one."""
+        size = n * 3 * tall * wide
+        memory = torch.empty(size + BEYOND, dtype=torch.uint8, device=self.device)
+        return memory[:size].view(n, 3, tall, wide)
+
     def _squares(self, batch: Tensor, sizes: Sequence[Size]) -> Tensor:
         wanted, n = self.preprocessing, len(batch)
         if wanted.squash is not None:
             side = wanted.squash
-            squashed = [(side, side)] * n
-            batch = self._scaled(batch, *self._weights(batch, sizes, [squashed], side)[0])
-            sizes = squashed
-        batch = batch.to(exact_levels(self.device))
-        names = VIEWS[wanted.views]
-        parts = list(dict.fromkeys(name.removeprefix("mirrored ") for name in names))
-        targets = [[wanted.squares.scaled(size, part) for size in sizes] for part in parts]
-        made = {
-            part: self._scaled(batch, *weights)
-            for part, weights in zip(parts, self._weights(batch, sizes, targets, wanted.size), strict=True)
-        }
+            squashed = self._room(n, side, padded(side))
+            self._scale(batch, sizes, [(side, side)] * n, squashed[..., :side])
+            batch, sizes = squashed, [(side, side)] * n
         squares = torch.empty(n, *wanted.shape, dtype=torch.uint8, device=self.device)
-        for view, name in enumerate(names):
+        made: dict[str, Tensor] = {}
+        for view, name in enumerate(VIEWS[wanted.views]):
             part = name.removeprefix("mirrored ")
-            squares[:, view] = made[part] if name == part else made[part].flip(-1)
+            if part not in made:
+                made[part] = squares[:, view] if name == part else torch.empty_like(squares[:, view])
+                scaled = {size: wanted.squares.scaled(size, part) for size in set(sizes)}  # mostly a few
+                self._scale(batch, sizes, [scaled[size] for size in sizes], made[part])
+            if name != part:
+                squares[:, view] = made[part].flip(-1)
         return squares
 
-    def _scaled(self, batch: Tensor, down: Tensor, across: Tensor) -> Tensor:
-        """Return the centers (n, 3, side, side) of pictures after both steps: rows first, as PIL does."""
+    def _scale(self, batch: Tensor, sizes: Sequence[Size], targets: Sequence[Size], out: Tensor) -> None:
+        """Scale pictures to their targets, and write the centers: rows first, as PIL does."""
+        quick = quick_scaling(self.device)
+        if quick is not None:
+            quick(batch, sizes, targets, self.preprocessing.interpolation, out)
+            return
         n, channels, tall, wide = batch.shape
-        side = down.shape[2]
+        side = out.shape[-1]
+        down, across = (
+            self._weights([size[i] for size in sizes], [target[i] for target in targets], side, batch.shape[2 + i])
+            for i in (0, 1)
+        )
         # Colors lie beside each other, so that both steps are one product for each picture.
         columns = _levels(across, batch.reshape(n, channels * tall, wide))  # (n, side, channels · tall)
         rows = _levels(down, columns.view(n, side * channels, tall))  # (n, side, side · channels)
-        return rows.view(n, side, side, channels).permute(0, 3, 1, 2)
+        out.copy_(rows.view(n, side, side, channels).permute(0, 3, 1, 2))
 
-    def _weights(
-        self, batch: Tensor, sizes: Sequence[Size], targets: Sequence[Sequence[Size]], side: int
-    ) -> list[tuple[Tensor, Tensor]]:
-        """Return the matrices (parts, n, side, extent) of both axes that scale pictures and cut out centers.
-
-        Photos of one camera have few sizes, so each matrix is computed once, and all of them in the same few
-        steps: a GPU that is busy with the network lets each step wait.
-        """
-        lengths = [
-            (size[axis], target[axis])
-            for own in targets
-            for axis in (0, 1)
-            for size, target in zip(sizes, own, strict=True)
-        ]
-        different = {pair: row for row, pair in enumerate(dict.fromkeys(lengths))}
-        rows = [different[pair] for pair in lengths]
-        numbers = torch.tensor([*chain.from_iterable(different), *rows])
-        if self.device.type == "cuda":  # from memory that the GPU reads by itself, so that nobody waits for it
-            numbers = numbers.pin_memory().to(self.device, non_blocking=True)
-        before, after = numbers[: 2 * len(different)].view(-1, 2).unbind(dim=1)
-        mode, extents = self.preprocessing.interpolation, batch.shape[2:]
-        axis = center_axis(before, after, size=side, interpolation=mode, extent=max(extents))
-        matrices = replace(axis, origin=torch.zeros_like(axis.origin)).weights(side, mode)
-        parts = _parts(matrices)
-        found = numbers[2 * len(different) :].view(len(targets), 2, len(sizes))
-        return [(parts[:, down, :, : extents[0]], parts[:, across, :, : extents[1]]) for down, across in found]
+    def _weights(self, lengths: Sequence[int], targets: Sequence[int], side: int, extent: int) -> Tensor:
+        """Return the matrices (n, side, extent) that scale one axis and cut out the center."""
+        mode = self.preprocessing.interpolation
+        before, after = torch.tensor([lengths, targets], device=self.device)
+        axis = center_axis(before, after, size=side, interpolation=mode, extent=extent)
+        return replace(axis, origin=torch.zeros_like(axis.origin)).weights(side, mode)
 
 
 @cache
 def _stream(device: torch.device, number: int) -> Any:
     """Return one of a few streams: whatever it has prepared, such as memory, is there for the next thread."""
     return torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
+
+
+@cache
+def quick_scaling(device: torch.device) -> Callable[..., None] | None:
+    """Return what scales on a GPU; None elsewhere, or where Triton is missing or cannot compile."""
+    if device.type != "cuda":
+        return None
+    try:
+        from fiveshot.backbones.gpu_scaling import scale_centers
+
+        one, other = torch.zeros(2, 1, 3, 16, 16, dtype=torch.uint8, device=device)
+        scale_centers(one, [(16, 16)], [(16, 16)], "bicubic", other)
+    except Exception as error:  # whatever Triton raises, or the compiler that it starts
+        _log.warning("photos are scaled by matrix products, which takes longer (%s)", error)
+        return None
+    return scale_centers
+
+
+class _Image(ctypes.Structure):
+    _fields_ = (("channel", ctypes.c_void_p * 4), ("pitch", ctypes.c_size_t * 4))
+
+
+@dataclass(eq=False)
+class _State:
+    """What the library keeps for the photos of one stream."""
+
+    state: ctypes.c_void_p
+    count: int = 0  # photos that it is ready for
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+class JpegDecoder:
+    """Decodes photos on one GPU, into memory that lies there; threads with streams of their own do so at once."""
+
+    def __init__(self, library: ctypes.CDLL, device: torch.device) -> None:
+        self._library, self._device = library, device
+        self._states: dict[tuple[int | None, int], _State] = {}  # by handle and stream
+        with torch.cuda.device(device):
+            self._any, self._hardware = self._handle(_ANY), self._handle(_HARDWARE)
+
+    def __call__(self, files: Sequence[JpegFile], places: Sequence[Tensor]) -> bool:
+        """Decode each file into its place, (3, height, width) of uint8; return False where one is refused.
+
+        The work is done in the order of the thread's stream; nobody waits for it here.
+        """
+        plain = [file.facts.baseline for file in files]
+        with torch.cuda.device(self._device):
+            for handle, kind in ((self._hardware or self._any, True), (self._any, False)):
+                chosen = [row for row, own in enumerate(plain) if own is kind]
+                if chosen and not self._decode(handle, [files[i] for i in chosen], [places[i] for i in chosen]):
+                    return False
+        return True
+
+    def _handle(self, backend: int) -> ctypes.c_void_p | None:
+        """Return the library's own handle, or None where the GPU does not have what is asked for."""
+        handle = ctypes.c_void_p()
+        made = self._library.nvjpegCreateEx(backend, None, None, _INTERPOLATE, ctypes.byref(handle))
+        return None if made else handle
+
+    def _decode(self, handle: ctypes.c_void_p | None, files: Sequence[JpegFile], places: Sequence[Tensor]) -> bool:
+        stream: Any = torch.cuda.current_stream(self._device)
+        own = None if handle is None else self._state(handle, stream.cuda_stream)
+        if own is None:
+            return False
+        count = len(files)
+        images = (_Image * count)()
+        for image, place in zip(images, places, strict=True):
+            start, (plane, row, _) = place.data_ptr(), place.stride()
+            image.channel[:3] = [start, start + plane, start + 2 * plane]
+            image.pitch[:3] = [row, row, row]
+        encoded = [np.frombuffer(file.data, np.uint8) for file in files]
+        data = (ctypes.c_void_p * count)(*(array.ctypes.data for array in encoded))
+        sizes = (ctypes.c_size_t * count)(*map(len, encoded))
+        library, failed = self._library, 0
+        with own.lock:
+            if own.count != count:
+                failed = library.nvjpegDecodeBatchedInitialize(handle, own.state, count, 1, _PLANES)
+                own.count = 0 if failed else count
+            given = (data, sizes, images, ctypes.c_void_p(stream.cuda_stream))
+            failed = failed or library.nvjpegDecodeBatched(handle, own.state, *given)
+            if failed:  # what state it is in now, nobody says
+                own.count = 0
+        return not failed
+
+    def _state(self, handle: ctypes.c_void_p, stream: int) -> _State | None:
+        key = handle.value, stream
+        if key not in self._states:
+            state = ctypes.c_void_p()
+            if self._library.nvjpegJpegStateCreate(handle, ctypes.byref(state)):
+                return None
+            self._states[key] = _State(state)
+        return self._states[key]
+
+
+@cache
+def jpeg_decoder(device: torch.device) -> JpegDecoder | None:
+    """Return what decodes on a GPU; None where nvJPEG is not to be found."""
+    library = _library() if device.type == "cuda" else None
+    return None if library is None else JpegDecoder(library, device)
+
+
+def _library() -> ctypes.CDLL | None:
+    found: list[str] = []
+    places = (("nvidia", "*/lib/libnvjpeg.so.*"), ("torchvision", "../torchvision.libs/libnvjpeg*"))
+    for package, pattern in places:
+        spec = find_spec(package)
+        for folder in (spec.submodule_search_locations or []) if spec else []:
+            found += map(str, sorted(Path(folder).glob(pattern)))
+    for name in (*found, "libnvjpeg.so.13", "libnvjpeg.so.12"):
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    return None
 
 
 def upright(picture: Tensor, orientation: int) -> Tensor:
@@ -192,12 +309,12 @@ def _size(picture: Picture) -> Size:
 
 
 def padded(length: int) -> int:
-    """Return the next multiple of eight: a GPU multiplies such matrices faster.
+    """Return the next multiple of 16: a GPU reads and multiplies such matrices faster.
 
-    >>> padded(500), padded(504)
-    (504, 504)
+    >>> padded(500), padded(512)
+    (512, 512)
     """
-    return -(-length // 8) * 8
+    return -(-length // 16) * 16
 
 
 def exact_levels(device: torch.device) -> torch.dtype:
@@ -205,20 +322,9 @@ def exact_levels(device: torch.device) -> torch.dtype:
     return torch.float16 if device.type == "cuda" else torch.float32
 
 
-def _parts(weights: Tensor) -> Tensor:
-    """Return numbers (parts, ...) in that format whose sums are the weights, as exact as PIL has them."""
-    first = weights.to(exact_levels(weights.device))
-    return torch.stack([first, (weights - first).half()]) if weights.is_cuda else first[None]
-
-
 def _levels(weights: Tensor, levels: Tensor) -> Tensor:
     """Return weights · levelsᵀ as gray levels; halves go up, as PIL has it."""
-    turned = levels.to(weights.dtype).mT
-    if weights.is_cuda:
-        sums = torch.bmm(weights[0], turned, out_dtype=torch.float32)
-        sums.add_(torch.bmm(weights[1], turned, out_dtype=torch.float32))
-    else:
-        sums = torch.bmm(weights[0], turned)
+    sums = torch.bmm(weights, levels.to(weights.dtype).mT)
     return sums.add_(0.5).clamp_(0, 255).to(torch.uint8)  # bicubic filters overshoot
 
 

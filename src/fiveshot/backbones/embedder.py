@@ -229,8 +229,7 @@ class Embedder:
             return None
         import torch
 
-        from fiveshot.backbones.device_pixels import DevicePixels
-        from fiveshot.backbones.nvjpeg import jpeg_decoder
+        from fiveshot.backbones.device_pixels import DevicePixels, jpeg_decoder
 
         device = torch.device(self.device)
         return DevicePixels(self.preprocessing, device, jpeg_decoder(device))
