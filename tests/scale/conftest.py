@@ -81,7 +81,6 @@ def started_cluster(light_path: Path) -> Any:
     RUNNING.callback(started_cluster.cache_clear)
     environment = RUNNING.enter_context(pytest.MonkeyPatch.context())
     environment.setenv("PYTHONPATH", f"{light_path}{os.pathsep}{HERE}", prepend=os.pathsep)
-    environment.setenv("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # one process less; no node is taken back here
     for name, value in QUIET.items():
         environment.setenv(name, value)
     cluster = Cluster(

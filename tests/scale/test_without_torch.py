@@ -22,7 +22,7 @@ from pathlib import Path
 from fiveshot.backbones import BackboneSpec
 from fiveshot.scale import ClusterStatistics, Ridge, StatisticsPlan, create_from_statistics, open_catalog
 from fiveshot.scale.pipeline import concatenate, good_rows
-from fiveshot.scale.jobs import Mailbox, run_here
+from fiveshot.scale.jobs import Trainee, run_here
 from fiveshot.scale.pipeline import vector_facts
 from fiveshot.scale.pipeline import Decode, Forward, read_shard
 from fiveshot.scale.reducer import merge_parts, reduce_blocks

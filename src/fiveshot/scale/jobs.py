@@ -1,18 +1,18 @@
-"""Whole jobs on a cluster: those of a benchmark sweep as tasks, and tuning in processes that Ray Train starts.
+"""Whole jobs on a cluster: those of a benchmark sweep as tasks, and tuning in processes that train together.
 
 Processes of all kinds import this module, and only those that train need PyTorch: it is imported there.
 """
 
 from __future__ import annotations
 
-import logging
 import os
+import socket
 import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +22,12 @@ from fiveshot.backbones import BackboneSpec
 from fiveshot.benchmark import Job, Outcome, RunRecord, run_job
 from fiveshot.benchmark.run import estimated_memory, finished_and_waiting
 from fiveshot.data import ImageDataset
-from fiveshot.errors import InputError
+from fiveshot.errors import FiveshotError, InputError
 from fiveshot.extras import import_extra
-from fiveshot.scale.cluster import check_target, connected, own_errors
+from fiveshot.scale.cluster import check_target, connected, is_cluster_failure, own_errors
 from fiveshot.storage import FilePath, atomic_path
 from fiveshot.tuning import TUNE_RECIPES, TuneRecipe, TuneResult
-from fiveshot.tuning.results import OnProgress
+from fiveshot.tuning.results import OnProgress, TuneProgress
 
 if TYPE_CHECKING:
     from fiveshot.tuning import Execution, Selection
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 RESTARTS = 2  # of all processes together, when one is lost and there are checkpoints to go on from
 POLL_SECONDS = 0.5
+LOSS_SECONDS = 10.0  # in which Ray tells that a process is lost whose loss another one has noticed
 
 
 def sweep_on_cluster(
@@ -229,104 +230,140 @@ def tune_on_cluster(
             code="no_checkpoints",
         )
     began = time.perf_counter()
-    with connected(address) as resources, own_errors(), tempfile.TemporaryDirectory() as results:
+    with connected(address) as resources, own_errors():
         on_gpus = resources.gpus > 0
         count = processes or max(1, int(resources.gpus))
-        ray = import_extra("ray", extra="ray")
-        mailbox = ray.remote(num_cpus=0)(Mailbox).remote()
-        with _reporting(ray, mailbox, progress):
-            _trainer(task, mailbox, count, on_gpus=on_gpus, results=results).fit()
-        result, adapter = ray.get(mailbox.look.remote("result"))
+        restarts = RESTARTS if task.checkpoint_folder is not None else 0
+        for left in reversed(range(restarts + 1)):
+            try:
+                result, adapter = _trained_together(task, count, on_gpus=on_gpus, progress=progress)
+                break
+            except Exception as error:
+                if not left or not is_cluster_failure(error):
+                    raise
+                task = replace(task, resume=True)
     with atomic_path(target) as path:
         path.write_bytes(adapter)
     finished: TuneResult = result.finished(out=target, seconds=time.perf_counter() - began)
     return finished
 
 
-class Mailbox:
-    """Carries news and the result from the training processes to the one that waits for them."""
+class Trainee:
+    """One of the processes that train together. Ray has it answer while it trains."""
 
     def __init__(self) -> None:
-        self._starts = 0
-        self._left: dict[str, Any] = {}
+        self._news: TuneProgress | None = None
 
-    def started_before(self) -> bool:
-        """Note that the training starts; return whether it had started before, and was lost."""
-        self._starts += 1
-        return self._starts > 1
+    def address(self) -> tuple[str, int]:
+        """Return where the others find this process: its node, and a port that is free there."""
+        with socket.socket() as free:
+            free.bind(("", 0))
+            return str(import_extra("ray.util", extra="ray").get_node_ip_address()), int(free.getsockname()[1])
 
-    def leave(self, name: str, value: Any) -> None:
-        """Leave a value under a name, in place of an earlier one."""
-        self._left[name] = value
+    def news(self) -> TuneProgress | None:
+        """Return how far the training is, once that is known."""
+        return self._news
 
-    def look(self, name: str) -> Any:
-        """Return the latest value of a name, or None."""
-        return self._left.get(name)
+    def train(
+        self, task: TuningTask, *, rank: int, count: int, meeting: tuple[str, int], on_gpus: bool
+    ) -> tuple[TuneResult, bytes] | None:
+        """Train as one of so many; the first of them returns the adapters."""
+        from fiveshot.backbones import load_backbone
+        from fiveshot.tuning import tune
+        from fiveshot.tuning.execution import make_accelerator
+
+        if count > 1:  # Ray shows each process a GPU of its own, which is the first that it sees
+            numbers = {"RANK": rank, "WORLD_SIZE": count, "LOCAL_RANK": 0, "MASTER_PORT": meeting[1]}
+            os.environ |= {"MASTER_ADDR": meeting[0], **{name: str(value) for name, value in numbers.items()}}
+        if not on_gpus:
+            os.environ["ACCELERATE_USE_CPU"] = "true"
+        accelerator = make_accelerator(cpu=not on_gpus)
+        backbone = load_backbone(task.spec.replace(device=str(accelerator.device)))
+        with tempfile.TemporaryDirectory() as folder:
+            place = Path(folder) / "adapter.safetensors"
+            result = tune(
+                backbone,
+                task.dataset,
+                recipe=task.recipe,
+                out=place,
+                held_out=task.held_out,
+                selection=task.selection,
+                refit=task.refit,
+                execution=task.execution,
+                progress=self._note,
+                resume=task.resume,
+                checkpoint_folder=task.checkpoint_folder,
+                skip_bad=task.skip_bad,
+                accelerator=accelerator,
+            )
+            return None if rank else (result, place.read_bytes())
+
+    def _note(self, news: TuneProgress) -> None:
+        self._news = news
 
 
-def train_here(config: dict[str, Any]) -> None:
-    """Train as one of several processes; the first of them delivers the adapters."""
-    from fiveshot.backbones import load_backbone
-    from fiveshot.tuning import tune
-    from fiveshot.tuning.execution import make_accelerator
-
-    task, mailbox = config["task"], config["mailbox"]
+def _trained_together(
+    task: TuningTask, count: int, *, on_gpus: bool, progress: OnProgress | None
+) -> tuple[TuneResult, bytes]:
+    """Train with so many processes, which start and end together."""
     ray = import_extra("ray", extra="ray")
-    rank = import_extra("ray.train", extra="ray").get_context().get_world_rank()
-    if not config["on_gpus"]:
-        os.environ["ACCELERATE_USE_CPU"] = "true"
-    accelerator = make_accelerator(cpu=not config["on_gpus"])
-    backbone = load_backbone(task.spec.replace(device=str(accelerator.device)))
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder) / "adapter.safetensors"
-        result = tune(
-            backbone,
-            task.dataset,
-            recipe=task.recipe,
-            out=place,
-            held_out=task.held_out,
-            selection=task.selection,
-            refit=task.refit,
-            execution=task.execution,
-            progress=(lambda now: mailbox.leave.remote("news", now)) if rank == 0 else None,
-            resume=task.resume or _started_before(ray, mailbox, rank),
-            checkpoint_folder=task.checkpoint_folder,
-            skip_bad=task.skip_bad,
-            accelerator=accelerator,
-        )
-        if rank == 0:
-            ray.get(mailbox.leave.remote("result", (result, place.read_bytes())))
+    groups = import_extra("ray.util.placement_group", extra="ray")
+    strategies = import_extra("ray.util.scheduling_strategies", extra="ray")
+    room = {"CPU": 1, "GPU": 1} if on_gpus else {"CPU": 1}
+    group = groups.placement_group([room] * count)  # all of them, or none: half of them would wait for ever
+    trainee = ray.remote(num_cpus=1, num_gpus=int(on_gpus), max_concurrency=2)(Trainee)
+    try:
+        ray.get(group.ready())
+        there = strategies.PlacementGroupSchedulingStrategy(group)
+        trainees = [trainee.options(scheduling_strategy=there).remote() for _ in range(count)]
+        meeting = ray.get(trainees[0].address.remote())
+        with _reporting(ray, trainees[0], progress):
+            return _first_result(
+                ray,
+                [
+                    one.train.remote(task, rank=rank, count=count, meeting=meeting, on_gpus=on_gpus)
+                    for rank, one in enumerate(trainees)
+                ],
+            )
+    finally:
+        groups.remove_placement_group(group)  # with the processes in it
 
 
-def _started_before(ray: Any, mailbox: Any, rank: int) -> bool:
-    """Tell whether Ray Train starts the processes again; what the first of them hears counts for all."""
-    heard = [bool(ray.get(mailbox.started_before.remote())) if rank == 0 else False]
-    import_extra("accelerate.utils", extra="accelerate").broadcast_object_list(heard)
-    return heard[0]
+def _first_result(ray: Any, waiting: list[Any]) -> tuple[TuneResult, bytes]:
+    """Return what the first process does; where one fails, raise what is most likely the cause."""
+    rest, errors = list(waiting), list[Exception]()
+    while rest and not errors:
+        done, rest = ray.wait(rest)
+        errors += _errors(ray, done)
+    if errors:  # who trains with a lost process fails, too, and may be the first of which we hear
+        done, _ = ray.wait(rest, num_returns=len(rest), timeout=LOSS_SECONDS) if rest else ([], [])
+        errors += _errors(ray, done)
+        raise min(errors, key=lambda error: (not isinstance(error, FiveshotError), not is_cluster_failure(error)))
+    result: tuple[TuneResult, bytes] = ray.get(waiting[0])
+    return result
 
 
-def _trainer(task: TuningTask, mailbox: Any, count: int, *, on_gpus: bool, results: str) -> Any:
-    train = import_extra("ray.train", extra="ray")
-    restarts = RESTARTS if task.checkpoint_folder is not None else 0
-    logging.getLogger("ray.train").setLevel(logging.ERROR)
-    return import_extra("ray.train.torch", extra="ray").TorchTrainer(
-        train_here,
-        train_loop_config={"task": task, "mailbox": mailbox, "on_gpus": on_gpus},
-        scaling_config=train.ScalingConfig(num_workers=count, use_gpu=on_gpus),
-        run_config=train.RunConfig(
-            storage_path=results, failure_config=train.FailureConfig(max_failures=restarts)
-        ),
-    )
+def _errors(ray: Any, done: list[Any]) -> list[Exception]:
+    found = []
+    for one in done:
+        try:
+            ray.get(one)
+        except Exception as error:
+            found.append(error)
+    return found
 
 
 @contextmanager
-def _reporting(ray: Any, mailbox: Any, progress: OnProgress | None) -> Iterator[None]:
+def _reporting(ray: Any, trainee: Any, progress: OnProgress | None) -> Iterator[None]:
     """Hand on what the first process reports, for as long as the block runs."""
     ended = threading.Event()
 
     def follow() -> None:
         while progress is not None and not ended.wait(POLL_SECONDS):
-            news = ray.get(mailbox.look.remote("news"))
+            try:
+                news = ray.get(trainee.news.remote())
+            except Exception:  # it is lost, which is told elsewhere
+                return
             if news is not None:
                 progress(news)
 
