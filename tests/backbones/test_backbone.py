@@ -117,6 +117,7 @@ def test_a_wrong_input_size_is_refused(embedded):
         load_backbone(BackboneSpec(preprocessing=Preprocessing(size=160, resize=160)))
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
 def test_fast_formats_are_for_cuda(tiny, images):
     for precision in ("bf16", "tf32"):
         with pytest.raises(InputError, match="is for CUDA devices; on cpu use 'float32'"):

@@ -82,6 +82,7 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(device_pixels, "quick_scaling", lambda _: program.scale_centers)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU runs it itself")
 @pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")  # outside of the output
 @pytest.mark.parametrize(
     "wanted",

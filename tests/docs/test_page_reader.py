@@ -12,6 +12,7 @@ from shell import Invocation
 from warm import WarmPython
 
 Follow = Callable[[str], None]
+pytestmark = pytest.mark.pages  # what it starts takes longer than these tests, and following pages needs it, too
 
 
 @pytest.fixture

@@ -76,14 +76,17 @@ class ClusterExtraction:
     >>> from tempfile import TemporaryDirectory
     >>> import numpy as np
     >>> from fiveshot.data import ArraySource, ImageDataset, ImageSplit
-    >>> from fiveshot.scale import ClusterSettings, dataset_catalog, extract_shards
+    >>> from fiveshot.scale import ClusterSettings, StatisticsPlan, dataset_catalog, extract_shards, reduce_shards
     >>> grays = [ArraySource(np.full((32, 32, 3), 60 * n, np.uint8), str(n)) for n in range(4)]
     >>> split = ImageSplit(tuple(grays), np.array([0, 0, 1, 1]))
     >>> catalog = dataset_catalog(ImageDataset("grays", ("dark", "light"), split, split.select([])))
     >>> with TemporaryDirectory() as folder:  # doctest: +SKIP
-    ...     done = extract_shards(catalog, folder, settings=ClusterSettings(workers=1))
+    ...     done = extract_shards(catalog, f"{folder}/shards", settings=ClusterSettings(workers=1))
+    ...     found = reduce_shards(f"{folder}/shards", f"{folder}/grays.safetensors", plan=StatisticsPlan("tied"))
     >>> done.images, len(done.shards), done.bad, done.runtime  # doctest: +SKIP
     (4, 1, (), 'Ray, backbone on 1 ... worker')
+    >>> found.pooled.labels.tolist(), found.pooled.covariance.shape  # doctest: +SKIP
+    (['dark', 'light'], (1664, 1664))
     """
 
     folder: ShardFolder
@@ -148,14 +151,17 @@ def extract_shards(
     >>> from tempfile import TemporaryDirectory
     >>> import numpy as np
     >>> from fiveshot.data import ArraySource, ImageDataset, ImageSplit
-    >>> from fiveshot.scale import ClusterSettings, dataset_catalog, extract_shards
+    >>> from fiveshot.scale import ClusterSettings, StatisticsPlan, dataset_catalog, extract_shards, reduce_shards
     >>> grays = [ArraySource(np.full((32, 32, 3), 60 * n, np.uint8), str(n)) for n in range(4)]
     >>> split = ImageSplit(tuple(grays), np.array([0, 0, 1, 1]))
     >>> catalog = dataset_catalog(ImageDataset("grays", ("dark", "light"), split, split.select([])))
     >>> with TemporaryDirectory() as folder:  # doctest: +SKIP
-    ...     done = extract_shards(catalog, folder, settings=ClusterSettings(workers=1))
+    ...     done = extract_shards(catalog, f"{folder}/shards", settings=ClusterSettings(workers=1))
+    ...     found = reduce_shards(f"{folder}/shards", f"{folder}/grays.safetensors", plan=StatisticsPlan("tied"))
     >>> done.images, len(done.shards), done.bad, done.runtime  # doctest: +SKIP
     (4, 1, (), 'Ray, backbone on 1 ... worker')
+    >>> found.pooled.labels.tolist(), found.pooled.covariance.shape  # doctest: +SKIP
+    (['dark', 'light'], (1664, 1664))
     """
     settings = settings or ClusterSettings()
     place = make_folder(Path(folder))

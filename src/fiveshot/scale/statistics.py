@@ -302,6 +302,8 @@ def reduce_shards(
     >>> with TemporaryDirectory() as folder:  # doctest: +SKIP
     ...     done = extract_shards(catalog, f"{folder}/shards", settings=ClusterSettings(workers=1))
     ...     found = reduce_shards(f"{folder}/shards", f"{folder}/grays.safetensors", plan=StatisticsPlan("tied"))
+    >>> done.images, len(done.shards), done.bad, done.runtime  # doctest: +SKIP
+    (4, 1, (), 'Ray, backbone on 1 ... worker')
     >>> found.pooled.labels.tolist(), found.pooled.covariance.shape  # doctest: +SKIP
     (['dark', 'light'], (1664, 1664))
     """
