@@ -20,7 +20,7 @@ SESSIONS = (BASE, FIRST, SECOND, {25: 2, 30: 3})
 
 
 def close(found: np.ndarray, expected: np.ndarray, *, drawn: bool = False) -> None:
-    """Require the same numbers; ``drawn`` ones are of single precision, and each device rounds those in its way."""
+    """Require the same numbers; ``drawn`` ones are of single precision, and NumPy and torch round apart."""
     tolerance = 5e-4 if expected.dtype == np.float32 else 1e-6 if drawn else 1e-8
     scale = max(1.0, float(np.abs(expected).max()))
     np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance * scale)
