@@ -27,6 +27,7 @@ from fiveshot.errors import InputError
 from fiveshot.features import FeatureSet, Provenance
 from fiveshot.scale import TuningTask, sweep_on_cluster, tune_on_cluster
 from fiveshot.scale.cluster import Tally, connected, resources
+from fiveshot.scale.jobs import first_result
 from fiveshot.scale.pipeline import block_bytes, data_context
 from fiveshot.scale.reducer import BlockReducer
 from fiveshot.scale.reductions import Tied
@@ -223,6 +224,23 @@ def test_two_processes_tune_what_one_tunes(cluster: Any, spec: BackboneSpec, tmp
     for name, tensor in adapter_state(alone.model).items():
         assert torch.allclose(adapter_state(shared.model)[name], tensor, atol=2e-4), name
     assert sorted(path.name for path in tmp_path.iterdir()) == ["adapter.safetensors", "birds", "died"]
+
+
+def test_of_all_that_fails_the_cause_is_raised(cluster: Any) -> None:
+    """Who trains with others fails after them, and may be heard of first."""
+    import ray
+
+    @ray.remote(num_cpus=0.1)
+    def fail(error: Exception, seconds: float) -> None:
+        time.sleep(seconds)
+        raise error
+
+    closed = RuntimeError("connection closed by peer")
+    with pytest.raises(InputError, match="no such photo"):
+        first_result(ray, [fail.remote(closed, 0), fail.remote(InputError("no such photo"), 0.2)])
+    with pytest.raises(RuntimeError, match="connection closed"):
+        first_result(ray, [fail.remote(closed, 0), ray.put(None)])
+    assert first_result(ray, [ray.put("adapters"), ray.put(None)]) == "adapters"
 
 
 @pytest.mark.parametrize(

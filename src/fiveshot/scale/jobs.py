@@ -316,20 +316,18 @@ def _trained_together(
         ray.get(group.ready())
         there = strategies.PlacementGroupSchedulingStrategy(group)
         trainees = [trainee.options(scheduling_strategy=there).remote() for _ in range(count)]
-        meeting = ray.get(trainees[0].address.remote())
+        meeting, sent = ray.get(trainees[0].address.remote()), ray.put(task)
         with _reporting(ray, trainees[0], progress):
-            return _first_result(
-                ray,
-                [
-                    one.train.remote(task, rank=rank, count=count, meeting=meeting, on_gpus=on_gpus)
-                    for rank, one in enumerate(trainees)
-                ],
-            )
+            running = [
+                one.train.remote(sent, rank=rank, count=count, meeting=meeting, on_gpus=on_gpus)
+                for rank, one in enumerate(trainees)
+            ]
+            return first_result(ray, running)
     finally:
         groups.remove_placement_group(group)  # with the processes in it
 
 
-def _first_result(ray: Any, waiting: list[Any]) -> tuple[TuneResult, bytes]:
+def first_result(ray: Any, waiting: list[Any]) -> tuple[TuneResult, bytes]:
     """Return what the first process does; where one fails, raise what is most likely the cause."""
     rest, errors = list(waiting), list[Exception]()
     while rest and not errors:
