@@ -7,6 +7,7 @@ import pytest
 import timm
 import torch
 from timm.data import resolve_model_data_config
+from tiny_vit import TINY
 
 from fiveshot.backbones import (
     Backbone,
@@ -117,8 +118,8 @@ def test_a_wrong_input_size_is_refused(embedded):
         load_backbone(BackboneSpec(preprocessing=Preprocessing(size=160, resize=160)))
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without CUDA")
-def test_fast_formats_are_for_cuda(tiny, images):
+def test_fast_formats_are_for_cuda(tiny_file, images):
+    tiny = load_backbone(BackboneSpec(TINY, weights=tiny_file, device="cpu"))
     for precision in ("bf16", "tf32"):
         with pytest.raises(InputError, match="is for CUDA devices; on cpu use 'float32'"):
             tiny.features(images, precision=precision)

@@ -65,6 +65,14 @@ def test_squares_are_those_of_pillow(wanted: Preprocessing, monkeypatch: pytest.
     assert torch.equal(in_groups, found)
 
 
+def differences(wanted: Preprocessing, device: torch.device, sizes: Sequence[tuple[int, int]]) -> np.ndarray:
+    """Return how far gray levels of squares made on a device are from Pillow's."""
+    pictures = [smooth(*size, seed=number) for number, size in enumerate(sizes)]
+    found = DevicePixels(wanted, device).squares([ArraySource(picture, "") for picture in pictures])
+    assert found is not None
+    return np.abs(found.cpu().numpy().astype(int) - np.stack([wanted.pixels(picture) for picture in pictures]))
+
+
 @pytest.fixture
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the GPU's program for scaling here, step by step, as Triton interprets it."""
@@ -95,11 +103,7 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 @pytest.mark.usefixtures("interpreted")
 def test_the_program_of_a_gpu_gives_the_squares_of_pillow(wanted: Preprocessing) -> None:
-    pictures = [smooth(*size, seed=number) for number, size in enumerate(((90, 140), (31, 20)))]
-    found = DevicePixels(wanted, CPU).squares([ArraySource(picture, "") for picture in pictures])
-    assert found is not None
-    expected = np.stack([wanted.pixels(picture) for picture in pictures])
-    difference = np.abs(found.numpy().astype(int) - expected)
+    difference = differences(wanted, CPU, ((90, 140), (31, 20)))
     assert difference.max() <= 1
     assert difference.mean() < 0.1  # where sums are halves, which simple ratios make often
 
@@ -107,13 +111,9 @@ def test_the_program_of_a_gpu_gives_the_squares_of_pillow(wanted: Preprocessing)
 @CUDA
 def test_a_gpu_scales_as_pillow_does() -> None:
     wanted = Preprocessing(size=64, resize=72, views=4)
-    sizes = (*SIZES, (7, 5), (1, 1), (2000, 300))
-    pictures = [smooth(*size, seed=number) for number, size in enumerate(sizes)]
     device = torch.device("cuda")
     assert quick_scaling(device) is not None
-    found = DevicePixels(wanted, device).squares([ArraySource(picture, "") for picture in pictures])
-    assert found is not None
-    difference = np.abs(found.cpu().numpy().astype(int) - np.stack([wanted.pixels(p) for p in pictures]))
+    difference = differences(wanted, device, (*SIZES, (7, 5), (1, 1), (2000, 300)))
     assert difference.max() <= 1
     assert difference.mean() < 0.03
 
@@ -125,12 +125,10 @@ def test_a_gpu_without_a_compiler_scales_by_products(
     device, wanted = torch.device("cuda"), Preprocessing(size=64, resize=72, views=2)
     monkeypatch.setitem(sys.modules, "fiveshot.backbones.gpu_scaling", None)
     quick_scaling.cache_clear()
-    pictures = [smooth(*size, seed=number) for number, size in enumerate(SIZES)]
-    found = DevicePixels(wanted, device).squares([ArraySource(picture, "") for picture in pictures])
+    difference = differences(wanted, device, SIZES)
     quick_scaling.cache_clear()
-    assert found is not None
     assert "scaled by matrix products" in caplog.text
-    assert np.abs(found.cpu().numpy().astype(int) - np.stack([wanted.pixels(p) for p in pictures])).max() <= 2
+    assert difference.max() <= 2
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))

@@ -11,16 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from fiveshot.backbones.device_pixels import BEYOND
+from fiveshot.backbones.device_pixels import BEYOND, FILTERS, center_axis
 
 _LINES, _PLACES = 128, 32  # a tile of the output
-_RADIUS = {"bilinear": 1, "bicubic": 2, "lanczos": 3}  # outside which a filter is 0
 _PI = tl.constexpr(math.pi)
 _ALIGNED = tl.constexpr(16)  # reading begins at such places
 
@@ -43,14 +41,11 @@ def scale_centers(
     """
     n, _, tall, _ = pictures.shape
     side = out.shape[-1]
-    length, scaled = np.array([sizes, targets], np.float32).transpose(0, 2, 1)  # (2, n) each, height first
-    step = length / scaled
-    first = np.round((scaled - side) / 2)  # half to even, as torchvision's CenterCrop
-    reach = _RADIUS[mode] * np.maximum(step, 1)
-    low = (first + 0.5) * step - reach  # what the center looks at begins
-    high = (first + side - 0.5) * step + reach + 1  # and ends
-    axes = np.stack([first, step, length, low, np.minimum(high, length)], axis=2)  # (2, n, 5)
-    table = torch.from_numpy(np.ascontiguousarray(axes))
+    length, scaled = torch.tensor([sizes, targets], dtype=torch.float32).mT  # (2, n) each, height first
+    axis = center_axis(length, scaled, size=side, interpolation=mode, extent=side)
+    reach = FILTERS[mode][1] * axis.step.clamp_min(1)
+    end = torch.minimum(axis.start + side * axis.step + reach + 1, axis.high)  # of what the center looks at
+    table = torch.stack([axis.start, axis.step, axis.high, axis.origin, end], dim=2)  # (2, n, 5)
     if pictures.is_cuda:  # from memory that the GPU reads by itself, so that nobody waits for it
         table = table.pin_memory().to(pictures.device, non_blocking=True)
     down, across = table
@@ -63,7 +58,7 @@ def _scale_lines(source: Tensor, target: Tensor, axis: Tensor, other: Tensor | N
     """Scale along the last axis; lines that the center along the other one does not look at are left out."""
     lines = target.shape[2]
     grid = (3 * len(source), triton.cdiv(lines, _LINES), triton.cdiv(side, _PLACES))
-    options = {"FILTER": mode, "RADIUS": _RADIUS[mode], "LINES": _LINES, "PLACES": _PLACES, "CHUNK": BEYOND}
+    options = {"FILTER": mode, "RADIUS": FILTERS[mode][1], "LINES": _LINES, "PLACES": _PLACES, "CHUNK": BEYOND}
     _scale[grid](source, target, axis, other, lines, side, *source.stride(), *target.stride(), **options)
 
 
@@ -71,7 +66,7 @@ def _scale_lines(source: Tensor, target: Tensor, axis: Tensor, other: Tensor | N
 def _scale(
     source,
     target,
-    axis,  # (n, 5)
+    axis,  # (n, 5): where the output begins, the pixels for one of it, how many there are, which are looked at
     other,  # the same of the lines, or None: all of them, and memory for a whole tile
     count,  # of lines
     side,
@@ -99,12 +94,12 @@ def _scale(
         read, wanted = tl.minimum(lines, count - 1), lines < high
         needed = (line < high) & (line + LINES > low)
     if needed:
-        first, step = tl.load(axis + 5 * image), tl.load(axis + 5 * image + 1)
+        edge, step = tl.load(axis + 5 * image), tl.load(axis + 5 * image + 1)
         length = tl.load(axis + 5 * image + 2)
         stretch = tl.maximum(step, 1.0)
-        centers = (places + first + 0.5) * step
-        begin = tl.maximum((place + first + 0.5) * step - RADIUS * stretch, 0.0).to(tl.int32)
-        end = tl.minimum((place + PLACES + first - 0.5) * step + RADIUS * stretch + 1, length).to(tl.int32)
+        centers = edge + (places + 0.5) * step
+        begin = tl.maximum(edge + (place + 0.5) * step - RADIUS * stretch, 0.0).to(tl.int32)
+        end = tl.minimum(edge + (place + PLACES - 0.5) * step + RADIUS * stretch + 1, length).to(tl.int32)
         corner = source + image * source_image + color * source_color + read[:, None] * source_line
         sums = tl.zeros((LINES, PLACES), tl.float32)
         total = tl.zeros((PLACES,), tl.float32)

@@ -5,6 +5,7 @@ Processes of all kinds import this module, and only those that train need PyTorc
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 import tempfile
@@ -24,7 +25,7 @@ from fiveshot.benchmark.run import estimated_memory, finished_and_waiting
 from fiveshot.data import ImageDataset
 from fiveshot.errors import FiveshotError, InputError
 from fiveshot.extras import import_extra
-from fiveshot.scale.cluster import check_target, connected, is_cluster_failure, own_errors
+from fiveshot.scale.cluster import check_target, connected, is_cluster_failure, own_errors, retried
 from fiveshot.storage import FilePath, atomic_path
 from fiveshot.tuning import TUNE_RECIPES, TuneRecipe, TuneResult
 from fiveshot.tuning.results import OnProgress, TuneProgress
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from fiveshot.tuning.first_task import SelectionKind
     from fiveshot.tuning.material import HeldOut
 
-RESTARTS = 2  # of all processes together, when one is lost and there are checkpoints to go on from
 POLL_SECONDS = 0.5
 LOSS_SECONDS = 10.0  # in which Ray tells that a process is lost whose loss another one has noticed
 
@@ -233,15 +233,13 @@ def tune_on_cluster(
     with connected(address) as resources, own_errors():
         on_gpus = resources.gpus > 0
         count = processes or max(1, int(resources.gpus))
-        restarts = RESTARTS if task.checkpoint_folder is not None else 0
-        for left in reversed(range(restarts + 1)):
-            try:
-                result, adapter = _trained_together(task, count, on_gpus=on_gpus, progress=progress)
-                break
-            except Exception as error:
-                if not left or not is_cluster_failure(error):
-                    raise
-                task = replace(task, resume=True)
+        attempts = itertools.count()
+
+        def train() -> tuple[TuneResult, bytes]:
+            again = replace(task, resume=task.resume or next(attempts) > 0)
+            return _trained_together(again, count, on_gpus=on_gpus, progress=progress)
+
+        result, adapter = train() if task.checkpoint_folder is None else retried(train)
     with atomic_path(target) as path:
         path.write_bytes(adapter)
     finished: TuneResult = result.finished(out=target, seconds=time.perf_counter() - began)
