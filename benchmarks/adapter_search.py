@@ -37,8 +37,8 @@ from fiveshot.tuning import (
     get_recipe,
     open_material,
 )
+from fiveshot.tuning._trainer import plain_blocks, restore_blocks
 from fiveshot.tuning.material import class_folds, fold_without, hold_out_rows
-from fiveshot.tuning.trainer import plain_blocks, restore_blocks
 
 
 @dataclass(frozen=True)

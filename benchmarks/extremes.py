@@ -22,7 +22,7 @@ import httpx
 import numpy as np
 
 from fiveshot.recognizer import Recognizer
-from fiveshot.recognizer.learning import feature_records, store_photos
+from fiveshot.recognizer._learning import feature_records, store_photos
 from fiveshot.service import RequestLimits, Settings, create_app
 from fiveshot.service.server import make_server
 from fiveshot.service.settings import address, listen

@@ -26,7 +26,7 @@ from sklearn.metrics import roc_auc_score
 from fiveshot import Recognizer
 from fiveshot.backbones import load_embedder
 from fiveshot.features import FeatureSet, embedded_features
-from fiveshot.recognizer.learning import feature_records
+from fiveshot.recognizer._learning import feature_records
 from fiveshot.recognizer.names import NONE
 from fiveshot.recognizer.photos.embedding import see_photos
 from fiveshot.recognizer.photos.inputs import gather_photos

@@ -36,7 +36,7 @@ from threadpoolctl import threadpool_limits
 from fiveshot.benchmark import open_features
 from fiveshot.core import NO_CLASSES, Memory, class_statistics
 from fiveshot.data import ImageDataset
-from fiveshot.data.official import read_cifar100
+from fiveshot.data._official import read_cifar100
 from fiveshot.features import FeatureSet, extracted_features, load_features
 from fiveshot.heads import make_head
 

@@ -55,9 +55,9 @@ def synthetic(shard: int) -> dict[str, np.ndarray]:
 def write_shards(folder: Path, images: int) -> None:
     """Write a finished folder of shards, as an extraction does."""
     from fiveshot.features import Provenance
-    from fiveshot.scale.extraction import ShardFolder
-    from fiveshot.scale.pipeline import VectorFacts
-    from fiveshot.scale.shards import Shard
+    from fiveshot.scale._extraction import ShardFolder
+    from fiveshot.scale._pipeline import VectorFacts
+    from fiveshot.scale._shards import Shard
 
     facts = VectorFacts(None, WIDTH, "synthetic", Provenance.unknown("synthetic"), "float16", {})
     store = ShardFolder(folder, facts)
@@ -120,7 +120,7 @@ def descendants(root: int) -> list[int]:
 
 
 def reduction(covariance: str) -> Any:
-    from fiveshot.scale.reductions import PerClass, Tied
+    from fiveshot.scale._reductions import PerClass, Tied
 
     return PerClass() if covariance == "class" else Tied()
 
@@ -131,9 +131,9 @@ def ray_run(workers: int, images: int, covariance: str, folder: str) -> dict[str
 
     import ray
 
+    from fiveshot.scale._reducer import BlockReducer
+    from fiveshot.scale._statistics import shard_rows
     from fiveshot.scale.cluster import QUIET
-    from fiveshot.scale.reducer import BlockReducer
-    from fiveshot.scale.statistics import shard_rows
 
     os.environ.update(QUIET, RAY_worker_niceness="0")  # else any other program would come first
     ray.init(
@@ -205,9 +205,9 @@ def timed(work: Callable[[], Any]) -> tuple[Any, float]:
 
 def calibrated(covariance: str, paths: list[str]) -> tuple[float, float]:
     """Return vectors read and reduced, and bytes merged, in a second of one process without Ray."""
-    from fiveshot.scale.pipeline import good_rows
-    from fiveshot.scale.reductions import reduce_rows
-    from fiveshot.scale.statistics import shard_rows
+    from fiveshot.scale._pipeline import good_rows
+    from fiveshot.scale._reductions import reduce_rows
+    from fiveshot.scale._statistics import shard_rows
 
     way = reduction(covariance)
     seconds, parts = [], []
@@ -305,7 +305,7 @@ def class_vectors(count: int, rng: np.random.Generator) -> np.ndarray:
 def searching(count: int) -> None:
     import faiss
 
-    from fiveshot.scale.index import ClassIndex, exact_nearest, recall
+    from fiveshot.scale._index import ClassIndex, exact_nearest, recall
 
     faiss.omp_set_num_threads(1)
     rng = np.random.default_rng(0)

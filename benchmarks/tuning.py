@@ -33,8 +33,8 @@ from torchvision import transforms
 from fiveshot.backbones import Backbone, Preprocessing, attach_adapters
 from fiveshot.data import ImageSplit
 from fiveshot.tuning import TUNE_RECIPES, Execution, open_material
+from fiveshot.tuning._trainer import Batch, CosineClassifier, Trainer, make_network, tuning_loss
 from fiveshot.tuning.execution import arithmetic
-from fiveshot.tuning.trainer import Batch, CosineClassifier, Trainer, make_network, tuning_loss
 
 CLASSES = 100
 PHOTOGRAPH = (500, 375)  # width and height of a typical photograph of the benchmarks

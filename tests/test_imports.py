@@ -52,7 +52,14 @@ def wrong_imports(root: Path) -> list[str]:
 
 
 def _targets(path: Path, module: tuple[str, ...]) -> Iterator[tuple[int, str]]:
-    """Yield line and package of each import of ours, wherever in the file it stands."""
+    """Yield line and package of each import of ours."""
+    for line, name in _imported(path, module):
+        if name[1:] != ("__version__",):
+            yield line, name[1] if len(name) > 1 else "the whole package"
+
+
+def _imported(path: Path, module: tuple[str, ...]) -> Iterator[tuple[int, tuple[str, ...]]]:
+    """Yield line and whole name of each import of ours, wherever in the file it stands."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             names = [tuple(alias.name.split(".")) for alias in node.names]
@@ -64,13 +71,59 @@ def _targets(path: Path, module: tuple[str, ...]) -> Iterator[tuple[int, str]]:
             names = [(*origin, alias.name) for alias in node.names]
         else:
             continue
-        for name in names:
-            if name[0] == module[0] and name[1:] != ("__version__",):
-                yield node.lineno, name[1] if len(name) > 1 else "the whole package"
+        yield from ((node.lineno, name) for name in names if name[0] == module[0])
+
+
+def wrong_names(root: Path) -> list[str]:
+    """Return one line for each module that should begin with ``_`` and does not, or the other way round.
+
+    A module is private to its package where no other one imports it. The command line has no names for programs,
+    and a head's file is called as its author likes.
+    """
+    modules = {(root.name, *path.relative_to(root).with_suffix("").parts): path for path in root.rglob("*.py")}
+    used = {
+        name[:length]
+        for module, path in modules.items()
+        for _, name in _imported(path, module)
+        if name[:2] != module[:2]
+        for length in range(3, len(name) + 1)
+    }
+    wrong = []
+    for module, path in sorted(modules.items()):
+        if len(module) < 3 or module[1] == "cli" or path.stem.startswith("__"):
+            continue
+        if "(FewShotHead)" in path.read_text():
+            continue
+        if path.stem.startswith("_") == (module in used):
+            says = "another package imports it" if module in used else "no other package imports it"
+            wrong.append(f"{'.'.join(module)}: {says}")
+    return wrong
 
 
 def test_data_flows_one_way() -> None:
     assert wrong_imports(SOURCE) == []
+
+
+def test_private_modules_are_called_so() -> None:
+    assert wrong_names(SOURCE) == []
+
+
+def test_a_wrong_name_is_caught(tmp_path: Path) -> None:
+    for name, text in {
+        "core/__init__.py": "from fiveshot.core._means import mean",
+        "core/_means.py": "",
+        "core/medians.py": "",
+        "core/sums.py": "",
+        "heads/_ncm.py": "from fiveshot.core import sums\nfrom fiveshot.core._means import mean",
+        "heads/own.py": "class Own(FewShotHead): ...",
+    }.items():
+        file = tmp_path / "fiveshot" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    assert wrong_names(tmp_path / "fiveshot") == [
+        "fiveshot.core._means: another package imports it",
+        "fiveshot.core.medians: no other package imports it",
+    ]
 
 
 def test_the_packages_are_really_read() -> None:

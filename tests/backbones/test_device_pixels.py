@@ -82,7 +82,7 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     for name in ("sum", "zeros"):  # programs themselves
         monkeypatch.setattr(language, name, InterpretedFunction(getattr(language, name).fn))
-    spec = importlib.util.find_spec("fiveshot.backbones.gpu_scaling")
+    spec = importlib.util.find_spec("fiveshot.backbones._gpu_scaling")
     assert spec is not None
     assert spec.loader is not None
     program = importlib.util.module_from_spec(spec)
@@ -123,7 +123,7 @@ def test_a_gpu_without_a_compiler_scales_by_products(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     device, wanted = torch.device("cuda"), Preprocessing(size=64, resize=72, views=2)
-    monkeypatch.setitem(sys.modules, "fiveshot.backbones.gpu_scaling", None)
+    monkeypatch.setitem(sys.modules, "fiveshot.backbones._gpu_scaling", None)
     quick_scaling.cache_clear()
     difference = differences(wanted, device, SIZES)
     quick_scaling.cache_clear()

@@ -13,7 +13,7 @@ from local_server import Quiet, listening
 from tiny_vit import TINY
 
 from fiveshot.backbones import BackboneSpec, describe_backbone, load_backbone
-from fiveshot.backbones import networks as hub
+from fiveshot.backbones import _networks as hub
 from fiveshot.errors import StorageError
 
 

@@ -14,8 +14,8 @@ from timm.data import create_transform, resolve_model_data_config
 from torchvision import transforms as v1
 
 from fiveshot.backbones import BackboneSpec, Preprocessing, paper_preprocessing
+from fiveshot.backbones._networks import weights_preprocessing
 from fiveshot.backbones.backbone import normalize_tensor
-from fiveshot.backbones.networks import weights_preprocessing
 from fiveshot.data.reduction import random_crop_box
 from fiveshot.errors import InputError
 

@@ -13,7 +13,7 @@ from fiveshot.backbones.backbone import normalize_tensor
 from fiveshot.backbones.device_pixels import crop_axis, resample
 from fiveshot.data import ArraySource
 from fiveshot.data.reduction import Whole, random_crop_box
-from fiveshot.tuning.views import PooledViews, decode_all, random_crop_boxes, whole_images
+from fiveshot.tuning._views import PooledViews, decode_all, random_crop_boxes, whole_images
 
 CPU = torch.device("cpu")
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fiveshot.benchmark import PROTOCOLS, Protocol, get_protocol
-from fiveshot.benchmark.published import TABLES
+from fiveshot.benchmark._published import TABLES
 from fiveshot.errors import InputError
 
 # The paper's settings, written down from its text: classes, base classes, later sessions, classes in each.

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from fiveshot.data._fetching import extract_safely
 from fiveshot.data.archives import ArchiveLimits, open_archive
-from fiveshot.data.fetching import extract_safely
 from fiveshot.errors import InputError, StorageError
 
 KINDS = ["a.tar", "a.tar.gz", "a.tar.xz", "a.tar.bz2", "a.zip"]

@@ -6,9 +6,9 @@ import tarfile
 
 import pytest
 
+from fiveshot.data._fetching import Patience, fetch
+from fiveshot.data._official import CUB200, read_cub200
 from fiveshot.data.dataset import ImageDataset
-from fiveshot.data.fetching import Patience, fetch
-from fiveshot.data.official import CUB200, read_cub200
 from fiveshot.data.registry import DatasetSpec, Download, dataset_specs
 from fiveshot.errors import InputError, StorageError
 

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from fiveshot.data import official
+from fiveshot.data import _official as official
 from fiveshot.data.registry import DatasetSpec, dataset_specs, open_dataset, package_specs
 from fiveshot.errors import InputError
 

@@ -31,8 +31,8 @@ from fiveshot.data import (
     Decoders,
     FileSource,
     ImageError,
+    _decoder_pool,
     decode,
-    decoder_pool,
     decoders,
 )
 from fiveshot.errors import FiveshotError
@@ -176,7 +176,7 @@ def test_a_source_that_cannot_be_read_is_refused_with_its_name(pool, tmp_path):
 
 def test_what_a_decoder_says_is_not_believed(pool, monkeypatch):
     """A decoder that a photo has taken over may send anything."""
-    from fiveshot.data.decoder_pool import _Decoder
+    from fiveshot.data._decoder_pool import _Decoder
 
     pool.reduce(PHOTO, process)
     for lie in (b"\xff" * 16, bytes(16), b"\0" * 7 + b"\2" + b"\0" * 8 + b"[]"):
@@ -199,8 +199,8 @@ def test_in_this_process_where_processes_cannot_be_limited(monkeypatch):
 
 def test_usual_photos_do_not_wait_for_slow_ones(monkeypatch):
     """However many slow ones there are: after a moment they are decoded aside, one at a time."""
-    monkeypatch.setattr(decoder_pool, "_TURN", 0.1)
-    monkeypatch.setattr(decoder_pool, "QUICK", 0.2)
+    monkeypatch.setattr(_decoder_pool, "_TURN", 0.1)
+    monkeypatch.setattr(_decoder_pool, "QUICK", 0.2)
     with Decoders(1, seconds=12) as pool, ThreadPoolExecutor(3) as threads:
         slow = [threads.submit(pool.attempt, PHOTO, work_and_wait) for _ in range(3)]
         until = time.monotonic() + 20

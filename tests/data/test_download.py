@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fiveshot.data.fetching import DownloadError, Patience, download
+from fiveshot.data._fetching import DownloadError, Patience, download
 from fiveshot.data.registry import Download
 from fiveshot.errors import InputError, StorageError
 

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 from scipy.io import savemat
 
-from fiveshot.data import official
+from fiveshot.data import _official as official
 from fiveshot.data.dataset import check_dataset
 from fiveshot.data.decoding import decode
 from fiveshot.data.registry import open_dataset

@@ -18,7 +18,7 @@ from fiveshot.data import (
     registry,
     unregister_dataset,
 )
-from fiveshot.data.official import read_cub200
+from fiveshot.data._official import read_cub200
 from fiveshot.errors import FiveshotError, InputError
 
 

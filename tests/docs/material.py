@@ -60,9 +60,9 @@ def write_statistics(path: Path) -> None:
     """Write what a cluster makes of many images, here of three classes of thirty made-up vectors."""
     from fiveshot.backbones import BackboneSpec
     from fiveshot.scale import ClusterStatistics, StatisticsPlan
-    from fiveshot.scale.pipeline import Rows, vector_facts
-    from fiveshot.scale.reductions import Sample
-    from fiveshot.scale.statistics import choose_settings
+    from fiveshot.scale._pipeline import Rows, vector_facts
+    from fiveshot.scale._reductions import Sample
+    from fiveshot.scale._statistics import choose_settings
 
     facts = vector_facts(BackboneSpec(), "float32", dataset="birds")
     codes = np.repeat(np.arange(len(THINGS)), 30)

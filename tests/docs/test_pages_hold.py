@@ -95,8 +95,8 @@ def test_the_readme_is_short_and_names_backbones_that_exist() -> None:
 
 def test_the_page_of_the_api_has_every_request() -> None:
     app = pytest.importorskip("fastapi").FastAPI()
-    from fiveshot.service.routes import photo_routes, status_routes
-    from fiveshot.service.second_look import second_look_routes
+    from fiveshot.service._routes import photo_routes, status_routes
+    from fiveshot.service._second_look import second_look_routes
 
     for routes in (photo_routes, status_routes, second_look_routes):
         app.include_router(routes)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fiveshot.heads import RECIPES, FewShotHead, Refitted, Sampling, make_head
-from fiveshot.heads.testing import (
+from fiveshot.heads._testing import (
     BASE,
     FIRST,
     N_FEATURES,

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
 
 from fiveshot.heads import make_head
-from fiveshot.heads.testing import draw, joined
+from fiveshot.heads._testing import draw, joined
 
 
 def check(name: str) -> None:

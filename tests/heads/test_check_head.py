@@ -9,7 +9,7 @@ import pytest
 
 from fiveshot.errors import InputError
 from fiveshot.heads import NCM, FewShotHead, RanPAC, Sampling, UnbiasedLDA, check_head
-from fiveshot.heads.testing import PROMISES
+from fiveshot.heads._testing import PROMISES
 
 
 class Plain(NCM):

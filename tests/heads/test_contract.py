@@ -8,7 +8,7 @@ import torch
 from cases import BASE, CASES, FIRST, SECOND, Case, draw, flat, halves, queries
 
 from fiveshot.heads import Sampling, check_head
-from fiveshot.heads.testing import PROMISES
+from fiveshot.heads._testing import PROMISES
 
 # The published c-heads are made of parts that other heads have: in torch these are asked, and below all of them.
 KEPT = [(case, "numpy") for case in CASES]

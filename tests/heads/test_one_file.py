@@ -48,7 +48,7 @@ import json, sys
 import numpy as np
 from fiveshot.cli.completion import methods, model_heads
 from fiveshot.heads import RECIPES, Taxi, check_head, load_head, make_head, save_head
-from fiveshot.reports.variants import method_label, styles
+from fiveshot.reports._variants import method_label, styles
 
 head = make_head("taxi").fit(np.eye(3), ["a", "b", "c"])
 save_head(head, sys.argv[1])

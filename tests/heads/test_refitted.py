@@ -12,8 +12,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from fiveshot.heads import Refitted, check_head, make_head
+from fiveshot.heads._testing import PROMISES
 from fiveshot.heads.refitted import ALPHAS
-from fiveshot.heads.testing import PROMISES
 
 SESSIONS = (draw(BASE), draw(FIRST | {70: 5}), draw(SECOND), draw({30: 4, 25: 2}, seed=5))
 X, Y = (np.concatenate(part) for part in zip(*map(flat, SESSIONS), strict=True))

@@ -27,8 +27,8 @@ from fiveshot.heads import (
     tune_on_base,
     unregister_head,
 )
+from fiveshot.heads._testing import PROMISES
 from fiveshot.heads.estimator import parameter, with_parameters
-from fiveshot.heads.testing import PROMISES
 
 D = 24
 SMALL = {"n_projections": 64, "per_class": 40}  # of C-RanPAC

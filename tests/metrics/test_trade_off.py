@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fiveshot.errors import InputError
 from fiveshot.metrics import generalized_accuracy, run_metrics, trade_off
-from fiveshot.metrics.sessions import SessionPredictions
+from fiveshot.metrics._sessions import SessionPredictions
 
 
 @settings(deadline=None)

@@ -15,7 +15,7 @@ from models import files_with, held, new_model, photos, picture
 
 from fiveshot.errors import InputError
 from fiveshot.recognizer import ConflictError, NotUndoableError, PhotoRecord, Recognizer
-from fiveshot.recognizer.learning import feature_records
+from fiveshot.recognizer._learning import feature_records
 from fiveshot.recognizer.store.manifest import Options
 
 BASE = ("ani", "jay")

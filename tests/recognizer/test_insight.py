@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from fiveshot.core import NO_CLASSES, Memory, class_statistics, summarize
 from fiveshot.heads import FewShotHead, make_head
 from fiveshot.recognizer.insight import Duplicate, LearnReport, find_outliers, inspect_class
-from fiveshot.recognizer.recognition import held_out
-from fiveshot.recognizer.recognition.held_out import held_out_scores
+from fiveshot.recognizer.recognition import _held_out as held_out
+from fiveshot.recognizer.recognition._held_out import held_out_scores
 from fiveshot.recognizer.store.contents import KnownPhotos
 from fiveshot.recognizer.store.rows import PhotoRecord
 

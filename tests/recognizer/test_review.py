@@ -15,7 +15,7 @@ from fiveshot.core import NO_CLASSES, Memory, class_statistics
 from fiveshot.errors import InputError
 from fiveshot.heads import make_head
 from fiveshot.recognizer import ConflictError, Recognizer
-from fiveshot.recognizer.recognition.held_out import Leaving
+from fiveshot.recognizer.recognition._held_out import Leaving
 from fiveshot.recognizer.review import review_photos
 from fiveshot.recognizer.store.contents import KnownPhotos
 

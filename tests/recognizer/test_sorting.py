@@ -16,10 +16,11 @@ from sklearn.metrics import adjusted_mutual_info_score as ami
 
 from fiveshot.errors import InputError
 from fiveshot.features import embedded_features
-from fiveshot.recognizer import Recognizer, unlabeled
+from fiveshot.recognizer import Recognizer
+from fiveshot.recognizer import _unlabeled as unlabeled
+from fiveshot.recognizer._unlabeled import KeptVectors
 from fiveshot.recognizer.answers.folders import put_back
 from fiveshot.recognizer.sorting import group_rows, neighbors
-from fiveshot.recognizer.unlabeled import KeptVectors
 
 WIDTH = 48
 BIRDS = ("crow", "owl", "swift", "wren", "kite", "heron")

@@ -13,7 +13,7 @@ from fiveshot.benchmark.job import make_jobs
 from fiveshot.core import Calibration
 from fiveshot.errors import InputError
 from fiveshot.reports import Number, as_rich, bench_table, bench_tables
-from fiveshot.reports.bench import PAPER_BLOCK, backbone_notes, described, shown_sessions
+from fiveshot.reports._bench import PAPER_BLOCK, backbone_notes, described, shown_sessions
 
 
 def cell(table, label: str, column: str, block: str = ""):

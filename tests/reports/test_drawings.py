@@ -9,7 +9,7 @@ from toys import base_session_only
 
 from fiveshot.benchmark import RunRecord
 from fiveshot.reports import experiments
-from fiveshot.reports.drawings import (
+from fiveshot.reports._drawings import (
     Drawing,
     base_new_chart,
     calibration_chart,

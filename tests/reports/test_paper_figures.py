@@ -10,8 +10,8 @@ from PIL import Image
 
 from fiveshot.errors import InputError
 from fiveshot.reports import experiments
-from fiveshot.reports.drawings import base_new_chart, session_chart
-from fiveshot.reports.paper_figures import (
+from fiveshot.reports._drawings import base_new_chart, session_chart
+from fiveshot.reports._paper_figures import (
     SimilarityPoints,
     ablation_curves,
     old_new_bars,

@@ -10,10 +10,10 @@ import pytest
 from scipy import stats
 
 from fiveshot.benchmark import RunRecord, open_features, paper_result, run_job
-from fiveshot.reports.paper import distinct_jobs
-from fiveshot.reports.paper_figures import similarity_points
+from fiveshot.reports._paper import distinct_jobs
+from fiveshot.reports._paper_figures import similarity_points
+from fiveshot.reports._paper_tables import Claim, claims_table, kendall, paper_claims
 from fiveshot.reports.paper_plan import Procedure, plan_target
-from fiveshot.reports.paper_tables import Claim, claims_table, kendall, paper_claims
 
 
 def test_gains_have_the_interval_of_a_paired_t_test(toy_folder: Path) -> None:

@@ -9,7 +9,7 @@ from fiveshot.benchmark import Protocol, get_protocol
 from fiveshot.core import class_statistics
 from fiveshot.errors import InputError
 from fiveshot.features import embedded_features
-from fiveshot.reports.paper_figures import covariance_similarity, similarity_points
+from fiveshot.reports._paper_figures import covariance_similarity, similarity_points
 
 
 @pytest.mark.parametrize("images", [2, 5, 40])  # fewer and more than dimensions

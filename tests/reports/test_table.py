@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from fiveshot.errors import InputError
 from fiveshot.metrics import Spread
 from fiveshot.reports import Column, Number, Row, Table
-from fiveshot.reports.table import by_group, header_groups, marks, shown
+from fiveshot.reports._table import by_group, header_groups, marks, shown
 
 
 def one_column(values: list[float | None], *, marked: int = 2, blocks: list[str] | None = None) -> Table:

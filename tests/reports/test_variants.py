@@ -10,8 +10,8 @@ from fiveshot.benchmark import Job, RunRecord, get_protocol, summarize_all
 from fiveshot.benchmark.run import run_job
 from fiveshot.heads import RECIPES
 from fiveshot.reports import Variant, experiments
-from fiveshot.reports.drawings import marker_path
-from fiveshot.reports.variants import SPARE, representatives, styles
+from fiveshot.reports._drawings import marker_path
+from fiveshot.reports._variants import SPARE, representatives, styles
 
 
 def test_runs_are_grouped_by_protocol_and_by_all_but_the_seed(bird_records, paper_records) -> None:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from fiveshot.core import class_statistics
 from fiveshot.core.draws import random_features
 from fiveshot.errors import InputError
-from fiveshot.scale.pipeline import Rows
-from fiveshot.scale.reducer import MergeTree
-from fiveshot.scale.reductions import (
+from fiveshot.scale._pipeline import Rows
+from fiveshot.scale._reducer import MergeTree
+from fiveshot.scale._reductions import (
     PerClass,
     Reduction,
     Ridge,

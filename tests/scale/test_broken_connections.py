@@ -19,12 +19,12 @@ from flaky_store import Store, serving
 from fiveshot.backbones import BackboneSpec
 from fiveshot.errors import StorageError
 from fiveshot.features.parts import TRAIN, Part
-from fiveshot.scale import files as streams
+from fiveshot.scale import _files as streams
 from fiveshot.scale import open_catalog
-from fiveshot.scale.extraction import ShardCollector, ShardFolder
-from fiveshot.scale.files import find_files
-from fiveshot.scale.pipeline import Decode, Forward, read_shard, vector_facts
-from fiveshot.scale.shards import ListedReader, Shard
+from fiveshot.scale._extraction import ShardCollector, ShardFolder
+from fiveshot.scale._files import find_files
+from fiveshot.scale._pipeline import Decode, Forward, read_shard, vector_facts
+from fiveshot.scale._shards import ListedReader, Shard
 
 IMAGES = 12
 FOREVER = 10**6

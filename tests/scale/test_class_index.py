@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fiveshot.errors import InputError
-from fiveshot.scale.index import ClassIndex, Nearest, exact_nearest, linear_offsets, recall, with_offsets
+from fiveshot.scale._index import ClassIndex, Nearest, exact_nearest, linear_offsets, recall, with_offsets
 
 
 def classes_and_queries(seed: int, n: int, d: int, queries: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

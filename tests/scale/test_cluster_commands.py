@@ -26,13 +26,13 @@ from fiveshot.data.synthetic import gaussian_classes
 from fiveshot.errors import InputError
 from fiveshot.features import FeatureSet, Provenance
 from fiveshot.scale import TuningTask, sweep_on_cluster, tune_on_cluster
+from fiveshot.scale._jobs import first_result
+from fiveshot.scale._pipeline import block_bytes, data_context
+from fiveshot.scale._reducer import BlockReducer
+from fiveshot.scale._reductions import Tied
 from fiveshot.scale.cluster import Tally, connected, resources
-from fiveshot.scale.jobs import first_result
-from fiveshot.scale.pipeline import block_bytes, data_context
-from fiveshot.scale.reducer import BlockReducer
-from fiveshot.scale.reductions import Tied
 from fiveshot.tuning import EpochRecord, TuneProgress, TuneRecipe, tune
-from fiveshot.tuning.run import Checkpoint, Checkpoints, write_checkpoint
+from fiveshot.tuning._run import Checkpoint, Checkpoints, write_checkpoint
 
 PROTOCOL = Protocol("toy", "gaussian", n_classes=6, base_classes=4, increment=1)
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from cluster_cost import NAME_BYTES, Speeds, Workload, cost_of, merged_bytes
 
-from fiveshot.scale.pipeline import Rows
-from fiveshot.scale.reductions import PerClass, Tied
+from fiveshot.scale._pipeline import Rows
+from fiveshot.scale._reductions import PerClass, Tied
 
 SPEEDS = Speeds(forward=1000, decode=100, reduce=50_000, merge_bytes=1e8)
 

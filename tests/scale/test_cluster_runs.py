@@ -35,9 +35,9 @@ from fiveshot.scale import (
     reduce_images,
     reduce_shards,
 )
-from fiveshot.scale.extraction import MANIFEST, read_manifest
-from fiveshot.scale.pipeline import Decode, Forward, Rows, concatenate, good_rows, read_shard, vector_facts
-from fiveshot.scale.statistics import choose_settings
+from fiveshot.scale._extraction import MANIFEST, read_manifest
+from fiveshot.scale._pipeline import Decode, Forward, Rows, concatenate, good_rows, read_shard, vector_facts
+from fiveshot.scale._statistics import choose_settings
 
 pytestmark = pytest.mark.usefixtures("cluster")
 BAD = "train/rook/002.jpg"

@@ -12,7 +12,7 @@ from pictures import draw_folder, encoded, write_tar
 from fiveshot.backbones import BackboneSpec
 from fiveshot.errors import FiveshotError
 from fiveshot.scale import ClusterSettings, extract_shards, join_catalogs, open_catalog, reduce_images
-from fiveshot.scale.pipeline import VectorPipeline
+from fiveshot.scale._pipeline import VectorPipeline
 
 pytestmark = pytest.mark.usefixtures("cluster")
 SPEC = BackboneSpec(device="cpu", views=1)  # the embedded one: no worker has to import PyTorch

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fiveshot.errors import InputError
-from fiveshot.scale.reducer import MergeTree
+from fiveshot.scale._reducer import MergeTree
 
 
 @given(st.lists(st.text("abc", max_size=2), max_size=60), st.integers(2, 6))

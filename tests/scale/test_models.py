@@ -22,10 +22,10 @@ from fiveshot.scale import (
     create_from_statistics,
     ranpac_from_sums,
 )
-from fiveshot.scale.models import choose_lambda
-from fiveshot.scale.pipeline import Rows, vector_facts
-from fiveshot.scale.reductions import PerClass, Sample
-from fiveshot.scale.statistics import choose_settings
+from fiveshot.scale._models import choose_lambda
+from fiveshot.scale._pipeline import Rows, vector_facts
+from fiveshot.scale._reductions import PerClass, Sample
+from fiveshot.scale._statistics import choose_settings
 
 WIDTH = 64  # of the tiny backbone
 

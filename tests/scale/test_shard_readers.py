@@ -16,10 +16,10 @@ from pictures import CLASSES, draw_folder, encoded, write_tar
 from fiveshot.data import open_images
 from fiveshot.errors import InputError
 from fiveshot.features.parts import TEST, TRAIN
-from fiveshot.scale import Catalog, files, join_catalogs, open_catalog
-from fiveshot.scale.catalog import preview
-from fiveshot.scale.files import expand_ranges, find_files
-from fiveshot.scale.shards import RawImage
+from fiveshot.scale import Catalog, _files, join_catalogs, open_catalog
+from fiveshot.scale._catalog import preview
+from fiveshot.scale._files import expand_ranges, find_files
+from fiveshot.scale._shards import RawImage
 
 
 def images(catalog: Catalog) -> list[RawImage]:
@@ -127,7 +127,7 @@ def test_what_is_larger_than_a_photo_is_bad_and_not_read(tmp_path: Path, monkeyp
     rng = np.random.default_rng(1)
     small = encoded(rng)
     large = small + bytes(len(small))
-    monkeypatch.setattr(files, "MAX_PHOTO_BYTES", len(small))
+    monkeypatch.setattr(_files, "MAX_PHOTO_BYTES", len(small))
     members = {"0.jpg": large, "0.cls": b"owl", "1.jpg": small, "1.cls": b"owl", "1.npy": bytes(9999)}
     write_tar(tmp_path / "a-0.tar", members)
     table = arrow.table({"image": [large, small], "label": ["owl", "owl"]})

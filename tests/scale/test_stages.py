@@ -19,14 +19,13 @@ from fiveshot.features import FeatureSet
 from fiveshot.features.parts import Part
 from fiveshot.features.stream import stored_vectors
 from fiveshot.scale import Catalog, open_catalog
-from fiveshot.scale.cluster import silent
-from fiveshot.scale.extraction import (
+from fiveshot.scale._extraction import (
     ShardCollector,
     ShardFolder,
     ShardRun,
     read_manifest,
 )
-from fiveshot.scale.pipeline import (
+from fiveshot.scale._pipeline import (
     END,
     Batch,
     Decode,
@@ -39,6 +38,7 @@ from fiveshot.scale.pipeline import (
     tally,
     vector_facts,
 )
+from fiveshot.scale.cluster import silent
 
 
 @pytest.fixture(scope="module")

@@ -21,12 +21,12 @@ sys.meta_path.insert(0, Refused())
 from pathlib import Path
 from fiveshot.backbones import BackboneSpec
 from fiveshot.scale import ClusterStatistics, Ridge, StatisticsPlan, create_from_statistics, open_catalog
-from fiveshot.scale.pipeline import concatenate, good_rows
-from fiveshot.scale.jobs import Trainee, run_here
-from fiveshot.scale.pipeline import vector_facts
-from fiveshot.scale.pipeline import Decode, Forward, read_shard
-from fiveshot.scale.reducer import merge_parts, reduce_blocks
-from fiveshot.scale.statistics import choose_settings
+from fiveshot.scale._pipeline import concatenate, good_rows
+from fiveshot.scale._jobs import Trainee, run_here
+from fiveshot.scale._pipeline import vector_facts
+from fiveshot.scale._pipeline import Decode, Forward, read_shard
+from fiveshot.scale._reducer import merge_parts, reduce_blocks
+from fiveshot.scale._statistics import choose_settings
 
 photos, model = sys.argv[1:]
 spec = BackboneSpec(device="cpu")

@@ -6,9 +6,9 @@ import pytest
 
 from fiveshot.backbones import Preprocessing
 from fiveshot.features import Provenance
+from fiveshot.scale._extraction import ClusterExtraction, ShardFolder
+from fiveshot.scale._pipeline import VectorFacts
 from fiveshot.scale.cluster import Resources, Tally, share_out
-from fiveshot.scale.extraction import ClusterExtraction, ShardFolder
-from fiveshot.scale.pipeline import VectorFacts
 
 FACTS = VectorFacts(Preprocessing(32, 36), 8, "a" * 64, Provenance.unknown("none"), "float32", {})
 

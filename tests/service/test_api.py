@@ -602,7 +602,7 @@ def test_a_delayed_erasure_is_made_up_for_by_an_idle_service(
     start: Callable[..., Live], fresh_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fiveshot.recognizer.store.folder.TIMEOUT", 0.2)
-    monkeypatch.setattr("fiveshot.service.app.SETTLE", 0.1)
+    monkeypatch.setattr("fiveshot.service._app.SETTLE", 0.1)
     settle, delayed, erased = Recognizer.settle, threading.Event(), threading.Event()
 
     def settled(model: Recognizer) -> bool:
@@ -644,7 +644,7 @@ def test_an_erasure_is_not_made_up_for_all_the_time(
 
     monkeypatch.setattr(Recognizer, "settle", settled)
     monkeypatch.setattr(Recognizer, "refresh", refreshed)
-    monkeypatch.setattr("fiveshot.service.app.SETTLE", 1000.0)
+    monkeypatch.setattr("fiveshot.service._app.SETTLE", 1000.0)
     start(refresh=0.02)
     assert often.wait(30)
     assert "settle" not in calls

@@ -19,10 +19,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from fiveshot.backbones import Embedder
 from fiveshot.errors import StorageError
 from fiveshot.recognizer import Recognizer
-from fiveshot.service import Settings, photos
-from fiveshot.service.engine import Engine
-from fiveshot.service.gate import Metrics
-from fiveshot.service.photos import Batcher
+from fiveshot.service import Settings
+from fiveshot.service import _photos as photos
+from fiveshot.service._engine import Engine
+from fiveshot.service._gate import Metrics
+from fiveshot.service._photos import Batcher
 
 
 def metric(service: Live, name: str) -> float:

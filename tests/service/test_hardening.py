@@ -20,7 +20,7 @@ from tiny import encoded, parts, photo
 
 from fiveshot.data import decoders
 from fiveshot.service import RequestLimits
-from fiveshot.service.gate import takes_photos
+from fiveshot.service._gate import takes_photos
 
 TOKEN = "a-token-of-some-length"
 

@@ -15,11 +15,11 @@ from fiveshot.backbones import Backbone, adapter_state, adapters, load_adapter
 from fiveshot.data import ArraySource, BytesSource, ImageDataset, ImageSplit
 from fiveshot.errors import InputError, StorageError
 from fiveshot.tuning import Execution, TuneProgress, TuneRecipe, tune
-from fiveshot.tuning import run as run_module
+from fiveshot.tuning import _run as run_module
+from fiveshot.tuning._run import write_checkpoint
+from fiveshot.tuning._trainer import make_network
 from fiveshot.tuning.first_task import SelectionKind
 from fiveshot.tuning.material import hold_out_rows
-from fiveshot.tuning.run import write_checkpoint
-from fiveshot.tuning.trainer import make_network
 
 ON_DEVICE = Execution(data="device")
 
@@ -146,7 +146,7 @@ def test_the_frozen_parts_stay_in_eval_mode(backbone: Backbone, quick: TuneRecip
 def test_progress_is_told(
     backbone: Backbone, split: ImageSplit, quick: TuneRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fiveshot.tuning.trainer._REPORT_SECONDS", -1.0)
+    monkeypatch.setattr("fiveshot.tuning._trainer._REPORT_SECONDS", -1.0)
     told: list[TuneProgress] = []
     result = tune(backbone, split, recipe=quick.replace(epochs=2), progress=told.append, held_out=0.25)
     assert [now.done for now in told if now.phase == "decode"] == [32]

@@ -8,7 +8,7 @@ import torch
 from fiveshot.backbones import Backbone, adapters
 from fiveshot.errors import InputError
 from fiveshot.tuning import TUNE_RECIPES, TuneRecipe, get_recipe, parse_setting
-from fiveshot.tuning.trainer import learning_rate, make_network, make_optimizer, set_learning_rate
+from fiveshot.tuning._trainer import learning_rate, make_network, make_optimizer, set_learning_rate
 
 
 def test_the_paper_s_values() -> None:

@@ -37,7 +37,7 @@ def stop_in(epoch: int, phase: str = "tuning") -> Callable[[TuneProgress], None]
 
 @pytest.fixture(autouse=True)
 def every_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fiveshot.tuning.trainer._REPORT_SECONDS", -1.0)
+    monkeypatch.setattr("fiveshot.tuning._trainer._REPORT_SECONDS", -1.0)
 
 
 RECIPES = {
@@ -116,7 +116,7 @@ gc.disable()  # nothing of what is imported becomes garbage, and looking for it 
 sys.path.insert(0, sys.argv[1])
 import torch
 torch.set_num_threads(1)
-import fiveshot.tuning.trainer as trainer
+import fiveshot.tuning._trainer as trainer
 from pathlib import Path
 from conftest import coloured_split, tiny_backbone
 from fiveshot.tuning import TuneRecipe, tune

@@ -84,7 +84,7 @@ def test_a_stopped_run_goes_on_to_the_same_adapters_on_cuda(
     monkeypatch: pytest.MonkeyPatch,
     graph: bool,
 ) -> None:
-    monkeypatch.setattr("fiveshot.tuning.trainer._REPORT_SECONDS", -1.0)
+    monkeypatch.setattr("fiveshot.tuning._trainer._REPORT_SECONDS", -1.0)
     split = make_split(4, 20)
     recipe = TuneRecipe(lr=5e-3, batch_size=8, epochs=4, bottleneck=8)
     options = {"recipe": recipe, "device": "cuda", "execution": Execution(cuda_graph=graph)}

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fiveshot.tuning import TuneRecipe
-from fiveshot.tuning.trainer import Batch, tuning_loss
+from fiveshot.tuning._trainer import Batch, tuning_loss
 
 
 def test_the_loss_spelled_out() -> None:

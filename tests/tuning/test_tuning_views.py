@@ -13,8 +13,8 @@ from fiveshot.backbones.device_pixels import FILTERS
 from fiveshot.backbones.preprocessing import INTERPOLATIONS
 from fiveshot.data import ImageSplit
 from fiveshot.tuning import Execution, TuneRecipe, open_material
+from fiveshot.tuning._views import LoadedViews, PooledViews, Views, plan_epoch, share_of
 from fiveshot.tuning.execution import COMPILE_FROM_IMAGES, place
-from fiveshot.tuning.views import LoadedViews, PooledViews, Views, plan_epoch, share_of
 
 CPU = torch.device("cpu")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fiveshot.backbones.adapter import (
+from fiveshot.backbones._adapter import (
     AdapterFile,
     adapter_path,
     embedded_adapters,
@@ -21,15 +21,15 @@ from fiveshot.backbones.preprocessing import PAPER_PREPROCESSING, Preprocessing,
 from fiveshot.backbones.spec import DEFAULT, EMBEDDED, PAPER_BACKBONE, RUNTIMES, BackboneSpec, Readout
 
 if TYPE_CHECKING:
-    from fiveshot.backbones.adaptformer import (
+    from fiveshot.backbones._adaptformer import (
         AdaptedBlock,
         Adapter,
         adapter_state,
         adapters,
         attach_adapters,
     )
+    from fiveshot.backbones._networks import build_embedded, resolve_name
     from fiveshot.backbones.backbone import Backbone, load_backbone, torch_embedder
-    from fiveshot.backbones.networks import build_embedded, resolve_name
     from fiveshot.backbones.spec import BackboneInfo, describe_backbone, list_backbones
 
 __all__ = [
@@ -69,10 +69,10 @@ __all__ = [
 ]
 
 _WITH_TORCH = {
-    "adaptformer": ("AdaptedBlock", "Adapter", "adapter_state", "adapters", "attach_adapters"),
+    "_adaptformer": ("AdaptedBlock", "Adapter", "adapter_state", "adapters", "attach_adapters"),
     "backbone": ("Backbone", "load_backbone", "torch_embedder"),
     "spec": ("BackboneInfo", "describe_backbone", "list_backbones"),
-    "networks": ("build_embedded", "resolve_name"),
+    "_networks": ("build_embedded", "resolve_name"),
 }
 
 

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fiveshot.backbones.adapter import adapter_path, load_adapter
-from fiveshot.backbones.adaptformer import adapter_state
+from fiveshot.backbones._adapter import adapter_path, load_adapter
+from fiveshot.backbones._adaptformer import adapter_state
+from fiveshot.backbones._networks import load_network, resolve_name, weights_preprocessing
 from fiveshot.backbones.embedded import onnx_runtime, open_session, run_session
 from fiveshot.backbones.embedder import Embedder, Vectors, check_place, choose_device, hash_arrays
-from fiveshot.backbones.networks import load_network, resolve_name, weights_preprocessing
 from fiveshot.backbones.preprocessing import Pixels, Preprocessing
 from fiveshot.backbones.spec import OWN, PRECISIONS, BackboneSpec, Readout
 from fiveshot.errors import FiveshotError, InputError, unknown_name

@@ -178,7 +178,7 @@ def quick_scaling(device: torch.device) -> Callable[..., None] | None:
     if device.type != "cuda":
         return None
     try:
-        from fiveshot.backbones.gpu_scaling import scale_centers
+        from fiveshot.backbones._gpu_scaling import scale_centers
 
         one, other = torch.zeros(2, 1, 3, 16, 16, dtype=torch.uint8, device=device)
         scale_centers(one, [(16, 16)], [(16, 16)], "bicubic", other)

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from fiveshot.backbones.adapter import AdapterFile, adapter_path, read_adapter
+from fiveshot.backbones._adapter import AdapterFile, adapter_path, read_adapter
 from fiveshot.backbones.embedder import Vectors, hash_arrays
 from fiveshot.backbones.preprocessing import Pixels, Preprocessing
 from fiveshot.backbones.spec import EMBEDDED, BackboneSpec, Readout
@@ -148,7 +148,7 @@ def read_weights(path: FilePath) -> Arrays:
     if path.suffix == ".safetensors":
         arrays = _read_safetensors(path)
     else:
-        from fiveshot.backbones.networks import read_state
+        from fiveshot.backbones._networks import read_state
 
         arrays = {name: tensor.float().numpy() for name, tensor in read_state(path).items()}
     found = {name: array.shape for name, array in arrays.items() if _is_weight(name)}

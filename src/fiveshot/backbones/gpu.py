@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fiveshot.backbones.adaptformer import AdaptedBlock, BlockParts, adapters
-from fiveshot.backbones.hybrid import HybridViT
+from fiveshot.backbones._adaptformer import AdaptedBlock, BlockParts, adapters
+from fiveshot.backbones._hybrid import HybridViT
 from fiveshot.backbones.spec import OWN, Readout
 from fiveshot.extras import import_extra
 

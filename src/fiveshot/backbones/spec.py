@@ -288,8 +288,8 @@ def describe_backbone(name: str) -> BackboneInfo:
     >>> info.parameters, round(info.gmacs, 2), info.width
     (85798656, 17.56, 768)
     """
+    from fiveshot.backbones._networks import resolve_name, weights_preprocessing
     from fiveshot.backbones.backbone import feature_width
-    from fiveshot.backbones.networks import resolve_name, weights_preprocessing
 
     name = resolve_name(name)
     model = _without_memory(name)
@@ -332,7 +332,7 @@ def list_backbones(names: Iterable[str] = tuple(CURATED)) -> list[BackboneInfo]:
 def _without_memory(name: str) -> Any:
     import torch
 
-    from fiveshot.backbones.networks import build_embedded
+    from fiveshot.backbones._networks import build_embedded
 
     with torch.device("meta"):
         if name == EMBEDDED:
@@ -356,8 +356,8 @@ def _multiply_accumulates(model: Any, size: int) -> float:
 
 
 def _is_local(name: str) -> bool:
+    from fiveshot.backbones._networks import cached_weights
     from fiveshot.backbones.embedded import EMBEDDED_FILE
-    from fiveshot.backbones.networks import cached_weights
 
     if name == EMBEDDED:
         return EMBEDDED_FILE.is_file()

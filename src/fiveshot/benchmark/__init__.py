@@ -1,17 +1,6 @@
 """Benchmark: protocols, runs of heads under them, sweeps, summaries, and what the paper reports."""
 
-from fiveshot.benchmark.comparison import Comparison, compare_runs
-from fiveshot.benchmark.job import Job, embedded_source, open_features
-from fiveshot.benchmark.protocol import (
-    PROTOCOLS,
-    Protocol,
-    Session,
-    draw_shots,
-    get_protocol,
-    listed_sessions,
-    sessions,
-)
-from fiveshot.benchmark.published import (
+from fiveshot.benchmark._published import (
     BetaAblation,
     PaperResult,
     PartsAblation,
@@ -22,6 +11,17 @@ from fiveshot.benchmark.published import (
     paper_protocols,
     paper_result,
     read_published,
+)
+from fiveshot.benchmark.comparison import Comparison, compare_runs
+from fiveshot.benchmark.job import Job, embedded_source, open_features
+from fiveshot.benchmark.protocol import (
+    PROTOCOLS,
+    Protocol,
+    Session,
+    draw_shots,
+    get_protocol,
+    listed_sessions,
+    sessions,
 )
 from fiveshot.benchmark.record import RunRecord, SessionImages, Summary, find_runs, summarize_all, summarize_runs
 from fiveshot.benchmark.run import Outcome, run, run_job, sweep

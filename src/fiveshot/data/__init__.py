@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from fiveshot.extras import imported_name
 
 if TYPE_CHECKING:
+    from fiveshot.data._decoder_pool import Decoders, decoders
+    from fiveshot.data._fetching import Fetched, fetch
     from fiveshot.data.dataset import (
         BadImage,
         ImageDataset,
@@ -19,10 +21,8 @@ if TYPE_CHECKING:
         check_images,
         restrict,
     )
-    from fiveshot.data.decoder_pool import Decoders, decoders
     from fiveshot.data.decoder_process import Reduced, Reduction
     from fiveshot.data.decoding import MAX_PIXELS, decode
-    from fiveshot.data.fetching import Fetched, fetch
     from fiveshot.data.folders import open_images
     from fiveshot.data.reduction import Box
     from fiveshot.data.registry import (
@@ -88,13 +88,13 @@ _MODULES = (
     "reduction",
     "decoding",
     "decoder_process",
-    "decoder_pool",
+    "_decoder_pool",
     "synthetic",
     "dataset",
     "folders",
     "sessions",
     "registry",
-    "fetching",
+    "_fetching",
 )
 
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fiveshot.data.decoder_pool import decoders
+from fiveshot.data._decoder_pool import decoders
 from fiveshot.data.decoding import MAX_PIXELS, nothing
 from fiveshot.data.sources import ImageSource
 from fiveshot.errors import InputError, counted, some_of

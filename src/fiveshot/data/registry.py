@@ -67,7 +67,7 @@ def is_published(item: Download, file: Path) -> bool:
 class DatasetSpec:
     """A dataset known by name: :func:`~fiveshot.data.register_dataset` makes it so.
 
-    One that stands in ``fiveshot.data.official`` is found by itself.
+    One that stands in ``fiveshot.data._official`` is found by itself.
 
     Parameters
     ----------
@@ -191,10 +191,10 @@ def unregister_dataset(name: str) -> None:
 
 @cache
 def package_specs() -> MappingProxyType[str, DatasetSpec]:
-    """Return the datasets of this package by name: all that stand in ``fiveshot.data.official``."""
-    from fiveshot.data import official
+    """Return the datasets of this package by name: all that stand in ``fiveshot.data._official``."""
+    from fiveshot.data import _official
 
-    specs = {spec.name: spec for spec in vars(official).values() if isinstance(spec, DatasetSpec)}
+    specs = {spec.name: spec for spec in vars(_official).values() if isinstance(spec, DatasetSpec)}
     return MappingProxyType(dict(sorted(specs.items())))
 
 

@@ -8,7 +8,8 @@ from fiveshot.extras import imported_name
 from fiveshot.features.feature_set import FeatureSet, Provenance, embedded_features, embedded_packs, load_features
 
 if TYPE_CHECKING:
-    from fiveshot.features.extraction import extract, extracted_features
+    from fiveshot.features._extraction import extract, extracted_features
+    from fiveshot.features._npz import load_npz
     from fiveshot.features.job import (
         CacheKey,
         ExtractionSettings,
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
         default_cache_folder,
         open_labeled_images,
     )
-    from fiveshot.features.npz import load_npz
     from fiveshot.features.stream import Extraction, bare_rate
 
 __all__ = [
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 # Imported when it is asked for: recognizing a photo needs neither pools of processes nor datasets.
-_MODULES = ("npz", "job", "stream", "extraction")
+_MODULES = ("_npz", "job", "stream", "_extraction")
 
 
 def __getattr__(name: str) -> Any:

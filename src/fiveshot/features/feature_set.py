@@ -365,7 +365,7 @@ def load_features(path: FilePath) -> FeatureSet:
     if not start:
         raise StorageError(f"{path} is empty", hint="get a fresh copy of it")
     if start.startswith((*ZIP_STARTS, NPY_START)):
-        from fiveshot.features.npz import load_npz
+        from fiveshot.features._npz import load_npz
 
         return load_npz(path)
     # A safetensors file begins with the length of its header in 8 bytes; the header is a JSON object.

@@ -8,13 +8,13 @@ from typing import Any
 from fiveshot.core import ClassModels, Memory, derive_models
 from fiveshot.core.draws import Sampling
 from fiveshot.core.lda import Prior
+from fiveshot.heads._testing import check_head
 from fiveshot.heads.fecam import FeCAM
 from fiveshot.heads.files import load_head, save_head
 from fiveshot.heads.head import Answer, FewShotHead, Recipe, ScoreTable, Style
 from fiveshot.heads.ncm import NCM
 from fiveshot.heads.ranpac import RanPAC
 from fiveshot.heads.registry import DEFAULT_HEAD, RECIPES, make_head, register_head, unregister_head
-from fiveshot.heads.testing import check_head
 from fiveshot.heads.tuned import Tuned, TunedHead, choose_parameters, tune_on_base
 from fiveshot.heads.unbiased_lda import UnbiasedLDA
 

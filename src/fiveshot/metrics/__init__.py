@@ -1,6 +1,6 @@
 """Measures of few-shot class-incremental learning: pure functions on unrounded values between 0 and 1."""
 
-from fiveshot.metrics.accuracy import (
+from fiveshot.metrics._accuracy import (
     BaseNewConfusion,
     GeneralizedAccuracy,
     OldNewAccuracy,
@@ -14,14 +14,7 @@ from fiveshot.metrics.accuracy import (
     per_class_accuracy,
     trade_off,
 )
-from fiveshot.metrics.paired import (
-    PairedDifference,
-    mean_interval,
-    paired_difference,
-    resampled_difference,
-    resampled_measures,
-)
-from fiveshot.metrics.sessions import (
+from fiveshot.metrics._sessions import (
     Forgetting,
     RunMetrics,
     SessionMetrics,
@@ -33,6 +26,13 @@ from fiveshot.metrics.sessions import (
     forgetting,
     mean_std,
     run_metrics,
+)
+from fiveshot.metrics.paired import (
+    PairedDifference,
+    mean_interval,
+    paired_difference,
+    resampled_difference,
+    resampled_measures,
 )
 
 __all__ = [

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fiveshot.errors import InputError
-from fiveshot.metrics.sessions import Spread, mean_std
+from fiveshot.metrics._sessions import Spread, mean_std
 
 CONFIDENCE = 0.95
 RESAMPLES = 1000

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fiveshot.recognizer._recognizer import Recognizer
     from fiveshot.recognizer.change import ConflictError, NotErasedError
     from fiveshot.recognizer.checking import Finding, check_model
     from fiveshot.recognizer.correction import NotUndoableError, PhotoChange
@@ -14,10 +15,9 @@ if TYPE_CHECKING:
     from fiveshot.recognizer.insight import LearnReport
     from fiveshot.recognizer.photos.photo import Region
     from fiveshot.recognizer.recognition.snapshot import Neighbor, Prediction, RejectedAt, Snapshot
-    from fiveshot.recognizer.recognizer import Recognizer
     from fiveshot.recognizer.review import Review, Suggestion
-    from fiveshot.recognizer.shipping.merging import MergeReport
-    from fiveshot.recognizer.shipping.web import WebExport
+    from fiveshot.recognizer.shipping._merging import MergeReport
+    from fiveshot.recognizer.shipping._web import WebExport
     from fiveshot.recognizer.sorting import Sorting
     from fiveshot.recognizer.store.history import HistoryEntry
     from fiveshot.recognizer.store.rows import PhotoRecord
@@ -33,10 +33,10 @@ _NAMES = {
     "insight": ("LearnReport",),
     "photos.photo": ("Region",),
     "recognition.snapshot": ("Neighbor", "Prediction", "RejectedAt", "Snapshot"),
-    "recognizer": ("Recognizer",),
+    "_recognizer": ("Recognizer",),
     "review": ("Review", "Suggestion"),
-    "shipping.merging": ("MergeReport",),
-    "shipping.web": ("WebExport",),
+    "shipping._merging": ("MergeReport",),
+    "shipping._web": ("WebExport",),
     "sorting": ("Sorting",),
     "store.history": ("HistoryEntry",),
     "store.rows": ("PhotoRecord",),

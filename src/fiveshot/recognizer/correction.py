@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 from fiveshot.core import ClassStatistics
 from fiveshot.core.labels import python_labels
 from fiveshot.errors import InputError, StorageError, counted, some_of
+from fiveshot.recognizer._learning import require_backbone, store_photos
 from fiveshot.recognizer.change import Change, ConflictError
-from fiveshot.recognizer.learning import require_backbone, store_photos
 from fiveshot.recognizer.names import NONE
 from fiveshot.recognizer.store.contents import Contents, StoredClass
 from fiveshot.recognizer.store.history import (

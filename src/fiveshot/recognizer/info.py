@@ -11,7 +11,7 @@ from typing import Any
 from fiveshot.core.labels import python_labels
 from fiveshot.recognizer.insight import without_class
 from fiveshot.recognizer.names import NONE
-from fiveshot.recognizer.recognition.held_out import held_out_scores
+from fiveshot.recognizer.recognition._held_out import held_out_scores
 from fiveshot.recognizer.recognition.rejection import thresholds_note
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.store.contents import Contents, StoredClass

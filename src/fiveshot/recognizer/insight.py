@@ -17,7 +17,7 @@ from fiveshot.core.labels import Labels
 from fiveshot.errors import counted, some_of
 from fiveshot.heads import FewShotHead
 from fiveshot.recognizer.names import NONE
-from fiveshot.recognizer.recognition.held_out import JOINT_FROM, HeldOutScores, held_out_scores
+from fiveshot.recognizer.recognition._held_out import JOINT_FROM, HeldOutScores, held_out_scores
 from fiveshot.recognizer.store.contents import SAME, Contents, Twin, likest
 from fiveshot.recognizer.store.rows import Floats, PhotoRecord, photo_features
 

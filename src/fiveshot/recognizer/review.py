@@ -17,7 +17,7 @@ from fiveshot.heads import FewShotHead
 from fiveshot.recognizer.change import Change
 from fiveshot.recognizer.correction import PhotoChange, apply_changes, require_class
 from fiveshot.recognizer.insight import CENTERED_FROM, find_outliers, near_pairs
-from fiveshot.recognizer.recognition.held_out import Judged, LearningCurve, Leaving, Values, nothing_judged
+from fiveshot.recognizer.recognition._held_out import Judged, LearningCurve, Leaving, Values, nothing_judged
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.store.contents import KnownPhotos
 from fiveshot.recognizer.store.rows import Floats, photo_id

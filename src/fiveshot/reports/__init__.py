@@ -1,19 +1,19 @@
 """Reports: tables in four formats, the paper's tables and figures, and one HTML page about runs."""
 
-from fiveshot.reports.bench import ablation_table, bench_table, bench_tables
-from fiveshot.reports.comparison import (
+from fiveshot.reports._bench import ablation_table, bench_table, bench_tables
+from fiveshot.reports._comparison import (
     PairedVariants,
     against_table,
     comparison_tables,
     further_table,
     paired_variants,
 )
-from fiveshot.reports.formats import as_csv, as_latex, as_markdown, as_rich, as_text, write_table
+from fiveshot.reports._formats import as_csv, as_latex, as_markdown, as_rich, as_text, write_table
+from fiveshot.reports._paper import PaperOutput, make_paper
+from fiveshot.reports._table import Cell, Column, Number, Row, Table
+from fiveshot.reports._variants import Experiment, Variant, experiments
 from fiveshot.reports.page import write_report
-from fiveshot.reports.paper import PaperOutput, make_paper
 from fiveshot.reports.paper_plan import MissingFeatures, find_feature_files
-from fiveshot.reports.table import Cell, Column, Number, Row, Table
-from fiveshot.reports.variants import Experiment, Variant, experiments
 
 __all__ = [
     "Cell",

@@ -20,9 +20,9 @@ from fiveshot.errors import counted
 from fiveshot.metrics import mean_std
 from fiveshot.recognizer.evaluation import Evaluation, WrongPhoto
 from fiveshot.recognizer.photos.photo import Photo
-from fiveshot.reports.bench import described, experiment_table
-from fiveshot.reports.comparison import further_table
-from fiveshot.reports.drawings import (
+from fiveshot.reports._bench import described, experiment_table
+from fiveshot.reports._comparison import further_table
+from fiveshot.reports._drawings import (
     NUMBERED,
     base_new_chart,
     calibration_chart,
@@ -35,9 +35,9 @@ from fiveshot.reports.drawings import (
     trade_off_chart,
     variant_styles,
 )
-from fiveshot.reports.formats import write_text
-from fiveshot.reports.table import Column, Number, Row, Table, header_groups, marks, shown
-from fiveshot.reports.variants import Experiment, Variant, experiments, flat, representatives
+from fiveshot.reports._formats import write_text
+from fiveshot.reports._table import Column, Number, Row, Table, header_groups, marks, shown
+from fiveshot.reports._variants import Experiment, Variant, experiments, flat, representatives
 from fiveshot.storage import FilePath
 
 if TYPE_CHECKING:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 from fiveshot.extras import imported_name
 
 if TYPE_CHECKING:
-    from fiveshot.scale.catalog import Catalog, dataset_catalog, join_catalogs, open_catalog
+    from fiveshot.scale._catalog import Catalog, dataset_catalog, join_catalogs, open_catalog
+    from fiveshot.scale._extraction import ClusterExtraction, extract_file, extract_shards
+    from fiveshot.scale._index import ClassIndex, exact_nearest
+    from fiveshot.scale._jobs import TuningTask, sweep_on_cluster, tune_on_cluster
+    from fiveshot.scale._models import ClusterStatistics, create_from_statistics, ranpac_from_sums
+    from fiveshot.scale._reductions import Ridge, StatisticsPlan
+    from fiveshot.scale._statistics import reduce_images, reduce_shards
     from fiveshot.scale.cluster import ClusterProgress, ClusterSettings, connected
-    from fiveshot.scale.extraction import ClusterExtraction, extract_file, extract_shards
-    from fiveshot.scale.index import ClassIndex, exact_nearest
-    from fiveshot.scale.jobs import TuningTask, sweep_on_cluster, tune_on_cluster
-    from fiveshot.scale.models import ClusterStatistics, create_from_statistics, ranpac_from_sums
-    from fiveshot.scale.reductions import Ridge, StatisticsPlan
-    from fiveshot.scale.statistics import reduce_images, reduce_shards
 
 __all__ = [
     "Catalog",
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 # Loaded when first asked for: processes that only read images are started by the dozen and need none of it.
-_MODULES = ("cluster", "jobs", "index", "catalog", "reductions", "models", "extraction", "statistics")
+_MODULES = ("cluster", "_jobs", "_index", "_catalog", "_reductions", "_models", "_extraction", "_statistics")
 
 
 def __getattr__(name: str) -> Any:

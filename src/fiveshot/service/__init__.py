@@ -8,7 +8,7 @@ from fiveshot.extras import require_extra
 from fiveshot.service.settings import RequestLimits, Settings
 
 if TYPE_CHECKING:
-    from fiveshot.service.app import create_app
+    from fiveshot.service._app import create_app
 
 __all__ = ["RequestLimits", "Settings", "create_app"]
 
@@ -18,6 +18,6 @@ def __getattr__(name: str) -> Any:
     if name != "create_app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     require_extra("fastapi", "python_multipart", "prometheus_client", extra="serve")
-    from fiveshot.service.app import create_app
+    from fiveshot.service._app import create_app
 
     return create_app

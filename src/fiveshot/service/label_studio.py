@@ -24,9 +24,9 @@ from fiveshot.recognizer import Prediction
 from fiveshot.recognizer.names import NONE, target_name
 from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.recognition.levels import levels_of, short_name
-from fiveshot.service.engine import Engine
-from fiveshot.service.errors import ApiError, busy, too_large
-from fiveshot.service.requests import shown_name
+from fiveshot.service._engine import Engine
+from fiveshot.service._errors import ApiError, busy, too_large
+from fiveshot.service._requests import shown_name
 
 MOST_WAITING = 10_000  # annotations that are still to be learned
 MOST_TASKS = 1000  # of a request

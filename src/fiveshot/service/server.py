@@ -13,8 +13,8 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from fiveshot.service.errors import ApiError, busy
-from fiveshot.service.gate import HEADERS, client_network
+from fiveshot.service._errors import ApiError, busy
+from fiveshot.service._gate import HEADERS, client_network
 from fiveshot.service.settings import RequestLimits, Settings, is_loopback
 
 HEADER_BYTES = 32 * 1024

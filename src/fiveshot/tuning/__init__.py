@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fiveshot.tuning.recipes import TUNE_RECIPES, TuneRecipe, get_recipe, parse_setting
+from fiveshot.tuning._recipes import TUNE_RECIPES, TuneRecipe, get_recipe, parse_setting
 from fiveshot.tuning.results import EpochRecord, FewShotScore, TuneProgress, TuneResult, TuningLog
 
 if TYPE_CHECKING:
+    from fiveshot.tuning._run import Run, TuningRun
     from fiveshot.tuning.execution import Execution
     from fiveshot.tuning.first_task import Selection, tune
     from fiveshot.tuning.material import FewShotTest, Fold, Material, few_shot_score, open_material
-    from fiveshot.tuning.run import Run, TuningRun
 
 __all__ = [
     "TUNE_RECIPES",
@@ -42,7 +42,7 @@ _NEED_TORCH = {
     "first_task": ("Selection", "tune"),
     "material": ("FewShotTest", "Fold", "Material", "few_shot_score", "open_material"),
     "execution": ("Execution",),
-    "run": ("Run", "TuningRun"),
+    "_run": ("Run", "TuningRun"),
 }
 
 

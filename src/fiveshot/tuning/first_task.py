@@ -19,6 +19,9 @@ from fiveshot.data import ImageDataset, ImageSplit
 from fiveshot.data.sources import content_mark
 from fiveshot.errors import InputError, StorageError, unknown_name
 from fiveshot.storage import FilePath
+from fiveshot.tuning._recipes import TUNE_RECIPES, TuneRecipe
+from fiveshot.tuning._run import Checkpoints, Choice, Run, TuningRun, data_mark
+from fiveshot.tuning._trainer import plain_blocks, restore_blocks
 from fiveshot.tuning.execution import Execution, place
 from fiveshot.tuning.material import (
     FewShotTest,
@@ -30,10 +33,7 @@ from fiveshot.tuning.material import (
     hold_out_rows,
     open_material,
 )
-from fiveshot.tuning.recipes import TUNE_RECIPES, TuneRecipe
 from fiveshot.tuning.results import EpochRecord, OnProgress, TuneResult
-from fiveshot.tuning.run import Checkpoints, Choice, Run, TuningRun, data_mark
-from fiveshot.tuning.trainer import plain_blocks, restore_blocks
 
 SelectionKind = Literal["few-shot-classes", "held-out-images", "none"]
 

@@ -18,9 +18,9 @@ from fiveshot.backbones import Backbone
 from fiveshot.core.draws import LEAST_TO_HOLD_BACK, hold_back
 from fiveshot.data import ImageSource, ImageSplit, bad_images_error
 from fiveshot.errors import InputError, is_number, unknown_name
+from fiveshot.tuning._views import LoadedViews, PooledViews, Views, decode_all, whole_images
 from fiveshot.tuning.execution import Execution
 from fiveshot.tuning.results import FewShotScore, OnProgress, TuneProgress
-from fiveshot.tuning.views import LoadedViews, PooledViews, Views, decode_all, whole_images
 
 Integers = NDArray[np.int64]
 HeldOut = float | Literal["auto"]

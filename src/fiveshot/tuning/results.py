@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fiveshot.loggers import Log, Loggers
-from fiveshot.tuning.recipes import TuneRecipe
+from fiveshot.tuning._recipes import TuneRecipe
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from file_limits import no_file_may_grow_beyond
 from fiveshot.data import Box, BytesSource
 from fiveshot.errors import InputError, StorageError
 from fiveshot.recognizer import Prediction, Recognizer, Snapshot
-from fiveshot.recognizer.answers.table import open_table
+from fiveshot.recognizer.answers._table import open_table
 from fiveshot.recognizer.photos.photo import Photo
 
 WAYS = [".csv", ".jsonl", ".parquet"]

@@ -23,7 +23,7 @@ from models import held, photos, picture
 from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.evaluation import evaluate_features
-from fiveshot.recognizer.shipping.hub import Place
+from fiveshot.recognizer.shipping._hub import Place
 from fiveshot.recognizer.store.rows import PhotoRecord
 
 # The hub's client uploads with a call of its HTTP library that the latter deprecates.
@@ -214,7 +214,7 @@ def test_the_card_says_what_there_is_to_know(hub: Any, model: Recognizer) -> Non
 
 
 def test_the_license_of_a_backbone_is_the_one_it_has() -> None:
-    from fiveshot.recognizer.shipping.hub import _license
+    from fiveshot.recognizer.shipping._hub import _license
 
     assert _license("vit_hybrid_small_patch16_224.fiveshot") == "Apache-2.0"
     assert _license("vit_base_patch16_224.augreg_in21k") == "apache\\-2.0"

@@ -27,7 +27,7 @@ from fiveshot.errors import InputError, StorageError
 from fiveshot.heads import FewShotHead, make_head
 from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.recognition.rejection import Rejection
-from fiveshot.recognizer.shipping.onnx import export_onnx
+from fiveshot.recognizer.shipping._onnx import export_onnx
 
 TOLERANCE = 1e-3
 Pixels = NDArray[np.uint8]

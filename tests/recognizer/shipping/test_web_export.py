@@ -25,7 +25,7 @@ from tiny_vit import TINY
 
 from fiveshot.errors import InputError, StorageError
 from fiveshot.recognizer import Prediction, Recognizer
-from fiveshot.recognizer.shipping.web import BESIDE, HEADERS, POLICY, pack_weights
+from fiveshot.recognizer.shipping._web import BESIDE, HEADERS, POLICY, pack_weights
 
 CUB = Path(__file__).parents[4] / "shared" / "data" / "cub200" / "test.tar"
 LIMIT = 25_000_000  # bytes that a browser loads the first time

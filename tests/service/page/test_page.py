@@ -31,7 +31,7 @@ def many(tmp_path_factory: pytest.TempPathFactory, tiny_file: Path) -> Iterator[
         width = model.snapshot.contents.width
         small = encoded(picture("x"))
         with model._model.change() as change:
-            from fiveshot.recognizer.learning import store_photos
+            from fiveshot.recognizer._learning import store_photos
             from fiveshot.recognizer.store.rows import PhotoRecord
 
             for number in range(1000):

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from fiveshot.data import BadImage, Box, FileSource, ImageError, decoders
 from fiveshot.errors import FiveshotError, InputError, StorageError
+from fiveshot.recognizer.answers._table import AnswerTable, open_table
 from fiveshot.recognizer.answers.folders import ClassFolders, Placed, Way, write_keywords
-from fiveshot.recognizer.answers.table import AnswerTable, open_table
 from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.recognition.snapshot import Prediction
 from fiveshot.work import Progress
@@ -22,7 +22,7 @@ from fiveshot.work import Progress
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from fiveshot.recognizer.recognizer import Recognizer
+    from fiveshot.recognizer._recognizer import Recognizer
 
 CHUNK = 64  # answers that go to a file together
 LONGEST_SIDE = 1600  # pixels of an annotated picture

@@ -19,7 +19,7 @@ from fiveshot.core.arrays import TINY, unit_rows
 from fiveshot.core.draws import hold_back
 from fiveshot.core.labels import Label, as_labels, python_labels
 from fiveshot.errors import InputError, counted
-from fiveshot.recognizer.recognition.held_out import fold_numbers, without_fold
+from fiveshot.recognizer.recognition._held_out import fold_numbers, without_fold
 from fiveshot.recognizer.store.contents import Contents, KnownPhotos
 from fiveshot.recognizer.store.manifest import Manifest, check_rate
 from fiveshot.recognizer.store.rows import Floats

@@ -1,0 +1,281 @@
+"""Adapters in small files, bound to the backbone they were trained on; some come with the package."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fiveshot.backbones.embedder import hash_arrays
+from fiveshot.errors import InputError, StorageError, unknown_name
+from fiveshot.storage import FilePath, read_tensors, write_tensors
+
+if TYPE_CHECKING:
+    from fiveshot.backbones.backbone import Backbone
+
+ADAPTERS = Path(__file__).parent / "adapters"  # ADAPTER_CARD.md there says how each was tuned
+KIND, VERSION = "adapter", 1
+FRESH_COPY = "get a fresh copy of it"
+
+
+@dataclass(frozen=True, eq=False)
+class AdapterFile:
+    """The tensors of an adapter file, checked, and what the file says about them.
+
+    Parameters
+    ----------
+    tensors : dict of str to float32 array
+        For each block ``b``: ``blocks.b.adapter.down.weight`` (bottleneck, width) and ``.down.bias``,
+        ``blocks.b.adapter.up.weight`` (width, bottleneck) and ``.up.bias``.
+    meta : dict
+        ``backbone``, ``weights_hash``, ``bottleneck``, ``scale``, ``dropout`` and ``training``.
+
+    Examples
+    --------
+    >>> from fiveshot.backbones import adapter_path, read_adapter
+    >>> adapter = read_adapter(adapter_path("cub200-big"))
+    >>> adapter.bottleneck, adapter.scale, len(adapter.tensors)
+    (64, 0.1, 32)
+    """
+
+    tensors: dict[str, NDArray[np.float32]]
+    meta: dict[str, Any]
+
+    @property
+    def bottleneck(self) -> int:
+        """Width of the bottleneck."""
+        return int(self.meta["bottleneck"])
+
+    @property
+    def scale(self) -> float:
+        """What the branch is multiplied by."""
+        return float(self.meta["scale"])
+
+    @property
+    def held_back(self) -> frozenset[str] | None:
+        """Marks of images that were held back from tuning (``content_mark``); None where the file names none."""
+        training = self.meta.get("training")
+        marks = training.get("held_back") if isinstance(training, Mapping) else None
+        return frozenset(map(str, marks)) if isinstance(marks, list) and marks else None
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the tensors."""
+        return hash_arrays(self.tensors)
+
+    def require(self, weights_hash: str, *, name: str, path: FilePath) -> None:
+        """Refuse a network with other weights than those the adapter was trained on."""
+        bound_to = str(self.meta["weights_hash"])
+        if bound_to != weights_hash:
+            raise InputError(
+                f"{path} was trained on {self.meta['backbone']} (weights {bound_to[:12]}) and does not fit "
+                f"{name} (weights {weights_hash[:12]})",
+                hint="load it with its own backbone",
+                code="other_backbone",
+            )
+
+    def require_shapes(self, blocks: int, width: int, *, path: FilePath) -> None:
+        """Refuse a network with another number of blocks, or of another width."""
+        found = {name: tensor.shape for name, tensor in self.tensors.items()}
+        if found != adapter_shapes(blocks, width, self.bottleneck):
+            raise StorageError(f"{path} does not hold one adapter for each of {blocks} blocks", hint=FRESH_COPY)
+
+
+def embedded_adapters() -> tuple[str, ...]:
+    """Return the names of the adapters that come with the package.
+
+    Returns
+    -------
+    tuple of str
+        Names that a ``BackboneSpec`` takes as its ``adapter``.
+
+    Examples
+    --------
+    >>> from fiveshot.backbones import embedded_adapters
+    >>> embedded_adapters()
+    ('cub200-big', 'cub200-small')
+    """
+    return tuple(sorted(file.stem for file in ADAPTERS.glob("*.safetensors")))
+
+
+def adapter_path(adapter: FilePath) -> Path:
+    """Return the file of an adapter.
+
+    Parameters
+    ----------
+    adapter : str or path
+        A path, or the name of an adapter that comes with the package.
+
+    Returns
+    -------
+    pathlib.Path
+        A file that exists.
+
+    Raises
+    ------
+    StorageError
+        When there is no such file.
+    InputError
+        When there is no embedded adapter of that name.
+
+    Examples
+    --------
+    >>> from fiveshot.backbones import adapter_path
+    >>> adapter_path("cub200-big").name
+    'cub200-big.safetensors'
+    """
+    path, name = Path(adapter), str(adapter)
+    if path.exists() or path.suffix:
+        if not path.is_file():
+            raise StorageError(
+                f"no such file: {path}", hint=f"embedded adapters are {', '.join(embedded_adapters())}"
+            )
+        return path
+    if name not in embedded_adapters():
+        raise unknown_name("embedded adapter, nor adapter file,", name, embedded_adapters())
+    return ADAPTERS / f"{name}.safetensors"
+
+
+def read_adapter(path: FilePath) -> AdapterFile:
+    """Read an adapter file and check that it holds what its metadata says.
+
+    Parameters
+    ----------
+    path : str or path
+        The file.
+
+    Returns
+    -------
+    AdapterFile
+        Its tensors and its metadata.
+
+    Raises
+    ------
+    StorageError
+        When the file is missing, damaged, or not an adapter.
+
+    Examples
+    --------
+    >>> from fiveshot.backbones import adapter_path, read_adapter
+    >>> read_adapter(adapter_path("cub200-small")).meta["backbone"]
+    'vit_hybrid_small_patch16_224.fiveshot'
+    """
+    file = read_tensors(path, kind=KIND, version=VERSION)
+    lacking = {"backbone", "weights_hash", "bottleneck", "scale", "dropout"} - file.meta.keys()
+    if lacking:
+        raise StorageError(f"{path} lacks {', '.join(sorted(lacking))} in its metadata", hint=FRESH_COPY)
+    found = {name: tensor.shape for name, tensor in file.tensors.items()}
+    blocks = len({name.split(".")[1] for name in found if name.startswith("blocks.")})
+    width = next((shape[0] for name, shape in found.items() if name.endswith(".up.bias") and len(shape) == 1), 0)
+    if not blocks or found != adapter_shapes(blocks, width, file.meta["bottleneck"]):
+        raise StorageError(f"{path} does not hold the adapters that its metadata describes", hint=FRESH_COPY)
+    return AdapterFile({name: tensor.astype(np.float32) for name, tensor in file.tensors.items()}, file.meta)
+
+
+def adapter_shapes(blocks: int, width: int, bottleneck: int) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of all tensors of an adapter for so many blocks of this width."""
+    parts = {
+        "down.weight": (bottleneck, width),
+        "down.bias": (bottleneck,),
+        "up.weight": (width, bottleneck),
+        "up.bias": (width,),
+    }
+    return {f"blocks.{block}.adapter.{part}": shape for block in range(blocks) for part, shape in parts.items()}
+
+
+def save_adapter(path: FilePath, backbone: Backbone, *, meta: Mapping[str, Any] | None = None) -> None:
+    """Write the adapters of a backbone, and nothing else of it, to a file, atomically.
+
+    Parameters
+    ----------
+    path : str or path
+        The file to write.
+    backbone : Backbone
+        A backbone with adapters.
+    meta : mapping, optional
+        JSON values about the training, kept with them.
+
+    Raises
+    ------
+    InputError
+        When the backbone has no adapters.
+    StorageError
+        When the file cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile, timm
+    >>> from fiveshot.backbones import Backbone, Preprocessing, attach_adapters, read_adapter, save_adapter
+    >>> vit = attach_adapters(timm.create_model("test_vit", num_classes=0), seed=0)
+    >>> backbone = Backbone(vit, "test_vit", Preprocessing(size=160, resize=160))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_adapter(f"{folder}/birds.safetensors", backbone, meta={"epochs": 15})
+    ...     read_adapter(f"{folder}/birds.safetensors").meta["training"]
+    {'epochs': 15}
+    """
+    from fiveshot.backbones._adaptformer import adapter_state, adapters
+
+    attached = adapters(backbone.model)
+    if not attached:
+        raise InputError(f"{backbone.name} has no adapters to save", hint="attach_adapters puts them in")
+    first = attached[0]
+    header = {
+        "backbone": backbone.name,
+        "weights_hash": backbone.weights_hash,
+        "bottleneck": first.down.out_features,
+        "scale": first.scale,
+        "dropout": first.dropout.p,
+        "training": dict(meta or {}),
+    }
+    state = {name: tensor.detach().cpu().numpy() for name, tensor in adapter_state(backbone.model).items()}
+    write_tensors(path, state, kind=KIND, version=VERSION, meta=header)
+
+
+def load_adapter(path: FilePath, backbone: Backbone) -> dict[str, Any]:
+    """Put the adapters of a file into a backbone of torch, frozen.
+
+    Parameters
+    ----------
+    path : str or path
+        The adapter file. It must have been made with the same weights, whatever the name they go by.
+    backbone : Backbone
+        A backbone without adapters; it is changed.
+
+    Returns
+    -------
+    dict
+        The metadata of the file.
+
+    Raises
+    ------
+    InputError
+        When the adapter belongs to other weights.
+    StorageError
+        When the file is missing or damaged.
+
+    Examples
+    --------
+    >>> from fiveshot.backbones import adapter_path, load_adapter, load_backbone
+    >>> backbone = load_backbone()
+    >>> about = load_adapter(adapter_path("cub200-big"), backbone)
+    >>> about["bottleneck"], about["weights_hash"] == backbone.weights_hash
+    (64, True)
+    """
+    import torch
+
+    from fiveshot.backbones._adaptformer import attach_adapters
+
+    adapter = read_adapter(path)
+    adapter.require(backbone.weights_hash, name=backbone.name, path=path)
+    model: Any = backbone.model
+    adapter.require_shapes(len(model.blocks), model.embed_dim, path=path)
+    shape = {key: adapter.meta[key] for key in ("bottleneck", "scale", "dropout")}
+    attach_adapters(model, **shape, seed=0)
+    state = {name: torch.from_numpy(tensor) for name, tensor in adapter.tensors.items()}
+    model.load_state_dict(state, strict=False)
+    model.requires_grad_(False).eval()
+    return adapter.meta

@@ -1,0 +1,256 @@
+"""A folder without labels: looked at in parts, found again by its content, and learned by the names of its groups.
+
+Vectors are kept in a file of the cache, by the SHA-256 of the photos. So sorting that was interrupted goes on
+where it was, a folder that has grown costs what is new, and what has changed since is told.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing, nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from fiveshot.backbones import Embedder
+from fiveshot.data import BadImage, ImageError
+from fiveshot.errors import InputError, StorageError, counted
+from fiveshot.features.job import default_cache_folder
+from fiveshot.recognizer._learning import learn_classes, see_to_keep
+from fiveshot.recognizer.change import LiveModel
+from fiveshot.recognizer.insight import LearnReport
+from fiveshot.recognizer.names import check_name
+from fiveshot.recognizer.photos.embedding import look_at
+from fiveshot.recognizer.photos.inputs import gather_photos
+from fiveshot.recognizer.photos.photo import Photo
+from fiveshot.recognizer.recognition.snapshot import Snapshot
+from fiveshot.recognizer.sorting import Since, Sorting, sort_rows
+from fiveshot.recognizer.store.rows import Floats, PhotoRecord, number_bytes, stored_numbers
+from fiveshot.work import Progress, one_thread
+
+PART = 128  # photos whose vectors are kept together: what an interruption costs at most
+MOST_KEPT = 100_000  # vectors in the file; the oldest make room
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS vectors (sha256 TEXT PRIMARY KEY, vector BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS folders (folder TEXT, photo TEXT, sha256 TEXT, PRIMARY KEY (folder, photo));
+"""
+
+
+class KeptVectors:
+    """Vectors of photos by their content, as one backbone makes them, and which photos a folder held last time.
+
+    Parameters
+    ----------
+    file : path
+        The database; it is made if need be.
+    width : int
+        Length of a vector.
+    """
+
+    def __init__(self, file: Path, width: int) -> None:
+        self.file, self._width = file, width
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = sqlite3.connect(file, timeout=10)
+            self._connection.executescript(_SCHEMA)
+        except (OSError, sqlite3.Error) as error:
+            raise self._failed(error) from error
+
+    @classmethod
+    def of(cls, embedder: Embedder) -> KeptVectors:
+        """Open the vectors of a backbone, in the cache."""
+        return cls(default_cache_folder() / f"sorted-{embedder.fingerprint[:32]}.sqlite", embedder.width)
+
+    def vectors(self, sha256s: Iterable[str]) -> dict[str, Floats]:
+        """Return the vectors that are known."""
+        query = "SELECT vector FROM vectors WHERE sha256 = ?"
+        try:
+            rows = {one: self._connection.execute(query, (one,)).fetchone() for one in sha256s}
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+        return {one: stored_numbers(row[0], self._width)[0] for one, row in rows.items() if row is not None}
+
+    def keep(self, photos: Iterable[PhotoRecord]) -> None:
+        """Keep vectors; the oldest make room."""
+        rows = [(photo.sha256, number_bytes(photo.feature)) for photo in photos]
+        old = "DELETE FROM vectors WHERE rowid <= (SELECT max(rowid) FROM vectors) - ?"
+        self._write([("INSERT OR REPLACE INTO vectors VALUES (?, ?)", rows), (old, [(MOST_KEPT,)])])
+
+    def since(self, folder: str, photos: Mapping[str, str]) -> Since | None:
+        """Return what has changed in a folder since the last time, and remember how it is now."""
+        query = "SELECT photo, sha256 FROM folders WHERE folder = ?"
+        before = dict(self._connection.execute(query, (folder,)))
+        rows = [(folder, name, sha256) for name, sha256 in photos.items()]
+        self._write(
+            [("DELETE FROM folders WHERE folder = ?", [(folder,)]), ("INSERT INTO folders VALUES (?, ?, ?)", rows)]
+        )
+        if not before:
+            return None
+        both = before.keys() & photos.keys()
+        return Since(
+            new=len(photos.keys() - before.keys()),
+            gone=len(before.keys() - photos.keys()),
+            changed=sum(before[name] != photos[name] for name in both),
+        )
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    def _write(self, statements: Iterable[tuple[str, Sequence[tuple[object, ...]]]]) -> None:
+        try:
+            with self._connection:
+                for statement, rows in statements:
+                    self._connection.executemany(statement, rows)
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+
+    def _failed(self, error: Exception) -> StorageError:
+        return StorageError(
+            f"cannot keep what was seen of photos in {self.file} ({error})",
+            hint="sort without it: resume=False (--no-resume); or let FIVESHOT_CACHE name another folder",
+            code="not_kept",
+        )
+
+
+def sort_photos(
+    snapshot: Snapshot,
+    embedder: Embedder,
+    photos: Sequence[Photo],
+    *,
+    folder: Path | None,
+    resume: bool,
+    progress: Progress | None,
+) -> Sorting:
+    """Look at photos, a part at a time, and sort them; what cannot be read is left out, with the reason.
+
+    ``folder`` is where all of them are, if it is one: they are remembered under it, and listed once more at the
+    end. Photos of the same content are sorted once.
+    """
+    with closing(KeptVectors.of(embedder)) if resume else nullcontext() as kept:
+        seen, bad = _looked_at(embedder, photos, kept, progress)
+        names = {photos[place].name: photo.sha256 for place, photo in seen}
+        since = kept.since(str(folder.resolve()), names) if kept is not None and folder is not None else None
+    return replace(_sorted(snapshot, photos, seen, bad), since=since, meanwhile=_meanwhile(photos, folder))
+
+
+Seen = list[tuple[int, PhotoRecord]]  # places among the photos
+
+
+def _looked_at(
+    embedder: Embedder, photos: Sequence[Photo], kept: KeptVectors | None, progress: Progress | None
+) -> tuple[Seen, list[BadImage]]:
+    seen: Seen = []
+    bad: list[BadImage] = []
+    for start in range(0, len(photos), PART):
+        places = range(start, min(start + PART, len(photos)))
+        known = _known(kept, {place: photos[place] for place in places}, bad) if kept is not None else {}
+        refused = {one.name for one in bad}
+        left = [place for place in places if place not in known and photos[place].name not in refused]
+
+        def told(done: int, _: int, before: int = start + len(places) - len(left)) -> None:
+            if progress is not None:
+                progress(before + done, len(photos))
+
+        found = look_at(embedder, [photos[place] for place in left], progress=told) if left else []
+        fresh = [(place, one) for place, one in zip(left, found, strict=True) if isinstance(one, PhotoRecord)]
+        bad += [one for one in found if isinstance(one, BadImage)]
+        if kept is not None:
+            kept.keep(photo for _, photo in fresh)
+        seen += sorted([*known.items(), *fresh], key=lambda one: one[0])
+        told(len(left), 0)
+    return seen, bad
+
+
+def _known(kept: KeptVectors, photos: Mapping[int, Photo], bad: list[BadImage]) -> dict[int, PhotoRecord]:
+    """Return what is known of photos by their content; those that cannot be read are added to ``bad``."""
+    digests = {}
+    for place, photo in photos.items():
+        try:
+            digests[place] = Photo(photo.source, photo.box).sha256  # of the file as it is now
+        except ImageError as error:
+            bad.append(BadImage(error.name, error.reason, error.code))
+    vectors = kept.vectors(digests.values())
+    return {
+        place: PhotoRecord(sha256, vectors[sha256], name=photos[place].name)
+        for place, sha256 in digests.items()
+        if sha256 in vectors
+    }
+
+
+def _sorted(snapshot: Snapshot, photos: Sequence[Photo], seen: Seen, bad: list[BadImage]) -> Sorting:
+    once = {photo.sha256: place for place, photo in reversed(seen)}  # the first of equal ones
+    chosen = [(place, photo) for place, photo in seen if once[photo.sha256] == place]
+    width = snapshot.contents.width
+    X = np.stack([photo.feature for _, photo in chosen]) if chosen else np.zeros((0, width), np.float32)
+    with one_thread():
+        found = sort_rows(snapshot, X, photos=[photo.name for _, photo in chosen], bad=bad)
+    return replace(
+        found,
+        sha256s=tuple(photo.sha256 for _, photo in chosen),
+        copies=len(seen) - len(chosen),
+        sources=tuple(photos[place] for place, _ in chosen),
+    )
+
+
+def _meanwhile(photos: Sequence[Photo], folder: Path | None) -> tuple[str, ...]:
+    """Return the photos that came while others were looked at."""
+    if folder is None:
+        return ()
+    known = {photo.name for photo in photos}
+    try:
+        return tuple(photo.name for photo in gather_photos(folder) if photo.name not in known)
+    except InputError:  # the folder is gone, or empty by now
+        return ()
+
+
+def learn_sorted(
+    model: LiveModel,
+    embedder_of: Callable[[Snapshot], Embedder],
+    sorting: Sorting,
+    names: Mapping[str, str],
+    *,
+    progress: Progress | None,
+) -> list[LearnReport]:
+    """Learn groups, questions or single photos by the names that were given to them, all or none.
+
+    A photo whose file has changed since it was sorted is refused: nobody has seen what it shows now.
+    """
+    wanted = _named(sorting, names)
+    snapshot = model.refresh()
+    embedder = embedder_of(snapshot)
+    numbers = [number for own in wanted.values() for number in own]
+    photos = [Photo(sorting.sources[number].source, sorting.sources[number].box) for number in numbers]
+    seen = dict(zip(numbers, see_to_keep(snapshot, embedder, photos, progress), strict=True))
+    changed = [photo.name for number, photo in seen.items() if photo.sha256 != sorting.sha256s[number]]
+    if changed:
+        raise InputError(
+            f"{counted(len(changed), 'photo')} changed since they were sorted ({', '.join(changed[:3])})",
+            hint="nothing was learned: sort the folder again",
+            code="photo_changed",
+        )
+    by_class = {name: [seen[number] for number in own] for name, own in wanted.items()}
+    with model.change() as change:
+        return learn_classes(change, by_class, add=True, made_by=embedder.model_fingerprint)
+
+
+def _named(sorting: Sorting, names: Mapping[str, str]) -> dict[str, list[int]]:
+    """Return the photos by the names that they were given."""
+    if not names:
+        raise InputError("no names were given", hint="name a group, such as g3=wren", code="no_names")
+    by_name: dict[str, list[int]] = {}
+    taken: dict[int, str] = {}
+    for place, given in names.items():
+        name = check_name(given)
+        for number in sorting.photos_of(place):
+            if taken.setdefault(number, name) != name:
+                raise InputError(
+                    f"photo {number} would be {taken[number]!r} and {name!r}",
+                    hint="give it one name",
+                    code="two_names",
+                )
+            if number not in by_name.setdefault(name, []):
+                by_name[name].append(number)
+    return by_name

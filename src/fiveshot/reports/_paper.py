@@ -1,0 +1,318 @@
+"""Make the paper's tables and figures from the features that are there: plan the runs, run them, write files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fiveshot.benchmark import (
+    Job,
+    Outcome,
+    Protocol,
+    RunRecord,
+    Summary,
+    get_protocol,
+    open_features,
+    summarize_runs,
+    sweep,
+)
+from fiveshot.benchmark.protocol import ShotDraw
+from fiveshot.benchmark.run import WIDTHS, estimated_seconds
+from fiveshot.data.registry import dataset_spec
+from fiveshot.heads.head import Flavor
+from fiveshot.reports._bench import ablation_table, described
+from fiveshot.reports._formats import write_table
+from fiveshot.reports._paper_tables import (
+    beta_table,
+    claims_table,
+    main_table,
+    paper_claims,
+    parts_table,
+    write_configuration,
+)
+from fiveshot.reports._table import Table
+from fiveshot.reports._variants import Variant, method_label
+from fiveshot.reports.paper_plan import (
+    ABLATION_PROTOCOL,
+    ABLATIONS,
+    PREFIX,
+    SUBSTITUTED,
+    MissingFeatures,
+    Procedure,
+    Setting,
+    find_feature_files,
+    missing_features,
+    plan_target,
+    resolve_target,
+    target_protocols,
+)
+from fiveshot.storage import FilePath, make_folder
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+RunJobs = Callable[[Sequence[Job], Path], Iterable[Outcome]]
+Records = Mapping[str, RunRecord]  # by the folder of their job
+MAIN_TABLES = ("table1", "table2", "table3")
+PAPER_WIDTH = 10_000  # random features
+ONE_SETTING = {"table5": beta_table, "table6": parts_table}
+
+
+@dataclass(frozen=True)
+class PaperOutput:
+    """What was made, and which features were not there.
+
+    Attributes
+    ----------
+    files : tuple of Path
+        What was written.
+    tables : tuple of Table
+        The tables among it, as values.
+    missing : tuple of MissingFeatures
+        Datasets without features, with the commands that get them.
+    width : int or None
+        Random features of the heads, where their own would have taken too long.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from fiveshot.reports import make_paper
+    >>> with TemporaryDirectory() as out:
+    ...     made = make_paper("table2", features_dir=None, out=out)
+    >>> made.files, made.tables, [missing.dataset for missing in made.missing]
+    ((), (), ['cars'])
+    """
+
+    files: tuple[Path, ...]
+    tables: tuple[Table, ...]
+    missing: tuple[MissingFeatures, ...]
+    width: int | None = None
+
+
+def make_paper(
+    target: str,
+    *,
+    features_dir: FilePath | None,
+    out: FilePath,
+    seeds: int = 1,
+    flavor: Flavor = "paper",
+    shot_draw: ShotDraw = "random",
+    parameters: Mapping[str, Any] | None = None,
+    protocol: Protocol | None = None,
+    seconds: float | None = None,
+    run: RunJobs = sweep,
+) -> PaperOutput:
+    """Make a table or figure of the paper, all of them (``all``), or an ablation (``ablation-tau``).
+
+    Runs are kept below ``out/runs`` and not repeated.
+
+    Parameters
+    ----------
+    target : str
+        What to make.
+    features_dir : path or None
+        A folder of feature files; the embedded features are used beside it.
+    out : path
+        Where files are written.
+    seeds : int
+        Draws of the shots.
+    flavor, shot_draw : str
+        ``"published"`` and ``"first"`` are the published code's way.
+    parameters : mapping, optional
+        They go to the heads that have them.
+    protocol : Protocol, optional
+        Takes the place of ``cars/small`` in tables 5 and 6, figure 2 and the ablations. ``cub200/small`` does
+        unless it is given, where there are no features of cars.
+    seconds : float, optional
+        About how long each draw may take. Heads with random features get fewer of them to stay below.
+    run : callable, optional
+        Takes jobs and the folder of runs, and yields outcomes.
+
+    Returns
+    -------
+    PaperOutput
+        Files, tables, and what is missing.
+
+    Raises
+    ------
+    InputError
+        If the paper has no such target, or no head has such a parameter.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from fiveshot.data import gaussian_classes
+    >>> from fiveshot.features import FeatureSet, Provenance
+    >>> from fiveshot.reports import make_paper
+    >>> arrays = gaussian_classes(n_classes=100, n_features=4, train_per_class=6, test_per_class=2, seed=0)
+    >>> toys = FeatureSet(*arrays, tuple(map(str, range(100))), Provenance.unknown("cifar100"))
+    >>> with TemporaryDirectory() as folder:
+    ...     toys.save(Path(folder) / "cifar100.safetensors")
+    ...     made = make_paper("table3", features_dir=folder, out=folder, parameters={"n_projections": 32})
+    >>> [file.name for file in made.files]
+    ['table3.txt', 'table3.md', 'table3.tex', 'table3.csv']
+    """
+    targets = resolve_target(target)
+    sources = find_feature_files(features_dir)
+    parameters = parameters or {}
+    unlimited = seconds is None or "n_projections" in parameters
+    for width in (None,) if unlimited else (None, *WIDTHS):
+        how = Procedure(seeds, flavor, shot_draw, parameters, width)
+        plans = {name: plan_target(name, sources, how, protocol) for name in targets}
+        jobs = distinct_jobs(plans.values())
+        if seconds is None or sum(map(estimated_seconds, jobs)) <= seconds * seeds:
+            break
+    folder = make_folder(Path(out))
+    records = {outcome.job.folder: outcome.record for outcome in run(jobs, folder / "runs")}
+    files: list[Path] = []
+    tables: list[Table] = []
+    for name, settings in plans.items():
+        written, made = _write_target(name, settings, records, folder)
+        files += written
+        tables += made
+    wanted = [entry for name in targets for entry in _wanted(name, protocol)]
+    missing = missing_features(wanted, sources, features_dir)
+    if target == "all" and files:
+        summary = _summary(plans, records, seeds)
+        files += write_table(summary, folder / "summary")
+        tables.append(summary)
+        used = {setting.protocol.name: setting for plan in plans.values() for setting in plan}
+        files.append(
+            write_configuration(
+                folder / "configuration.json",
+                target=target,
+                how=how,
+                settings=used.values(),
+                records=records,
+                files=files,
+                missing=[str(entry) for entry in missing],
+            )
+        )
+    return PaperOutput(tuple(files), tuple(tables), missing, how.width)
+
+
+def _summary(plans: Mapping[str, Sequence[Setting]], records: Records, seeds: int) -> Table:
+    """Return which of the paper's claims hold on the features that are there."""
+    main = [setting for name in MAIN_TABLES for setting in plans[name]]
+    table = claims_table(paper_claims(main, plans["figure2"], records), seeds)
+    how = dict.fromkeys(note for setting in main for note in procedure_notes(setting))
+    return replace(table, notes=(*how, *table.notes))
+
+
+def distinct_jobs(plans: Iterable[Iterable[Setting]]) -> list[Job]:
+    """Return every job of these plans once; tables and figures share many."""
+    jobs = (job for settings in plans for setting in settings for row in setting.jobs for job in row)
+    return list({job.folder: job for job in jobs}.values())
+
+
+def procedure_notes(setting: Setting) -> tuple[str, ...]:
+    """Say where a table was made in another way than the paper's text with drawn shots.
+
+    >>> (setting,) = plan_target("table6", {"cub200": "embedded:cub200"}, Procedure(flavor="published"))
+    >>> procedure_notes(setting)
+    ('Methods as in the published code.',)
+    """
+    notes = []
+    if any(job.flavor == "published" for row in setting.jobs for job in row):
+        notes.append("Methods as in the published code.")
+    given = {job.parameters.get("n_projections", PAPER_WIDTH) for row in setting.jobs for job in row}
+    widths = given - {PAPER_WIDTH}
+    if len(widths) == 1:  # where it is what varies, rows say so themselves
+        notes.append(f"RanPAC heads with {widths.pop():,} random features; the paper has {PAPER_WIDTH:,}.")
+    if setting.protocol.shot_draw == "first":
+        notes.append("The shots are the first images of each new class.")
+    return tuple(notes)
+
+
+def _write_target(
+    target: str, settings: Sequence[Setting], records: Records, folder: Path
+) -> tuple[list[Path], list[Table]]:
+    """Write the files of a table or figure; return them and the tables among them."""
+    if not settings:
+        return [], []
+    if target.startswith("table"):
+        table, figure = _table(target, settings, records), None
+    elif target.startswith(PREFIX):
+        table, figure = _ablation(target.removeprefix(PREFIX), settings[0], records)
+    else:
+        table, figure = None, _figure(target, settings, records)
+    files: list[Path] = []
+    if figure is not None:
+        from fiveshot.reports._paper_figures import save_figure
+
+        files += save_figure(figure, folder / target)
+    if table is None:
+        return files, []
+    table = replace(table, notes=(*procedure_notes(settings[0]), *table.notes))
+    return [*files, *write_table(table, folder / target)], [table]
+
+
+def _table(target: str, settings: Sequence[Setting], records: Records) -> Table:
+    """Return a table of the paper."""
+    if target in ONE_SETTING:
+        (setting,) = settings
+        return ONE_SETTING[target](setting, _summaries(setting, records), _provenance(setting))
+    return main_table(
+        target,
+        {setting.protocol.name: _summaries(setting, records) for setting in settings},
+        {setting.protocol.name: _provenance(setting) for setting in settings},
+    )
+
+
+def _figure(target: str, settings: Sequence[Setting], records: Records) -> Figure:
+    """Return a figure of the paper, with one panel for each setting."""
+    from fiveshot.reports import _paper_figures as figures
+
+    titles = [f"{dataset_spec(s.protocol.dataset).title} ({s.protocol.name.split('/')[-1]})" for s in settings]
+    if target == "figure2":
+        found = [
+            figures.similarity_points(setting.protocol, open_features(setting.features)) for setting in settings
+        ]
+        return figures.similarity_scatter(dict(zip(titles, found, strict=True)))
+    variants = [_variants(setting, records) for setting in settings]
+    draw = figures.old_new_bars if target == "figure1" else figures.session_curves
+    return draw(dict(zip(titles, variants, strict=True)))
+
+
+def _ablation(name: str, setting: Setting, records: Records) -> tuple[Table, Figure]:
+    """Return the table and the curves of an ablation."""
+    from fiveshot.reports import _paper_figures as figures
+
+    symbol, protocol = ABLATIONS[name].symbol, setting.protocol
+    series: dict[str, list[tuple[float, Summary]]] = {}
+    for row, summary in zip(setting.rows, _summaries(setting, records), strict=True):
+        assert row.value is not None  # every row of an ablation has one
+        series.setdefault(summary.method, []).append((row.value, summary))
+    sessions = described(protocol) if name != "shots" else f"{protocol.n_classes} classes"
+    title = f"{symbol} on {protocol.name}: {sessions}"
+    table = ablation_table(title, symbol, series, _provenance(setting))
+    return table, figures.ablation_curves(symbol, series, title=protocol.name)
+
+
+def _summaries(setting: Setting, records: Records) -> list[Summary]:
+    """Return one summary for each row."""
+    return [variant.summary for variant in _variants(setting, records)]
+
+
+def _variants(setting: Setting, records: Records) -> list[Variant]:
+    """Return the rows as charts take them."""
+    found = []
+    for row in setting.jobs:
+        members = tuple(records[job.folder] for job in row)
+        summary = summarize_runs(members)
+        found.append(Variant(method_label(summary.method, summary.flavor), summary, members))
+    return found
+
+
+def _provenance(setting: Setting) -> dict[str, Any]:
+    return open_features(setting.features).provenance.as_dict()
+
+
+def _wanted(target: str, protocol: Protocol | None) -> tuple[Protocol, ...]:
+    """Return the protocols a reader would expect; any will do for an ablation that the paper does not have."""
+    if protocol is not None and (target in SUBSTITUTED or target.startswith(PREFIX)):
+        return (protocol,)
+    return () if target.startswith(PREFIX) else target_protocols(target, get_protocol(ABLATION_PROTOCOL))

@@ -1,0 +1,367 @@
+"""All that a cluster run learned about classes, as a value and a file, and the models and heads made of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+
+from fiveshot.backbones import BackboneSpec, Embedder, Preprocessing, adapter_path, load_embedder
+from fiveshot.core import ClassStatistics
+from fiveshot.core.arrays import one_hot
+from fiveshot.core.draws import random_features
+from fiveshot.core.labels import python_labels
+from fiveshot.core.memory import Memory
+from fiveshot.core.ridge import best_lambda_of_sums
+from fiveshot.data import BadImage
+from fiveshot.errors import InputError, StorageError
+from fiveshot.features import Provenance
+from fiveshot.heads import RanPAC, make_head
+from fiveshot.heads.ranpac import LAMBDAS
+from fiveshot.recognizer import Recognizer
+from fiveshot.recognizer.names import check_name
+from fiveshot.recognizer.photos.embedding import backbone_record
+from fiveshot.recognizer.recognition.rejection import Rejection, fit_rejection
+from fiveshot.recognizer.recognition.snapshot import head_record, require_statistics_head
+from fiveshot.recognizer.store.folder import create_model, free_folder
+from fiveshot.recognizer.store.manifest import HeadRecord, Manifest, Options
+from fiveshot.scale._reductions import ClassSample, PackedStatistics, RidgeSums, TiedStatistics, tie, unpack
+from fiveshot.storage import FilePath, read_tensors, write_tensors
+
+KIND, VERSION = "cluster-statistics", 1
+PARTS: dict[str, Any] = {
+    "classes": PackedStatistics,
+    "tied": TiedStatistics,
+    "sample": ClassSample,
+    "ridge": RidgeSums,
+}
+HELD_OUT = 5  # one sample of so many, and no more than were kept
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterStatistics:
+    """Statistics of the training images, with the backbone they were made by and the images left out.
+
+    Attributes
+    ----------
+    provenance : Provenance
+        How the vectors were made.
+    identity : mapping
+        Everything about the backbone that decides its vectors.
+    images : int
+        All images, bad ones included.
+    bad : tuple of BadImage
+        The images that were left out.
+    classes : PackedStatistics or None
+        Statistics with a covariance for each class, where the plan asked for them.
+    tied : TiedStatistics or None
+        Statistics with one covariance for all, where the plan asked for them.
+    sample : ClassSample or None
+        A few vectors of each class.
+    ridge : RidgeSums or None
+        The sums of a RanPAC base session.
+    head : str
+        The head whose vectors ``classes`` and ``tied`` are about; empty for the backbone's own.
+    settings : mapping
+        Settings of that head.
+    notes : mapping
+        What else is known, as JSON values.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fiveshot.features import Provenance
+    >>> from fiveshot.scale import ClusterStatistics, StatisticsPlan
+    >>> from fiveshot.scale._pipeline import Rows
+    >>> rows = Rows(np.float32([[1, 0], [3, 0], [0, 5]]), np.array(["owl", "owl", "wren"]), ("1", "2", "3"))
+    >>> parts = {name: reduction.reduce(rows) for name, reduction in StatisticsPlan().reductions().items()}
+    >>> found = ClusterStatistics(Provenance.unknown("birds"), {}, images=3, **parts)
+    >>> found.statistics.means.tolist(), found.pooled.covariance.round(3).tolist()
+    ([[2.0, 0.0], [0.0, 5.0]], [[2.0, 0.0], [0.0, 0.0]])
+    """
+
+    provenance: Provenance
+    identity: Mapping[str, Any]
+    images: int
+    bad: tuple[BadImage, ...] = ()
+    classes: PackedStatistics | None = None
+    tied: TiedStatistics | None = None
+    sample: ClassSample | None = None
+    ridge: RidgeSums | None = None
+    head: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def statistics(self) -> ClassStatistics:
+        """The statistics with a covariance for each class, as heads take them."""
+        if self.classes is None:
+            raise InputError(
+                "one covariance was made for all classes", hint="reduce again with covariance='class'"
+            )
+        return unpack(self.classes)
+
+    @property
+    def pooled(self) -> TiedStatistics:
+        """The statistics with one covariance for all classes; they follow from those with one for each."""
+        if self.tied is not None:
+            return self.tied
+        if self.classes is None:
+            raise InputError("these statistics have no covariance at all")
+        return tie(self.classes)
+
+    def save(self, path: FilePath) -> None:
+        """Write everything into one file; it is complete or absent."""
+        arrays, texts = {}, []
+        for part in PARTS:
+            value = getattr(self, part)
+            for entry in fields(value) if value is not None else ():
+                name, array = f"{part}.{entry.name}", getattr(value, entry.name)
+                if array.dtype.kind == "U":
+                    texts.append(name)
+                    array = np.frombuffer(json.dumps(array.tolist()).encode(), np.uint8)
+                arrays[name] = array
+        meta = {
+            "provenance": self.provenance.as_dict(),
+            "identity": dict(self.identity),
+            "images": self.images,
+            "bad": [[image.name, image.reason] for image in self.bad],
+            "texts": texts,
+            "head": self.head,
+            "settings": dict(self.settings),
+            "notes": dict(self.notes),
+        }
+        write_tensors(path, arrays, kind=KIND, version=VERSION, meta=meta)
+
+    @classmethod
+    def load(cls, path: FilePath) -> ClusterStatistics:
+        """Read a file written by ``save``."""
+        file = read_tensors(path, kind=KIND, version=VERSION)
+        try:
+            meta, parts = file.meta, {}
+            texts = {name: json.loads(file.tensors[name].tobytes()) for name in meta["texts"]}
+            arrays = file.tensors | {name: np.array(own, dtype=np.str_) for name, own in texts.items()}
+            for part, make in PARTS.items():
+                if f"{part}.labels" in arrays:
+                    parts[part] = make(*(arrays[f"{part}.{entry.name}"] for entry in fields(make)))
+            bad = tuple(BadImage(name, reason) for name, reason in meta["bad"])
+            provenance = Provenance.from_dict(meta["provenance"])
+            rest = {name: meta[name] for name in ("head", "settings", "notes")}
+            return cls(provenance, meta["identity"], int(meta["images"]), bad, **parts, **rest)
+        except (KeyError, TypeError, ValueError) as error:
+            raise StorageError(f"{path} is damaged ({error})", hint="get a fresh copy of it") from error
+
+
+def create_from_statistics(
+    path: FilePath,
+    statistics: ClusterStatistics | FilePath,
+    *,
+    weights: FilePath | None = None,
+    adapter: FilePath | None = None,
+    seed: int = 0,
+    keep_photos: bool = False,
+    thumbnails: bool = True,
+    false_rejection: float = 0.05,
+    device: str = "auto",
+    runtime: str = "auto",
+) -> Recognizer:
+    """Make a model whose base classes are those of a cluster's statistics, and open it.
+
+    The head is the one the statistics were made for. The thresholds of rejection come from the vectors that were
+    kept of each class.
+
+    Parameters
+    ----------
+    path : path
+        Folder of the model; it must not exist yet.
+    statistics : ClusterStatistics or path
+        The statistics, or the file they are in.
+    weights, adapter : path, optional
+        The files the statistics were made with.
+    seed : int, default 0
+        Seed of everything random.
+    keep_photos, thumbnails : bool
+        What the model keeps of the photos it learns.
+    false_rejection : float, default 0.05
+        Share of known photos that may be called unknown.
+    device, runtime : str, default "auto"
+        Where and how the backbone runs.
+
+    Returns
+    -------
+    Recognizer
+        The open model.
+
+    Raises
+    ------
+    InputError
+        If the statistics are for no head, or of another backbone.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np
+    >>> from fiveshot.backbones import BackboneSpec
+    >>> from fiveshot.scale import ClusterStatistics, StatisticsPlan, create_from_statistics
+    >>> from fiveshot.scale._pipeline import vector_facts
+    >>> from fiveshot.scale._pipeline import Rows
+    >>> facts = vector_facts(BackboneSpec(device="cpu"), "float32", dataset="birds")
+    >>> vectors = np.random.default_rng(0).normal(size=(8, facts.width)).astype(np.float32)
+    >>> rows = Rows(vectors, np.array(["owl", "wren"] * 4), tuple("12345678"))
+    >>> parts = {name: reduction.reduce(rows) for name, reduction in StatisticsPlan().reductions().items()}
+    >>> found = ClusterStatistics(facts.provenance, facts.identity, images=8, **parts, head="ncm")
+    >>> with TemporaryDirectory() as folder:
+    ...     with create_from_statistics(f"{folder}/birds", found, device="cpu", runtime="torch") as model:
+    ...         model.show().base_classes
+    2
+    """
+    found = statistics if isinstance(statistics, ClusterStatistics) else ClusterStatistics.load(statistics)
+    if not found.head:
+        raise InputError(
+            "these statistics were made for no head",
+            hint="reduce again with StatisticsPlan(head='unbiased-lda')",
+            code="no_head",
+        )
+    require_statistics_head(found.head)
+    options = Options(keep_photos, thumbnails, float(false_rejection), seed)
+    record = replace(head_record(found.head), settings=dict(found.settings))
+    free_folder(path)
+    runner = same_backbone(found, weights=weights, adapter=adapter, device=device, runtime=runtime)
+    base = _named(found.statistics if found.classes is not None else found.pooled.split(seed=seed))
+    rejection = _rejection(record, base, found.sample, options)
+    manifest = Manifest(backbone_record(runner), record, options=options, rejection=rejection.as_dict())
+    create_model(path, manifest, base=base, adapter=None if adapter is None else adapter_path(adapter))
+    return Recognizer.open(path, device=device, runtime=runtime)
+
+
+def same_backbone(
+    found: ClusterStatistics, *, weights: FilePath | None, adapter: FilePath | None, device: str, runtime: str
+) -> Embedder:
+    """Load the backbone that the statistics were made with; any other is refused."""
+    identity = found.identity
+    spec = BackboneSpec(
+        identity["name"],
+        weights=weights,
+        adapter=adapter,
+        preprocessing=Preprocessing.from_json(identity["preprocessing"]),
+        **identity["readout"],
+        device=device,
+        runtime=runtime,
+        precision="float32",
+    )
+    runner = load_embedder(spec)
+    own = runner.identity()
+    for key, value in identity.items():
+        if own[key] != value:
+            raise InputError(
+                f"the statistics are of another backbone: their {key} is {value!r}, here it is {own[key]!r}",
+                hint="give the weights and adapter of the cluster run, and run it with precision float32",
+                code="other_backbone",
+            )
+    return runner
+
+
+def _named(statistics: ClassStatistics) -> ClassStatistics:
+    """Return the statistics under names as models have them, which are tidied texts."""
+    named = {
+        check_name(str(label)): summary
+        for label, summary in zip(python_labels(statistics.labels), statistics.summaries, strict=True)
+    }
+    if len(named) < len(statistics):
+        raise InputError(
+            "two classes have names that differ in spaces or in the form of letters only",
+            hint="rename one",
+            code="same_name",
+        )
+    return ClassStatistics.of(named)
+
+
+def _rejection(
+    record: HeadRecord, base: ClassStatistics, sample: ClassSample | None, options: Options
+) -> Rejection:
+    """Return the thresholds that the kept vectors give."""
+    if sample is None or not len(sample):
+        note = "nothing is rejected: no vectors of the base classes were kept"
+        return Rejection(options.false_rejection, note=note)
+    labels = [check_name(str(label)) for label in sample.labels]
+    head = make_head(record.name).adopt(Memory(base=base), record.settings or None)
+    return fit_rejection(head, sample.vectors, labels, false_rejection=options.false_rejection, seed=options.seed)
+
+
+def ranpac_from_sums(
+    found: ClusterStatistics, *, lam: float | None = None, lambdas: Sequence[float] = LAMBDAS
+) -> RanPAC:
+    """Return the RanPAC head that a cluster's sums give, as if it had been fitted on all samples at once.
+
+    It learns new classes and forgets them as any other.
+
+    Parameters
+    ----------
+    found : ClusterStatistics
+        Statistics that were reduced with ``ridge`` and a covariance for each class.
+    lam : float, optional
+        Weight of the ridge; chosen on the kept vectors unless given.
+    lambdas : sequence of float
+        Candidates to choose from.
+
+    Returns
+    -------
+    RanPAC
+        The fitted head.
+
+    Raises
+    ------
+    InputError
+        If the statistics hold no such sums, or no vectors to choose ``lam`` on.
+
+    Examples
+    --------
+    >>> from fiveshot.data import gaussian_classes
+    >>> from fiveshot.features import Provenance
+    >>> from fiveshot.heads import RanPAC
+    >>> from fiveshot.scale import ClusterStatistics, Ridge, StatisticsPlan, ranpac_from_sums
+    >>> from fiveshot.scale._pipeline import Rows
+    >>> x, y, test_x, _ = gaussian_classes(
+    ...     n_classes=3, n_features=8, train_per_class=20, test_per_class=10, seed=0)
+    >>> plan, rows = StatisticsPlan(ridge=Ridge(64, random_state=5)), Rows(x, y, tuple(map(str, range(60))))
+    >>> parts = {name: reduction.reduce(rows) for name, reduction in plan.reductions().items()}
+    >>> found = ClusterStatistics(Provenance.unknown("toys"), {}, 60, **parts, notes=plan.notes)
+    >>> fitted = RanPAC(64, lambdas=(100.0,), random_state=5).fit(x, y)
+    >>> bool((ranpac_from_sums(found, lam=100.0).predict(test_x) == fitted.predict(test_x)).all())
+    True
+    """
+    if found.ridge is None or found.classes is None:
+        raise InputError(
+            "RanPAC needs the sums and a covariance for each class",
+            hint="reduce with StatisticsPlan(ridge=Ridge())",
+            code="no_sums",
+        )
+    sums, statistics = found.ridge, unpack(found.classes)
+    seed = int(found.notes["random_state"])
+    if lam is None:
+        lam = choose_lambda(sums, _held_out(found), seed=seed, lambdas=lambdas)
+    return RanPAC.from_sums(statistics, sums.folded(), lam=lam, lambdas=lambdas, random_state=seed)
+
+
+def choose_lambda(sums: RidgeSums, held_out: ClassSample, *, seed: int, lambdas: Sequence[float]) -> float:
+    """Return the λ of least squared error on held-out vectors, which are taken out of the sums first."""
+    vectors = held_out.vectors
+    feature_map = random_features(vectors.shape[1], len(sums.gram), seed=seed, like=vectors)
+    own = one_hot(np.searchsorted(sums.labels, held_out.labels), len(sums), vectors)  # (n, C)
+    return best_lambda_of_sums(sums.gram, sums.targets, vectors, own, feature_map, lambdas=lambdas)
+
+
+def _held_out(found: ClusterStatistics) -> ClassSample:
+    """Return a part of the kept vectors, so that most samples of every class stay in the sums."""
+    sample, classes = found.sample, found.classes
+    if sample is None or classes is None:
+        raise InputError(
+            "no vectors were kept to choose lambda on", hint="reduce with a sample, or give lam", code="no_sample"
+        )
+    limits = classes.counts[np.searchsorted(classes.labels, sample.labels)] // HELD_OUT
+    _, counts = np.unique(sample.labels, return_counts=True)
+    rank = np.arange(len(sample)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return sample.select(rank < limits)

@@ -1,0 +1,148 @@
+"""The application: routes over one recognizer, inside the layers that guard them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI
+from starlette.middleware import Middleware
+
+from fiveshot import __version__
+from fiveshot.errors import FiveshotError
+from fiveshot.recognizer import Recognizer
+from fiveshot.service._engine import Engine
+from fiveshot.service._errors import answer_errors
+from fiveshot.service._gate import Gate, Metrics, Outermost
+from fiveshot.service._requests import IdempotencyKeys
+from fiveshot.service._routes import Service, page_routes, photo_routes, status_routes
+from fiveshot.service._second_look import Reviews, Sortings, second_look_routes
+from fiveshot.service.settings import Settings
+
+if TYPE_CHECKING:
+    from fiveshot.service.label_studio import StudioSettings
+
+SETTLE = 30.0  # seconds between tries to erase what could not be erased at once
+log = logging.getLogger("fiveshot.service")
+logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # about bodies, in the client's own words
+
+
+def create_app(
+    model: Recognizer | Callable[[], Recognizer],
+    settings: Settings | None = None,
+    studio: StudioSettings | None = None,
+) -> FastAPI:
+    """Return the application that serves a model; it closes the model when it ends.
+
+    Any ASGI server can run it. ``fiveshot serve`` adds limits on connections that an application cannot set.
+
+    Parameters
+    ----------
+    model : Recognizer or callable
+        The model, opened to write, or a function that opens it. With a function the application answers at once,
+        and the model is opened beside it.
+    settings : Settings, optional
+        Who may ask, and for how much.
+    studio : StudioSettings, optional
+        A Label Studio that the application is also an ML backend for.
+
+    Returns
+    -------
+    fastapi.FastAPI
+        The application. Until the backbone is loaded, requests that need it are answered with 503.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from fiveshot import Recognizer
+    >>> from fiveshot.service import Settings, create_app
+    >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
+    ...     app = create_app(birds, Settings(token="a-token-of-some-length"))
+    >>> app.title
+    'fiveshot'
+    """
+    chosen = settings or Settings()
+    metrics = Metrics()
+    engine = Engine(model if callable(model) else lambda: model, chosen, metrics)
+    app = FastAPI(
+        title="fiveshot",
+        version=__version__,
+        description="Teach an image classifier new classes from five photos each.",
+        openapi_url="/v1/openapi.json",
+        docs_url=None,  # the usual pages load scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=_lifespan,
+        middleware=[
+            Middleware(Outermost, metrics=metrics),
+            Middleware(Gate, settings=chosen),
+        ],
+    )
+    app.state.service = Service(
+        engine,
+        chosen.limits,
+        IdempotencyKeys(chosen.limits.keys),
+        Reviews(engine),
+        Sortings(engine, chosen.limits),
+    )
+    routers = [photo_routes, second_look_routes, status_routes, page_routes()]
+    app.state.studio = None
+    if studio is not None:
+        from fiveshot.service.label_studio import Studio, studio_routes
+
+        app.state.studio = Studio(engine, studio)
+        routers.append(studio_routes)
+    for routes in routers:
+        app.router.routes.extend(routes.routes)  # as they are: including them would make each again
+    answer_errors(app, [route for routes in routers for route in routes.routes], lambda: engine.path)
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    engine: Engine = app.state.service.engine
+    running = asyncio.create_task(_keep_up(engine))
+    try:
+        async with app.state.studio.running() if app.state.studio else contextlib.nullcontext():
+            yield
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+        await engine.close()
+
+
+async def _keep_up(engine: Engine) -> None:
+    """Load the model while the service answers already, then follow what other processes change."""
+    now = asyncio.get_running_loop().time
+    due = now() + SETTLE  # opening the model has just tried
+    told = ""  # what is wrong is said once, not every time that it is tried again
+    while True:
+        problem = ""
+        try:
+            await engine.keep_up()
+            if now() >= due:
+                due = now() + SETTLE
+                await asyncio.to_thread(_give_back_memory)
+                await engine.settle()
+        except FiveshotError as error:
+            problem = str(error)
+            if problem != told:
+                log.warning("%s", problem)
+        except Exception as error:
+            problem = repr(error)
+            if problem != told:
+                log.exception("the model cannot be read")
+        told = problem
+        await asyncio.sleep(engine.settings.refresh)
+
+
+def _give_back_memory() -> None:
+    """Return free memory to the system, where the C library can (glibc): it keeps what large bodies have left."""
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)

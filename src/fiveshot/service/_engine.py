@@ -1,0 +1,479 @@
+"""The recognizer behind the service: predictions on a snapshot, changes one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
+
+from fiveshot.backbones import Embedder
+from fiveshot.core.labels import python_labels
+from fiveshot.data import ImageError
+from fiveshot.errors import FiveshotError, InputError
+from fiveshot.recognizer import LostModelError, Recognizer
+from fiveshot.recognizer.change import ConflictError, NotErasedError
+from fiveshot.recognizer.correction import NotUndoableError, PhotoChange
+from fiveshot.recognizer.info import PhotoInfo, photo_infos
+from fiveshot.recognizer.names import NONE
+from fiveshot.recognizer.photos.photo import Photo
+from fiveshot.recognizer.recognition.snapshot import Prediction, RejectedAt, Snapshot
+from fiveshot.recognizer.store.contents import StoredClass
+from fiveshot.recognizer.store.folder import ModelFolder
+from fiveshot.recognizer.store.rows import (
+    PhotoRecord,
+    count_thumbnails,
+    photo_facts,
+    photo_id,
+    read_picture,
+    read_thumbnail,
+)
+from fiveshot.recognizer.store.schema import DATABASE, GONE, look_of
+from fiveshot.service._errors import ApiError, busy, from_library, loading, not_found, without_path
+from fiveshot.service._gate import Metrics
+from fiveshot.service._photos import PhotoPipeline, bad_photos
+from fiveshot.service.replies import ChangeMade, LearnedClass, PhotosMade, ServedClass
+from fiveshot.service.settings import Settings
+
+MOST_NAMES = 100  # of an answer
+Result = TypeVar("Result")
+log = logging.getLogger("fiveshot.service")
+
+
+@dataclass(frozen=True, eq=False)
+class Serving:
+    """What answers are made of: a snapshot whose head is ready, and the backbone that fits it."""
+
+    snapshot: Snapshot
+    embedder: Embedder
+
+
+@dataclass(frozen=True, kw_only=True)
+class RejectionReply(RejectedAt):
+    """How many learned photos a rate of false rejections calls unknown."""
+
+    state: int
+
+
+class Engine:
+    """Everything that works on photos and classes.
+
+    Decoding, the backbone, scoring and changes have threads of their own. A change is committed, its head is
+    derived, and then what is served is replaced in one assignment: no prediction ever waits for a change.
+    The recognizer itself belongs to the thread of changes, so that its state after a change is that change's.
+    Others look into the database through a connection of their own, which waits for no writer.
+    """
+
+    def __init__(self, open_model: Callable[[], Recognizer], settings: Settings, metrics: Metrics) -> None:
+        self.settings, self.metrics = settings, metrics
+        self._open_model = open_model
+        self._recognizer: Recognizer | None = None
+        self._not_ready = loading("the model is being loaded", "try again in a moment")
+        self._photos = PhotoPipeline(settings, metrics)
+        self._serving: Serving | None = None
+        self._view: ModelFolder | None = None
+        self.openings = 1  # of models at the path; what is known of an earlier one says nothing of the next
+        self._listed: tuple[Snapshot, list[ServedClass]] | None = None  # of the state that was asked for last
+        self._copy_seen: tuple[int, ...] = ()  # how a new model looked when it was seen last
+        self._closing = False
+        self._scorer = ThreadPoolExecutor(1, thread_name_prefix="score")
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="write")
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="read")
+
+    @property
+    def recognizer(self) -> Recognizer:
+        """The model, once it is open."""
+        if self._recognizer is None:
+            raise self._not_ready
+        return self._recognizer
+
+    @property
+    def path(self) -> Path | None:
+        """Where the model lies, once it is open."""
+        return None if self._recognizer is None else self._recognizer.path
+
+    @property
+    def serving(self) -> Serving:
+        """What answers are made of now."""
+        if self._closing:
+            raise busy("the service is about to end")
+        if self._serving is None:
+            raise self._not_ready
+        return self._serving
+
+    async def start(self) -> None:
+        """Open the model, load the backbone and derive the head; after a failure it can be called again."""
+
+        def load() -> None:
+            if self._recognizer is None:
+                self._recognizer = self._open_model()
+            else:
+                self._take_up()
+            if self._view is None:
+                self._view = ModelFolder(self._recognizer.path, readonly=True)
+            self._photos.start(self._recognizer.embedder)
+            self._publish()
+
+        try:
+            await _in(self._writer, load)
+        except LostModelError:
+            raise
+        except Exception:
+            self._not_ready = loading("the model cannot be loaded", "look at the service's log")
+            raise
+
+    def _publish(self) -> None:
+        """Let answers be made of the state in force, once its head is ready."""
+        snapshot = self.recognizer.snapshot
+        if self._serving is None or snapshot is not self._serving.snapshot:
+            embedder = self.recognizer.embedder
+            snapshot.head, snapshot.rejection  # noqa: B018  # derived here, not when somebody waits for it
+            self._serving = Serving(snapshot, embedder)
+        self.metrics.state.set(snapshot.state)
+        self.metrics.classes.set(len(snapshot.memory.labels))
+
+    def _take_up(self) -> None:
+        """Take up what other processes have changed; a model in the place of the one that was open, too."""
+        try:
+            self.recognizer.refresh()
+        except LostModelError as lost:
+            self._serving = None
+            try:
+                self._reopen(lost)
+            except LostModelError as error:
+                self._not_ready = from_library(error, self.path)
+                raise
+
+    def _reopen(self, lost: LostModelError) -> None:
+        """Open the model that lies at the path by now, once it is whole: a copy may be on its way."""
+        path = self.recognizer.path
+        seen, self._copy_seen = self._copy_seen, look_of(path / DATABASE)
+        if lost.code == GONE or seen != self._copy_seen:
+            raise lost
+        try:
+            self.recognizer.reopen()
+            view = ModelFolder(path, readonly=True)
+        except FiveshotError as error:
+            text = f"{lost.message}, and what is there now cannot be opened"
+            raise LostModelError(text, hint=str(error), code=lost.code) from error
+        before, self._view = self._view, view
+        if before is not None:
+            before.close()
+        self.openings += 1
+        log.warning("%s; the model that is there now is served", lost.message)
+
+    async def ready(self) -> None:
+        """Refuse unless photos are taken: the model is loaded, and lies where it was opened."""
+        self.serving  # noqa: B018  # raises what is to be answered
+        await self.read(lambda _: None)
+
+    async def keep_up(self) -> None:
+        """Load the model if that is still to be done; else take up what other processes have changed."""
+
+        def refresh() -> None:
+            self._take_up()
+            self._publish()
+
+        if self._serving is None:
+            await self.start()
+        else:
+            await _in(self._writer, refresh)
+
+    async def settle(self) -> None:
+        """Erase what could not be erased at once, if nobody is in its way any more."""
+        await _in(self._writer, self.recognizer.settle)
+
+    async def predict(
+        self,
+        uploads: Sequence[Photo],
+        top: int,
+        sure: float | None = None,
+        why: int = 0,
+        *,
+        skip_bad: bool = False,
+    ) -> tuple[list[Prediction], list[ImageError], int]:
+        """Say what photos show, which cannot be used (with ``skip_bad``), and the state of the model."""
+        embedder = self.serving.embedder
+        if not len(self.serving.snapshot.memory.labels):
+            raise ApiError(409, "no_classes", "the model knows no class yet", "teach it one first")
+        with self._photos.work_on(len(uploads)):
+            seen, bad = await self._photos.looked_at(embedder, uploads, strict=not skip_bad)
+            if not seen:
+                raise bad_photos(bad, len(uploads))
+            serving = self.serving
+            if serving.embedder is not embedder:
+                raise _replaced()
+            found = await _in(self._scorer, lambda: serving.snapshot.predict_photos(seen, top, sure=sure, why=why))
+        self.metrics.photos.labels("predict").inc(len(seen))
+        return found, bad, serving.snapshot.state
+
+    async def learn(
+        self, name: str, uploads: Sequence[Photo], *, repeated: bool = False
+    ) -> tuple[LearnedClass, bool]:
+        """Learn a class, or add photos to it; tell also whether that had been done before.
+
+        ``repeated`` asks not to learn the very same photos again.
+        """
+        serving = self.serving
+        with self._photos.work_on(len(uploads)):
+            seen, _ = await self._photos.looked_at(serving.embedder, uploads, serving.snapshot.manifest.options)
+            reply, replayed = await self._change(lambda: self._learn(name, serving.embedder, seen, repeated))
+        self.metrics.photos.labels("learn").inc(reply.added)
+        return reply, replayed
+
+    async def seen(self, uploads: Sequence[Photo]) -> tuple[list[PhotoRecord], list[ImageError]]:
+        """Look at photos that may be learned later; return those that cannot be used, too."""
+        serving = self.serving
+        keep = replace(serving.snapshot.manifest.options, thumbnails=True)  # to show them meanwhile
+        with self._photos.work_on(len(uploads)):
+            good, bad = await self._photos.looked_at(serving.embedder, uploads, keep, strict=False)
+        self.metrics.photos.labels("sort").inc(len(good))
+        return good, bad
+
+    async def learn_seen(self, name: str, embedder: Embedder, photos: Sequence[PhotoRecord]) -> LearnedClass:
+        """Learn photos that were looked at before."""
+        reply, _ = await self._change(lambda: self._learn(name, embedder, photos, False))
+        self.metrics.photos.labels("learn").inc(reply.added)
+        return reply
+
+    def _learn(
+        self, name: str, embedder: Embedder, photos: Sequence[PhotoRecord], repeated: bool
+    ) -> tuple[LearnedClass, bool]:
+        snapshot = self.recognizer.snapshot
+        row = snapshot.contents.by_name.get(name)
+        learned = () if row is None else sorted(zip(row.photos.ids, row.sha256s, strict=True))
+        last = [sha256 for _, sha256 in learned[-len(photos) :]]
+        if row is not None and repeated and last == [photo.sha256 for photo in photos]:
+            return LearnedClass(name, row.total.count, 0, created=False, state=snapshot.state), True
+        try:
+            report = self.recognizer.learn_seen(name, photos, fingerprint=embedder.model_fingerprint, add=True)
+        except ConflictError as error:
+            raise _replaced() from error
+        created = name not in snapshot.contents
+        reply = LearnedClass(**vars(report), created=created, state=self.recognizer.snapshot.state)
+        return reply, False
+
+    async def rename(self, old: str, new: str) -> ChangeMade:
+        """Give a class another name."""
+
+        def change() -> ChangeMade:
+            contents = self.recognizer.snapshot.contents
+            if old not in contents:
+                raise not_found(f"there is no class {old!r}")
+            if new in contents:
+                raise ApiError(409, "name_taken", f"there is a class {new!r} already", "choose another name")
+            self.recognizer.rename(old, new)
+            return ChangeMade("rename", (new,), 1, self.recognizer.snapshot.state)
+
+        return await self._change(change)
+
+    async def classes(self, search: str, offset: int, limit: int) -> tuple[list[ServedClass], int, int]:
+        """Return a part of the classes whose names hold a text, how many there are, and the state they are of."""
+        snapshot = self.serving.snapshot
+        if self._listed is None or self._listed[0] is not snapshot:
+            self._listed = snapshot, list_classes(snapshot)
+        wanted, rows = search.strip().casefold(), snapshot.contents.by_name
+        found = [one for one in self._listed[1] if wanted in one.name.casefold()]
+
+        def with_pictures(database: sqlite3.Connection) -> list[ServedClass]:
+            return [
+                replace(one, thumbnails=count_thumbnails(database, rows[one.name].id)) if one.name in rows else one
+                for one in found[offset : offset + limit]
+            ]
+
+        return await self.read(with_pictures), len(found), snapshot.state
+
+    async def photos(self, name: str) -> tuple[list[PhotoInfo], int]:
+        """List the photos of a class, or of none of them, with their ids and scores, and the state they are of."""
+        snapshot = self.serving.snapshot
+        row = snapshot.contents.negatives if name == NONE else self._row(name)
+        if row is None:
+            return [], snapshot.state
+        facts = await self.read(lambda database: photo_facts(database, row.id))
+        return await asyncio.to_thread(photo_infos, snapshot, row, facts), snapshot.state
+
+    async def thumbnail(self, name: str, number: int) -> bytes:
+        """Return the small copy of a photo of a class, counted from 0."""
+        row = self._row(name)
+        found = None if row is None else await self.read(lambda data: read_thumbnail(data, row.id, number))
+        if found is None:
+            raise not_found(f"there is no picture {number} of {name!r}")
+        return found
+
+    def _row(self, name: str) -> StoredClass | None:
+        """Return where a class is in the database; a base class as it was made is not, and has no photos."""
+        contents = self.serving.snapshot.contents
+        if name not in contents:
+            raise not_found(f"there is no class {name!r}")
+        return contents.by_name.get(name)
+
+    async def correct(self, name: str, uploads: Sequence[Photo]) -> PhotosMade:
+        """Say what photos show, be it none of the classes: they are learned, or moved from where they are."""
+        serving = self.serving
+        with self._photos.work_on(len(uploads)):
+            seen, _ = await self._photos.looked_at(serving.embedder, uploads, serving.snapshot.manifest.options)
+            made_by = serving.embedder.model_fingerprint
+            reply = await self.change_photos(lambda model: model.correct_seen(seen, name, fingerprint=made_by))
+        self.metrics.photos.labels("learn").inc(len(reply.ids))
+        return reply
+
+    async def picture(self, number: int, *, kept: bool) -> bytes:
+        """Return the small copy of a photo, or the photo itself where it was kept."""
+        picture = await self.read(lambda database: read_picture(database, number, kept=kept))
+        if picture is None:
+            raise not_found(f"there is no picture of {photo_id(number)}")
+        return picture
+
+    async def change_photos(
+        self, change: Callable[[Recognizer], PhotoChange], ids: Sequence[str] = ()
+    ) -> PhotosMade:
+        """Change photos that were learned."""
+
+        def run() -> PhotosMade:
+            pending = None
+            try:
+                done = change(self.recognizer)
+            except NotErasedError as error:
+                pending = without_path(str(error), self.recognizer.path)
+                done = PhotoChange("remove", tuple(ids), {})
+            except InputError as error:
+                raise _replaced() if error.code == ConflictError.default_code else _not_changed(error) from error
+            return PhotosMade(**vars(done), state=self.recognizer.snapshot.state, pending=pending)
+
+        return await self._change(run)
+
+    async def forget(self, name: str, *, for_good: bool) -> ChangeMade:
+        """Forget a class; ``for_good`` leaves nothing of it on the disk, also if it was forgotten before."""
+
+        def change() -> ChangeMade:
+            pending = None
+            try:
+                self.recognizer.forget(name, for_good=for_good)
+            except NotErasedError as error:
+                pending = without_path(str(error), self.recognizer.path)
+            except InputError as error:
+                raise not_found(f"there is no class {name!r}") from error
+            return ChangeMade("forget", (name,), 1, self.recognizer.snapshot.state, pending)
+
+        return await self._change(change)
+
+    async def set_rejection(self, rate: float) -> RejectionReply:
+        """Change the rate of false rejections."""
+
+        def change() -> RejectionReply:
+            now = self.recognizer.set(false_rejection=rate)
+            return RejectionReply(**vars(now), state=self.recognizer.snapshot.state)
+
+        return await self._change(change)
+
+    async def rejected_at(self, rate: float | None) -> RejectionReply:
+        """Tell how many learned photos a rate of false rejections would call unknown, or the one in force."""
+        snapshot = self.serving.snapshot
+        rate = snapshot.manifest.options.false_rejection if rate is None else rate
+        now = await asyncio.to_thread(snapshot.rejected_at, rate)
+        return RejectionReply(**vars(now), state=snapshot.state)
+
+    async def undo(self, *, past_forget: bool, state: int | None) -> ChangeMade:
+        """Take back the last change that stands; with ``state``, only in that state."""
+
+        def change() -> ChangeMade:
+            try:
+                undone = self.recognizer.undo(past_forget=past_forget, state=state)
+            except InputError as error:
+                raise _not_undone(error) from error
+            named = tuple(undone.classes[:MOST_NAMES])
+            return ChangeMade(undone.action, named, len(undone.classes), self.recognizer.snapshot.state)
+
+        return await self._change(change)
+
+    async def _change(self, change: Callable[[], Result]) -> Result:
+        """Run a change after those before it; when this returns it is on the disk, and answers know it.
+
+        If the new state cannot be answered with yet, the change has not failed: a client that was told so would
+        send it again. The log says it, and the next ``keep_up`` tries once more.
+        """
+
+        def run() -> Result:
+            self.recognizer.refresh()
+            try:
+                return change()
+            finally:
+                try:
+                    self._publish()
+                except Exception:
+                    log.exception("answers cannot be made of the model's last state yet")
+
+        self.serving  # noqa: B018  # while the model is loaded nobody waits behind that
+        return await _in(self._writer, run)
+
+    async def read(self, look: Callable[[sqlite3.Connection], Result]) -> Result:
+        """Look something up in the model's database, in the state that is committed by now."""
+
+        def run() -> Result:
+            assert self._view is not None  # there since the model was loaded
+            with self._view.reading() as connection:
+                return look(connection)
+
+        return await _in(self._reader, run)
+
+    async def close(self) -> None:
+        """Finish what has begun, then close the model."""
+        self._closing = True
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        for pool in (self._writer, self._reader):
+            pool.shutdown()
+        self._photos.close()
+        self._scorer.shutdown()
+        for opened in (self._view, self._recognizer):
+            if opened is not None:
+                opened.close()
+
+
+def list_classes(snapshot: Snapshot) -> list[ServedClass]:
+    """Return the classes of a snapshot, sorted as people sort names; small copies are counted when it is shown."""
+    contents = snapshot.contents
+    statistics = contents.memory.statistics
+    found = []
+    for label, summary in zip(python_labels(statistics.labels), statistics.summaries, strict=True):
+        name = str(label)
+        row = contents.by_name.get(name)
+        changed = row.changed if row is not None else 0
+        found.append(ServedClass(name, summary.count, name in contents.base_file, 0, changed))
+    return sorted(found, key=lambda one: (one.name.casefold(), one.name))
+
+
+async def _in(pool: Executor, work: Callable[[], Result]) -> Result:
+    """Run work in a thread of a pool."""
+    return await asyncio.get_running_loop().run_in_executor(pool, work)
+
+
+def _replaced() -> ApiError:
+    return busy("the model's backbone was replaced meanwhile")
+
+
+def _not_changed(error: InputError) -> ApiError:
+    """Return the answer to a change of photos that was not possible."""
+    missing = error.code in ("no_photo", "removed_photo")
+    conflicts = ("other_class", "same_class", "last_photo", "no_classes")
+    status = 404 if missing else 409 if error.code in conflicts else 422
+    listed = error.code in ("no_photo", "bad_id", "no_photos")
+    hint = "GET /v1/classes/{name}/photos lists the ids of a class" if listed else error.hint
+    return ApiError(status, error.code, error.message, hint)
+
+
+def _not_undone(error: InputError) -> ApiError:
+    """Return the answer to an undo that was not possible."""
+    if isinstance(error, ConflictError):
+        return ApiError(409, "changed", error.message, error.hint or "look at the model again")
+    if isinstance(error, NotUndoableError):
+        hint = error.hint or "go back to an exported copy of the model"
+        if error.action in ("forget", "remove"):
+            hint = "POST /v1/undo?past_forget=true takes back what came before it"
+        return ApiError(409, "not_undoable", error.message, hint)
+    return ApiError(409, "nothing_to_undo", error.message, error.hint or "there is nothing to do")

@@ -1,0 +1,404 @@
+"""What stands before every route: headers and counters, who may ask, and how much of a body is taken."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import ipaddress
+import logging
+import time
+from base64 import b64decode
+from collections import OrderedDict, defaultdict
+from contextvars import ContextVar
+from hashlib import sha256
+from secrets import token_hex
+from urllib.parse import unquote_to_bytes
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fiveshot.service._errors import ApiError, busy, refuse, too_large
+from fiveshot.service.settings import MIB, RequestLimits, Settings, is_loopback
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' blob:",
+        "media-src 'self' blob:",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(self), geolocation=(), microphone=()",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+SLASH = "\0"  # stands for a slash within a name while a path is split at the others; no name can hold it
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+SAFE = ("GET", "HEAD", "OPTIONS")
+OPEN = ("/v1/health", "/v1/ready", "/v1/openapi.json")  # for anybody: they tell nothing about the classes
+STUDIO = ("/setup", "/predict", "/train", "/webhook", "/versions")  # what Label Studio calls, beside /health
+GUARDED = ("/metrics", *STUDIO)  # and all that begins with /v1/
+CLIENTS = 10_000  # whose rates are remembered
+log = logging.getLogger("fiveshot.service")
+
+
+class Outermost:
+    """Wraps everything else, so that no answer leaves without headers and without being counted.
+
+    ``GuardedProtocol`` answers before there is a request; those answers have the same headers and are not counted.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began, status, answered = time.perf_counter(), 500, False
+        # HEAD is GET whose body the server leaves out.
+        inner = dict(scope) | {"method": "GET"} if scope["method"] == "HEAD" else scope
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal status, answered
+            if message["type"] == "http.response.start":
+                status, answered = message["status"], True
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        try:
+            try:
+                inner["path"] = split_path(scope.get("raw_path") or scope["path"].encode())
+            except ApiError as error:
+                await error.response()(scope, receive, send_with_headers)
+                return
+            await self._app(inner, receive, send_with_headers)
+        except Exception:
+            number = token_hex(4)
+            log.error("request %s has failed: %s %s", number, scope["method"], route_of(inner))
+            if not answered:
+                await failed(number).response()(scope, receive, send_with_headers)
+            raise  # to the log
+        finally:
+            route = route_of(inner)
+            method = scope["method"] if scope["method"] in METHODS else "other"
+            self._metrics.requests.labels(method, route, str(status)).inc()
+            self._metrics.seconds.labels(route).observe(time.perf_counter() - began)
+
+
+def route_of(scope: Scope) -> str:
+    """Return the route that a request took, which holds no name of a class."""
+    return getattr(scope.get("route"), "path", "none")
+
+
+def failed(number: str) -> ApiError:
+    """Return the answer to a request that met an unexpected error; the log has the rest under its number."""
+    hint = f"see {number} in the service's log"
+    # The server hangs up after it, so no client may send its next request on this connection.
+    return ApiError(500, "failed", "the service has failed", hint, headers={"Connection": "close"})
+
+
+def split_path(raw: bytes) -> str:
+    """Return a path whose parts are decoded one by one, so that ``%2F`` belongs to a name.
+
+    >>> split_path(b"/v1/classes/a%2Fb/photos")
+    '/v1/classes/a\\x00b/photos'
+    """
+    try:
+        parts = [unquote_to_bytes(part).decode("utf-8") for part in raw.partition(b"?")[0].split(b"/")]
+    except UnicodeDecodeError as error:
+        raise ApiError(
+            400, "bad_path", "the path is not UTF-8", "encode names as encodeURIComponent does"
+        ) from error
+    if any(SLASH in part for part in parts):
+        raise ApiError(400, "bad_path", "the path holds a zero byte", "leave it out")
+    return "/".join(part.replace("/", SLASH) for part in parts)
+
+
+class Gate:
+    """Refuses a request before any of its body is read, or reserves room for the body.
+
+    A request that does not say how long it is needs the most room.
+    """
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self._app, self._settings, limits = app, settings, settings.limits
+        self._rate = Rate(limits.rate)
+        self._bytes, self._requests = Share(limits.held_bytes), Share(limits.waiting)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a request in with its body, or answer why not."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        photos, client = takes_photos(scope), client_network(scope["client"][0] if scope.get("client") else "")
+        CLIENT.set(client)
+        try:
+            self._check(scope, client)
+            room = self._room(Headers(scope=scope), photos)
+            self._take(client, room, photos)
+        except ApiError as error:
+            await refuse(error, scope, receive, send)
+            return
+        try:
+            await self._app(scope, _Watched(receive, room, self._settings.limits), send)
+        finally:
+            self._bytes.give_back(client, room)
+            self._requests.give_back(client, int(photos))
+
+    def _check(self, scope: Scope, client: str) -> None:
+        headers = Headers(scope=scope)
+        self._check_host(headers)
+        if scope["method"] not in SAFE:
+            check_origin(headers)
+        path = scope["path"]
+        if path in OPEN:
+            return
+        self._rate.check(client)
+        if self._settings.token is not None and (path.startswith("/v1/") or path in GUARDED):
+            check_token(headers, self._settings.token, basic=path in STUDIO)
+
+    def _check_host(self, headers: Headers) -> None:
+        """A page that lets its own name point here must not get in: without a token only we are called so."""
+        host = headers.get("host", "").lower()
+        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+        if self._settings.token is None and not is_loopback(name):
+            raise ApiError(421, "wrong_host", f"this is not {host[:100]!r}", "use http://127.0.0.1 or localhost")
+
+    def _take(self, client: str, room: int, photos: bool) -> None:
+        if not self._bytes.take(client, room):
+            raise busy("many requests are in work already")
+        if not self._requests.take(client, int(photos)):
+            self._bytes.give_back(client, room)
+            raise busy("many requests with photos are in work already")
+
+    def _room(self, headers: Headers, photos: bool) -> int:
+        limits = self._settings.limits
+        most = limits.body_bytes if photos else limits.plain_bytes
+        length = headers.get("content-length")
+        if length is not None and "transfer-encoding" in headers:  # two servers may read it in two ways
+            raise ApiError(400, "malformed", "the body has a length and is chunked", "send one of the two headers")
+        if length is None:
+            room = most if "transfer-encoding" in headers else 0
+        elif not (length.isascii() and length.isdigit()):
+            raise ApiError(400, "malformed", f"a length of {length[:30]!r} is no number", "leave it out")
+        else:
+            room = int(length)
+        if room > most:
+            raise too_large(
+                f"the request has {_size(room)}, the limit is {_size(most)}", "send fewer photos at once"
+            )
+        return room
+
+
+def check_origin(headers: Headers) -> None:
+    """Refuse changes that a page of another site asks for (CSRF)."""
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    same = origin is None or origin.partition("://")[2] == headers.get("host")
+    if not same or site not in (None, "same-origin", "none"):
+        raise ApiError(
+            403,
+            "foreign_page",
+            "a page of another site asked for this",
+            "use the service's own page, or no browser",
+        )
+
+
+def check_token(headers: Headers, token: str, *, basic: bool = False) -> None:
+    """Refuse a request without the token; how far a wrong one is right cannot be told from the time it takes.
+
+    With ``basic``, it may come as the password of any user, which is how Label Studio can send it.
+    """
+    kind, _, given = headers.get("authorization", "").partition(" ")
+    if basic and kind.lower() == "basic":
+        kind, given = "bearer", _password(given)
+    equal = hmac.compare_digest(sha256(given.strip().encode()).digest(), sha256(token.encode()).digest())
+    if kind.lower() != "bearer" or not equal:
+        raise ApiError(
+            401,
+            "no_token" if not given else "wrong_token",
+            "this service wants a token" if not given else "this is not the token",
+            "send the header: Authorization: Bearer TOKEN",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+
+
+def _password(given: str) -> str:
+    """Return the password of ``user:password`` in base64, or nothing."""
+    try:
+        return b64decode(given.strip(), validate=True).decode("utf-8").partition(":")[2]
+    except ValueError:
+        return ""
+
+
+def client_network(address: str) -> str:
+    """Return what counts as one client: an IPv4 address, or the network of an IPv6 address.
+
+    >>> client_network("192.0.2.7"), client_network("2001:db8::7"), client_network("")
+    ('192.0.2.7', '2001:db8::/64', '')
+    """
+    try:
+        found = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    return str(ipaddress.ip_network((found, 64), strict=False)) if found.version == 6 else str(found)
+
+
+class Rate:
+    """A bucket for each client: it fills at a constant rate, and every request takes one out."""
+
+    def __init__(self, rate: float) -> None:
+        self._rate, self._most = rate, max(1.0, 2 * rate)
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # what is in it, and since when
+
+    def check(self, client: str) -> None:
+        """Count a request of a client, or refuse it."""
+        now = time.monotonic()
+        left, since = self._buckets.pop(client, (self._most, now))
+        left = min(self._most, left + (now - since) * self._rate)
+        self._buckets[client] = (max(left - 1, 0), now)
+        while len(self._buckets) > CLIENTS:
+            self._buckets.popitem(last=False)
+        if left < 1:
+            wait = max(1, round((1 - left) / self._rate))
+            raise ApiError(
+                429,
+                "too_often",
+                f"more than {self._rate:g} requests a second",
+                f"wait {wait} s",
+                headers={"Retry-After": str(wait)},
+            )
+
+
+PHOTO_PATHS = ("/v1/predict", "/v1/correct", "/v1/negatives", *STUDIO)  # and all that end in /photos
+CLIENT: ContextVar[str] = ContextVar("client", default="")
+"""Who asks: an address, or a network."""
+
+
+class Share:
+    """Room that clients share: each may hold as much as is left free, so that nobody can take all of it.
+
+    One that takes what it can gets half, two get a third each, and so on; as much is left for the next.
+
+    >>> room = Share(100)
+    >>> room.take("a", 50), room.take("a", 1), room.take("b", 25), room.take("c", 12), room.take("b", 1)
+    (True, False, True, True, False)
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most, self.held = most, 0
+        self._of: defaultdict[str, int] = defaultdict(int)
+
+    def take(self, client: str, amount: int) -> bool:
+        """Take room for a client, if there is enough."""
+        if self._of[client] + amount > self.most - self.held:
+            return False
+        self._of[client] += amount
+        self.held += amount
+        return True
+
+    def give_back(self, client: str, amount: int) -> None:
+        """Let others have it."""
+        self.held -= amount
+        self._of[client] -= amount
+        if not self._of[client]:
+            del self._of[client]
+
+
+def takes_photos(scope: Scope) -> bool:
+    """Tell whether a request may bring photos."""
+    path = str(scope["path"]).rstrip("/")  # one slash too many is told as such, not as a size
+    return str(scope["method"]) == "POST" and (path in PHOTO_PATHS or path.endswith("/photos"))
+
+
+def _size(count: int) -> str:
+    return f"{count / MIB:.1f} MiB" if count >= MIB else f"{count:,} bytes"
+
+
+class _Watched:
+    """Gives the pieces of a body as they come, within the limits."""
+
+    def __init__(self, receive: Receive, room: int, limits: RequestLimits) -> None:
+        self._receive, self._room, self._limits = receive, room, limits
+        self._seen = 0
+        self._complete = False
+        self._until = asyncio.get_running_loop().time() + limits.body_seconds
+
+    async def __call__(self) -> Message:
+        if self._complete:  # what follows is the end of the connection, for which nobody is pressed
+            return await self._receive()
+        left = self._until - asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout(min(left, self._limits.pause_seconds)):
+                message = await self._receive()
+        except TimeoutError as error:
+            raise ApiError(
+                408,
+                "too_slow",
+                "the request took too long to arrive",
+                "send it again",
+                headers={"Connection": "close"},
+            ) from error
+        self._seen += len(message.get("body", b""))
+        self._complete = not message.get("more_body", False)
+        if self._seen > self._room:
+            raise too_large(f"the request is longer than {_size(self._room)}", "send fewer photos at once")
+        return message
+
+
+PHOTOS = (1, 2, 4, 8, 16, 32, 64)
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+class Metrics:
+    """Counters of one service; each has its own registry, so that several live in one process."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"fiveshot_{name}", text, labels, registry=self.registry)
+
+        def histogram(name: str, text: str, *labels: str, buckets: tuple[float, ...] = SECONDS) -> Histogram:
+            return Histogram(f"fiveshot_{name}", text, labels, registry=self.registry, buckets=buckets)
+
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(f"fiveshot_{name}", text, registry=self.registry)
+
+        self.requests = counter("requests", "Requests answered.", "method", "route", "status")
+        self.seconds = histogram(
+            "request_seconds", "Time from a request's headers to the end of its answer.", "route"
+        )
+        self.batches = histogram("batch_photos", "Photos of a forward pass.", buckets=PHOTOS)
+        self.forward = histogram("forward_seconds", "Time of a forward pass.")
+        self.photos = counter("photos", "Photos learned or looked at.", "use")
+        self.pending = gauge("pending_photos", "Photos in work.")
+        self.classes = gauge("classes", "Classes of the model.")
+        self.state = gauge("state", "Changes of the model so far.")
+
+    def batch(self, photos: int, seconds: float) -> None:
+        """Note a forward pass."""
+        self.batches.observe(photos)
+        self.forward.observe(seconds)
+
+    def text(self) -> bytes:
+        """Return everything in Prometheus's text format."""
+        text: bytes = generate_latest(self.registry)
+        return text

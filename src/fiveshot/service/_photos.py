@@ -1,0 +1,243 @@
+"""From photos in requests to features: decoding, and forward passes that several requests share."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fiveshot.backbones import Embedder, default_workers
+from fiveshot.backbones.embedder import Vectors
+from fiveshot.data import ImageError, Reduced, decoders
+from fiveshot.data.reduction import Parts
+from fiveshot.recognizer.photos.embedding import QUIET
+from fiveshot.recognizer.photos.photo import Photo
+from fiveshot.recognizer.store.manifest import Options
+from fiveshot.recognizer.store.rows import PhotoRecord
+from fiveshot.service._errors import PHOTO_HINT, ApiError, busy, too_large
+from fiveshot.service._gate import CLIENT, Metrics, Share
+from fiveshot.service.settings import Settings
+from fiveshot.work import one_thread
+
+NOTHING_KEPT = Options(keep_photos=False, thumbnails=False)
+
+
+class PhotoPipeline:
+    """Takes on photos up to a limit, decodes them, and lets them share forward passes."""
+
+    def __init__(self, settings: Settings, metrics: Metrics) -> None:
+        self._settings, self._metrics = settings, metrics
+        self._pending = Share(settings.limits.pending)
+        self._batcher: Batcher | None = None
+        # Threads that wait for a slow photo are no others' loss: a client has as many as there are cores.
+        self._decoders = ThreadPoolExecutor(4 * default_workers(), thread_name_prefix="decode")
+        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._held = ExitStack()
+
+    def start(self, embedder: Embedder) -> None:
+        """Make the backbone ready, once; after a failure it can be called again."""
+        if self._batcher is not None:
+            return
+        with ExitStack() as held:
+            held.enter_context(QUIET)  # as long as the service runs
+            if embedder.on_cpu:
+                held.enter_context(one_thread())  # several streams of one thread each
+            embedder.features(np.zeros((1, *embedder.preprocessing.shape), np.uint8))
+            self._batcher = Batcher(
+                embedder,
+                latency=self._settings.latency,
+                size=self._settings.batch_size,
+                on_batch=self._metrics.batch,
+            )
+            self._held = held.pop_all()
+
+    @contextmanager
+    def work_on(self, photos: int) -> Iterator[None]:
+        """Take on so many photos, unless that is too much."""
+        client, pending = CLIENT.get(), self._pending
+        counted = min(photos, pending.most)  # one request may bring more, if nothing else is in work
+        if not pending.take(client, counted):
+            raise busy(f"{pending.held} photos are in work already")
+        self._metrics.pending.set(pending.held)
+        try:
+            yield
+        finally:
+            pending.give_back(client, counted)
+            self._metrics.pending.set(pending.held)
+
+    async def looked_at(
+        self, embedder: Embedder, photos: Sequence[Photo], keep: Options = NOTHING_KEPT, *, strict: bool = True
+    ) -> tuple[list[PhotoRecord], list[ImageError]]:
+        """Decode photos and pass those that can be used through the backbone; return why the others cannot.
+
+        Where this is strict, one error names all that cannot be used, and none is passed on.
+        """
+        turns = self._turns.setdefault(CLIENT.get(), asyncio.Semaphore(default_workers()))
+        decode = partial(decode_photo, embedder, keep, self._settings.limits.pixels)
+
+        async def in_turn(photo: Photo) -> Reduced:
+            async with turns:
+                return await asyncio.get_running_loop().run_in_executor(self._decoders, decode, photo)
+
+        decoded = await asyncio.gather(*map(in_turn, photos))
+        bad = [one.error for one in decoded if one.error is not None]
+        if bad and strict:
+            raise bad_photos(bad, len(photos))
+        good = [(photo, one) for photo, one in zip(photos, decoded, strict=True) if one.error is None]
+        assert self._batcher is not None  # there since the model was loaded
+        waiting = self._batcher.submit(embedder, [one.parts[0] for _, one in good])
+        vectors = await asyncio.gather(*map(asyncio.wrap_future, waiting))
+        return [
+            PhotoRecord(
+                photo.digest(one.sha256), vector, one.parts[1], one.parts[2], name=photo.name, box=photo.box
+            )
+            for (photo, one), vector in zip(good, vectors, strict=True)
+        ], bad
+
+    def close(self) -> None:
+        """Finish what has begun."""
+        self._decoders.shutdown()
+        if self._batcher is not None:
+            self._batcher.close()
+        self._held.close()
+
+
+def decode_photo(embedder: Embedder, keep: Options, pixels: int, photo: Photo) -> Reduced:
+    """Have made of a photo its pixels for the backbone, and copies without metadata of what the model keeps."""
+    parts = Parts(embedder.preprocessing.squares, keep.thumbnails, len(photo.read()) if keep.keep_photos else None)
+    found = decoders().attempt(photo.source, photo.reduction(parts), max_pixels=pixels)
+    if found.error is not None:
+        return found
+    square, *copies = found.parts
+    return replace(found, parts=(embedder.preprocessing.from_bytes(square), *copies))
+
+
+def bad_photos(errors: Sequence[ImageError], total: int) -> ApiError:
+    """Return the one error for all photos that cannot be used."""
+    message = "; ".join(f"{error.name}: {error.reason}" for error in errors[:10])
+    if total > 1:
+        message = f"{len(errors)} of {total} photos cannot be used, so nothing was done: {message}"
+    if any(error.code == "image_too_large" for error in errors):
+        found = too_large(message, "make the photo smaller")
+    else:
+        found = ApiError(422, "bad_photo", message, PHOTO_HINT)
+    found.details = tuple({"name": one.name, "code": one.code, "message": one.reason} for one in errors)
+    return found
+
+
+@dataclass(eq=False)
+class _Item:
+    embedder: Embedder
+    pixels: NDArray[np.uint8]  # (views, 3, size, size)
+    since: float
+    result: Future[Vectors] = field(default_factory=Future)
+
+
+class Batcher:
+    """Collects photos and passes them through the backbone together.
+
+    A photo waits at most ``latency`` seconds for others while the backbone has nothing to do; while it works,
+    photos collect by themselves. On a CPU one stream a core takes from the same queue, each on one thread,
+    which uses the cores better than one stream with several.
+    """
+
+    def __init__(
+        self,
+        embedder: Embedder,
+        *,
+        latency: float,
+        size: int | None = None,
+        on_batch: Callable[[int, float], None] | None = None,
+    ) -> None:
+        self.size = size or embedder.batch_size
+        self._latency = latency
+        self._on_batch = on_batch
+        self._queue: deque[_Item] = deque()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._threads = [
+            threading.Thread(target=self._work, name=f"backbone-{number}", daemon=True)
+            for number in range(embedder.streams(default_workers()))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """Photos in the queue."""
+        return len(self._queue)
+
+    def submit(self, embedder: Embedder, pixels: Sequence[NDArray[np.uint8]]) -> list[Future[Vectors]]:
+        """Queue photos; their features come one by one."""
+        now = time.monotonic()
+        items = [_Item(embedder, one, now) for one in pixels]
+        with self._changed:
+            if self._closed:
+                raise RuntimeError("the service is ending")
+            self._queue.extend(items)
+            self._changed.notify(len(items))
+        return [item.result for item in items]
+
+    def close(self) -> None:
+        """Finish what is queued, and end."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self) -> None:
+        while batch := self._next():
+            wanted = [item for item in batch if item.result.set_running_or_notify_cancel()]
+            if wanted:
+                self._run(wanted)
+
+    def _run(self, batch: list[_Item]) -> None:
+        began = time.perf_counter()
+        try:
+            vectors = batch[0].embedder.features(np.stack([item.pixels for item in batch]))
+        except BaseException as error:
+            for item in batch:
+                item.result.set_exception(error)
+            return
+        if self._on_batch is not None:
+            self._on_batch(len(batch), time.perf_counter() - began)
+        for item, vector in zip(batch, vectors, strict=True):
+            item.result.set_result(vector)
+
+    def _next(self) -> list[_Item]:
+        """Return photos for one backbone; none at all means the end."""
+        with self._changed:
+            while not self._queue:
+                if self._closed:
+                    return []
+                self._changed.wait()
+            until = self._queue[0].since + self._latency
+            while self._queue and len(self._queue) < self.size and not self._closed:
+                left = until - time.monotonic()
+                if left <= 0:
+                    break
+                self._changed.wait(left)
+            if not self._queue:  # another stream was faster
+                return self._next()
+            return self._taken()
+
+    def _taken(self) -> list[_Item]:
+        # Streams that are idle get their share, so that a short queue uses all cores.
+        share = -(-len(self._queue) // len(self._threads)) if len(self._queue) < self.size else self.size
+        batch = [self._queue.popleft()]
+        while self._queue and len(batch) < share and self._queue[0].embedder is batch[0].embedder:
+            batch.append(self._queue.popleft())
+        if self._queue:
+            self._changed.notify()
+        return batch

@@ -1,0 +1,320 @@
+"""What a request brings: parameters, class names, photos and idempotency keys, all of them checked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from hashlib import sha256
+from math import inf
+from typing import Annotated, Any
+
+from fastapi import Depends, Path, Request, Response
+from fastapi.routing import APIRoute
+from python_multipart.multipart import parse_options_header
+from starlette.datastructures import UploadFile
+from starlette.formparsers import MultiPartException, MultiPartParser
+
+from fiveshot.data import Box, BytesSource
+from fiveshot.data.reduction import EXAMPLE
+from fiveshot.errors import InputError
+from fiveshot.recognizer.names import check_name, target_name
+from fiveshot.recognizer.photos.photo import Photo
+from fiveshot.service._errors import ApiError, busy, too_large
+from fiveshot.service._gate import SLASH
+from fiveshot.service._schemas import BOXES, FIELD
+from fiveshot.service.replies import LearnedClass
+from fiveshot.service.settings import RequestLimits
+
+LONGEST_FILE_NAME = 100  # characters; it is only shown
+LONGEST_TEXT = 4096  # bytes of a part that is not a file
+LONGEST_BOXES = 256 * 1024
+LONGEST_KEY = 200
+PHOTO_ID = "^p[1-9][0-9]{0,17}$"
+
+
+class StrictRoute(APIRoute):
+    """A route that ignores nothing.
+
+    It refuses parameters that it does not know or that come twice, a body where it takes none, and a JSON body
+    that does not say so. A misspelled ``state``, or a ``for_good`` in a body, would otherwise go unnoticed.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return what answers a request."""
+        answer = super().get_route_handler()
+        known = [parameter.alias for parameter in self.dependant.query_params]
+        takes_json = self.body_field is not None
+        takes_body = takes_json or "requestBody" in (self.openapi_extra or {})
+
+        async def strict(request: Request) -> Response:
+            _check_parameters(request, known, takes_body=takes_body)
+            if takes_json:
+                _check_json(request)
+            return await answer(request)
+
+        return strict
+
+
+def _check_parameters(request: Request, known: Sequence[str], *, takes_body: bool) -> None:
+    allowed = f"it takes {', '.join(known)}" if known else "it takes none"
+    has_body = request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
+    if has_body and not takes_body:
+        hint = f"of parameters in the address {allowed}"
+        raise ApiError(422, "unknown_body", "this request takes no body", hint)
+    given = [name for name, _ in request.query_params.multi_items()]
+    for name in given:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}? {allowed}" if near else allowed
+            raise ApiError(422, "unknown_parameter", f"this request takes no parameter {name[:50]!r}", hint)
+        if given.count(name) > 1:
+            raise ApiError(422, "repeated_parameter", f"the parameter {name!r} is there twice", "give it once")
+
+
+def _check_json(request: Request) -> None:
+    kind = media_type(request)
+    if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+        raise ApiError(
+            415,
+            "not_json",
+            f"the body comes as application/json, not as {kind or 'nothing'}",
+            "send the header: Content-Type: application/json",
+        )
+
+
+def media_type(request: Request) -> str:
+    """Return the kind of a request's body, or nothing where it is not said."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def checked_name(text: str, *, or_none: bool = False) -> str:
+    """Return a class name in normal form, or also ``none of these``; a name that cannot be used is refused.
+
+    >>> checked_name(" owl ")
+    'owl'
+    """
+    try:
+        name = target_name(text) if or_none else check_name(text)
+    except InputError as error:
+        raise ApiError(422, error.code, error.message, error.hint or "choose another name") from error
+    if name in (".", ".."):  # browsers take these out of a path, also when they are encoded
+        raise ApiError(422, "bad_name", f"a class called {name!r} has no address here", "choose another name")
+    return name
+
+
+async def _path_name(
+    name: Annotated[str, Path(description="Name of the class, percent-encoded.", examples=["barn owl"])],
+) -> str:
+    return checked_name(name.replace(SLASH, "/"))
+
+
+PathName = Annotated[str, Depends(_path_name)]
+
+
+async def _photo_number(
+    id: Annotated[str, Path(description="Id of the photo.", examples=["p17"], pattern=PHOTO_ID)],
+) -> int:
+    return int(id.removeprefix("p"))
+
+
+PhotoNumber = Annotated[int, Depends(_photo_number)]
+
+
+class _PhotoParser(MultiPartParser):
+    """Reads a body with photos in memory alone: no photo of a client touches the disk."""
+
+    def __init__(self, request: Request, limits: RequestLimits) -> None:
+        super().__init__(request.headers, request.stream(), max_files=inf, max_fields=inf)
+        self.spool_max_size = limits.body_bytes + 1
+        self._parts, self._most = 0, limits.photos
+        self._boxes = False  # whether they have come
+
+    def on_headers_finished(self) -> None:
+        super().on_headers_finished()
+        if self._current_part.field_name != BOXES:
+            self._parts += 1
+        elif self._boxes:
+            raise ApiError(422, "bad_boxes", f"there are two parts {BOXES!r}", "send one with all boxes")
+        else:
+            self._boxes = True
+        if self._parts > self._most:
+            raise _too_many(self._most)
+
+    def on_part_data(self, data: bytes, start: int, end: int) -> None:
+        part = self._current_part
+        longest = LONGEST_BOXES if part.field_name == BOXES else LONGEST_TEXT
+        if part.file is None and len(part.data) + end - start > longest:
+            raise _not_a_file("a part")
+        super().on_part_data(data, start, end)
+
+
+async def read_uploads(request: Request, limits: RequestLimits) -> list[Photo]:
+    """Return the photos of a multipart request, at least one."""
+    kind = media_type(request)
+    if kind != "multipart/form-data":
+        raise ApiError(
+            415,
+            "not_multipart",
+            f"photos come as multipart/form-data, not as {kind or 'nothing'}",
+            f"for example: curl -F {FIELD}=@photo.jpg",
+        )
+    _check_charset(request)
+    try:
+        form = await _PhotoParser(request, limits).parse()
+    except MultiPartException as error:
+        raise _malformed(error.message) from error
+    except (KeyError, ValueError, AttributeError) as error:  # what the parser makes of missing headers
+        raise _malformed("it has no boundary or no end") from error
+    try:
+        parts = [(key, value) for key, value in form.multi_items() if key != BOXES]
+        uploads = [await _upload(key, value, n) for n, (key, value) in enumerate(parts, 1)]
+        boxes = form.getlist(BOXES)
+    finally:
+        await form.close()
+    if not uploads:
+        hint = f"send them as parts called {FIELD!r}, with a file name"
+        raise ApiError(422, "no_photos", "the request holds no photos", hint)
+    if boxes:
+        uploads = _in_boxes(uploads, boxes)
+    if len(uploads) > limits.photos:
+        raise _too_many(limits.photos)
+    return uploads
+
+
+def _too_many(most: int) -> ApiError:
+    return too_large(f"more than {most} photos, or parts of photos, in one request", "send several requests")
+
+
+def _in_boxes(uploads: Sequence[Photo], parts: Sequence[UploadFile | str]) -> list[Photo]:
+    """Return an upload for each box; a photo that no box is given for is meant as a whole."""
+    try:
+        (text,) = parts
+        given = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        given = None
+    if not isinstance(given, list) or len(given) != len(uploads):
+        raise ApiError(
+            422,
+            "bad_boxes",
+            f"the part {BOXES!r} is not one JSON list with an entry for each of {len(uploads)} photos",
+            f"write null for a whole photo, or a list of boxes: {BOXES}=[[[40, 60, 200, 150]], null]",
+        )
+    found = []
+    for upload, own in zip(uploads, given, strict=True):
+        if own is not None and (not isinstance(own, list) or not own):
+            raise ApiError(422, "bad_boxes", f"{upload.name}: neither null nor a list of boxes", EXAMPLE)
+        try:
+            found += [upload] if own is None else [replace(upload, box=Box.of(one)) for one in own]
+        except InputError as error:
+            raise ApiError(422, "bad_box", f"{upload.name}: {error.message}", error.hint) from error
+    return found
+
+
+def _check_charset(request: Request) -> None:
+    """Refuse any codec but the usual one: names and text are decoded with it, and some take very long."""
+    charset = parse_options_header(request.headers["content-type"])[1].get(b"charset", b"utf-8")
+    if charset.lower() not in (b"utf-8", b"utf8"):
+        raise _malformed(f"its charset is {charset[:30].decode('latin-1')!r}, not 'utf-8'")
+
+
+async def _upload(key: str, value: UploadFile | str, number: int) -> Photo:
+    if key != FIELD:
+        hint = f"send photos as parts called {FIELD!r}, and anything else as a parameter of the address"
+        raise ApiError(422, "unknown_part", f"there is a part {key[:50]!r}", hint)
+    if not isinstance(value, UploadFile):
+        raise _not_a_file(f"the part {FIELD!r}")
+    return Photo(BytesSource(await value.read(), shown_name(value.filename, number)))
+
+
+def _not_a_file(part: str) -> ApiError:
+    hint = f"with curl write {FIELD}=@FILE; programs give the part a file name"
+    return ApiError(422, "not_a_file", f"{part} is text, not a file", hint)
+
+
+def _malformed(reason: str) -> ApiError:
+    return ApiError(400, "malformed", f"the multipart body cannot be read: {reason}", "send it as a browser does")
+
+
+def shown_name(given: str | None, number: int) -> str:
+    """Return what a photo is called in answers: its file name without folders, or its number.
+
+    >>> shown_name("C:\\\\fakepath\\\\owl.jpg", 1), shown_name("../../etc/passwd", 2), shown_name("\\x1b", 3)
+    ('owl.jpg', 'passwd', 'photo 3')
+    """
+    last = (given or "").replace("\\", "/").rpartition("/")[2]
+    name = "".join(character for character in last if character.isprintable()).strip()
+    return name[:LONGEST_FILE_NAME] or f"photo {number}"
+
+
+@dataclass(frozen=True, eq=False)
+class _Answered:
+    digest: str
+    name: str
+    reply: asyncio.Future[LearnedClass]
+
+
+class IdempotencyKeys:
+    """Answers by key, so that a request that is sent twice is done once. Failed requests can be tried again.
+
+    Keys live in memory. After a restart the model itself tells a request that was done: the class ends with
+    the very photos that the request brings.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._known: OrderedDict[str, _Answered] = OrderedDict()
+
+    async def once(
+        self,
+        key: str,
+        name: str,
+        uploads: Sequence[Photo],
+        learn: Callable[[], Awaitable[tuple[LearnedClass, bool]]],
+    ) -> tuple[LearnedClass, bool]:
+        """Return the answer to a request, and whether it had been done before."""
+        digest = _request_digest(name, uploads)
+        known = self._known.get(key)
+        if known is not None:
+            if known.digest != digest:
+                hint = "use a new key for each"
+                raise ApiError(422, "key_reused", "this idempotency key came with another request", hint)
+            return await asyncio.shield(known.reply), True
+        answer: asyncio.Future[LearnedClass] = asyncio.get_running_loop().create_future()
+        self._known[key] = _Answered(digest, name, answer)
+        while len(self._known) > self._most:
+            self._known.popitem(last=False)
+        try:
+            reply, replayed = await learn()
+        except BaseException as error:
+            self._known.pop(key, None)
+            interrupted = busy("the first request with this key was interrupted")
+            answer.set_exception(error if isinstance(error, Exception) else interrupted)
+            answer.exception()  # looked at: nobody else may be waiting
+            raise
+        answer.set_result(reply)
+        return reply, replayed
+
+    def forget(self, name: str | None = None) -> None:
+        """Forget the answers about a class, or all of them."""
+        for key in [key for key, known in self._known.items() if name in (None, known.name)]:
+            del self._known[key]
+
+
+def check_key(key: str) -> None:
+    """Refuse an idempotency key that is too long."""
+    if not 1 <= len(key) <= LONGEST_KEY:
+        hint = f"use 1 to {LONGEST_KEY}"
+        raise ApiError(422, "bad_key", f"the idempotency key has {len(key)} characters", hint)
+
+
+def _request_digest(name: str, uploads: Sequence[Photo]) -> str:
+    """Return what tells two requests apart: the class and the photos, in order."""
+    digest = sha256(name.encode("utf-8", "backslashreplace"))
+    for upload in uploads:
+        digest.update(sha256(upload.read()).digest())
+        digest.update(b"" if upload.box is None else f" {upload.box}".encode())
+    return digest.hexdigest()

@@ -1,0 +1,354 @@
+"""The routes: recognize, learn, list, rename, forget, undo; the state of the service; the page."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from fiveshot.recognizer.names import NONE
+from fiveshot.recognizer.store.history import next_to_undo
+from fiveshot.service._engine import MOST_NAMES, Engine, RejectionReply
+from fiveshot.service._requests import (
+    IdempotencyKeys,
+    PathName,
+    PhotoNumber,
+    StrictRoute,
+    check_key,
+    checked_name,
+    read_uploads,
+)
+from fiveshot.service._schemas import (
+    ClassPage,
+    ErrorDetail,
+    ModelChange,
+    ModelReply,
+    Move,
+    PhotoList,
+    PredictionEntry,
+    PredictReply,
+    Removal,
+    Rename,
+    StatusReply,
+    Undoable,
+    documented,
+)
+from fiveshot.service.replies import ChangeMade, LearnedClass, PhotosMade
+from fiveshot.service.settings import RequestLimits
+
+if TYPE_CHECKING:
+    from fiveshot.service._second_look import Reviews, Sortings
+
+MOST_CLASSES = 500  # of a page
+LAST = 2**63 - 1  # state that a database can count to
+FAR = 2**31  # more than any model has classes or a class photos
+KINDS = {
+    ".html": "text/html",
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+}  # of the page
+
+
+@dataclass(frozen=True, eq=False)
+class Service:
+    """The parts of a running service, which its routes share."""
+
+    engine: Engine
+    limits: RequestLimits
+    keys: IdempotencyKeys
+    reviews: Reviews
+    sortings: Sortings
+
+
+async def _service(request: Request) -> Service:
+    service: Service = request.app.state.service
+    return service
+
+
+TheService = Annotated[Service, Depends(_service)]
+photo_routes = APIRouter(prefix="/v1", route_class=StrictRoute)
+status_routes = APIRouter()
+
+
+@photo_routes.post("/predict", **documented("recognize", 409, 415, example="predicted", photos=True))
+async def predict(
+    service: TheService,
+    request: Request,
+    top: Annotated[int, Query(ge=1, le=100, description="Candidates for each photo.")] = 5,
+    sure: Annotated[
+        float | None,
+        Query(gt=0, le=1, description="Probability that an answer needs; a group may have it where no class has."),
+    ] = None,
+    why: Annotated[int, Query(ge=0, le=100, description="Learned photos to name that each is most like.")] = 0,
+    skip_bad: Annotated[bool, Query(description="Answer for the others where photos cannot be used.")] = False,
+) -> PredictReply:
+    """Say what photos show, or that they show nothing known."""
+    uploads = await read_uploads(request, service.limits)
+    found, bad, state = await service.engine.predict(uploads, top, sure, why, skip_bad=skip_bad)
+    predictions, left_out = [PredictionEntry.of(one) for one in found], [ErrorDetail.of(one) for one in bad]
+    return PredictReply(predictions=predictions, left_out=left_out, state=state)
+
+
+@photo_routes.get("/classes", **documented("classes", example="classes"))
+async def list_classes(
+    service: TheService,
+    search: Annotated[str, Query(max_length=200, description="Text that the name holds.")] = "",
+    offset: Annotated[int, Query(ge=0, le=FAR)] = 0,
+    limit: Annotated[int, Query(ge=1, le=MOST_CLASSES)] = 100,
+) -> ClassPage:
+    """List classes by name, a page at a time."""
+    classes, total, state = await service.engine.classes(search, offset, limit)
+    return ClassPage(classes=classes, total=total, offset=offset, state=state)
+
+
+@photo_routes.post("/classes/{name}/photos", **documented("classes", 404, 415, example="learned", photos=True))
+async def learn(
+    service: TheService,
+    name: PathName,
+    request: Request,
+    response: Response,
+    idempotency_key: Annotated[
+        str | None,
+        Header(description="Any text, new for each request: sent again, the request is not done again."),
+    ] = None,
+) -> LearnedClass:
+    """Learn a class from about five photos, or add photos to it. With the reply it is on the disk."""
+    if idempotency_key is None:
+        reply, _ = await service.engine.learn(name, await read_uploads(request, service.limits))
+        return reply
+    check_key(idempotency_key)
+    uploads = await read_uploads(request, service.limits)
+    reply, replayed = await service.keys.once(
+        f"{service.engine.openings}:{idempotency_key}",
+        name,
+        uploads,
+        lambda: service.engine.learn(name, uploads, repeated=True),
+    )
+    if replayed:
+        response.headers["Idempotency-Replayed"] = "true"
+    return reply
+
+
+@photo_routes.get("/classes/{name}/photos/{number}", **documented("classes", 404, kind="image/jpeg"))
+async def thumbnail(
+    service: TheService,
+    name: PathName,
+    number: Annotated[int, Path(ge=0, le=FAR)],
+    request: Request,
+    v: Annotated[str, Query(description="Anything: another address for a picture that has changed.")] = "",
+) -> Response:
+    """Return a small copy, 128 pixels, of a photo that a class was learned from."""
+    picture = await service.engine.thumbnail(name, number)
+    return cacheable(request, picture, "image/jpeg", "private, no-cache")
+
+
+@photo_routes.get("/classes/{name}/photos", **documented("photos", 404, example="listed"))
+async def list_photos(service: TheService, name: PathName) -> PhotoList:
+    """List the photos that a class was learned from, with their ids and their scores when they are left out."""
+    photos, state = await service.engine.photos(name)
+    return PhotoList(photos=photos, state=state)
+
+
+@photo_routes.post("/correct", **documented("photos", 409, 415, example="photos_changed", photos=True))
+async def correct(
+    service: TheService,
+    request: Request,
+    name: Annotated[str, Query(max_length=1000, description="A class, known or new, or 'none of these'.")],
+) -> PhotosMade:
+    """Say what photos show: they are learned, or moved from the class they were learned for."""
+    wanted = checked_name(name, or_none=True)
+    return await service.engine.correct(wanted, await read_uploads(request, service.limits))
+
+
+@photo_routes.post("/negatives", **documented("photos", 409, 415, example="photos_changed", photos=True))
+async def learn_none(service: TheService, request: Request) -> PhotosMade:
+    """Learn photos that show none of the classes; they help to tell unknown ones."""
+    return await service.engine.correct(NONE, await read_uploads(request, service.limits))
+
+
+@photo_routes.get("/negatives", **documented("photos", example="listed"))
+async def list_negatives(service: TheService) -> PhotoList:
+    """List the photos that show none of the classes, with their ids."""
+    photos, state = await service.engine.photos(NONE)
+    return PhotoList(photos=photos, state=state)
+
+
+@photo_routes.get("/photos/{id}", **documented("photos", 404, kind="image/jpeg"))
+async def picture(
+    service: TheService,
+    number: PhotoNumber,
+    request: Request,
+    kept: Annotated[bool, Query(description="The photo itself, where photos are kept.")] = False,
+) -> Response:
+    """Return a small copy of a learned photo, or the photo itself where it was kept."""
+    data = await service.engine.picture(number, kept=kept)
+    return cacheable(request, data, picture_type(data), "private, no-cache")
+
+
+@photo_routes.post(
+    "/photos/remove", **documented("photos", 404, 409, 415, example="photos_changed", pending=PhotosMade)
+)
+async def remove(service: TheService, wanted: Removal, response: Response) -> PhotosMade:
+    """Take photos out of their classes, all of them or none. It can be undone, unless it is for good."""
+    reply = await service.engine.change_photos(
+        lambda model: model.remove(wanted.ids, of=wanted.of, for_good=wanted.for_good), wanted.ids
+    )
+    if wanted.for_good:
+        service.keys.forget()
+    if reply.pending is not None:
+        response.status_code = 202
+    return reply
+
+
+@photo_routes.post("/photos/move", **documented("photos", 404, 409, 415, example="photos_changed"))
+async def move(service: TheService, wanted: Move) -> PhotosMade:
+    """Give photos to another class, known or new, as if they had been learned for it."""
+    to = checked_name(wanted.to, or_none=True)
+    return await service.engine.change_photos(lambda model: model.move(wanted.ids, to=to, of=wanted.of))
+
+
+@photo_routes.patch("/classes/{name}", **documented("classes", 404, 409, 415, example="changed"))
+async def rename(service: TheService, name: PathName, wanted: Rename) -> ChangeMade:
+    """Give a class another name."""
+    return await service.engine.rename(name, checked_name(wanted.name))
+
+
+@photo_routes.delete("/classes/{name}", **documented("classes", 404, example="changed", pending=ChangeMade))
+async def forget(
+    service: TheService,
+    name: PathName,
+    response: Response,
+    for_good: Annotated[bool, Query(description="Leave no trace: it cannot be undone.")] = False,
+) -> ChangeMade:
+    """Forget a class. It can be undone, unless ``for_good`` asks that nothing of it stays on the disk."""
+    reply = await service.engine.forget(name, for_good=for_good)
+    if for_good:
+        service.keys.forget(name)
+    if reply.pending is not None:  # done, but not all of it: nobody should send it again
+        response.status_code = 202
+    return reply
+
+
+@photo_routes.post("/undo", **documented("classes", 409, example="changed"))
+async def undo(
+    service: TheService,
+    past_forget: Annotated[bool, Query(description="Pass over what was erased for good.")] = False,
+    state: Annotated[
+        int | None,
+        Query(ge=0, le=LAST, description="The state the client has seen: 409 if the model was changed since."),
+    ] = None,
+) -> ChangeMade:
+    """Take back the last change that stands. Only with ``state`` is it sure whose change that is."""
+    return await service.engine.undo(past_forget=past_forget, state=state)
+
+
+@photo_routes.get("/rejection", **documented("recognize", example="rejection"))
+async def rejection(
+    service: TheService,
+    rate: Annotated[
+        float | None, Query(gt=0, lt=1, description="Share of known photos; the one in force unless given.")
+    ] = None,
+) -> RejectionReply:
+    """Tell how many of the learned photos a rate of false rejections would call unknown, each left out in turn."""
+    return await service.engine.rejected_at(rate)
+
+
+@photo_routes.patch("/model", **documented("recognize", 415, example="rejection"))
+async def change_model(service: TheService, wanted: ModelChange) -> RejectionReply:
+    """Change the rate of false rejections. Nothing is learned again, and it can be undone."""
+    return await service.engine.set_rejection(wanted.false_rejection)
+
+
+@status_routes.get("/v1/health", **documented("service", example="status"))
+async def health() -> StatusReply:
+    """Tell that the process answers."""
+    return StatusReply(status="ok")
+
+
+@status_routes.get("/v1/ready", **documented("service", example="status"))
+async def ready(service: TheService) -> StatusReply:
+    """Tell whether photos are taken: 503 while the model is loaded or not in its place, and at the end."""
+    await service.engine.ready()
+    return StatusReply(status="ready")
+
+
+@status_routes.get("/v1/model", **documented("service", example="model"))
+async def model(service: TheService) -> ModelReply:
+    """Describe the model and the limits of the service."""
+    snapshot = service.engine.serving.snapshot
+    limits = service.limits
+    options, negatives = snapshot.manifest.options, snapshot.contents.negatives
+    undo = await service.engine.read(next_to_undo)
+    return ModelReply(
+        classes=len(snapshot.memory.labels),
+        base_classes=len(snapshot.contents.base.labels),
+        backbone=snapshot.manifest.backbone.name,
+        rejection=snapshot.rejection.note,
+        false_rejection=options.false_rejection,
+        negatives=0 if negatives is None else len(negatives.photos.ids),
+        thumbnails=options.thumbnails,
+        keep_photos=options.keep_photos,
+        limits={name: getattr(limits, name) for name in ("body_bytes", "photos", "pixels", "sorted_photos")},
+        undo=None if undo is None else Undoable(action=undo.action, classes=list(undo.classes[:MOST_NAMES])),
+        state=snapshot.state,
+    )
+
+
+@status_routes.get("/metrics", **documented("service", kind="text/plain"))
+async def metrics(service: TheService) -> Response:
+    """Count requests, photos and forward passes."""
+    return Response(service.engine.metrics.text(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+def page_routes() -> APIRouter:
+    """Return the routes of the page's files, read once: no path of a client is ever looked up on the disk."""
+    routes = APIRouter()
+    for file in (files("fiveshot.service") / "page").iterdir():
+        kind = KINDS.get(PurePath(file.name).suffix)
+        if kind is not None:
+            path = "/" if file.name == "index.html" else f"/{file.name}"
+            answer = _page_file(file.read_bytes(), kind + ("" if kind == "image/svg+xml" else "; charset=utf-8"))
+            routes.add_api_route(path, answer, include_in_schema=False, response_model=None)
+    return routes
+
+
+def _page_file(data: bytes, kind: str) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        return cacheable(request, data, kind, "no-cache")
+
+    return answer
+
+
+def cacheable(request: Request, data: bytes, kind: str, control: str) -> Response:
+    """Return data with its tag, or 304 to a client that has it."""
+    tag = f'"{sha256(data).hexdigest()[:32]}"'
+    headers = {"ETag": tag, "Cache-Control": control, "Content-Type": kind}
+    if names_tag(request.headers.get("if-none-match", ""), tag):
+        return Response(status_code=304, headers=headers)
+    return Response(data, headers=headers)
+
+
+def picture_type(data: bytes) -> str:
+    """Return the kind of a picture by its first bytes.
+
+    >>> picture_type(b"\\x89PNG...")
+    'image/png'
+    """
+    begins = {b"\xff\xd8": "image/jpeg", b"\x89PNG": "image/png", b"RIFF": "image/webp", b"GIF8": "image/gif"}
+    return next((kind for start, kind in begins.items() if data.startswith(start)), "application/octet-stream")
+
+
+def names_tag(header: str, tag: str) -> bool:
+    """Tell whether ``If-None-Match`` names a tag; a proxy that compresses makes it a weak one.
+
+    >>> names_tag('"a", W/"b"', '"b"'), names_tag("*", '"b"'), names_tag('"a"', '"b"')
+    (True, True, False)
+    """
+    return any(one.strip().removeprefix("W/") in ("*", tag) for one in header.split(","))

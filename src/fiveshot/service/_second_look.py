@@ -1,0 +1,330 @@
+"""A second look over HTTP: reviews of what was learned, and sets of photos without labels that are sorted."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Literal, Self
+
+import numpy as np
+from fastapi import APIRouter, Path, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from fiveshot.backbones import Embedder
+from fiveshot.data import ImageError
+from fiveshot.recognizer.photos.photo import Photo
+from fiveshot.recognizer.recognition.snapshot import Snapshot
+from fiveshot.recognizer.review import Review, review_model
+from fiveshot.recognizer.sorting import KnownPhoto, PhotoGroup, Question, Sorting, sort_rows
+from fiveshot.recognizer.store.rows import PhotoRecord, photo_features, read_kept
+from fiveshot.service._engine import Engine
+from fiveshot.service._errors import ApiError, not_found, too_large
+from fiveshot.service._requests import StrictRoute, checked_name, read_uploads
+from fiveshot.service._routes import FAR, LAST, TheService, cacheable
+from fiveshot.service._schemas import MOST_IDS, ErrorDetail, Ids, RequestBody, documented
+from fiveshot.service.replies import LearnedClass, PhotosMade
+from fiveshot.service.settings import RequestLimits
+from fiveshot.work import one_thread
+
+second_look_routes = APIRouter(prefix="/v1", route_class=StrictRoute)
+MOST_QUESTIONS = 500
+Finding = Literal["mixed-up", "harmful", "duplicates", "outliers"]
+Id = Annotated[str, Path(description="Id of the set, from POST /v1/sort.", max_length=100)]
+
+
+class Reviews:
+    """Reviews of the model: one is made at a time, and the last one is kept until the model changes."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._lock = asyncio.Lock()
+        self._known: tuple[tuple[int, int, bool], Review] | None = None
+
+    async def review(self, *, kept: bool = False) -> Review:
+        """Look again at what was learned; ``kept`` suggests again what somebody decided to keep."""
+        async with self._lock:
+            snapshot = self._engine.serving.snapshot
+            key = (self._engine.openings, snapshot.state, kept)
+            if self._known is None or self._known[0] != key:
+                if not len(snapshot.memory.labels):
+                    raise ApiError(409, "no_classes", "the model knows no class yet", "teach it one first")
+                decided = frozenset() if kept else await self._engine.read(read_kept)
+                self._known = key, await asyncio.to_thread(review_model, snapshot, decided)
+            return self._known[1]
+
+    async def apply(self, finding: str, ids: Sequence[str] | None, state: int | None) -> PhotosMade:
+        """Follow the suggestions of one kind, or those about some photos."""
+        found = await self.review()
+        if state is not None and found.state != state:
+            raise ApiError(
+                409, "changed", f"the model is in state {found.state} by now", "look at the review again"
+            )
+        wanted = [one for one in found.of([finding], sure=ids is None) if ids is None or one.photo in ids]
+        missing = set(ids or ()) - {one.photo for one in wanted}
+        if missing:
+            raise not_found(f"nothing is suggested about {', '.join(sorted(missing)[:5])}")
+        return await self._engine.change_photos(lambda model: model.apply(wanted))
+
+
+@dataclass(eq=False)
+class SortingSet:
+    """Photos without labels that somebody sorts, in memory alone."""
+
+    embedder: Embedder
+    used: float
+    photos: list[PhotoRecord] = field(default_factory=list)
+    bytes: int = 0
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    known: tuple[tuple[int, int], Sorting] | None = None  # by state and photos
+
+    def left(self, snapshot: Snapshot) -> list[int]:
+        """Return the numbers of the photos that a model has not learned; what is undone is left again."""
+        learned = {digest for row in snapshot.contents.rows.values() for digest in row.sha256s}
+        return [number for number, photo in enumerate(self.photos) if photo.sha256 not in learned]
+
+
+class Sortings:
+    """Sets of photos that are sorted: few at a time, none larger than allowed, dropped when nobody asks."""
+
+    def __init__(self, engine: Engine, limits: RequestLimits) -> None:
+        self._engine, self._limits = engine, limits
+        self._sets: dict[str, SortingSet] = {}
+
+    def begin(self) -> str:
+        """Begin a set and return its id; the one that was asked for least recently makes room."""
+        embedder = self._engine.serving.embedder
+        self.expire()
+        while len(self._sets) >= self._limits.sortings:
+            del self._sets[min(self._sets, key=lambda one: self._sets[one].used)]
+        name = secrets.token_urlsafe(12)
+        self._sets[name] = SortingSet(embedder, time.monotonic())
+        return name
+
+    def expire(self) -> None:
+        """Drop the sets that nobody has asked for in a while."""
+        oldest = time.monotonic() - self._limits.sorting_seconds
+        self._sets = {name: one for name, one in self._sets.items() if one.used >= oldest}
+
+    def end(self, name: str) -> None:
+        """Drop a set."""
+        self._of(name)
+        del self._sets[name]
+
+    def _of(self, name: str) -> SortingSet:
+        self.expire()
+        found = self._sets.get(name)
+        if found is None:
+            text = "there is no such set of photos, or nobody has asked for it in a while"
+            raise ApiError(404, "not_found", text, "begin again: POST /v1/sort")
+        if self._engine.serving.embedder.fingerprint != found.embedder.fingerprint:
+            raise ApiError(409, "outdated", "the model has another backbone by now", "begin again: POST /v1/sort")
+        found.used = time.monotonic()
+        return found
+
+    async def add(self, name: str, uploads: Sequence[Photo]) -> tuple[list[int], list[ImageError], int]:
+        """Look at photos and add them; return their numbers, why others cannot be used, and how many there are.
+
+        A photo that is there already keeps its number.
+        """
+        one = self._of(name)
+        if len(one.photos) + len(uploads) > self._limits.sorted_photos:
+            hint = f"sort {self._limits.sorted_photos:,} at a time"
+            raise too_large(f"{len(one.photos) + len(uploads):,} photos are too many to sort at once", hint)
+        seen, bad = await self._engine.seen(uploads)
+        places = {photo.sha256: number for number, photo in enumerate(one.photos)}
+        numbers = []
+        for photo in seen:
+            if photo.sha256 not in places:
+                self._make_room(one, photo)
+                places[photo.sha256] = len(one.photos)
+                one.photos.append(photo)
+            numbers.append(places[photo.sha256])
+        return numbers, bad, len(one.photos)
+
+    def _make_room(self, one: SortingSet, photo: PhotoRecord) -> None:
+        size = photo.feature.nbytes + len(photo.thumbnail or b"") + len(photo.original or b"")
+        if sum(each.bytes for each in self._sets.values()) + size > self._limits.sorted_bytes:
+            raise too_large("there is no room in memory for more photos to sort", "name some, or end other sets")
+        one.bytes += size
+
+    async def sorting(self, name: str) -> Sorting:
+        """Sort the photos that nobody has named yet."""
+        one = self._of(name)
+        async with one.lock:
+            snapshot = self._engine.serving.snapshot
+            key = (snapshot.state, len(one.photos))
+            if one.known is None or one.known[0] != key:
+                left = one.left(snapshot)
+                photos = [one.photos[number] for number in left]
+                names = [photo.name for photo in one.photos]
+
+                def sort() -> Sorting:
+                    X = photo_features(photos) if photos else np.zeros((0, snapshot.contents.width), np.float32)
+                    with one_thread():
+                        return replace(sort_rows(snapshot, X, photos=[], numbers=left), photos=tuple(names))
+
+                one.known = key, await asyncio.to_thread(sort)
+            return one.known[1]
+
+    async def learn(self, name: str, label: str, group: str | None, photos: Sequence[int] | None) -> LearnedClass:
+        """Learn a group, or some photos, under a name."""
+        one = self._of(name)
+        if group is not None:
+            found = await self.sorting(name)
+            photos = next((each.photos for each in found.groups if each.id == group), None)
+            if photos is None:
+                raise not_found(f"there is no group {group!r} any more")
+        wanted = list(dict.fromkeys(photos or ()))
+        missing = [number for number in wanted if not 0 <= number < len(one.photos)]
+        if missing:
+            raise not_found(f"there is no photo {missing[0]} to sort")
+        again = sorted(set(wanted) - set(one.left(self._engine.serving.snapshot)))
+        if again:
+            raise ApiError(409, "named", f"photo {again[0]} was named already", "look at the groups again")
+        return await self._engine.learn_seen(label, one.embedder, [one.photos[number] for number in wanted])
+
+    def thumbnail(self, name: str, number: int) -> bytes:
+        """Return a small copy of a photo."""
+        one = self._of(name)
+        picture = one.photos[number].thumbnail if number < len(one.photos) else None
+        if picture is None:
+            raise not_found(f"there is no photo {number} to sort")
+        return picture
+
+
+class Keep(RequestBody):
+    """Photos to keep whatever was found."""
+
+    model_config = ConfigDict(json_schema_extra={"example": {"ids": ["p17"], "finding": "mixed-up"}})
+    ids: Ids
+    finding: Finding
+
+
+class Apply(RequestBody):
+    """Suggestions to follow: those of one finding, or of them those about some photos."""
+
+    model_config = ConfigDict(json_schema_extra={"example": {"finding": "mixed-up", "ids": ["p17"]}})
+    finding: Finding
+    ids: list[str] | None = Field(
+        None, min_length=1, max_length=MOST_IDS, description="Unless given, all that are sure."
+    )
+    state: int | None = Field(None, ge=0, le=LAST, description="State of the review: 409 if changed since.")
+
+
+class SortBegun(BaseModel):
+    """A new set of photos to sort."""
+
+    id: str
+    photos: int = Field(description="The most photos that it may hold.")
+    seconds: float = Field(description="After so long without a request it is dropped.")
+
+
+class SortAdded(BaseModel):
+    """Photos that were added to a set."""
+
+    numbers: list[int] = Field(description="Of the photos that can be used, in their order.")
+    refused: list[ErrorDetail] = Field(description="Those that cannot, and why.")
+    total: int = Field(description="Photos of the set now.")
+
+
+class SortReply(BaseModel):
+    """The photos of a set that nobody has named yet, sorted. Photos are numbers: their places among ``photos``."""
+
+    photos: list[str] = Field(description="File names of all photos of the set.")
+    known: list[KnownPhoto] = Field(description="Photos of known classes, the surest first.")
+    groups: list[PhotoGroup] = Field(description="The others, the largest group first.")
+    queue: list[Question] = Field(description="What to name first, with those that the name is for as well.")
+    state: int
+
+
+class SortName(RequestBody):
+    """A name for a group, or for some photos."""
+
+    model_config = ConfigDict(json_schema_extra={"example": {"name": "wren", "group": "g3"}})
+    name: str = Field(max_length=1000, description="Of the class, known or new.")
+    group: str | None = Field(None, max_length=20, description="Id of a group; or give photos.")
+    photos: list[Annotated[int, Field(ge=0, le=FAR)]] | None = Field(None, min_length=1, max_length=MOST_IDS)
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.group is None) == (self.photos is None):
+            raise ValueError("give either group or photos")
+        return self
+
+
+@second_look_routes.get("/review", **documented("review", 409, example="review"))
+async def review(
+    service: TheService,
+    kept: Annotated[bool, Query(description="Suggest again what somebody decided to keep.")] = False,
+) -> Review:
+    """Look again at what was learned: confused classes, photos to move or remove, and whether it is enough."""
+    return await service.reviews.review(kept=kept)
+
+
+@second_look_routes.post("/review/keep", **documented("review", 404, 409, 415, example="photos_changed"))
+async def keep(service: TheService, wanted: Keep) -> PhotosMade:
+    """Keep photos: a review does not suggest them again for this finding. It can be undone."""
+    return await service.engine.change_photos(lambda model: model.keep(wanted.ids, wanted.finding))
+
+
+@second_look_routes.post("/review/apply", **documented("review", 404, 409, 415, example="photos_changed"))
+async def apply(service: TheService, wanted: Apply) -> PhotosMade:
+    """Do what a review suggests, as one change that can be undone."""
+    return await service.reviews.apply(wanted.finding, wanted.ids, wanted.state)
+
+
+@second_look_routes.post("/sort", **documented("sort", example="sort_begun"))
+async def begin_sorting(service: TheService) -> SortBegun:
+    """Begin a set of photos without labels. They stay in memory, and nothing is learned unless it is named."""
+    limits = service.limits
+    return SortBegun(id=service.sortings.begin(), photos=limits.sorted_photos, seconds=limits.sorting_seconds)
+
+
+@second_look_routes.post(
+    "/sort/{id}/photos", **documented("sort", 404, 409, 415, example="sort_added", photos=True)
+)
+async def add_to_sorting(service: TheService, id: Id, request: Request) -> SortAdded:
+    """Add photos to a set, a part at a time. One that cannot be used is left out, with the reason."""
+    uploads = await read_uploads(request, service.limits)
+    numbers, bad, total = await service.sortings.add(id, uploads)
+    return SortAdded(numbers=numbers, refused=[ErrorDetail.of(one) for one in bad], total=total)
+
+
+@second_look_routes.get("/sort/{id}", **documented("sort", 404, 409, example="sorted"))
+async def sort(
+    service: TheService,
+    id: Id,
+    questions: Annotated[int, Query(ge=0, le=MOST_QUESTIONS, description="Of the queue, so many.")] = 50,
+) -> SortReply:
+    """Sort the photos of a set that nobody has named yet: known classes, groups of the others, and a queue."""
+    found = await service.sortings.sorting(id)
+    return SortReply(
+        photos=list(found.photos),
+        known=list(found.known),
+        groups=list(found.groups),
+        queue=list(found.queue[:questions]),
+        state=found.state,
+    )
+
+
+@second_look_routes.get("/sort/{id}/photos/{number}", **documented("sort", 404, 409, kind="image/jpeg"))
+async def sorted_photo(
+    service: TheService, id: Id, number: Annotated[int, Path(ge=0, le=FAR)], request: Request
+) -> Response:
+    """Return a small copy, 128 pixels, of a photo of a set."""
+    return cacheable(request, service.sortings.thumbnail(id, number), "image/jpeg", "private, no-cache")
+
+
+@second_look_routes.post("/sort/{id}/learn", **documented("sort", 404, 409, 415, example="learned"))
+async def learn_sorted(service: TheService, id: Id, wanted: SortName) -> LearnedClass:
+    """Learn a group, or some photos of a set, under a name. They are not sorted again."""
+    return await service.sortings.learn(id, checked_name(wanted.name), wanted.group, wanted.photos)
+
+
+@second_look_routes.delete("/sort/{id}", status_code=204, **documented("sort", 404, 409))
+async def end_sorting(service: TheService, id: Id) -> None:
+    """Drop a set of photos."""
+    service.sortings.end(id)

@@ -1,0 +1,339 @@
+"""One training of fresh adapters: figures after every epoch, the choice of one, and the state that is kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fiveshot.backbones import adapter_state
+from fiveshot.errors import FiveshotError, InputError, StorageError
+from fiveshot.storage import read_tensors, write_tensors
+from fiveshot.tuning._recipes import TuneRecipe
+from fiveshot.tuning._trainer import OnStep, Trainer, make_network
+from fiveshot.tuning.material import Fold, Material, few_shot_score
+from fiveshot.tuning.results import EpochRecord, FewShotScore, OnProgress, TuneProgress
+
+Choice = Literal["last", "held-out", "few-shot"]
+KIND = "tuning checkpoint"
+VERSION = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A finished run: its figures, and the adapters of the chosen epoch.
+
+    Parameters
+    ----------
+    history : tuple of EpochRecord
+        Its epochs.
+    best_epoch : int
+        The epoch whose adapters are kept.
+    adapters : mapping of str to Tensor
+        These adapters.
+    seconds : float
+        How long it took.
+
+    Examples
+    --------
+    >>> from fiveshot.tuning import EpochRecord, Run
+    >>> run = Run((EpochRecord(1, loss=0.7), EpochRecord(2, loss=0.4)), best_epoch=2, adapters={}, seconds=9.5)
+    >>> run.history[-1].loss
+    0.4
+    """
+
+    history: tuple[EpochRecord, ...]
+    best_epoch: int
+    adapters: Mapping[str, Tensor]
+    seconds: float
+
+
+class TuningRun:
+    """Fresh adapters in the backbone, trained on the rows of a fold.
+
+    Parameters
+    ----------
+    material : Material
+        The backbone and the images.
+    fold : Fold
+        Which rows train.
+    recipe : TuneRecipe
+        How to train.
+    choose : {"last", "held-out", "few-shot"}
+        Which epoch's adapters are kept: the last, or the best by held-out images or few-shot classes.
+
+    Examples
+    --------
+    >>> import numpy as np, timm
+    >>> from fiveshot.backbones import Backbone, Preprocessing
+    >>> from fiveshot.data import ArraySource, ImageSplit
+    >>> from fiveshot.tuning import Execution, Fold, TuneRecipe, TuningRun, open_material
+    >>> vit = timm.create_model("test_vit", img_size=32, num_classes=0)
+    >>> backbone = Backbone(vit, "test_vit", Preprocessing(size=32, resize=36))
+    >>> black, white = (ArraySource(np.full((40, 40, 3), gray, np.uint8), str(gray)) for gray in (0, 255))
+    >>> split = ImageSplit((black, white) * 4, np.array([0, 1] * 4))
+    >>> material = open_material(backbone, split, Execution().resolved(backbone.device, images=len(split)))
+    >>> fold = Fold.of(train=np.arange(6), held_out=np.arange(6, 8))
+    >>> run = TuningRun(material, fold, TuneRecipe(epochs=1, bottleneck=8)).train()
+    >>> run.best_epoch, len(run.history)
+    (1, 1)
+    """
+
+    def __init__(self, material: Material, fold: Fold, recipe: TuneRecipe, *, choose: Choice = "last") -> None:
+        self.material, self.fold, self.recipe, self.choose = material, fold, recipe, choose
+        self.classes, labels = np.unique(material.labels[fold.train], return_inverse=True)
+        self.trainer = Trainer(
+            make_network(material.backbone, len(self.classes), recipe, precision=material.execution.precision),
+            material.views,
+            fold.train,
+            labels.astype(np.int64),
+            recipe=recipe,
+            execution=material.execution,
+            accelerator=material.accelerator,
+        )
+        self.history: list[EpochRecord] = []
+        self.best_epoch, self.best_score = 0, -np.inf
+        self.best: Mapping[str, Tensor] = {}
+        self.seconds = 0.0
+
+    def train(
+        self,
+        *,
+        epochs: int | None = None,
+        keeping: Keeping | None = None,
+        phase: str = "tuning",
+        progress: OnProgress | None = None,
+    ) -> Run:
+        """Train for the recipe's epochs, or stop after fewer, and put the chosen adapters in place."""
+        epochs = self.recipe.epochs if epochs is None else epochs
+        if keeping is not None and keeping.resume and keeping.path.is_file():
+            with damage_reported(keeping.path):
+                self._restore(read_checkpoint(keeping.path, bound_to=keeping.bound_to))
+        elif self.choose != "last" or epochs == 0:
+            self._note(self._measured(EpochRecord(0)))
+        for number in range(self.history[-1].epoch if self.history else 0, epochs):
+            started = time.perf_counter()
+            stats = self.trainer.epoch(number, on_step=_reporter(phase, number, epochs, progress))
+            record = EpochRecord(number + 1, stats.loss, stats.accuracy, images_per_second=stats.rate)
+            self._note(self._measured(record))
+            self.seconds += time.perf_counter() - started
+            if keeping is not None:
+                self._write(keeping)
+            if progress is not None:
+                progress(_finished(phase, epochs, self.history[-1], len(self.fold.train)))
+        self.material.backbone.model.load_state_dict(self.best, strict=False)
+        self.trainer.network.eval()
+        self.material.backbone.model.requires_grad_(False)
+        return Run(tuple(self.history), self.best_epoch, self.best, self.seconds)
+
+    def _note(self, record: EpochRecord) -> None:
+        """Add an epoch's figures and keep its adapters if they are the best so far."""
+        self.history.append(record)
+        score = record.score(self.choose, self.material.few_shot.metric)
+        if self.best and (score is None or score <= self.best_score):
+            return
+        self.best_epoch, self.best_score = record.epoch, -np.inf if score is None else score
+        state = adapter_state(self.material.backbone.model)
+        self.best = {name: tensor.detach().clone() for name, tensor in state.items()}
+
+    def _measured(self, record: EpochRecord) -> EpochRecord:
+        """Return the record with the accuracies on images that were not trained on."""
+        fold, labels = self.fold, self.material.labels
+        held = self.trainer.features(fold.held_out)
+        accuracy = None
+        if record.epoch and len(held):
+            cosines = self.trainer.network.classifier.cosines(held)
+            truth = np.searchsorted(self.classes, labels[fold.held_out])
+            accuracy = float(np.mean(cosines.argmax(dim=1).cpu().numpy() == truth))
+        score = self._few_shot(held) if len(fold.new) else None
+        return replace(record, held_out_accuracy=accuracy, few_shot=score)
+
+    def _few_shot(self, held: Tensor) -> FewShotScore:
+        fold, labels, test = self.fold, self.material.labels, self.material.few_shot
+        return few_shot_score(
+            self.trainer.features(fold.train),
+            labels[fold.train],
+            self.trainer.features(fold.new),
+            labels[fold.new],
+            held,
+            labels[fold.held_out],
+            shots=test.shots,
+            draws=test.draws,
+            rng=np.random.default_rng([self.recipe.seed, 2]),  # the same shots after every epoch
+        )
+
+    def _write(self, keeping: Keeping) -> None:
+        if self.material.is_main:
+            checkpoint = Checkpoint(
+                tuple(self.history), self.best_epoch, self.trainer.state(), self.best, self.seconds
+            )
+            write_checkpoint(keeping.path, checkpoint, bound_to=keeping.bound_to)
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        self.trainer.restore(checkpoint.state)
+        self.history, self.best_epoch = list(checkpoint.history), checkpoint.best_epoch
+        self.best, self.seconds = checkpoint.best, checkpoint.seconds
+        best = next(record for record in self.history if record.epoch == self.best_epoch)
+        score = best.score(self.choose, self.material.few_shot.metric)
+        self.best_score = -np.inf if score is None else score
+
+
+def _finished(phase: str, epochs: int, record: EpochRecord, images: int) -> TuneProgress:
+    """Return where a run stands when an epoch is over."""
+    rate = record.images_per_second
+    left = (epochs - record.epoch) * images / rate if rate else None
+    figures = (record.loss, record.train_accuracy, rate, left)
+    return TuneProgress(phase, record.epoch, epochs, images, images, *figures, finished=record)
+
+
+def _reporter(phase: str, number: int, epochs: int, progress: OnProgress | None) -> OnStep | None:
+    if progress is None:
+        return None
+    started = time.perf_counter()
+
+    def report(done: int, total: int, loss: float, accuracy: float) -> None:
+        rate = done / (time.perf_counter() - started)
+        left = (total - done + (epochs - number - 1) * total) / rate
+        progress(TuneProgress(phase, number + 1, epochs, done, total, loss, accuracy, rate, left))
+
+    return report
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """Where a run's checkpoint lies, what it is bound to, and whether to go on from it."""
+
+    path: Path
+    bound_to: Mapping[str, Any]
+    resume: bool = False
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """The folder with the checkpoints of a tuning, one file for each of its runs; None keeps none."""
+
+    folder: Path | None
+    resume: bool = False
+
+    @classmethod
+    def beside(cls, folder: str | os.PathLike[str] | None, out: Path | None, *, resume: bool) -> Checkpoints:
+        """Return those in ``folder``, or else in a folder beside the result."""
+        if folder is None and out is None and resume:
+            raise InputError("resume needs checkpoints to go on from", hint="name out or checkpoint_folder")
+        if folder is None and out is not None:
+            folder = out.with_name(f"{out.name}.checkpoints")
+        return cls(Path(folder) if folder is not None else None, resume)
+
+    def keeping(self, name: str, bound_to: Mapping[str, Any]) -> Keeping | None:
+        """Return where the run called ``name`` keeps its checkpoint."""
+        if self.folder is None:
+            return None
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(f"cannot make the folder {self.folder}: {error.strerror or error}") from error
+        return Keeping(self.folder / f"{name}.safetensors", {"run": name, **bound_to}, self.resume)
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove the checkpoints of these runs, and the folder if nothing else is in it."""
+        if self.folder is None:
+            return
+        for name in names:
+            (self.folder / f"{name}.safetensors").unlink(missing_ok=True)
+        with suppress(OSError):
+            self.folder.rmdir()
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """The state after the last epoch of ``history``, and the adapters of the best epoch so far."""
+
+    history: tuple[EpochRecord, ...]
+    best_epoch: int
+    state: Mapping[str, Tensor]
+    best: Mapping[str, Tensor]
+    seconds: float
+
+
+def write_checkpoint(path: Path, checkpoint: Checkpoint, *, bound_to: Mapping[str, Any]) -> None:
+    """Write a checkpoint; ``bound_to`` are the JSON values that a run must share to go on from it."""
+    tensors = {f"state:{name}": tensor for name, tensor in checkpoint.state.items()}
+    tensors |= {f"best:{name}": tensor for name, tensor in checkpoint.best.items()}
+    meta = {
+        "bound_to": dict(bound_to),
+        "history": [record.to_json() for record in checkpoint.history],
+        "best_epoch": checkpoint.best_epoch,
+        "seconds": checkpoint.seconds,
+    }
+    write_tensors(path, tensors, kind=KIND, version=VERSION, meta=meta)
+
+
+def read_checkpoint(path: Path, *, bound_to: Mapping[str, Any]) -> Checkpoint:
+    """Read a checkpoint, refusing one of another run and saying what differs."""
+    file = read_tensors(path, kind=KIND, version=VERSION)
+    with damage_reported(path):
+        found, wanted = dict(file.meta["bound_to"]), json.loads(json.dumps(dict(bound_to)))
+    if found != wanted:
+        raise InputError(
+            f"{path} is a checkpoint of another run: {'; '.join(_differences(found, wanted))}. "
+            "Go on with the same values, or start afresh without resume"
+        )
+    with damage_reported(path):
+        parts: dict[str, dict[str, Tensor]] = {"state": {}, "best": {}}
+        for name, array in file.tensors.items():
+            part, _, rest = name.partition(":")
+            parts[part][rest] = torch.from_numpy(array)
+        history = tuple(EpochRecord.from_json(record) for record in file.meta["history"])
+        best, seconds = int(file.meta["best_epoch"]), float(file.meta["seconds"])
+        if best not in {record.epoch for record in history}:
+            raise ValueError(f"nothing about its best epoch, {best}")
+    return Checkpoint(history, best, parts["state"], parts["best"], seconds)
+
+
+@contextmanager
+def damage_reported(path: Path) -> Iterator[None]:
+    """Report what is missing or of another kind in a checkpoint as damage of its file."""
+    try:
+        yield
+    except FiveshotError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        raise StorageError(
+            f"{path} is damaged ({type(error).__name__}: {error}); start afresh without resume"
+        ) from error
+
+
+def data_mark(names: Sequence[str], labels: Sequence[int]) -> str:
+    """Return a digest of which images were trained on, and as what.
+
+    >>> data_mark(["a.jpg", "b.jpg"], [0, 1]) == data_mark(["a.jpg", "b.jpg"], [1, 0])
+    False
+    """
+    listing = json.dumps([list(names), [int(label) for label in labels]])
+    return hashlib.sha256(listing.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _differences(found: Mapping[str, Any], wanted: Mapping[str, Any], prefix: str = "") -> list[str]:
+    lines = []
+    for key in sorted(set(found) | set(wanted)):
+        there, here = found.get(key), wanted.get(key)
+        if isinstance(there, dict) and isinstance(here, dict):
+            lines += _differences(there, here, f"{prefix}{key} ")
+        elif there != here:
+            lines.append(f"{prefix}{key} is {_short(there)} there and {_short(here)} here")
+    return lines
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return f"{text[:12]}..." if len(text) > 64 - 1 else text

@@ -1,0 +1,445 @@
+"""The network that is trained, with adapters and a temporary classifier, and its steps and epochs."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from fiveshot.backbones import Backbone, Readout, adapters, attach_adapters
+from fiveshot.backbones.backbone import read_features
+from fiveshot.backbones.gpu import quick_vit
+from fiveshot.errors import InputError
+from fiveshot.tuning._recipes import TuneRecipe
+from fiveshot.tuning._views import Views, plan_epoch, share_of
+from fiveshot.tuning.execution import Execution, arithmetic, own_randomness, told_without_compiling
+
+_log = logging.getLogger(__name__)
+Integers = NDArray[np.int64]
+OnStep = Callable[[int, int, float, float], None]  # images done, images in all, loss, accuracy
+_REPORT_SECONDS = 0.5  # reading numbers off a GPU makes it wait, so not after every step
+_WARM_UP = 3  # eager steps before recording, in which libraries make their choices
+
+
+def trained_parameters(network: TuningNetwork) -> dict[str, nn.Parameter]:
+    """Return what is trained, by name: the adapters and the temporary classifier."""
+    return {name: p for name, p in network.named_parameters() if p.requires_grad}
+
+
+def make_optimizer(
+    network: TuningNetwork, recipe: TuneRecipe, *, capturable: bool = False
+) -> torch.optim.Optimizer:
+    """Return the recipe's optimizer of the adapters and the classifier."""
+    trained = list(trained_parameters(network).values())
+    # Inside a CUDA graph the rate must be read from memory to change from step to step.
+    rate = torch.tensor(recipe.lr, device=trained[0].device) if capturable else recipe.lr
+    options: dict[str, Any] = {"weight_decay": recipe.weight_decay, "fused": trained[0].is_cuda or None}
+    if recipe.optimizer == "sgd":
+        return torch.optim.SGD(trained, rate, momentum=recipe.momentum, **options)
+    return torch.optim.AdamW(trained, rate, capturable=capturable, **options)
+
+
+def learning_rate(recipe: TuneRecipe, step: int, *, steps_per_epoch: int) -> float:
+    """Return the learning rate of a step, counted from 0 over all epochs.
+
+    >>> paper = TuneRecipe(lr=1.0, epochs=4, schedule="cosine-per-epoch")
+    >>> [round(learning_rate(paper, step, steps_per_epoch=2), 3) for step in range(8)]
+    [1.0, 1.0, 0.854, 0.854, 0.5, 0.5, 0.146, 0.146]
+    """
+    if recipe.schedule == "cosine-per-epoch":
+        step -= step % steps_per_epoch
+    return recipe.lr * (1 + math.cos(math.pi * step / (recipe.epochs * steps_per_epoch))) / 2
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Set the rate of the next step."""
+    (group,) = optimizer.param_groups
+    if isinstance(group["lr"], Tensor):
+        group["lr"].fill_(rate)
+    else:
+        group["lr"] = rate
+
+
+def optimizer_state(optimizer: torch.optim.Optimizer, named: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
+    """Return the optimizer's tensors by the names of their parameters."""
+    return {
+        f"{name}/{key}": value
+        for name, parameter in named.items()
+        for key, value in optimizer.state.get(parameter, {}).items()
+        if isinstance(value, Tensor)
+    }
+
+
+def restore_optimizer(
+    optimizer: torch.optim.Optimizer, named: Mapping[str, nn.Parameter], state: Mapping[str, Tensor]
+) -> None:
+    """Put tensors from ``optimizer_state`` back."""
+    for key, value in state.items():
+        name, _, entry = key.rpartition("/")
+        parameter = named[name]
+        on_device = entry != "step" or bool(
+            optimizer.defaults.get("fused") or optimizer.defaults.get("capturable")
+        )
+        optimizer.state[parameter][entry] = value.to(parameter.device if on_device else "cpu").clone()
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """Sums over an epoch that stay on the device until somebody asks."""
+
+    loss: Tensor  # ()
+    hits: Tensor  # ()
+
+    @classmethod
+    def zero(cls, device: torch.device) -> Sums:
+        """Return sums of nothing."""
+        return cls(torch.zeros((), device=device), torch.zeros((), device=device))
+
+    def clear(self) -> None:
+        """Start again from zero."""
+        self.loss.zero_()
+        self.hits.zero_()
+
+
+class TrainStep:
+    """Takes a batch and changes the trained parameters; loss and hits are added to ``sums``."""
+
+    def __init__(
+        self,
+        network: TuningNetwork,
+        optimizer: torch.optim.Optimizer,
+        recipe: TuneRecipe,
+        execution: Execution,
+        device: torch.device,
+        accelerator: Any = None,
+    ) -> None:
+        self.network, self.optimizer, self.recipe = network, optimizer, recipe
+        self.execution, self.device, self.accelerator = execution, device, accelerator
+        self.sums = Sums.zero(device)
+        self.forward: Any = network if accelerator is None else accelerator.prepare_model(network)
+        # Compiled for whole batches alone: every other size would be compiled again.
+        self.whole: Any = torch.compile(self.forward, dynamic=False) if execution.compile else self.forward
+
+    def __call__(self, batch: Batch) -> None:
+        """Take one step."""
+        if self.whole is self.forward or len(batch) != self.recipe.batch_size:
+            self._step(self.forward, batch)
+            return
+        try:
+            self._step(self.whole, batch)
+        except Exception as error:
+            told_without_compiling(error)
+            self.whole = self.forward
+            self._step(self.forward, batch)
+
+    def _step(self, forward: nn.Module, batch: Batch) -> None:
+        self.optimizer.zero_grad(set_to_none=True)
+        cosines = forward(batch.images)
+        loss = tuning_loss(cosines, self.network.classifier.scale, batch, self.recipe)
+        if self.accelerator is None:
+            torch.autograd.backward(loss)
+        else:
+            self.accelerator.backward(loss * batch.weight)
+        self.optimizer.step()
+        with torch.no_grad():
+            self.sums.loss.add_(loss.detach(), alpha=len(batch))
+            self.sums.hits.add_((cosines.argmax(dim=1) == batch.labels).sum())
+
+
+class GraphedStep:
+    """The same step recorded once and replayed: no time lost between its hundreds of small kernels."""
+
+    def __init__(self, step: TrainStep, batch_size: int) -> None:
+        self.step, self.batch_size, self.sums = step, batch_size, step.sums
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._batch: Batch | None = None
+        self._taken, self._refused = 0, False
+
+    def __call__(self, batch: Batch) -> None:
+        """Take one step; batches of another size are not replayed."""
+        if len(batch) != self.batch_size:
+            self.step(batch)
+        elif self._taken < _WARM_UP:
+            self._taken += 1
+            _aside(self.step, batch)
+        else:
+            self._load(batch)
+            if self._graph is None and not self._record():
+                self.step(batch)
+            elif self._graph is not None:
+                self._graph.replay()
+
+    def _load(self, batch: Batch) -> None:
+        if self._batch is None:
+            self._batch = replace(batch, images=batch.images.clone(), labels=batch.labels.clone())
+        self._batch.images.copy_(batch.images)
+        self._batch.labels.copy_(batch.labels)
+
+    def _record(self) -> bool:
+        """Record the step, which runs nothing yet; return whether that worked."""
+        if self._refused or self._batch is None:
+            return False
+        self.step.optimizer.zero_grad(set_to_none=True)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                self.step(self._batch)
+        except RuntimeError as error:
+            _log.warning("the step cannot be recorded (%s); going on without", error)
+            self._refused = True
+            return False
+        self._graph = graph
+        return True
+
+
+def _aside(step: TrainStep, batch: Batch) -> None:
+    """Take a step on a stream of its own, as steps that are recorded later must be."""
+    stream: Any = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        step(batch)
+    torch.cuda.current_stream().wait_stream(stream)
+
+
+@dataclass(frozen=True)
+class EpochStats:
+    """What an epoch of training gave."""
+
+    loss: float
+    accuracy: float
+    images: int
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Images per second."""
+        return self.images / self.seconds
+
+
+class Trainer:
+    """Trains the adapters of a network on some rows of the views, epoch by epoch.
+
+    ``labels`` are the classes 0, 1, ... of the rows. An epoch depends on the weights, the optimizer's state and
+    its own number alone, so ``state`` after an epoch is all that a later process needs to go on.
+    """
+
+    def __init__(
+        self,
+        network: TuningNetwork,
+        views: Views,
+        rows: Integers,
+        labels: Integers,
+        *,
+        recipe: TuneRecipe,
+        execution: Execution,
+        accelerator: Any = None,
+    ) -> None:
+        self.network, self.views, self.rows = network, views, rows
+        self.recipe, self.execution = recipe, execution
+        self.device = network.classifier.weight.device
+        self.labels = torch.from_numpy(labels).to(self.device)
+        self.accelerator = accelerator
+        self.part = (accelerator.process_index, accelerator.num_processes) if accelerator else (0, 1)
+        self.named = trained_parameters(network)
+        graphed = bool(execution.cuda_graph) and accelerator is None
+        self.optimizer = make_optimizer(network, recipe, capturable=graphed)
+        step = TrainStep(network, self.optimizer, recipe, execution, self.device, accelerator)
+        self.step: TrainStep | GraphedStep = GraphedStep(step, recipe.batch_size) if graphed else step
+
+    def epoch(self, number: int, *, on_step: OnStep | None = None) -> EpochStats:
+        """Train for one epoch, counted from 0."""
+        started = reported = time.perf_counter()
+        self.network.train()
+        self.step.sums.clear()
+        seeds = (self.recipe.seed, number, self.part[0])
+        with arithmetic(self.execution, self.device), own_randomness(seeds, self.device):
+            for batch, n_done, n_all in self.batches(number):
+                self.step(batch)
+                if on_step is not None and time.perf_counter() - reported > _REPORT_SECONDS:
+                    reported = time.perf_counter()
+                    own = n_done / self.part[1]  # of this process; the figures of the epoch are those of all
+                    on_step(n_done, n_all, float(self.step.sums.loss) / own, float(self.step.sums.hits) / own)
+            loss, hits = (float(total) / n_all for total in self._totals())
+        if not np.isfinite(loss):
+            raise InputError(f"the loss became {loss} in epoch {number + 1}", hint=f"lower lr={self.recipe.lr:g}")
+        return EpochStats(loss, hits, n_all, time.perf_counter() - started)
+
+    def batches(self, number: int) -> Iterator[tuple[Batch, int, int]]:
+        """Yield this process's part of every batch, with the images done by then and in all."""
+        plan = plan_epoch(self.recipe, len(self.rows), epoch=number, processes=self.part[1])
+        order = torch.from_numpy(plan.order).to(self.device)
+        views = self.views.train(self.rows, plan, self.recipe, part=self.part)
+        for index, (whole, images) in enumerate(zip(plan.batches, views, strict=True)):
+            step = number * len(plan.batches) + index
+            rate = learning_rate(self.recipe, step, steps_per_epoch=len(plan.batches))
+            set_learning_rate(self.optimizer, rate)
+            labels = self.labels[order[share_of(whole, self.part)]]
+            weight = self.part[1] * len(images) / (whole.stop - whole.start)
+            yield Batch(images, labels, weight), whole.stop, len(plan.order)
+
+    def _totals(self) -> tuple[Tensor, Tensor]:
+        sums = torch.stack([self.step.sums.loss, self.step.sums.hits])
+        if self.accelerator is not None:
+            sums = self.accelerator.reduce(sums, reduction="sum")
+        return sums[0], sums[1]
+
+    def features(self, rows: Integers, *, batch_size: int = 256) -> Tensor:
+        """Return the features (n, width) of the rows, in float32, with dropout off."""
+        self.network.eval()
+        width = self.network.classifier.weight.shape[1]
+        parts = [torch.empty(0, width, device=self.device)]
+        with torch.no_grad(), arithmetic(self.execution, self.device):
+            for images in self.views.measure(rows, batch_size=batch_size):
+                parts.append(self.network.features(images).float())
+        return torch.cat(parts)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return everything that changes from epoch to epoch, by name."""
+        state = {f"parameters/{name}": p.detach() for name, p in self.named.items()}
+        state |= {f"optimizer/{k}": v for k, v in optimizer_state(self.optimizer, self.named).items()}
+        return state
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Put a state from ``state`` back."""
+        with torch.no_grad():
+            for name, parameter in self.named.items():
+                parameter.copy_(state[f"parameters/{name}"])
+        prefix = "optimizer/"
+        own = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+        restore_optimizer(self.optimizer, self.named, own)
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Images and their classes."""
+
+    images: Tensor  # (n, 3, side, side), normalized
+    labels: Tensor  # (n,)
+    weight: float = 1.0  # of this part of a batch, where several processes have parts of unequal size
+
+    def __len__(self) -> int:
+        """Return the number of images."""
+        return len(self.images)
+
+
+def tuning_loss(cosines: Tensor, scale: Tensor, batch: Batch, recipe: TuneRecipe) -> Tensor:
+    """Return the mean cross-entropy of a batch of cosines (n, n_classes), scaled and with smoothed labels."""
+    return F.cross_entropy(scale * cosines, batch.labels, label_smoothing=recipe.label_smoothing)
+
+
+class CosineClassifier(nn.Module):
+    """scale · cos(feature, weight of the class), with a scale that is learnt or fixed."""
+
+    def __init__(
+        self, width: int, n_classes: int, *, scale: float, learnable: bool, generator: torch.Generator
+    ) -> None:
+        """Draw the weights uniformly between ±1/√width from the generator."""
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(n_classes, width))
+        nn.init.uniform_(self.weight, -1 / math.sqrt(width), 1 / math.sqrt(width), generator=generator)
+        if learnable:
+            self.scale: Tensor = nn.Parameter(torch.tensor(scale))
+        else:
+            self.register_buffer("scale", torch.tensor(scale))
+
+    def cosines(self, features: Tensor) -> Tensor:
+        """Return the cosines (n, n_classes) in float32."""
+        with torch.autocast(features.device.type, enabled=False):
+            return F.linear(F.normalize(features.float()), F.normalize(self.weight))
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the logits (n, n_classes)."""
+        return self.scale * self.cosines(features)
+
+
+class TuningNetwork(nn.Module):
+    """Images to logits; only adapters and classifier have gradients.
+
+    Nothing is recorded for the backward pass before the first adapter: neither the images nor the weights in
+    front of it need a gradient, so automatic differentiation starts there, and the stem, the patch embedding
+    and the first block's attention and MLP run as they do without gradients.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        readout: Readout,
+        classifier: CosineClassifier,
+        *,
+        number_format: torch.dtype = torch.float32,
+        autocast: bool = False,
+    ) -> None:
+        super().__init__()
+        self.model, self.readout, self.classifier = model, readout, classifier
+        self.number_format, self.autocast = number_format, autocast
+
+    def train(self, mode: bool = True) -> TuningNetwork:
+        """Put adapters and classifier into training mode; the frozen parts stay as they are used later."""
+        super().train(False)
+        for adapter in adapters(self.model):
+            adapter.train(mode)
+        self.classifier.train(mode)
+        return self
+
+    def features(self, images: Tensor) -> Tensor:
+        """Return the features (n, width) of normalized images."""
+        images = images.to(self.number_format, memory_format=torch.channels_last)
+        with torch.autocast("cuda", torch.bfloat16) if self.autocast else nullcontext():
+            return read_features(self.model, images, self.readout)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the cosines (n, n_classes) to the classes' weights."""
+        return self.classifier.cosines(self.features(images))
+
+
+def make_network(
+    backbone: Backbone, n_classes: int, recipe: TuneRecipe, *, precision: str = "float32"
+) -> TuningNetwork:
+    """Attach fresh adapters to the backbone and put a fresh classifier behind it.
+
+    In bf16 the frozen parts are those of a copy that a GPU runs best; it has the backbone's own adapters.
+    """
+    model: Any = backbone.model
+    attach_adapters(model, recipe.bottleneck, recipe.scale, recipe.dropout, seed=recipe.seed)
+    classifier = CosineClassifier(
+        backbone.width,
+        n_classes,
+        scale=recipe.head_scale,
+        learnable=recipe.head_scale_learnable,
+        generator=torch.Generator().manual_seed(recipe.seed + 1),
+    )
+    quick = quick_vit(model, backbone.readout, trains=True) if precision == "bf16" else None
+    return TuningNetwork(
+        model if quick is None else quick,
+        backbone.readout,
+        classifier.to(backbone.device),
+        number_format=torch.float32 if quick is None else torch.bfloat16,
+        autocast=precision == "bf16" and quick is None,
+    ).train()
+
+
+def plain_blocks(backbone: Backbone) -> list[nn.Module]:
+    """Return the blocks as they are now, for ``restore_blocks``."""
+    return list(_blocks(backbone))
+
+
+def restore_blocks(backbone: Backbone, blocks: list[nn.Module]) -> None:
+    """Take adapters out again by putting the blocks they replaced back."""
+    for index, block in enumerate(blocks):
+        _blocks(backbone)[index] = block
+    backbone.model.requires_grad_(False).eval()
+
+
+def _blocks(backbone: Backbone) -> Any:
+    model: Any = backbone.model
+    return getattr(model, "blocks", [])

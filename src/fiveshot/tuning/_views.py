@@ -1,0 +1,367 @@
+"""What a run sees of its images, decoded once into a buffer: random views to train on, fixed ones to measure.
+
+What an epoch does is drawn before it starts, from the seed and the epoch's number. A run that is resumed therefore
+draws what the uninterrupted one would have drawn, with no generator state to restore, and a GPU never waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fiveshot.backbones import Preprocessing
+from fiveshot.backbones.backbone import normal_levels, normalize_tensor
+from fiveshot.backbones.device_pixels import (
+    Axis,
+    center_axis,
+    center_extent,
+    crop_axis,
+    exact_levels,
+    padded,
+    resample,
+)
+from fiveshot.backbones.preprocessing import Pixels
+from fiveshot.data import BadImage, ImageSource, Reduced, decoders
+from fiveshot.data.reduction import Parts, Whole, usable
+from fiveshot.tuning._recipes import TuneRecipe
+from fiveshot.tuning.execution import told_without_compiling
+
+Rows = NDArray[np.int64]
+ORDER, CROPS = 0, 1  # purposes of an epoch's generators
+_TRIES = 10
+_REPORT = 32  # images between two reports of the progress
+
+
+@dataclass(frozen=True, eq=False)
+class EpochPlan:
+    """The order in which the images of one epoch are shown."""
+
+    epoch: int
+    order: Rows  # (n,), positions among the training images
+    batch_size: int
+
+    @property
+    def batches(self) -> list[slice]:
+        """Positions in the order that make up each batch; the last may be smaller."""
+        n = len(self.order)
+        return [slice(start, min(start + self.batch_size, n)) for start in range(0, n, self.batch_size)]
+
+
+def epoch_rng(seed: int, epoch: int, purpose: int) -> np.random.Generator:
+    """Return the generator of one epoch for one purpose; they are independent of each other."""
+    return np.random.default_rng([seed, epoch, purpose])
+
+
+def plan_epoch(recipe: TuneRecipe, n_images: int, *, epoch: int, processes: int = 1) -> EpochPlan:
+    """Draw the plan of an epoch; a last batch with fewer images than processes is left out.
+
+    >>> plan = plan_epoch(TuneRecipe(batch_size=4), 10, epoch=3)
+    >>> sorted(plan.order.tolist()) == list(range(10)), [len(plan.order[b]) for b in plan.batches]
+    (True, [4, 4, 2])
+    """
+    order = epoch_rng(recipe.seed, epoch, ORDER).permutation(n_images)
+    tail = n_images % recipe.batch_size
+    kept = n_images - (tail if tail < processes else 0)
+    return EpochPlan(epoch, order[:kept], recipe.batch_size)
+
+
+class Views(Protocol):
+    """Where a run's images come from; ``rows`` are positions among all of them."""
+
+    def train(
+        self, rows: Rows, plan: EpochPlan, recipe: TuneRecipe, *, part: tuple[int, int] = (0, 1)
+    ) -> Iterator[Tensor]:
+        """Yield the batches of an epoch, each (n, 3, size, size) and normalized, on the device.
+
+        ``part`` says which of how many processes asks: each gets its share of every batch.
+        """
+
+    def measure(self, rows: Rows, *, batch_size: int) -> Iterator[Tensor]:
+        """Yield the rows as they are seen when features are extracted: no randomness, in order."""
+
+
+def share_of(batch: slice, part: tuple[int, int]) -> slice:
+    """Return the contiguous part of a batch that one of several processes works on.
+
+    >>> [share_of(slice(10, 15), (rank, 2)) for rank in range(2)]
+    [slice(10, 13, None), slice(13, 15, None)]
+    """
+    rank, world = part
+    n = batch.stop - batch.start
+    bounds = [batch.start + (n * r + world - 1) // world for r in (rank, rank + 1)]
+    return slice(*bounds)
+
+
+class LoadedViews:
+    """Images decoded and cropped one by one by the decoders, while the network works on those before."""
+
+    def __init__(
+        self,
+        sources: Sequence[ImageSource],
+        preprocessing: Preprocessing,
+        device: torch.device,
+        *,
+        workers: int | None = None,
+    ) -> None:
+        self.sources, self.device, self.workers = sources, device, workers
+        self.preprocessing = replace(preprocessing, views=1)  # one view at a time, however many are averaged later
+
+    def train(
+        self, rows: Rows, plan: EpochPlan, recipe: TuneRecipe, *, part: tuple[int, int] = (0, 1)
+    ) -> Iterator[Tensor]:
+        """Yield random crops, flipped by chance; each depends on seed, epoch and image, not on who makes it."""
+        shown = rows[plan.order]
+
+        def view(row: int) -> Parts:
+            draw = (recipe.seed, plan.epoch, CROPS, row)
+            square = self.preprocessing.random_square(
+                draw,
+                scale=recipe.crop_scale,
+                ratio=recipe.crop_ratio,
+                flip=recipe.flip,
+                whole=recipe.whole,
+            )
+            return Parts(square)
+
+        batches = [shown[share_of(batch, part)].tolist() for batch in plan.batches]
+        yield from self._loaded([[(row, view(row)) for row in batch] for batch in batches])
+
+    def measure(self, rows: Rows, *, batch_size: int) -> Iterator[Tensor]:
+        """Yield center crops."""
+        parts = Parts(self.preprocessing.squares)
+        batches = [rows[start : start + batch_size].tolist() for start in range(0, len(rows), batch_size)]
+        yield from self._loaded([[(row, parts) for row in batch] for batch in batches])
+
+    def _loaded(self, batches: Sequence[Sequence[tuple[int, Parts]]]) -> Iterator[Tensor]:
+        asked = ((self.sources[row], parts) for batch in batches for row, parts in batch)
+        ahead = max(map(len, batches), default=0)
+        decoded = decoders().stream(asked, workers=self.workers, ahead=ahead)
+        for batch in batches:
+            squares = [self._square(found) for found in islice(decoded, len(batch))]
+            pixels = torch.from_numpy(np.stack(squares))
+            if self.device.type == "cuda":
+                pixels = pixels.pin_memory().to(self.device, non_blocking=True)
+            yield normalize_tensor(pixels, self.preprocessing)
+
+    def _square(self, found: Reduced) -> Pixels:
+        if found.error is not None:
+            raise found.error
+        (pixels,) = self.preprocessing.from_bytes(found.parts[0])
+        square: Pixels = pixels
+        return square
+
+
+class PooledViews:
+    """Crops and flips made on the device from decoded images that lie there.
+
+    ``compiled`` makes whole batches of them several times faster, once they are compiled.
+    """
+
+    def __init__(
+        self, pool: PixelPool, preprocessing: Preprocessing, device: torch.device, *, compiled: bool = False
+    ) -> None:
+        self.preprocessing, self.device = preprocessing, device
+        self._compiled: Any = torch.compile(self.crop, dynamic=False) if compiled else None
+        self.pool = pool.to(device)
+        self._number_format = exact_levels(device)
+        self._offsets = torch.from_numpy(pool.offsets).to(device)
+        self._heights = torch.from_numpy(pool.heights).to(device)
+        self._widths = torch.from_numpy(pool.widths).to(device)
+        self._mean, self._std = normal_levels(preprocessing, device)
+
+    def train(
+        self, rows: Rows, plan: EpochPlan, recipe: TuneRecipe, *, part: tuple[int, int] = (0, 1)
+    ) -> Iterator[Tensor]:
+        """Yield random resized crops, flipped by chance."""
+        shown = rows[plan.order]
+        rng = epoch_rng(recipe.seed, plan.epoch, CROPS)
+        scale = recipe.crop_scale or self.preprocessing.train_scale
+        heights, widths = self.pool.heights[shown], self.pool.widths[shown]
+        boxes = random_crop_boxes(heights, widths, scale=scale, ratio=recipe.crop_ratio, rng=rng)
+        whole = rng.random(len(shown)) < recipe.whole
+        boxes[whole] = np.stack([np.zeros_like(heights), np.zeros_like(heights), heights, widths], axis=1)[whole]
+        flips = rng.random(len(shown)) < recipe.flip
+        on_device = [torch.from_numpy(a).to(self.device) for a in (shown, boxes, flips)]
+        # The largest image of all, so that every batch is of one shape, and that one good for matrix products.
+        largest = padded(int(self.pool.heights.max())), padded(int(self.pool.widths.max()))
+        for batch in plan.batches:
+            own = share_of(batch, part)
+            given = [a[own] for a in on_device]
+            crops = None
+            if self._compiled is not None and batch.stop - batch.start == plan.batch_size:
+                try:
+                    crops = self._compiled(*given, extent=largest)
+                except Exception as error:
+                    told_without_compiling(error)
+                    self._compiled = None
+            if crops is None:
+                extent = boxes[own, 2:].max(axis=0)
+                crops = self.crop(*given, extent=(int(extent[0]), int(extent[1])))
+            yield crops
+
+    def crop(self, rows: Tensor, boxes: Tensor, flips: Tensor, *, extent: tuple[int, int]) -> Tensor:
+        """Return the boxes (n, 4) of the images ``rows``, resized to the network's input and normalized."""
+        wanted = self.preprocessing
+        mode = wanted.train_interpolation or wanted.interpolation
+        tall = crop_axis(boxes[:, 0], boxes[:, 2], size=wanted.size, extent=extent[0])
+        wide = crop_axis(boxes[:, 1], boxes[:, 3], size=wanted.size, extent=extent[1])
+        return self._resampled(rows, tall, wide, mode, flips)
+
+    def measure(self, rows: Rows, *, batch_size: int) -> Iterator[Tensor]:
+        """Yield center crops."""
+        wanted, mode = self.preprocessing, self.preprocessing.interpolation
+        heights, widths = self.pool.heights[rows], self.pool.widths[rows]
+        resized = [_resized(heights, heights, widths, wanted), _resized(widths, heights, widths, wanted)]
+        on_device = torch.from_numpy(rows).to(self.device)
+        for start in range(0, len(rows), batch_size):
+            own = slice(start, start + batch_size)
+            axes = []
+            for lengths, targets in zip((heights[own], widths[own]), resized, strict=True):
+                pairs = zip(lengths.tolist(), targets[own].tolist(), strict=True)
+                extent = max(center_extent(a, b, size=wanted.size, interpolation=mode) for a, b in pairs)
+                length, target = (torch.from_numpy(a).to(self.device) for a in (lengths, targets[own]))
+                axes.append(center_axis(length, target, size=wanted.size, interpolation=mode, extent=extent))
+            tall, wide = axes
+            yield self._resampled(on_device[own], tall, wide, mode)
+
+    def _resampled(self, rows: Tensor, tall: Axis, wide: Axis, mode: str, flips: Tensor | None = None) -> Tensor:
+        """Return the images ``rows`` as both axes see them, normalized."""
+        heights, widths = self._heights[rows][:, None], self._widths[rows][:, None]
+        y = tall.origin.long()[:, None] + torch.arange(tall.extent, device=self.device)
+        x = wide.origin.long()[:, None] + torch.arange(wide.extent, device=self.device)
+        line = self._offsets[rows][:, None] + torch.minimum(y, heights - 1) * widths  # (n, tall)
+        windows = self.pool.pixels[
+            line[:, :, None] + torch.minimum(x, widths - 1)[:, None, :]
+        ]  # (n, tall, wide, 3)
+        size, kind = self.preprocessing.size, self._number_format
+        vertical, horizontal = tall.weights(size, mode), wide.weights(size, mode, reverse=flips)
+        return resample(windows, vertical.to(kind), horizontal.to(kind)).sub_(self._mean).div_(self._std)
+
+
+def _resized(lengths: Rows, heights: Rows, widths: Rows, preprocessing: Preprocessing) -> Rows:
+    """Return the length of an axis after the short side was resized, rounded down as torchvision does."""
+    if preprocessing.squash == preprocessing.resize:
+        return lengths
+    short = np.minimum(heights, widths)
+    return (preprocessing.resize * lengths / short).astype(np.int64)
+
+
+def random_crop_boxes(
+    heights: Rows,
+    widths: Rows,
+    *,
+    scale: tuple[float, float],
+    ratio: tuple[float, float],
+    rng: np.random.Generator,
+) -> Rows:  # (n, 4): top, left, height, width
+    """Draw a random resized crop for every image, distributed as ``fiveshot.backbones`` draws a single one."""
+    n = len(heights)
+    areas = heights * widths * rng.uniform(*scale, size=(_TRIES, n))
+    aspects = np.exp(rng.uniform(np.log(ratio[0]), np.log(ratio[1]), size=(_TRIES, n)))
+    tall, wide = np.rint(np.sqrt(areas / aspects)), np.rint(np.sqrt(areas * aspects))
+    fits = (tall > 0) & (tall <= heights) & (wide > 0) & (wide <= widths)
+    first = fits.argmax(axis=0), np.arange(n)
+    # Where no try fits: the largest centered box with allowed proportions.
+    aspect = np.clip(widths / heights, *ratio)
+    lost = ~fits.any(axis=0)
+    tall = np.where(lost, np.minimum(heights, np.rint(widths / aspect)), tall[first]).astype(np.int64)
+    wide = np.where(lost, np.minimum(widths, np.rint(heights * aspect)), wide[first]).astype(np.int64)
+    places = rng.random((2, n))
+    top = np.where(lost, (heights - tall) // 2, np.floor(places[0] * (heights - tall + 1)))
+    left = np.where(lost, (widths - wide) // 2, np.floor(places[1] * (widths - wide + 1)))
+    return np.stack([top, left, tall, wide], axis=1).astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class PixelPool:
+    """Images of different sizes in one flat buffer."""
+
+    pixels: Tensor  # (n_pixels, 3), uint8
+    heights: Rows  # (n_images,)
+    widths: Rows  # (n_images,)
+
+    def __len__(self) -> int:
+        """Return the number of images."""
+        return len(self.heights)
+
+    @property
+    def offsets(self) -> Rows:  # (n_images,)
+        """Where each image starts in the buffer."""
+        return np.concatenate([[0], np.cumsum(self.heights * self.widths)[:-1]]).astype(np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the buffer."""
+        return self.pixels.numel()
+
+    def image(self, row: int) -> Tensor:
+        """Return one image, (3, height, width) of uint8, without copying it."""
+        height, width, start = int(self.heights[row]), int(self.widths[row]), int(self.offsets[row])
+        return self.pixels[start : start + height * width].view(height, width, 3).permute(2, 0, 1)
+
+    def to(self, device: torch.device) -> PixelPool:
+        """Return the pool with its buffer on a device."""
+        return PixelPool(self.pixels.to(device), self.heights, self.widths)
+
+
+def whole_images(preprocessing: Preprocessing, *, margin: float) -> Whole:
+    """Return how far images are made smaller before they are kept; a ``margin`` of 0 keeps them as they are.
+
+    A small random crop of a large photograph is softer than one cut from the original: what the network is shown
+    of the whole image is what it is shown of its parts.
+    """
+    short = max(round(margin * preprocessing.size), preprocessing.resize) if margin else None
+    return Whole(short, preprocessing.squash, preprocessing.train_interpolation or preprocessing.interpolation)
+
+
+@dataclass(frozen=True, eq=False)
+class Decoded:
+    """Decoded images, the positions of those that could be used, and the others."""
+
+    pool: PixelPool | None  # None: more than the budget, or not asked for
+    good: Rows  # (n_images,)
+    bad: tuple[BadImage, ...]
+
+
+def decode_all(
+    sources: Sequence[ImageSource],
+    whole: Whole,
+    *,
+    budget: float,
+    workers: int | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Decoded:
+    """Have every image decoded once; what exceeds ``budget`` bytes in all is not kept."""
+    images: list[NDArray[np.uint8]] = []
+    sizes: list[tuple[int, int]] = []
+    good: list[int] = []
+    bad: list[BadImage] = []
+    used = 0
+    reduction = whole if budget else usable
+    found = decoders().stream(((source, reduction) for source in sources), workers=workers)
+    for done, one in enumerate(found, 1):
+        if one.error is not None:
+            bad.append(BadImage(one.error.name, one.error.reason))
+        else:
+            good.append(done - 1)
+        if one.parts:
+            size, pixels = (part or b"" for part in one.parts)
+            sizes.append(Whole.size(size))
+            images.append(np.frombuffer(pixels, np.uint8).reshape(-1, 3))
+            used += len(pixels)
+            if used > budget:
+                images.clear()
+        if on_progress is not None and (done % _REPORT == 0 or done == len(sources)):
+            on_progress(done, len(sources))
+    pool = None
+    if images and used <= budget:
+        widths, heights = np.array(sizes, dtype=np.int64).T
+        pool = PixelPool(torch.from_numpy(np.concatenate(images)), heights, widths)
+    return Decoded(pool, np.array(good, dtype=np.int64), tuple(bad))
