@@ -32,7 +32,7 @@ from fiveshot.scale._reducer import BlockReducer
 from fiveshot.scale._reductions import Tied
 from fiveshot.scale.cluster import Tally, connected, resources
 from fiveshot.tuning import EpochRecord, TuneProgress, TuneRecipe, tune
-from fiveshot.tuning._run import Checkpoint, Checkpoints, write_checkpoint
+from fiveshot.tuning._run import Checkpoints, Run, write_checkpoint
 
 PROTOCOL = Protocol("toy", "gaussian", n_classes=6, base_classes=4, increment=1)
 
@@ -201,7 +201,7 @@ def test_two_processes_tune_what_one_tunes(cluster: Any, spec: BackboneSpec, tmp
     folder = tmp_path / "checkpoints"
     stale = Checkpoints(folder).keeping("tuning", {"recipe": "another"})
     assert stale is not None
-    write_checkpoint(stale.path, Checkpoint((EpochRecord(1),), 1, {}, {}, 0.0), bound_to=stale.bound_to)
+    write_checkpoint(stale, Run((EpochRecord(1),), 1, {}, 0.0), {})
 
     news: list[TuneProgress] = []
     died = tmp_path / "died"

@@ -242,8 +242,7 @@ def tune_on_cluster(
         result, adapter = train() if task.checkpoint_folder is None else retried(train)
     with atomic_path(target) as path:
         path.write_bytes(adapter)
-    finished: TuneResult = result.finished(out=target, seconds=time.perf_counter() - began)
-    return finished
+    return replace(result, out=target, seconds=time.perf_counter() - began)
 
 
 class Trainee:

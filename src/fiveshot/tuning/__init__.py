@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from fiveshot.extras import import_extra, imported_name
 from fiveshot.tuning._recipes import TUNE_RECIPES, TuneRecipe, get_recipe, parse_setting
 from fiveshot.tuning.results import EpochRecord, FewShotScore, TuneProgress, TuneResult, TuningLog
 
@@ -38,22 +39,11 @@ __all__ = [
     "tune",
 ]
 
-_NEED_TORCH = {
-    "first_task": ("Selection", "tune"),
-    "material": ("FewShotTest", "Fold", "Material", "few_shot_score", "open_material"),
-    "execution": ("Execution",),
-    "_run": ("Run", "TuningRun"),
-}
+# Loaded when first asked for: they need PyTorch.
+_MODULES = ("execution", "material", "_run", "first_task")
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs PyTorch when it is asked for."""
-    from importlib import import_module
-
-    from fiveshot.extras import import_extra
-
-    for module, names in _NEED_TORCH.items():
-        if name in names:
-            import_extra("torch")
-            return getattr(import_module(f"{__name__}.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in __all__:
+        import_extra("torch")
+    return imported_name(__name__, _MODULES, name, __all__)

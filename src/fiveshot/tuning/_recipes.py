@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, get_args, get_type_hints
 
@@ -15,25 +15,18 @@ Optimizer = Literal["sgd", "adamw"]
 Schedule = Literal["cosine", "cosine-per-epoch"]
 
 
-def _whole(value: float) -> bool:
-    return isinstance(value, int)
-
-
-_RANGES: dict[str, tuple[Any, str]] = {
-    "lr": (lambda v: 0 < v < math.inf, "a number above 0"),
-    "momentum": (lambda v: 0 <= v < 1, "from 0 to below 1"),
-    "weight_decay": (lambda v: 0 <= v < math.inf, "0 or more"),
-    "batch_size": (lambda v: _whole(v) and v >= 1, "a whole number of 1 or more"),
-    "epochs": (lambda v: _whole(v) and v >= 1, "a whole number of 1 or more"),
-    "bottleneck": (lambda v: _whole(v) and v >= 1, "a whole number of 1 or more"),
-    "scale": (lambda v: 0 < v < math.inf, "a number above 0"),
-    "dropout": (lambda v: 0 <= v < 1, "from 0 to below 1"),
-    "head_scale": (lambda v: 0 < v < math.inf, "a number above 0"),
-    "label_smoothing": (lambda v: 0 <= v < 1, "from 0 to below 1"),
-    "flip": (lambda v: 0 <= v <= 1, "from 0 to 1"),
-    "whole": (lambda v: 0 <= v <= 1, "from 0 to 1"),
-    "seed": (lambda v: _whole(v) and 0 <= v < 2**63, "a whole number of 0 or more"),
-}
+_RANGES: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
+    (("lr", "scale", "head_scale"), lambda v: 0 < v < math.inf, "a number above 0"),
+    (("momentum", "dropout", "label_smoothing"), lambda v: 0 <= v < 1, "from 0 to below 1"),
+    (("weight_decay",), lambda v: 0 <= v < math.inf, "0 or more"),
+    (
+        ("batch_size", "epochs", "bottleneck"),
+        lambda v: isinstance(v, int) and v >= 1,
+        "a whole number of 1 or more",
+    ),
+    (("flip", "whole"), lambda v: 0 <= v <= 1, "from 0 to 1"),
+    (("seed",), lambda v: isinstance(v, int) and 0 <= v < 2**63, "a whole number of 0 or more"),
+)
 
 
 def _checked_range(name: str, value: Any) -> tuple[float, float]:
@@ -119,10 +112,11 @@ class TuneRecipe:
         for name, choices in (("optimizer", Optimizer), ("schedule", Schedule)):
             if getattr(self, name) not in get_args(choices):
                 raise unknown_name(name, getattr(self, name), get_args(choices))
-        for name, (allowed, words) in _RANGES.items():
-            value = getattr(self, name)
-            if not is_number(value) or not allowed(value):
-                raise InputError(f"{name}={value!r} cannot be used", hint=f"it must be {words}")
+        for names, allowed, words in _RANGES:
+            for name in names:
+                value = getattr(self, name)
+                if not is_number(value) or not allowed(value):
+                    raise InputError(f"{name}={value!r} cannot be used", hint=f"it must be {words}")
         for name in ("crop_scale", "crop_ratio"):
             value = getattr(self, name)
             if value is not None:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from fiveshot.backbones import adapter_state
 from fiveshot.errors import FiveshotError, InputError, StorageError
-from fiveshot.storage import read_tensors, write_tensors
+from fiveshot.storage import make_folder, read_tensors, write_tensors
 from fiveshot.tuning._recipes import TuneRecipe
 from fiveshot.tuning._trainer import OnStep, Trainer, make_network
 from fiveshot.tuning.material import Fold, Material, few_shot_score
@@ -56,6 +56,11 @@ class Run:
     best_epoch: int
     adapters: Mapping[str, Tensor]
     seconds: float
+
+    @property
+    def best(self) -> EpochRecord:
+        """Figures of the chosen epoch."""
+        return next(record for record in self.history if record.epoch == self.best_epoch)
 
 
 class TuningRun:
@@ -101,10 +106,7 @@ class TuningRun:
             execution=material.execution,
             accelerator=material.accelerator,
         )
-        self.history: list[EpochRecord] = []
-        self.best_epoch, self.best_score = 0, -np.inf
-        self.best: Mapping[str, Tensor] = {}
-        self.seconds = 0.0
+        self.found = Run((), 0, {}, 0.0)  # so far
 
     def train(
         self,
@@ -118,33 +120,36 @@ class TuningRun:
         epochs = self.recipe.epochs if epochs is None else epochs
         if keeping is not None and keeping.resume and keeping.path.is_file():
             with damage_reported(keeping.path):
-                self._restore(read_checkpoint(keeping.path, bound_to=keeping.bound_to))
+                self.found, state = read_checkpoint(keeping)
+                self.trainer.restore(state)
         elif self.choose != "last" or epochs == 0:
             self._note(self._measured(EpochRecord(0)))
-        for number in range(self.history[-1].epoch if self.history else 0, epochs):
+        for number in range(self.found.history[-1].epoch if self.found.history else 0, epochs):
             started = time.perf_counter()
-            stats = self.trainer.epoch(number, on_step=_reporter(phase, number, epochs, progress))
-            record = EpochRecord(number + 1, stats.loss, stats.accuracy, images_per_second=stats.rate)
-            self._note(self._measured(record))
-            self.seconds += time.perf_counter() - started
-            if keeping is not None:
-                self._write(keeping)
+            record = self._measured(self.trainer.epoch(number, on_step=_reporter(phase, number, epochs, progress)))
+            self._note(record)
+            self.found = replace(self.found, seconds=self.found.seconds + time.perf_counter() - started)
+            if keeping is not None and self.material.is_main:
+                write_checkpoint(keeping, self.found, self.trainer.state())
             if progress is not None:
-                progress(_finished(phase, epochs, self.history[-1], len(self.fold.train)))
-        self.material.backbone.model.load_state_dict(self.best, strict=False)
+                progress(_finished(phase, epochs, record, len(self.fold.train)))
+        self.material.backbone.model.load_state_dict(self.found.adapters, strict=False)
         self.trainer.network.eval()
         self.material.backbone.model.requires_grad_(False)
-        return Run(tuple(self.history), self.best_epoch, self.best, self.seconds)
+        return self.found
 
     def _note(self, record: EpochRecord) -> None:
         """Add an epoch's figures and keep its adapters if they are the best so far."""
-        self.history.append(record)
+        found = replace(self.found, history=(*self.found.history, record))
+        if not found.adapters or self._score(record) > self._score(found.best):
+            state = adapter_state(self.material.backbone.model)
+            kept = {name: tensor.detach().clone() for name, tensor in state.items()}
+            found = replace(found, best_epoch=record.epoch, adapters=kept)
+        self.found = found
+
+    def _score(self, record: EpochRecord) -> float:
         score = record.score(self.choose, self.material.few_shot.metric)
-        if self.best and (score is None or score <= self.best_score):
-            return
-        self.best_epoch, self.best_score = record.epoch, -np.inf if score is None else score
-        state = adapter_state(self.material.backbone.model)
-        self.best = {name: tensor.detach().clone() for name, tensor in state.items()}
+        return -np.inf if score is None else score
 
     def _measured(self, record: EpochRecord) -> EpochRecord:
         """Return the record with the accuracies on images that were not trained on."""
@@ -172,21 +177,6 @@ class TuningRun:
             rng=np.random.default_rng([self.recipe.seed, 2]),  # the same shots after every epoch
         )
 
-    def _write(self, keeping: Keeping) -> None:
-        if self.material.is_main:
-            checkpoint = Checkpoint(
-                tuple(self.history), self.best_epoch, self.trainer.state(), self.best, self.seconds
-            )
-            write_checkpoint(keeping.path, checkpoint, bound_to=keeping.bound_to)
-
-    def _restore(self, checkpoint: Checkpoint) -> None:
-        self.trainer.restore(checkpoint.state)
-        self.history, self.best_epoch = list(checkpoint.history), checkpoint.best_epoch
-        self.best, self.seconds = checkpoint.best, checkpoint.seconds
-        best = next(record for record in self.history if record.epoch == self.best_epoch)
-        score = best.score(self.choose, self.material.few_shot.metric)
-        self.best_score = -np.inf if score is None else score
-
 
 def _finished(phase: str, epochs: int, record: EpochRecord, images: int) -> TuneProgress:
     """Return where a run stands when an epoch is over."""
@@ -211,7 +201,7 @@ def _reporter(phase: str, number: int, epochs: int, progress: OnProgress | None)
 
 @dataclass(frozen=True)
 class Keeping:
-    """Where a run's checkpoint lies, what it is bound to, and whether to go on from it."""
+    """Where a run's checkpoint lies, the JSON values that a run must share to go on from it, and whether to."""
 
     path: Path
     bound_to: Mapping[str, Any]
@@ -238,11 +228,7 @@ class Checkpoints:
         """Return where the run called ``name`` keeps its checkpoint."""
         if self.folder is None:
             return None
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StorageError(f"cannot make the folder {self.folder}: {error.strerror or error}") from error
-        return Keeping(self.folder / f"{name}.safetensors", {"run": name, **bound_to}, self.resume)
+        return Keeping(make_folder(self.folder) / f"{name}.safetensors", {"run": name, **bound_to}, self.resume)
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove the checkpoints of these runs, and the folder if nothing else is in it."""
@@ -254,50 +240,37 @@ class Checkpoints:
             self.folder.rmdir()
 
 
-@dataclass(frozen=True, eq=False)
-class Checkpoint:
-    """The state after the last epoch of ``history``, and the adapters of the best epoch so far."""
-
-    history: tuple[EpochRecord, ...]
-    best_epoch: int
-    state: Mapping[str, Tensor]
-    best: Mapping[str, Tensor]
-    seconds: float
-
-
-def write_checkpoint(path: Path, checkpoint: Checkpoint, *, bound_to: Mapping[str, Any]) -> None:
-    """Write a checkpoint; ``bound_to`` are the JSON values that a run must share to go on from it."""
-    tensors = {f"state:{name}": tensor for name, tensor in checkpoint.state.items()}
-    tensors |= {f"best:{name}": tensor for name, tensor in checkpoint.best.items()}
+def write_checkpoint(keeping: Keeping, run: Run, state: Mapping[str, Tensor]) -> None:
+    """Write a run as it is after its last epoch, and the trainer's state to go on from there."""
+    tensors = {f"state:{name}": tensor for name, tensor in state.items()}
+    tensors |= {f"best:{name}": tensor for name, tensor in run.adapters.items()}
     meta = {
-        "bound_to": dict(bound_to),
-        "history": [record.to_json() for record in checkpoint.history],
-        "best_epoch": checkpoint.best_epoch,
-        "seconds": checkpoint.seconds,
+        "bound_to": dict(keeping.bound_to),
+        "history": [record.to_json() for record in run.history],
+        "best_epoch": run.best_epoch,
+        "seconds": run.seconds,
     }
-    write_tensors(path, tensors, kind=KIND, version=VERSION, meta=meta)
+    write_tensors(keeping.path, tensors, kind=KIND, version=VERSION, meta=meta)
 
 
-def read_checkpoint(path: Path, *, bound_to: Mapping[str, Any]) -> Checkpoint:
-    """Read a checkpoint, refusing one of another run and saying what differs."""
-    file = read_tensors(path, kind=KIND, version=VERSION)
-    with damage_reported(path):
-        found, wanted = dict(file.meta["bound_to"]), json.loads(json.dumps(dict(bound_to)))
+def read_checkpoint(keeping: Keeping) -> tuple[Run, Mapping[str, Tensor]]:
+    """Read what ``write_checkpoint`` wrote, refusing a checkpoint of another run and saying what differs."""
+    file = read_tensors(keeping.path, kind=KIND, version=VERSION)
+    found, wanted = dict(file.meta["bound_to"]), json.loads(json.dumps(dict(keeping.bound_to)))
     if found != wanted:
         raise InputError(
-            f"{path} is a checkpoint of another run: {'; '.join(_differences(found, wanted))}. "
+            f"{keeping.path} is a checkpoint of another run: {'; '.join(_differences(found, wanted))}. "
             "Go on with the same values, or start afresh without resume"
         )
-    with damage_reported(path):
-        parts: dict[str, dict[str, Tensor]] = {"state": {}, "best": {}}
-        for name, array in file.tensors.items():
-            part, _, rest = name.partition(":")
-            parts[part][rest] = torch.from_numpy(array)
-        history = tuple(EpochRecord.from_json(record) for record in file.meta["history"])
-        best, seconds = int(file.meta["best_epoch"]), float(file.meta["seconds"])
-        if best not in {record.epoch for record in history}:
-            raise ValueError(f"nothing about its best epoch, {best}")
-    return Checkpoint(history, best, parts["state"], parts["best"], seconds)
+    parts: dict[str, dict[str, Tensor]] = {"state": {}, "best": {}}
+    for name, array in file.tensors.items():
+        part, _, rest = name.partition(":")
+        parts[part][rest] = torch.from_numpy(array)
+    history = tuple(EpochRecord.from_json(record) for record in file.meta["history"])
+    best, seconds = int(file.meta["best_epoch"]), float(file.meta["seconds"])
+    if best not in {record.epoch for record in history}:
+        raise ValueError(f"nothing about its best epoch, {best}")
+    return Run(history, best, parts["best"], seconds), parts["state"]
 
 
 @contextmanager

@@ -23,11 +23,13 @@ from fiveshot.errors import InputError
 from fiveshot.tuning._recipes import TuneRecipe
 from fiveshot.tuning._views import Views, plan_epoch, share_of
 from fiveshot.tuning.execution import Execution, arithmetic, own_randomness, told_without_compiling
+from fiveshot.tuning.results import EpochRecord
 
 _log = logging.getLogger(__name__)
 Integers = NDArray[np.int64]
 OnStep = Callable[[int, int, float, float], None]  # images done, images in all, loss, accuracy
 _REPORT_SECONDS = 0.5  # reading numbers off a GPU makes it wait, so not after every step
+_MEASURED_AT_ONCE = 256  # images
 _WARM_UP = 3  # eager steps before recording, in which libraries make their choices
 
 
@@ -70,47 +72,6 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
         group["lr"] = rate
 
 
-def optimizer_state(optimizer: torch.optim.Optimizer, named: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
-    """Return the optimizer's tensors by the names of their parameters."""
-    return {
-        f"{name}/{key}": value
-        for name, parameter in named.items()
-        for key, value in optimizer.state.get(parameter, {}).items()
-        if isinstance(value, Tensor)
-    }
-
-
-def restore_optimizer(
-    optimizer: torch.optim.Optimizer, named: Mapping[str, nn.Parameter], state: Mapping[str, Tensor]
-) -> None:
-    """Put tensors from ``optimizer_state`` back."""
-    for key, value in state.items():
-        name, _, entry = key.rpartition("/")
-        parameter = named[name]
-        on_device = entry != "step" or bool(
-            optimizer.defaults.get("fused") or optimizer.defaults.get("capturable")
-        )
-        optimizer.state[parameter][entry] = value.to(parameter.device if on_device else "cpu").clone()
-
-
-@dataclass(frozen=True, eq=False)
-class Sums:
-    """Sums over an epoch that stay on the device until somebody asks."""
-
-    loss: Tensor  # ()
-    hits: Tensor  # ()
-
-    @classmethod
-    def zero(cls, device: torch.device) -> Sums:
-        """Return sums of nothing."""
-        return cls(torch.zeros((), device=device), torch.zeros((), device=device))
-
-    def clear(self) -> None:
-        """Start again from zero."""
-        self.loss.zero_()
-        self.hits.zero_()
-
-
 class TrainStep:
     """Takes a batch and changes the trained parameters; loss and hits are added to ``sums``."""
 
@@ -120,12 +81,11 @@ class TrainStep:
         optimizer: torch.optim.Optimizer,
         recipe: TuneRecipe,
         execution: Execution,
-        device: torch.device,
         accelerator: Any = None,
     ) -> None:
-        self.network, self.optimizer, self.recipe = network, optimizer, recipe
-        self.execution, self.device, self.accelerator = execution, device, accelerator
-        self.sums = Sums.zero(device)
+        self.network, self.optimizer, self.recipe, self.accelerator = network, optimizer, recipe, accelerator
+        # Of losses and of right answers; they stay on the device until somebody asks.
+        self.sums = torch.zeros(2, device=network.classifier.weight.device)
         self.forward: Any = network if accelerator is None else accelerator.prepare_model(network)
         # Compiled for whole batches alone: every other size would be compiled again.
         self.whole: Any = torch.compile(self.forward, dynamic=False) if execution.compile else self.forward
@@ -152,8 +112,8 @@ class TrainStep:
             self.accelerator.backward(loss * batch.weight)
         self.optimizer.step()
         with torch.no_grad():
-            self.sums.loss.add_(loss.detach(), alpha=len(batch))
-            self.sums.hits.add_((cosines.argmax(dim=1) == batch.labels).sum())
+            self.sums[0].add_(loss.detach(), alpha=len(batch))
+            self.sums[1].add_((cosines.argmax(dim=1) == batch.labels).sum())
 
 
 class GraphedStep:
@@ -211,21 +171,6 @@ def _aside(step: TrainStep, batch: Batch) -> None:
     torch.cuda.current_stream().wait_stream(stream)
 
 
-@dataclass(frozen=True)
-class EpochStats:
-    """What an epoch of training gave."""
-
-    loss: float
-    accuracy: float
-    images: int
-    seconds: float
-
-    @property
-    def rate(self) -> float:
-        """Images per second."""
-        return self.images / self.seconds
-
-
 class Trainer:
     """Trains the adapters of a network on some rows of the views, epoch by epoch.
 
@@ -253,14 +198,14 @@ class Trainer:
         self.named = trained_parameters(network)
         graphed = bool(execution.cuda_graph) and accelerator is None
         self.optimizer = make_optimizer(network, recipe, capturable=graphed)
-        step = TrainStep(network, self.optimizer, recipe, execution, self.device, accelerator)
+        step = TrainStep(network, self.optimizer, recipe, execution, accelerator)
         self.step: TrainStep | GraphedStep = GraphedStep(step, recipe.batch_size) if graphed else step
 
-    def epoch(self, number: int, *, on_step: OnStep | None = None) -> EpochStats:
+    def epoch(self, number: int, *, on_step: OnStep | None = None) -> EpochRecord:
         """Train for one epoch, counted from 0."""
         started = reported = time.perf_counter()
         self.network.train()
-        self.step.sums.clear()
+        self.step.sums.zero_()
         seeds = (self.recipe.seed, number, self.part[0])
         with arithmetic(self.execution, self.device), own_randomness(seeds, self.device):
             for batch, n_done, n_all in self.batches(number):
@@ -268,11 +213,15 @@ class Trainer:
                 if on_step is not None and time.perf_counter() - reported > _REPORT_SECONDS:
                     reported = time.perf_counter()
                     own = n_done / self.part[1]  # of this process; the figures of the epoch are those of all
-                    on_step(n_done, n_all, float(self.step.sums.loss) / own, float(self.step.sums.hits) / own)
-            loss, hits = (float(total) / n_all for total in self._totals())
+                    on_step(n_done, n_all, *(float(total) / own for total in self.step.sums))
+            sums = self.step.sums
+            if self.accelerator is not None:
+                sums = self.accelerator.reduce(sums, reduction="sum")
+            loss, accuracy = (float(total) / n_all for total in sums)
         if not np.isfinite(loss):
             raise InputError(f"the loss became {loss} in epoch {number + 1}", hint=f"lower lr={self.recipe.lr:g}")
-        return EpochStats(loss, hits, n_all, time.perf_counter() - started)
+        rate = n_all / (time.perf_counter() - started)
+        return EpochRecord(number + 1, loss, accuracy, images_per_second=rate)
 
     def batches(self, number: int) -> Iterator[tuple[Batch, int, int]]:
         """Yield this process's part of every batch, with the images done by then and in all."""
@@ -287,36 +236,39 @@ class Trainer:
             weight = self.part[1] * len(images) / (whole.stop - whole.start)
             yield Batch(images, labels, weight), whole.stop, len(plan.order)
 
-    def _totals(self) -> tuple[Tensor, Tensor]:
-        sums = torch.stack([self.step.sums.loss, self.step.sums.hits])
-        if self.accelerator is not None:
-            sums = self.accelerator.reduce(sums, reduction="sum")
-        return sums[0], sums[1]
-
-    def features(self, rows: Integers, *, batch_size: int = 256) -> Tensor:
+    def features(self, rows: Integers) -> Tensor:
         """Return the features (n, width) of the rows, in float32, with dropout off."""
         self.network.eval()
         width = self.network.classifier.weight.shape[1]
         parts = [torch.empty(0, width, device=self.device)]
         with torch.no_grad(), arithmetic(self.execution, self.device):
-            for images in self.views.measure(rows, batch_size=batch_size):
+            for images in self.views.measure(rows, batch_size=_MEASURED_AT_ONCE):
                 parts.append(self.network.features(images).float())
         return torch.cat(parts)
 
     def state(self) -> dict[str, Tensor]:
-        """Return everything that changes from epoch to epoch, by name."""
+        """Return everything that changes from epoch to epoch, by name: parameters, what the optimizer keeps."""
         state = {f"parameters/{name}": p.detach() for name, p in self.named.items()}
-        state |= {f"optimizer/{k}": v for k, v in optimizer_state(self.optimizer, self.named).items()}
+        for name, parameter in self.named.items():
+            for key, value in self.optimizer.state.get(parameter, {}).items():
+                if isinstance(value, Tensor):
+                    state[f"optimizer/{name}/{key}"] = value
         return state
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Put a state from ``state`` back."""
+        options = self.optimizer.defaults
+        counts_on_device = bool(options.get("fused") or options.get("capturable"))
         with torch.no_grad():
             for name, parameter in self.named.items():
                 parameter.copy_(state[f"parameters/{name}"])
-        prefix = "optimizer/"
-        own = {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
-        restore_optimizer(self.optimizer, self.named, own)
+        for key, value in state.items():
+            kind, _, rest = key.partition("/")
+            if kind == "optimizer":
+                name, _, entry = rest.rpartition("/")
+                on_device = entry != "step" or counts_on_device
+                place = self.named[name].device if on_device else "cpu"
+                self.optimizer.state[self.named[name]][entry] = value.to(place).clone()
 
 
 @dataclass(frozen=True, eq=False)

@@ -287,24 +287,10 @@ class PixelPool:
     heights: Rows  # (n_images,)
     widths: Rows  # (n_images,)
 
-    def __len__(self) -> int:
-        """Return the number of images."""
-        return len(self.heights)
-
     @property
     def offsets(self) -> Rows:  # (n_images,)
         """Where each image starts in the buffer."""
         return np.concatenate([[0], np.cumsum(self.heights * self.widths)[:-1]]).astype(np.int64)
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of the buffer."""
-        return self.pixels.numel()
-
-    def image(self, row: int) -> Tensor:
-        """Return one image, (3, height, width) of uint8, without copying it."""
-        height, width, start = int(self.heights[row]), int(self.widths[row]), int(self.offsets[row])
-        return self.pixels[start : start + height * width].view(height, width, 3).permute(2, 0, 1)
 
     def to(self, device: torch.device) -> PixelPool:
         """Return the pool with its buffer on a device."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -180,8 +180,7 @@ def tune(
     tuning = _Tuning(material, recipe, Fold.of(*rows), selection, checkpoints, progress)
     blocks = plain_blocks(backbone)
     try:
-        result = tuning.result(refit=refit)
-        result = result.finished(out=target, seconds=time.perf_counter() - started)
+        result = replace(tuning.result(refit=refit), out=target, seconds=time.perf_counter() - started)
         if target is not None and material.is_main:
             held_back = [content_mark(material.images[row]) for row in rows[1]]
             save_adapter(target, backbone, meta={**result.to_json(), "held_back": sorted(held_back)})

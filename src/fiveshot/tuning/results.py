@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -175,10 +175,6 @@ class TuneResult:
     def best(self) -> EpochRecord:
         """Figures of the kept adapters."""
         return next(record for record in self.history if record.epoch == self.best_epoch)
-
-    def finished(self, *, out: Path | None, seconds: float) -> TuneResult:
-        """Return the result with the file it was written to and the time of everything together."""
-        return replace(self, out=out, seconds=seconds)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values: what the adapter file keeps about its training."""
