@@ -12,7 +12,7 @@ from scipy import stats
 from fiveshot.benchmark import RunRecord, open_features, paper_result, run_job
 from fiveshot.reports._paper import distinct_jobs
 from fiveshot.reports._paper_figures import similarity_points
-from fiveshot.reports._paper_tables import Claim, claims_table, kendall, paper_claims
+from fiveshot.reports._paper_tables import Claim, Measured, claims_table, kendall, paper_claims
 from fiveshot.reports.paper_plan import Procedure, plan_target
 
 
@@ -20,7 +20,8 @@ def test_gains_have_the_interval_of_a_paired_t_test(toy_folder: Path) -> None:
     sources = {"cifar100": str(toy_folder / "cifar100.safetensors")}
     settings = plan_target("table3", sources, Procedure(seeds=2, parameters={"n_projections": 32}))
     records = {job.folder: run_job(job) for job in distinct_jobs([settings])}
-    summary = claims_table(paper_claims(settings, settings, records), draws=2)
+    measured = [Measured.of(setting, records) for setting in settings]
+    summary = claims_table(paper_claims(measured, measured), draws=2)
     rows = {row.cells[0]: row.cells for row in summary.rows}
     assert len(rows) == 6
     for label, calibrated, plain in (("TEEN less NCM", "teen", "ncm"), ("C-FeCAM less FeCAM", "c-fecam", "fecam")):

@@ -7,17 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fiveshot.benchmark import (
-    Job,
-    Outcome,
-    Protocol,
-    RunRecord,
-    Summary,
-    get_protocol,
-    open_features,
-    summarize_runs,
-    sweep,
-)
+from fiveshot.benchmark import Job, Outcome, Protocol, Summary, get_protocol, sweep
 from fiveshot.benchmark.protocol import ShotDraw
 from fiveshot.benchmark.run import WIDTHS, estimated_seconds
 from fiveshot.data.registry import dataset_spec
@@ -25,6 +15,7 @@ from fiveshot.heads.head import Flavor
 from fiveshot.reports._bench import ablation_table, described
 from fiveshot.reports._formats import write_table
 from fiveshot.reports._paper_tables import (
+    Measured,
     beta_table,
     claims_table,
     main_table,
@@ -33,7 +24,6 @@ from fiveshot.reports._paper_tables import (
     write_configuration,
 )
 from fiveshot.reports._table import Table
-from fiveshot.reports._variants import Variant, method_label
 from fiveshot.reports.paper_plan import (
     ABLATION_PROTOCOL,
     ABLATIONS,
@@ -54,7 +44,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 RunJobs = Callable[[Sequence[Job], Path], Iterable[Outcome]]
-Records = Mapping[str, RunRecord]  # by the folder of their job
 MAIN_TABLES = ("table1", "table2", "table3")
 PAPER_WIDTH = 10_000  # random features
 ONE_SETTING = {"table5": beta_table, "table6": parts_table}
@@ -167,23 +156,23 @@ def make_paper(
             break
     folder = make_folder(Path(out))
     records = {outcome.job.folder: outcome.record for outcome in run(jobs, folder / "runs")}
+    found = {name: [Measured.of(setting, records) for setting in plan] for name, plan in plans.items()}
     files: list[Path] = []
     tables: list[Table] = []
-    for name, settings in plans.items():
-        written, made = _write_target(name, settings, records, folder)
+    for name, measured in found.items():
+        written, made = _write_target(name, measured, folder)
         files += written
         tables += made
     wanted = [entry for name in targets for entry in _wanted(name, protocol)]
     missing = missing_features(wanted, sources, features_dir)
     if target == "all" and files:
-        summary = _summary(plans, records, seeds)
+        summary = _summary(found, seeds)
         files += write_table(summary, folder / "summary")
         tables.append(summary)
         used = {setting.protocol.name: setting for plan in plans.values() for setting in plan}
         files.append(
             write_configuration(
                 folder / "configuration.json",
-                target=target,
                 how=how,
                 settings=used.values(),
                 records=records,
@@ -194,11 +183,11 @@ def make_paper(
     return PaperOutput(tuple(files), tuple(tables), missing, how.width)
 
 
-def _summary(plans: Mapping[str, Sequence[Setting]], records: Records, seeds: int) -> Table:
+def _summary(found: Mapping[str, Sequence[Measured]], seeds: int) -> Table:
     """Return which of the paper's claims hold on the features that are there."""
-    main = [setting for name in MAIN_TABLES for setting in plans[name]]
-    table = claims_table(paper_claims(main, plans["figure2"], records), seeds)
-    how = dict.fromkeys(note for setting in main for note in procedure_notes(setting))
+    main = [measured for name in MAIN_TABLES for measured in found[name]]
+    table = claims_table(paper_claims(main, found["figure2"]), seeds)
+    how = dict.fromkeys(note for measured in main for note in procedure_notes(measured.setting))
     return replace(table, notes=(*how, *table.notes))
 
 
@@ -227,18 +216,19 @@ def procedure_notes(setting: Setting) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _write_target(
-    target: str, settings: Sequence[Setting], records: Records, folder: Path
-) -> tuple[list[Path], list[Table]]:
+def _write_target(target: str, measured: Sequence[Measured], folder: Path) -> tuple[list[Path], list[Table]]:
     """Write the files of a table or figure; return them and the tables among them."""
-    if not settings:
+    if not measured:
         return [], []
-    if target.startswith("table"):
-        table, figure = _table(target, settings, records), None
+    table, figure = None, None
+    if target in ONE_SETTING:
+        table = ONE_SETTING[target](measured[0])
+    elif target in MAIN_TABLES:
+        table = main_table(target, measured)
     elif target.startswith(PREFIX):
-        table, figure = _ablation(target.removeprefix(PREFIX), settings[0], records)
+        table, figure = _ablation(target.removeprefix(PREFIX), measured[0])
     else:
-        table, figure = None, _figure(target, settings, records)
+        figure = _figure(target, measured)
     files: list[Path] = []
     if figure is not None:
         from fiveshot.reports._paper_figures import save_figure
@@ -246,69 +236,36 @@ def _write_target(
         files += save_figure(figure, folder / target)
     if table is None:
         return files, []
-    table = replace(table, notes=(*procedure_notes(settings[0]), *table.notes))
+    table = replace(table, notes=(*procedure_notes(measured[0].setting), *table.notes))
     return [*files, *write_table(table, folder / target)], [table]
 
 
-def _table(target: str, settings: Sequence[Setting], records: Records) -> Table:
-    """Return a table of the paper."""
-    if target in ONE_SETTING:
-        (setting,) = settings
-        return ONE_SETTING[target](setting, _summaries(setting, records), _provenance(setting))
-    return main_table(
-        target,
-        {setting.protocol.name: _summaries(setting, records) for setting in settings},
-        {setting.protocol.name: _provenance(setting) for setting in settings},
-    )
-
-
-def _figure(target: str, settings: Sequence[Setting], records: Records) -> Figure:
+def _figure(target: str, measured: Sequence[Measured]) -> Figure:
     """Return a figure of the paper, with one panel for each setting."""
     from fiveshot.reports import _paper_figures as figures
 
-    titles = [f"{dataset_spec(s.protocol.dataset).title} ({s.protocol.name.split('/')[-1]})" for s in settings]
+    protocols = [one.protocol for one in measured]
+    titles = [f"{dataset_spec(own.dataset).title} ({own.name.split('/')[-1]})" for own in protocols]
     if target == "figure2":
-        found = [
-            figures.similarity_points(setting.protocol, open_features(setting.features)) for setting in settings
-        ]
-        return figures.similarity_scatter(dict(zip(titles, found, strict=True)))
-    variants = [_variants(setting, records) for setting in settings]
+        points = [figures.similarity_points(one.protocol, one.features) for one in measured]
+        return figures.similarity_scatter(dict(zip(titles, points, strict=True)))
     draw = figures.old_new_bars if target == "figure1" else figures.session_curves
-    return draw(dict(zip(titles, variants, strict=True)))
+    return draw(dict(zip(titles, (one.variants for one in measured), strict=True)))
 
 
-def _ablation(name: str, setting: Setting, records: Records) -> tuple[Table, Figure]:
+def _ablation(name: str, measured: Measured) -> tuple[Table, Figure]:
     """Return the table and the curves of an ablation."""
     from fiveshot.reports import _paper_figures as figures
 
-    symbol, protocol = ABLATIONS[name].symbol, setting.protocol
+    symbol, protocol = ABLATIONS[name].symbol, measured.protocol
     series: dict[str, list[tuple[float, Summary]]] = {}
-    for row, summary in zip(setting.rows, _summaries(setting, records), strict=True):
+    for row, summary in zip(measured.setting.rows, measured.summaries, strict=True):
         assert row.value is not None  # every row of an ablation has one
         series.setdefault(summary.method, []).append((row.value, summary))
     sessions = described(protocol) if name != "shots" else f"{protocol.n_classes} classes"
     title = f"{symbol} on {protocol.name}: {sessions}"
-    table = ablation_table(title, symbol, series, _provenance(setting))
+    table = ablation_table(title, symbol, series, measured.features.provenance.as_dict())
     return table, figures.ablation_curves(symbol, series, title=protocol.name)
-
-
-def _summaries(setting: Setting, records: Records) -> list[Summary]:
-    """Return one summary for each row."""
-    return [variant.summary for variant in _variants(setting, records)]
-
-
-def _variants(setting: Setting, records: Records) -> list[Variant]:
-    """Return the rows as charts take them."""
-    found = []
-    for row in setting.jobs:
-        members = tuple(records[job.folder] for job in row)
-        summary = summarize_runs(members)
-        found.append(Variant(method_label(summary.method, summary.flavor), summary, members))
-    return found
-
-
-def _provenance(setting: Setting) -> dict[str, Any]:
-    return open_features(setting.features).provenance.as_dict()
 
 
 def _wanted(target: str, protocol: Protocol | None) -> tuple[Protocol, ...]:

@@ -27,10 +27,12 @@ from fiveshot.benchmark import (
     paper_methods,
     paper_parts_ablation,
     paper_result,
+    summarize_runs,
 )
 from fiveshot.benchmark.job import features_fingerprint
 from fiveshot.benchmark.record import installed_versions, mean_hm
 from fiveshot.data.registry import dataset_spec
+from fiveshot.features import FeatureSet
 from fiveshot.heads import RECIPES
 from fiveshot.metrics import mean_interval, mean_std
 from fiveshot.metrics.paired import RESAMPLES, resampled_interval
@@ -38,32 +40,66 @@ from fiveshot.reports._bench import PAPER_BLOCK, alpha_notes, backbone_notes, de
 from fiveshot.reports._comparison import LEADING
 from fiveshot.reports._paper_figures import SimilarityPoints, similarity_points
 from fiveshot.reports._table import Cell, Column, Number, Row, Table
-from fiveshot.reports._variants import method_label
+from fiveshot.reports._variants import Variant, method_label
 from fiveshot.reports.paper_plan import ABLATION_PROTOCOL, SETTINGS, Procedure, Setting
 from fiveshot.storage import atomic_path
 
-Summaries = Mapping[str, Sequence[Summary]]  # by protocol
 MEASURES = ("A_HM", "A_last", "A_inc")
 Records = Mapping[str, RunRecord]  # by the folder of their job
 PAIRS = {"teen": "ncm", "c-fecam": "fecam", "c-ranpac": "ranpac"}  # each calibrated method, and what it calibrates
 BEST = "c-ranpac"
 
 
-def main_table(target: str, summaries: Summaries, provenances: Mapping[str, Mapping[str, Any]]) -> Table:
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """A setting of a table or figure, and for each of its rows the runs."""
+
+    setting: Setting
+    variants: tuple[Variant, ...]
+
+    @classmethod
+    def of(cls, setting: Setting, records: Records) -> Measured:
+        """Return a setting with its runs among these."""
+        found = []
+        for row in setting.jobs:
+            members = tuple(records[job.folder] for job in row)
+            summary = summarize_runs(members)
+            found.append(Variant(method_label(summary.method, summary.flavor), summary, members))
+        return cls(setting, tuple(found))
+
+    @property
+    def protocol(self) -> Protocol:
+        """That of the setting."""
+        return self.setting.protocol
+
+    @property
+    def features(self) -> FeatureSet:
+        """What the runs were made on."""
+        return open_features(self.setting.features)
+
+    @property
+    def summaries(self) -> list[Summary]:
+        """One for each row."""
+        return [variant.summary for variant in self.variants]
+
+
+def main_table(target: str, measured: Sequence[Measured]) -> Table:
     """Return table 1, 2 or 3 in the paper's layout: a block per dataset, columns for small and big start.
 
-    What ``summaries`` has no runs of is left empty; a dataset without any is left out.
+    A setting that is not among the ``measured`` is left empty; a dataset without any is left out.
     """
+    known = {one.protocol.name: {summary.method: summary for summary in one.summaries} for one in measured}
     settings = [PROTOCOLS[name] for name in SETTINGS[target]]
-    datasets = dict.fromkeys(protocol.dataset for protocol in settings if protocol.name in summaries)
+    datasets = dict.fromkeys(protocol.dataset for protocol in settings if protocol.name in known)
     starts = list(dict.fromkeys(protocol.name.split("/")[1] for protocol in settings))
     rows: list[Row] = []
     for dataset in datasets:
         title = dataset_spec(dataset).title
         here = [PROTOCOLS[f"{dataset}/{start}"] for start in starts]
-        found = {summary.method for protocol in here for summary in summaries.get(protocol.name, ())}
-        for method in (method for method in RECIPES if method in found):
-            cells = [cell for protocol in here for cell in _own(method, protocol, summaries)]
+        ours = [known.get(protocol.name, {}) for protocol in here]
+        for method in (method for method in RECIPES if any(method in found for found in ours)):
+            pairs = zip(ours, here, strict=True)
+            cells = [cell for found, protocol in pairs for cell in _own(found.get(method), protocol)]
             rows.append(Row((method_label(method), *cells), title))
         for name in paper_methods(here[0]):
             cells = [cell for protocol in here for cell in _papers(name, protocol)]
@@ -74,37 +110,33 @@ def main_table(target: str, summaries: Summaries, provenances: Mapping[str, Mapp
         group = start if len(starts) > 1 else ""
         columns += [Column(f"A_HM {n}", group, True, 2, spread=False, marked=2) for n in protocol.paper_sessions]
         columns += [Column(name, group, True, 2, marked=2) for name in MEASURES[1:]]
-    seeds = seed_words([summary for part in summaries.values() for summary in part])
-    notes = [
-        f"Accuracies in % ({seeds}), A_HM n after session n.",
-        *(
-            f"{name}: {note}"
-            for name, part in summaries.items()
-            for note in image_notes(part[0].images, PROTOCOLS[name])
-        ),
-        *(note for name, part in summaries.items() for note in alpha_notes(part, PROTOCOLS[name].dataset)),
-        *dict.fromkeys(note for p in provenances.values() for note in backbone_notes(p, paper=True)),
-    ]
+    seeds = seed_words([summary for one in measured for summary in one.summaries])
+    notes = [f"Accuracies in % ({seeds}), A_HM n after session n."]
+    for one in measured:
+        images = image_notes(one.summaries[0].images, one.protocol)
+        notes += [f"{one.protocol.name}: {note}" for note in images]
+    notes += [note for one in measured for note in alpha_notes(one.summaries, one.protocol.dataset)]
+    notes += dict.fromkeys(note for one in measured for note in _backbone_notes(one))
     return Table(f"Table {target[-1]}", tuple(columns), tuple(rows), tuple(notes))
 
 
-def beta_table(setting: Setting, summaries: Sequence[Summary], provenance: Mapping[str, Any]) -> Table:
-    """Return table 5, the ablation over beta, with a summary for each row of its setting."""
+def beta_table(measured: Measured) -> Table:
+    """Return table 5, the ablation over beta."""
     theirs = {(row.method.lower(), row.beta): row for row in paper_beta_ablation()}
     rows = []
-    for row, summary in zip(setting.rows, summaries, strict=True):
+    for row, summary in zip(measured.setting.rows, measured.summaries, strict=True):
         beta = row.changes["beta"]
         cells = (*_last_measures(summary), *_paper_measures(theirs[row.method, beta]))
         rows.append(Row((str(beta), *cells), method_label(row.method)))
-    notes = _notes(summaries, setting.protocol, provenance)
-    return Table("Table 5: scale β of the covariance", (Column("β"), *_beside()), tuple(rows), notes)
+    columns = (Column("β"), *_beside())
+    return Table("Table 5: scale β of the covariance", columns, tuple(rows), _notes(measured))
 
 
-def parts_table(setting: Setting, summaries: Sequence[Summary], provenance: Mapping[str, Any]) -> Table:
-    """Return table 6, what calibrating means and covariances does, with a summary for each row of its setting."""
+def parts_table(measured: Measured) -> Table:
+    """Return table 6, what calibrating means and covariances does."""
     theirs = {(r.method.lower(), (r.mean_calibrated, r.covariance_calibrated)): r for r in paper_parts_ablation()}
     rows = []
-    for row, summary in zip(setting.rows, summaries, strict=True):
+    for row, summary in zip(measured.setting.rows, measured.summaries, strict=True):
         assert row.calibrated is not None  # every row of table 6 has it
         ticks = ("✓" if part else "×" for part in row.calibrated)
         cells = (*_last_measures(summary), *_paper_measures(theirs.get((row.method, row.calibrated))))
@@ -115,8 +147,7 @@ def parts_table(setting: Setting, summaries: Sequence[Summary], provenance: Mapp
         "RanPAC*: samples of the new classes, not calibrated."
     )
     columns = (Column("method"), Column("μ"), Column("Σ"), *_beside())
-    notes = (meaning, *_notes(summaries, setting.protocol, provenance))
-    return Table("Table 6: what is calibrated", columns, tuple(rows), notes)
+    return Table("Table 6: what is calibrated", columns, tuple(rows), (meaning, *_notes(measured)))
 
 
 def _last_measures(summary: Summary) -> tuple[Cell, ...]:
@@ -129,13 +160,12 @@ def _paper_measures(row: BetaAblation | PartsAblation | None) -> tuple[Cell, ...
     return (None,) * 3 if row is None else tuple(map(Number, (row.a_hm, row.a_last, row.a_inc)))
 
 
-def _own(method: str, protocol: Protocol, summaries: Summaries) -> list[Cell]:
+def _own(summary: Summary | None, protocol: Protocol) -> list[Cell]:
     """Return what was measured for a method under a protocol, in the columns of a main table."""
-    for summary in summaries.get(protocol.name, ()):
-        if summary.method == method:
-            after = [Number.of(summary.a_hm[number - 1]) for number in protocol.paper_sessions]
-            return [*after, Number.of(summary.a_last), Number.of(summary.a_inc)]
-    return [None] * (len(protocol.paper_sessions) + 2)
+    if summary is None:
+        return [None] * (len(protocol.paper_sessions) + 2)
+    after = [Number.of(summary.a_hm[number - 1]) for number in protocol.paper_sessions]
+    return [*after, Number.of(summary.a_last), Number.of(summary.a_inc)]
 
 
 def _papers(name: str, protocol: Protocol) -> list[Cell]:
@@ -149,8 +179,9 @@ def _beside() -> tuple[Column, ...]:
     return tuple(Column(name, group, True, 2, marked=1) for group in ("here", "paper") for name in MEASURES)
 
 
-def _notes(summaries: Sequence[Summary], protocol: Protocol, provenance: Mapping[str, Any]) -> tuple[str, ...]:
+def _notes(measured: Measured) -> tuple[str, ...]:
     """Say what an ablation was made on."""
+    protocol, summaries = measured.protocol, measured.summaries
     seeds = seed_words(summaries)
     notes = [
         f"Here: {protocol.name}, {described(protocol)}; accuracies in % ({seeds}), A_HM after the last session.",
@@ -158,7 +189,11 @@ def _notes(summaries: Sequence[Summary], protocol: Protocol, provenance: Mapping
     ]
     if protocol.name != ABLATION_PROTOCOL:
         notes.append(f"The paper ablates on {ABLATION_PROTOCOL}, whose features are not there or not asked for.")
-    return (*notes, *backbone_notes(provenance, paper=True))
+    return (*notes, *_backbone_notes(measured))
+
+
+def _backbone_notes(measured: Measured) -> tuple[str, ...]:
+    return backbone_notes(measured.features.provenance.as_dict(), paper=True)
 
 
 @dataclass(frozen=True)
@@ -190,23 +225,15 @@ class Claim:
         return "holds" if low > 0 else "does not hold" if high < 0 else "not decided"
 
 
-def paper_claims(settings: Sequence[Setting], similarities: Sequence[Setting], records: Records) -> list[Claim]:
+def paper_claims(measured: Sequence[Measured], similarities: Sequence[Measured]) -> list[Claim]:
     """Return the paper's claims on the settings that there are features for."""
-    found: list[Claim] = []
-    for setting in settings:
-        runs = {
-            row.method: [records[job.folder] for job in jobs]
-            for row, jobs in zip(setting.rows, setting.jobs, strict=True)
-        }
-        found += _claims_of(setting, runs)
-    for setting in similarities:
-        points = similarity_points(setting.protocol, open_features(setting.features))
-        low, high = _correlation_interval(points)
-        name, where = (
-            "near classes have similar covariances: r with distance",
-            f"figure 2, {setting.protocol.name}",
-        )
-        found.append(Claim(name, where, points.correlation, low, high, None, True, False))
+    found = [claim for one in measured for claim in _claims_of(one)]
+    for one in similarities:
+        points = similarity_points(one.protocol, one.features)
+        name = "near classes have similar covariances: r with distance"
+        ends = _correlation_interval(points)
+        where = f"figure 2, {one.protocol.name}"
+        found.append(Claim(name, where, points.correlation, *ends, None, below=True, percent=False))
     return found
 
 
@@ -239,7 +266,6 @@ def claims_table(claims: Sequence[Claim], draws: int) -> Table:
 def write_configuration(
     out: Path,
     *,
-    target: str,
     how: Procedure,
     settings: Iterable[Setting],
     records: Records,
@@ -256,7 +282,7 @@ def write_configuration(
         for setting in settings
     }
     about: dict[str, Any] = {
-        "target": target,
+        "target": "all",
         "procedure": {**asdict(how), "parameters": dict(how.parameters)},
         "seeds": sorted({record.seed for record in records.values()}),
         "versions": installed_versions(),
@@ -271,10 +297,11 @@ def write_configuration(
     return out
 
 
-def _claims_of(setting: Setting, runs: Mapping[str, list[RunRecord]]) -> Iterator[Claim]:
+def _claims_of(measured: Measured) -> Iterator[Claim]:
     """Yield the claims about methods in one setting."""
-    name, protocol = setting.protocol.name, setting.protocol
-    theirs = {method: paper_result(name, method) for method in runs} if protocol.is_papers else {}
+    name = measured.protocol.name
+    runs = {variant.summary.method: variant.records for variant in measured.variants}
+    theirs = {method: paper_result(name, method) for method in runs} if measured.protocol.is_papers else {}
     means = {method: float(np.mean(result.a_hm)) for method, result in theirs.items()}
     others = [method for method in runs if method != BEST]
     second = max(others, key=lambda method: np.mean([mean_hm(run.metrics) for run in runs[method]]))
