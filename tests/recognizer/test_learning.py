@@ -332,3 +332,19 @@ def test_a_closed_model_says_so(make: Callable[..., Recognizer]) -> None:
     model.close()
     with pytest.raises(InputError, match="is closed; open it again"):
         model.learn_features("wren", photos("wren"))
+
+
+def test_a_change_does_not_read_all_classes(make: Callable[..., Recognizer]) -> None:
+    model, asked = make(), list[str]()
+    for name in NAMES[:3]:
+        model.learn_features(name, photos(name))
+    connection = model._model.folder.connection
+    connection.set_trace_callback(asked.append)
+    model.learn_features("wren", photos("wren"))
+    model.learn_features("owl", photos("owl", 2, seed=1), add=True)
+    connection.set_trace_callback(None)
+    queries = {text for text in asked if text.startswith("SELECT") and "FROM classes" in text}
+    plans = {text: connection.execute(f"EXPLAIN QUERY PLAN {text}").fetchall() for text in queries}
+    read_whole = [text for text, plan in plans.items() if any(row[3] == "SCAN classes" for row in plan)]
+    assert any("changed >" in text for text in queries)
+    assert read_whole == []
