@@ -85,7 +85,7 @@ def likeness(data: ImageDataset) -> Ratio:
     """Return the smallest cosine between features of photos decoded on the GPU and of those decoded elsewhere."""
     embedder = load_embedder(BackboneSpec(device="cuda", precision="bf16"))
     images, pixels = data.train.images[:256], embedder.device_pixels
-    ours = read_on_device(images, 0, 256, usual_photos(images, 0, 256), embedder.preprocessing, pixels)
+    ours = read_on_device(images, 0, 256, usual_photos(images, 0, 256), pixels)
     a, b = (
         embedder.features(batch.pixels) for batch in (ours, read_batch(images, 0, 256, embedder.preprocessing))
     )

@@ -195,9 +195,7 @@ def mixed(tmp_path: Path) -> list[ImageSource]:
 
 
 def on_device(images: list[ImageSource], stop: int, wanted: Preprocessing) -> ImageBatch:
-    return read_on_device(
-        images, 0, stop, usual_photos(images, 0, stop), wanted, DevicePixels(wanted, CPU, by_pillow)
-    )
+    return read_on_device(images, 0, stop, usual_photos(images, 0, stop), DevicePixels(wanted, CPU, by_pillow))
 
 
 def test_a_batch_is_that_of_the_decoders(mixed: list[ImageSource]) -> None:

@@ -10,15 +10,16 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fiveshot.backbones import BackboneSpec, Embedder, load_embedder
 from fiveshot.data import BadImage, ImageDataset, bad_images_error
 from fiveshot.errors import StorageError
-from fiveshot.features.feature_set import FeatureSet
+from fiveshot.features.feature_set import ARRAYS, FeatureSet
 from fiveshot.features.job import (
     CacheKey,
     ExtractionJob,
@@ -30,7 +31,7 @@ from fiveshot.features.job import (
 )
 from fiveshot.features.parts import PartFolder, PartWriter, gaps, join_parts, work_folder
 from fiveshot.features.stream import BatchStream, Extraction, Range, Stages, read_batch
-from fiveshot.storage import FilePath, atomic_path
+from fiveshot.storage import FilePath, atomic_path, make_folder
 from fiveshot.work import Progress
 
 PARTS = "partial"  # folder of the cache where finished parts are kept until all are
@@ -189,7 +190,7 @@ def _computed(
     runtime = job.embedder.runtime  # makes it ready, before the clock starts
     began = time.perf_counter()
     store = PartFolder(folder)
-    computed = _compute_parts(job, store, progress)
+    computed, stages = _compute_parts(job, store, progress)
     content = digest(np.concatenate([part.marks["content"].copy() for part in store.parts()]))
     bad = tuple(image for part in store.parts() for _, image in part.bad)
     path = place(content)
@@ -205,37 +206,34 @@ def _computed(
         features,
         path,
         images=len(job.images),
-        computed=computed.images,
+        computed=computed,
         bad=bad,
-        runtime=runtime if computed.images else None,
+        runtime=runtime if computed else None,
         seconds=time.perf_counter() - began,
-        stages=computed.stages,
+        stages=stages,
         streams=job.embedder.streams(job.settings.readers),
     )
     return extraction, content
 
 
-@dataclass(frozen=True)
-class _Computed:
-    """What one run added."""
-
-    images: int
-    stages: Stages
-
-
-def _compute_parts(job: ExtractionJob, store: PartFolder, progress: Progress) -> _Computed:
-    """Compute what the usable parts in ``store`` do not cover, and keep it there.
+def _compute_parts(job: ExtractionJob, store: PartFolder, progress: Progress) -> tuple[int, Stages]:
+    """Compute what the usable parts in ``store`` do not cover, keep it there, and return for how many images.
 
     Unless bad images are to be skipped, the first one ends the computing; the images after it are only
     decoded, so that the error lists every bad one. What was finished before stays in ``store``.
     """
-    done, bad = _finished(job, store)
-    counter = _Counter(sum(stop - start for start, stop in done), len(job.images), progress)
-    stream = BatchStream(job.images, job.embedder, workers=job.settings.readers, dtype=job.dtype)
+    places: list[Range] = []
+    bad: list[tuple[int, BadImage]] = []
+    for place, part in store.usable(job.images, job.quick):
+        places.append(place)
+        bad += part.bad
+    done, total = sum(stop - start for start, stop in places), len(job.images)
+    progress(done, total)
+    stream = BatchStream(job.images, job.embedder, workers=job.settings.readers, dtype=job.settings.dtype)
     writer = PartWriter(store, job)
     images, stages = 0, Stages()
     try:
-        with closing(stream.run(gaps(done, len(job.images), job.batch_size))) as results:
+        with closing(stream.run(gaps(places, total, job.batch_size))) as results:
             for result in results:
                 batch = result.batch
                 bad += batch.bad
@@ -245,33 +243,15 @@ def _compute_parts(job: ExtractionJob, store: PartFolder, progress: Progress) ->
                     writer.add(batch, result.vectors)
                     images += batch.stop - batch.start
                     stages += result.stages
-                counter.add(batch.stop - batch.start)
+                done += batch.stop - batch.start
+                progress(done, total)
     except KeyboardInterrupt:
         writer.flush()
         raise
     writer.flush()
     if bad and not job.settings.skip_bad:
-        raise bad_images_error([image for _, image in sorted(bad, key=lambda found: found[0])], len(job.images))
-    return _Computed(images, stages)
-
-
-def _finished(job: ExtractionJob, store: PartFolder) -> tuple[list[Range], list[tuple[int, BadImage]]]:
-    done: list[Range] = []
-    bad: list[tuple[int, BadImage]] = []
-    for place, part in store.usable(job.images, job.quick):
-        done.append(place)
-        bad += part.bad
-    return done, bad
-
-
-class _Counter:
-    def __init__(self, done: int, total: int, progress: Progress) -> None:
-        self._done, self._total, self._progress = done, total, progress
-        self.add(0)
-
-    def add(self, images: int) -> None:
-        self._done += images
-        self._progress(self._done, self._total)
+        raise bad_images_error([image for _, image in sorted(bad, key=lambda found: found[0])], total)
+    return images, stages
 
 
 def _find(job: ExtractionJob, cache: FeatureCache, *, readers: int) -> Extraction | None:
@@ -298,10 +278,7 @@ def _remember(job: ExtractionJob, cache: FeatureCache, content: str) -> None:
     """Note what the images, as their quick marks are now, have as contents."""
     path = _index_file(job, cache)
     known = {**_index(path), digest(job.quick): content}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"cannot make the folder {path.parent}: {error.strerror or error}") from error
+    make_folder(path.parent)
     with atomic_path(path) as temporary:
         temporary.write_text(json.dumps(dict(list(known.items())[-KEPT:]), indent=1))
 
@@ -373,11 +350,5 @@ def _copied(extraction: Extraction, target: Path) -> Extraction:
 
 
 def _in_memory(features: FeatureSet) -> FeatureSet:
-    return replace(
-        features,
-        train_x=np.array(features.train_x),
-        train_y=np.array(features.train_y),
-        test_x=np.array(features.test_x),
-        test_y=np.array(features.test_y),
-        vectors_checked=True,
-    )
+    copies: dict[str, Any] = {name: np.array(getattr(features, name)) for name in ARRAYS}
+    return replace(features, **copies, vectors_checked=True)

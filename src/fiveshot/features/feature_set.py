@@ -203,14 +203,13 @@ class FeatureSet:
     def __post_init__(self, vectors_checked: bool) -> None:
         _check_class_names(self.class_names)
         for split in ("train", "test"):
-            _check_vectors(split, getattr(self, f"{split}_x"), finite=not vectors_checked)
-            labels = _checked_labels(split, getattr(self, f"{split}_y"), len(self.class_names))
+            vectors, labels, names = (getattr(self, f"{split}_{part}") for part in ("x", "y", "names"))
+            _check_vectors(split, vectors, finite=not vectors_checked)
+            labels = _checked_labels(split, labels, len(self.class_names))
             object.__setattr__(self, f"{split}_y", labels)
-            for what, values in (("labels", labels), ("names", getattr(self, f"{split}_names"))):
-                if values is not None and len(values) != len(getattr(self, f"{split}_x")):
-                    raise InputError(
-                        f"{split}: {len(getattr(self, f'{split}_x'))} vectors but {len(values)} {what}"
-                    )
+            for what, values in (("labels", labels), ("names", names)):
+                if values is not None and len(values) != len(vectors):
+                    raise InputError(f"{split}: {len(vectors)} vectors but {len(values)} {what}")
         if self.train_x.shape[1] != self.test_x.shape[1]:
             raise InputError(
                 f"training vectors have {self.train_x.shape[1]} values, test vectors {self.test_x.shape[1]}",

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +29,7 @@ from fiveshot.errors import InputError, StorageError, unknown_name
 from fiveshot.features.feature_set import FeatureSet, Provenance
 from fiveshot.storage import FilePath, attempting
 
-DTYPES: dict[str, type[np.floating[Any]]] = {"float16": np.float16, "float32": np.float32}
+DTYPES = ("float16", "float32")
 PART_SECONDS = 5.0  # the most that a kill costs
 QUICK_BYTES, CONTENT_BYTES = 16, 32
 UNREADABLE = bytes(CONTENT_BYTES)  # instead of the content of an image that cannot be read
@@ -96,11 +95,6 @@ class ExtractionJob:
     dataset: ImageDataset
     embedder: Embedder
     settings: ExtractionSettings
-
-    @property
-    def dtype(self) -> type[np.floating[Any]]:
-        """Type of the stored vectors."""
-        return DTYPES[self.settings.dtype]
 
     @property
     def batch_size(self) -> int:

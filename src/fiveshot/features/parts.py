@@ -194,13 +194,13 @@ class PartFolder:
 
     folder: Path
 
-    def write(self, start: int, stop: int, part: Part) -> None:
-        """Keep the part of the images at these positions."""
-        part.save(self._file(start, stop))
+    def file(self, start: int, stop: int) -> Path:
+        """Return where the part of the images at these positions is kept."""
+        return self.folder / f"part-{start}-{stop}.safetensors"
 
     def parts(self) -> Iterator[Part]:
         """Yield all parts in the order of their images."""
-        return (Part.load(self._file(start, stop)) for start, stop in self._ranges())
+        return (Part.load(self.file(start, stop)) for start, stop in self._ranges())
 
     def usable(self, images: Sequence[ImageSource], quick: Marks) -> Iterator[tuple[Range, Part]]:
         """Yield in order the parts whose images are unchanged, and delete the others."""
@@ -209,19 +209,16 @@ class PartFolder:
             part = None
             if end <= start and stop <= len(images):
                 with suppress(StorageError):  # a damaged part is computed again, like one that never was
-                    part = Part.load(self._file(start, stop))
+                    part = Part.load(self.file(start, stop))
             if part is not None and _still_holds(part, start, stop, images, quick):
                 end = stop
                 yield (start, stop), part
             else:
-                self._file(start, stop).unlink(missing_ok=True)
+                self.file(start, stop).unlink(missing_ok=True)
 
     def _ranges(self) -> list[Range]:
         names = [file.stem.split("-") for file in self.folder.glob("part-*-*.safetensors")]
         return sorted((int(start), int(stop)) for _, start, stop in names)
-
-    def _file(self, start: int, stop: int) -> Path:
-        return self.folder / f"part-{start}-{stop}.safetensors"
 
 
 def _still_holds(part: Part, start: int, stop: int, images: Sequence[ImageSource], quick: Marks) -> bool:
@@ -255,7 +252,7 @@ class PartWriter:
         if self._held:
             batches = [batch for batch, _ in self._held]
             start, stop = batches[0].start, batches[-1].stop
-            self._store.write(start, stop, self._part(start, stop, batches))
+            self._part(start, stop, batches).save(self._store.file(start, stop))
             self._held.clear()
         self._written = time.monotonic()
 

@@ -17,7 +17,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from fiveshot.backbones import Embedder, NotFiniteError, Preprocessing, default_workers
 from fiveshot.data import ArraySource, BadImage, FileSource, ImageSource, decoders
@@ -77,7 +77,7 @@ def read_batch(images: Sequence[ImageSource], start: int, stop: int, preprocessi
         stop,
         np.frombuffer(marks, np.uint8).reshape(stop - start, CONTENT_BYTES),
         np.array(kept, dtype=np.int64),
-        np.stack(pixels) if pixels else NO_PIXELS,
+        np.stack(pixels) if pixels else np.zeros((0, *preprocessing.shape), np.uint8),
         tuple(bad),
         decoding,
         transforming,
@@ -85,12 +85,7 @@ def read_batch(images: Sequence[ImageSource], start: int, stop: int, preprocessi
 
 
 def read_on_device(
-    images: Sequence[ImageSource],
-    start: int,
-    stop: int,
-    usual: Usual,
-    preprocessing: Preprocessing,
-    device: DevicePixels,
+    images: Sequence[ImageSource], start: int, stop: int, usual: Usual, device: DevicePixels
 ) -> ImageBatch:
     """Do what ``read_batch`` does, on a GPU; photos that are not among the usual ones are decoded as there."""
     began = time.perf_counter()
@@ -98,7 +93,7 @@ def read_on_device(
     if squares is None:  # it refuses one of them, and does not say which
         usual = {}
     seconds = time.perf_counter() - began
-    rest = [read_batch(images, at, at + 1, preprocessing) for at in range(start, stop) if at not in usual]
+    rest = [read_batch(images, at, at + 1, device.preprocessing) for at in range(start, stop) if at not in usual]
     marks = {at: np.frombuffer(_picture_mark(picture), np.uint8) for at, picture in usual.items()}
     marks |= {batch.start: batch.marks[0] for batch in rest}
     kept = np.array([*usual, *(position for batch in rest for position in batch.kept.tolist())], np.int64)
@@ -151,15 +146,10 @@ class BatchStream:
     """
 
     def __init__(
-        self,
-        images: Sequence[ImageSource],
-        embedder: Embedder,
-        *,
-        workers: int,
-        dtype: type[np.floating[Any]],
+        self, images: Sequence[ImageSource], embedder: Embedder, *, workers: int, dtype: DTypeLike
     ) -> None:
         """Prepare the stages; nothing runs yet."""
-        self._images, self._embedder, self._workers, self._dtype = images, embedder, workers, dtype
+        self._images, self._embedder, self._workers, self._dtype = images, embedder, workers, np.dtype(dtype)
         self._device = embedder.device_pixels
         self.decode_only = Event()  # set it to list bad images without computing any more vectors
 
@@ -183,7 +173,7 @@ class BatchStream:
                         waiting.append(threads.submit(self._batch, start, stop))
                     else:
                         usual = threads.submit(usual_photos, self._images, start, stop)
-                        waiting.append(talkers.submit(self._batch_on_device, start, stop, usual))
+                        waiting.append(talkers.submit(self._batch, start, stop, usual))
                     if len(waiting) > ahead:
                         yield waiting.popleft().result()
                         ahead = min(ahead + 1, 2 * self._workers)
@@ -194,15 +184,11 @@ class BatchStream:
                 if talkers is not None:
                     talkers.shutdown(wait=True, cancel_futures=True)
 
-    def _batch(self, start: int, stop: int) -> BatchVectors:
-        return self._through_network(read_batch(self._images, start, stop, self._embedder.preprocessing))
-
-    def _batch_on_device(self, start: int, stop: int, read: Future[Usual]) -> BatchVectors:
-        usual, preprocessing = read.result(), self._embedder.preprocessing
-        assert self._device is not None
-        return self._through_network(read_on_device(self._images, start, stop, usual, preprocessing, self._device))
-
-    def _through_network(self, batch: ImageBatch) -> BatchVectors:
+    def _batch(self, start: int, stop: int, usual: Future[Usual] | None = None) -> BatchVectors:
+        if usual is None or self._device is None:
+            batch = read_batch(self._images, start, stop, self._embedder.preprocessing)
+        else:
+            batch = read_on_device(self._images, start, stop, usual.result(), self._device)
         stages = Stages(batch.decode_seconds, batch.transform_seconds)
         vectors: Vectors | None = None
         if not self.decode_only.is_set():
@@ -212,16 +198,14 @@ class BatchStream:
 
     def _forward(self, batch: ImageBatch) -> tuple[Vectors, float]:
         """Return the vectors of a batch, as they are stored, and the seconds they took."""
-        if not len(batch.kept):
-            return np.zeros((0, self._embedder.width), self._dtype), 0.0
+        names = [self._images[position].name for position in batch.kept.tolist()]
         began = time.perf_counter()
         try:
             values = self._embedder.features(batch.pixels)
         except NotFiniteError as error:
-            raise NotFiniteError(error.row, self._images[int(batch.kept[error.row])].name) from error
+            raise NotFiniteError(error.row, names[error.row]) from error
         seconds = time.perf_counter() - began
-        names = [self._images[int(position)].name for position in batch.kept]
-        return stored_vectors(values, names, np.dtype(self._dtype)), seconds
+        return stored_vectors(values, names, self._dtype), seconds
 
 
 def stored_vectors(values: NDArray[np.float32], names: Sequence[str], dtype: np.dtype[Any]) -> Vectors:
