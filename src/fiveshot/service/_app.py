@@ -83,13 +83,8 @@ def create_app(
             Middleware(Gate, settings=chosen),
         ],
     )
-    app.state.service = Service(
-        engine,
-        chosen.limits,
-        IdempotencyKeys(chosen.limits.keys),
-        Reviews(engine),
-        Sortings(engine, chosen.limits),
-    )
+    keys = IdempotencyKeys(chosen.limits.keys)
+    app.state.service = Service(engine, chosen.limits, keys, Reviews(engine), Sortings(engine))
     routers = [photo_routes, second_look_routes, status_routes, page_routes()]
     app.state.studio = None
     if studio is not None:
@@ -99,7 +94,7 @@ def create_app(
         routers.append(studio_routes)
     for routes in routers:
         app.router.routes.extend(routes.routes)  # as they are: including them would make each again
-    answer_errors(app, [route for routes in routers for route in routes.routes], lambda: engine.path)
+    answer_errors(app)
     return app
 
 

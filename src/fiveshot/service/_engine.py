@@ -18,7 +18,7 @@ from fiveshot.errors import FiveshotError, InputError
 from fiveshot.recognizer import LostModelError, Recognizer
 from fiveshot.recognizer.change import ConflictError, NotErasedError
 from fiveshot.recognizer.correction import NotUndoableError, PhotoChange
-from fiveshot.recognizer.info import PhotoInfo, photo_infos
+from fiveshot.recognizer.info import photo_infos
 from fiveshot.recognizer.names import NONE
 from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.recognition.snapshot import Prediction, RejectedAt, Snapshot
@@ -36,6 +36,7 @@ from fiveshot.recognizer.store.schema import DATABASE, GONE, look_of
 from fiveshot.service._errors import ApiError, busy, from_library, loading, not_found, without_path
 from fiveshot.service._gate import Metrics
 from fiveshot.service._photos import PhotoPipeline, bad_photos
+from fiveshot.service._schemas import ClassPage, PhotoList
 from fiveshot.service.replies import ChangeMade, LearnedClass, PhotosMade, ServedClass
 from fiveshot.service.settings import Settings
 
@@ -105,17 +106,22 @@ class Engine:
             raise self._not_ready
         return self._serving
 
-    async def start(self) -> None:
-        """Open the model, load the backbone and derive the head; after a failure it can be called again."""
+    async def keep_up(self) -> None:
+        """Open the model, load the backbone and derive the head; later, take up what other processes have changed.
+
+        After a failure it can be called again.
+        """
+        loads = self._serving is None
 
         def load() -> None:
             if self._recognizer is None:
                 self._recognizer = self._open_model()
             else:
                 self._take_up()
-            if self._view is None:
-                self._view = ModelFolder(self._recognizer.path, readonly=True)
-            self._photos.start(self._recognizer.embedder)
+            if loads:
+                if self._view is None:
+                    self._view = ModelFolder(self._recognizer.path, readonly=True)
+                self._photos.start(self._recognizer.embedder)
             self._publish()
 
         try:
@@ -123,7 +129,8 @@ class Engine:
         except LostModelError:
             raise
         except Exception:
-            self._not_ready = loading("the model cannot be loaded", "look at the service's log")
+            if loads:
+                self._not_ready = loading("the model cannot be loaded", "look at the service's log")
             raise
 
     def _publish(self) -> None:
@@ -171,18 +178,6 @@ class Engine:
         self.serving  # noqa: B018  # raises what is to be answered
         await self.read(lambda _: None)
 
-    async def keep_up(self) -> None:
-        """Load the model if that is still to be done; else take up what other processes have changed."""
-
-        def refresh() -> None:
-            self._take_up()
-            self._publish()
-
-        if self._serving is None:
-            await self.start()
-        else:
-            await _in(self._writer, refresh)
-
     async def settle(self) -> None:
         """Erase what could not be erased at once, if nobody is in its way any more."""
         await _in(self._writer, self.recognizer.settle)
@@ -221,9 +216,7 @@ class Engine:
         serving = self.serving
         with self._photos.work_on(len(uploads)):
             seen, _ = await self._photos.looked_at(serving.embedder, uploads, serving.snapshot.manifest.options)
-            reply, replayed = await self._change(lambda: self._learn(name, serving.embedder, seen, repeated))
-        self.metrics.photos.labels("learn").inc(reply.added)
-        return reply, replayed
+            return await self._change(lambda: self._learn(name, serving.embedder, seen, repeated))
 
     async def seen(self, uploads: Sequence[Photo]) -> tuple[list[PhotoRecord], list[ImageError]]:
         """Look at photos that may be learned later; return those that cannot be used, too."""
@@ -237,7 +230,6 @@ class Engine:
     async def learn_seen(self, name: str, embedder: Embedder, photos: Sequence[PhotoRecord]) -> LearnedClass:
         """Learn photos that were looked at before."""
         reply, _ = await self._change(lambda: self._learn(name, embedder, photos, False))
-        self.metrics.photos.labels("learn").inc(reply.added)
         return reply
 
     def _learn(
@@ -253,9 +245,9 @@ class Engine:
             report = self.recognizer.learn_seen(name, photos, fingerprint=embedder.model_fingerprint, add=True)
         except ConflictError as error:
             raise _replaced() from error
+        self.metrics.photos.labels("learn").inc(report.added)
         created = name not in snapshot.contents
-        reply = LearnedClass(**vars(report), created=created, state=self.recognizer.snapshot.state)
-        return reply, False
+        return LearnedClass(**vars(report), created=created, state=self.recognizer.snapshot.state), False
 
     async def rename(self, old: str, new: str) -> ChangeMade:
         """Give a class another name."""
@@ -271,8 +263,8 @@ class Engine:
 
         return await self._change(change)
 
-    async def classes(self, search: str, offset: int, limit: int) -> tuple[list[ServedClass], int, int]:
-        """Return a part of the classes whose names hold a text, how many there are, and the state they are of."""
+    async def classes(self, search: str, offset: int, limit: int) -> ClassPage:
+        """Return a part of the classes whose names hold a text."""
         snapshot = self.serving.snapshot
         if self._listed is None or self._listed[0] is not snapshot:
             self._listed = snapshot, list_classes(snapshot)
@@ -285,16 +277,18 @@ class Engine:
                 for one in found[offset : offset + limit]
             ]
 
-        return await self.read(with_pictures), len(found), snapshot.state
+        classes = await self.read(with_pictures)
+        return ClassPage(classes=classes, total=len(found), offset=offset, state=snapshot.state)
 
-    async def photos(self, name: str) -> tuple[list[PhotoInfo], int]:
-        """List the photos of a class, or of none of them, with their ids and scores, and the state they are of."""
+    async def photos(self, name: str) -> PhotoList:
+        """List the photos of a class, or of none of them, with their ids and scores."""
         snapshot = self.serving.snapshot
         row = snapshot.contents.negatives if name == NONE else self._row(name)
         if row is None:
-            return [], snapshot.state
+            return PhotoList(photos=[], state=snapshot.state)
         facts = await self.read(lambda database: photo_facts(database, row.id))
-        return await asyncio.to_thread(photo_infos, snapshot, row, facts), snapshot.state
+        photos = await asyncio.to_thread(photo_infos, snapshot, row, facts)
+        return PhotoList(photos=photos, state=snapshot.state)
 
     async def thumbnail(self, name: str, number: int) -> bytes:
         """Return the small copy of a photo of a class, counted from 0."""

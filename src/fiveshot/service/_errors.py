@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Match, Route
+from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
 from fiveshot.data import ImageError
@@ -135,18 +135,18 @@ async def _throw_away(receive: Receive) -> None:
             return
 
 
-def answer_errors(app: FastAPI, routes: Sequence[BaseRoute], model_path: Callable[[], Path | None]) -> None:
-    """Give every error of an application with these routes the one shape; clients are not told the path."""
+def answer_errors(app: FastAPI) -> None:
+    """Give every error of an application the one shape; clients are not told the path of the model."""
 
     @app.exception_handler(FiveshotError)
     async def refused(_: Request, error: FiveshotError) -> Response:
-        return from_library(error, model_path()).response()
+        return from_library(error, app.state.service.engine.path).response()
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> Response:
         if isinstance(error.__cause__, ApiError):  # raised while a body was read
             return error.__cause__.response()
-        return _plain_error(request, routes, error).response()
+        return _plain_error(request, error).response()
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
@@ -157,14 +157,14 @@ def answer_errors(app: FastAPI, routes: Sequence[BaseRoute], model_path: Callabl
         return ApiError(400, "cut_off", "the connection ended within the request", "send it again").response()
 
 
-def _plain_error(request: Request, routes: Sequence[BaseRoute], error: HTTPException) -> ApiError:
+def _plain_error(request: Request, error: HTTPException) -> ApiError:
     """Return the answer to an error of the framework."""
     if error.status_code == 404:
         slash = request.scope["path"].endswith("/")
         hint = "leave out the slash at the end" if slash else "GET /v1/openapi.json lists what there is"
         return ApiError(404, "not_found", "there is nothing at this address", hint)
     if error.status_code == 405:
-        headers = {"Allow": ", ".join(_allowed(request, routes, error))}
+        headers = {"Allow": ", ".join(_allowed(request, error))}
         hint = "see the header Allow, or GET /v1/openapi.json"
         return ApiError(405, "wrong_method", "method not allowed", hint, headers=headers)
     if error.status_code == 400:
@@ -173,10 +173,10 @@ def _plain_error(request: Request, routes: Sequence[BaseRoute], error: HTTPExcep
     return ApiError(error.status_code, "refused", text, DOCUMENT, headers=error.headers)
 
 
-def _allowed(request: Request, routes: Sequence[BaseRoute], error: HTTPException) -> list[str]:
+def _allowed(request: Request, error: HTTPException) -> list[str]:
     """Return all methods that an address takes."""
     allowed = set((error.headers or {}).get("Allow", "").split(", "))  # of one route; there may be others
-    for route in routes:
+    for route in request.app.routes:
         if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
             allowed |= route.methods or set()
     if "GET" in allowed:

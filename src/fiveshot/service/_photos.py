@@ -24,7 +24,7 @@ from fiveshot.recognizer.photos.embedding import QUIET
 from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.store.manifest import Options
 from fiveshot.recognizer.store.rows import PhotoRecord
-from fiveshot.service._errors import PHOTO_HINT, ApiError, busy, too_large
+from fiveshot.service._errors import PHOTO_HINT, ApiError, busy
 from fiveshot.service._gate import CLIENT, Metrics, Share
 from fiveshot.service.settings import Settings
 from fiveshot.work import one_thread
@@ -127,12 +127,10 @@ def bad_photos(errors: Sequence[ImageError], total: int) -> ApiError:
     message = "; ".join(f"{error.name}: {error.reason}" for error in errors[:10])
     if total > 1:
         message = f"{len(errors)} of {total} photos cannot be used, so nothing was done: {message}"
+    details = [{"name": one.name, "code": one.code, "message": one.reason} for one in errors]
     if any(error.code == "image_too_large" for error in errors):
-        found = too_large(message, "make the photo smaller")
-    else:
-        found = ApiError(422, "bad_photo", message, PHOTO_HINT)
-    found.details = tuple({"name": one.name, "code": one.code, "message": one.reason} for one in errors)
-    return found
+        return ApiError(413, "too_large", message, "make the photo smaller", details=details)
+    return ApiError(422, "bad_photo", message, PHOTO_HINT, details=details)
 
 
 @dataclass(eq=False)

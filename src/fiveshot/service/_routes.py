@@ -104,8 +104,7 @@ async def list_classes(
     limit: Annotated[int, Query(ge=1, le=MOST_CLASSES)] = 100,
 ) -> ClassPage:
     """List classes by name, a page at a time."""
-    classes, total, state = await service.engine.classes(search, offset, limit)
-    return ClassPage(classes=classes, total=total, offset=offset, state=state)
+    return await service.engine.classes(search, offset, limit)
 
 
 @photo_routes.post("/classes/{name}/photos", **documented("classes", 404, 415, example="learned", photos=True))
@@ -152,8 +151,7 @@ async def thumbnail(
 @photo_routes.get("/classes/{name}/photos", **documented("photos", 404, example="listed"))
 async def list_photos(service: TheService, name: PathName) -> PhotoList:
     """List the photos that a class was learned from, with their ids and their scores when they are left out."""
-    photos, state = await service.engine.photos(name)
-    return PhotoList(photos=photos, state=state)
+    return await service.engine.photos(name)
 
 
 @photo_routes.post("/correct", **documented("photos", 409, 415, example="photos_changed", photos=True))
@@ -176,8 +174,7 @@ async def learn_none(service: TheService, request: Request) -> PhotosMade:
 @photo_routes.get("/negatives", **documented("photos", example="listed"))
 async def list_negatives(service: TheService) -> PhotoList:
     """List the photos that show none of the classes, with their ids."""
-    photos, state = await service.engine.photos(NONE)
-    return PhotoList(photos=photos, state=state)
+    return await service.engine.photos(NONE)
 
 
 @photo_routes.get("/photos/{id}", **documented("photos", 404, kind="image/jpeg"))

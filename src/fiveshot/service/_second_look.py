@@ -26,7 +26,6 @@ from fiveshot.service._requests import StrictRoute, checked_name, read_uploads
 from fiveshot.service._routes import FAR, LAST, TheService, cacheable
 from fiveshot.service._schemas import MOST_IDS, ErrorDetail, Ids, RequestBody, documented
 from fiveshot.service.replies import LearnedClass, PhotosMade
-from fiveshot.service.settings import RequestLimits
 from fiveshot.work import one_thread
 
 second_look_routes = APIRouter(prefix="/v1", route_class=StrictRoute)
@@ -89,8 +88,8 @@ class SortingSet:
 class Sortings:
     """Sets of photos that are sorted: few at a time, none larger than allowed, dropped when nobody asks."""
 
-    def __init__(self, engine: Engine, limits: RequestLimits) -> None:
-        self._engine, self._limits = engine, limits
+    def __init__(self, engine: Engine) -> None:
+        self._engine, self._limits = engine, engine.settings.limits
         self._sets: dict[str, SortingSet] = {}
 
     def begin(self) -> str:
@@ -301,13 +300,7 @@ async def sort(
 ) -> SortReply:
     """Sort the photos of a set that nobody has named yet: known classes, groups of the others, and a queue."""
     found = await service.sortings.sorting(id)
-    return SortReply(
-        photos=list(found.photos),
-        known=list(found.known),
-        groups=list(found.groups),
-        queue=list(found.queue[:questions]),
-        state=found.state,
-    )
+    return SortReply(**vars(found) | {"queue": found.queue[:questions]})
 
 
 @second_look_routes.get("/sort/{id}/photos/{number}", **documented("sort", 404, 409, kind="image/jpeg"))

@@ -182,7 +182,7 @@ class Studio:
         return [await self._predicted(control, task, context) for task in tasks]
 
     async def _predicted(self, control: Control, task: Mapping[str, Any], context: object) -> dict[str, Any]:
-        boxes = _regions(control, context) if control.kind == "rectanglelabels" else [None]
+        boxes = _regions(context) if control.kind == "rectanglelabels" else [None]
         try:
             photo = await self._photo(control, task)
             parts = [photo if one is None else replace(photo, box=_box(one)) for one in boxes]
@@ -346,7 +346,7 @@ def _annotated(control: Control, task: Mapping[str, Any]) -> list[tuple[str, Box
     return found
 
 
-def _regions(control: Control, context: object) -> list[Mapping[str, Any] | None]:
+def _regions(context: object) -> list[Mapping[str, Any] | None]:
     """Return the rectangles that somebody has just drawn and wants labeled."""
     results = context.get("result") if isinstance(context, Mapping) else None
     values = [one.get("value") for one in results or () if isinstance(one, Mapping)]
