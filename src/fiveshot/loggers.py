@@ -13,8 +13,9 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from fiveshot.errors import InputError, StorageError, unknown_name
+from fiveshot.errors import InputError, unknown_name
 from fiveshot.extras import import_extra
+from fiveshot.storage import attempting
 
 Log = Callable[[int, Mapping[str, float | None]], None]  # step, values; what is None was not measured
 PROJECT = "fiveshot"
@@ -215,15 +216,22 @@ def _opened(text: str) -> RunLogger:
     return KINDS[kind](Path(place))
 
 
-def _plain(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested parameters under dotted names, with values that every logger takes."""
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested parameters under dotted names.
+
+    >>> flat({"gamma": 100, "calibration": {"alpha": 0.9}})
+    {'gamma': 100, 'calibration.alpha': 0.9}
+    """
     found: dict[str, Any] = {}
     for key, value in values.items():
-        if isinstance(value, Mapping):
-            found |= _plain(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = value if isinstance(value, str | int | float | bool) else str(value)
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
     return found
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters under dotted names, with values that every logger takes."""
+    pairs = flat(values).items()
+    return {key: value if isinstance(value, str | int | float | bool) else str(value) for key, value in pairs}
 
 
 def _known(values: Mapping[str, float | None]) -> dict[str, float]:
@@ -233,10 +241,6 @@ def _known(values: Mapping[str, float | None]) -> dict[str, float]:
 @contextmanager
 def _told(place: Path) -> Iterator[None]:
     """Say which log could not be written."""
-    try:
+    with attempting(f"log to {place}", hint="choose another --log"):
         place.parent.mkdir(parents=True, exist_ok=True)
         yield
-    except OSError as error:
-        raise StorageError(
-            f"cannot log to {place}: {error.strerror or error}", hint="choose another --log"
-        ) from error

@@ -12,7 +12,6 @@ from fiveshot.reports import experiments
 from fiveshot.reports._drawings import (
     Drawing,
     base_new_chart,
-    calibration_chart,
     class_groups,
     confusion_chart,
     confusion_matrix,
@@ -46,7 +45,7 @@ def test_curves_go_through_the_accuracies_with_a_band(bird_records: list[RunReco
 
 def test_calibration_is_drawn_after_each_session(bird_records: list[RunRecord]) -> None:
     (birds,) = experiments(bird_records)
-    drawing = calibration_chart(birds.variants)
+    drawing = session_chart(birds.variants, "calibration")
     scale = ticks(drawing, axis=1)
     lines = [shape for shape in drawing.shapes if shape.kind == "line" and shape.style]
     for variant, line in zip(birds.variants, lines, strict=True):

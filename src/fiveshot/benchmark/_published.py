@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -319,19 +320,17 @@ class PublishedFigures:
         if "class_order" not in said or "base_classes" not in said:
             return []
         names = record.class_names
-        order, base = said["class_order"], said["base_classes"]
-        if isinstance(order, list):
-            theirs = order
-        else:
-            seed = None if order == "dataset" else order
+        theirs, base = said["class_order"], said["base_classes"]
+        if not isinstance(theirs, list):
+            seed = None if theirs == "dataset" else theirs
             own = Protocol(self.source, self.dataset, len(names), min(base, len(names)), 1, order_seed=seed)
             theirs = [names[label] for label in own.class_order]
         sizes = Protocol(self.source, self.dataset, max(base, len(theirs)), base, said["increment"]).session_sizes
         ours = [{names[label] for label in classes} for classes in record.session_classes]
         if [len(classes) for classes in ours] != list(sizes):
             return [f"sessions: {_sizes(sizes)} classes there, {_sizes([len(own) for own in ours])} here"]
-        starts = [sum(sizes[:number]) for number in range(len(sizes))]
-        cut = [set(theirs[start : start + size]) for start, size in zip(starts, sizes, strict=True)]
+        order = iter(theirs)
+        cut = [set(islice(order, size)) for size in sizes]
         wrong = [number for number, pair in enumerate(zip(cut, ours, strict=True)) if pair[0] != pair[1]]
         if not wrong:
             return []

@@ -293,9 +293,9 @@ def fitting_protocol(features: str) -> Protocol:
     """Return the protocol for features of any dataset: half the classes, then the rest in ten sessions."""
     found = open_features(features)
     n_classes, dataset = len(found.class_names), found.provenance.dataset
-    for protocol in PROTOCOLS.values():
-        if protocol.name == f"{dataset}/big" and protocol.n_classes == n_classes:
-            return protocol
+    known = PROTOCOLS.get(f"{dataset}/big")
+    if known is not None and known.n_classes == n_classes:
+        return known
     base = (n_classes + 1) // 2
     return Protocol(
         name=dataset or "own",

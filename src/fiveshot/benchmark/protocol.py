@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -302,19 +302,19 @@ def sessions(
             f"protocol {protocol.name!r} has {protocol.n_classes} classes, the dataset {len(class_names)}",
             hint="choose a protocol for this dataset",
         )
-    rows_of = {label: np.flatnonzero(train == label) for label in range(protocol.n_classes)}
     listed = _listed_rows(protocol, train_names) if protocol.shot_draw == "listed" else None
     learned = []
     for number, classes in enumerate(protocol.session_classes):
-        least = 1 if number == 0 else protocol.shots
-        _require_images(classes, rows_of, class_names, least)
-        if listed is not None and number:
-            rows_of |= {label: listed[train[listed] == label] for label in classes}
-            _require_listed(classes, rows_of, class_names, protocol)
-        picked = [
-            rows_of[label] if number == 0 else draw_shots(rows_of[label], protocol, class_names[label])
-            for label in classes
-        ]
+        picked = []
+        for label in classes:
+            rows, name = np.flatnonzero(train == label), class_names[label]
+            _require_images(rows, name, 1 if number == 0 else protocol.shots)
+            if number and listed is not None:
+                rows = listed[train[listed] == label]
+                _require_listed(rows, name, protocol.shots)
+            if number:
+                rows = draw_shots(rows, protocol, name)
+            picked.append(rows)
         learned.append((classes, np.concatenate(picked)))
     return _with_tests(learned, test, class_names)
 
@@ -420,30 +420,23 @@ def _listed_rows(protocol: Protocol, names: Sequence[str] | None) -> Indices:
     return rows
 
 
-def _require_listed(
-    classes: Iterable[int], rows_of: dict[int, Indices], class_names: Sequence[str], protocol: Protocol
-) -> None:
+def _require_listed(rows: Indices, name: str, least: int) -> None:
     """Refuse a later class for which the lists have too few images: the order or the shots are not theirs."""
-    for label in classes:
-        if len(rows_of[label]) < protocol.shots:
-            raise InputError(
-                f"the official lists have {len(rows_of[label])} images of class {class_names[label]!r} of "
-                f"{protocol.shots} needed",
-                hint="keep the protocol's own base, order and shots, or draw others with --shot-draw random",
-            )
+    if len(rows) < least:
+        raise InputError(
+            f"the official lists have {len(rows)} images of class {name!r} of {least} needed",
+            hint="keep the protocol's own base, order and shots, or draw others with --shot-draw random",
+        )
 
 
-def _require_images(
-    classes: Iterable[int], rows_of: dict[int, Indices], class_names: Sequence[str], least: int
-) -> None:
+def _require_images(rows: Indices, name: str, least: int) -> None:
     """Refuse a class with fewer training images than it takes."""
-    for label in classes:
-        if len(rows_of[label]) < least:
-            raise InputError(
-                f"class {class_names[label]!r} has {len(rows_of[label])} training images of {least} needed, those "
-                "held out for testing not counted",
-                hint="add some or leave the class out" + (", or take fewer with --shots" if least > 1 else ""),
-            )
+    if len(rows) < least:
+        raise InputError(
+            f"class {name!r} has {len(rows)} training images of {least} needed, those held out for testing not "
+            "counted",
+            hint="add some or leave the class out" + (", or take fewer with --shots" if least > 1 else ""),
+        )
 
 
 def _with_tests(

@@ -34,7 +34,7 @@ from fiveshot.features import FeatureSet
 from fiveshot.heads import RECIPES, FewShotHead, ScoreTable, TunedHead, UnbiasedLDA
 from fiveshot.heads.head import Workload
 from fiveshot.heads.tuned import plain_head
-from fiveshot.metrics import TradeOff, expected_calibration_error, trade_off
+from fiveshot.metrics import expected_calibration_error, trade_off
 from fiveshot.work import Progress, safe_children
 
 OnSession = Callable[[Job, int, int], None]
@@ -137,20 +137,24 @@ def _record(
 ) -> RunRecord:
     """Teach the head session by session, and record what it predicts after each."""
     predictions = np.full((len(steps), len(features.test_y)), UNSEEN, dtype=np.int64)
-    asked: Asked | None = None
+    table: ScoreTable | None = None
     calibration: list[float] = []
     seconds = 0.0
     for step in steps:
         start = time.perf_counter()
         rows = step.train_indices
         head.partial_fit(_vectors(features.train_x[rows]), features.train_y[rows])
-        asked = _asked(head, features, step, asked)
-        predictions[step.number, step.test_indices] = asked.table.predict()[asked.rows]
+        table, asked = _asked(head, features, step, table)
+        predictions[step.number, step.test_indices] = table.predict()[asked]
         seconds += time.perf_counter() - start
         truth = np.searchsorted(head.classes_, features.test_y[step.test_indices])
-        calibration.append(expected_calibration_error(asked.table.probabilities()[asked.rows], truth))
+        calibration.append(expected_calibration_error(table.probabilities()[asked], truth))
         if progress is not None:
             progress(step.number + 1, len(steps))
+    balance = None
+    if table is not None and len(steps) > 1:
+        new = ~np.isin(head.classes_, steps[0].classes)
+        balance = trade_off(as_numpy(table.scores())[asked], truth, new)
     return RunRecord(
         config=config,
         class_names=features.class_names,
@@ -161,32 +165,22 @@ def _record(
         seconds=seconds,
         provenance=features.provenance.as_dict(),
         calibration=tuple(calibration),
-        trade_off=_trade_off(head, asked, features.test_y, steps) if asked and len(steps) > 1 else None,
+        trade_off=balance,
         chosen=head.chosen_ if isinstance(head, TunedHead) else {},
     )
 
 
-class Asked(NamedTuple):
-    """The scores of test samples, and which of them are asked about after a session."""
+def _asked(
+    head: FewShotHead, features: FeatureSet, step: Session, table: ScoreTable | None
+) -> tuple[ScoreTable, NDArray[np.intp]]:
+    """Return the scores of test samples after a session, and which of them are asked about.
 
-    table: ScoreTable
-    rows: NDArray[np.intp]
-
-
-def _asked(head: FewShotHead, features: FeatureSet, step: Session, before: Asked | None) -> Asked:
-    """Return the scores after a session; a head that looks at samples together sees no sample of a later class."""
+    A head that looks at samples together sees no sample of a later class.
+    """
     if isinstance(head, UnbiasedLDA) and head.together:
         X = _vectors(features.test_x[step.test_indices])
-        return Asked(ScoreTable(head.moved_by(X), X), np.arange(len(X)))
-    table = before.table if before is not None else ScoreTable(head, _vectors(features.test_x))
-    return Asked(table, step.test_indices)
-
-
-def _trade_off(head: FewShotHead, asked: Asked, test_y: NDArray[Any], steps: Sequence[Session]) -> TradeOff:
-    """Measure how base and new classes weigh against each other after the last session."""
-    truth = np.searchsorted(head.classes_, test_y[steps[-1].test_indices])
-    new = ~np.isin(head.classes_, steps[0].classes)
-    return trade_off(as_numpy(asked.table.scores())[asked.rows], truth, new)
+        return ScoreTable(head.moved_by(X), X), np.arange(len(X))
+    return table or ScoreTable(head, _vectors(features.test_x)), step.test_indices
 
 
 def _vectors(array: NDArray[Any]) -> NDArray[Any]:

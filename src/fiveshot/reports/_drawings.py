@@ -28,6 +28,8 @@ HEAT_SIZE, LEAST_CELL, HEAT_TOP = 300, 14, 18  # the square grows with many grou
 LETTER = 6.8  # width
 NUMBERED = 14  # up to so many groups, cells are wide enough for a number
 NAME_LENGTH = 22
+# Of a summary, what is measured after every session.
+BY_SESSION = {"accuracy": "Accuracy on all classes seen so far", "calibration": "Expected calibration error"}
 # Matplotlib's markers as polygons: the radii of their corners, and the direction of the first in degrees.
 MARKERS: dict[str, tuple[tuple[float, ...], float]] = {
     "s": ((1.25,) * 4, 45),
@@ -90,18 +92,6 @@ class ConfusionMatrix:
         return name if self.kind == "class" or name == "base" else f"{self.kind} {name}"
 
 
-def session_chart(variants: Sequence[Variant]) -> Drawing:
-    """Return accuracy after each session as one line per variant, with bands for the spread over seeds."""
-    said = "Accuracy on all classes seen so far, from the base session to the last"
-    return _session_lines(variants, [variant.summary.accuracy for variant in variants], said)
-
-
-def calibration_chart(variants: Sequence[Variant]) -> Drawing:
-    """Return the calibration error after each session as one line per variant."""
-    said = "Expected calibration error, from the base session to the last"
-    return _session_lines(variants, [variant.summary.calibration for variant in variants], said)
-
-
 def trade_off_chart(variants: Sequence[Variant]) -> Drawing | None:
     """Return accuracy on base classes against that on new ones, as scores of new classes are raised or lowered.
 
@@ -135,8 +125,9 @@ def trade_off_chart(variants: Sequence[Variant]) -> Drawing | None:
     return Drawing(WIDTH, HEIGHT, tuple(shapes), words)
 
 
-def _session_lines(variants: Sequence[Variant], values: Sequence[Sequence[Spread]], said: str) -> Drawing:
-    """Return values after each session as one line per variant, with bands for the spread over seeds."""
+def session_chart(variants: Sequence[Variant], measure: str = "accuracy") -> Drawing:
+    """Return a measure of ``BY_SESSION`` as one line per variant, with bands for the spread over seeds."""
+    values: list[Sequence[Spread]] = [getattr(variant.summary, measure) for variant in variants]
     low, high = _range([spread for own in values for spread in own])
     last = len(values[0]) - 1
 
@@ -154,6 +145,7 @@ def _session_lines(variants: Sequence[Variant], values: Sequence[Sequence[Spread
     ends = [
         f"{v.label} from {percent(own[0])} to {percent(own[-1])}" for v, own in zip(variants, values, strict=True)
     ]
+    said = f"{BY_SESSION[measure]}, from the base session to the last"
     return Drawing(WIDTH, HEIGHT, tuple(shapes), f"{said}: {'; '.join(ends)}.")
 
 

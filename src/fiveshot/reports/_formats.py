@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
+from typing import TypeVar
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -19,10 +20,10 @@ from fiveshot.reports._table import Cell, Column, Mark, Number, Table, by_group,
 from fiveshot.storage import atomic_path
 
 UNLIMITED = 100_000  # columns; wider than any table
-RICH_STYLES: dict[Mark, str] = {"best": "bold", "second": "underline"}
-MARKDOWN_FRAMES: dict[Mark, str] = {"best": "**%s**", "second": "<u>%s</u>"}
+RICH_STYLES: dict[Mark | None, str] = {None: "", "best": "bold", "second": "underline"}
+MARKDOWN_FRAMES: dict[Mark | None, str] = {None: "%s", "best": "**%s**", "second": "<u>%s</u>"}
 MARKDOWN_SPECIAL = re.compile(r"([\\`*_\[\]<>|])")
-LATEX_FRAMES: dict[Mark, str] = {"best": r"\textbf{%s}", "second": r"\underline{%s}"}
+LATEX_FRAMES: dict[Mark | None, str] = {None: "%s", "best": r"\textbf{%s}", "second": r"\underline{%s}"}
 LATEX_CHARACTERS = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -38,6 +39,7 @@ LATEX_CHARACTERS = {
     "Σ": r"$\Sigma$",
 }
 MEASURE = re.compile(r"\bA_(HM|last|inc)\b")
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -146,9 +148,9 @@ def as_markdown(table: Table) -> str:
         line([column.title.replace("|", r"\|") for column in table.columns]),
         line(["--:" if number else ":--" for number in table.numeric]),
     ]
-    for title, rows in _rendered(table, markdown_text, MARKDOWN_FRAMES):
+    for title, rows in _rendered(table, lambda words, mark: MARKDOWN_FRAMES[mark] % markdown_text(words)):
         if title:
-            lines.append(line([f"*{title}*", *[""] * (len(table.columns) - 1)]))
+            lines.append(line([f"*{markdown_text(title)}*", *[""] * (len(table.columns) - 1)]))
         lines += map(line, rows)
     for note in table.notes:
         lines += ["", markdown_text(note)]
@@ -187,10 +189,10 @@ def as_latex(table: Table) -> str:
     """
 
     body = []
-    for title, rows in _rendered(table, latex_text, LATEX_FRAMES):
+    for title, rows in _rendered(table, lambda words, mark: LATEX_FRAMES[mark] % latex_text(words)):
         body.append(r"\midrule")
         if title:
-            body.append(rf"\multicolumn{{{len(table.columns)}}}{{l}}{{\textit{{{title}}}}} \\")
+            body.append(rf"\multicolumn{{{len(table.columns)}}}{{l}}{{\textit{{{latex_text(title)}}}}} \\")
         body += map(_latex_line, rows)
     return "\n".join(
         [
@@ -310,18 +312,19 @@ def latex_text(text: str) -> str:
 
 
 def _rendered(
-    table: Table, text: Callable[[str], str], frames: Mapping[Mark, str]
-) -> Iterator[tuple[str, list[list[str]]]]:
-    """Yield each block's title with its rows, as ``text`` writes words and ``frames`` set off the best ones."""
+    table: Table, made: Callable[[str, Mark | None], Made], *, plus_minus: str = " ± "
+) -> Iterator[tuple[str, list[list[Made]]]]:
+    """Yield each block's title with its rows, each cell made of its words and its mark."""
     marked = marks(table)
 
-    def cell(value: Cell, number: int, place: int) -> str:
-        words = text(shown(value, table.columns[place]) if isinstance(value, Number) else value or "")
+    def cell(value: Cell, number: int, place: int) -> Made:
         mark = marked.get((number, place))
-        return frames[mark] % words if mark else words
+        if isinstance(value, Number):
+            return made(shown(value, table.columns[place], plus_minus=plus_minus), mark)
+        return made(value or "", mark)
 
     for title, rows in table.blocks():
-        yield text(title), [[cell(value, n, place) for place, value in enumerate(row.cells)] for n, row in rows]
+        yield title, [[cell(value, n, place) for place, value in enumerate(row.cells)] for n, row in rows]
 
 
 def _rich_table(table: Table) -> RichTable:
@@ -342,22 +345,18 @@ def _rich_table(table: Table) -> RichTable:
             vertical="bottom",
             no_wrap=numbers,  # so that names give way first where there is little room
         )
-    marked = marks(table)
-    for place, (title, rows) in enumerate(table.blocks()):
+
+    def cell(words: str, mark: Mark | None) -> Text:  # square brackets mean nothing in it
+        return Text(words, style=RICH_STYLES[mark])
+
+    for place, (title, rows) in enumerate(_rendered(table, cell, plus_minus="±")):
         if place:
             drawn.add_section()
         if title:
             drawn.add_row(Text(title, style="italic"))
-        for number, row in rows:
-            cells = enumerate(zip(row.cells, table.columns, strict=True))
-            drawn.add_row(*(_rich_text(*pair, marked.get((number, position))) for position, pair in cells))
+        for row in rows:
+            drawn.add_row(*row)
     return drawn
-
-
-def _rich_text(cell: Cell, column: Column, mark: Mark | None) -> Text:
-    """Return a cell as rich has it, in which square brackets mean nothing."""
-    words = shown(cell, column, plus_minus="±") if isinstance(cell, Number) else cell or ""
-    return Text(words, style=RICH_STYLES[mark] if mark else "")
 
 
 def _latex_headings(columns: tuple[Column, ...]) -> list[str]:

@@ -184,12 +184,10 @@ def covariance_similarity(first: ClassStatistics, second: ClassStatistics) -> ND
     >>> covariance_similarity(flat, round_).round(3)
     array([[0.707]])
     """
-    for label, summary in [
-        *zip(first.labels, first.summaries, strict=True),
-        *zip(second.labels, second.summaries, strict=True),
-    ]:
-        if not summary.factor.any():
-            raise InputError(f"class {label!r} has no covariance: it takes two images that differ")
+    for statistics in (first, second):
+        for label, summary in zip(statistics.labels, statistics.summaries, strict=True):
+            if not summary.factor.any():
+                raise InputError(f"class {label!r} has no covariance: it takes two images that differ")
     return _inner(first, second) / np.outer(_norms(first), _norms(second))
 
 

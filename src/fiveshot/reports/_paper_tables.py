@@ -38,11 +38,11 @@ from fiveshot.metrics import mean_interval, mean_std
 from fiveshot.metrics.paired import RESAMPLES, resampled_interval
 from fiveshot.reports._bench import PAPER_BLOCK, alpha_notes, backbone_notes, described, image_notes, seed_words
 from fiveshot.reports._comparison import LEADING
+from fiveshot.reports._formats import write_text
 from fiveshot.reports._paper_figures import SimilarityPoints, similarity_points
 from fiveshot.reports._table import Cell, Column, Number, Row, Table
 from fiveshot.reports._variants import Variant, method_label
 from fiveshot.reports.paper_plan import ABLATION_PROTOCOL, SETTINGS, Procedure, Setting
-from fiveshot.storage import atomic_path
 
 MEASURES = ("A_HM", "A_last", "A_inc")
 Records = Mapping[str, RunRecord]  # by the folder of their job
@@ -292,9 +292,7 @@ def write_configuration(
         "files": {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files},
         "missing": list(missing),
     }
-    with atomic_path(out) as path:
-        path.write_text(json.dumps(about, indent=1, default=str), encoding="utf-8")
-    return out
+    return write_text(out, json.dumps(about, indent=1, default=str))
 
 
 def _claims_of(measured: Measured) -> Iterator[Claim]:

@@ -10,6 +10,7 @@ from typing import Any
 from fiveshot.benchmark import Protocol, RunRecord, Summary, summarize_runs
 from fiveshot.heads import RECIPES, Style, make_head
 from fiveshot.heads.files import plain_parameters
+from fiveshot.loggers import flat
 from fiveshot.metrics import Spread, mean_std
 
 MOST_DRAWN = 8
@@ -183,18 +184,6 @@ def variant_labels(records: Sequence[RunRecord]) -> list[str]:
         details = ", ".join(sorted(f"{key.split('.')[-1]} {parameters[key]}" for key in names))
         labels.append(method_label(record.method, record.flavor) + (f", {details}" if details else ""))
     return labels
-
-
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested entries under dotted names.
-
-    >>> flat({"gamma": 100, "calibration": {"alpha": 0.9}})
-    {'gamma': 100, 'calibration.alpha': 0.9}
-    """
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return found
 
 
 def representatives(variants: Sequence[Variant], most: int = MOST_DRAWN) -> tuple[Variant, ...]:

@@ -17,6 +17,7 @@ from fiveshot.benchmark import RunRecord, find_runs
 from fiveshot.data import ImageError, decoders
 from fiveshot.data.reduction import Parts, Squares
 from fiveshot.errors import counted
+from fiveshot.loggers import flat
 from fiveshot.metrics import mean_std
 from fiveshot.recognizer.evaluation import Evaluation, WrongPhoto
 from fiveshot.recognizer.photos.photo import Photo
@@ -25,7 +26,6 @@ from fiveshot.reports._comparison import further_table
 from fiveshot.reports._drawings import (
     NUMBERED,
     base_new_chart,
-    calibration_chart,
     confusion_chart,
     confusion_matrix,
     confusions_in_words,
@@ -37,7 +37,7 @@ from fiveshot.reports._drawings import (
 )
 from fiveshot.reports._formats import write_text
 from fiveshot.reports._table import Column, Number, Row, Table, header_groups, marks, shown
-from fiveshot.reports._variants import Experiment, Variant, experiments, flat, representatives
+from fiveshot.reports._variants import Experiment, Variant, experiments, representatives
 from fiveshot.storage import FilePath
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def _section(experiment: Experiment, title: str, number: int) -> dict[str, Any]:
         "further": further_table(experiment),
         "session_chart": session_chart(drawn),
         "trade_off_chart": trade_off_chart(drawn),
-        "calibration_chart": calibration_chart(drawn),
+        "calibration_chart": session_chart(drawn, "calibration"),
         "base_new_chart": base_new_chart(drawn),
         "legend": list(zip((variant.label for variant in drawn), variant_styles(drawn), strict=True)),
         "some_drawn": len(drawn) < len(experiment.variants),
