@@ -23,7 +23,7 @@ from fiveshot.extras import import_extra
 from fiveshot.recognizer.info import PhotoInfo
 from fiveshot.recognizer.recognition.snapshot import Prediction
 from fiveshot.recognizer.review import Review
-from fiveshot.recognizer.sorting import KnownPhoto, PhotoGroup, Question
+from fiveshot.recognizer.sorting import Sorting
 from fiveshot.service.replies import ChangeMade, LearnedClass, PhotosMade, ServedClass
 
 __all__ = [
@@ -35,7 +35,6 @@ __all__ = [
     "PhotosMade",
     "ServedClass",
     "ServiceError",
-    "SortedPhotos",
 ]
 
 PhotoFile = str | os.PathLike[str] | bytes | tuple[str, bytes]  # a path, bytes, or bytes with a name
@@ -106,39 +105,6 @@ class ModelState:
     backbone: str
     rejection: str
     limits: Mapping[str, int]
-    state: int
-
-
-@dataclass(frozen=True)
-class SortedPhotos:
-    """Photos of a set that nobody has named yet, by their numbers.
-
-    Attributes
-    ----------
-    photos : tuple of str
-        Names of all photos of the set; their places are the numbers.
-    known : tuple of KnownPhoto
-        Photos of known classes, the surest first.
-    groups : tuple of PhotoGroup
-        The others, the largest group first.
-    queue : tuple of Question
-        What to name first, with those that the name is for as well.
-    refused : tuple of BadImage
-        Photos that could not be used, and why.
-    state : int
-        State of the model that sorted them.
-
-    Examples
-    --------
-    >>> SortedPhotos(("a.jpg",), (KnownPhoto(0, "owl", 0.9),), (), (), (), state=7).known[0].label
-    'owl'
-    """
-
-    photos: tuple[str, ...]
-    known: tuple[KnownPhoto, ...]
-    groups: tuple[PhotoGroup, ...]
-    queue: tuple[Question, ...]
-    refused: tuple[BadImage, ...]
     state: int
 
 
@@ -571,10 +537,10 @@ class PhotoSet:
             self._bad += [BadImage(one["name"], one["message"], one["code"]) for one in reply["refused"]]
         return numbers
 
-    def sorting(self, questions: int = 50) -> SortedPhotos:
+    def sorting(self, questions: int = 50) -> Sorting:
         """Return what is known, the groups of the rest, and so many questions, the most telling first."""
         reply = self._client._json("GET", f"/v1/sort/{self.id}", params={"questions": questions})
-        return _made(SortedPhotos, {**reply, "refused": tuple(self._bad)})
+        return _made(Sorting, {**reply, "bad": tuple(self._bad)})
 
     def learn(self, name: str, *, group: str | None = None, photos: Iterable[int] | None = None) -> LearnedClass:
         """Learn a group, or some photos, under a name; they are not sorted again."""
@@ -647,9 +613,8 @@ def _as(hint: Any, value: Any) -> Any:
     if origin in (Union, UnionType):
         return _as(next(one for one in arguments if one is not type(None)), value)
     if origin is tuple and isinstance(value, list | tuple):
-        if len(arguments) == 2 and arguments[1] is Ellipsis:
-            return tuple(_as(arguments[0], one) for one in value)
-        return tuple(_as(inner, one) for inner, one in zip(arguments, value, strict=True))
+        inner = arguments if Ellipsis not in arguments else arguments[:1] * len(value)
+        return tuple(_as(kind, one) for kind, one in zip(inner, value, strict=True))
     if is_dataclass(hint) and isinstance(hint, type) and isinstance(value, Mapping):
         return _made(hint, value)
     return value

@@ -208,7 +208,7 @@ def test_photos_without_labels(client: Client) -> None:
     with client.sort(unnamed) as found:
         sorting = found.sorting()
         assert len(sorting.photos) == 8
-        assert [one.name for one in sorting.refused] == ["bad.jpg"]
+        assert [one.name for one in sorting.bad] == ["bad.jpg"]
         everywhere = [number for group in sorting.groups for number in group.photos]
         everywhere += [one.photo for one in sorting.known]
         assert sorted(everywhere) == list(range(8))

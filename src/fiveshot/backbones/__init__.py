@@ -5,7 +5,6 @@ The embedded backbone needs no torch. What does is imported when it is asked for
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from fiveshot.backbones._adapter import (
@@ -16,9 +15,17 @@ from fiveshot.backbones._adapter import (
     read_adapter,
     save_adapter,
 )
-from fiveshot.backbones.embedder import Embedder, NotFiniteError, choose_device, default_workers, load_embedder
+from fiveshot.backbones.embedder import (
+    TORCH,
+    Embedder,
+    NotFiniteError,
+    choose_device,
+    default_workers,
+    load_embedder,
+)
 from fiveshot.backbones.preprocessing import PAPER_PREPROCESSING, Preprocessing, paper_preprocessing
 from fiveshot.backbones.spec import DEFAULT, EMBEDDED, PAPER_BACKBONE, RUNTIMES, BackboneSpec, Readout
+from fiveshot.extras import imported_name, require_extra
 
 if TYPE_CHECKING:
     from fiveshot.backbones._adaptformer import (
@@ -68,20 +75,10 @@ __all__ = [
     "torch_embedder",
 ]
 
-_WITH_TORCH = {
-    "_adaptformer": ("AdaptedBlock", "Adapter", "adapter_state", "adapters", "attach_adapters"),
-    "backbone": ("Backbone", "load_backbone", "torch_embedder"),
-    "spec": ("BackboneInfo", "describe_backbone", "list_backbones"),
-    "_networks": ("build_embedded", "resolve_name"),
-}
+_WITH_TORCH = ("spec", "_adaptformer", "_networks", "backbone")
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in _WITH_TORCH.items():
-        if name in names:
-            from fiveshot.backbones.embedder import TORCH
-            from fiveshot.extras import require_extra
-
-            require_extra(*TORCH)
-            return getattr(import_module(f"fiveshot.backbones.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name in __all__:
+        require_extra(*TORCH)
+    return imported_name(__name__, _WITH_TORCH, name, __all__)

@@ -6,7 +6,7 @@ Pillow and NumPy alone: the pixels are the same to the bit whatever runs the net
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -198,38 +198,25 @@ def _picture(image: Image | Pixels) -> Image:
     return PIL.Image.fromarray(image)
 
 
-_IMAGENET_MEAN = (0.485, 0.456, 0.406)
-_IMAGENET_STD = (0.229, 0.224, 0.225)
-
-
-def _photographs(name: str, squash: int | None) -> Preprocessing:
-    """Return the paper's transforms of photographs."""
-    return Preprocessing(
-        size=224,
-        resize=256,
-        interpolation="bilinear",
-        mean=_IMAGENET_MEAN,
-        std=_IMAGENET_STD,
-        squash=squash,
-        name=name,
-    )
-
-
-PAPER_PREPROCESSING = {
-    "paper:cub200": _photographs("paper:cub200", squash=None),
-    "paper:cars": _photographs("paper:cars", squash=224),
-    "paper:aircraft": _photographs("paper:aircraft", squash=224),
-    "paper:cifar100": Preprocessing(
-        size=224,
-        resize=256,
-        interpolation="bicubic",
-        mean=(0.0, 0.0, 0.0),  # no normalization at all: pixels stay in 0..1
-        std=(1.0, 1.0, 1.0),
-        train_scale=(0.05, 1.0),
-        train_interpolation="bilinear",
-        name="paper:cifar100",
-    ),
-}
+_PHOTOGRAPHS = Preprocessing(
+    size=224,
+    resize=256,
+    interpolation="bilinear",
+    mean=(0.485, 0.456, 0.406),  # of ImageNet
+    std=(0.229, 0.224, 0.225),
+    name="paper:cub200",
+)
+_CIFAR100 = Preprocessing(
+    size=224,
+    resize=256,
+    mean=(0.0, 0.0, 0.0),  # no normalization at all: pixels stay in 0..1
+    std=(1.0, 1.0, 1.0),
+    train_scale=(0.05, 1.0),
+    train_interpolation="bilinear",
+    name="paper:cifar100",
+)
+_SQUASHED = [replace(_PHOTOGRAPHS, squash=224, name=f"paper:{dataset}") for dataset in ("cars", "aircraft")]
+PAPER_PREPROCESSING = {chosen.name: chosen for chosen in (_PHOTOGRAPHS, *_SQUASHED, _CIFAR100)}
 """The paper's preprocessing of each of its datasets, by the name that a ``BackboneSpec`` takes.
 
 >>> from fiveshot.backbones import PAPER_PREPROCESSING

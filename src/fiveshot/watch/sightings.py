@@ -16,16 +16,16 @@ import tempfile
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 from fiveshot.data import ImageError
-from fiveshot.errors import FiveshotError, InputError, StorageError, is_number
+from fiveshot.errors import FiveshotError, InputError, is_number
 from fiveshot.recognizer import LostModelError, Prediction, Recognizer
 from fiveshot.recognizer.recognition.levels import check_sure, levels_of
 from fiveshot.recognizer.recognition.snapshot import check_top
+from fiveshot.storage import attempting
 from fiveshot.watch.mqtt import MqttSettings, Publisher
 from fiveshot.watch.sources import COMMAND, MODEL, OUT, SOURCE, Frame, Notice, Notices, Source, utc_now
 
@@ -85,18 +85,16 @@ def watch(
     check_sure(how.sure)
     recognizer.refresh().require_classes()
     ballot, seen, before = Ballot(how.frames), 0, None
-    with ExitStack() as stack:
-        lines = LinesFile(how.out) if how.out is not None else None
+    lines = LinesFile(how.out) if how.out is not None else None
 
-        def tell(notice: Notice) -> None:
-            on_notice(notice)
-            if lines is not None and notice.about != OUT:
-                lines.write(notice.as_dict(), notices)
+    def tell(notice: Notice) -> None:
+        on_notice(notice)
+        if lines is not None and notice.about != OUT:
+            lines.write(notice.as_dict(), notices)
 
-        notices = Notices(tell)
-        publisher = Publisher(how.mqtt, notices) if how.mqtt is not None else None
-        if publisher is not None:
-            stack.callback(publisher.close)
+    notices = Notices(tell)
+    publisher = Publisher(how.mqtt, notices) if how.mqtt is not None else None
+    with contextlib.nullcontext() if publisher is None else contextlib.closing(publisher):
         for frame in source.frames(stop, notices):
             if publisher is not None:
                 publisher.available(not notices.has(SOURCE))
@@ -200,7 +198,8 @@ class Sighting:
         """Return plain JSON values, as the schema of the documentation has them."""
         seen = self.prediction.as_dict()
         del seen["box"], seen["why"]  # a photo is looked at as a whole
-        seen["familiarity"] = _finite(seen["familiarity"])
+        if not math.isfinite(seen["familiarity"]):
+            seen["familiarity"] = None  # what is infinitely unfamiliar has no number in JSON
         vote = {"vote": vars(self.vote), "changed": self.changed}
         return {"event": "photo", "time": self.time, "source": self.source, **seen, **vote}
 
@@ -208,11 +207,6 @@ class Sighting:
     def shown(self) -> str:
         """The answer in one word or name."""
         return self.prediction.label or self.prediction.answer
-
-
-def _finite(value: float) -> float | None:
-    """Return a value that JSON has: what is infinitely unfamiliar has no number."""
-    return value if math.isfinite(value) else None
 
 
 def json_line(values: dict[str, Any]) -> str:
@@ -229,10 +223,8 @@ class LinesFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        try:
+        with attempting(f"write {path}"):
             self._open().close()
-        except OSError as error:
-            raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
 
     def _open(self) -> TextIO:
         return self._path.open("a", encoding="utf-8")

@@ -17,10 +17,11 @@ from urllib.parse import urlsplit
 from fiveshot.data import BytesSource
 from fiveshot.data.folders import is_image
 from fiveshot.data.sources import FileSource
-from fiveshot.errors import InputError, StorageError, is_number
+from fiveshot.errors import InputError, is_number
 from fiveshot.extras import import_extra
 from fiveshot.recognizer.photos.inputs import SYSTEM_FOLDERS
 from fiveshot.recognizer.photos.photo import Photo
+from fiveshot.storage import attempting
 
 EXTRA = "watch"
 TICK = 0.25  # seconds between two looks at files that may still be written
@@ -404,10 +405,9 @@ def credentials(file: str | None, variable: str) -> tuple[str, str] | None:
     if file is not None:
         where = file
         try:
-            with open(file, encoding="utf-8") as opened:  # noqa: PTH123  # /dev/fd/3 is a name, too
+            # Not Path.open: /dev/fd/3 is a name, too.
+            with attempting(f"read {file}"), open(file, encoding="utf-8") as opened:  # noqa: PTH123
                 text = opened.read(4096)
-        except OSError as error:
-            raise StorageError(f"cannot read {file}: {error.strerror or error}") from error
         except UnicodeDecodeError as error:
             raise InputError(f"{file} is not text in UTF-8", hint="write user:password into it") from error
     if text is None:
