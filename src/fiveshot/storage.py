@@ -432,7 +432,7 @@ def read_tensors(path: FilePath, *, kind: str, version: int) -> TensorFile:
     /.../means.safetensors has format version 3, this release reads up to 2; upgrade with: pip install ...
     """
     path = Path(path)
-    with _refusals(path, kind):
+    try:
         if not path.is_file():
             raise StorageError(f"no such file: {path}")
         path.open("rb").close()  # safe_open calls every file that it cannot open a missing one
@@ -441,6 +441,15 @@ def read_tensors(path: FilePath, *, kind: str, version: int) -> TensorFile:
             slices = {name: file.get_slice(name) for name in file.offset_keys()}
             layout = {name: (part.get_dtype(), tuple(part.get_shape())) for name, part in slices.items()}
         return TensorFile(_mapped(path, layout), meta)
+    except SafetensorError as error:
+        message = f"{path} is not a fiveshot {kind} file, or it is truncated"
+        raise StorageError(message, hint=FRESH_COPY) from error
+    except StorageError:
+        raise
+    except ValueError as error:
+        raise StorageError(f"{path} cannot be read: {error}", hint=FRESH_COPY) from error
+    except OSError as error:
+        raise StorageError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def file_kind(path: FilePath) -> str | None:
@@ -550,22 +559,6 @@ def _mapped(path: Path, layout: Mapping[str, tuple[str, tuple[int, ...]]]) -> di
         arrays[name] = np.require(array, requirements="A")  # other programs may write without alignment
         start = stop
     return arrays
-
-
-@contextmanager
-def _refusals(path: Path, kind: str) -> Iterator[None]:
-    """Turn what can go wrong in reading a file into a ``StorageError``."""
-    try:
-        yield
-    except SafetensorError as error:
-        message = f"{path} is not a fiveshot {kind} file, or it is truncated"
-        raise StorageError(message, hint=FRESH_COPY) from error
-    except StorageError:
-        raise
-    except ValueError as error:
-        raise StorageError(f"{path} cannot be read: {error}", hint=FRESH_COPY) from error
-    except OSError as error:
-        raise StorageError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def _checked_meta(path: Path, metadata: dict[str, str] | None, kind: str, version: int) -> dict[str, Any]:

@@ -12,14 +12,13 @@ from numpy.typing import NDArray
 
 from fiveshot.backbones.embedder import hash_arrays
 from fiveshot.errors import InputError, StorageError, unknown_name
-from fiveshot.storage import FilePath, read_tensors, write_tensors
+from fiveshot.storage import FRESH_COPY, FilePath, read_tensors, write_tensors
 
 if TYPE_CHECKING:
     from fiveshot.backbones.backbone import Backbone
 
 ADAPTERS = Path(__file__).parent / "adapters"  # ADAPTER_CARD.md there says how each was tuned
 KIND, VERSION = "adapter", 1
-FRESH_COPY = "get a fresh copy of it"
 
 
 @dataclass(frozen=True, eq=False)

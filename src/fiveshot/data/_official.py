@@ -341,9 +341,7 @@ def read_aircraft(path: Path) -> ImageDataset | None:
 
 
 def _aircraft_lines(tree: Tree, file: str) -> list[str]:
-    if file not in tree.files:
-        raise InputError(f"{tree.where} has no {file}", hint=AIRCRAFT_HELP)
-    return [line.strip() for line in tree.text(file).splitlines() if line.strip()]
+    return [line.strip() for line in tree.text(file, hint=AIRCRAFT_HELP).splitlines() if line.strip()]
 
 
 def _aircraft_split(tree: Tree, part: str, label_of: dict[str, int]) -> ImageSplit:

@@ -177,12 +177,12 @@ class Tree:
         """Return a file that an annotation lists; a missing one is found out when it is read."""
         return self.files.get(name) or FileSource(self.where / name, name)
 
-    def text(self, name: str) -> str:
+    def text(self, name: str, *, hint: str = "") -> str:
         """Return the content of a text file."""
         try:
             return self.files[name].read().decode("utf-8")
         except KeyError:
-            raise InputError(f"{self.where} has no {name}") from None
+            raise InputError(f"{self.where} has no {name}", hint=hint) from None
         except UnicodeDecodeError as error:
             raise InputError(f"{self.where / name} is not a text file ({error})") from error
 

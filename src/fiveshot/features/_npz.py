@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fiveshot.errors import InputError, StorageError, some_of
 from fiveshot.features.feature_set import ARRAYS, FLOATS, NPY_START, FeatureSet, Labels, Provenance, Vectors
-from fiveshot.storage import FilePath
+from fiveshot.storage import FRESH_COPY, FilePath
 
 OPTIONAL = ("class_names", "train_names", "test_names")
 
@@ -104,7 +104,7 @@ def _read_fields(path: Path) -> dict[str, NDArray[Any]]:
         raise StorageError(f"{path} is not an .npz file, or it is damaged ({error})") from error
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
         raise StorageError(
-            f"{path} is truncated or damaged ({error or 'unexpected end'})", hint="get a fresh copy of it"
+            f"{path} is truncated or damaged ({error or 'unexpected end'})", hint=FRESH_COPY
         ) from error
 
 

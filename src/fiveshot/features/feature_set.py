@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot.errors import InputError, StorageError, some_of, unknown_name
-from fiveshot.storage import Blocks, FilePath, attempting, read_tensors, write_tensors
+from fiveshot.storage import FRESH_COPY, Blocks, FilePath, attempting, read_tensors, write_tensors
 
 UNKNOWN = "unknown"
 Vectors: TypeAlias = NDArray[np.floating[Any]]
@@ -281,7 +280,7 @@ class FeatureSet:
     @classmethod
     def load(cls, path: FilePath) -> FeatureSet:
         """Map a file written by ``save`` into memory; vectors are read from it when they are used."""
-        with _damaged(path):
+        try:
             file = read_tensors(path, kind=KIND, version=VERSION)
             if unknown := set(file.tensors) - {*ARRAYS, *NAMES, *SCALE}:
                 raise InputError(f"unknown tensors {sorted(unknown)}")
@@ -296,6 +295,10 @@ class FeatureSet:
                 provenance=Provenance.from_dict(file.meta["provenance"]),
                 vectors_checked=True,
             )
+        except (InputError, KeyError, TypeError, UnicodeDecodeError) as error:  # the right header, wrong contents
+            raise StorageError(
+                f"{path} is a fiveshot feature file with damaged contents ({error})", hint=FRESH_COPY
+            ) from error
 
 
 def _compact(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
@@ -362,7 +365,7 @@ def load_features(path: FilePath) -> FeatureSet:
     with attempting(f"read {path}"), path.open("rb") as file:
         start = file.read(9)
     if not start:
-        raise StorageError(f"{path} is empty", hint="get a fresh copy of it")
+        raise StorageError(f"{path} is empty", hint=FRESH_COPY)
     if start.startswith((*ZIP_STARTS, NPY_START)):
         from fiveshot.features._npz import load_npz
 
@@ -420,17 +423,6 @@ def _checked_labels(split: str, y: Labels, n_classes: int) -> Labels:
     if len(wrong):
         raise InputError(f"{split}_y holds the label {wrong[0]}; labels are indices into {n_classes} class names")
     return y.astype(np.int64, copy=False)
-
-
-@contextmanager
-def _damaged(path: FilePath) -> Iterator[None]:
-    """Turn whatever a file with the right header and wrong contents causes into one clear error."""
-    try:
-        yield
-    except (InputError, KeyError, TypeError, UnicodeDecodeError) as error:
-        raise StorageError(
-            f"{path} is a fiveshot feature file with damaged contents ({error})", hint="get a fresh copy of it"
-        ) from error
 
 
 def _encoded(texts: tuple[str, ...]) -> NDArray[np.uint8]:

@@ -12,6 +12,7 @@ from collections import OrderedDict, defaultdict
 from contextvars import ContextVar
 from hashlib import sha256
 from secrets import token_hex
+from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -372,26 +373,16 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"fiveshot_{name}", text, labels, registry=self.registry)
-
-        def histogram(name: str, text: str, *labels: str, buckets: tuple[float, ...] = SECONDS) -> Histogram:
-            return Histogram(f"fiveshot_{name}", text, labels, registry=self.registry, buckets=buckets)
-
-        def gauge(name: str, text: str) -> Gauge:
-            return Gauge(f"fiveshot_{name}", text, registry=self.registry)
-
-        self.requests = counter("requests", "Requests answered.", "method", "route", "status")
-        self.seconds = histogram(
-            "request_seconds", "Time from a request's headers to the end of its answer.", "route"
-        )
-        self.batches = histogram("batch_photos", "Photos of a forward pass.", buckets=PHOTOS)
-        self.forward = histogram("forward_seconds", "Time of a forward pass.")
-        self.photos = counter("photos", "Photos learned or looked at.", "use")
-        self.pending = gauge("pending_photos", "Photos in work.")
-        self.classes = gauge("classes", "Classes of the model.")
-        self.state = gauge("state", "Changes of the model so far.")
+        own: Any = {"namespace": "fiveshot", "registry": self.registry}
+        whole = "Time from a request's headers to the end of its answer."
+        self.requests = Counter("requests", "Requests answered.", ["method", "route", "status"], **own)
+        self.seconds = Histogram("request_seconds", whole, ["route"], buckets=SECONDS, **own)
+        self.batches = Histogram("batch_photos", "Photos of a forward pass.", buckets=PHOTOS, **own)
+        self.forward = Histogram("forward_seconds", "Time of a forward pass.", buckets=SECONDS, **own)
+        self.photos = Counter("photos", "Photos learned or looked at.", ["use"], **own)
+        self.pending = Gauge("pending_photos", "Photos in work.", **own)
+        self.classes = Gauge("classes", "Classes of the model.", **own)
+        self.state = Gauge("state", "Changes of the model so far.", **own)
 
     def batch(self, photos: int, seconds: float) -> None:
         """Note a forward pass."""
