@@ -74,7 +74,7 @@ PROGRAM = """
 import json, os, subprocess, sys
 from contextlib import contextmanager
 from fiveshot.cli.app import main
-from fiveshot.scale import jobs
+from fiveshot.scale import _jobs as jobs
 
 ASKING = "import sys; from ray._raylet import GcsClient; GcsClient(address=sys.argv[1]).get_all_node_info()"
 OTHERS = {"with it": {}, "without": {"RAY_AUTH_MODE": "disabled"}, "with another": {"RAY_AUTH_TOKEN": "f" * 64}}

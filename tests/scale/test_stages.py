@@ -181,7 +181,7 @@ def test_what_a_broken_node_returns_is_refused(
 ) -> None:
     collector = ShardCollector({shard.number: shard for shard in catalog.shards}, ShardFolder(tmp_path, facts))
     with pytest.raises(FiveshotError) as caught:
-        collector.add(checked(wrong(batches[0]), width=facts.width, dtype=facts.dtype))
+        collector.add(checked(wrong(batches[0]), facts))
     assert caught.value.code == "bad_node"
     assert list(tmp_path.iterdir()) == []
 

@@ -99,12 +99,11 @@ def compare_runs(first: Sequence[RunRecord], second: Sequence[RunRecord]) -> Com
     means: tuple[dict[str, float], dict[str, float]] = ({}, {})
     differences: dict[str, PairedDifference] = {}
     for name, measure in MEASURES.items():
-        values = [[measure(record) for record in side] for side in zip(*pairs, strict=True)]
-        if any(value is None for side in values for value in side):
-            continue
-        known = [[float(value) for value in side if value is not None] for side in values]
-        means[0][name], means[1][name] = (mean_std(side).mean for side in known)
-        differences[name] = paired_difference(*known)
+        sides = [[measure(record) for record in side] for side in zip(*pairs, strict=True)]
+        known = [[value for value in side if value is not None] for side in sides]
+        if known == sides:
+            means[0][name], means[1][name] = (mean_std(side).mean for side in known)
+            differences[name] = paired_difference(*known)
     if len(pairs) == 1:
         differences |= _over_images(*pairs[0], differences)
     left_out = tuple(sorted(runs[0].keys() ^ runs[1].keys()))

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fiveshot.core.ranges import OneOf
 from fiveshot.data.sessions import match_names, official_shots
 from fiveshot.errors import InputError, unknown_name
 
@@ -86,8 +87,7 @@ class Protocol:
                 f"protocol {self.name!r}: {self.base_classes} base classes of {self.n_classes}",
                 hint=f"choose at most {self.n_classes}",
             )
-        if self.shot_draw not in get_args(ShotDraw):
-            raise unknown_name("shot draw", self.shot_draw, get_args(ShotDraw))
+        OneOf(get_args(ShotDraw)).check("shot draw", self.shot_draw)
         object.__setattr__(self, "paper_sessions", tuple(self.paper_sessions))
         if any(not 0 <= number < len(self.session_sizes) for number in self.paper_sessions):
             raise InputError(

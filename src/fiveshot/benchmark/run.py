@@ -78,8 +78,7 @@ def run(
     name = head if isinstance(head, str) else type(head).__name__
     head = protocol_head(head, protocol) if isinstance(head, str) else head
     config = run_config(protocol, name, head, features=fingerprint(features))
-    steps = protocol_sessions(protocol, features)
-    return _record(config, features, head, steps, progress)
+    return _record(config, features, head, _sessions(protocol, features), progress)
 
 
 def run_job(job: Job, *, progress: Progress | None = None) -> RunRecord:
@@ -105,26 +104,20 @@ def run_job(job: Job, *, progress: Progress | None = None) -> RunRecord:
     (11, 0.51)
     """
     features = open_features(job.features)
-    if job.sessions is None:
-        steps = protocol_sessions(job.protocol, features)
-    else:
-        steps = official_sessions(Path(job.sessions), features)
+    steps = _sessions(job.protocol, features, job.sessions)
     return _record(job.config(), features, job.head(), steps, progress)
 
 
-def protocol_sessions(protocol: Protocol, features: FeatureSet) -> tuple[Session, ...]:
-    """Return the sessions of a protocol on some features."""
-    return sessions(protocol, features.train_y, features.test_y, features.class_names, features.train_names)
-
-
-def official_sessions(folder: Path, features: FeatureSet) -> tuple[Session, ...]:
-    """Return the sessions given by a folder of session lists, matched to the features by image name."""
+def _sessions(protocol: Protocol, features: FeatureSet, lists: str | None = None) -> tuple[Session, ...]:
+    """Return the sessions of a protocol, or of a folder of lists, matched to the features by image name."""
+    if lists is None:
+        return sessions(protocol, features.train_y, features.test_y, features.class_names, features.train_names)
     if features.train_names is None:
         raise InputError(
             "these features do not say which image each vector is of, so session lists cannot be matched",
             hint="extract them again from the images",
         )
-    rows = match_names(read_session_lists(folder).train, features.train_names)
+    rows = match_names(read_session_lists(Path(lists)).train, features.train_names)
     return listed_sessions(rows, features.train_y, features.test_y, features.class_names)
 
 

@@ -23,9 +23,7 @@ from fiveshot.benchmark import (
     Summary,
     compare_runs,
     open_features,
-    paper_beta_ablation,
     paper_methods,
-    paper_parts_ablation,
     paper_result,
     summarize_runs,
 )
@@ -122,24 +120,21 @@ def main_table(target: str, measured: Sequence[Measured]) -> Table:
 
 def beta_table(measured: Measured) -> Table:
     """Return table 5, the ablation over beta."""
-    theirs = {(row.method.lower(), row.beta): row for row in paper_beta_ablation()}
     rows = []
     for row, summary in zip(measured.setting.rows, measured.summaries, strict=True):
-        beta = row.changes["beta"]
-        cells = (*_last_measures(summary), *_paper_measures(theirs[row.method, beta]))
-        rows.append(Row((str(beta), *cells), method_label(row.method)))
+        cells = (str(row.changes["beta"]), *_last_measures(summary), *_last_measures(row.paper))
+        rows.append(Row(cells, method_label(row.method)))
     columns = (Column("β"), *_beside())
     return Table("Table 5: scale β of the covariance", columns, tuple(rows), _notes(measured))
 
 
 def parts_table(measured: Measured) -> Table:
     """Return table 6, what calibrating means and covariances does."""
-    theirs = {(r.method.lower(), (r.mean_calibrated, r.covariance_calibrated)): r for r in paper_parts_ablation()}
     rows = []
     for row, summary in zip(measured.setting.rows, measured.summaries, strict=True):
         assert row.calibrated is not None  # every row of table 6 has it
         ticks = ("✓" if part else "×" for part in row.calibrated)
-        cells = (*_last_measures(summary), *_paper_measures(theirs.get((row.method, row.calibrated))))
+        cells = (*_last_measures(summary), *_last_measures(row.paper))
         family = "FeCAM" if "fecam" in row.method else "RanPAC"
         rows.append(Row((method_label(row.method), *ticks, *cells), f"{family} and variants"))
     meaning = (
@@ -150,14 +145,11 @@ def parts_table(measured: Measured) -> Table:
     return Table("Table 6: what is calibrated", columns, tuple(rows), (meaning, *_notes(measured)))
 
 
-def _last_measures(summary: Summary) -> tuple[Cell, ...]:
-    """Return A_HM after the last session, A_last and A_inc."""
-    return tuple(map(Number.of, (summary.a_hm[-1], summary.a_last, summary.a_inc)))
-
-
-def _paper_measures(row: BetaAblation | PartsAblation | None) -> tuple[Cell, ...]:
-    """Return the same measures of the paper, where it has the row."""
-    return (None,) * 3 if row is None else tuple(map(Number, (row.a_hm, row.a_last, row.a_inc)))
+def _last_measures(found: Summary | BetaAblation | PartsAblation | None) -> tuple[Cell, ...]:
+    """Return A_HM after the last session, A_last and A_inc: ours, or the paper's where it has the row."""
+    if isinstance(found, Summary):
+        return tuple(map(Number.of, (found.a_hm[-1], found.a_last, found.a_inc)))
+    return (None,) * 3 if found is None else tuple(map(Number, (found.a_hm, found.a_last, found.a_inc)))
 
 
 def _own(summary: Summary | None, protocol: Protocol) -> list[Cell]:

@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 
 from fiveshot.benchmark import (
+    BetaAblation,
     Job,
+    PartsAblation,
     Protocol,
     embedded_source,
     get_protocol,
@@ -85,13 +87,14 @@ class Configuration:
     """A row of a table: a method, and what differs from its recipe.
 
     ``value`` is that of what an ablation varies. ``calibrated`` says in table 6 whether the mean of new classes is
-    calibrated, and whether their covariance is.
+    calibrated, and whether their covariance is. ``paper`` is the row of tables 5 and 6 as the paper has it.
     """
 
     method: str
     changes: Mapping[str, Any] = field(default_factory=dict, hash=False)
     value: float | None = None
     calibrated: tuple[bool, bool] | None = None
+    paper: BetaAblation | PartsAblation | None = None
 
 
 @dataclass(frozen=True)
@@ -190,7 +193,8 @@ def configurations(target: str, flavor: Flavor = "paper") -> tuple[Configuration
     if target == "figure2":
         return ()
     if target == "table5":
-        return tuple(Configuration(row.method.lower(), {"beta": row.beta}) for row in paper_beta_ablation())
+        rows = paper_beta_ablation()
+        return tuple(Configuration(row.method.lower(), {"beta": row.beta}, paper=row) for row in rows)
     if target == "table6":
         return parts_rows()
     if target.startswith(PREFIX):
@@ -205,7 +209,7 @@ def parts_rows() -> tuple[Configuration, ...]:
         method, parts = row.method.lower(), (row.mean_calibrated, row.covariance_calibrated)
         if all(parts):
             rows.append(_partly(method, mean=False, covariance=True))
-        rows.append(_partly(method, *parts))
+        rows.append(replace(_partly(method, *parts), paper=row))
     return tuple(rows)
 
 

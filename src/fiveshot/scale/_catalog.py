@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Literal, cast, get_args
 
+from fiveshot.core.ranges import OneOf
 from fiveshot.data import ImageDataset, ImageSplit, open_images
 from fiveshot.data.folders import SPLITS, Tree, tree_dataset
 from fiveshot.data.sources import StoredSource
-from fiveshot.errors import InputError, unknown_name
+from fiveshot.errors import InputError
 from fiveshot.features.job import quick_marks
 from fiveshot.features.parts import TEST, TRAIN
 from fiveshot.scale._files import StoredFile, find_files, is_url
@@ -123,8 +124,7 @@ def open_catalog(
     >>> catalog.name, len(catalog.shards), catalog.n_images
     ('photos', 2, None)
     """
-    if layout not in get_args(Layout):
-        raise unknown_name("layout", layout, get_args(Layout))
+    OneOf(get_args(Layout)).check("layout", layout)
     if shard_images < 1:
         raise InputError(f"shard_images is {shard_images}", hint="choose 1 or more")
     chosen = _layout(images) if layout == "auto" else layout

@@ -262,7 +262,7 @@ class ShardRun:
         kept = [shard for shard in self.catalog.shards if shard.number not in missing]
         before = max(0, sum(part.images for part in self.store.parts(kept)) - self.done.images)
         for batch in self.pipeline.vectors(shards).iter_batches(batch_size=None, batch_format="numpy"):
-            collector.add(checked(batch, width=self.store.facts.width, dtype=self.store.facts.dtype))
+            collector.add(checked(batch, self.store.facts))
             self.done += tally(batch)
             finished = len(kept) + collector.finished
             self.progress(

@@ -105,12 +105,6 @@ def _started(ray: Any, job: Job, largest: float) -> Any:
     return task.options(memory=memory, name=f"{job.method} seed {job.protocol.shot_seed}").remote(job)
 
 
-def _usual_execution() -> Execution:
-    from fiveshot.tuning import Execution
-
-    return Execution()
-
-
 @dataclass(frozen=True, eq=False)
 class TuningTask:
     """What every process of a tuning is given, as ``fiveshot.tuning.tune`` takes it.
@@ -131,7 +125,7 @@ class TuningTask:
         How the number of epochs is chosen.
     refit : bool, default True
         Whether to train again on all classes after that.
-    execution : Execution
+    execution : Execution, optional
         How to compute.
     resume : bool, default False
         Whether to use checkpoints of an earlier command.
@@ -160,7 +154,7 @@ class TuningTask:
     held_out: HeldOut = 0.1
     selection: Selection | SelectionKind = "none"
     refit: bool = True
-    execution: Execution = field(default_factory=_usual_execution)
+    execution: Execution | None = None
     resume: bool = False
     checkpoint_folder: FilePath | None = None
     skip_bad: bool = False
@@ -275,25 +269,13 @@ class Trainee:
         if not on_gpus:
             os.environ["ACCELERATE_USE_CPU"] = "true"
         accelerator = make_accelerator(cpu=not on_gpus)
-        backbone = load_backbone(task.spec.replace(device=str(accelerator.device)))
+        training = dict(vars(task))  # all other fields are called as tune calls them
+        dataset, spec = training.pop("dataset"), training.pop("spec")
+        backbone = load_backbone(spec.replace(device=str(accelerator.device)))
         with tempfile.TemporaryDirectory() as folder:
-            place = Path(folder) / "adapter.safetensors"
-            result = tune(
-                backbone,
-                task.dataset,
-                recipe=task.recipe,
-                out=place,
-                held_out=task.held_out,
-                selection=task.selection,
-                refit=task.refit,
-                execution=task.execution,
-                progress=self._note,
-                resume=task.resume,
-                checkpoint_folder=task.checkpoint_folder,
-                skip_bad=task.skip_bad,
-                accelerator=accelerator,
-            )
-            return None if rank else (result, place.read_bytes())
+            out = Path(folder) / "adapter.safetensors"
+            result = tune(backbone, dataset, out=out, progress=self._note, accelerator=accelerator, **training)
+            return None if rank else (result, out.read_bytes())
 
     def _note(self, news: TuneProgress) -> None:
         self._news = news

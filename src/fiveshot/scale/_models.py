@@ -361,7 +361,4 @@ def _held_out(found: ClusterStatistics) -> ClassSample:
         raise InputError(
             "no vectors were kept to choose lambda on", hint="reduce with a sample, or give lam", code="no_sample"
         )
-    limits = classes.counts[np.searchsorted(classes.labels, sample.labels)] // HELD_OUT
-    _, counts = np.unique(sample.labels, return_counts=True)
-    rank = np.arange(len(sample)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return sample.select(rank < limits)
+    return sample.first(classes.counts[np.searchsorted(classes.labels, sample.labels)] // HELD_OUT)

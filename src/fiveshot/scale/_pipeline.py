@@ -291,7 +291,7 @@ class Rows:
         return Rows(self.vectors[chosen], self.labels[chosen], names)
 
 
-def checked(batch: Batch, *, width: int, dtype: str) -> Batch:
+def checked(batch: Batch, facts: VectorFacts) -> Batch:
     """Return a batch that a node has made, or refuse it: it says what it likes, and one that is broken may lie."""
     missing = {*IDENTITY, "vectors"} - set(batch)
     if missing:
@@ -300,8 +300,8 @@ def checked(batch: Batch, *, width: int, dtype: str) -> Batch:
     if len(set(sizes.values())) > 1:
         raise bad_node(f"columns of different lengths ({sizes})")
     vectors = batch["vectors"]
-    if vectors.dtype != dtype or vectors.shape[1:] != (width,):
-        raise bad_node(f"vectors of {vectors.dtype} {vectors.shape[1:]} instead of {dtype} ({width},)")
+    if vectors.dtype != facts.dtype or vectors.shape[1:] != (facts.width,):
+        raise bad_node(f"vectors of {vectors.dtype} {vectors.shape[1:]} instead of {facts.dtype} ({facts.width},)")
     if not np.isfinite(vectors[usable(batch)]).all():
         raise bad_node("vectors with NaN or infinite values")
     return batch

@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 from fiveshot.core import NO_CLASSES, ClassStatistics, class_statistics
 from fiveshot.core.draws import RandomFeatures, random_features
 from fiveshot.core.labels import Labels, python_labels, refuse_other_kind
+from fiveshot.core.ranges import OneOf
 from fiveshot.core.ridge import GramSums, RowBlock, given
 from fiveshot.core.statistics import compress, statistics_arrays, statistics_from_arrays
-from fiveshot.errors import InputError, unknown_name
+from fiveshot.errors import InputError
 from fiveshot.heads import FewShotHead, make_head
 from fiveshot.scale._pipeline import Rows
 
@@ -96,16 +97,13 @@ class StatisticsPlan:
             from fiveshot.recognizer.recognition.snapshot import require_statistics_head
 
             require_statistics_head(self.head)
-        if self.covariance not in get_args(Covariance):
-            raise unknown_name("covariance", self.covariance, get_args(Covariance))
+        OneOf(get_args(Covariance)).check("covariance", self.covariance)
         name = "classes" if self.covariance == "class" else "tied"
         chosen: dict[str, Any] = {name: PerClass() if name == "classes" else Tied()}
         if self.head is not None and settings:
             chosen[name] = Embedded(chosen[name], self.head, json.dumps(settings, sort_keys=True))
-        sample = self.sample
-        if sample is None:
-            sample = SAMPLE if self.covariance == "class" else 0
-        if sample:
+        usual = SAMPLE if self.covariance == "class" else 0
+        if sample := usual if self.sample is None else self.sample:
             chosen["sample"] = Sample(sample)
         if self.ridge is not None:
             chosen["ridge"] = self.ridge
@@ -118,30 +116,32 @@ class StatisticsPlan:
 
 
 @dataclass(frozen=True, eq=False)
-class PackedStatistics:
-    """Counts, means and scatter factors of classes, in the order of their labels."""
+class OfClasses:
+    """Something known of classes; of none, where nothing was seen."""
 
-    labels: Labels  # (C,), sorted
-    counts: Integers  # (C,)
-    means: Floats  # (C, d)
-    ranks: Integers  # (C,): rows of each class's factor
-    factors: Floats  # (Σ ranks, d): the factors one below the other
+    labels: Labels  # sorted: (C,), or (n,) with one for each sample
 
     def __len__(self) -> int:
         return len(self.labels)
 
 
 @dataclass(frozen=True, eq=False)
-class TiedStatistics:
+class PackedStatistics(OfClasses):
+    """Counts, means and scatter factors of classes, in the order of their labels."""
+
+    counts: Integers  # (C,)
+    means: Floats  # (C, d)
+    ranks: Integers  # (C,): rows of each class's factor
+    factors: Floats  # (Σ ranks, d): the factors one below the other
+
+
+@dataclass(frozen=True, eq=False)
+class TiedStatistics(OfClasses):
     """Counts and means of classes, and the scatter of all samples about the means of their classes."""
 
-    labels: Labels  # (C,), sorted
     counts: Integers  # (C,)
     means: Floats  # (C, d)
     scatter: Floats  # (d, d), float64; (0, 0) where there is no class
-
-    def __len__(self) -> int:
-        return len(self.labels)
 
     @property
     def covariance(self) -> Floats:
@@ -380,22 +380,18 @@ class Sample:
 
 
 @dataclass(frozen=True, eq=False)
-class ClassSample:
+class ClassSample(OfClasses):
     """Vectors with their labels and the keys they were chosen by, in the order of both."""
 
-    labels: Labels  # (n,)
     keys: NDArray[np.uint64]  # (n,)
     vectors: Floats  # (n, d)
-
-    def __len__(self) -> int:
-        return len(self.labels)
 
     def select(self, chosen: NDArray[np.bool_] | NDArray[np.intp]) -> ClassSample:
         """Return the vectors marked in ``chosen`` (n,), or at these positions."""
         return ClassSample(self.labels[chosen], self.keys[chosen], self.vectors[chosen])
 
-    def first(self, per_class: int) -> ClassSample:
-        """Return the vectors with the smallest keys of each class."""
+    def first(self, per_class: int | Integers) -> ClassSample:
+        """Return the vectors with the smallest keys of each class, of each vector's class so many."""
         order = np.lexsort((self.keys, self.labels))
         _, counts = np.unique(self.labels, return_counts=True)
         starts = np.repeat(np.cumsum(counts) - counts, counts)
@@ -468,15 +464,11 @@ def _feature_map(n_features: int, width: int, seed: int) -> RandomFeatures:
 
 
 @dataclass(frozen=True, eq=False)
-class RidgeSums:
+class RidgeSums(OfClasses):
     """G = Σ φφᵀ in its lower triangle, and the sum of φ over each class's samples, all of weight one."""
 
-    labels: Labels  # (C,), sorted
     targets: Floats  # (C, M)
     gram: Floats  # (M, M)
-
-    def __len__(self) -> int:
-        return len(self.labels)
 
     def folded(self) -> GramSums:
         """Return the sums as a ridge head keeps them; the memory is the head's own."""

@@ -22,6 +22,7 @@ from fiveshot.scale._models import ClusterStatistics
 from fiveshot.scale._pipeline import (
     Batch,
     Rows,
+    VectorFacts,
     VectorPipeline,
     bad_node,
     block_bytes,
@@ -177,8 +178,7 @@ class StatisticsRun:
                 hint="name a folder, parquet files or tars that hold some",
                 code="no_images",
             )
-        facts = self.pipeline.facts
-        batch = concatenate(checked(one, width=facts.width, dtype=facts.dtype) for one in batches)
+        batch = concatenate(checked(one, self.pipeline.facts) for one in batches)
         in_order = select(batch, np.lexsort((batch["row"], batch["shard"])))
         settings = choose_settings(found.head, good_rows(in_order, splits=(TRAIN,)))
         chosen = replace(found, settings=settings)
@@ -195,13 +195,13 @@ class StatisticsRun:
             waiting = max(0, arrived - now.images)
             self.progress(ClusterProgress(self.done + now, earlier, self.catalog.n_images, waiting))
 
-        facts, workers = self.pipeline.facts, self.pipeline.workers
+        workers = self.pipeline.workers
         reducer = BlockReducer(
             reductions,
             at_once=workers.reducers,
             task_cpus=workers.reduce_cpus,
             group_bytes=2 * block_bytes(self.pipeline.resources),
-            load=partial(checked_block, width=facts.width, dtype=facts.dtype),
+            load=partial(checked_block, facts=self.pipeline.facts),
         )
         values = reducer.reduce(self.pipeline.vectors(shards), report)
         done = reducer.tally
@@ -211,9 +211,9 @@ class StatisticsRun:
         return values, done
 
 
-def checked_block(block: Any, *, width: int, dtype: str) -> Batch:
+def checked_block(block: Any, *, facts: VectorFacts) -> Batch:
     """Return the rows of a block that a node has made, if they are what was asked for."""
-    return checked(numpy_batch(block), width=width, dtype=dtype)
+    return checked(numpy_batch(block), facts)
 
 
 def choose_settings(head: str, rows: Rows) -> dict[str, Any]:

@@ -121,9 +121,8 @@ class GraphedStep:
 
     def __init__(self, step: TrainStep, batch_size: int) -> None:
         self.step, self.batch_size, self.sums = step, batch_size, step.sums
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._batch: Batch | None = None
-        self._taken, self._refused = 0, False
+        self._taken = 0
+        self._recorded: Callable[[Batch], None] | None = None
 
     def __call__(self, batch: Batch) -> None:
         """Take one step; batches of another size are not replayed."""
@@ -133,33 +132,27 @@ class GraphedStep:
             self._taken += 1
             _aside(self.step, batch)
         else:
-            self._load(batch)
-            if self._graph is None and not self._record():
-                self.step(batch)
-            elif self._graph is not None:
-                self._graph.replay()
+            self._recorded = self._recorded or self._record(batch)
+            self._recorded(batch)
 
-    def _load(self, batch: Batch) -> None:
-        if self._batch is None:
-            self._batch = replace(batch, images=batch.images.clone(), labels=batch.labels.clone())
-        self._batch.images.copy_(batch.images)
-        self._batch.labels.copy_(batch.labels)
-
-    def _record(self) -> bool:
-        """Record the step, which runs nothing yet; return whether that worked."""
-        if self._refused or self._batch is None:
-            return False
+    def _record(self, batch: Batch) -> Callable[[Batch], None]:
+        """Record the step, which runs nothing yet, and return what replays it, or the step where that fails."""
+        loaded = replace(batch, images=batch.images.clone(), labels=batch.labels.clone())
         self.step.optimizer.zero_grad(set_to_none=True)
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph):
-                self.step(self._batch)
+                self.step(loaded)
         except RuntimeError as error:
             _log.warning("the step cannot be recorded (%s); going on without", error)
-            self._refused = True
-            return False
-        self._graph = graph
-        return True
+            return self.step
+
+        def replay(batch: Batch) -> None:
+            loaded.images.copy_(batch.images)
+            loaded.labels.copy_(batch.labels)
+            graph.replay()
+
+        return replay
 
 
 def _aside(step: TrainStep, batch: Batch) -> None:

@@ -34,7 +34,7 @@ from fiveshot.tuning._recipes import TuneRecipe
 from fiveshot.tuning.execution import told_without_compiling
 
 Rows = NDArray[np.int64]
-ORDER, CROPS = 0, 1  # purposes of an epoch's generators
+ORDER, CROPS = 0, 1  # purposes of an epoch's generators, which are independent of each other
 _TRIES = 10
 _REPORT = 32  # images between two reports of the progress
 
@@ -54,11 +54,6 @@ class EpochPlan:
         return [slice(start, min(start + self.batch_size, n)) for start in range(0, n, self.batch_size)]
 
 
-def epoch_rng(seed: int, epoch: int, purpose: int) -> np.random.Generator:
-    """Return the generator of one epoch for one purpose; they are independent of each other."""
-    return np.random.default_rng([seed, epoch, purpose])
-
-
 def plan_epoch(recipe: TuneRecipe, n_images: int, *, epoch: int, processes: int = 1) -> EpochPlan:
     """Draw the plan of an epoch; a last batch with fewer images than processes is left out.
 
@@ -66,7 +61,7 @@ def plan_epoch(recipe: TuneRecipe, n_images: int, *, epoch: int, processes: int 
     >>> sorted(plan.order.tolist()) == list(range(10)), [len(plan.order[b]) for b in plan.batches]
     (True, [4, 4, 2])
     """
-    order = epoch_rng(recipe.seed, epoch, ORDER).permutation(n_images)
+    order = np.random.default_rng([recipe.seed, epoch, ORDER]).permutation(n_images)
     tail = n_images % recipe.batch_size
     kept = n_images - (tail if tail < processes else 0)
     return EpochPlan(epoch, order[:kept], recipe.batch_size)
@@ -181,7 +176,7 @@ class PooledViews:
     ) -> Iterator[Tensor]:
         """Yield random resized crops, flipped by chance."""
         shown = rows[plan.order]
-        rng = epoch_rng(recipe.seed, plan.epoch, CROPS)
+        rng = np.random.default_rng([recipe.seed, plan.epoch, CROPS])
         scale = recipe.crop_scale or self.preprocessing.train_scale
         heights, widths = self.pool.heights[shown], self.pool.widths[shown]
         boxes = random_crop_boxes(heights, widths, scale=scale, ratio=recipe.crop_ratio, rng=rng)

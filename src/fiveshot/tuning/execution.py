@@ -15,7 +15,8 @@ import torch
 
 from fiveshot.backbones import Backbone
 from fiveshot.backbones.backbone import checked_device
-from fiveshot.errors import InputError, unknown_name
+from fiveshot.core.ranges import OneOf, check_values
+from fiveshot.errors import InputError
 from fiveshot.extras import import_extra
 
 _log = logging.getLogger(__name__)
@@ -70,9 +71,7 @@ class Execution:
 
     def __post_init__(self) -> None:
         """Refuse unknown names."""
-        for name, choices in (("precision", Precision), ("data", Data)):
-            if getattr(self, name) not in get_args(choices):
-                raise unknown_name(name, getattr(self, name), get_args(choices))
+        check_values(self, {"precision": OneOf(get_args(Precision)), "data": OneOf(get_args(Data))})
         if self.short_side and self.short_side < 1:
             raise InputError(f"short_side={self.short_side} must be 0 (as it is) or 1 and more of the crop's side")
         if self.workers is not None and self.workers < 1:

@@ -15,9 +15,10 @@ import numpy as np
 import torch
 
 from fiveshot.backbones import Backbone, adapters, attach_adapters, save_adapter
+from fiveshot.core.ranges import OneOf
 from fiveshot.data import ImageDataset, ImageSplit
 from fiveshot.data.sources import content_mark
-from fiveshot.errors import InputError, StorageError, unknown_name
+from fiveshot.errors import InputError, StorageError
 from fiveshot.storage import FilePath
 from fiveshot.tuning._recipes import TUNE_RECIPES, TuneRecipe
 from fiveshot.tuning._run import Checkpoints, Choice, Run, TuningRun, data_mark
@@ -69,8 +70,7 @@ class Selection:
 
     def __post_init__(self) -> None:
         """Refuse unknown kinds and empty folds."""
-        if self.kind not in get_args(SelectionKind):
-            raise unknown_name("selection", self.kind, get_args(SelectionKind))
+        OneOf(get_args(SelectionKind)).check("selection", self.kind)
         if not 0 < self.share < 1 or self.folds < 1:
             raise InputError(f"a selection needs 0 < share < 1 and folds ≥ 1, not {self.share} and {self.folds}")
 

@@ -16,8 +16,10 @@ from torch.nn.functional import normalize
 
 from fiveshot.backbones import Backbone
 from fiveshot.core.draws import LEAST_TO_HOLD_BACK, hold_back
+from fiveshot.core.ranges import OneOf
 from fiveshot.data import ImageSource, ImageSplit, bad_images_error
-from fiveshot.errors import InputError, is_number, unknown_name
+from fiveshot.errors import InputError, is_number
+from fiveshot.metrics import harmonic_mean
 from fiveshot.tuning._views import LoadedViews, PooledViews, Views, decode_all, whole_images
 from fiveshot.tuning.execution import Execution
 from fiveshot.tuning.results import FewShotScore, OnProgress, TuneProgress
@@ -141,8 +143,7 @@ class FewShotTest:
         """Refuse tests of nothing."""
         if self.shots < 1 or self.draws < 1:
             raise InputError(f"a test needs shots ≥ 1 and draws ≥ 1, not {self.shots} and {self.draws}")
-        if self.metric not in ("new", "harmonic"):
-            raise unknown_name("metric", self.metric, ("new", "harmonic"))
+        OneOf(("new", "harmonic")).check("metric", self.metric)
 
 
 def draw_episodes(labels: Integers, *, shots: int, draws: int, rng: np.random.Generator) -> Integers:
@@ -233,8 +234,7 @@ def few_shot_score(
     best, predicted = (held_out @ means.T).max(dim=1)
     others = (held_out @ prototypes.transpose(1, 2)).max(dim=2).values  # (draws, n)
     accuracy_old = float(((predicted == truth) & (best >= others)).float().mean())
-    total = accuracy_new + accuracy_old
-    return FewShotScore(accuracy_new, accuracy_old, 2 * accuracy_new * accuracy_old / total if total else 0.0)
+    return FewShotScore(accuracy_new, accuracy_old, harmonic_mean(accuracy_old, accuracy_new))
 
 
 def _class_means(features: Tensor, labels: Integers) -> Tensor:
