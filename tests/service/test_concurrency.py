@@ -171,7 +171,7 @@ def runner(model_path: Path) -> Embedder:
 def test_batches_give_what_single_photos_give(runner: Embedder) -> None:
     size = runner.preprocessing.size
     pixels = list(np.random.default_rng(0).integers(0, 256, (20, 2, 3, size, size), np.uint8))
-    batcher = Batcher(runner, latency=0.01, size=8)
+    batcher = Batcher(runner, Settings(latency=0.01, batch_size=8), Metrics())
     found = [future.result() for future in batcher.submit(runner, pixels)]
     alone = np.concatenate([runner.features(one[None]) for one in pixels])
     np.testing.assert_allclose(np.stack(found), alone, rtol=1e-3, atol=1e-4)
@@ -184,7 +184,7 @@ def test_a_photo_waits_no_longer_than_the_latency(runner: Embedder) -> None:
     size = runner.preprocessing.size
     pixels = [np.zeros((2, 3, size, size), np.uint8)]
     runner.features(np.stack(pixels))
-    batcher = Batcher(runner, latency=0.2, size=8)
+    batcher = Batcher(runner, Settings(latency=0.2, batch_size=8), Metrics())
     began = time.monotonic()
     batcher.submit(runner, pixels)[0].result()
     assert 0.15 < time.monotonic() - began < 1.0
@@ -196,7 +196,7 @@ def test_a_photo_waits_no_longer_than_the_latency(runner: Embedder) -> None:
 
 
 def test_an_error_of_the_backbone_reaches_those_who_wait(runner: Embedder) -> None:
-    batcher = Batcher(runner, latency=0.0, size=8)
+    batcher = Batcher(runner, Settings(latency=0.0, batch_size=8), Metrics())
     wrong = [np.zeros((2, 3, 7, 7), np.uint8)]
     with pytest.raises(Exception, match=r".+"):
         batcher.submit(runner, wrong)[0].result()

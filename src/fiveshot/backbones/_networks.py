@@ -115,7 +115,11 @@ def build_embedded(*, num_classes: int = 1000) -> Any:
 def load_network(name: str, weights: FilePath | None) -> Any:
     """Return a network by its exact name, without classifier, its weights from a local file or from the hub."""
     if name == EMBEDDED:
-        return _embedded(EMBEDDED_FILE if weights is None else weights)
+        arrays = read_weights(EMBEDDED_FILE if weights is None else weights)
+        model = build_embedded(num_classes=0)
+        # Not strict: the counters, which nothing reads, are left out.
+        model.load_state_dict({key: torch.from_numpy(array) for key, array in arrays.items()}, strict=False)
+        return model
     if weights is not None:
         return _from_file(name, weights)
     timm = import_extra("timm")
@@ -130,14 +134,6 @@ def load_network(name: str, weights: FilePath | None) -> Any:
         return _without_classifier(timm.create_model(name, pretrained=True))
     except Exception as error:  # whatever the hub's client raises: it has no common base
         raise _unreachable(name, config, type(error).__name__) from error
-
-
-def _embedded(weights: FilePath) -> Any:
-    """Return the embedded architecture without classifier, in float32, every tensor from the file."""
-    state = {name: torch.from_numpy(array) for name, array in read_weights(weights).items()}
-    model = build_embedded(num_classes=0)
-    model.load_state_dict(state, strict=False)  # the counters, which nothing reads, are left out
-    return model
 
 
 def resolve_name(name: str) -> str:

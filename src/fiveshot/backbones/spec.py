@@ -161,8 +161,10 @@ class BackboneSpec:
                 raise InputError(f"{key} of a backbone must be a text, not {getattr(self, key)!r}")
         for key in ("weights", "adapter"):
             given = getattr(self, key)
+            if not isinstance(given, str | os.PathLike | None):
+                raise InputError(f"{key} of a backbone must be a path, not {given!r}")
             if given is not None:
-                object.__setattr__(self, key, _path_text(key, given))
+                object.__setattr__(self, key, os.fspath(given))
         if isinstance(self.preprocessing, str) and self.preprocessing != "weights":
             paper_preprocessing(self.preprocessing)
         elif not isinstance(self.preprocessing, Preprocessing | str | None):
@@ -218,16 +220,6 @@ class BackboneSpec:
         if isinstance(given.get("preprocessing"), Mapping):
             given["preprocessing"] = Preprocessing.from_json(given["preprocessing"])
         return cls(**given)
-
-
-def _path_text(key: str, given: Any) -> str:
-    try:
-        path = os.fspath(given)
-    except TypeError:
-        path = None
-    if not isinstance(path, str):
-        raise InputError(f"{key} of a backbone must be a path, not {given!r}")
-    return path
 
 
 @dataclass(frozen=True)
@@ -288,19 +280,30 @@ def describe_backbone(name: str) -> BackboneInfo:
     >>> info.parameters, round(info.gmacs, 2), info.width
     (85798656, 17.56, 768)
     """
-    from fiveshot.backbones._networks import resolve_name, weights_preprocessing
-    from fiveshot.backbones.backbone import feature_width
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
 
-    name = resolve_name(name)
-    model = _without_memory(name)
-    preprocessing = weights_preprocessing(model, name=name)
+    from fiveshot.backbones._networks import build_embedded, cached_weights, resolve_name, weights_preprocessing
+    from fiveshot.backbones.backbone import feature_width, read_features
+    from fiveshot.backbones.embedded import EMBEDDED_FILE
+
+    name, timm = resolve_name(name), import_extra("timm")
+    with torch.device("meta"):  # the shapes alone, without memory
+        if name == EMBEDDED:
+            model, local = build_embedded(num_classes=0), EMBEDDED_FILE.is_file()
+        else:
+            model, config = timm.create_model(name, num_classes=0), timm.models.get_pretrained_cfg(name)
+            local = config is not None and cached_weights(config) is not None
+        size = weights_preprocessing(model, name=name).size
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            read_features(model.eval(), torch.empty(1, 3, size, size), OWN)
     return BackboneInfo(
         name=name,
         parameters=sum(parameter.numel() for parameter in model.parameters()),
-        gmacs=_multiply_accumulates(model, preprocessing.size) / 1e9,
+        gmacs=counter.get_total_flops() / 2 / 1e9,  # it counts a multiply-accumulate as two operations
         width=feature_width(model, OWN),
-        input_size=preprocessing.size,
-        local=_is_local(name),
+        input_size=size,
+        local=local,
         note=CURATED.get(name, ""),
     )
 
@@ -327,39 +330,3 @@ def list_backbones(names: Iterable[str] = tuple(CURATED)) -> list[BackboneInfo]:
     1664 vit_hybrid_small_patch16_224.fiveshot
     """
     return [describe_backbone(name) for name in names]
-
-
-def _without_memory(name: str) -> Any:
-    import torch
-
-    from fiveshot.backbones._networks import build_embedded
-
-    with torch.device("meta"):
-        if name == EMBEDDED:
-            model = build_embedded(num_classes=0)
-        else:
-            model = import_extra("timm").create_model(name, pretrained=False, num_classes=0)
-    return model.eval()
-
-
-def _multiply_accumulates(model: Any, size: int) -> float:
-    import torch
-    from torch.utils.flop_counter import FlopCounterMode
-
-    from fiveshot.backbones.backbone import read_features
-
-    images = torch.empty(1, 3, size, size, device="meta")
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        read_features(model, images, OWN)
-    operations: int = counter.get_total_flops()
-    return operations / 2  # it counts a multiply-accumulate as two operations
-
-
-def _is_local(name: str) -> bool:
-    from fiveshot.backbones._networks import cached_weights
-    from fiveshot.backbones.embedded import EMBEDDED_FILE
-
-    if name == EMBEDDED:
-        return EMBEDDED_FILE.is_file()
-    config = import_extra("timm").models.get_pretrained_cfg(name)
-    return config is not None and cached_weights(config) is not None

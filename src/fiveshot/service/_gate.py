@@ -384,11 +384,6 @@ class Metrics:
         self.classes = Gauge("classes", "Classes of the model.", **own)
         self.state = Gauge("state", "Changes of the model so far.", **own)
 
-    def batch(self, photos: int, seconds: float) -> None:
-        """Note a forward pass."""
-        self.batches.observe(photos)
-        self.forward.observe(seconds)
-
     def text(self) -> bytes:
         """Return everything in Prometheus's text format."""
         text: bytes = generate_latest(self.registry)

@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -53,12 +53,7 @@ class PhotoPipeline:
             if embedder.on_cpu:
                 held.enter_context(one_thread())  # several streams of one thread each
             embedder.features(np.zeros((1, *embedder.preprocessing.shape), np.uint8))
-            self._batcher = Batcher(
-                embedder,
-                latency=self._settings.latency,
-                size=self._settings.batch_size,
-                on_batch=self._metrics.batch,
-            )
+            self._batcher = Batcher(embedder, self._settings, self._metrics)
             self._held = held.pop_all()
 
     @contextmanager
@@ -149,17 +144,9 @@ class Batcher:
     which uses the cores better than one stream with several.
     """
 
-    def __init__(
-        self,
-        embedder: Embedder,
-        *,
-        latency: float,
-        size: int | None = None,
-        on_batch: Callable[[int, float], None] | None = None,
-    ) -> None:
-        self.size = size or embedder.batch_size
-        self._latency = latency
-        self._on_batch = on_batch
+    def __init__(self, embedder: Embedder, settings: Settings, metrics: Metrics) -> None:
+        self._size, self._latency = settings.batch_size or embedder.batch_size, settings.latency
+        self._metrics = metrics
         self._queue: deque[_Item] = deque()
         self._changed = threading.Condition()
         self._closed = False
@@ -169,11 +156,6 @@ class Batcher:
         ]
         for thread in self._threads:
             thread.start()
-
-    @property
-    def waiting(self) -> int:
-        """Photos in the queue."""
-        return len(self._queue)
 
     def submit(self, embedder: Embedder, pixels: Sequence[NDArray[np.uint8]]) -> list[Future[Vectors]]:
         """Queue photos; their features come one by one."""
@@ -208,8 +190,8 @@ class Batcher:
             for item in batch:
                 item.result.set_exception(error)
             return
-        if self._on_batch is not None:
-            self._on_batch(len(batch), time.perf_counter() - began)
+        self._metrics.batches.observe(len(batch))
+        self._metrics.forward.observe(time.perf_counter() - began)
         for item, vector in zip(batch, vectors, strict=True):
             item.result.set_result(vector)
 
@@ -221,7 +203,7 @@ class Batcher:
                     return []
                 self._changed.wait()
             until = self._queue[0].since + self._latency
-            while self._queue and len(self._queue) < self.size and not self._closed:
+            while self._queue and len(self._queue) < self._size and not self._closed:
                 left = until - time.monotonic()
                 if left <= 0:
                     break
@@ -232,7 +214,7 @@ class Batcher:
 
     def _taken(self) -> list[_Item]:
         # Streams that are idle get their share, so that a short queue uses all cores.
-        share = -(-len(self._queue) // len(self._threads)) if len(self._queue) < self.size else self.size
+        share = -(-len(self._queue) // len(self._threads)) if len(self._queue) < self._size else self._size
         batch = [self._queue.popleft()]
         while self._queue and len(batch) < share and self._queue[0].embedder is batch[0].embedder:
             batch.append(self._queue.popleft())

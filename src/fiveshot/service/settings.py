@@ -118,7 +118,11 @@ class RequestLimits:
 
     def __post_init__(self) -> None:
         for one in fields(self):
-            _check_limit(one.name, getattr(self, one.name), whole=one.type == "int")
+            name, value = one.name, getattr(self, one.name)
+            if one.type == "int" and (type(value) is not int or value < 1):
+                raise InputError(f"{name} is {_shown(name, value)}", hint="choose a whole number from 1 on")
+            if one.type != "int" and not (isinstance(value, int | float) and 0 < value < math.inf):
+                raise InputError(f"{name} is {_shown(name, value)}", hint="choose a number above 0")
         if self.pixels > MAX_PIXELS:
             raise InputError(
                 f"pixels is {_shown('pixels', self.pixels)}",
@@ -129,14 +133,6 @@ class RequestLimits:
                 f"held_bytes is {self.held_bytes:,}, of all requests together",
                 hint=f"choose {self.body_bytes:,} (body_bytes, of one request) or more",
             )
-
-
-def _check_limit(name: str, value: float, *, whole: bool) -> None:
-    """Refuse a limit that is not a number, or under which nothing could be asked."""
-    if whole and (type(value) is not int or value < 1):
-        raise InputError(f"{name} is {_shown(name, value)}", hint="choose a whole number from 1 on")
-    if not whole and not (isinstance(value, int | float) and 0 < value < math.inf):
-        raise InputError(f"{name} is {_shown(name, value)}", hint="choose a number above 0")
 
 
 def _shown(name: str, value: float) -> str:

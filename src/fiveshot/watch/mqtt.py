@@ -141,12 +141,6 @@ def discovery_messages(settings: MqttSettings) -> dict[str, dict[str, Any]]:
     }
 
 
-def state_message(sighting: Sighting) -> dict[str, Any]:
-    """Return what is published of a sighting: ``state`` is the vote, the rest is about the last photo."""
-    seen = sighting.as_dict()
-    return {"state": sighting.vote.label or "unknown", **{key: seen[key] for key in seen if key != "event"}}
-
-
 class Publisher:
     """Keeps the broker told: what was seen last, and whether anything is being watched.
 
@@ -182,9 +176,11 @@ class Publisher:
         self._client.loop_start()
 
     def tell(self, sighting: Sighting) -> None:
-        """Publish what was seen."""
+        """Publish what was seen: ``state`` is the vote, the rest is about the last photo."""
+        seen = {"state": sighting.vote.label or "unknown", **sighting.as_dict()}
+        del seen["event"]
         with self._lock:
-            self._last = json.dumps(state_message(sighting), allow_nan=False)
+            self._last = json.dumps(seen, allow_nan=False)
             if self._connected:
                 self._publish("state", self._last)
 
