@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -557,6 +558,44 @@ def test_photos_are_shown_removed_and_moved(run: Run, answer: Any, model: Path) 
     assert run("learn", model, "none of these", "strange")[0] == 1
 
 
+def test_photos_are_named_by_the_files_that_were_learned(run: Run, answer: Any, model: Path) -> None:
+    before = {photo["sha256"]: photo["id"] for photo in answer("show", model, "owl")["photos"]}
+    file = Path("photos/owl/3.png")
+    own = before[hashlib.sha256(file.read_bytes()).hexdigest()]
+    assert answer("move", model, file, "--to", "wren")["ids"] == [own]
+    assert answer("remove", model, file, "p1")["ids"] == [own, "p1"]
+    status, _, said = run("remove", model, "strange/0.png")
+    assert status == 1
+    assert "strange/0.png is nothing that the model has learned" in said
+    assert run("remove", model, "photos/owl/99.png")[0] == 1
+    shutil.copy(file, "p2")  # an id is an id, whatever files there are
+    assert answer("remove", model, "p2")["ids"] == ["p2"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ("correct", "strange/0.png", "Kitte"),
+        ("move", "p8", "--to", "Kitte"),
+        ("learn", "Kitte", "strange/0.png", "--add"),
+        ("sort", "strange", "--name", "0=Kitte"),
+    ],
+)
+def test_a_class_that_a_misspelled_name_has_made_is_noted(
+    run: Run, answer: Any, model: Path, change: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FIVESHOT_CACHE", str(tmp_path / "cache"))
+    verb, *arguments = change
+    status, _, said = run(verb, model, *arguments)
+    assert status == 0
+    assert f"'Kitte' is a new class; if you meant 'kite', take it back with: fiveshot undo {model}" in said
+    answer("undo", model)
+    for name in ("kite", "magpie"):  # known, or not like any that is
+        _, _, said = run(verb, model, *[part.replace("Kitte", name) for part in arguments])
+        assert "is a new class" not in said
+        answer("undo", model)
+
+
 def test_answers_are_corrected(run: Run, answer: Any, model: Path) -> None:
     photo = "strange/0.png"
     first = answer("correct", model, photo, "barn owl")
@@ -569,7 +608,8 @@ def test_answers_are_corrected(run: Run, answer: Any, model: Path) -> None:
     assert [entry["action"] for entry in answer("history", model, "--limit", 4)["entries"]] == [
         "none", "none", "correct", "correct"
     ]  # fmt: skip
-    for _ in range(4):
+    assert run("undo", model)[1] == "took back: learn none of these (3 photos)\n"
+    for _ in range(3):
         answer("undo", model)
     assert answer("show", model)["negatives"] == 0
     assert run("learn", model, "--none", "--add", photo)[0] == 1
@@ -594,6 +634,10 @@ def test_a_review_shows_asks_and_applies(run: Run, answer: Any, model: Path) -> 
     assert answer("review", model, "--keep", mixed["photo"])["kept"] == [mixed["photo"]]
     assert mixed["photo"] not in [one["photo"] for one in answer("review", model)["review"]["suggestions"]]
     assert run("review", model, "--keep", "p1")[0] == 1
+    answer("undo", model)
+    status, printed, said = run("review", model, "--keep", mixed["photo"], "--keep", "p1")  # all or none
+    assert (status, printed, "nothing was kept" in said) == (1, "", True)
+    assert mixed["photo"] in [one["photo"] for one in answer("review", model)["review"]["suggestions"]]
     assert run("review", model, "--apply", "boring")[0] == 1
 
 
@@ -665,7 +709,8 @@ def test_the_rate_of_false_rejections_is_changed(run: Run, answer: Any, model: P
     assert answer("show", model)["false_rejection"] == 0.2
     status, printed, _ = run("set", model, "false-rejection", "0.02")
     assert (status, printed.splitlines()[0]) == (0, f"{model}: 2.0 % false rejections")
-    assert run("undo", model)[1] == "took back: set\n"
+    assert run("history", model, "--limit", 1)[1].endswith(" set false-rejection 2.0 % (before: 20.0 %)\n")
+    assert run("undo", model)[1] == "took back: set false-rejection 2.0 % (before: 20.0 %)\n"
     assert answer("show", model)["false_rejection"] == 0.2
     assert run("set", model, "false-rejection", "much")[0] == 1
     assert run("set", model, "false-rejection", "200%")[0] == 1

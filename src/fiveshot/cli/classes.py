@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,17 +12,21 @@ from fiveshot.cli import completion, options
 from fiveshot.cli.output import Answer, answering, answering_with, image_bar, percent, status
 from fiveshot.cli.photos import PartsAsked, note_classes_left_out, note_others, parts_of_classes, refuse_bad, total
 from fiveshot.errors import InputError, counted, some_of
-from fiveshot.recognizer.names import NONE
+from fiveshot.recognizer.names import NONE, similar_name
 
 if TYPE_CHECKING:
-    from fiveshot.recognizer import HistoryEntry, LearnReport, PhotoChange
+    from fiveshot.recognizer import HistoryEntry, LearnReport, PhotoChange, Recognizer
     from fiveshot.recognizer.photos.photo import Photo
 
 LISTED = 20  # classes that are told one by one; of more, those with warnings
 
 Name = Annotated[str, Argument(metavar="NAME", help="The name of the class.", autocompletion=completion.classes)]
 Ids = Annotated[
-    list[str], Argument(metavar="ID", help="Ids of photos, such as p17: 'fiveshot show MODEL NAME' lists them.")
+    list[str],
+    Argument(
+        metavar="ID",
+        help="Photos: ids such as p17 ('fiveshot show MODEL NAME' lists them), or the files that were learned.",
+    ),
 ]
 Of = Annotated[
     str | None,
@@ -87,7 +92,10 @@ def learn(
                 answer.result = done.as_dict()
                 tell_counts(answer, done)
                 return
+            known = recognizer.snapshot.classes
             reports = recognizer.learn_many(classes, add=add, new_only=new_only, progress=progress)
+        if add and photos:  # otherwise a name that is not known is what was meant
+            note_misspelled(answer, classes, known, model)
         learned = {report.name for report in reports}
         passed_over = [known for known in classes if known not in learned]
         answer.result = {"classes": [report.as_dict() for report in reports], "passed_over": passed_over}
@@ -235,8 +243,12 @@ def history(
 
 def describe_change(entry: HistoryEntry, shown: int = 5) -> str:
     """Return what a change was, in a few words."""
+    if entry.action == "set":
+        now, before = entry.detail["false_rejection"], entry.detail["before"]
+        return f"set false-rejection {percent(now)} (before: {percent(before)})"
     photos = f" ({counted(entry.photos, 'photo')})" if entry.photos else ""
-    return f"{entry.action} {some_of(entry.classes, shown)}{photos}".rstrip()
+    action = "learn" if entry.action == "none" else entry.action  # its class is called "none of these"
+    return f"{action} {some_of(entry.classes, shown)}{photos}".rstrip()
 
 
 def correct(
@@ -263,10 +275,12 @@ def correct(
     with answering_with("correct", model, as_json=as_json, **where) as (answer, recognizer):
         found = found_photos(answer, [photo])
         with image_bar(f"looking at {counted(len(found), 'photo')}") as progress:
+            known = recognizer.snapshot.classes
             done = recognizer.correct(found, name, progress=progress)
         answer.result = done.as_dict()
         answer.say(f"{_photos(done)}: {name}")
         tell_counts(answer, done)
+        note_misspelled(answer, done.counts, known, model)
 
 
 def remove(
@@ -279,10 +293,12 @@ def remove(
     """Take photos out of the classes they were learned for; undo brings them back.
 
     Example: fiveshot remove birds p17 p21
+
+    Example: fiveshot remove birds photos/wren/7.jpg
     """
     with answering_with("remove", model, as_json=as_json) as (answer, recognizer):
         with status("removing photos"):  # may wait for those who read
-            done = recognizer.remove(ids, of=of, for_good=for_good)
+            done = recognizer.remove(_ids(answer, recognizer, ids), of=of, for_good=for_good)
         answer.result = done.as_dict() | {"for_good": for_good}
         answer.say(f"{'erased' if for_good else 'removed'} {_photos(done)}")
         tell_counts(answer, done)
@@ -309,10 +325,12 @@ def move(
     Example: fiveshot move birds p17 p21 --to wren
     """
     with answering_with("move", model, as_json=as_json) as (answer, recognizer):
-        done = recognizer.move(ids, to=to, of=of)
+        known = recognizer.snapshot.classes
+        done = recognizer.move(_ids(answer, recognizer, ids), to=to, of=of)
         answer.result = done.as_dict() | {"to": to}
         answer.say(f"moved {_photos(done)} to {to}")
         tell_counts(answer, done)
+        note_misspelled(answer, done.counts, known, model)
 
 
 def found_photos(answer: Answer, inputs: list[str]) -> list[Photo]:
@@ -324,6 +342,29 @@ def found_photos(answer: Answer, inputs: list[str]) -> list[Photo]:
     return found.photos
 
 
+def _ids(answer: Answer, recognizer: Recognizer, given: list[str]) -> list[str]:
+    """Return ids as they are, and for each file the ids of the photos that were learned from it."""
+    from fiveshot.recognizer.correction import ID
+    from fiveshot.recognizer.store.rows import photo_id
+
+    ids = list[str]()
+    for one in given:
+        if ID.fullmatch(one) or not Path(one).is_file():
+            ids.append(one)
+            continue
+        digests = {photo.sha256 for photo in found_photos(answer, [one])}
+        rows = recognizer.snapshot.contents.rows.values()
+        learned = [photo_id(number) for row in rows for number in row.numbers_of(digests)]
+        if not learned:
+            raise InputError(
+                f"{one} is nothing that the model has learned",
+                hint="a file that has changed since is another photo; 'fiveshot show MODEL NAME' lists the ids",
+                code="no_photo",
+            )
+        ids += learned
+    return ids
+
+
 def _photos(done: PhotoChange) -> str:
     return f"{counted(len(done.ids), 'photo')} ({some_of(done.ids)})"
 
@@ -332,3 +373,13 @@ def tell_counts(answer: Answer, done: PhotoChange) -> None:
     """Say how many photos the classes have now."""
     for name, count in done.counts.items():
         answer.say(f"{name}: {counted(count, 'photo')} now" if count else f"{name}: gone, it has no photo left")
+
+
+def note_misspelled(answer: Answer, names: Iterable[str], known: Sequence[str], model: Path) -> None:
+    """Note classes that a change has made, and that are called almost as one that was known before it."""
+    for name in names:
+        meant = None if name in known or name == NONE else similar_name(name, known)
+        if meant is not None:
+            answer.note(
+                f"{name!r} is a new class; if you meant {meant!r}, take it back with: fiveshot undo {model}"
+            )

@@ -11,6 +11,7 @@ import typer
 from typer import Argument, Context, Option
 
 from fiveshot.cli import options
+from fiveshot.cli.classes import note_misspelled
 from fiveshot.cli.output import Answer, answering, answering_with, image_bar, percent, status
 from fiveshot.cli.photos import tell_placed
 from fiveshot.errors import InputError, counted, some_of
@@ -74,21 +75,22 @@ def review(
                 first = found.suggestions[0]
                 answer.say(f"follow what is suggested with: fiveshot review {model} --apply {first.kind}")
                 answer.say(f"or keep a photo with: fiveshot review {model} --keep {first.photo}")
+                answer.say(f"see the photos on the page, in Review: fiveshot serve {model}")
 
 
 def _keep(answer: Answer, recognizer: Recognizer, found: Review, ids: list[str]) -> None:
+    strange = [one for one in ids if one not in {each.photo for each in found.suggestions}]
+    if strange:
+        raise InputError(
+            f"nothing is suggested about {', '.join(strange)}",
+            hint="the ids of photos that are suggested stand in the review; nothing was kept",
+            code="no_finding",
+        )
     for kind in TITLES:
         wanted = [one.photo for one in found.of([kind]) if one.photo in ids]
         if wanted:
             recognizer.keep(wanted, kind)
             answer.say(f"kept, whatever looks {kind}: {', '.join(wanted)}")
-    strange = [one for one in ids if one not in {each.photo for each in found.suggestions}]
-    if strange:
-        raise InputError(
-            f"nothing is suggested about {', '.join(strange)}",
-            hint="the ids of photos that are suggested stand in the review",
-            code="no_finding",
-        )
     answer.result["kept"] = ids
 
 
@@ -106,7 +108,7 @@ def _apply(answer: Answer, recognizer: Recognizer, found: Review, kinds: list[st
         if answer.as_json or not sys.stdin.isatty():
             raise InputError(
                 f"nobody can be asked whether to change {counted(len(wanted), 'photo')}",
-                hint="look at them first, then add --yes",
+                hint=f"look at them first (fiveshot serve {recognizer.path} shows them), then add --yes",
                 code="not_asked",
             )
         typer.confirm(f"change {counted(len(wanted), 'photo')} as listed?", abort=True)
@@ -228,7 +230,7 @@ def sort(
             if ask:
                 names |= _asked(found)
             if names:
-                _learn(answer, recognizer, found, names)
+                _learn(answer, recognizer, found, names, model)
             elif not ask:
                 _tell_sorting(answer, found, model, folder)
         if into is not None:
@@ -258,7 +260,8 @@ def _asked(found: Sorting) -> dict[str, str]:
     return names
 
 
-def _learn(answer: Answer, recognizer: Recognizer, found: Sorting, names: dict[str, str]) -> None:
+def _learn(answer: Answer, recognizer: Recognizer, found: Sorting, names: dict[str, str], model: Path) -> None:
+    known = recognizer.snapshot.classes
     with image_bar("learning what was named") as progress:
         reports = recognizer.learn_sorted(found, names, progress=progress)
     answer.result["learned"] = [report.as_dict() for report in reports]
@@ -266,6 +269,7 @@ def _learn(answer: Answer, recognizer: Recognizer, found: Sorting, names: dict[s
         answer.say(f"{report.name}: learned {counted(report.added, 'photo')}, {report.photos} in all")
         for warning in report.warnings:
             answer.say(f"  look again: {warning}")
+    note_misspelled(answer, [report.name for report in reports], known, model)
     answer.say("sort again for what is left; undo takes back what was learned")
 
 

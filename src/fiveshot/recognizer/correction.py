@@ -35,7 +35,7 @@ from fiveshot.recognizer.store.rows import (
     summary_to_bytes,
 )
 
-_ID = re.compile(r"p?([1-9][0-9]{0,17})")
+ID = re.compile(r"p?([1-9][0-9]{0,17})")
 NO_PHOTO = "fiveshot show MODEL NAME lists the ids of a class"
 PAST_FORGET = "what came before is undone with past_forget=True (--past-forget)"
 
@@ -230,7 +230,7 @@ def photo_numbers(ids: str | Iterable[str], contents: Contents) -> list[int]:
 
 
 def _number(given: object, contents: Contents) -> int:
-    match = _ID.fullmatch(given.strip().lower()) if isinstance(given, str) else None
+    match = ID.fullmatch(given.strip().lower()) if isinstance(given, str) else None
     if match is not None:
         return int(match[1])
     if given in contents.base_file:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fiveshot.backbones import Embedder
 from fiveshot.metrics import expected_calibration_error
+from fiveshot.recognizer.names import ALIKE
 from fiveshot.recognizer.photos.embedding import OnBad, look_at, told_good
 from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.recognition.levels import full_names, is_within
@@ -21,7 +22,6 @@ from fiveshot.recognizer.recognition.snapshot import Neighbor, Prediction, Snaps
 from fiveshot.recognizer.store.rows import PhotoRecord, photo_features
 from fiveshot.work import Progress
 
-ALIKE = 0.8  # likeness of two names from which on one may be meant by the other
 COMPARED = 100_000  # pairs of a folder and a class, about a second: of more, only other capitals are found out
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 from fiveshot.errors import InputError
 
 MAX_LENGTH = 200  # characters; names are stored as text and never used in paths
+ALIKE = 0.8  # likeness of two names from which on one may be meant by the other
 NONE = "none of these"  # under which photos are kept that show no class
 _ANSWERS = frozenset({"unknown", "none", NONE})  # what is said of a photo instead of a class
 
@@ -48,6 +51,25 @@ def target_name(text: str) -> str:
     """
     name = normal_name(text)
     return NONE if _plain(name) in (NONE, "none") else check_name(name)
+
+
+def similar_name(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name that may have been meant by another one, also without the group it is in.
+
+    Names that differ in a number are meant so.
+
+    >>> similar_name("wrn", ["owl", "wren"]), similar_name("Owl", ["bird/owl"]), similar_name("cup 2", ["cup 1"])
+    ('wren', 'bird/owl', None)
+    """
+    folded = name.casefold()
+    by_folded = {one.casefold(): one for one in known if one != name and _digits(one) == _digits(name)}
+    in_group = [one for one in by_folded if one.endswith(f"/{folded}")]
+    near = in_group or get_close_matches(folded, by_folded, 1, ALIKE)
+    return by_folded[near[0]] if near else None
+
+
+def _digits(name: str) -> list[str]:
+    return re.findall(r"\d+", name)
 
 
 def _plain(name: str) -> str:
