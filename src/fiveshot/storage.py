@@ -277,11 +277,8 @@ def _listed(paths: list[Path]) -> str:
 def _create(path: Path) -> int:
     """Make an empty file with the rights of an ordinary new one, and return them."""
     # The system applies the umask here; to ask for it would change it for all threads for a moment.
-    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
-    try:
-        return stat.S_IMODE(os.fstat(descriptor).st_mode)
-    finally:
-        os.close(descriptor)
+    with path.open("xb") as file:
+        return stat.S_IMODE(os.fstat(file.fileno()).st_mode)
 
 
 def _flush_to_disk(path: Path) -> None:

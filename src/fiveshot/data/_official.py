@@ -8,6 +8,7 @@ import pickle
 import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -158,12 +159,8 @@ def read_cifar100_arrays(path: Path) -> ImageDataset:
 def _cifar100_names(labels: NDArray[np.int64], classes: tuple[str, ...], path: Path) -> list[str]:
     if len(labels) and not 0 <= labels.min() <= labels.max() < len(classes):
         raise InputError(f"the labels in {path} must lie between 0 and {len(classes) - 1}")
-    seen = [0] * len(classes)
-    names = []
-    for label in labels.tolist():
-        names.append(f"{classes[label]}-{seen[label]:05d}")
-        seen[label] += 1
-    return names
+    numbers = [count() for _ in classes]
+    return [f"{classes[label]}-{next(numbers[label]):05d}" for label in labels.tolist()]
 
 
 CIFAR100_FILE = Download(
