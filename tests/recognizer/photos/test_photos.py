@@ -205,6 +205,12 @@ def test_a_device_is_not_read(birds: Path) -> None:
         ([], "no photos were given"),
         (None, "cannot take a photo from None"),
         ([3], r"cannot take a photo from 3 \(int\)"),
+        ([{"photo": "x" * 500}], r"cannot take a photo from .{80} \(dict\); give"),
+        (
+            np.zeros((4, 6, 3), np.uint8),
+            r"an array of shape \(4, 6, 3\) \(ndarray\); make a picture of it",
+        ),
+        ([np.zeros((4, 6, 3), np.uint8)], r"from an array of shape \(4, 6, 3\)"),
         (io.StringIO("text"), "open it with mode 'rb'"),
     ],
 )

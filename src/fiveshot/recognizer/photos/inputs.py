@@ -212,9 +212,13 @@ def gather_classes(classes: ClassInputs, *, nested: bool = False) -> dict[str, l
 
 def _as_list(inputs: Any) -> list[Any]:
     single = isinstance(inputs, str | os.PathLike | bytes | bytearray | memoryview | Photo | Region)
-    if single or not isinstance(inputs, Iterable) or hasattr(inputs, "read") or _is_picture(inputs):
-        return [inputs]
-    return list(inputs)
+    several = isinstance(inputs, Iterable) and not hasattr(inputs, "read") and not _is_picture(inputs)
+    return [inputs] if single or not several or _is_pixels(inputs) else list(inputs)
+
+
+def _is_pixels(given: Any) -> bool:
+    """Tell whether something is an array of pixels rather than of paths."""
+    return len(getattr(given, "shape", ())) > 1
 
 
 def _photos_of(one: Any, unnamed: str, others: Counter[str], one_class: bool) -> Iterable[Photo]:
@@ -230,8 +234,13 @@ def _photos_of(one: Any, unnamed: str, others: Counter[str], one_class: bool) ->
         return [Photo(picture_source(one, str(getattr(one, "filename", "") or unnamed)))]
     if hasattr(one, "read"):
         return [_from_stream(one, unnamed)]
+    if _is_pixels(one):
+        raise InputError(
+            f"cannot take a photo from an array of shape {tuple(one.shape)} ({type(one).__name__})",
+            hint="make a picture of it with PIL.Image.fromarray, its colors in the order RGB (OpenCV has BGR)",
+        )
     raise InputError(
-        f"cannot take a photo from {one!r} ({type(one).__name__})",
+        f"cannot take a photo from {one!r:.80} ({type(one).__name__})",
         hint="give a path, a folder, a pattern, bytes, an open file or a PIL image",
     )
 
