@@ -241,10 +241,10 @@ def test_batches_come_in_order_and_bad_photos_end_the_work(
     pixels = DevicePixels(embedder.preprocessing, CPU, by_pillow)
     monkeypatch.setattr(type(embedder), "device_pixels", property(lambda _: pixels))
     ours = list(BatchStream(mixed, embedder, workers=2, dtype=np.float32).run(ranges))
-    assert [(one.batch.start, one.batch.stop) for one in ours] == ranges
+    assert [(one.start, one.stop) for one in ours] == ranges
     for one, other in zip(ours, theirs, strict=True):
-        assert one.batch.bad == other.batch.bad
-        assert one.batch.kept.tolist() == other.batch.kept.tolist()
+        assert one.bad == other.bad
+        assert one.kept.tolist() == other.kept.tolist()
         norms = np.linalg.norm(one.vectors, axis=1) * np.linalg.norm(other.vectors, axis=1)
         assert ((one.vectors * other.vectors).sum(1) / norms > 0.9999).all()
     decoding = BatchStream(mixed, embedder, workers=2, dtype=np.float32)

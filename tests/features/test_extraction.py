@@ -245,7 +245,7 @@ def test_processes_decode_what_this_one_decodes(birds: ImageDataset, tiny: Embed
         assert here.vectors is not None
         assert processes.vectors is not None
         np.testing.assert_array_equal(here.vectors, processes.vectors)
-        np.testing.assert_array_equal(here.batch.marks, processes.batch.marks)
+        np.testing.assert_array_equal(here.marks, processes.marks)
 
 
 def test_the_forward_pass_alone_is_measured(tiny: Embedder) -> None:

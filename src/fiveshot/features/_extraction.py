@@ -29,7 +29,7 @@ from fiveshot.features.job import (
     digest,
     open_labeled_images,
 )
-from fiveshot.features.parts import PartFolder, PartWriter, gaps, join_parts, work_folder
+from fiveshot.features.parts import PartFolder, gaps, join_parts, work_folder
 from fiveshot.features.stream import BatchStream, Extraction, Range, Stages, read_batch
 from fiveshot.storage import FilePath, atomic_path, make_folder
 from fiveshot.work import Progress
@@ -189,7 +189,7 @@ def _computed(
     """Compute what is missing in ``folder`` and write the file to the ``place`` of these contents."""
     runtime = job.embedder.runtime  # makes it ready, before the clock starts
     began = time.perf_counter()
-    store = PartFolder(folder)
+    store = PartFolder(folder, job)
     computed, stages = _compute_parts(job, store, progress)
     content = digest(np.concatenate([part.marks["content"].copy() for part in store.parts()]))
     bad = tuple(image for part in store.parts() for _, image in part.bad)
@@ -224,31 +224,29 @@ def _compute_parts(job: ExtractionJob, store: PartFolder, progress: Progress) ->
     """
     places: list[Range] = []
     bad: list[tuple[int, BadImage]] = []
-    for place, part in store.usable(job.images, job.quick):
+    for place, part in store.usable():
         places.append(place)
         bad += part.bad
     done, total = sum(stop - start for start, stop in places), len(job.images)
     progress(done, total)
     stream = BatchStream(job.images, job.embedder, workers=job.settings.readers, dtype=job.settings.dtype)
-    writer = PartWriter(store, job)
     images, stages = 0, Stages()
     try:
-        with closing(stream.run(gaps(places, total, job.batch_size))) as results:
-            for result in results:
-                batch = result.batch
+        with closing(stream.run(gaps(places, total, job.batch_size))) as batches:
+            for batch in batches:
                 bad += batch.bad
                 if bad and not job.settings.skip_bad:
                     stream.decode_only.set()
-                if result.vectors is not None:
-                    writer.add(batch, result.vectors)
+                if batch.vectors is not None:
+                    store.add(batch, batch.vectors)
                     images += batch.stop - batch.start
-                    stages += result.stages
+                    stages += Stages(batch.decode_seconds, batch.transform_seconds, batch.forward_seconds)
                 done += batch.stop - batch.start
                 progress(done, total)
     except KeyboardInterrupt:
-        writer.flush()
+        store.flush()
         raise
-    writer.flush()
+    store.flush()
     if bad and not job.settings.skip_bad:
         raise bad_images_error([image for _, image in sorted(bad, key=lambda found: found[0])], total)
     return images, stages

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fiveshot.data import BadImage, ImageSource
+from fiveshot.data import BadImage
 from fiveshot.errors import InputError, StorageError, counted, some_of
 from fiveshot.features.feature_set import FeatureSet, Provenance, Vectors, write_feature_file
 from fiveshot.features.job import ExtractionJob, Marks, content_marks
@@ -188,55 +188,34 @@ def _vectors(parts: Callable[[], Iterable[Part]], code: int) -> Iterator[Vectors
         yield part.vectors if own.all() else part.vectors[own]  # all of them without a copy
 
 
-@dataclass(frozen=True)
 class PartFolder:
-    """The finished parts of one machine: what a killed extraction leaves, and the next one goes on from."""
+    """The finished parts of one machine: what a killed extraction leaves, and the next one goes on from.
 
-    folder: Path
+    Batches are collected, and a part is written when its time has come or when enough has come together.
+    """
 
-    def file(self, start: int, stop: int) -> Path:
-        """Return where the part of the images at these positions is kept."""
-        return self.folder / f"part-{start}-{stop}.safetensors"
+    def __init__(self, folder: Path, job: ExtractionJob) -> None:
+        self._folder, self._job = folder, job
+        self._held: list[tuple[ImageBatch, Vectors]] = []
+        self._written = time.monotonic()
 
     def parts(self) -> Iterator[Part]:
         """Yield all parts in the order of their images."""
-        return (Part.load(self.file(start, stop)) for start, stop in self._ranges())
+        return (Part.load(self._file(start, stop)) for start, stop in self._ranges())
 
-    def usable(self, images: Sequence[ImageSource], quick: Marks) -> Iterator[tuple[Range, Part]]:
+    def usable(self) -> Iterator[tuple[Range, Part]]:
         """Yield in order the parts whose images are unchanged, and delete the others."""
         end = 0
         for start, stop in self._ranges():
             part = None
-            if end <= start and stop <= len(images):
+            if end <= start and stop <= len(self._job.images):
                 with suppress(StorageError):  # a damaged part is computed again, like one that never was
-                    part = Part.load(self.file(start, stop))
-            if part is not None and _still_holds(part, start, stop, images, quick):
+                    part = Part.load(self._file(start, stop))
+            if part is not None and self._still_holds(part, start, stop):
                 end = stop
                 yield (start, stop), part
             else:
-                self.file(start, stop).unlink(missing_ok=True)
-
-    def _ranges(self) -> list[Range]:
-        names = [file.stem.split("-") for file in self.folder.glob("part-*-*.safetensors")]
-        return sorted((int(start), int(stop)) for _, start, stop in names)
-
-
-def _still_holds(part: Part, start: int, stop: int, images: Sequence[ImageSource], quick: Marks) -> bool:
-    """Tell whether the images are still those of the part; only suspicious ones are read."""
-    if part.images != stop - start or set(part.marks) != {"quick", "content"}:
-        return False
-    rows = np.flatnonzero((quick[start:stop] != part.marks["quick"]).any(axis=1))
-    now = content_marks([images[start + int(row)] for row in rows])
-    return bool((now == part.marks["content"][rows]).all())
-
-
-class PartWriter:
-    """Collects batches, and writes a part when its time has come or when enough has come together."""
-
-    def __init__(self, store: PartFolder, job: ExtractionJob) -> None:
-        self._store, self._job = store, job
-        self._held: list[tuple[ImageBatch, Vectors]] = []
-        self._written = time.monotonic()
+                self._file(start, stop).unlink(missing_ok=True)
 
     def add(self, batch: ImageBatch, vectors: Vectors) -> None:
         """Take the next batch; a part has no holes, so one that does not follow on starts a new part."""
@@ -252,9 +231,24 @@ class PartWriter:
         if self._held:
             batches = [batch for batch, _ in self._held]
             start, stop = batches[0].start, batches[-1].stop
-            self._part(start, stop, batches).save(self._store.file(start, stop))
+            self._part(start, stop, batches).save(self._file(start, stop))
             self._held.clear()
         self._written = time.monotonic()
+
+    def _file(self, start: int, stop: int) -> Path:
+        return self._folder / f"part-{start}-{stop}.safetensors"
+
+    def _ranges(self) -> list[Range]:
+        names = [file.stem.split("-") for file in self._folder.glob("part-*-*.safetensors")]
+        return sorted((int(start), int(stop)) for _, start, stop in names)
+
+    def _still_holds(self, part: Part, start: int, stop: int) -> bool:
+        """Tell whether the images are still those of the part; only suspicious ones are read."""
+        if part.images != stop - start or set(part.marks) != {"quick", "content"}:
+            return False
+        rows = np.flatnonzero((self._job.quick[start:stop] != part.marks["quick"]).any(axis=1))
+        now = content_marks([self._job.images[start + int(row)] for row in rows])
+        return bool((now == part.marks["content"][rows]).all())
 
     def _part(self, start: int, stop: int, batches: list[ImageBatch]) -> Part:
         job, kept = self._job, np.concatenate([batch.kept for batch in batches])

@@ -32,12 +32,11 @@ if TYPE_CHECKING:
 
 Range = tuple[int, int]  # positions, from and up to
 Usual: TypeAlias = "dict[int, Picture]"  # by position
-NO_PIXELS = np.zeros((0, 1, 3, 1, 1), np.uint8)
 
 
 @dataclass(frozen=True, eq=False)
 class ImageBatch:
-    """The images at positions ``start`` to ``stop`` of a list, ready for the network."""
+    """The images at positions ``start`` to ``stop`` of a list, ready for the network or after it."""
 
     start: int
     stop: int
@@ -47,15 +46,8 @@ class ImageBatch:
     bad: tuple[tuple[int, BadImage], ...]  # with their positions
     decode_seconds: float  # reading and marking included
     transform_seconds: float
-
-
-@dataclass(frozen=True, eq=False)
-class BatchVectors:
-    """A batch after the network; ``vectors`` is None where only bad images were looked for."""
-
-    batch: ImageBatch  # its pixels are gone
-    vectors: Vectors | None  # (n_kept, width)
-    stages: Stages
+    vectors: Vectors | None = None  # (n_kept, width): in the place of the pixels
+    forward_seconds: float = 0.0
 
 
 def read_batch(images: Sequence[ImageSource], start: int, stop: int, preprocessing: Preprocessing) -> ImageBatch:
@@ -153,14 +145,14 @@ class BatchStream:
         self._device = embedder.device_pixels
         self.decode_only = Event()  # set it to list bad images without computing any more vectors
 
-    def run(self, ranges: Iterable[Range]) -> Generator[BatchVectors]:
-        """Yield the results of the ranges in their order; a bounded number of them is in flight."""
+    def run(self, ranges: Iterable[Range]) -> Generator[ImageBatch]:
+        """Yield the ranges with their vectors, in order; a bounded number of them is in flight."""
         threads = ThreadPoolExecutor(self._workers, thread_name_prefix="extract")
         # Few threads talk to a GPU, always the same ones: each has to prepare what it asks for by itself.
         talkers, streams = None, self._embedder.streams(self._workers)
         if self._device is not None:
             talkers = ThreadPoolExecutor(streams, "gpu", self._device.enter_thread, (count(),))
-        waiting: deque[Future[BatchVectors]] = deque()
+        waiting: deque[Future[ImageBatch]] = deque()
         # One more at a time: photos of many batches, all read at once, would be ready late and together.
         ahead = streams
         # Where photos are decoded in this process, that silences warnings, which is a setting of the whole
@@ -184,20 +176,13 @@ class BatchStream:
                 if talkers is not None:
                     talkers.shutdown(wait=True, cancel_futures=True)
 
-    def _batch(self, start: int, stop: int, usual: Future[Usual] | None = None) -> BatchVectors:
+    def _batch(self, start: int, stop: int, usual: Future[Usual] | None = None) -> ImageBatch:
         if usual is None or self._device is None:
             batch = read_batch(self._images, start, stop, self._embedder.preprocessing)
         else:
             batch = read_on_device(self._images, start, stop, usual.result(), self._device)
-        stages = Stages(batch.decode_seconds, batch.transform_seconds)
-        vectors: Vectors | None = None
-        if not self.decode_only.is_set():
-            vectors, seconds = self._forward(batch)
-            stages += Stages(forward=seconds)
-        return BatchVectors(replace(batch, pixels=NO_PIXELS), vectors, stages)
-
-    def _forward(self, batch: ImageBatch) -> tuple[Vectors, float]:
-        """Return the vectors of a batch, as they are stored, and the seconds they took."""
+        if self.decode_only.is_set():
+            return replace(batch, pixels=None)
         names = [self._images[position].name for position in batch.kept.tolist()]
         began = time.perf_counter()
         try:
@@ -205,7 +190,8 @@ class BatchStream:
         except NotFiniteError as error:
             raise NotFiniteError(error.row, names[error.row]) from error
         seconds = time.perf_counter() - began
-        return stored_vectors(values, names, self._dtype), seconds
+        vectors = stored_vectors(values, names, self._dtype)
+        return replace(batch, pixels=None, vectors=vectors, forward_seconds=seconds)
 
 
 def stored_vectors(values: NDArray[np.float32], names: Sequence[str], dtype: np.dtype[Any]) -> Vectors:
