@@ -42,7 +42,7 @@ def test_what_arrives_is_recognized_once(recognizer: Recognizer, inbox: Path) ->
         until(lambda: len(watched.seen) == 4)
         time.sleep(0.5)
     assert watched.labels == ["blue", "red", "red", "blue"]
-    assert [Path(one.frame.name).name for one in watched.seen] == ["a.jpg", "b.png", "c.jpg", "c.jpg"]
+    assert [Path(one.photo.name).name for one in watched.seen] == ["a.jpg", "b.png", "c.jpg", "c.jpg"]
     assert [one.vote.label for one in watched.seen] == [None, None, "red", "red"]
     assert [one.changed for one in watched.seen] == [False, False, True, False]
     assert watched.notices == []

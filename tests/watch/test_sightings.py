@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from watching import jpeg, until, watching
 
-from fiveshot.data import BytesSource
+from fiveshot.data import BytesSource, FileSource
 from fiveshot.errors import InputError, StorageError
 from fiveshot.recognizer import Prediction, Recognizer
 from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.watch.sightings import Ballot, Command, LinesFile, Sighting, Vote, Watching, json_line
-from fiveshot.watch.sources import FolderSource, Frame, Notices, credentials
+from fiveshot.watch.sources import FolderSource, Notices, credentials
 
 HOSTILE = (
     "$(touch pwned).jpg",
@@ -39,9 +39,9 @@ class Told(list[tuple[str, str, str]]):
 
 
 def sighting(file: Path | None = None, *, label: str | None = "owl", familiarity: float = 2.0) -> Sighting:
-    frame = Frame(Photo(BytesSource(b"photo", "http://camera/a.jpg" if file is None else str(file))), file)
-    prediction = Prediction(frame.name, label, 0.9, (("owl", 0.9),), familiarity, None)
-    return Sighting(frame, prediction, Vote(label, 1, 1, True), True, "2026-01-01T00:00:00.000Z", "inbox")
+    photo = Photo(BytesSource(b"photo", "http://camera/a.jpg") if file is None else FileSource(file, str(file)))
+    prediction = Prediction(photo.name, label, 0.9, (("owl", 0.9),), familiarity, None)
+    return Sighting(photo, prediction, Vote(label, 1, 1, True), True, "2026-01-01T00:00:00.000Z", "inbox")
 
 
 def python(*words: str, code: str = REPORT) -> str:

@@ -73,7 +73,7 @@ def test_snapshots_vote(recognizer: Recognizer) -> None:
         until(lambda: watched.seen[-1].vote.label == "blue")
     changes = [one.vote.label for one in watched.seen if one.changed]
     assert changes == ["red", "blue"]
-    assert {one.frame.name for one in watched.seen} == {url}
+    assert {one.photo.name for one in watched.seen} == {url}
 
 
 def test_a_camera_that_goes_and_comes_back(recognizer: Recognizer) -> None:

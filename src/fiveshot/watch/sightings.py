@@ -20,14 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from fiveshot.data import ImageError
+from fiveshot.data import FileSource, ImageError
 from fiveshot.errors import FiveshotError, InputError, is_number
 from fiveshot.recognizer import LostModelError, Prediction, Recognizer
+from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.recognition.levels import check_sure, levels_of
 from fiveshot.recognizer.recognition.snapshot import check_top
 from fiveshot.storage import attempting
 from fiveshot.watch.mqtt import MqttSettings, Publisher
-from fiveshot.watch.sources import COMMAND, MODEL, OUT, SOURCE, Frame, Notice, Notices, Source, utc_now
+from fiveshot.watch.sources import COMMAND, MODEL, OUT, SOURCE, Notice, Notices, Source, utc_now
 
 PLACEHOLDERS = ("photo", "label", "answer", "probability", "vote", "time", "source")
 _PLACEHOLDER = re.compile(r"\{(\w*)\}")
@@ -95,16 +96,16 @@ def watch(
     notices = Notices(tell)
     publisher = Publisher(how.mqtt, notices) if how.mqtt is not None else None
     with contextlib.nullcontext() if publisher is None else contextlib.closing(publisher):
-        for frame in source.frames(stop, notices):
+        for photo in source.frames(stop, notices):
             if publisher is not None:
                 publisher.available(not notices.has(SOURCE))
-            prediction = None if frame is None else _answer(recognizer, source, frame, how, notices)
-            if frame is None or prediction is None:
+            prediction = None if photo is None else _answer(recognizer, source, photo, how, notices)
+            if photo is None or prediction is None:
                 continue
             vote = ballot.add(prediction.label)
             changed = vote.decided and (before is None or before.label != vote.label)
             before = vote if vote.decided else before
-            sighting = Sighting(frame, prediction, vote, changed, utc_now(), source.name)
+            sighting = Sighting(photo, prediction, vote, changed, utc_now(), source.name)
             on_sighting(sighting)
             if lines is not None:
                 lines.write(sighting.as_dict(), notices)
@@ -119,23 +120,23 @@ def watch(
 
 
 def _answer(
-    recognizer: Recognizer, source: Source, frame: Frame, how: Watching, notices: Notices
+    recognizer: Recognizer, source: Source, photo: Photo, how: Watching, notices: Notices
 ) -> Prediction | None:
     """Return what a photo shows; None where it cannot be read, or the model cannot answer now."""
     try:
         if notices.has(MODEL):
             recognizer.reopen()
-        (prediction,) = recognizer.predict(frame.photo, top=how.top, sure=how.sure)
+        (prediction,) = recognizer.predict(photo, top=how.top, sure=how.sure)
     except ImageError as error:
-        source.unreadable(frame, str(error), notices)
+        source.unreadable(photo, str(error), notices)
         return None
     except LostModelError as error:
         notices.trouble(MODEL, f"{error.message}; waiting for a model there")
-        source.postpone(frame)
+        source.postpone(photo)
         return None
     except FiveshotError as error:
         notices.trouble(MODEL, f"{error}; waiting for better")
-        source.postpone(frame)
+        source.postpone(photo)
         return None
     notices.over(MODEL, f"the model {recognizer.path} answers again")
     return prediction
@@ -187,7 +188,7 @@ class Ballot:
 class Sighting:
     """A photo with its answer; ``changed`` says whether the vote is another one than before it."""
 
-    frame: Frame
+    photo: Photo
     prediction: Prediction
     vote: Vote
     changed: bool
@@ -303,14 +304,14 @@ class Command:
     def _arguments(self, sighting: Sighting) -> Iterator[list[str]]:
         """Fill the placeholders; a photo that has no file gets one for as long as the program runs."""
         with contextlib.ExitStack() as stack:
-            file = sighting.frame.file
-            if file is None and any("{photo}" in word for word in self._words):
+            photo, in_a_file = sighting.photo.name, isinstance(sighting.photo.source, FileSource)
+            if not in_a_file and any("{photo}" in word for word in self._words):
                 kept = stack.enter_context(tempfile.NamedTemporaryFile(prefix="fiveshot-", suffix=".jpg"))
-                kept.write(sighting.frame.photo.read())
+                kept.write(sighting.photo.read())
                 kept.flush()
-                file = Path(kept.name)
+                photo = kept.name
             values = {
-                "photo": str(file or sighting.frame.name),
+                "photo": photo,
                 "label": sighting.shown,
                 "answer": sighting.prediction.answer,
                 "probability": f"{sighting.prediction.probability:.4f}",

@@ -33,31 +33,18 @@ Signature = tuple[int, int]  # when a file was changed, and its size
 SOURCE, MODEL, OUT, COMMAND, BROKER = "source", "model", "out", "command", "broker"  # what may be in trouble
 
 
-@dataclass(frozen=True, eq=False)
-class Frame:
-    """A photo that has arrived; ``file`` is where it lies, if it does."""
-
-    photo: Photo
-    file: Path | None = None
-
-    @property
-    def name(self) -> str:
-        """The path or the address."""
-        return self.photo.name
-
-
 class Source(Protocol):
     """Yields photos until it is told to stop, and None now and then while there are none."""
 
     name: str
 
-    def frames(self, stop: threading.Event, notices: Notices) -> Iterator[Frame | None]:
+    def frames(self, stop: threading.Event, notices: Notices) -> Iterator[Photo | None]:
         """Yield what arrives."""
 
-    def unreadable(self, frame: Frame, reason: str, notices: Notices) -> None:
+    def unreadable(self, photo: Photo, reason: str, notices: Notices) -> None:
         """Take note that a photo cannot be read, perhaps not yet."""
 
-    def postpone(self, frame: Frame) -> None:
+    def postpone(self, photo: Photo) -> None:
         """Yield the photo again later, where that can be done."""
 
 
@@ -111,7 +98,7 @@ class FolderSource:
         self._waiting: dict[str, _Waiting] = {}
         self._scanned = float("-inf")
 
-    def frames(self, stop: threading.Event, notices: Notices) -> Iterator[Frame | None]:
+    def frames(self, stop: threading.Event, notices: Notices) -> Iterator[Photo | None]:
         """Yield photos as they are complete; a folder that is gone is waited for."""
         while not stop.is_set():
             place = self._identity()
@@ -129,19 +116,19 @@ class FolderSource:
                 yield from self._complete()
                 yield None
 
-    def unreadable(self, frame: Frame, reason: str, notices: Notices) -> None:
+    def unreadable(self, photo: Photo, reason: str, notices: Notices) -> None:
         """Try a file again for a while: it may still be written, slowly. Then say it, once until it changes."""
-        waiting = self._waiting[frame.name]
+        waiting = self._waiting[photo.name]
         if time.monotonic() - waiting.since < self._patience:
-            self.postpone(frame)
+            self.postpone(photo)
         else:
             notices.unreadable(reason)
 
-    def postpone(self, frame: Frame) -> None:
+    def postpone(self, photo: Photo) -> None:
         """Take the photo again later."""
-        self._seen.pop(frame.name, None)
-        waiting = self._waiting[frame.name]
-        self._waiting[frame.name] = replace(waiting, due=time.monotonic() + RETRY)
+        self._seen.pop(photo.name, None)
+        waiting = self._waiting[photo.name]
+        self._waiting[photo.name] = replace(waiting, due=time.monotonic() + RETRY)
 
     def _identity(self) -> tuple[int, int] | None:
         """Return what tells this folder from another one of its name; None where it cannot be listed."""
@@ -192,7 +179,7 @@ class FolderSource:
         hidden = any(part.startswith(".") for part in parts)
         return bool(parts) and is_image(name) and not hidden and SYSTEM_FOLDERS.isdisjoint(parts[:-1])
 
-    def _complete(self) -> Iterator[Frame]:
+    def _complete(self) -> Iterator[Photo]:
         """Yield the photos whose files have stayed as they are, the oldest first."""
         for name, waiting in sorted(self._waiting.items(), key=lambda one: (one[1].signature, one[0])):
             signature, now = _signature(name), time.monotonic()
@@ -202,8 +189,7 @@ class FolderSource:
                 self._waiting[name] = _Waiting(signature, now, now + self._settle)
             elif now >= waiting.due:
                 self._seen[name] = signature
-                file = Path(name)
-                yield Frame(Photo(FileSource(file, name)), file)
+                yield Photo(FileSource(Path(name), name))
                 if name in self._seen:  # else it is to be tried again
                     del self._waiting[name]
 
@@ -261,7 +247,7 @@ class SnapshotSource:
             trust_env=False,
         )
 
-    def frames(self, stop: threading.Event, notices: Notices) -> Iterator[Frame | None]:
+    def frames(self, stop: threading.Event, notices: Notices) -> Iterator[Photo | None]:
         """Yield the picture as it is now, again and again; what is late is left out."""
         with self._client:
             due = time.monotonic()
@@ -273,19 +259,19 @@ class SnapshotSource:
                     notices.trouble(SOURCE, f"no photo from {self.name}: {reason}; trying on")
                 else:
                     self._good = True
-                    yield Frame(Photo(BytesSource(data, self.name)))
+                    yield Photo(BytesSource(data, self.name))
                     if self._good:
                         notices.over(SOURCE, f"photos come from {self.name} again")
                 due = max(due + self._every, time.monotonic())
                 while not stop.wait(min(TICK, max(0.0, due - time.monotonic()))) and time.monotonic() < due:
                     yield None
 
-    def unreadable(self, frame: Frame, reason: str, notices: Notices) -> None:
+    def unreadable(self, photo: Photo, reason: str, notices: Notices) -> None:
         """Say that what came is not a photo, until one comes."""
         self._good = False
         notices.trouble(SOURCE, reason)
 
-    def postpone(self, frame: Frame) -> None:
+    def postpone(self, photo: Photo) -> None:
         """Leave it: the next picture comes soon."""
 
     def _fetch(self) -> bytes:
