@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 from fiveshot.errors import InputError, unknown_name
 from fiveshot.extras import import_extra
-from fiveshot.storage import attempting
 
 Log = Callable[[int, Mapping[str, float | None]], None]  # step, values; what is None was not measured
 PROJECT = "fiveshot"
@@ -241,6 +240,8 @@ def _known(values: Mapping[str, float | None]) -> dict[str, float]:
 @contextmanager
 def _told(place: Path) -> Iterator[None]:
     """Say which log could not be written."""
+    from fiveshot.storage import attempting  # here, because it brings NumPy
+
     with attempting(f"log to {place}", hint="choose another --log"):
         place.parent.mkdir(parents=True, exist_ok=True)
         yield

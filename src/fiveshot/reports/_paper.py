@@ -169,17 +169,7 @@ def make_paper(
         summary = _summary(found, seeds)
         files += write_table(summary, folder / "summary")
         tables.append(summary)
-        used = {setting.protocol.name: setting for plan in plans.values() for setting in plan}
-        files.append(
-            write_configuration(
-                folder / "configuration.json",
-                how=how,
-                settings=used.values(),
-                records=records,
-                files=files,
-                missing=[str(entry) for entry in missing],
-            )
-        )
+        files.append(write_configuration(folder, plans, how, records, files=files, missing=missing))
     return PaperOutput(tuple(files), tuple(tables), missing, how.width)
 
 

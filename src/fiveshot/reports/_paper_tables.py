@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from pathlib import Path
@@ -40,7 +40,7 @@ from fiveshot.reports._formats import write_text
 from fiveshot.reports._paper_figures import SimilarityPoints, similarity_points
 from fiveshot.reports._table import Cell, Column, Number, Row, Table
 from fiveshot.reports._variants import Variant, method_label
-from fiveshot.reports.paper_plan import ABLATION_PROTOCOL, SETTINGS, Procedure, Setting
+from fiveshot.reports.paper_plan import ABLATION_PROTOCOL, SETTINGS, MissingFeatures, Procedure, Setting
 
 MEASURES = ("A_HM", "A_last", "A_inc")
 Records = Mapping[str, RunRecord]  # by the folder of their job
@@ -256,22 +256,23 @@ def claims_table(claims: Sequence[Claim], draws: int) -> Table:
 
 
 def write_configuration(
-    out: Path,
-    *,
+    folder: Path,
+    plans: Mapping[str, Sequence[Setting]],
     how: Procedure,
-    settings: Iterable[Setting],
     records: Records,
+    *,
     files: Sequence[Path],
-    missing: Sequence[str],
+    missing: Sequence[MissingFeatures],
 ) -> Path:
     """Write what all was made of: the procedure, versions, seeds, hashes of features, weights and files."""
+    sources = {setting.protocol.name: setting.features for plan in plans.values() for setting in plan}
     features = {
-        setting.protocol.name: {
-            "source": setting.features,
-            "sha256": features_fingerprint(setting.features),
-            "provenance": open_features(setting.features).provenance.as_dict(),
+        name: {
+            "source": source,
+            "sha256": features_fingerprint(source),
+            "provenance": open_features(source).provenance.as_dict(),
         }
-        for setting in settings
+        for name, source in sources.items()
     }
     about: dict[str, Any] = {
         "target": "all",
@@ -282,9 +283,9 @@ def write_configuration(
         "features": features,
         "runs": {folder: record.config for folder, record in sorted(records.items())},
         "files": {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files},
-        "missing": list(missing),
+        "missing": list(map(str, missing)),
     }
-    return write_text(out, json.dumps(about, indent=1, default=str))
+    return write_text(folder / "configuration.json", json.dumps(about, indent=1, default=str))
 
 
 def _claims_of(measured: Measured) -> Iterator[Claim]:

@@ -15,6 +15,11 @@ from fiveshot.metrics import Spread, mean_std
 
 MOST_DRAWN = 8
 LAST = 1 << 30
+# Answers about images of base and of new classes: right, another class of the same kind, one of the other kind.
+ANSWERS = {
+    "base": ("base_right", "base_to_base", "base_to_new"),
+    "new": ("new_right", "new_to_new", "new_to_base"),
+}
 
 
 SPARE = (  # for methods without a look of their own
@@ -85,12 +90,16 @@ class Variant:
     records: tuple[RunRecord, ...]
 
     @property
-    def base_new(self) -> tuple[Spread, Spread | None]:
+    def base_new(self) -> tuple[Spread | None, Spread | None]:
         """Accuracy after the last session on the base classes, and on all classes that came later, if any did."""
-        counts = [record.metrics.confusion for record in self.records]
-        base = [c.base_right / (c.base_right + c.base_to_base + c.base_to_new) for c in counts]
-        later = [(c.new_right, c.new_right + c.new_to_new + c.new_to_base) for c in counts]
-        return mean_std(base), mean_std(a / b for a, b in later) if all(b for _, b in later) else None
+        return self.answers("base")[0], self.answers("new")[0]
+
+    def answers(self, kind: str) -> list[Spread | None]:
+        """Return the shares of each of ``ANSWERS`` about images of ``base`` or ``new`` classes, if there are."""
+        counts = [[getattr(r.metrics.confusion, name) for name in ANSWERS[kind]] for r in self.records]
+        if not all(map(sum, counts)):
+            return [None] * len(ANSWERS[kind])
+        return [mean_std(row[place] / sum(row) for row in counts) for place in range(len(ANSWERS[kind]))]
 
 
 @dataclass(frozen=True, eq=False)

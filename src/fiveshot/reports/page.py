@@ -18,7 +18,6 @@ from fiveshot.data import ImageError, decoders
 from fiveshot.data.reduction import Parts, Squares
 from fiveshot.errors import counted
 from fiveshot.loggers import flat
-from fiveshot.metrics import mean_std
 from fiveshot.recognizer.evaluation import Evaluation, WrongPhoto
 from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.reports._bench import described, experiment_table
@@ -37,7 +36,7 @@ from fiveshot.reports._drawings import (
 )
 from fiveshot.reports._formats import write_text
 from fiveshot.reports._table import Column, Number, Row, Table, header_groups, marks, shown
-from fiveshot.reports._variants import Experiment, Variant, experiments, representatives
+from fiveshot.reports._variants import ANSWERS, Experiment, experiments, representatives
 from fiveshot.storage import FilePath
 
 if TYPE_CHECKING:
@@ -45,11 +44,6 @@ if TYPE_CHECKING:
 
 # Marks that turn the text around them: a name that holds one would turn the rest of its sentence. They are shown.
 TURNING = {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
-CONFUSIONS = {
-    "right": ("base_right", "new_right"),
-    "other, same kind": ("base_to_base", "new_to_new"),
-    "other kind": ("base_to_new", "new_to_base"),
-}
 MOST = 1000  # photos on the page
 
 
@@ -211,22 +205,14 @@ def _images(experiment: Experiment) -> Table:
 def _confusions(experiment: Experiment) -> Table:
     """Return errors between base and new classes."""
     columns = [Column("method")]
-    columns += [Column(name, f"{kind} images", True) for kind in ("base", "new") for name in CONFUSIONS]
-    rows = tuple(Row((variant.label, *_shares(variant))) for variant in experiment.variants)
+    for kind in ANSWERS:
+        columns += [Column(name, f"{kind} images", True) for name in ("right", "other, same kind", "other kind")]
+    rows = []
+    for variant in experiment.variants:
+        shares = (share for kind in ANSWERS for share in variant.answers(kind))
+        rows.append(Row((variant.label, *map(Number.of, shares))))
     notes = ("Shares in % of the test images of base classes, and of those of classes that came later.",)
-    return Table("Taken for a class of the same kind, or of the other", tuple(columns), rows, notes)
-
-
-def _shares(variant: Variant) -> list[Number | None]:
-    """Return the shares of right answers and of both kinds of errors, for images of base and of new classes."""
-    found: list[Number | None] = []
-    for kind in (0, 1):
-        names = [pair[kind] for pair in CONFUSIONS.values()]
-        counts = [[getattr(r.metrics.confusion, name) for name in names] for r in variant.records]
-        known = all(sum(row) for row in counts)
-        for place in range(len(names)):
-            found.append(Number.of(mean_std([row[place] / sum(row) for row in counts]) if known else None))
-    return found
+    return Table("Taken for a class of the same kind, or of the other", tuple(columns), tuple(rows), notes)
 
 
 def _classes(experiment: Experiment) -> list[tuple[str, int, list[float | None]]]:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, get_args, get_type_hints
 
-from fiveshot.core.ranges import OneOf, check_values
 from fiveshot.errors import InputError, is_number, unknown_name
 
 Optimizer = Literal["sgd", "adamw"]
@@ -110,7 +109,9 @@ class TuneRecipe:
 
     def __post_init__(self) -> None:
         """Refuse values that cannot be trained with."""
-        check_values(self, {"optimizer": OneOf(get_args(Optimizer)), "schedule": OneOf(get_args(Schedule))})
+        for name, choices in (("optimizer", Optimizer), ("schedule", Schedule)):
+            if getattr(self, name) not in get_args(choices):
+                raise unknown_name(name, getattr(self, name), get_args(choices))
         for names, allowed, words in _RANGES:
             for name in names:
                 value = getattr(self, name)
