@@ -143,10 +143,32 @@ def test_a_disk_that_fills_loses_nothing(
     assert {
         entry["to"] for entry in entries if not any(e["done"] and e["to"] == entry["to"] for e in entries)
     } == {"tit/blue tit/d.jpg"}
+    assert "make room and repeat the command" in caught.value.hint
     place_all(photos, ClassFolders(into, way))  # with room again, it is finished  # type: ignore[arg-type]
     assert tree(into) == {place: before[name] for place, name in PLACED.items()}
     put_back(into)
     assert tree(photos) == before
+
+
+def test_a_journal_that_cannot_grow_is_said_once(photos: Path, tmp_path: Path) -> None:
+    """Closing it tries the line again that could not be written, and says nothing else."""
+    folders = ClassFolders(tmp_path / "sorted")
+    with no_file_may_grow_beyond(10):
+        with pytest.raises(StorageError, match=r"sorted: .*; 0 were placed before; nothing is lost: make room"):
+            place_all(photos, folders)
+        folders.close()
+    assert tree(tmp_path / "sorted") == {}
+
+
+def test_a_folder_that_cannot_be_made_needs_no_room(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="put that right and repeat the command"):
+        ClassFolders(tmp_path / "file")
+
+
+def test_a_folder_that_is_not_there_is_not_put_back(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no such folder: .*nowhere; check the spelling"):
+        put_back(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("way", ["copy", "move"])

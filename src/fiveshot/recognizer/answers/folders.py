@@ -7,6 +7,7 @@ photo managers read: what is new is spliced into the text; every other byte of i
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -24,6 +25,7 @@ from xml.sax.saxutils import escape, quoteattr
 from fiveshot.data import FileSource
 from fiveshot.data.sources import read_regular
 from fiveshot.errors import InputError, StorageError, unknown_name
+from fiveshot.recognizer.photos.inputs import SPELLING
 from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.storage import FilePath, atomic_path
 
@@ -31,6 +33,7 @@ JOURNAL = ".fiveshot-journal.jsonl"
 UNKNOWN = "_unknown"  # the folder of photos that are unlike every class, or that no answer is sure of
 WAYS = ("copy", "link", "move")
 Way = Literal["copy", "link", "move"]
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 LONGEST = 200  # bytes of a folder's name; systems allow 255
 _ODD = '<>:"|?*\\'  # what some systems do not allow in names
 RDF = "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
@@ -115,7 +118,9 @@ class ClassFolders:
     def close(self) -> None:
         """Close the journal."""
         if self._journal is not None:
-            self._journal.close()
+            # What could be written is there: only a line that failed, and was told, is tried once more.
+            with contextlib.suppress(OSError):
+                self._journal.close()
 
     def _place(self, source: Path, target: Path, below: str) -> None:
         entry = {"from": str(source), "to": str(target.relative_to(self.folder)), "way": self.way, "class": below}
@@ -149,9 +154,10 @@ class ClassFolders:
     def _failed(self, error: OSError, source: Path | None = None) -> StorageError:
         about = f" with {source}" if source is not None else ""
         count = self.placed.folders.total()
+        mend = "make room" if error.errno in _NO_ROOM else "put that right"
         return StorageError(
             f"cannot go on{about} in {self.folder}: {error.strerror or error}; {count:,} were placed before",
-            hint=f"nothing is lost: make room and repeat the command, or undo it: fiveshot put-back {self.folder}",
+            hint=f"nothing is lost: {mend} and repeat the command, or undo it: fiveshot put-back {self.folder}",
             code="not_placed",
         )
 
@@ -187,6 +193,8 @@ def put_back(folder: FilePath, *, dry_run: bool = False) -> PutBack:
         With the code ``no_journal`` where there is nothing to undo.
     """
     where = Path(folder)
+    if not where.is_dir():
+        raise InputError(f"no such folder: {where}", hint=SPELLING, code="no_journal")
     entries = list(read_journal(where))
     if not entries:
         raise InputError(
