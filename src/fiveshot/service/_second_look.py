@@ -14,7 +14,6 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fiveshot.backbones import Embedder
-from fiveshot.data import ImageError
 from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.review import Review, review_model
@@ -123,7 +122,7 @@ class Sortings:
         found.used = time.monotonic()
         return found
 
-    async def add(self, name: str, uploads: Sequence[Photo]) -> tuple[list[int], list[ImageError], int]:
+    async def add(self, name: str, uploads: Sequence[Photo]) -> SortAdded:
         """Look at photos and add them; return their numbers, why others cannot be used, and how many there are.
 
         A photo that is there already keeps its number.
@@ -141,7 +140,7 @@ class Sortings:
                 places[photo.sha256] = len(one.photos)
                 one.photos.append(photo)
             numbers.append(places[photo.sha256])
-        return numbers, bad, len(one.photos)
+        return SortAdded(numbers=numbers, refused=[ErrorDetail.of(each) for each in bad], total=len(one.photos))
 
     def _make_room(self, one: SortingSet, photo: PhotoRecord) -> None:
         size = photo.feature.nbytes + len(photo.thumbnail or b"") + len(photo.original or b"")
@@ -287,9 +286,7 @@ async def begin_sorting(service: TheService) -> SortBegun:
 )
 async def add_to_sorting(service: TheService, id: Id, request: Request) -> SortAdded:
     """Add photos to a set, a part at a time. One that cannot be used is left out, with the reason."""
-    uploads = await read_uploads(request, service.limits)
-    numbers, bad, total = await service.sortings.add(id, uploads)
-    return SortAdded(numbers=numbers, refused=[ErrorDetail.of(one) for one in bad], total=total)
+    return await service.sortings.add(id, await read_uploads(request, service.limits))
 
 
 @second_look_routes.get("/sort/{id}", **documented("sort", 404, 409, example="sorted"))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
 from fiveshot.data import BytesSource
@@ -30,22 +30,9 @@ RETRY = 2.0  # seconds until a file is tried again
 PATIENCE = 30.0  # seconds that a file which cannot be read may stay as it is before that is said
 MAX_SNAPSHOT = 32 * 1024 * 1024  # bytes of one reply
 Signature = tuple[int, int]  # when a file was changed, and its size
+# They yield photos until they are told to stop, and None now and then while there are none.
+Source: TypeAlias = "FolderSource | SnapshotSource"
 SOURCE, MODEL, OUT, COMMAND, BROKER = "source", "model", "out", "command", "broker"  # what may be in trouble
-
-
-class Source(Protocol):
-    """Yields photos until it is told to stop, and None now and then while there are none."""
-
-    name: str
-
-    def frames(self, stop: threading.Event, notices: Notices) -> Iterator[Photo | None]:
-        """Yield what arrives."""
-
-    def unreadable(self, photo: Photo, reason: str, notices: Notices) -> None:
-        """Take note that a photo cannot be read, perhaps not yet."""
-
-    def postpone(self, photo: Photo) -> None:
-        """Yield the photo again later, where that can be done."""
 
 
 def open_source(
