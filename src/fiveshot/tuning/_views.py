@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -65,21 +65,6 @@ def plan_epoch(recipe: TuneRecipe, n_images: int, *, epoch: int, processes: int 
     tail = n_images % recipe.batch_size
     kept = n_images - (tail if tail < processes else 0)
     return EpochPlan(epoch, order[:kept], recipe.batch_size)
-
-
-class Views(Protocol):
-    """Where a run's images come from; ``rows`` are positions among all of them."""
-
-    def train(
-        self, rows: Rows, plan: EpochPlan, recipe: TuneRecipe, *, part: tuple[int, int] = (0, 1)
-    ) -> Iterator[Tensor]:
-        """Yield the batches of an epoch, each (n, 3, size, size) and normalized, on the device.
-
-        ``part`` says which of how many processes asks: each gets its share of every batch.
-        """
-
-    def measure(self, rows: Rows, *, batch_size: int) -> Iterator[Tensor]:
-        """Yield the rows as they are seen when features are extracted: no randomness, in order."""
 
 
 def share_of(batch: slice, part: tuple[int, int]) -> slice:
@@ -164,7 +149,7 @@ class PooledViews:
     ) -> None:
         self.preprocessing, self.device = preprocessing, device
         self._compiled: Any = torch.compile(self.crop, dynamic=False) if compiled else None
-        self.pool = pool.to(device)
+        self.pool = replace(pool, pixels=pool.pixels.to(device))
         self._number_format = exact_levels(device)
         self._offsets = torch.from_numpy(pool.offsets).to(device)
         self._heights = torch.from_numpy(pool.heights).to(device)
@@ -287,9 +272,11 @@ class PixelPool:
         """Where each image starts in the buffer."""
         return np.concatenate([[0], np.cumsum(self.heights * self.widths)[:-1]]).astype(np.int64)
 
-    def to(self, device: torch.device) -> PixelPool:
-        """Return the pool with its buffer on a device."""
-        return PixelPool(self.pixels.to(device), self.heights, self.widths)
+
+# Where a run's images come from; ``rows`` are positions among all of them. ``train`` yields the batches of an
+# epoch, each (n, 3, size, size) and normalized, on the device; ``part`` says which of how many processes asks:
+# each gets its share of every batch. ``measure`` yields rows as they are seen when features are made, in order.
+Views = LoadedViews | PooledViews
 
 
 def whole_images(preprocessing: Preprocessing, *, margin: float) -> Whole:

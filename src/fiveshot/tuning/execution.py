@@ -131,11 +131,8 @@ def arithmetic(execution: Execution, device: torch.device) -> Iterator[None]:
 
 def place(backbone: Backbone, device: str | torch.device | None) -> torch.device:
     """Move the backbone to a device and return it; None leaves it where it is."""
-    if device is None:
-        return backbone.device
-    where = checked_device(device)
-    if where != backbone.device:
-        backbone.model.to(where)
+    if device is not None:
+        backbone.model.to(checked_device(device))
     return backbone.device
 
 
