@@ -172,13 +172,13 @@ async def read_uploads(request: Request, limits: RequestLimits) -> list[Photo]:
     try:
         parts = [(key, value) for key, value in form.multi_items() if key != BOXES]
         uploads = [await _upload(key, value, n) for n, (key, value) in enumerate(parts, 1)]
-        boxes = form.getlist(BOXES)
+        boxes = form.get(BOXES)  # a second part of this name was refused when it came
     finally:
         await form.close()
     if not uploads:
         hint = f"send them as parts called {FIELD!r}, with a file name"
         raise ApiError(422, "no_photos", "the request holds no photos", hint)
-    if boxes:
+    if boxes is not None:
         uploads = _in_boxes(uploads, boxes)
     if len(uploads) > limits.photos:
         raise _too_many(limits.photos)
@@ -189,11 +189,10 @@ def _too_many(most: int) -> ApiError:
     return too_large(f"more than {most} photos, or parts of photos, in one request", "send several requests")
 
 
-def _in_boxes(uploads: Sequence[Photo], parts: Sequence[UploadFile | str]) -> list[Photo]:
+def _in_boxes(uploads: Sequence[Photo], part: UploadFile | str) -> list[Photo]:
     """Return an upload for each box; a photo that no box is given for is meant as a whole."""
     try:
-        (text,) = parts
-        given = json.loads(text) if isinstance(text, str) else None
+        given = json.loads(part) if isinstance(part, str) else None
     except (ValueError, RecursionError):
         given = None
     if not isinstance(given, list) or len(given) != len(uploads):
