@@ -6,7 +6,9 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from live import Live, live
 from starlette.responses import Response
 from tiny import parts
 
-from fiveshot.service import RequestLimits, server
+from fiveshot.service import RequestLimits, _errors, server
 
 SHORT = RequestLimits(
     header_seconds=0.4,
@@ -91,27 +93,31 @@ def send_until_closed(connection: socket.socket, data: bytes, pause: float, seco
     return False
 
 
-@pytest.mark.parametrize("promise", ["Content-Length: 60000", "Transfer-Encoding: chunked"])
-@pytest.mark.parametrize(
-    ("request_line", "status"),
-    [
-        ("GET /", 200),
-        ("GET /v1/health", 200),
-        ("GET /v1/none", 404),
-        ("PUT /", 405),
-        ("GET /v1/classes?limit=0", 422),
-        ("POST /v1/undo", 422),
-    ],
-)
-def test_a_body_that_is_promised_and_never_comes(
-    service: Live, request_line: str, status: int, promise: str
-) -> None:
-    """The answer is complete, and one byte of the body comes now and then."""
-    with connected(service) as connection:
-        connection.sendall(f"{request_line} HTTP/1.1\r\nHost: localhost\r\n{promise}\r\n\r\n".encode())
-        assert read_answer(connection).split()[1] == str(status).encode()
-        pieces = b"1\r\nx\r\n" * 10_000 if "chunked" in promise else b"x" * 50_000
-        assert send_until_closed(connection, pieces, 0.05, SHORT.linger_seconds + SLACK)
+PROMISES = ("Content-Length: 60000", "Transfer-Encoding: chunked")
+REQUESTS = {
+    "GET /": 200,
+    "GET /v1/health": 200,
+    "GET /v1/none": 404,
+    "PUT /": 405,
+    "GET /v1/classes?limit=0": 422,
+    "POST /v1/undo": 422,
+}
+
+
+def test_bodies_that_are_promised_and_never_come(service: Live) -> None:
+    """Each answer is complete, and one byte of the body comes now and then; all at once, since all wait."""
+
+    def hung_up_on(request_line: str, promise: str) -> tuple[int, bool]:
+        with connected(service) as connection:
+            connection.sendall(f"{request_line} HTTP/1.1\r\nHost: localhost\r\n{promise}\r\n\r\n".encode())
+            status = int(read_answer(connection).split()[1])
+            pieces = b"1\r\nx\r\n" * 10_000 if "chunked" in promise else b"x" * 50_000
+            return status, send_until_closed(connection, pieces, 0.05, SHORT.linger_seconds + SLACK)
+
+    cases = list(product(REQUESTS, PROMISES))
+    with ThreadPoolExecutor(len(cases)) as pool:
+        ended = dict(zip(cases, pool.map(hung_up_on, *zip(*cases, strict=True)), strict=True))
+    assert ended == {case: (REQUESTS[case[0]], True) for case in cases}
     wait_for_hang_up(service, SLACK)
 
 
@@ -256,8 +262,11 @@ def test_two_addresses_leave_room_for_a_third(start: Callable[..., Live]) -> Non
         assert b'"ok"' in read_answer(other)
 
 
-def test_uploads_that_never_end_leave_room_for_others(start: Callable[..., Live]) -> None:
+def test_uploads_that_never_end_leave_room_for_others(
+    start: Callable[..., Live], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Four of one address are not taken on together; they would have kept everybody else waiting for minutes."""
+    monkeypatch.setattr(_errors, "DRAIN_SECONDS", 0.5)  # for the body of the one that is refused
     service = start(limits=RequestLimits(waiting=4, rate=100_000))
     service.learn("red")
     head = b"POST /v1/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=x\r\n"

@@ -18,6 +18,7 @@ from watching import CURVE, Broker, broker, free_port, jpeg, needs_broker, subsc
 
 from fiveshot.errors import InputError
 from fiveshot.recognizer import Recognizer
+from fiveshot.watch import mqtt
 from fiveshot.watch.mqtt import MqttSettings, Publisher, discovery_messages
 from fiveshot.watch.sightings import Watching
 from fiveshot.watch.sources import FolderSource, Notices
@@ -43,6 +44,22 @@ def last(messages: Messages, topic: str) -> str:
 
 def states(messages: Messages, name: str) -> list[str]:
     return [json.loads(text)["state"] for topic, text, _ in messages if topic == f"fiveshot/{name}/state"]
+
+
+@pytest.fixture
+def tries(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every trouble with a broker, also what nobody is told again; tries follow each other ten times as fast."""
+    paho = pytest.importorskip("paho.mqtt.client", reason="paho-mqtt is not installed")
+    trouble, delay = Notices.trouble, paho.Client.reconnect_delay_set
+    found: list[str] = []
+
+    def noted(notices: Notices, about: str, message: str) -> None:
+        found.append(message)
+        trouble(notices, about, message)
+
+    monkeypatch.setattr(Notices, "trouble", noted)
+    monkeypatch.setattr(paho.Client, "reconnect_delay_set", lambda one, low, high: delay(one, low / 10, high / 10))
+    return found
 
 
 @needs_broker
@@ -75,7 +92,9 @@ def test_home_assistant_finds_what_is_seen(recognizer: Recognizer, inbox: Path, 
 
 
 @needs_broker
-def test_a_broker_that_goes_and_comes_back(recognizer: Recognizer, inbox: Path, tmp_path: Path) -> None:
+def test_a_broker_that_goes_and_comes_back(
+    recognizer: Recognizer, inbox: Path, tmp_path: Path, tries: list[str]
+) -> None:
     with broker(tmp_path) as own:
         settings = MqttSettings(f"mqtt://127.0.0.1:{own.port}", "camera")
         source = FolderSource(inbox, settle=0.1)
@@ -86,7 +105,7 @@ def test_a_broker_that_goes_and_comes_back(recognizer: Recognizer, inbox: Path, 
             until(lambda: watched.notices)
             (inbox / "b.jpg").write_bytes(jpeg("blue"))
             until(lambda: len(watched.seen) == 2)  # watching goes on
-            time.sleep(1.5)  # long enough for several tries
+            until(lambda: len(tries) >= 3)
             assert watched.events("broker") == ["trouble"]
             own.start()  # it has forgotten everything
             until(lambda: watched.events("broker") == ["trouble", "recovered"], 40)
@@ -109,6 +128,7 @@ def test_a_short_run_tells_what_it_saw(recognizer: Recognizer, inbox: Path, runn
 
 
 @needs_broker
+@pytest.mark.usefixtures("tries")
 def test_no_broker_at_first(recognizer: Recognizer, inbox: Path, tmp_path: Path) -> None:
     own = Broker(tmp_path)
     settings = MqttSettings(f"mqtt://127.0.0.1:{own.port}", "camera", discovery="")
@@ -127,15 +147,16 @@ def test_no_broker_at_first(recognizer: Recognizer, inbox: Path, tmp_path: Path)
 
 @needs_broker
 @pytest.mark.skipif(shutil.which("mosquitto_passwd") is None, reason="mosquitto_passwd is not installed")
-def test_a_broker_that_asks_for_a_password(recognizer: Recognizer, inbox: Path, tmp_path: Path) -> None:
+def test_a_broker_that_asks_for_a_password(
+    recognizer: Recognizer, inbox: Path, tmp_path: Path, tries: list[str]
+) -> None:
     subprocess.run(["mosquitto_passwd", "-b", "-c", tmp_path / "users", "ann", "secret"], check=True)
     (tmp_path / "users").chmod(0o644)  # mosquitto reads it as a user of its own
     with broker(tmp_path, "allow_anonymous false", f"password_file {tmp_path}/users", "user root") as own:
         url = f"mqtt://127.0.0.1:{own.port}"
         wrong = Watching(mqtt=MqttSettings(url, "camera", ("ann", "wrong")))
         with watching(recognizer, FolderSource(inbox, settle=0.1), wrong) as watched:
-            until(lambda: watched.notices)
-            time.sleep(1.5)
+            until(lambda: watched.notices and len(tries) >= 3)
         assert watched.events("broker") == ["trouble"]
         assert "wrong" not in watched.notices[0][2]
         right = Watching(mqtt=MqttSettings(url, "camera", ("ann", "secret")))
@@ -151,7 +172,10 @@ def test_a_broker_that_asks_for_a_password(recognizer: Recognizer, inbox: Path, 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @needs_broker
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed, which makes certificates")
-def test_tls_with_certificates_of_both_sides(recognizer: Recognizer, inbox: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("tries")
+def test_tls_with_certificates_of_both_sides(
+    recognizer: Recognizer, inbox: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("broker", "ours"):
         subject = ["-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1"]
         files = ["-keyout", tmp_path / f"{name}.key", "-out", tmp_path / f"{name}.pem"]
@@ -175,6 +199,7 @@ def test_tls_with_certificates_of_both_sides(recognizer: Recognizer, inbox: Path
             until(lambda: watched.seen)
             time.sleep(0.5)
         assert watched.notices == []
+        monkeypatch.setattr(mqtt, "CONNECTING", 0.5)  # who was hung up on waits as long before it leaves
         for settings in (MqttSettings(url, "camera"), MqttSettings(url, "camera", None, ca)):
             with watching(recognizer, FolderSource(inbox, settle=0.1), Watching(mqtt=settings)) as watched:
                 until(lambda watched=watched: watched.notices)
