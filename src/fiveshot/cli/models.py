@@ -232,7 +232,10 @@ def _tell_model(answer: Answer, model: Path, info: ModelInfo) -> None:
     kept = "kept" if info.keep_photos else "not kept"
     answer.say(f"photos are {kept}, thumbnails are {'kept' if info.thumbnails else 'not kept'}")
     answer.say(f"unknown photos, {percent(info.false_rejection, 0)} false rejections: {info.rejection}")
-    answer.say(f"{counted(info.base_classes, 'base class')}, {info.new_classes:,} learned since")
+    learned = counted(info.new_classes, "class")
+    if info.base_classes:
+        learned = f"{counted(info.base_classes, 'base class')}, {info.new_classes:,} learned since"
+    answer.say(learned if info.classes else "no classes yet")
     if info.negatives:
         answer.say(f"{counted(info.negatives, 'photo')} of none of these")
     for one in info.classes:

@@ -202,6 +202,7 @@ def merge(
         with status(f"merging {other}"):
             report = recognizer.merge(other)
         answer.result = report.as_dict()
-        same = f"; {len(report.same):,} were the same in both" if report.same else ""
+        were = "was" if len(report.same) == 1 else "were"
+        same = f"; {len(report.same):,} {were} the same in both" if report.same else ""
         added, photos = counted(len(report.added), "class"), counted(report.photos, "photo")
         answer.say(f"{model}: {added} from {other}, {photos}{same}")

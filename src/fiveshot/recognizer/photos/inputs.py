@@ -178,10 +178,9 @@ def find_classes(folder: FilePath, *, nested: bool = False) -> FoundClasses:
     tops = {name.partition("/")[0] for name in classes}
     folders = tops | _folders(where, found)
     if not folders:
-        hint = (
-            f"it holds {counted(len(loose), 'photo')} itself: give them the name of one class; " if loose else ""
-        )
-        raise InputError(f"{where} has no class folders", hint=f"{hint}expected {where}/<class>/*.jpg")
+        own = f", but {counted(len(loose), 'photo')} of its own" if loose else ""
+        one_class = f"; as one class: fiveshot learn MODEL NAME {where}" if loose else ""
+        raise InputError(f"{where} has no class folders{own}", hint=f"expected {where}/<class>/*.jpg{one_class}")
     empty = sorted(folders - tops)
     if empty:
         seen = unread(file for file in found if file.startswith(f"{empty[0]}/"))

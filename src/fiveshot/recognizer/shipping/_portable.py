@@ -153,6 +153,11 @@ def import_model(file: FilePath, path: FilePath) -> Manifest:
     """Make a model from an exported file; anything in it that does not fit is refused and nothing is made."""
     source = Path(file)
     with _telling(source), tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        if source.is_dir():
+            raise StorageError(
+                f"{source} is a folder, not an exported file",
+                hint=f"if it is a model, copy the folder, or export it first: fiveshot export {source} FILE",
+            )
         if source.is_file() and not begins_as_ours(source):
             raise StorageError(
                 f"{source} is not an export of fiveshot", hint="give a file that 'fiveshot export' wrote"

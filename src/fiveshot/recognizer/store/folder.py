@@ -362,9 +362,10 @@ def free_folder(path: FilePath) -> Path:
             f"cannot make {target}: the folder {target.parent} does not exist", hint="create it first"
         )
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise StorageError(
-            f"{target} exists already", hint="choose another name, or remove it first", code="exists"
-        )
+        other = "choose another name, or remove it first"
+        if (target / MANIFEST).is_file():
+            other = f"it is a model, and fiveshot learn teaches it more; for a new one {other}"
+        raise StorageError(f"{target} exists already", hint=other, code="exists")
     return target
 
 

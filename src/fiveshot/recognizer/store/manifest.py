@@ -11,6 +11,7 @@ from typing import Any, get_origin, get_type_hints
 
 from fiveshot import __version__
 from fiveshot.errors import InputError, StorageError, is_number
+from fiveshot.recognizer.names import similar_name
 
 FORMAT = 1  # of the directory
 MANIFEST = "model.toml"
@@ -80,7 +81,11 @@ class Options:
 def check_rate(rate: float) -> float:
     """Return a false-rejection rate that makes sense, or say which do."""
     if not is_number(rate) or not 0 < rate < 1:
-        raise InputError(f"false_rejection={rate!r} is not a number between 0 and 1", hint="the default is 0.05")
+        in_percent = is_number(rate) and 1 <= rate < 100
+        meant = f"for {rate:g} % give {rate / 100:g}; " if in_percent else ""
+        raise InputError(
+            f"false_rejection={rate!r} is not a number between 0 and 1", hint=f"{meant}the default is 0.05"
+        )
     return rate
 
 
@@ -166,7 +171,9 @@ def check_folder(path: Path) -> None:
     """Refuse what is not the directory of a model."""
     make = "make one with: fiveshot new MODEL"
     if not path.exists():
-        raise StorageError(f"no such model: {path}", hint=make, code="no_model")
+        near = similar_name(path.name, _models_beside(path))
+        meant = f"did you mean {path.with_name(near)}? " if near else ""
+        raise StorageError(f"no such model: {path}", hint=f"{meant}{make}", code="no_model")
     if not path.is_dir():
         raise StorageError(
             f"{path} is a file, and a model is a directory",
@@ -175,6 +182,13 @@ def check_folder(path: Path) -> None:
         )
     if not (path / MANIFEST).is_file():
         raise StorageError(f"{path} is not a fiveshot model: it has no {MANIFEST}", hint=make, code="no_model")
+
+
+def _models_beside(path: Path) -> list[str]:
+    try:
+        return [one.name for one in path.parent.iterdir() if (one / MANIFEST).is_file()]
+    except OSError:
+        return []
 
 
 def read_manifest_file(path: Path) -> str:
