@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from typer import Argument, Context, Option
 
 from fiveshot.cli import options
 from fiveshot.cli.output import echo, system_errors_told
-from fiveshot.errors import FiveshotError, counted
+from fiveshot.errors import FiveshotError, StorageError, counted
 
 if TYPE_CHECKING:
     from fiveshot.recognizer import Recognizer
@@ -118,6 +119,12 @@ def _run(model: Path, settings: Settings, studio: StudioSettings | None = None, 
     from fiveshot.service.settings import address, listen
 
     check_openable(model, **where)
+    if not os.access(model, os.W_OK):
+        raise StorageError(
+            f"cannot serve {model}: it is read-only, or not yours, and a service keeps what it is taught",
+            hint="copy the folder to a place where you may write, and serve that",
+            code="read_only",
+        )
 
     def open_model() -> Recognizer:
         from fiveshot.recognizer import Recognizer
@@ -127,6 +134,7 @@ def _run(model: Path, settings: Settings, studio: StudioSettings | None = None, 
     with listen(settings) as sock:
         place = "" if studio is None else f", a backend for the Label Studio at {studio.url}"
         echo(f"serving {model} at {address(sock)}{place}")
+        echo("Ctrl-C ends it" if studio else "open that address in a browser; Ctrl-C ends it")
         if settings.token is not None:
             echo("the page asks for the token; programs send it as: Authorization: Bearer TOKEN")
         from fiveshot.service import create_app
