@@ -396,6 +396,11 @@ def test_groups_of_classes(run: Run, answer: Any, model: Path, material: Path, t
         "kite is now toy/kite\nowl is now bird/owl\nwren is now bird/wren\n",
     )
     assert answer("group", model, taxonomy) == {"renamed": []}
+    assert "note" not in run("group", model, taxonomy)[2]
+    misspelled = tmp_path / "misspelled.csv"
+    misspelled.write_text("name,parent\nowl,bird\nwern,bird\nkite,toy\n")
+    _, _, said = run("group", model, misspelled)
+    assert said == f"note: {misspelled} does not name 1 of 3 classes, so it stays as it is: bird/wren\n"
     (seen,) = answer("predict", model, material / "test" / "owl" / "0.png")["predictions"]
     assert seen["levels"][0][0] in ("bird", "toy/kite")
     (asked,) = answer("predict", model, material / "test" / "owl" / "0.png", "--sure", 1)["predictions"]

@@ -195,8 +195,11 @@ def group(
 
     Example: fiveshot group birds taxonomy.csv
     """
+    from fiveshot.recognizer.recognition.levels import read_parents, short_name
+
     with answering_with("group", model, as_json=as_json) as (answer, recognizer):
-        renamed = recognizer.group(taxonomy)
+        parents = read_parents(taxonomy)
+        renamed = recognizer.group(parents)
         answer.result = {"renamed": [{"old": old, "new": new} for old, new in renamed.items()]}
         for old, new in list(renamed.items())[:LISTED]:
             answer.say(f"{old} is now {new}")
@@ -205,6 +208,12 @@ def group(
             answer.say(f"and {counted(more, 'class')} more")
         if not renamed:
             answer.say("nothing to change: every class of the file is in its groups")
+        classes = recognizer.snapshot.classes
+        others = [name for name in classes if short_name(name) not in parents]
+        if others:
+            left = f"{len(others):,} of {counted(len(classes), 'class')}"
+            stay = "it stays as it is" if len(others) == 1 else "they stay as they are"
+            answer.note(f"{taxonomy} does not name {left}, so {stay}: {some_of(others)}")
 
 
 def undo(
