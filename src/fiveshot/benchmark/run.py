@@ -136,7 +136,7 @@ def _record(
     for step in steps:
         start = time.perf_counter()
         rows = step.train_indices
-        head.partial_fit(_vectors(features.train_x[rows]), features.train_y[rows])
+        head.partial_fit(features.train_x[rows], features.train_y[rows])
         table, asked = _asked(head, features, step, table)
         predictions[step.number, step.test_indices] = table.predict()[asked]
         seconds += time.perf_counter() - start
@@ -171,14 +171,9 @@ def _asked(
     A head that looks at samples together sees no sample of a later class.
     """
     if isinstance(head, UnbiasedLDA) and head.together:
-        X = _vectors(features.test_x[step.test_indices])
+        X = features.test_x[step.test_indices]
         return ScoreTable(head.moved_by(X), X), np.arange(len(X))
-    return table or ScoreTable(head, _vectors(features.test_x)), step.test_indices
-
-
-def _vectors(array: NDArray[Any]) -> NDArray[Any]:
-    """Return vectors as heads compute: stored halves become single precision, doubles stay."""
-    return np.asarray(array, dtype=np.float64 if array.dtype == np.float64 else np.float32)
+    return table or ScoreTable(head, features.test_x), step.test_indices
 
 
 @dataclass(frozen=True, eq=False)

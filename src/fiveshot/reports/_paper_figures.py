@@ -188,7 +188,8 @@ def covariance_similarity(first: ClassStatistics, second: ClassStatistics) -> ND
         for label, summary in zip(statistics.labels, statistics.summaries, strict=True):
             if not summary.factor.any():
                 raise InputError(f"class {label!r} has no covariance: it takes two images that differ")
-    return _inner(first, second) / np.outer(_norms(first), _norms(second))
+    cosines: NDArray[np.float64] = _inner(first, second) / np.outer(first.norms, second.norms)
+    return cosines
 
 
 def _panels(count: int, *, height: float = PANEL_HEIGHT) -> tuple[Figure, list[Axes]]:
@@ -275,13 +276,6 @@ def _inner(first: ClassStatistics, second: ClassStatistics) -> NDArray[np.float6
     starts = np.searchsorted(owners, np.arange(len(second)))
     rows = [np.square(stacked @ summary.covariance_factor.T).sum(axis=1) for summary in first.summaries]
     return np.stack([np.add.reduceat(row, starts) for row in rows])
-
-
-def _norms(statistics: ClassStatistics) -> NDArray[np.float64]:
-    """Return the Frobenius norms of all covariances."""
-    # ‖AᵀA‖ = ‖A Aᵀ‖, and A has fewer rows than columns.
-    factors = (summary.covariance_factor for summary in statistics.summaries)
-    return np.array([float(np.linalg.norm(factor @ factor.T)) for factor in factors])
 
 
 def _statistics(features: FeatureSet, classes: tuple[int, ...]) -> ClassStatistics:
