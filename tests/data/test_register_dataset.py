@@ -61,7 +61,7 @@ def test_the_same_again_replaces_it_and_another_is_refused() -> None:
     with pytest.raises(InputError, match=r"the name 'garden' is taken by a dataset of .*test_register_dataset"):
         register_dataset(spec(reader=read_cub200))
     for reader in (read, read_cub200):
-        with pytest.raises(InputError, match=r"the name 'cub200' is taken by a dataset of .*\.data\.official"):
+        with pytest.raises(InputError, match=r"the name 'cub200' is taken by a dataset of .*\.data\._official"):
             register_dataset(spec("cub200", reader=reader))
     assert dataset_specs()["cub200"].classes == 200
 

@@ -63,10 +63,11 @@ class Backbone:
 
     def __post_init__(self) -> None:
         _check_readout(self.model, self.readout, name=self.name)
-        wanted = _fixed_input_size(self.model)
-        if wanted is not None and wanted != self.preprocessing.size:
+        embed: Any = getattr(self.model, "patch_embed", None)
+        fixed = getattr(embed, "img_size", None) if getattr(embed, "strict_img_size", False) else None
+        if fixed and fixed[0] != self.preprocessing.size:
             raise InputError(
-                f"{self.name} takes {wanted} px images; preprocessing {self.preprocessing.name!r} "
+                f"{self.name} takes {fixed[0]} px images; preprocessing {self.preprocessing.name!r} "
                 f"gives {self.preprocessing.size} px"
             )
 
@@ -414,10 +415,3 @@ def _reads_class_token(model: Any) -> bool:
         and getattr(model, "cls_token", None) is not None
         and hasattr(model, "forward_intermediates")
     )
-
-
-def _fixed_input_size(model: Any) -> int | None:
-    embed: Any = getattr(model, "patch_embed", None)
-    if getattr(embed, "strict_img_size", False) and getattr(embed, "img_size", None):
-        return int(embed.img_size[0])
-    return None

@@ -111,7 +111,9 @@ def extract(
             return _computed(job, told, folder, lambda content: target)[0]
     with tempfile.TemporaryDirectory() as name:
         extraction, _ = _computed(job, told, Path(name), lambda content: Path(name) / "features.safetensors")
-        return replace(extraction, path=None, features=_in_memory(extraction.features))
+        arrays: dict[str, Any] = {key: np.array(getattr(extraction.features, key)) for key in ARRAYS}
+        in_memory = replace(extraction.features, **arrays, vectors_checked=True)
+        return replace(extraction, path=None, features=in_memory)
 
 
 def extracted_features(
@@ -345,8 +347,3 @@ def _copied(extraction: Extraction, target: Path) -> Extraction:
     with atomic_path(target) as temporary:
         shutil.copyfile(extraction.kept_path, temporary)
     return replace(extraction, path=target, features=FeatureSet.load(target))
-
-
-def _in_memory(features: FeatureSet) -> FeatureSet:
-    copies: dict[str, Any] = {name: np.array(getattr(features, name)) for name in ARRAYS}
-    return replace(features, **copies, vectors_checked=True)
