@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fiveshot.backbones import adapter_state
 from fiveshot.errors import FiveshotError, InputError, StorageError
+from fiveshot.loggers import flat
 from fiveshot.storage import make_folder, read_tensors, write_tensors
 from fiveshot.tuning._recipes import TuneRecipe
 from fiveshot.tuning._trainer import OnStep, Trainer, make_network
@@ -296,15 +297,11 @@ def data_mark(names: Sequence[str], labels: Sequence[int]) -> str:
     return hashlib.sha256(listing.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _differences(found: Mapping[str, Any], wanted: Mapping[str, Any], prefix: str = "") -> list[str]:
-    lines = []
-    for key in sorted(set(found) | set(wanted)):
-        there, here = found.get(key), wanted.get(key)
-        if isinstance(there, dict) and isinstance(here, dict):
-            lines += _differences(there, here, f"{prefix}{key} ")
-        elif there != here:
-            lines.append(f"{prefix}{key} is {_short(there)} there and {_short(here)} here")
-    return lines
+def _differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    there, here = flat(found), flat(wanted)
+    different = [key for key in sorted({*there, *here}) if there.get(key) != here.get(key)]
+    shown = [(key.replace(".", " "), _short(there.get(key)), _short(here.get(key))) for key in different]
+    return [f"{name} is {theirs} there and {ours} here" for name, theirs, ours in shown]
 
 
 def _short(value: Any) -> str:
