@@ -54,25 +54,41 @@ def pytest_sessionfinish() -> None:
 
 @pytest.fixture(scope="session")
 def light_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for Python's path that hides two libraries of a developer's tools from the processes of a cluster.
+    """A folder for Python's path that hides libraries of a developer's tools from the processes of a cluster.
 
-    None of them needs these: Ray would import the first for two seconds in each process, and timm the second.
+    None of them needs these: timm would import the first, and Ray's jsonschema the others, in each process.
     """
     folder = tmp_path_factory.mktemp("light")
-    for name in ("rfc3987_syntax", "wandb"):
+    for name in (
+        "wandb",
+        "rfc3987_syntax",
+        "rfc3986_validator",
+        "isoduration",
+        "webcolors",
+        "uri_template",
+        "fqdn",
+    ):
         (folder / f"{name}.py").write_text("raise ImportError")
     return folder
 
 
+@pytest.fixture(scope="session")
+def quick_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for Python's path that has processes look for garbage less often: they import more than they do."""
+    folder = tmp_path_factory.mktemp("quick")
+    (folder / "sitecustomize.py").write_text("import gc\n\ngc.set_threshold(100_000, 20, 20)\n")
+    return folder
+
+
 @pytest.fixture
-def cluster(light_path: Path) -> Any:
+def cluster(light_path: Path, quick_path: Path) -> Any:
     """One cluster on this machine for all tests, to which nodes can be added and from which they can be taken."""
     pytest.importorskip("ray", reason="the extra 'ray' is not installed")
-    return started_cluster(light_path)
+    return started_cluster(quick_path, light_path)
 
 
 @cache
-def started_cluster(light_path: Path) -> Any:
+def started_cluster(*paths: Path) -> Any:
     import logging
 
     import ray
@@ -80,7 +96,7 @@ def started_cluster(light_path: Path) -> Any:
 
     RUNNING.callback(started_cluster.cache_clear)
     environment = RUNNING.enter_context(pytest.MonkeyPatch.context())
-    environment.setenv("PYTHONPATH", f"{light_path}{os.pathsep}{HERE}", prepend=os.pathsep)
+    environment.setenv("PYTHONPATH", os.pathsep.join(map(str, (*paths, HERE))), prepend=os.pathsep)
     for name, value in QUIET.items():
         environment.setenv(name, value)
     cluster = Cluster(

@@ -86,10 +86,10 @@ def asked_by_others(address):
         import ray
 
         command = [sys.executable, "-P", "-c", ASKING, ray.get_runtime_context().gcs_address]
-        said = {}
-        for name, changed in OTHERS.items():
-            done = subprocess.run(command, env=os.environ | changed, capture_output=True, text=True, timeout=60)
-            said[name] = "let in" if done.returncode == 0 else done.stderr
+        quietly = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        asking = {name: subprocess.Popen(command, env=os.environ | new, **quietly) for name, new in OTHERS.items()}
+        errors = {name: one.communicate(timeout=60)[1] for name, one in asking.items()}
+        said = {name: errors[name] if one.returncode else "let in" for name, one in asking.items()}
         with open(os.environ["SAID"], "w") as file:
             json.dump(said, file)
         yield found

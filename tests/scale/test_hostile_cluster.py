@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,8 @@ from pictures import draw_folder, encoded, write_tar
 from fiveshot.backbones import BackboneSpec
 from fiveshot.errors import FiveshotError
 from fiveshot.scale import ClusterSettings, extract_shards, join_catalogs, open_catalog, reduce_images
-from fiveshot.scale._pipeline import VectorPipeline
+from fiveshot.scale._pipeline import IDENTITY, VectorPipeline, concatenate, read_shard
+from fiveshot.scale._shards import Shard
 
 pytestmark = pytest.mark.usefixtures("cluster")
 SPEC = BackboneSpec(device="cpu", views=1)  # the embedded one: no worker has to import PyTorch
@@ -42,13 +45,23 @@ def test_hostile_shards_are_bad_images_and_the_others_are_computed(tmp_path: Pat
 def test_a_node_that_returns_wrong_sizes_is_an_error_with_the_way_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    import ray
+
     catalog = open_catalog(str(draw_folder(tmp_path / "birds", per_class=2, seed=0)), seed=0, shard_images=50)
-    vectors = VectorPipeline.vectors
 
-    def spoil(batch: Any) -> Any:
-        return batch | {"vectors": batch["vectors"][:, :-1].copy()}
+    def one_number_short(batch: Any, width: int) -> Any:
+        (shard,) = map(pickle.loads, batch["shard"])
+        rows = concatenate(read_shard(shard))
+        vectors = np.zeros((len(rows["row"]), width - 1), np.float32)
+        return {name: rows[name] for name in IDENTITY} | {"vectors": vectors}
 
-    monkeypatch.setattr(VectorPipeline, "vectors", lambda *given: vectors(*given).map_batches(spoil))
+    def vectors(pipeline: VectorPipeline, shards: Sequence[Shard]) -> Any:
+        """Return what nodes would that lie; none of them has to load a backbone for that."""
+        items = [{"shard": pickle.dumps(shard)} for shard in shards]
+        given = {"fn_kwargs": {"width": pipeline.facts.width}, "batch_size": 1, "num_cpus": 0.1}
+        return ray.data.from_items(items).map_batches(one_number_short, **given)
+
+    monkeypatch.setattr(VectorPipeline, "vectors", vectors)
     with pytest.raises(FiveshotError) as caught:
         reduce_images(catalog, tmp_path / "out", spec=SPEC, settings=SETTINGS)
     assert caught.value.code == "bad_node"
