@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import importlib
 import signal
 import subprocess
 import sys
+import termios
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import IO, NoReturn
 
 import numpy as np
 import pytest
@@ -108,6 +111,15 @@ def hear_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
+def wait_until_read(pipe: IO[bytes]) -> None:
+    """Wait until the other side has read all that was written, and a moment more, after which it waits itself."""
+    ends = time.monotonic() + 20
+    while int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder):
+        assert time.monotonic() < ends, "it does not read"
+        time.sleep(0.01)
+    time.sleep(0.1)
+
+
 def end(process: subprocess.Popen[bytes]) -> None:
     """Press Ctrl-C; once more where it fell between two reads, because then the next one waits all the same."""
     for _ in range(20):
@@ -130,6 +142,7 @@ def test_a_real_interrupt_while_learning(birds: Path) -> None:
         # More than a pipe holds, so that it is written only when the command reads its photo, which never ends.
         process.stdin.write(bytes(1_000_000))
         process.stdin.flush()
+        wait_until_read(process.stdin)
         end(process)
         told = process.stderr.read().decode()
     assert (process.returncode, told) == (130, "stopped; birds is as it was\n")

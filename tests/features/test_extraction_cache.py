@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import sys
@@ -28,12 +29,16 @@ def _on_event(event: str, arguments: tuple) -> None:
         _watched[-1][str(arguments[0])] += 1
 
 
-sys.addaudithook(_on_event)
+@functools.cache
+def _listen() -> None:
+    """Have the interpreter report from now on: not before, since it calls for every event, and for good."""
+    sys.addaudithook(_on_event)
 
 
 @contextmanager
 def images_opened() -> Iterator[Counter[str]]:
     """Count, as the interpreter itself reports it, how often each photograph is opened."""
+    _listen()
     _watched.append(Counter())
     try:
         yield _watched[-1]
