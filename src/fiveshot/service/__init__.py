@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fiveshot.extras import require_extra
+from fiveshot.extras import imported_name, require_extra
 from fiveshot.service.settings import RequestLimits, Settings
 
 if TYPE_CHECKING:
@@ -15,9 +15,6 @@ __all__ = ["RequestLimits", "Settings", "create_app"]
 
 def __getattr__(name: str) -> Any:
     """Import the application when it is asked for: settings can be checked without the web framework."""
-    if name != "create_app":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    require_extra("fastapi", "python_multipart", "prometheus_client", extra="serve")
-    from fiveshot.service._app import create_app
-
-    return create_app
+    if name in __all__:
+        require_extra("fastapi", "python_multipart", "prometheus_client", extra="serve")
+    return imported_name(__name__, ("_app",), name, __all__)

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from fiveshot import __version__
 from fiveshot.errors import InputError
 from fiveshot.extras import import_extra
-from fiveshot.watch.sources import BROKER, EXTRA, Notices
+from fiveshot.watch.sources import BROKER, EXTRA, Notices, check_no_password
 
 if TYPE_CHECKING:
     from fiveshot.watch.sightings import Sighting
@@ -67,12 +67,7 @@ class MqttSettings:
             raise InputError(
                 f"{self.url!r} is not a broker's address", hint="write mqtt://host or mqtts://host:8883"
             )
-        if parts.username or parts.password:
-            raise InputError(
-                f"the address of the broker {parts.hostname} holds a password, which others can see",
-                hint="give user:password in a file, or in FIVESHOT_MQTT_CREDENTIALS",
-                code="password_in_address",
-            )
+        check_no_password(parts, f"the broker {parts.hostname}", "FIVESHOT_MQTT_CREDENTIALS")
         if parts.scheme == "mqtt" and (self.ca or self.certificate or self.key):
             raise InputError("certificates are for TLS", hint="write mqtts:// instead of mqtt://")
         if (self.certificate is None) != (self.key is None):

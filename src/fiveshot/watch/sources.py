@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from fiveshot.data import BytesSource
 from fiveshot.data.folders import is_image
@@ -215,12 +215,7 @@ class SnapshotSource:
         ca: str | None = None,
     ) -> None:
         parts = urlsplit(url)
-        if parts.username or parts.password:
-            raise InputError(
-                f"the address of {parts.hostname} holds a password, which others can see",
-                hint="give user:password in a file, or in FIVESHOT_CREDENTIALS",
-                code="password_in_address",
-            )
+        check_no_password(parts, str(parts.hostname), "FIVESHOT_CREDENTIALS")
         if not parts.hostname:
             raise InputError(f"{url} names no machine", hint="write it as http://camera/snapshot.jpg")
         self.name = url
@@ -370,6 +365,16 @@ class Notices:
     def has(self, about: str) -> bool:
         """Tell whether something is in trouble now."""
         return about in self._present
+
+
+def check_no_password(parts: SplitResult, whose: str, variable: str) -> None:
+    """Refuse an address with a user or a password in it."""
+    if parts.username or parts.password:
+        raise InputError(
+            f"the address of {whose} holds a password, which others can see",
+            hint=f"give user:password in a file, or in {variable}",
+            code="password_in_address",
+        )
 
 
 def credentials(file: str | None, variable: str) -> tuple[str, str] | None:
