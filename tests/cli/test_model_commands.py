@@ -92,8 +92,9 @@ def test_a_model_from_nothing_to_a_prediction(run: Run, answer: Any, model: Path
     assert printed.startswith(f"fresh: no classes yet, {TINY}")
     assert "fiveshot learn fresh NAME PHOTOS" in printed
 
-    status, printed, _ = run("learn", "fresh", "owl", "photos/owl")
+    status, printed, said = run("learn", "fresh", "owl", "photos/owl")
     assert (status, printed.splitlines()[0]) == (0, "owl: 7 photos")
+    assert "note: nothing is rejected yet: 19 photos of classes with two or more are needed, not 7; until" in said
     status, printed, _ = run("learn", "fresh", "wren", "photos/wren/[0-4].png")
     assert status == 0
     assert printed.startswith("wren: 5 photos; ")
@@ -310,6 +311,14 @@ def test_a_name_that_begins_with_a_dash_comes_after_two(run: Run, answer: Any, m
         (("learn", "birds", "new", "nowhere.jpg"), "no such file or folder: nowhere.jpg"),
         (("learn", "birds", "new", "*.gif"), "nothing matches the pattern *.gif"),
         (("learn", "birds", "new", "void"), "no photos in void"),
+        (
+            ("learn", "birds", "strange/0.png", "strange/1.png"),
+            "strange/0.png is a photo, and the name",
+        ),
+        (
+            ("learn", "birds", "photos/owl", "photos/wren"),
+            "every folder in photos as a class: fiveshot learn",
+        ),
         (("learn", "birds", "new", "bad/empty.jpg"), "bad/empty.jpg: the file is empty"),
         (("learn", "birds", "new", "bad/text.jpg"), "bad/text.jpg: not a photo"),
         (("learn", "birds", "new", "bad", "strange"), "4 of 9 photos cannot be used"),
@@ -349,6 +358,7 @@ def test_a_name_that_begins_with_a_dash_comes_after_two(run: Run, answer: Any, m
         (("new", "other", "--base", "void"), "no class folders"),
         (("new", "other", "--tune"), "base=DIR"),
         (("new", "other", "--false-rejection", "2"), "between 0 and 1"),
+        (("new", "other", "--false-rejection", "much"), "'much' is not a share; give one such as 2% or 0.02"),
     ],
 )
 def test_wrong_input_is_one_sentence_and_changes_nothing(
@@ -575,6 +585,12 @@ def test_photos_are_shown_removed_and_moved(run: Run, answer: Any, model: Path) 
     assert run("learn", model, "none of these", "strange")[0] == 1
 
 
+def test_a_class_may_be_called_as_a_folder_is(answer: Any, model: Path, tmp_path: Path) -> None:
+    shutil.copytree("strange", tmp_path / "gray" / "dark")
+    for name, photos in (("gray/dark", "gray/dark"), ("gray", "gray/dark/1.png"), ("strange", "gray/dark")):
+        assert answer("learn", model, name, photos)["classes"][0]["name"] == name
+
+
 def test_photos_are_named_by_the_files_that_were_learned(run: Run, answer: Any, model: Path) -> None:
     before = {photo["sha256"]: photo["id"] for photo in answer("show", model, "owl")["photos"]}
     file = Path("photos/owl/3.png")
@@ -615,11 +631,17 @@ def test_a_class_that_a_misspelled_name_has_made_is_noted(
 
 def test_answers_are_corrected(run: Run, answer: Any, model: Path) -> None:
     photo = "strange/0.png"
+    assert run("show", model, "none of these")[1] == "none of these: 0 photos\n"
     first = answer("correct", model, photo, "barn owl")
     assert (first["action"], first["counts"]) == ("correct", {"barn owl": 1})
     assert answer("correct", model, photo, "wren")["counts"] == {"barn owl": 0, "wren": 8}
+    said = run("correct", model, photo, "wren")[1]
+    assert said == "1 photo (p22): wren already, so nothing was changed\nwren: 8 photos now\n"
     assert answer("learn", model, "--none", photo, "strange/1.png")["counts"] == {"none of these": 2, "wren": 7}
     assert answer("show", model)["negatives"] == 2
+    assert answer("show", model, "None of these")["class"]["photos"] == 2
+    listed = run("show", model, "none of these")[1].splitlines()
+    assert (listed[0], [line.split()[0] for line in listed[1:]]) == ("none of these: 2 photos", ["p22", "p23"])
     assert names(answer, model) == ["kite", "owl", "wren"]
     assert answer("learn", model, "--none", "strange")["counts"] == {"none of these": 5}
     assert [entry["action"] for entry in answer("history", model, "--limit", 4)["entries"]] == [
@@ -721,6 +743,8 @@ def test_mistakes_are_shown_as_pictures(run: Run, answer: Any, model: Path, tmp_
 
 
 def test_the_rate_of_false_rejections_is_changed(run: Run, answer: Any, model: Path) -> None:
+    assert answer("new", "other", "--false-rejection", "2.5 %")["false_rejection"] == 0.025
+    assert answer("new", "usual")["false_rejection"] == 0.05
     now = answer("set", model, "false-rejection", "20%")
     assert (now["rate"], now["photos"]) == (0.2, 21)
     assert answer("show", model)["false_rejection"] == 0.2

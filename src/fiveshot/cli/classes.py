@@ -102,6 +102,16 @@ def learn(
         _tell(answer, reports)
         if passed_over:
             answer.say(f"passed over, known already: {some_of(passed_over, LISTED)}")
+        _note_no_rejection(answer, recognizer)
+
+
+def _note_no_rejection(answer: Answer, recognizer: Recognizer) -> None:
+    """Note that a model with few photos has a name for whatever it is shown."""
+    from fiveshot.recognizer.recognition.rejection import thresholds_note
+
+    note = thresholds_note(recognizer.snapshot.contents)
+    if note.startswith("nothing is rejected yet") and not answer.as_json:
+        answer.note(f"{note}; until then other things get the name of a class, too")
 
 
 def _classes(answer: Answer, name: str, photos: list[str] | None, nested: bool) -> dict[str, list[Photo]]:
@@ -115,6 +125,7 @@ def _classes(answer: Answer, name: str, photos: list[str] | None, nested: bool) 
                 hint="leave it out, or give the folder alone",
                 code="unused_option",
             )
+        _refuse_missing_name(name, photos)
         checked, one = check_name(name), find_photos(photos, one_class=True)
         note_others(answer, one.others)
         return {checked: one.photos}
@@ -126,6 +137,26 @@ def _classes(answer: Answer, name: str, photos: list[str] | None, nested: bool) 
     found = find_classes(name, nested=nested)
     note_classes_left_out(answer, found)
     return found.classes
+
+
+def _refuse_missing_name(name: str, photos: list[str]) -> None:
+    """Refuse a photo, or a folder among folders, where the name of a class belongs."""
+    from fiveshot.data.folders import is_image
+
+    if is_image(name) and Path(name).is_file():
+        raise InputError(
+            f"{name} is a photo, and the name of the class comes before the photos",
+            hint="give it: fiveshot learn MODEL NAME PHOTOS",
+            code="no_name",
+        )
+    elsewhere = [one for one in photos if Path(one).is_dir() and not Path(one).is_relative_to(name)]
+    if "/" in name and Path(name).is_dir() and len(elsewhere) == len(photos):
+        raise InputError(
+            f"{name} is a folder, and the name of the class comes before the photos",
+            hint=f"give it: fiveshot learn MODEL NAME PHOTOS; or, to learn every folder in {Path(name).parent} "
+            f"as a class: fiveshot learn MODEL {Path(name).parent}",
+            code="no_name",
+        )
 
 
 def _tell(answer: Answer, reports: list[LearnReport]) -> None:
@@ -284,10 +315,11 @@ def correct(
     with answering_with("correct", model, as_json=as_json, **where) as (answer, recognizer):
         found = found_photos(answer, [photo])
         with image_bar(f"looking at {counted(len(found), 'photo')}") as progress:
-            known = recognizer.snapshot.classes
+            before, known = recognizer.history(1), recognizer.snapshot.classes
             done = recognizer.correct(found, name, progress=progress)
         answer.result = done.as_dict()
-        answer.say(f"{_photos(done)}: {name}")
+        unchanged = " already, so nothing was changed" if recognizer.history(1) == before else ""
+        answer.say(f"{_photos(done)}: {name}{unchanged}")
         tell_counts(answer, done)
         note_misspelled(answer, done.counts, known, model)
 

@@ -57,7 +57,10 @@ def new(
     thumbnails: Annotated[
         bool, Option("--thumbnails/--no-thumbnails", help="Keep small copies without metadata.")
     ] = True,
-    false_rejection: Annotated[float, Option(help="Share of known photos that may be called unknown.")] = 0.05,
+    false_rejection: Annotated[
+        str,
+        Option(metavar="SHARE", help="Share of known photos that may be called unknown, such as 2% or 0.02."),
+    ] = "5%",
     skip_bad: SkipBad = False,
     exist_ok: Annotated[bool, Option("--exist-ok", help="Leave a model that is there as it is.")] = False,
     device: options.Device = "auto",
@@ -97,7 +100,7 @@ def new(
             seed=seed,
             keep_photos=keep_photos,
             thumbnails=thumbnails,
-            false_rejection=false_rejection,
+            false_rejection=_share(false_rejection),
             device=device,
             runtime=runtime,
             progress=progress,
@@ -139,7 +142,7 @@ def show(
         str | None,
         Argument(
             metavar="[NAME]",
-            help="A class, to list its photos with their ids and scores.",
+            help="A class, or 'none of these', to list its photos with their ids and scores.",
             autocompletion=completion.classes,
         ),
     ] = None,
@@ -151,7 +154,7 @@ def show(
 
     Example: fiveshot show birds owl
     """
-    from fiveshot.recognizer.names import normal_name
+    from fiveshot.recognizer.names import NONE, target_name
 
     with answering_with("show", model, as_json=as_json, readonly=True) as (answer, recognizer):
         info = recognizer.show()
@@ -159,10 +162,21 @@ def show(
             answer.result = info.as_dict()
             _tell_model(answer, model, info)
             return
-        photos = recognizer.photos(name)
-        one = next(one for one in info.classes if one.name == normal_name(name))
+        asked = target_name(name)
+        photos = recognizer.negatives() if asked == NONE else recognizer.photos(asked)
+        one = _of_none(photos) if asked == NONE else next(one for one in info.classes if one.name == asked)
         answer.result = {"class": asdict(one), "photos": [photo.as_dict() for photo in photos]}
         _tell_photos(answer, one, photos)
+
+
+def _of_none(photos: Sequence[PhotoInfo]) -> ClassInfo:
+    """Return what is stored of the photos that show no class, in the way of a class."""
+    from fiveshot.recognizer.info import ClassInfo
+    from fiveshot.recognizer.names import NONE
+
+    thumbnails, kept = sum(photo.thumbnail for photo in photos), sum(photo.kept for photo in photos)
+    created = min((photo.added for photo in photos), default=None)
+    return ClassInfo(NONE, len(photos), False, len(photos), thumbnails, kept, created)
 
 
 def set_option(
