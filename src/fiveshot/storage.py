@@ -32,6 +32,7 @@ __all__ = [
     "make_folder",
     "part_beside",
     "read_tensors",
+    "require_writable",
     "write_tensors",
 ]
 
@@ -174,6 +175,41 @@ def part_beside(target: Path) -> Path:
     PosixPath('birds/.model.toml....part')
     """
     return target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
+
+
+def require_writable(target: FilePath) -> Path:
+    """Refuse a file that could not be written at the end, before any work is done for it.
+
+    Parameters
+    ----------
+    target : str or path
+        The file.
+
+    Returns
+    -------
+    Path
+        The same.
+
+    Raises
+    ------
+    StorageError
+        When its folder does not exist or cannot be written to, or when it is a folder itself.
+
+    Examples
+    --------
+    >>> from fiveshot.storage import require_writable
+    >>> require_writable("nowhere/features.safetensors")
+    Traceback (most recent call last):
+    fiveshot.errors.StorageError: cannot write nowhere/features.safetensors: the folder nowhere does not exist
+    """
+    path = Path(target)
+    if not path.parent.is_dir():
+        raise StorageError(f"cannot write {path}: the folder {path.parent} does not exist", hint="create it first")
+    if path.is_dir():
+        raise StorageError(f"cannot write {path}: it is a folder", hint="name a file in it")
+    if not os.access(path.parent, os.W_OK):
+        raise StorageError(f"cannot write {path}: the folder {path.parent} cannot be written to")
+    return path
 
 
 def make_folder(folder: Path) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import tempfile
 import time
@@ -31,7 +30,7 @@ from fiveshot.features.job import (
 )
 from fiveshot.features.parts import PartFolder, gaps, join_parts, work_folder
 from fiveshot.features.stream import BatchStream, Extraction, Range, Stages, read_batch
-from fiveshot.storage import FilePath, atomic_path, make_folder
+from fiveshot.storage import FilePath, atomic_path, make_folder, require_writable
 from fiveshot.work import Progress
 
 PARTS = "partial"  # folder of the cache where finished parts are kept until all are
@@ -325,15 +324,7 @@ def _content(job: ExtractionJob, readers: int) -> str:
 
 def _checked_target(path: Path) -> Path:
     """Refuse, before any work is done, a file that could not be written at the end."""
-    if not path.parent.is_dir():
-        raise StorageError(f"cannot write {path}: the folder {path.parent} does not exist", hint="create it first")
-    if path.is_dir():
-        raise StorageError(
-            f"cannot write {path}: it is a folder", hint="name a file, such as features.safetensors"
-        )
-    if not os.access(path.parent, os.W_OK):
-        raise StorageError(f"cannot write {path}: the folder {path.parent} cannot be written to")
-    if path.exists():
+    if require_writable(path).exists():
         try:
             FeatureSet.load(path)
         except StorageError as error:

@@ -39,11 +39,10 @@ from fiveshot.scale.cluster import (
     OnClusterProgress,
     Tally,
     Workers,
-    check_target,
     retried,
     silent,
 )
-from fiveshot.storage import FilePath, atomic_path, make_folder
+from fiveshot.storage import FilePath, atomic_path, make_folder, require_writable
 
 VERSION = 1  # of the manifest
 MANIFEST = "manifest.json"
@@ -234,8 +233,7 @@ def extract_file(
     >>> features  # doctest: +SKIP
     FeatureSet('grays': 4 training and 0 test vectors of 1664 float16, 2 classes)
     """
-    target = Path(out)
-    check_target(target)
+    target = require_writable(out)
     with work_folder(target.parent / f".{target.name}.{catalog.digest[:16]}.shards") as folder:
         done = extract_shards(catalog, folder, spec=spec, settings=settings, progress=progress)
         features = done.folder.join(done.shards, target, runtime=done.runtime)

@@ -25,8 +25,8 @@ from fiveshot.benchmark.run import estimated_memory, finished_and_waiting
 from fiveshot.data import ImageDataset
 from fiveshot.errors import FiveshotError, InputError
 from fiveshot.extras import import_extra
-from fiveshot.scale.cluster import check_target, connected, is_cluster_failure, own_errors, retried
-from fiveshot.storage import FilePath, atomic_path
+from fiveshot.scale.cluster import connected, is_cluster_failure, own_errors, retried
+from fiveshot.storage import FilePath, atomic_path, require_writable
 from fiveshot.tuning import TUNE_RECIPES, TuneRecipe, TuneResult
 from fiveshot.tuning.results import OnProgress, TuneProgress
 
@@ -214,8 +214,7 @@ def tune_on_cluster(
     >>> result.out.name, [record.epoch for record in result.history]  # doctest: +SKIP
     ('adapter.safetensors', [1])
     """
-    target = Path(out)
-    check_target(target)
+    target = require_writable(out)
     if processes is not None and processes < 1:
         raise InputError(f"processes is {processes}", hint="choose 1 or more")
     if task.resume and task.checkpoint_folder is None:

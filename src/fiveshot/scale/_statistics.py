@@ -41,13 +41,12 @@ from fiveshot.scale.cluster import (
     ClusterSettings,
     OnClusterProgress,
     Tally,
-    check_target,
     connected,
     own_errors,
     retried,
     silent,
 )
-from fiveshot.storage import FilePath
+from fiveshot.storage import FilePath, require_writable
 
 SAVE_EVERY, MAX_SAVES = 256, 32  # shards; more of them where there would be more saves than this
 PREVIEW_IMAGES = 20_000
@@ -114,7 +113,7 @@ def reduce_images(
     (4, ['dark', 'light'], [2, 2])
     """
     target, plan, settings = Path(out), plan or StatisticsPlan(), settings or ClusterSettings()
-    check_target(target)
+    require_writable(target)
     plan.reductions()  # refuses what cannot be made before anything is computed
     if save_every is not None and save_every < 1:
         raise InputError(f"save_every is {save_every}", hint="choose 1 or more")
@@ -310,7 +309,7 @@ def reduce_shards(
     about, target = read_manifest(folder), Path(out)
     plan, settings = plan or StatisticsPlan(), settings or ClusterSettings()
     plan.reductions()  # refuses what cannot be made before anything is computed
-    check_target(target)
+    require_writable(target)
     paths = [str(Path(folder).absolute() / name) for name in about["shards"]]
     images = int(about["images"])
     chosen = choose_settings(plan.head, some_rows(paths, images)) if plan.head else {}

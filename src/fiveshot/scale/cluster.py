@@ -9,11 +9,10 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar
 
 from fiveshot.data import BadImage
-from fiveshot.errors import FiveshotError, InputError, StorageError
+from fiveshot.errors import FiveshotError, InputError
 from fiveshot.extras import import_extra
 from fiveshot.work import SAFE_PATH, safe_children
 
@@ -223,18 +222,6 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         seen.add(id(error))
         yield error
         error = getattr(error, "cause", None) or error.__cause__ or error.__context__
-
-
-def check_target(target: Path) -> None:
-    """Refuse a file that cannot be written, before anything is computed for it."""
-    if not target.parent.is_dir():
-        raise StorageError(
-            f"cannot write {target}: the folder {target.parent} does not exist", hint="create it first"
-        )
-    if target.is_dir():
-        raise StorageError(
-            f"cannot write {target}: it is a folder", hint="name a file, such as features.safetensors"
-        )
 
 
 def retried(action: Callable[[], Result]) -> Result:

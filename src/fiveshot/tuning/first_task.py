@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -18,8 +17,8 @@ from fiveshot.backbones import Backbone, adapters, attach_adapters, save_adapter
 from fiveshot.core.ranges import OneOf
 from fiveshot.data import ImageDataset, ImageSplit
 from fiveshot.data.sources import content_mark
-from fiveshot.errors import InputError, StorageError
-from fiveshot.storage import FilePath
+from fiveshot.errors import InputError
+from fiveshot.storage import FilePath, require_writable
 from fiveshot.tuning._recipes import TUNE_RECIPES, TuneRecipe
 from fiveshot.tuning._run import Checkpoints, Choice, Run, TuningRun, data_mark
 from fiveshot.tuning._trainer import plain_blocks, restore_blocks
@@ -159,7 +158,7 @@ def tune(
     """
     started = time.perf_counter()
     selection = Selection(kind=selection) if isinstance(selection, str) else selection
-    target = _checked_out(out)
+    target = None if out is None else require_writable(out)
     if adapters(backbone.model):
         raise InputError(f"{backbone.name} has adapters already", hint="load the backbone again to tune it")
     split = data.train if isinstance(data, ImageDataset) else data
@@ -280,15 +279,3 @@ def mean_scores(histories: Sequence[tuple[EpochRecord, ...]], choice: Choice, me
     ]
     common = sorted(set.intersection(*(set(scores) for scores in per_run)))
     return {epoch: float(np.mean([scores[epoch] for scores in per_run])) for epoch in common}
-
-
-def _checked_out(out: FilePath | None) -> Path | None:
-    """Refuse a place that cannot be written to before hours of work, not after."""
-    if out is None:
-        return None
-    path = Path(out)
-    if not path.parent.is_dir():
-        raise StorageError(f"cannot write {path}: the folder {path.parent} does not exist", hint="create it first")
-    if path.is_dir():
-        raise StorageError(f"cannot write {path}: it is a folder", hint="name a file in it")
-    return path
