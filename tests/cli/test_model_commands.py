@@ -313,7 +313,7 @@ def test_a_name_that_begins_with_a_dash_comes_after_two(run: Run, answer: Any, m
         (("learn", "birds", "new", "void"), "no photos in void"),
         (
             ("learn", "birds", "strange/0.png", "strange/1.png"),
-            "strange/0.png is a photo, and the name",
+            "strange/0.png is a photo: the name",
         ),
         (
             ("learn", "birds", "photos/owl", "photos/wren"),
@@ -325,6 +325,7 @@ def test_a_name_that_begins_with_a_dash_comes_after_two(run: Run, answer: Any, m
         (("learn", "birds", "new", "bad/bomb.bmp"), "bad/bomb.bmp: too large"),
         (("learn", "birds", "strange"), "strange has no class folders, but 5 photos of its own"),
         (("learn", "birds", "strange"), "as one class: fiveshot learn MODEL NAME strange"),
+        (("correct", "birds", "owl", "strange/0.png"), "strange/0.png is a photo: the photo comes first, then"),
         (("predict", "birds", "nowhere.jpg"), "no such file or folder: nowhere.jpg"),
         (("predict", "birds", "bad/text.jpg"), "bad/text.jpg: not a photo"),
         (("predict", "birds", "strange", "--top", "0"), "top=0"),

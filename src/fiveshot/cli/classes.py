@@ -139,16 +139,16 @@ def _classes(answer: Answer, name: str, photos: list[str] | None, nested: bool) 
     return found.classes
 
 
-def _refuse_missing_name(name: str, photos: list[str]) -> None:
-    """Refuse a photo, or a folder among folders, where the name of a class belongs."""
+def _refuse_photo_as_name(name: str, order: str, usage: str) -> None:
     from fiveshot.data.folders import is_image
 
     if is_image(name) and Path(name).is_file():
-        raise InputError(
-            f"{name} is a photo, and the name of the class comes before the photos",
-            hint="give it: fiveshot learn MODEL NAME PHOTOS",
-            code="no_name",
-        )
+        raise InputError(f"{name} is a photo: {order}", hint=f"give both: fiveshot {usage}", code="no_name")
+
+
+def _refuse_missing_name(name: str, photos: list[str]) -> None:
+    """Refuse a photo, or a folder among folders, where the name of a class belongs."""
+    _refuse_photo_as_name(name, "the name of the class comes first, then its photos", "learn MODEL NAME PHOTOS")
     elsewhere = [one for one in photos if Path(one).is_dir() and not Path(one).is_relative_to(name)]
     if "/" in name and Path(name).is_dir() and len(elsewhere) == len(photos):
         raise InputError(
@@ -313,6 +313,7 @@ def correct(
     """
     where = {"device": device, "runtime": runtime, "weights": weights}
     with answering_with("correct", model, as_json=as_json, **where) as (answer, recognizer):
+        _refuse_photo_as_name(name, "the photo comes first, then what it shows", "correct MODEL PHOTO NAME")
         found = found_photos(answer, [photo])
         with image_bar(f"looking at {counted(len(found), 'photo')}") as progress:
             before, known = recognizer.history(1), recognizer.snapshot.classes

@@ -37,7 +37,7 @@ def check_name(text: str) -> str:
     if _plain(name) in _ANSWERS:
         raise InputError(
             f"a class cannot be called {name!r}: that is said of photos that show no class",
-            hint="choose another name; photos of no class are learned with learn_none (learn --none)",
+            hint=f"choose another name; photos of no class are learned as {NONE} (learn --none, learn_none)",
             code="reserved_name",
         )
     return name
