@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
+import threading
+from collections.abc import Callable, Mapping
+from functools import cache, wraps
 from hashlib import sha256
 from typing import Any
 
 import numpy as np
+import timm.layers.weight_init
+import torch
 
-from fiveshot.backbones import backbone, embedded, export
+from fiveshot.backbones import _networks, backbone, embedded, export
 from fiveshot.backbones.embedder import hash_arrays
 
 Vectors = list[np.ndarray]
@@ -82,6 +85,37 @@ def share_networks() -> None:
         return exported[key]
 
     embedded.read_weights = lambda path: weights() if path == embedded.EMBEDDED_FILE else read(path)
+    _networks.read_weights = embedded.read_weights
     embedded.hash_arrays = lambda arrays: digest() if shared(arrays) else hash_weights(arrays)
     embedded.open_session = backbone.open_session = open_once
     export.export_onnx = export_once
+
+
+class _Loading(threading.local):
+    """Whether this thread loads a network."""
+
+    now = False
+
+
+def draw_no_weights_to_load_others() -> None:
+    """Have networks whose weights come from a file draw none before: drawing takes longer than all the rest."""
+    loading, load_network = _Loading(), backbone.load_network
+
+    def unless_loading(draw: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        @wraps(draw)
+        def fill(tensor: torch.Tensor, *given: Any, **options: Any) -> torch.Tensor:
+            return tensor if loading.now else draw(tensor, *given, **options)
+
+        return fill
+
+    def load(name: str, weights: Any) -> Any:
+        loading.now = True
+        try:
+            return load_network(name, weights)
+        finally:
+            loading.now = False
+
+    for name in ("kaiming_uniform_", "uniform_", "normal_"):
+        setattr(torch.nn.init, name, unless_loading(getattr(torch.nn.init, name)))
+    timm.layers.weight_init._trunc_normal_ = unless_loading(timm.layers.weight_init._trunc_normal_)
+    backbone.load_network = load
