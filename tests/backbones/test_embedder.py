@@ -22,6 +22,7 @@ from fiveshot.backbones import (
     Readout,
     adapters,
     attach_adapters,
+    embedded,
     embedded_adapters,
     load_backbone,
     load_embedder,
@@ -30,6 +31,7 @@ from fiveshot.backbones import (
 )
 from fiveshot.backbones import embedder as embedder_module
 from fiveshot.backbones.embedded import EMBEDDED_FILE, graph_file, open_session, read_weights
+from fiveshot.backbones.embedder import hash_arrays
 from fiveshot.backbones.export import embedded_graph
 from fiveshot.errors import FiveshotError, InputError, StorageError
 
@@ -324,6 +326,27 @@ def test_a_machine_without_a_driver_asks_torch_nothing(monkeypatch: pytest.Monke
     monkeypatch.setattr(embedder_module, "_may_have_gpu", lambda: False)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: pytest.fail("torch was asked"))
     assert load_embedder().device == "cpu"
+
+
+def test_weights_that_were_read_ahead_are_read_once_and_for_one_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    files, read = [], embedded.read_weights
+    monkeypatch.setattr(embedded, "read_weights", lambda path: files.append(path) or read(path))
+    plain = load_embedder(BackboneSpec(device="cpu")).weights_hash
+    embedded.AHEAD.begin()
+    assert load_embedder(BackboneSpec(device="cpu")).weights_hash == plain
+    assert files == [EMBEDDED_FILE] * 2
+    assert load_embedder(BackboneSpec(device="cpu")).weights_hash == plain
+    assert files == [EMBEDDED_FILE] * 3
+
+
+def test_weights_of_another_file_are_not_those_that_were_read_ahead(tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    arrays = {name: array * 2 for name, array in read_weights(EMBEDDED_FILE).items()}
+    save_file(arrays, tmp_path / "other.safetensors")
+    embedded.AHEAD.begin()
+    other = load_embedder(BackboneSpec(weights=tmp_path / "other.safetensors", device="cpu"))
+    assert other.weights_hash == hash_arrays(arrays) != load_embedder(BackboneSpec(device="cpu")).weights_hash
 
 
 def test_threads_may_share_an_embedder(pixels: np.ndarray) -> None:

@@ -96,6 +96,41 @@ def test_a_file_is_read_where_it_is_decoded(pool, tmp_path, monkeypatch):
     assert found.sha256 == pool.attempt(PHOTO, pixels).sha256
 
 
+def test_the_first_photo_is_decoded_before_it_is_asked_for(pool, tmp_path, monkeypatch):
+    sources = [FileSource(tmp_path / name, name) for name in ("a.png", "b.png")]
+    for source, color in zip(sources, ("red", "blue"), strict=True):
+        Image.new("RGB", (4, 3), color).save(source.path)
+    right = [decode(source).tobytes() for source in sources]
+    sent, send = [], _decoder_pool._Decoder.send
+    monkeypatch.setattr(
+        _decoder_pool._Decoder, "send", lambda decoder, *given: sent.append(given[0]) or send(decoder, *given)
+    )
+    pool.start()
+    pool.start(pixels, sources[0])
+    pool.start(pixels, sources[1])  # one is enough
+    # Whoever asks for another photo does not get this one, and a second time it is decoded anew.
+    assert pool.reduce(sources[1], pixels).parts[0] == right[1]
+    assert len(sent) == 1
+    assert pool.reduce(sources[0], pixels).parts[0] == right[0]
+    assert len(sent) == 1
+    assert pool.reduce(sources[0], pixels).parts[0] == right[0]
+    assert len(sent) == 2
+
+
+def test_what_is_wrong_with_the_first_photo_is_said_when_it_is_asked_for(pool, tmp_path):
+    names = ("broken.jpg", "missing.jpg", "whole.bmp")
+    broken, missing, whole = (FileSource(tmp_path / name, name) for name in names)
+    broken.path.write_text("not a photo")
+    whole.path.write_bytes(PHOTO.read())
+    for source, reduction in ((broken, pixels), (missing, pixels), (whole, crash)):
+        with Decoders(2, seconds=2) as other:
+            other.start(reduction, source)
+            found, plain = other.attempt(source, reduction).error, pool.attempt(source, reduction).error
+        assert found is not None
+        assert (str(found), found.code) == (str(plain), plain.code)
+        assert source.name in str(found)
+
+
 @pytest.mark.parametrize(
     ("reduction", "reason", "code"),
     [

@@ -15,6 +15,7 @@ Sums of whole numbers are exact: the result is the same on every processor, in w
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -93,8 +94,7 @@ class EmbeddedNetwork:
         """SHA-256 of the weights as float32, without adapters."""
         with self._lock:
             if self._hash is None:
-                self._arrays = read_weights(self._file)
-                self._hash = hash_arrays(self._arrays)
+                self._arrays, self._hash = AHEAD.read(self._file)
             return self._hash
 
     @property
@@ -131,6 +131,40 @@ class EmbeddedNetwork:
         if not self._int8:
             return arrays
         return quantized_weights(arrays, [name for name, array in arrays.items() if array.ndim == 2])
+
+
+class ReadAhead:
+    """The weights that come with the package, read and hashed in a thread while others import and wait.
+
+    They are for the first network that needs them: afterwards nothing of them is kept here.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._begun: Future[tuple[Arrays, str]] | None = None
+
+    def begin(self) -> None:
+        """Begin to read; this does not wait."""
+        pool = ThreadPoolExecutor(1)
+        with self._lock:
+            self._begun = pool.submit(_read_and_hash, EMBEDDED_FILE)
+        pool.shutdown(wait=False)
+
+    def read(self, path: Path) -> tuple[Arrays, str]:
+        """Return the weights of a file and their hash: those that are being read, or read now."""
+        begun = None
+        if path == EMBEDDED_FILE:
+            with self._lock:
+                begun, self._begun = self._begun, None
+        return _read_and_hash(path) if begun is None else begun.result()
+
+
+AHEAD = ReadAhead()
+
+
+def _read_and_hash(path: Path) -> tuple[Arrays, str]:
+    arrays = read_weights(path)
+    return arrays, hash_arrays(arrays)
 
 
 def graph_file(*, adapted: bool, int8: bool) -> Path:

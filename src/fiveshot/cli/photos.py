@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
 WHY = 3  # learned photos that are named beside an answer
 SHOWN = 10  # confusions and wrong photos that are listed
 CLASSES = 20  # classes that are listed, the worst first
+STRICT = ("torch", "onnx", "jax")  # libraries that complain of every object which is not collected at the end
 
 
 def predict(
@@ -67,9 +72,6 @@ def predict(
 
     Example: fiveshot predict birds holiday/*.jpg
     """
-    from fiveshot.recognizer import Recognizer
-    from fiveshot.recognizer.answers.delivery import Delivery, Places
-
     with answering("predict", model, as_json=as_json) as answer:
         if into is None:
             options.refuse_unused(ctx, "is for --into", "by", "dry_run")
@@ -82,6 +84,11 @@ def predict(
                 hint="use --by copy or --by link",
                 code="unused_option",
             )
+        atexit.register(_leave_objects)
+        _begin(model, Path(photos[0]), weights=weights, device=device, runtime=runtime)
+        from fiveshot.recognizer import Recognizer
+        from fiveshot.recognizer.answers.delivery import Delivery, Places
+
         places = Places(out, overwrite, utf8_mark, into, by, dry_run, xmp, annotate)
         found, count, bad = _asked(answer, photos, parts)
         if out is not None:
@@ -109,6 +116,24 @@ def predict(
         answer.result = {"predictions": told} if out is None else {"out": str(out), "answers": done.answers}
         tell_delivered(answer, done, places)
         answer.leave_out(done.bad, status=0 if skip_bad else 3)
+
+
+def _leave_objects() -> None:
+    """Spare Python its searches for cycles among all objects as it ends: their memory goes anyway."""
+    if not any(library in sys.modules for library in STRICT):
+        gc.freeze()
+
+
+def _begin(model: Path, first: Path, **opening: Any) -> None:
+    """Let decoders start and weights be read while all else is imported and the model is opened."""
+    from fiveshot.data import decoders
+
+    with suppress(OSError):  # what is wrong is said when it is used
+        if model.is_dir() and first.exists():
+            decoders().start()
+            from fiveshot.recognizer.photos.embedding import begin_to_load
+
+            begin_to_load(model, **opening)
 
 
 def describe(prediction: Prediction) -> str:

@@ -81,20 +81,36 @@ class Decoders:
         self._lock = Lock()
         self._forker: _Forker | None = None
         self._idle: list[_Decoder] = []
+        self._begun: dict[bytes, _Decoder] = {}  # by the request that they work on, of which nobody has asked yet
 
     @property
     def limited(self) -> bool:
         """Whether photos are decoded in processes with limits."""
         return self.workers > 0 and hasattr(os, "fork") and bool(sys.executable)
 
-    def start(self, reduction: Reduction) -> None:
-        """Begin to start a decoder, so that it is ready when the first photo comes; this does not wait."""
-        if self.limited:
-            with self._lock:
-                if self._forker is None:
-                    self._forker = _Forker()
-                    with suppress(OSError):  # if it has ended already, another is started for the first photo
-                        self._forker.ask(pickle.dumps(reduction))
+    def start(self, reduction: Reduction | None = None, source: ImageSource | None = None) -> None:
+        """Begin to start a decoder, so that it is ready when the first photo comes; this does not wait.
+
+        Parameters
+        ----------
+        reduction : callable, optional
+            What will be asked for; before it is known, the process that decoders are forked from can start.
+        source : ImageSource, optional
+            The first photo. A file is decoded at once, for the first ``attempt`` that asks for the same.
+        """
+        if not self.limited:
+            return
+        with self._lock:
+            if self._forker is None:
+                self._forker = _Forker()
+            if reduction is None or self._idle or self._forker.was_asked:
+                return
+            request = b""
+            if type(source) is FileSource:
+                with suppress(ImageError):  # which whoever asks for it will be told
+                    request = pickle.dumps(_request(source, reduction, min(MAX_PIXELS, LARGE_PIXELS))[0])
+            with suppress(OSError):  # if it has ended already, another is started for the first photo
+                self._forker.ask(pickle.dumps(reduction), request)
 
     def attempt(self, source: ImageSource, reduction: Reduction, *, max_pixels: int = MAX_PIXELS) -> Reduced:
         """Decode one photo and reduce it; what cannot be used comes back with its error.
@@ -208,8 +224,8 @@ class Decoders:
         """End all decoders; the pool starts others when it is used again."""
         with self._lock:
             forker, self._forker = self._forker, None
-            idle, self._idle = self._idle, []
-        for decoder in idle:
+            ours, self._idle, self._begun = [*self._idle, *self._begun.values()], [], {}
+        for decoder in ours:
             decoder.connection.close()
         if forker is not None:
             forker.close()
@@ -226,18 +242,19 @@ class Decoders:
         """Forget the decoders after a fork: they are those of the process that this one was forked from."""
         self._lock, self._aside = Lock(), Lock()
         self._slots = BoundedSemaphore(max(self.workers, 1))
-        for decoder in self._idle:
+        for decoder in (*self._idle, *self._begun.values()):
             decoder.connection.close()
         if self._forker is not None:
             self._forker.control.close()
-        self._forker, self._idle = None, []
+        self._forker, self._idle, self._begun = None, [], {}
 
     def _ask(self, request: Request | Reading, data: bytes, *, quick: bool = False) -> Reduced:
         message = pickle.dumps(request)
         while True:
-            decoder, used = self._take(request)
+            decoder, used = self._take(message)
             try:
-                decoder.send(message, data, self._seconds)
+                if decoder.begun != message:
+                    decoder.send(message, data, self._seconds)
             except OSError as error:
                 self._discard(decoder)
                 if used:  # somebody has ended it while it was idle
@@ -267,24 +284,34 @@ class Decoders:
         finally:
             if keep:
                 with self._lock:
-                    self._idle.append(decoder)
+                    self._idle.append(replace(decoder, begun=b""))
             else:
                 self._discard(decoder)
 
-    def _take(self, request: Request | Reading) -> tuple[_Decoder, bool]:
-        """Return an idle decoder, or a new one that has imported what it needs; and whether it was used before."""
+    def _take(self, message: bytes) -> tuple[_Decoder, bool]:
+        """Return a decoder that works on this already, an idle or a new one; and whether it was used before."""
         with self._lock:
+            if message in self._begun:
+                return self._begun.pop(message), False
             if self._idle:
                 return self._idle.pop(), True
             if self._forker is not None:
                 with suppress(OSError, EOFError):
-                    return self._forker.fork(pickle.dumps(request)), False
+                    return self._forked(self._forker, message), False
                 self._forker.close()
             self._forker = _Forker()
             try:
-                return self._forker.fork(pickle.dumps(request)), False
+                return self._forked(self._forker, message), False
             except (OSError, EOFError) as error:
                 raise _not_started() from error
+
+    def _forked(self, forker: _Forker, message: bytes) -> _Decoder:
+        """Return a new decoder; one that works on something else is kept for whoever asks for that."""
+        decoder = forker.fork(message)
+        if decoder.begun in (b"", message):
+            return decoder
+        self._begun[decoder.begun] = decoder
+        return forker.fork(message)
 
     def _discard(self, decoder: _Decoder) -> None:
         decoder.connection.close()
@@ -308,15 +335,20 @@ class _Forker:
                 env={**os.environ, **_SAFE},
             )
         self._lock = Lock()
-        self._asked: list[socket.socket] = []  # decoders that were asked for, and not waited for yet
+        self.was_asked = False
+        # Decoders that were asked for, and not waited for yet, with the request that each has got already.
+        self._asked: list[tuple[socket.socket, bytes]] = []
 
-    def ask(self, warmth: bytes) -> None:
-        """Ask for a decoder that has imported what this pickle needs."""
+    def ask(self, warmth: bytes, request: bytes = b"") -> None:
+        """Ask for a decoder that has imported what this pickle needs, and give it a request that has no data."""
+        self.was_asked = True
         ours, theirs = socket.socketpair()
-        self._asked.append(ours)
+        self._asked.append((ours, request))
         with theirs:
             socket.send_fds(self.control, [COMMAND.pack(FORK, len(warmth))], [theirs.fileno()])
         self.control.sendall(warmth)
+        if request:
+            ours.sendall(HEADER.pack(len(request), 0) + request)
 
     def fork(self, warmth: bytes) -> _Decoder:
         """Return the decoder that was asked for, or a new one that has imported what this pickle needs."""
@@ -325,7 +357,8 @@ class _Forker:
                 self.ask(warmth)
             self.control.settimeout(SECONDS)
             (process,) = PROCESS.unpack(receive(self.control, PROCESS.size))
-            return _Decoder(self, self._asked.pop(0), process)
+            connection, request = self._asked.pop(0)
+            return _Decoder(self, connection, process, request)
 
     def end(self, process: int) -> None:
         """End a decoder, whatever it does."""
@@ -335,7 +368,7 @@ class _Forker:
     def close(self) -> None:
         """End the process, which ends all its decoders."""
         self.control.close()
-        for connection in self._asked:
+        for connection, _ in self._asked:
             connection.close()
         try:
             self._process.wait(timeout=2)
@@ -351,6 +384,7 @@ class _Decoder:
     forker: _Forker
     connection: socket.socket
     process: int
+    begun: bytes = b""  # the request that it got before anybody asked for the answer
 
     def send(self, message: bytes, data: bytes, seconds: float) -> None:
         self.connection.settimeout(seconds)

@@ -148,6 +148,7 @@ def main(descriptor: int) -> None:
     finally:
         for process in decoders:
             _end(process)
+        os._exit(0)  # somebody waits for this process, which has nothing to put in order
 
 
 def _obey(control: socket.socket, decoders: set[int]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -256,14 +257,19 @@ class Recognizer:
         """The backbone, checked against the one the model was made with."""
         return self._embedder_of(self.snapshot)
 
-    def _embedder_of(self, snapshot: Snapshot) -> Embedder:
+    def _embedder_of(self, snapshot: Snapshot, first: Photo | None = None) -> Embedder:
         from fiveshot.recognizer.photos import embedding
 
         with self._embedder_lock:
             record = snapshot.manifest.backbone
             if self._embedder is None or self._embedder.model_fingerprint != record.fingerprint:
                 self._embedder = embedding.open_backbone(
-                    record, self.path, weights=self._weights, device=self._device, runtime=self._runtime
+                    record,
+                    self.path,
+                    weights=self._weights,
+                    device=self._device,
+                    runtime=self._runtime,
+                    first=first,
                 )
             return self._embedder
 
@@ -627,7 +633,12 @@ class Recognizer:
         check_asked(top, sure, why)
         snapshot = self.refresh()
         snapshot.require_classes()
-        for found in embedding.look_through(self._embedder_of(snapshot), photos, meanwhile=snapshot.derive):
+        left = iter(photos)
+        first = next(left, None)
+        if first is None:
+            return
+        embedder = self._embedder_of(snapshot, first)
+        for found in embedding.look_through(embedder, chain((first,), left), meanwhile=snapshot.derive):
             seen = embedding.told_good(found, on_bad, total=len(found))
             yield from snapshot.predict_photos(seen, top, sure=sure, why=why) if seen else ()
 

@@ -20,7 +20,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal
 from xml.parsers import expat
-from xml.sax.saxutils import escape, quoteattr
 
 from fiveshot.data import FileSource
 from fiveshot.data.sources import read_regular
@@ -395,6 +394,8 @@ def write_keywords(photo: Path, label: str) -> bool:
 
 def with_keywords(data: bytes, name: tuple[str, str, str], words: Sequence[str]) -> bytes:
     """Return the text of a sidecar with these words in a list, which is made if need be."""
+    from xml.sax.saxutils import escape, quoteattr  # with all that fetches documents from the web
+
     found = _look_through(data, name)
     missing = [word for word in words if word not in found.words]
     if not missing:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -28,7 +28,7 @@ from fiveshot.backbones.embedder import TORCH, needs_torch
 from fiveshot.data import BadImage, ImageError, Reduced, decoders
 from fiveshot.data.dataset import bad_lines
 from fiveshot.data.reduction import Parts
-from fiveshot.errors import InputError, StorageError
+from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.extras import require_extra
 from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.store.contents import file_sha256
@@ -95,6 +95,22 @@ def check_openable(
         require_extra(*TORCH)
 
 
+def begin_to_load(
+    path: Path, *, weights: FilePath | None = None, device: str = "auto", runtime: str = "auto"
+) -> None:
+    """Begin to read what a model's backbone will need, while the model is opened; this does not wait.
+
+    What is wrong with the model is not told here, but when it is opened.
+    """
+    with suppress(FiveshotError, OSError):
+        record = Manifest.from_toml(read_manifest_file(path)).backbone
+        spec = backbone_spec(record, weights=weights, device=device, runtime=runtime)
+        if spec.weights is None and not needs_torch(spec):
+            from fiveshot.backbones.embedded import AHEAD
+
+            AHEAD.begin()
+
+
 def open_backbone(
     record: BackboneRecord,
     folder: Path,
@@ -102,10 +118,18 @@ def open_backbone(
     weights: FilePath | None = None,
     device: str = "auto",
     runtime: str = "auto",
+    first: Photo | None = None,
 ) -> Embedder:
-    """Load the backbone a model was made with; another one, or another adapter, is refused."""
+    """Load the backbone a model was made with; another one, or another adapter, is refused.
+
+    The ``first`` photo that ``look_at`` will be asked for is decoded meanwhile.
+    """
     spec = backbone_spec(record, weights=weights, device=device, runtime=runtime)
-    decoders().start(Parts(Preprocessing.from_json(record.preprocessing).squares))  # while the backbone is loaded
+    parts = Parts(Preprocessing.from_json(record.preprocessing).squares)
+    if first is None:
+        decoders().start(parts)
+    else:
+        decoders().start(first.reduction(parts), first.source)
     if record.adapter:
         adapter = folder / record.adapter
         if not adapter.is_file() or file_sha256(adapter) != record.adapter_sha256:
