@@ -664,6 +664,12 @@ def test_a_review_shows_asks_and_applies(run: Run, answer: Any, model: Path) -> 
     status, printed, _ = run("review", model)
     assert status == 0
     assert f"{mixed['photo']} of wren: move to owl" in printed
+    (head,) = [line for line in printed.splitlines() if line.startswith("class ")]
+    assert head.split("   (")[0].split("  ")[-5:] == ["left out", "expected", "with 1 more", "2 more", "5 more"]
+    for one in found["classes"]:
+        (row,) = [line for line in printed.splitlines() if line.startswith(f"{one['name']} ")]
+        shares = [one["accuracy"], *one["expected"]]
+        assert row.split()[2::2] == [f"{100 * share:.0f}" for share in shares]
     assert f"fiveshot review {model} --apply mixed-up" in printed
     status, printed, said = run("review", model, "--apply", "mixed-up")  # nobody to ask
     assert (status, "--yes" in said) == (1, True)

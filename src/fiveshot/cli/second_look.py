@@ -145,12 +145,13 @@ def _tell_classes(answer: Answer, found: Review) -> None:
     listed = found.classes[:CLASSES]
     width = max(len(one.name) for one in listed)
     answer.say(
-        f"{'class':{width}}  photos  left out  with 1 more  2 more  5 more   (one more helps the first most)"
+        f"{'class':{width}}  photos  left out  expected  with 1 more  2 more  5 more"
+        "   (one more helps the first most)"
     )
     for one in listed:
         more = "  ".join(f"{percent(share, 0):>6}" for share in one.expected[2:])
-        now, next_ = percent(one.accuracy, 0), percent(one.expected[1], 0)
-        answer.say(f"{one.name:{width}}  {one.photos:6,}  {now:>8}  {next_:>11}  {more}")
+        left_out, now, next_ = (percent(share, 0) for share in (one.accuracy, *one.expected[:2]))
+        answer.say(f"{one.name:{width}}  {one.photos:6,}  {left_out:>8}  {now:>8}  {next_:>11}  {more}")
     if len(found.classes) > len(listed):
         answer.say(f"and {len(found.classes) - len(listed):,} more classes")
 

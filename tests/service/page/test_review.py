@@ -77,6 +77,10 @@ def test_enough_says_which_class_wants_photos(open_page: Callable[..., Watched],
     review = mixed_up.client.get("/v1/review").json()
     page = open_page(mixed_up.url + "#review").page
     page.locator("#enough-rows tr").nth(1).wait_for()
+    heads = page.locator("#review-enough thead th").all_text_contents()
+    assert heads[2:] == ["Recognized when left out", "Expected now", "1 more", "2 more", "5 more"]
+    shares = page.locator("#enough-rows tr").first.locator("td.number").all_text_contents()[1:]
+    assert (len(shares), all(share.endswith("%") for share in shares)) == (5, True)
     named = page.locator("#enough-rows th").all_text_contents()
     assert named == [one["name"] for one in review["classes"]]
     page.locator("#enough-rows button").first.click()

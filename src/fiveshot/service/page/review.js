@@ -123,7 +123,7 @@ function enoughRow(one) {
   const cell = (share) => make("td", "number", share === undefined || share === null ? "" : percent(share));
   const name = make("th", "", one.name);
   name.scope = "row";
-  return make("tr", "", name, make("td", "number", String(one.photos)), cell(one.accuracy), ...shares.slice(1).map(cell),
+  return make("tr", "", name, make("td", "number", String(one.photos)), cell(one.accuracy), ...shares.map(cell),
     make("td", "", button("Add photos", "quiet", () => addTo(one.name), `Add photos to ${one.name}`)));
 }
 
