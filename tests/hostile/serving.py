@@ -28,7 +28,7 @@ def serving(
             until = time.monotonic() + 120
             while client.get("/v1/ready").status_code != 200:
                 assert time.monotonic() < until, "the service did not become ready"
-                time.sleep(0.1)
+                time.sleep(0.02)
             yield client, server.pid
     finally:
         server.terminate()

@@ -78,7 +78,7 @@ def test_a_service_goes_on(model: Path, moved: dict[str, str]) -> None:
     """Deadlines and rates are not those of the wall clock; what is acknowledged meanwhile is there."""
     offset = Path(moved["CLOCK_OFFSET"])
     offset.write_text("0")
-    command = [sys.executable, str(DRIVER), "serve", "model", "--port", "0"]
+    command = [sys.executable, str(DRIVER), "--no-network", "serve", "model", "--port", "0"]
     photos = {"photos": ("1.jpg", photo("JPEG"), "image/jpeg")}
     with serving(command, model.parent, timeout=120, env=moved) as (client, _):
         for number, jump in enumerate(JUMPS):
