@@ -193,7 +193,7 @@ def read_weights(path: FilePath) -> Arrays:
             f"{path} does not fit {EMBEDDED}: {lacking} tensors missing or of another shape, "
             f"{len(found.keys() - wanted.keys())} unexpected"
         )
-    return {name: arrays[name].astype(np.float32, copy=False) for name in found}
+    return {name: arrays[name] for name in found}
 
 
 def adapter_inputs(adapter: AdapterFile) -> Arrays:
@@ -260,7 +260,12 @@ def _read_safetensors(path: Path) -> dict[str, NDArray[Any]]:
         raise StorageError(f"no such file: {path}")
     try:
         with safe_open(path, framework="np") as file:
-            return {name: file.get_tensor(name) for name in file.keys() if _is_weight(name)}  # noqa: SIM118
+            # Each is converted as it comes, so that the next one is read into the same memory.
+            return {
+                name: file.get_tensor(name).astype(np.float32, copy=False)
+                for name in file.keys()  # noqa: SIM118
+                if _is_weight(name)
+            }
     except SafetensorError as error:
         raise StorageError(f"{path} is not a safetensors file, or it is truncated ({error})") from error
     except TypeError as error:  # NumPy has no bfloat16
