@@ -70,6 +70,14 @@ def test_learn_predict_forget(create: Callable[..., Recognizer], tmp_path: Path)
         assert model.check() == []
 
 
+def test_it_says_what_it_is(create: Callable[..., Recognizer], tmp_path: Path) -> None:
+    with create(tmp_path / "model") as model:
+        model.learn("owl", Image.new("RGB", (64, 64), "red"))
+        said = f"<Recognizer {tmp_path / 'model'}, 1 class>"
+        assert repr(model) == said
+    assert repr(model) == said  # also of one that is closed
+
+
 def test_opening_needs_no_backbone(
     create: Callable[..., Recognizer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

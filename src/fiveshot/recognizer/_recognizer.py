@@ -2064,6 +2064,11 @@ class Recognizer:
         """
         self._model.folder.close()
 
+    def __repr__(self) -> str:
+        from fiveshot.errors import counted
+
+        return f"<Recognizer {self.path}, {counted(len(self.snapshot.classes), 'class')}>"
+
     def __enter__(self) -> Self:
         return self
 
