@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar, get_args
 
 import numpy as np
@@ -47,6 +48,9 @@ from fiveshot.heads.head import (
     Tried,
     Workload,
 )
+from fiveshot.work import one_thread
+
+FEW_FEATURES, FEW_SAMPLES = 512, 1024  # matrices up to this size are worked on by one thread each
 
 
 class FeCAM(FewShotHead):
@@ -218,7 +222,8 @@ class FeCAM(FewShotHead):
             noise = self._noise(made, summary, spread, gaussian.mean, calibration)
             return dataclasses.replace(made, inflation=self.bias * share**2 * noise / summary.count)
 
-        return derive_models(memory, metric, previous)
+        with _threads_for(memory.statistics.n_features):
+            return derive_models(memory, metric, previous)
 
     def _borrowing(self, summary: ClassSummary, base: ClassStatistics) -> Metric | None:
         """Return the metric of a new class without a matrix of its own, where γ is large enough for that."""
@@ -278,9 +283,16 @@ class FeCAM(FewShotHead):
     def _scores_with(self, X: Array, labels: list[Label], known: Array | None) -> Array:
         origin = mean_row(self.prepared(self.memory_.statistics.means))
         metrics = self.model_.of(labels)
-        distances = squared_distances(X, metrics, origin=origin, energies=known)
+        with _threads_for(X.shape[1], len(X)):
+            distances = squared_distances(X, metrics, origin=origin, energies=known)
         return values_like([metric.inflation for metric in metrics], distances) - distances
 
     def prepared(self, X: Array) -> Array:
         """Return features as distances are taken of them."""
         return unit_rows(X) if self.normalize else X
+
+
+def _threads_for(n_features: int, n_samples: int = 0) -> AbstractContextManager[None]:
+    """Let one thread work on small matrices: several wait for each other, on a busy machine most of the time."""
+    few = n_features <= FEW_FEATURES and n_samples <= FEW_SAMPLES
+    return one_thread() if few else nullcontext()
