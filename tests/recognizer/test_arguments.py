@@ -45,6 +45,7 @@ def test_wrong_types_are_named(model: Recognizer, call: str) -> None:
     [
         ({"false_rejection": "a"}, "false_rejection='a' is not a number between 0 and 1"),
         ({"false_rejection": None}, "false_rejection=None "),
+        ({"false_rejection": 0}, "false_rejection=0 .*both left out"),
         ({"false_rejection": 2}, "false_rejection=2 .*between 0 and 1"),
         ({"seed": "a"}, "seed='a' "),
         ({"seed": -1}, "seed=-1 .*from 0 on"),
@@ -70,6 +71,11 @@ def test_a_new_model_takes_no_wrong_types(tmp_path: Path, given: dict[str, Any],
 def test_a_model_is_opened_with_what_there_is(model: Recognizer, given: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         Recognizer.open(**{"path": model.path} | given)
+
+
+def test_a_path_alone_is_told_how_to_be_opened() -> None:
+    with pytest.raises(InputError, match=r"not made of 'things' .*with Recognizer\.open\(path\)"):
+        Recognizer("things")
 
 
 def test_numbers_of_other_libraries_are_numbers(model: Recognizer) -> None:

@@ -355,13 +355,13 @@ def load_features(path: FilePath) -> FeatureSet:
     >>> from fiveshot import load_features
     >>> load_features("nowhere.npz")
     Traceback (most recent call last):
-    fiveshot.errors.StorageError: no such file: nowhere.npz
+    fiveshot.errors.StorageError: no such file: nowhere.npz; extract features with: fiveshot extract
     """
     path = Path(path)
     if path.is_dir():
         raise StorageError(f"{path} is a folder", hint="give a feature file (.safetensors or .npz)")
     if not path.is_file():
-        raise StorageError(f"no such file: {path}")
+        raise StorageError(f"no such file: {path}", hint="extract features with: fiveshot extract")
     with attempting(f"read {path}"), path.open("rb") as file:
         start = file.read(9)
     if not start:

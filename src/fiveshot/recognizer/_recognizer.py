@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from fiveshot.errors import InputError
 from fiveshot.recognizer.change import LiveModel
 from fiveshot.recognizer.info import ModelInfo, PhotoInfo, model_info, photo_infos
 from fiveshot.recognizer.insight import LearnReport
@@ -60,8 +61,15 @@ class Recognizer:
     'owl'
     """
 
-    def __init__(self, model: LiveModel, *, device: str, runtime: str, weights: FilePath | None = None) -> None:
+    def __init__(
+        self, model: LiveModel, *, device: str = "auto", runtime: str = "auto", weights: FilePath | None = None
+    ) -> None:
         """Use ``create`` or ``open``."""
+        if not isinstance(model, LiveModel):
+            raise InputError(
+                f"a recognizer is not made of {model!r:.80} itself",
+                hint="open a model with Recognizer.open(path), or make one with Recognizer.create(path)",
+            )
         self._model = model
         self._device, self._runtime, self._weights = device, runtime, weights
         self._embedder: Embedder | None = None

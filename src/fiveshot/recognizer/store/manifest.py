@@ -84,7 +84,8 @@ def check_rate(rate: float) -> float:
         in_percent = is_number(rate) and 1 <= rate < 100
         meant = f"for {rate:g} % give {rate / 100:g}; " if in_percent else ""
         raise InputError(
-            f"false_rejection={rate!r} is not a number between 0 and 1", hint=f"{meant}the default is 0.05"
+            f"false_rejection={rate!r} is not a number between 0 and 1, both left out",
+            hint=f"{meant}the default is 0.05",
         )
     return rate
 
