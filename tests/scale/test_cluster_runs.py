@@ -42,7 +42,6 @@ from fiveshot.scale._statistics import choose_settings
 pytestmark = pytest.mark.usefixtures("cluster")
 BAD = "train/rook/002.jpg"
 EMBEDDED = BackboneSpec(device="cpu", views=1)  # no worker has to import PyTorch
-CLASS_TOKEN = EMBEDDED.replace(tokens="cls")  # 384 numbers
 
 
 class StoppedError(Exception):
@@ -196,7 +195,7 @@ def test_statistics_survive_a_killed_node_and_an_interrupt(
 
 
 def test_shards_are_resumed_by_the_command_and_equal_a_single_machine(
-    folder: Path, tmp_path: Path, fiveshot: Callable[..., tuple[int, str]], monkeypatch: Any
+    folder: Path, spec: BackboneSpec, tmp_path: Path, fiveshot: Callable[..., tuple[int, str]], monkeypatch: Any
 ) -> None:
     monkeypatch.setitem(open_catalog.__kwdefaults__, "shard_images", 3)
     catalog = open_catalog(str(folder), seed=0, shard_images=3)
@@ -209,14 +208,14 @@ def test_shards_are_resumed_by_the_command_and_equal_a_single_machine(
     parts = tmp_path / "shards"
     with pytest.raises(StoppedError):
         extract_shards(
-            catalog, parts, spec=CLASS_TOKEN, settings=ClusterSettings(dtype="float32", workers=1), progress=stop
+            catalog, parts, spec=spec, settings=ClusterSettings(dtype="float32", workers=1), progress=stop
         )
     finished = {path: path.stat().st_mtime_ns for path in parts.glob("shard-*")}
     assert 2 <= len(finished) < len(catalog.shards)
     assert not (parts / MANIFEST).exists()
 
-    command = ["extract", "--engine", "ray", "--images", folder, "--views", "1", "--tokens", "cls"]
-    command += ["--device", "cpu", "--dtype", "float32", "--workers", "1"]
+    command = ["extract", "--engine", "ray", "--images", folder, "--backbone", spec.name, "--weights"]
+    command += [spec.weights, "--runtime", "torch", "--dtype", "float32", "--workers", "1"]
     status, said = fiveshot(*command, "--result", "shards", "--out", parts)
     assert status == 1
     assert f"error: 1 of 24 images cannot be used:\n  {BAD}: not a photo in a format that is read" in said
@@ -238,11 +237,11 @@ def test_shards_are_resumed_by_the_command_and_equal_a_single_machine(
     parts.rename(tmp_path / f".{out.name}.{catalog.digest[:16]}.shards")
     status, said = fiveshot(*command, "--out", out, "--skip-bad")
     assert status == 0
-    assert f"{out}: 11 training and 12 test vectors of 384 float32, 3 classes" in said
+    assert f"{out}: 11 training and 12 test vectors of 64 float32, 3 classes" in said
     assert [path.name for path in tmp_path.iterdir()] == [out.name]
     found = FeatureSet.load(out)
     alone = run_extraction(
-        open_images(folder, seed=0), load_embedder(CLASS_TOKEN), dtype="float32", skip_bad=True
+        open_images(folder, seed=0), load_embedder(spec), dtype="float32", skip_bad=True
     ).features
     assert alone.provenance.differences(found.provenance) == ()
     assert (found.train_names, found.test_names) == (alone.train_names, alone.test_names)
