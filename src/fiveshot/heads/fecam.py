@@ -50,7 +50,7 @@ from fiveshot.heads.head import (
 )
 from fiveshot.work import one_thread
 
-FEW_FEATURES, FEW_SAMPLES = 512, 1024  # matrices up to this size are worked on by one thread each
+FEW_FEATURES, FEW_SAMPLES = 512, 256  # matrices up to this size are worked on by one thread each
 
 
 class FeCAM(FewShotHead):
