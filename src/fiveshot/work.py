@@ -72,21 +72,6 @@ def one_thread() -> Iterator[None]:
         _ONE_THREAD.leave(own)
 
 
-def blas_threads() -> int:
-    """Return how many threads a numerical call may use now: one inside :func:`one_thread`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from fiveshot.work import blas_threads, one_thread
-    >>> with one_thread():
-    ...     blas_threads()
-    1
-    """
-    pools = _pools(_loaded())
-    return max((pool.get_num_threads() for pool in pools), default=1)
-
-
 def library_imported() -> None:
     """Let a library that was imported inside such a block use one thread, too."""
     _pools.cache_clear()
@@ -131,7 +116,7 @@ class _OneThread:
 
     def _limit_pools(self) -> None:
         known = {pool.filepath for pool, _ in self._pools}
-        for pool in _pools(_loaded()):
+        for pool in _pools(tuple(name in sys.modules for name in LIBRARIES)):
             if pool.filepath not in known:
                 self._pools.append((pool, pool.get_num_threads()))
                 _set_threads(pool, 1)
@@ -164,10 +149,6 @@ def _set_threads(pool: Any, threads: int) -> None:
     pool.set_num_threads(threads)
     if release is not None:
         release(force=True)
-
-
-def _loaded() -> tuple[bool, ...]:
-    return tuple(name in sys.modules for name in LIBRARIES)
 
 
 @cache

@@ -21,7 +21,7 @@ import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_array, is_torch_array, to_device
 from numpy.typing import NDArray
 
-from fiveshot.work import blas_threads, in_order, library_imported, one_thread
+from fiveshot.work import library_imported
 
 Array = Any
 """An array of NumPy or a tensor of torch; the standard has no common type for them."""
@@ -30,7 +30,6 @@ Item = TypeVar("Item")
 FOLLOWS_STANDARD = hasattr(np, "__array_api_version__")  # from NumPy 2 on
 TINY = 1e-12  # lengths below are taken for this one, so that a zero vector stays a zero vector
 BLOCK = 1024
-PART = 512  # rows from which on a symmetric matrix is summed in parts
 TILE = 128  # rows and columns that are transposed at a time: both sides stay near a core
 
 
@@ -182,9 +181,6 @@ def on_cpu(array: Array) -> bool:
 
 def add_gram_(gram: Array, rows: Array) -> None:
     """Add rowsᵀ · rows to the lower triangle of ``gram``, in place; the upper one is left alone."""
-    if on_cpu(gram) and len(gram) >= 2 * PART and len(rows) >= PART:
-        _add_gram_in_parts_(_view(gram), _ordered(rows))
-        return
     if on_cpu(gram):
         target = _view(gram).T
         _blas("syrk", gram)(1.0, _ordered(rows).T, beta=1.0, c=target, overwrite_c=True)
@@ -192,27 +188,6 @@ def add_gram_(gram: Array, rows: Array) -> None:
     for start in range(0, len(gram), BLOCK):
         stop = min(start + BLOCK, len(gram))
         gram[start:stop, :stop].addmm_(rows[:, start:stop].T, rows[:, :stop])
-
-
-def _add_gram_in_parts_(gram: NDArray[Any], rows: NDArray[Any]) -> None:
-    """Add it some rows of ``gram`` at a time, each by one thread.
-
-    One symmetric product on several threads makes them wait for each other, and SciPy's lets nothing else run in
-    Python meanwhile. How many threads there are does not change a bit.
-    """
-    size = max(PART, len(gram) // 8)
-
-    def add(start: int) -> None:
-        stop = start + size
-        own = rows[:, start:stop]
-        gram[start:stop, :start] += own.T @ rows[:, :start]
-        gram[start:stop, start:stop] += np.tril(own.T @ own)
-
-    starts = reversed(range(0, len(gram), size))  # what takes longest comes first
-    threads = blas_threads()
-    with one_thread():
-        for _ in in_order(add, starts, threads=threads, ahead=len(gram)):
-            pass
 
 
 def column_gram(rows: Array) -> Array:

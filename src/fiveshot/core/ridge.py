@@ -27,7 +27,6 @@ from fiveshot.core.arrays import (
     lower_norm,
     mask,
     namespace,
-    on_cpu,
     one_hot,
     parts,
     positions,
@@ -39,7 +38,6 @@ from fiveshot.core.draws import FactoredRows, RandomFeatures, Rows
 from fiveshot.core.labels import Label
 from fiveshot.core.memory import ClassModels
 from fiveshot.errors import InputError
-from fiveshot.work import in_order
 
 ROWS_AT_ONCE = 1600  # rows mapped at a time: the M × M sum is read and written once for so many
 
@@ -200,17 +198,10 @@ class GramSums:
         return namespace(self.gram).stack([self.targets[label] for label in sorted(self.targets)])
 
     def add_(self, blocks: Iterable[RowBlock], feature_map: FeatureMap) -> None:
-        """Add blocks in place, several at a time; on the CPU the next ones are mapped meanwhile."""
+        """Add blocks in place, several at a time."""
         small = (part for block in blocks for part in _split(block))
-        groups = list(grouped(small, lambda block: block.count, ROWS_AT_ONCE))
-        mapped = in_order(
-            lambda group: mapped_rows(group, feature_map, self.gram),
-            groups,
-            threads=1,
-            ahead=int(on_cpu(self.gram)),
-        )
-        for group, (rows, own) in zip(groups, mapped, strict=True):
-            self.add_mapped_(group, rows, own)
+        for group in grouped(small, lambda block: block.count, ROWS_AT_ONCE):
+            self.add_mapped_(group, *mapped_rows(group, feature_map, self.gram))
 
     def add_mapped_(self, blocks: Sequence[RowBlock], rows: Array, own: Sequence[Array]) -> None:
         """Add blocks whose rows are mapped already, in place."""
