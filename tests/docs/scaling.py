@@ -58,6 +58,7 @@ SMALLER = (
     Rule(r"^(fiveshot tune --images photos)", r"\1 --set epochs=1 --device cpu", "forty epochs take minutes"),
     Rule(r"for seed in range\(2, 8\)", "for seed in range(2, 3)", "15 base photos instead of 90"),
     Rule(r"(benchmarks/weight\.py).*", r"\1 --rounds 1 --tolerant", "once, beside everything else that runs"),
+    Rule(r"(benchmarks/int8\.py)(?!.*--data).*", r"\1 --photos 8 --rounds 1", "eight photos instead of 1,000"),
     Rule(r"(benchmarks/recognizer\.py).*", r"\1 --base 4 --classes 8 --repeats 1", "few classes, once"),
     Rule(
         r"(benchmarks/service\.py).*",
