@@ -107,11 +107,11 @@ def learn(
 
 def _note_no_rejection(answer: Answer, recognizer: Recognizer) -> None:
     """Note that a model with few photos has a name for whatever it is shown."""
-    from fiveshot.recognizer.recognition.rejection import thresholds_note
+    from fiveshot.recognizer.recognition.rejection import can_reject, thresholds_note
 
-    note = thresholds_note(recognizer.snapshot.contents)
-    if note.startswith("nothing is rejected yet") and not answer.as_json:
-        answer.note(f"{note}; until then other things get the name of a class, too")
+    contents = recognizer.snapshot.contents
+    if not can_reject(contents) and not answer.as_json:
+        answer.note(f"{thresholds_note(contents)}; until then other things get the name of a class, too")
 
 
 def _classes(answer: Answer, name: str, photos: list[str] | None, nested: bool) -> dict[str, list[Photo]]:

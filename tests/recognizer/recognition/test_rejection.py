@@ -1,19 +1,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from models import photos as photos_named
 
 from fiveshot.core import NO_CLASSES, Memory, class_statistics
 from fiveshot.core.draws import hold_back
 from fiveshot.errors import InputError
 from fiveshot.heads import FewShotHead, make_head
+from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.recognition import rejection as rejection_module
 from fiveshot.recognizer.recognition.rejection import (
     Rejection,
+    can_reject,
     fit_rejection,
     leave_out,
     photos_needed,
@@ -324,3 +328,10 @@ def test_thresholds_on_photos_an_adapter_has_not_seen_keep_the_rate() -> None:
     others, _ = photos_of(40, 20, seed=3)
     assert rejected(head, strict, others).mean() > 0.2
     assert rejected(head, right, others).mean() == pytest.approx(0.1, abs=0.05)
+
+
+def test_whether_anything_is_rejected_is_known_without_thresholds(make: Callable[..., Recognizer]) -> None:
+    model = make(head="unbiased-lda")
+    for number, name in enumerate(("ani", "kite", "owl", "rook"), start=1):
+        model.learn_features(name, photos_named(name))
+        assert can_reject(model.snapshot.contents) == bool(model.snapshot.rejection.counts) == (number == 4)

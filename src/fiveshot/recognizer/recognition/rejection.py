@@ -232,9 +232,21 @@ def thresholds_note(contents: Contents) -> str:
     rate, of_base = contents.manifest.options.false_rejection, base_thresholds(contents.manifest)
     if not len(contents.memory.labels):
         return NO_CLASS
-    held, negatives = _held_out_of(contents), contents.negatives
-    against = 0 if negatives is None else len(negatives.photos.ids)
+    held, against = _at_hand(contents)
     return shots_note(rate, held, against) if of_base is None else of_base.note + _beside(held, against)
+
+
+def can_reject(contents: Contents) -> bool:
+    """Tell whether a model has photos enough to call others unknown, without computing its thresholds."""
+    held, against = _at_hand(contents)
+    enough = held >= photos_needed(contents.manifest.options.false_rejection) or _counts(held, against)
+    return enough or base_thresholds(contents.manifest) is not None
+
+
+def _at_hand(contents: Contents) -> tuple[int, int]:
+    """Return how many learned photos can be left out, and how many show none of the classes."""
+    negatives = contents.negatives
+    return _held_out_of(contents), 0 if negatives is None else len(negatives.photos.ids)
 
 
 def shots_note(rate: float, held: int, negatives: int = 0) -> str:
