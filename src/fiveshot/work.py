@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache
+from itertools import cycle
 from pathlib import Path
 from threading import Lock, Thread
 from typing import Any, Protocol, TypeVar
@@ -51,6 +52,32 @@ def in_order(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
+def in_turns(calls: Iterable[Callable[[], object]], *, threads: int) -> None:
+    """Make calls on threads: the first on the first, the next on the second, and so on, then the first again.
+
+    Calls of one thread are made one after the other, in order: what they add up is the same every time.
+
+    Examples
+    --------
+    >>> from fiveshot.work import in_turns
+    >>> odd, even = [], []
+    >>> in_turns([lambda: odd.append(1), lambda: even.append(2), lambda: odd.append(3)], threads=2)
+    >>> odd, even
+    ([1, 3], [2])
+    """
+    pools, waiting = [ThreadPoolExecutor(1) for _ in range(threads)], deque[Future[object]]()
+    try:
+        for pool, call in zip(cycle(pools), calls, strict=False):
+            waiting.append(pool.submit(call))
+            if len(waiting) > 2 * threads:
+                waiting.popleft().result()
+        while waiting:
+            waiting.popleft().result()
+    finally:
+        for pool in pools:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Let BLAS, and PyTorch where it is loaded, use one thread for each call inside the block.
@@ -70,6 +97,19 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         _ONE_THREAD.leave(own)
+
+
+def blas_threads() -> int:
+    """Return how many threads a call of BLAS may use here and now.
+
+    Examples
+    --------
+    >>> with one_thread():
+    ...     blas_threads()
+    1
+    """
+    pools = _pools(tuple(name in sys.modules for name in LIBRARIES))
+    return max((pool.get_num_threads() for pool in pools), default=1)
 
 
 def library_imported() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fiveshot.core import class_statistics
+from fiveshot.core import class_statistics, lda
+from fiveshot.core.lda import SpaceModel
 from fiveshot.core.memory import Memory
 from fiveshot.data import gaussian_classes
 from fiveshot.heads import make_head
@@ -64,3 +65,13 @@ def test_other_heads_simply_adopt():
     sketch = head.sketch(memory)
     assert y[0] not in sketch.classes_
     assert y[0] in head.classes_
+
+
+@pytest.mark.parametrize("n", [1, 5, 13])
+def test_scores_of_many_classes_are_those_of_one_product(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    origin, weights, X = rng.normal(size=7), rng.normal(size=(45, 7)), rng.normal(size=(n, 7))
+    model = SpaceModel(origin, weights, np.zeros(45), None)
+    monkeypatch.setattr(lda, "MANY_CLASSES", 10)
+    monkeypatch.setattr(lda, "SMALL_PRODUCT", 8 * 7 * 5)  # 13 samples are too many
+    np.testing.assert_allclose(model.scores(X), (X - origin) @ weights.T, rtol=1e-12, atol=1e-12)

@@ -2,12 +2,14 @@
 
 On the CPU triangular solves, symmetric products and Cholesky factors in place are SciPy's BLAS and LAPACK, for
 NumPy arrays and for torch tensors, whose memory is shared. Row-major matrices are handed over transposed: those
-views are in Fortran's order, so that nothing is copied, and their upper triangle is our lower one. On other
-devices it is the library's own.
+views are in Fortran's order, so that nothing is copied, and their upper triangle is our lower one. What takes
+long is called without Python's lock, so that threads can do it at the same time. On other devices it is the
+library's own.
 """
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
@@ -21,7 +23,7 @@ import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_array, is_torch_array, to_device
 from numpy.typing import NDArray
 
-from fiveshot.work import library_imported
+from fiveshot.work import blas_threads, library_imported
 
 Array = Any
 """An array of NumPy or a tensor of torch; the standard has no common type for them."""
@@ -30,6 +32,7 @@ Item = TypeVar("Item")
 FOLLOWS_STANDARD = hasattr(np, "__array_api_version__")  # from NumPy 2 on
 TINY = 1e-12  # lengths below are taken for this one, so that a zero vector stays a zero vector
 BLOCK = 1024
+BESIDE_EACH_OTHER = 1 << 27  # bytes of matrices that threads work on, one each
 TILE = 128  # rows and columns that are transposed at a time: both sides stay near a core
 
 
@@ -179,11 +182,21 @@ def on_cpu(array: Array) -> bool:
     return not is_torch_array(array) or array.device.type == "cpu"
 
 
+def at_once(matrix: Array) -> int:
+    """Return how many matrices like this one threads may work on, one each; 1 where BLAS uses them better."""
+    if not on_cpu(matrix):
+        return 1
+    return max(1, min(blas_threads(), BESIDE_EACH_OTHER // max(_view(matrix).nbytes, 1)))
+
+
 def add_gram_(gram: Array, rows: Array) -> None:
     """Add rowsᵀ · rows to the lower triangle of ``gram``, in place; the upper one is left alone."""
     if on_cpu(gram):
-        target = _view(gram).T
-        _blas("syrk", gram)(1.0, _ordered(rows).T, beta=1.0, c=target, overwrite_c=True)
+        target = _view(gram)
+        source = np.ascontiguousarray(_view(rows), dtype=target.dtype)
+        n, width = source.shape
+        step = target.strides[0] // target.itemsize
+        _unlocked(_blas("syrk", gram), target.dtype, b"U", b"N", width, n, 1.0, source, width, 1.0, target, step)
         return
     for start in range(0, len(gram), BLOCK):
         stop = min(start + BLOCK, len(gram))
@@ -321,13 +334,16 @@ def _solve_in_place(gram: Array, targets: Array, shift: float) -> Array | None:
     try:
         add_to_diagonal(matrix, shift)
         # The lower triangle of the transposed view is our upper one, which is free.
-        factor, failed = _lapack("potrf", gram)(matrix.T, lower=True, clean=False, overwrite_a=True)
-        if failed:
+        size, step, failed = len(matrix), matrix.strides[0] // matrix.itemsize, ctypes.c_int()
+        _unlocked(_lapack("potrf", gram), matrix.dtype, b"L", size, matrix, step, failed)
+        if failed.value:
             return None
-        solution, _ = _lapack("potrs", gram)(factor, _view(targets).T, lower=True)
+        solution = np.array(_view(targets), dtype=matrix.dtype, order="C")
+        count = len(solution)
+        _unlocked(_lapack("potrs", gram), matrix.dtype, b"L", size, count, matrix, step, solution, size, failed)
     finally:
         np.fill_diagonal(matrix, diagonal)
-    return _back(np.ascontiguousarray(solution.T), gram)
+    return _back(solution, gram)
 
 
 def _copy_to_upper_(matrix: NDArray[Any]) -> None:
@@ -368,6 +384,32 @@ def _blas(name: str, like: Array) -> Callable[..., Any]:
 def _lapack(name: str, like: Array) -> Callable[..., Any]:
     function: Callable[..., Any] = getattr(_library("lapack"), _letter(like) + name)
     return function
+
+
+def _unlocked(function: Any, dtype: np.dtype[Any], *arguments: Any) -> None:
+    """Call a function of Fortran without Python's lock, with letters, whole numbers, numbers and arrays.
+
+    Nothing is checked: the arrays must be alive, writable where they are written to, and as large as is said.
+    """
+    number = ctypes.c_float if dtype == np.float32 else ctypes.c_double
+    given: list[Any] = []
+    for value in arguments:
+        if isinstance(value, np.ndarray):
+            given.append(ctypes.c_void_p(value.ctypes.data))
+        elif isinstance(value, bytes):
+            given.append(ctypes.c_char_p(value))
+        elif isinstance(value, ctypes.c_int):
+            given.append(ctypes.byref(value))
+        else:
+            given.append(ctypes.byref(ctypes.c_int(value) if isinstance(value, int) else number(value)))
+    _address(function)(*given)
+
+
+@cache
+def _address(function: Any) -> Callable[..., None]:
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    return ctypes.CFUNCTYPE(None)(pointer(function._cpointer, None))
 
 
 @cache

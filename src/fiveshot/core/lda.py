@@ -26,6 +26,7 @@ so small that those of five expect alike. With a base, ``Surroundings`` adds how
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -60,8 +61,8 @@ from fiveshot.errors import InputError
 LEAST_SHRINKAGE = 0.3
 MOST_SPECTRUM_CLASSES = 512  # B is estimated from so many, evenly over the labels: bounds the decomposition
 # Few samples are scored block by block: of many classes a product copies all weights before it reads them, unless
-# it is as small as that of 16 samples with 32 classes.
-FEW_SAMPLES, MANY_CLASSES, CLASSES_AT_ONCE = 16, 1024, 32
+# it takes no more multiplications than these.
+SMALL_PRODUCT, MANY_CLASSES, CLASSES_AT_ONCE = 800_000, 1024, 8
 # Of familiarity beside φ where there is a base, chosen on training photos, see docs/explanation/default-head.md.
 ALONG, BETWEEN, NEAR, NOISE = 10.0, 9.5, 2.8, 4.4
 LEAST_LENGTH = 0.02  # of the mean squared length: a class at the center keeps a finite score
@@ -255,7 +256,7 @@ class SpaceModel:
     def scores(self, X: Array) -> Array:
         """Return scores, (n, n_classes)."""
         X = X - self.origin
-        if len(X) > FEW_SAMPLES or len(self.weights) <= MANY_CLASSES:
+        if len(self.weights) <= MANY_CLASSES or math.prod(X.shape) * CLASSES_AT_ONCE > SMALL_PRODUCT:
             return X @ self.weights.T
         whole = len(self.weights) // CLASSES_AT_ONCE * CLASSES_AT_ONCE
         blocks = self.weights[:whole].reshape(-1, CLASSES_AT_ONCE, self.weights.shape[1]) @ X.T

@@ -7,10 +7,11 @@ when they are needed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from itertools import groupby
+from functools import cached_property, partial
+from itertools import cycle, groupby
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from fiveshot.core.arrays import (
     Array,
     add_gram_,
+    at_once,
     chunks,
     column_gram,
     empty,
@@ -38,8 +40,10 @@ from fiveshot.core.draws import FactoredRows, RandomFeatures, Rows
 from fiveshot.core.labels import Label
 from fiveshot.core.memory import ClassModels
 from fiveshot.errors import InputError
+from fiveshot.work import in_order, in_turns, one_thread
 
 ROWS_AT_ONCE = 1600  # rows mapped at a time: the M × M sum is read and written once for so many
+ROWS_OF_A_THREAD = 800  # where each thread has a sum of its own
 
 
 class FeatureMap(Protocol):
@@ -120,12 +124,21 @@ def _least_error(gram: Array, sums: Array, left: Array, wanted: Array, lambdas: 
     """Return the λ with which left · (gram + λI)⁻¹ · sumsᵀ is nearest to what is wanted."""
     xp = namespace(gram)
     least = lower_norm(gram) * epsilon(gram)  # of a matrix with one large eigenvalue, that is about its norm
-    errors = {}
-    for lam in lambdas:
-        solution = solve_shifted(gram, sums, lam) if lam >= least else None
-        if solution is not None:
-            errors[lam] = float(xp.mean((wanted - left @ solution.T) ** 2))
-    return float(min(errors, key=errors.__getitem__) if errors else max(lambdas))
+    tried = [lam for lam in lambdas if lam >= least]
+    threads = min(at_once(gram), len(tried))
+
+    def error(lam: float) -> float:
+        own = gram if threads == 1 else xp.asarray(gram, copy=True)  # which serves as the workspace
+        solution = solve_shifted(own, sums, lam)
+        return math.inf if solution is None else float(xp.mean((wanted - left @ solution.T) ** 2))
+
+    if threads > 1:
+        with one_thread():
+            errors = list(in_order(error, tried, threads=threads, ahead=threads))
+    else:
+        errors = list(map(error, tried))
+    least_error, lam = min(zip(errors, tried, strict=True), default=(math.inf, 0.0))
+    return float(lam if least_error < math.inf else max(lambdas))
 
 
 def _system(
@@ -161,10 +174,16 @@ def given(rows: Rows) -> Callable[[], Rows]:
     return lambda: rows
 
 
-def mapped_rows(blocks: Sequence[RowBlock], feature_map: FeatureMap, like: Array) -> tuple[Array, list[Array]]:
-    """Return the mapped and weighted rows of some blocks, (n, M), and the part of each; ``like`` has M columns."""
+def mapped_rows(
+    blocks: Sequence[RowBlock], feature_map: FeatureMap, like: Array, out: Array | None = None
+) -> tuple[Array, list[Array]]:
+    """Return the mapped and weighted rows of some blocks, (n, M), and the part of each; ``like`` has M columns.
+
+    They are written into ``out`` where memory for as many or more is at hand.
+    """
     counts = [block.count for block in blocks]
-    rows = empty((sum(counts), like.shape[1]), like)  # one piece, which goes back to the system as a whole
+    # One piece, which goes back to the system as a whole.
+    rows = empty((sum(counts), like.shape[1]), like) if out is None else out[: sum(counts)]
     start = 0
     for is_factored, drawn in groupby(map(_weighted_rows, blocks), lambda rows: isinstance(rows, FactoredRows)):
         # A product with the few rows of each class would read the whole projection for each of them.
@@ -197,27 +216,63 @@ class GramSums:
         """Return c of all classes in the order of their labels, (C, M)."""
         return namespace(self.gram).stack([self.targets[label] for label in sorted(self.targets)])
 
-    def add_(self, blocks: Iterable[RowBlock], feature_map: FeatureMap) -> None:
-        """Add blocks in place, several at a time."""
-        small = (part for block in blocks for part in _split(block))
-        for group in grouped(small, lambda block: block.count, ROWS_AT_ONCE):
-            self.add_mapped_(group, *mapped_rows(group, feature_map, self.gram))
+    def add_(self, blocks: Sequence[RowBlock], feature_map: FeatureMap) -> None:
+        """Add blocks in place, several at a time.
+
+        While sums are small each thread makes its own. Who adds which rows is settled, and rows are drawn one
+        after the other: the same numbers come of it every time.
+        """
+        total = sum(block.count for block in blocks)
+        lanes = max(1, min(at_once(self.gram), total // ROWS_OF_A_THREAD))
+        sums = [self, *(GramSums(zeros(self.gram.shape, self.gram), {}) for _ in range(lanes - 1))]
+        calls = self._additions(blocks, total, sums, feature_map)
+        if lanes == 1:
+            for call in calls:
+                call()
+        else:
+            with one_thread():
+                in_turns(calls, threads=lanes)
+        for other in sums[1:]:
+            self.gram[...] += other.gram
+            for label, target in other.targets.items():
+                self._add_target_(label, target)
+            self.tokens.update(other.tokens)
+
+    @staticmethod
+    def _additions(
+        blocks: Sequence[RowBlock], total: int, sums: Sequence[GramSums], feature_map: FeatureMap
+    ) -> Iterator[Callable[[], None]]:
+        """Yield what adds a group of rows to the first of the sums, the next to the second, and so on in turns."""
+        at_most = ROWS_AT_ONCE if len(sums) == 1 else ROWS_OF_A_THREAD
+        small = (part for block in blocks for part in _split(block, at_most))
+        gram = sums[0].gram
+        buffers = [empty((min(total, at_most), len(gram)), gram) for _ in sums]
+        turns = zip(cycle(sums), cycle(buffers), grouped(small, lambda block: block.count, at_most), strict=False)
+        for own, buffer, group in turns:
+            drawn = [replace(block, rows=given(block.rows())) for block in group]
+            yield partial(own._add_group_, drawn, feature_map, buffer)
+
+    def _add_group_(self, group: Sequence[RowBlock], feature_map: FeatureMap, buffer: Array) -> None:
+        self.add_mapped_(group, *mapped_rows(group, feature_map, self.gram, buffer))
 
     def add_mapped_(self, blocks: Sequence[RowBlock], rows: Array, own: Sequence[Array]) -> None:
         """Add blocks whose rows are mapped already, in place."""
         for block, part in zip(blocks, own, strict=True):
             total = namespace(part).sum(part, axis=0) * block.weight**0.5
-            known = self.targets.get(block.label)
-            self.targets[block.label] = total if known is None else known + total
+            self._add_target_(block.label, total)
             self.tokens[block.label] = block.token
         add_gram_(self.gram, rows)
 
+    def _add_target_(self, label: Label, total: Array) -> None:
+        known = self.targets.get(label)
+        self.targets[label] = total if known is None else known + total
 
-def _split(block: RowBlock) -> Iterator[RowBlock]:
-    if block.count <= ROWS_AT_ONCE:
+
+def _split(block: RowBlock, at_most: int) -> Iterator[RowBlock]:
+    if block.count <= at_most:
         yield block
         return
-    for part in chunks(block.rows(), ROWS_AT_ONCE):
+    for part in chunks(block.rows(), at_most):
         yield replace(block, count=len(part), rows=given(part))
 
 

@@ -320,8 +320,7 @@ class Looks:
         self._known = set[int]()
         self._ids = np.empty(0, np.int64)  # with room for more photos,
         self._numbers = np.empty((0, NUMBERS), np.float32)  # which are as many as are known
-        self._first = self._numbers[:, :FIRST]
-        self._squares = np.empty(0, np.float32)  # lengths of the first ones
+        self._first = np.empty((0, FIRST + 1), np.float32)  # the first of them, and their squared length
 
     def follow(self, contents: Contents) -> None:
         """Take up the photos that have come since."""
@@ -339,10 +338,9 @@ class Looks:
         """Return the photos that may show the same as each row of features of length one, by number."""
         n = len(self._known)
         own = rows @ _directions(rows.shape[1])
-        some = np.flatnonzero(_near(self._first[:n], self._squares[:n], own[:, :FIRST]).any(axis=0))
+        some = np.flatnonzero(_near(self._first[:n], own[:, :FIRST]).any(axis=0))
         found: list[list[int]] = [[] for _ in rows]
-        close = self._numbers[some]
-        for row, place in np.argwhere(_near(close, squared_lengths(close), own)).tolist():
+        for row, place in np.argwhere(_near(_with_squares(self._numbers[some]), own)).tolist():
             found[row].append(int(self._ids[some[place]]))
         return found
 
@@ -352,12 +350,10 @@ class Looks:
             room = max(n + more, 2 * n, 64) - n
             self._ids = np.concatenate([self._ids[:n], np.empty(room, np.int64)])
             self._numbers = np.concatenate([self._numbers[:n], np.empty((room, NUMBERS), np.float32)])
-            self._first = np.concatenate([self._first[:n], np.empty((room, FIRST), np.float32)])
-            self._squares = np.concatenate([self._squares[:n], np.empty(room, np.float32)])
+            self._first = np.concatenate([self._first[:n], np.empty((room, FIRST + 1), np.float32)])
         self._ids[n : n + more] = ids
         self._numbers[n : n + more] = unit_rows(features) @ _directions(features.shape[1])
-        self._first[n : n + more] = self._numbers[n : n + more, :FIRST]
-        self._squares[n : n + more] = squared_lengths(self._first[n : n + more])
+        self._first[n : n + more] = _with_squares(self._numbers[n : n + more, :FIRST])
         self._known.update(ids)
 
 
@@ -395,11 +391,18 @@ class StoredPhotos:
         return likest((name, unit_rows(features) @ row) for name, features in classes)
 
 
-def _near(known: Floats, squares: Floats, own: Floats) -> NDArray[np.bool_]:
-    """Return which of the known rows are as near to each own one as photos that show the same, (n, m)."""
+def _with_squares(rows: Floats) -> Floats:
+    return np.concatenate([rows, squared_lengths(rows)[:, None]], axis=1)
+
+
+def _near(known: Floats, own: Floats) -> NDArray[np.bool_]:
+    """Return which of the known rows are as near to each own one as photos that show the same, (n, m).
+
+    The known ones have their squared length in the last column.
+    """
     # ‖x − y‖² = ‖x‖² + ‖y‖² − 2 x·y, and that of the whole features is 2 (1 − cosine).
-    products = (2 * own) @ known.T  # few rows, each of all photos: that is how memory is read fastest
-    products -= squares
+    factors = np.concatenate([2 * own, np.full((len(own), 1), -1, own.dtype)], axis=1)
+    products = factors @ known.T  # few rows, each of all photos: that is how memory is read fastest
     near: NDArray[np.bool_] = products >= (squared_lengths(own) - 2 * (1 - SAME) - SLACK)[:, None]
     return near
 
