@@ -63,9 +63,11 @@ class Case:
     recipe: str
     flavor: str
     width: int | None = None
+    drawn: bool = True  # samples, where it is sampled
 
     def __str__(self) -> str:
-        return "-".join(str(part) for part in (self.recipe, self.flavor, self.width) if part)
+        parts = (self.recipe, self.flavor, self.width, None if self.drawn else "closed")
+        return "-".join(str(part) for part in parts if part)
 
     @property
     def ridge(self) -> bool:
@@ -74,7 +76,7 @@ class Case:
     @property
     def broken(self) -> tuple[str, ...]:
         """The promises that a head does not make."""
-        return ("label values",) if self.sampled else BROKEN.get(self.recipe, ())
+        return ("label values",) if self.sampled and self.drawn else BROKEN.get(self.recipe, ())
 
     @property
     def sampled(self) -> bool:
@@ -85,7 +87,7 @@ class Case:
         if self.ridge:
             parameters.setdefault("n_projections", self.width)
         if self.sampled:
-            parameters.setdefault("sampling", Sampling(per_class=40))
+            parameters.setdefault("sampling", Sampling(per_class=40, drawn=self.drawn))
         if (
             self.recipe == "unbiased-lda"
         ):  # what is chosen on the base session stays when a base class is forgotten
@@ -125,6 +127,7 @@ CASES = [
     if recipe == "knn" or not isinstance(make_head(recipe), Refitted)
     for width in (WIDTHS if recipe.removeprefix("c-").startswith("ranpac") else (None,))
 ]
+CASES += [Case("ranpac*", "paper", 52, drawn=False), Case("c-ranpac", "paper", 52, drawn=False)]
 
 
 def learned(case: Case, *sessions: Rows, **parameters: Any) -> FewShotHead:

@@ -25,19 +25,28 @@ def close(found: np.ndarray, expected: np.ndarray) -> None:
     np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance * scale)
 
 
+def as_close(found: np.ndarray, expected: np.ndarray, exact: np.ndarray) -> None:
+    """Compare scores with those of the CPU, which themselves may err by more than the tolerance in float32."""
+    if expected.dtype == np.float32 and np.abs(expected - exact).max() > 3e-5 * max(1.0, np.abs(exact).max()):
+        assert np.abs(found - exact).max() <= 4 * np.abs(expected - exact).max()
+    else:
+        close(found, expected)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_a_cuda_head_agrees_with_the_cpu(case: Case, dtype: type) -> None:
-    head, reference = case.make_with_one_lambda(device="cuda"), case.make_with_one_lambda()
+    head, reference, exact = case.make_with_one_lambda(device="cuda"), *(case.make_with_one_lambda() for _ in "12")
     X = queries(dtype=dtype)
     table = None
     for session in SESSIONS:
         rows, labels = flat(draw(session, dtype=dtype, seed=len(session)))
         head.partial_fit(rows, labels)
         reference.partial_fit(torch.from_numpy(rows), labels)  # random numbers of torch, as on the device
+        exact.partial_fit(torch.from_numpy(rows).double(), labels)
         table = table or ScoreTable(head, X)
-        expected = reference.class_scores(X)
-        close(head.class_scores(X), expected)
-        close(table.scores().cpu().numpy(), expected)
+        expected, in_double = reference.class_scores(X), exact.class_scores(X.astype(np.float64))
+        as_close(head.class_scores(X), expected, in_double)
+        as_close(table.scores().cpu().numpy(), expected, in_double)
         close(head.predict_proba(X).sum(axis=1), np.ones(len(X), dtype=dtype))
     assert head.statistics_.means.device.type == "cuda"
     assert isinstance(head.class_scores(X), np.ndarray)

@@ -80,6 +80,25 @@ def test_new_classes_are_replaced_by_their_samples(width: int, calibration: Cali
     np.testing.assert_allclose(learn(head, base, new).class_scores(X), expected, rtol=1e-7, atol=1e-9)
 
 
+@pytest.mark.parametrize("classes", ["new", "all"])
+@pytest.mark.parametrize("calibration", CALIBRATIONS, ids=str)
+@pytest.mark.parametrize("width", SHAPES)
+def test_in_closed_form_a_class_counts_as_very_many_samples_would(
+    width: int, calibration: Calibration | None, classes: str
+) -> None:
+    """With balanced masses the number of samples changes nothing but their noise."""
+    base, new, X = draw(BASE), draw(FIRST | SECOND), queries()
+
+    def scores(sampling: Sampling) -> np.ndarray:
+        head = RanPAC(width, sampling=sampling, calibration=calibration, mass="balanced", lambdas=(50.0,))
+        return learn(head, base, new).class_scores(X)
+
+    closed = scores(Sampling(40, classes, drawn=False))
+    few, many = ((scores(Sampling(n, classes)) - closed).std() / closed.std() for n in (40, 8000))
+    assert many < 0.3 * few
+    assert many < 0.05
+
+
 @pytest.mark.parametrize("width", SHAPES)
 def test_all_classes_sampled_as_in_the_text(width: int) -> None:
     base, new, X = draw(BASE), draw(FIRST), queries()
@@ -188,7 +207,7 @@ def test_the_random_state_decides_projection_and_samples() -> None:
     assert not np.allclose(scores[0], scores[2], atol=1e-3)
 
 
-@pytest.mark.parametrize("sampling", [None, Sampling(per_class=40)])
+@pytest.mark.parametrize("sampling", [None, Sampling(per_class=40), Sampling(per_class=40, drawn=False)])
 @pytest.mark.parametrize("width", SHAPES)
 def test_when_it_is_asked_changes_nothing(width: int, sampling: Sampling | None) -> None:
     """The regression is solved when it is first asked for, by whoever holds a copy, in any order."""

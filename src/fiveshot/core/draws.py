@@ -28,7 +28,7 @@ from fiveshot.core.arrays import (
 )
 from fiveshot.core.calibration import Gaussian, SummedGaussian
 from fiveshot.core.labels import Label, Labels
-from fiveshot.core.ranges import Allowed, OneOf, Range, check_values
+from fiveshot.core.ranges import Allowed, Flag, OneOf, Range, check_values
 
 Sampled = Literal["new", "all"]
 PAIRED = 16  # uniform numbers that become normal ones together, the first eight with the last
@@ -47,6 +47,8 @@ class Sampling:
         How many samples are drawn of each class.
     classes : {"new", "all"}
         Which classes are replaced by samples.
+    drawn : bool
+        False draws none: a class counts as so many samples would on average, which is computed in closed form.
 
     Examples
     --------
@@ -59,6 +61,7 @@ class Sampling:
 
     per_class: int = 800
     classes: Sampled = "new"
+    drawn: bool = True
 
     def __post_init__(self) -> None:
         check_values(self, SAMPLING_RANGES)
@@ -67,6 +70,7 @@ class Sampling:
 SAMPLING_RANGES: dict[str, Allowed] = {
     "per_class": Range(1, whole=True, hint="the paper draws 800"),
     "classes": OneOf(get_args(Sampled), kind="choice of sampled classes"),
+    "drawn": Flag(),
 }
 
 

@@ -36,9 +36,11 @@ from fiveshot.core.arrays import (
     solve_shifted,
     zeros,
 )
+from fiveshot.core.calibration import Gaussian
 from fiveshot.core.draws import FactoredRows, RandomFeatures, Rows
 from fiveshot.core.labels import Label
 from fiveshot.core.memory import ClassModels
+from fiveshot.core.rectified import add_expected_
 from fiveshot.errors import InputError
 from fiveshot.work import in_order, in_turns, one_thread
 
@@ -167,6 +169,7 @@ class RowBlock:
     count: int
     weight: float  # of each row in the sums
     rows: Callable[[], Rows]  # () → (count, d)
+    gaussian: Callable[[], Gaussian] | None = None  # whose moments are added in their place, where it is given
 
 
 def given(rows: Rows) -> Callable[[], Rows]:
@@ -216,12 +219,21 @@ class GramSums:
         """Return c of all classes in the order of their labels, (C, M)."""
         return namespace(self.gram).stack([self.targets[label] for label in sorted(self.targets)])
 
-    def add_(self, blocks: Sequence[RowBlock], feature_map: FeatureMap) -> None:
+    def add_(self, blocks: Sequence[RowBlock], feature_map: RandomFeatures) -> None:
         """Add blocks in place, several at a time.
 
         While sums are small each thread makes its own. Who adds which rows is settled, and rows are drawn one
         after the other: the same numbers come of it every time.
         """
+        for block in blocks:
+            if block.gaussian is not None:
+                mass = block.count * block.weight
+                total = add_expected_(self.gram, block.gaussian(), feature_map.projection, mass)
+                self._add_target_(block.label, total)
+                self.tokens[block.label] = block.token
+        self._add_rows_([block for block in blocks if block.gaussian is None], feature_map)
+
+    def _add_rows_(self, blocks: Sequence[RowBlock], feature_map: RandomFeatures) -> None:
         total = sum(block.count for block in blocks)
         lanes = max(1, min(at_once(self.gram), total // ROWS_OF_A_THREAD))
         sums = [self, *(GramSums(zeros(self.gram.shape, self.gram), {}) for _ in range(lanes - 1))]
@@ -240,7 +252,7 @@ class GramSums:
 
     @staticmethod
     def _additions(
-        blocks: Sequence[RowBlock], total: int, sums: Sequence[GramSums], feature_map: FeatureMap
+        blocks: Sequence[RowBlock], total: int, sums: Sequence[GramSums], feature_map: RandomFeatures
     ) -> Iterator[Callable[[], None]]:
         """Yield what adds a group of rows to the first of the sums, the next to the second, and so on in turns."""
         at_most = ROWS_AT_ONCE if len(sums) == 1 else ROWS_OF_A_THREAD
@@ -252,7 +264,7 @@ class GramSums:
             drawn = [replace(block, rows=given(block.rows())) for block in group]
             yield partial(own._add_group_, drawn, feature_map, buffer)
 
-    def _add_group_(self, group: Sequence[RowBlock], feature_map: FeatureMap, buffer: Array) -> None:
+    def _add_group_(self, group: Sequence[RowBlock], feature_map: RandomFeatures, buffer: Array) -> None:
         self.add_mapped_(group, *mapped_rows(group, feature_map, self.gram, buffer))
 
     def add_mapped_(self, blocks: Sequence[RowBlock], rows: Array, own: Sequence[Array]) -> None:
@@ -326,7 +338,7 @@ class Evidence:
             )
         return replace(self, rows={label: rows for label, rows in self.rows.items() if label not in labels})
 
-    def fold(self, weight: Callable[[int], float], feature_map: FeatureMap) -> Evidence:
+    def fold(self, weight: Callable[[int], float], feature_map: RandomFeatures) -> Evidence:
         """Return the evidence with all rows summed; ``weight`` tells a row's weight from its class's count."""
         sums = self.sums(feature_map)
         sums.add_(self._blocks(weight), feature_map)
@@ -336,7 +348,7 @@ class Evidence:
     def fold_choosing(
         self,
         weight: Callable[[int], float],
-        feature_map: FeatureMap,
+        feature_map: RandomFeatures,
         *,
         held_out: Mapping[Label, NDArray[np.bool_]],
         lambdas: Sequence[float],
@@ -373,7 +385,7 @@ class Evidence:
                 blocks.append(RowBlock(label, None, len(own), weight(len(rows)), given(own)))
         return blocks
 
-    def sums(self, feature_map: FeatureMap) -> GramSums:
+    def sums(self, feature_map: RandomFeatures) -> GramSums:
         """Return sums to add to: a copy of what is folded, or zero."""
         if self.folded is not None:
             return self.folded.copy()
@@ -419,7 +431,8 @@ def solve_blocks(
     With fewer rows than random features the dual form is solved and there are no sums.
     """
     width = feature_map.projection.shape[1]
-    if evidence.folded is None and sum(block.count for block in blocks) < width:
+    expected = any(block.gaussian is not None for block in blocks)
+    if evidence.folded is None and not expected and sum(block.count for block in blocks) < width:
         return _dual_solution(blocks, feature_map, lam)
     sums = cache.take(blocks, evidence.folded) or evidence.sums(feature_map)
     sums.add_([block for block in blocks if block.label not in sums.tokens], feature_map)

@@ -410,10 +410,11 @@ class RanPAC(FewShotHead):
         blocks = []
         for label, _, is_new in memory:
             token = tokens.models[label]
-            if self._is_sampled(is_new):
-                count = self.sampling.per_class if self.sampling else 0
+            if self.sampling is not None and self._is_sampled(is_new):
+                count = self.sampling.per_class
                 rows = partial(self._samples, label, gaussians)
-                blocks.append(RowBlock(label, token, count, self._weight(mass, count), rows))
+                gaussian = None if self.sampling.drawn else partial(gaussians.take, label)
+                blocks.append(RowBlock(label, token, count, self._weight(mass, count), rows, gaussian))
             elif label not in evidence.rows and not (evidence.folded and label in evidence.folded.targets):
                 raise InputError(
                     f"the features of {label!r} were not kept, because it was sampled when it was learned; "

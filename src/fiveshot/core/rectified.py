@@ -1,0 +1,95 @@
+"""Moments of rectified Gaussian features in closed form: what infinitely many samples would give.
+
+A random feature of a sample x ~ N(μ, AᵀA) is max(0, u) with u = x·w ~ N(m, s²). With φ and Φ those of the standard
+normal distribution at t = m / s, and the Hermite polynomials Heₙ, it is the series Σ cₖ Heₖ(z) / √k! of
+z = (u − m) / s with
+
+    c₀ = m Φ + s φ,    c₁ = s Φ,    cₖ = s φ Heₖ₋₂(−t) / √k!    (k ≥ 2),
+
+and of two features that are correlated by ρ, E[max(0, u) max(0, v)] = Σ cₖ dₖ ρᵏ. Of a feature with itself, where
+the series converges slowly, the sum is known: (m² + s²) Φ + m s φ. Every term is positive semidefinite, and what
+is left out is positive on the diagonal: so the matrix is positive semidefinite, too.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Any
+
+from array_api_compat import is_torch_array
+
+from fiveshot.core.arrays import Array, add_to_diagonal, at_least, namespace, on_cpu, squared_lengths
+from fiveshot.core.calibration import Gaussian
+from fiveshot.work import blas_threads, in_order, one_thread
+
+# Terms of the series: with seven the others are below 0.7 % of s·s', and 800 samples err by some 3 % of it.
+# Features of few directions are correlated more, and need more of them.
+TERMS, TERMS_OF_FEW, FEW = 7, 15, 16
+ROWS, COLUMNS = 256, 512  # of the Gram matrix at a time: what fits the caches near a core
+
+Place = tuple[slice, slice]
+
+
+def add_expected_(gram: Array, gaussian: Gaussian, projection: Array, mass: float) -> Array:
+    """Add mass · E[φφᵀ] to the lower triangle of ``gram``, (M, M), in place, and return mass · E[φ], (M,).
+
+    Above the diagonal ``gram`` is undefined afterwards. ``projection`` is that of the random features, (d, M).
+    """
+    along = gaussian.factor @ projection  # (r, M)
+    deviations = namespace(along).sqrt(squared_lengths(along.T))
+    directions = along / at_least(deviations, 1e-30)
+    count = TERMS if len(along) >= FEW else TERMS_OF_FEW
+    terms, squares = _series(gaussian.mean @ projection, deviations, count)
+    scaled = mass**0.5 * terms
+
+    def add(place: Place) -> None:
+        rows, columns = place
+        correlations = directions[:, rows].T @ directions[:, columns]
+        found = scaled[-1, rows][:, None] * scaled[-1, columns]
+        for k in reversed(range(len(scaled) - 1)):
+            found *= correlations
+            found += scaled[k, rows][:, None] * scaled[k, columns]
+        gram[rows, columns] += found
+
+    threads = blas_threads() if on_cpu(gram) else 1
+    with one_thread() if threads > 1 else nullcontext():
+        each = in_order(add, _places(len(gram)), threads=threads, ahead=4 * threads)
+        for _ in each if threads > 1 else map(add, _places(len(gram))):
+            pass
+    add_to_diagonal(gram, mass * squares - squared_lengths(scaled.T))
+    return mass * terms[0]
+
+
+def _places(width: int) -> Iterator[Place]:
+    """Yield parts of a square matrix that cover its lower triangle, each once."""
+    for row in range(0, width, ROWS):
+        for column in range(0, row + ROWS, COLUMNS):
+            yield slice(row, row + ROWS), slice(column, column + COLUMNS)
+
+
+def _series(means: Array, deviations: Array, count: int) -> tuple[Array, Array]:
+    """Return c₀, c₁, … of each feature, (count, M), and its mean square, (M,); in double precision until then."""
+    xp, dtype = namespace(means), means.dtype
+    m = xp.astype(means, xp.float64)
+    s = at_least(xp.astype(deviations, xp.float64), 1e-9 * float(xp.max(xp.abs(m))) + 1e-30)
+    t = m / s
+    below, density = _normal_cdf(t), xp.exp(-0.5 * t * t) / math.sqrt(2 * math.pi)
+    terms = [m * below + s * density, s * below]
+    hermite, before = xp.ones_like(t), xp.zeros_like(t)
+    for n in range(count - 2):
+        terms.append(s * density * hermite / math.sqrt(math.factorial(n + 2)))
+        hermite, before = -t * hermite - n * before, hermite
+    squares = (m * m + s * s) * below + m * s * density
+    return xp.astype(xp.stack(terms), dtype), xp.astype(squares, dtype)
+
+
+def _normal_cdf(values: Array) -> Array:
+    if is_torch_array(values):
+        torch: Any = sys.modules["torch"]
+        return torch.special.ndtr(values)
+    from scipy.special import ndtr
+
+    return ndtr(values)
