@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import hashlib
+import html
 import io
 import json
 import os
 import pty
+import re
+import shlex
 import shutil
 import struct
 import subprocess
@@ -747,6 +750,31 @@ def test_mistakes_are_shown_as_pictures(run: Run, answer: Any, model: Path, tmp_
     assert "<b>wren" not in page
     assert "&lt;b&gt;wren" in page
     assert run("evaluate", model, "exam", "--mistakes", "nowhere/mistakes.html")[0] == 1
+
+
+def test_a_word_in_the_place_of_a_number_is_named(run: Run, model: Path) -> None:
+    status, _, said = run("predict", model, "test/owl/0.png", "--top", "many")
+    assert status == 2
+    assert "'--top': 'many'. " in said
+
+
+def test_a_second_look_is_shown_as_pictures(run: Run, answer: Any, model: Path) -> None:
+    answer("learn", model, "wren", "test/owl/0.png", "--add")
+    answer("rename", model, "owl", "<b>it's an owl")
+    found = answer("review", model, "--page", "review.html")
+    assert found["page"] == "review.html"
+    (mixed,) = [one for one in found["review"]["suggestions"] if one["kind"] == "mixed-up"]
+    page = Path("review.html").read_text(encoding="utf-8")
+    beside = [one["beside"] for one in found["review"]["suggestions"]]
+    told = [one["beside"] for pair in found["review"]["pairs"] for one in pair["photos"]]
+    figures = [*beside, *told]
+    assert page.count('<img src="data:image/jpeg;base64,') == 2 * len(figures) - figures.count(None)
+    assert "<b>" not in page
+    (command,) = re.findall(f'<p class="text">(fiveshot move .* {mixed["photo"]} --to .*)</p>', page)
+    assert shlex.split(html.unescape(command))[1:] == ["move", str(model), mixed["photo"], "--to", mixed["to"]]
+    _, printed, _ = run("review", model)
+    assert f"fiveshot review {model} --page review.html" in printed
+    assert run("review", model, "--page", "nowhere/review.html")[0] == 1
 
 
 def test_the_rate_of_false_rejections_is_changed(run: Run, answer: Any, model: Path) -> None:

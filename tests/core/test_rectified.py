@@ -8,8 +8,8 @@ import threadpoolctl
 from libraries import made, same
 from scipy.stats import norm
 
-from fiveshot.core import ClassGaussian, rectified
-from fiveshot.core.rectified import add_expected_
+from fiveshot.core import ClassGaussian, _rectified
+from fiveshot.core._rectified import add_expected_
 
 GRID = np.linspace(-9, 9, 6001)
 STEP = GRID[1] - GRID[0]
@@ -69,7 +69,7 @@ def test_more_terms_leave_less_out(monkeypatch: pytest.MonkeyPatch) -> None:
     integrals = np.array([product_mean(m[[i, j]], s[[i, j]], rho[i, j]) for i, j in pairs])
     errors = []
     for terms in (3, 7, 15):
-        monkeypatch.setattr(rectified, "TERMS_OF_FEW", terms)
+        monkeypatch.setattr(_rectified, "TERMS_OF_FEW", terms)
         found, _ = expected(gaussian, projection)
         errors.append(np.abs([found[pair] for pair in pairs] - integrals).max())
     assert errors[0] > 2 * errors[1] > 4 * errors[2]
@@ -106,8 +106,8 @@ def test_a_class_that_does_not_vary_is_its_mean(dtype) -> None:
 def test_parts_and_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     gaussian, projection = problem(12, 4, 50)
     whole, _ = expected(gaussian, projection)
-    monkeypatch.setattr(rectified, "ROWS", 8)
-    monkeypatch.setattr(rectified, "COLUMNS", 24)
+    monkeypatch.setattr(_rectified, "ROWS", 8)
+    monkeypatch.setattr(_rectified, "COLUMNS", 24)
     found = []
     for threads in (1, 2):
         with threadpoolctl.threadpool_limits(threads, user_api="blas"):

@@ -271,7 +271,13 @@ class Conversion:
         except (TypeError, ValueError):
             pass
         self._parameter._runtime_param = None
-        return self._parameter.get_runtime_param().coerce(value, param=param, ctx=ctx)
+        try:
+            return self._parameter.get_runtime_param().coerce(value, param=param, ctx=ctx)
+        except USAGE_ERROR as error:
+            said = str(error.message)  # type: ignore[attr-defined]
+            if str(value) not in said:
+                error.message = f"{value!r:.80}. {said}"  # type: ignore[attr-defined]
+            raise
 
 
 def converted(value: Any, annotation: Any) -> Any:

@@ -387,23 +387,11 @@ def found_photos(answer: Answer, inputs: list[str]) -> list[Photo]:
 def _ids(answer: Answer, recognizer: Recognizer, given: list[str]) -> list[str]:
     """Return ids as they are, and for each file the ids of the photos that were learned from it."""
     from fiveshot.recognizer.correction import ID
-    from fiveshot.recognizer.store.rows import photo_id
 
     ids = list[str]()
     for one in given:
-        if ID.fullmatch(one) or not Path(one).is_file():
-            ids.append(one)
-            continue
-        digests = {photo.sha256 for photo in found_photos(answer, [one])}
-        rows = recognizer.snapshot.contents.rows.values()
-        learned = [photo_id(number) for row in rows for number in row.numbers_of(digests)]
-        if not learned:
-            raise InputError(
-                f"{one} is nothing that the model has learned",
-                hint="a file that has changed since is another photo; 'fiveshot show MODEL NAME' lists the ids",
-                code="no_photo",
-            )
-        ids += learned
+        is_file = not ID.fullmatch(one) and Path(one).is_file()
+        ids += recognizer.ids_of(found_photos(answer, [one])) if is_file else [one]
     return ids
 
 

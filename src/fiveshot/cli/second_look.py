@@ -45,6 +45,9 @@ def review(
     ] = None,
     kept: Annotated[bool, Option("--kept", help="Suggest again what was kept.")] = False,
     yes: Annotated[bool, Option("--yes", "-y", help="Apply without asking.")] = False,
+    page: Annotated[
+        Path | None, Option("--page", metavar="FILE.html", help="Write a page that shows the photos as pictures.")
+    ] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Look again at what was learned: confused classes, photos to move or remove, and whether it is enough.
@@ -52,6 +55,8 @@ def review(
     Every photo is asked of a model that has not learned it. Nothing changes unless told; undo takes it back.
 
     Example: fiveshot review birds
+
+    Example: fiveshot review birds --page review.html
 
     Example: fiveshot review birds --apply mixed-up
     """
@@ -65,6 +70,13 @@ def review(
         with status("looking at what was learned"):
             found = recognizer.review(kept=kept)
         answer.result = {"review": found.as_dict()}
+        if page is not None:
+            from fiveshot.reports.page import write_review
+
+            with status("writing the page"):
+                shown = write_review(page, found, recognizer.picture, model=model)
+            answer.result["page"] = str(shown)
+            answer.say(f"the photos are shown in {page}")
         if keep:
             _keep(answer, recognizer, found, keep)
         elif apply:
@@ -75,7 +87,8 @@ def review(
                 first = found.suggestions[0]
                 answer.say(f"follow what is suggested with: fiveshot review {model} --apply {first.kind}")
                 answer.say(f"or keep a photo with: fiveshot review {model} --keep {first.photo}")
-                answer.say(f"see the photos on the page, in Review: fiveshot serve {model}")
+                if page is None:
+                    answer.say(f"see the photos: fiveshot review {model} --page review.html")
 
 
 def _keep(answer: Answer, recognizer: Recognizer, found: Review, ids: list[str]) -> None:
@@ -108,7 +121,7 @@ def _apply(answer: Answer, recognizer: Recognizer, found: Review, kinds: list[st
         if answer.as_json or not sys.stdin.isatty():
             raise InputError(
                 f"nobody can be asked whether to change {counted(len(wanted), 'photo')}",
-                hint=f"look at them first (fiveshot serve {recognizer.path} shows them), then add --yes",
+                hint="look at them first (--page FILE.html shows them), then add --yes",
                 code="not_asked",
             )
         typer.confirm(f"change {counted(len(wanted), 'photo')} as listed?", abort=True)

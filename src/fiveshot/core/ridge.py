@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from fiveshot.core._rectified import add_expected_
 from fiveshot.core.arrays import (
     Array,
     add_gram_,
@@ -40,7 +41,6 @@ from fiveshot.core.calibration import Gaussian
 from fiveshot.core.draws import FactoredRows, RandomFeatures, Rows
 from fiveshot.core.labels import Label
 from fiveshot.core.memory import ClassModels
-from fiveshot.core.rectified import add_expected_
 from fiveshot.errors import InputError
 from fiveshot.work import in_order, in_turns, one_thread
 
@@ -255,7 +255,7 @@ class GramSums:
         blocks: Sequence[RowBlock], total: int, sums: Sequence[GramSums], feature_map: RandomFeatures
     ) -> Iterator[Callable[[], None]]:
         """Yield what adds a group of rows to the first of the sums, the next to the second, and so on in turns."""
-        at_most = ROWS_AT_ONCE if len(sums) == 1 else ROWS_OF_A_THREAD
+        at_most = ROWS_AT_ONCE if len(sums) == 1 else _fair_share(blocks, total, len(sums))
         small = (part for block in blocks for part in _split(block, at_most))
         gram = sums[0].gram
         buffers = [empty((min(total, at_most), len(gram)), gram) for _ in sums]
@@ -278,6 +278,12 @@ class GramSums:
     def _add_target_(self, label: Label, total: Array) -> None:
         known = self.targets.get(label)
         self.targets[label] = total if known is None else known + total
+
+
+def _fair_share(blocks: Sequence[RowBlock], total: int, threads: int) -> int:
+    """Return how many rows to add at a time so that each thread adds about as many; no block is split for that."""
+    turns = -(-total // (threads * ROWS_OF_A_THREAD))
+    return max(-(-total // (threads * turns)), min(ROWS_OF_A_THREAD, max(block.count for block in blocks)))
 
 
 def _split(block: RowBlock, at_most: int) -> Iterator[RowBlock]:

@@ -771,13 +771,48 @@ class Recognizer:
             facts = photo_facts(connection, row.id)
         return photo_infos(self.snapshot, row, facts)
 
+    def ids_of(self, photos: PhotoInputs) -> list[str]:
+        """Return the ids of the learned photos that these files are, for :meth:`remove` and :meth:`move`.
+
+        Parameters
+        ----------
+        photos : photos
+            As for :meth:`learn`, told by their bytes: where a file lies, and its name, do not matter. A part of a
+            photo is a photo of its own.
+
+        Returns
+        -------
+        list of str
+            Ids, such as ``p17``; several of a file that several classes have.
+
+        Raises
+        ------
+        InputError
+            If one of them was not learned.
+
+        Examples
+        --------
+        >>> import tempfile
+        >>> from PIL import Image
+        >>> from fiveshot import Recognizer
+        >>> red, blue = (Image.new("RGB", (64, 64), name) for name in ("red", "blue"))
+        >>> with Recognizer.create(tempfile.mkdtemp()) as colors:
+        ...     _ = colors.learn_many({"red": [red], "blue": [blue]})
+        ...     colors.ids_of(blue)
+        ['p2']
+        """
+        from fiveshot.recognizer import correction
+        from fiveshot.recognizer.photos.inputs import gather_photos
+
+        return correction.ids_of(gather_photos(photos), self.refresh().contents)
+
     def remove(self, ids: str | Iterable[str], *, of: str | None = None, for_good: bool = False) -> PhotoChange:
         """Take photos out of their classes: afterwards the model equals one that never learned them.
 
         Parameters
         ----------
         ids : str or iterable of str
-            Ids of photos, such as ``p17``; :meth:`photos` lists them.
+            Ids of photos, such as ``p17``; :meth:`photos` lists those of a class, :meth:`ids_of` those of files.
         of : str, optional
             The class that they are taken to be in; if one is in another by now, nothing is done.
         for_good : bool
@@ -822,7 +857,7 @@ class Recognizer:
         Parameters
         ----------
         ids : str or iterable of str
-            Ids of photos, such as ``p17``; :meth:`photos` lists them.
+            Ids of photos, such as ``p17``; :meth:`photos` lists those of a class, :meth:`ids_of` those of files.
         to : str
             Name of the class that gets them, known or new; or ``none of these``.
         of : str, optional

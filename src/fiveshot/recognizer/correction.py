@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from fiveshot.core import ClassStatistics
 from fiveshot.core.labels import python_labels
@@ -34,6 +34,9 @@ from fiveshot.recognizer.store.rows import (
     summary_from_bytes,
     summary_to_bytes,
 )
+
+if TYPE_CHECKING:
+    from fiveshot.recognizer.photos.photo import Photo
 
 ID = re.compile(r"p?([1-9][0-9]{0,17})")
 NO_PHOTO = "fiveshot show MODEL NAME lists the ids of a class"
@@ -227,6 +230,21 @@ def photo_numbers(ids: str | Iterable[str], contents: Contents) -> list[int]:
     if not given:
         raise InputError("no photos were named", hint=NO_PHOTO, code="no_photos")
     return list(dict.fromkeys(_number(one, contents) for one in given))
+
+
+def ids_of(photos: Iterable[Photo], contents: Contents) -> list[str]:
+    """Return the ids of the learned photos that were made from these files; each must have been learned."""
+    ids = list[str]()
+    for photo in photos:
+        learned = [photo_id(number) for row in contents.rows.values() for number in row.numbers_of({photo.sha256})]
+        if not learned:
+            raise InputError(
+                f"{photo.name} is nothing that the model has learned",
+                hint=f"a file that has changed since is another photo; {NO_PHOTO}",
+                code="no_photo",
+            )
+        ids += learned
+    return list(dict.fromkeys(ids))
 
 
 def _number(given: object, contents: Contents) -> int:

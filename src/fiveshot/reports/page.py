@@ -1,4 +1,4 @@
-"""One HTML page about finished runs, or about the mistakes of an evaluation, complete in itself.
+"""One HTML page about finished runs, the mistakes of an evaluation or a second look, complete in itself.
 
 This module gathers what the page says; the templates beside it say it. They escape every text, so that the name of
 a class or a folder cannot become markup. A page needs no network and no other file.
@@ -6,6 +6,7 @@ a class or a folder cannot become markup. A page needs no network and no other f
 
 from __future__ import annotations
 
+import shlex
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
@@ -18,8 +19,9 @@ from fiveshot.data import ImageError, decoders
 from fiveshot.data.reduction import Parts, Squares
 from fiveshot.errors import counted
 from fiveshot.loggers import flat
-from fiveshot.recognizer.evaluation import Evaluation, WrongPhoto
+from fiveshot.recognizer.evaluation import Evaluation
 from fiveshot.recognizer.photos.photo import Photo
+from fiveshot.recognizer.review import Review
 from fiveshot.reports._bench import described, experiment_table
 from fiveshot.reports._comparison import further_table
 from fiveshot.reports._drawings import (
@@ -45,6 +47,12 @@ if TYPE_CHECKING:
 # Marks that turn the text around them: a name that holds one would turn the rest of its sentence. They are shown.
 TURNING = {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
 MOST = 1000  # photos on the page
+FOUND = {
+    "mixed-up": "They fit another class better",
+    "harmful": "They keep others from being recognized",
+    "duplicates": "They are there twice",
+    "outliers": "They are unlike the rest of their class",
+}
 
 
 def write_report(folder: FilePath, out: FilePath) -> Path:
@@ -306,13 +314,18 @@ def write_mistakes(
     True
     """
     by_name = {photo.name: photo for photo in photos}
-    page = _filled(
-        "mistakes.html",
-        groups=_groups(measured.wrong[:MOST], by_name, learned),
-        lead=_lead(measured),
-        left_out=max(0, len(measured.wrong) - MOST),
-    )
-    return write_text(Path(out), page)
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for one in measured.wrong[:MOST]:
+        unknown = one.shown_as is None
+        caption = f"{one.name}, most like {one.most_like}" if unknown else one.name
+        figures = [(_data(_small(by_name.get(one.photo))), caption)]
+        for near in one.why:
+            caption = f"{near.id} of {near.label}, likeness {near.likeness:.2f}"
+            figures.append((_data(learned(near.id)), caption))
+        title = f"{one.name}, {'called unknown' if unknown else f'shown as {one.shown_as}'}"
+        groups.setdefault(title, []).append({"figures": figures, "texts": [one.photo]})
+    ordered = sorted(groups.items(), key=lambda group: -len(group[1]))
+    return _write_pictures(out, "Mistakes", _lead(measured), ordered, max(0, len(measured.wrong) - MOST))
 
 
 def _lead(measured: Evaluation) -> str:
@@ -322,20 +335,82 @@ def _lead(measured: Evaluation) -> str:
     return f"{counted(len(measured.wrong), 'photo')} of {total:,} answered wrongly."
 
 
-def _groups(
-    wrong: Iterable[WrongPhoto], photos: Mapping[str, Photo], learned: Callable[[str], bytes | None]
-) -> list[dict[str, Any]]:
-    """Return the mistakes by class and answer, the most frequent first."""
-    found: dict[tuple[str, str | None], list[dict[str, Any]]] = {}
-    for one in wrong:
-        beside = [
-            {"id": near.id, "label": near.label, "likeness": near.likeness, "picture": _data(learned(near.id))}
-            for near in one.why
-        ]
-        entry = {"photo": one.photo, "picture": _data(_small(photos.get(one.photo))), "beside": beside}
-        found.setdefault((one.name, one.shown_as), []).append(entry | {"most_like": one.most_like})
-    ordered = sorted(found.items(), key=lambda group: -len(group[1]))
-    return [{"name": name, "shown_as": shown_as, "photos": own} for (name, shown_as), own in ordered]
+def write_review(
+    out: FilePath, review: Review, learned: Callable[[str], bytes | None], *, model: FilePath
+) -> Path:
+    """Write one page with the photos that a second look has found, each with the commands that settle it.
+
+    Parameters
+    ----------
+    out : path
+        The page.
+    review : Review
+        What was found.
+    learned : callable
+        Returns the small copy of a learned photo by its id, or None.
+    model : path
+        The model, as the commands name it.
+
+    Returns
+    -------
+    Path
+        The page.
+
+    Raises
+    ------
+    StorageError
+        If the page cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from fiveshot.recognizer.review import Review
+    >>> found = Review(3, 1.0, 20, (), (), (), ())
+    >>> page = write_review(Path(tempfile.mkdtemp()) / "review.html", found, lambda id: None, model="birds")
+    >>> "nothing to look at again" in page.read_text(encoding="utf-8")
+    True
+    """
+    name = shlex.quote(str(model))
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for one in review.suggestions[:MOST]:
+        action = f"move {name} {one.photo} --to {shlex.quote(one.to)}" if one.to else f"remove {name} {one.photo}"
+        keep = f"review {name} --keep {one.photo}"
+        texts = [one.reason, f"{'' if one.sure else 'perhaps: '}fiveshot {action}", f"or: fiveshot {keep}"]
+        entry = {"figures": _pair(one.photo, f"of {one.label}", one.beside, one.to, learned), "texts": texts}
+        groups.setdefault(FOUND[one.kind], []).append(entry)
+    for pair in review.pairs:
+        title = f"Confused: {pair.classes[0]} and {pair.classes[1]}"
+        for photo in pair.photos:
+            caption = f"of {photo.label}, taken for {photo.taken_for}"
+            figures = _pair(photo.photo, caption, photo.beside, photo.taken_for, learned)
+            groups.setdefault(title, []).append({"figures": figures, "texts": []})
+    found = f"{counted(len(review.suggestions), 'photo')} to decide about."
+    lead = found if groups else "There is nothing to look at again."
+    if review.accuracy is not None:
+        share = f"{100 * review.accuracy:.1f} % of {counted(review.judged, 'photo')}"
+        lead = f"{share} are recognized when they are left out. {lead}"
+    return _write_pictures(out, "A second look", lead, groups.items(), max(0, len(review.suggestions) - MOST))
+
+
+def _pair(
+    photo: str, caption: str, beside: str | None, of: str | None, learned: Callable[[str], bytes | None]
+) -> list[tuple[str | None, str]]:
+    """Return a learned photo, and the one to look at beside it, of a class."""
+    figures = [(_data(learned(photo)), f"{photo} {caption}")]
+    if beside is not None:
+        figures.append((_data(learned(beside)), f"beside {beside}{f' of {of}' if of else ''}"))
+    return figures
+
+
+def _write_pictures(
+    out: FilePath,
+    title: str,
+    lead: str,
+    groups: Iterable[tuple[str, list[dict[str, Any]]]],
+    left_out: int,
+) -> Path:
+    shown = [{"title": name, "photos": photos} for name, photos in groups]
+    return write_text(Path(out), _filled("pictures.html", title=title, lead=lead, groups=shown, left_out=left_out))
 
 
 def _small(photo: Photo | None) -> bytes | None:
