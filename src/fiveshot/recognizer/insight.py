@@ -320,7 +320,8 @@ class Looks:
         self._known = set[int]()
         self._ids = np.empty(0, np.int64)  # with room for more photos,
         self._numbers = np.empty((0, NUMBERS), np.float32)  # which are as many as are known
-        self._first = np.empty((0, FIRST + 1), np.float32)  # the first of them, and their squared length
+        # The first of them, a row each, and a row of their squared lengths: that is how they are compared fastest.
+        self._first = np.empty((FIRST + 1, 0), np.float32)
 
     def follow(self, contents: Contents) -> None:
         """Take up the photos that have come since."""
@@ -338,9 +339,9 @@ class Looks:
         """Return the photos that may show the same as each row of features of length one, by number."""
         n = len(self._known)
         own = rows @ _directions(rows.shape[1])
-        some = np.flatnonzero(_near(self._first[:n], own[:, :FIRST]).any(axis=0))
+        some = np.flatnonzero(_near(self._first[:, :n], own[:, :FIRST]).any(axis=0))
         found: list[list[int]] = [[] for _ in rows]
-        for row, place in np.argwhere(_near(_with_squares(self._numbers[some]), own)).tolist():
+        for row, place in np.argwhere(_near(_with_squares(self._numbers[some]).T, own)).tolist():
             found[row].append(int(self._ids[some[place]]))
         return found
 
@@ -350,10 +351,10 @@ class Looks:
             room = max(n + more, 2 * n, 64) - n
             self._ids = np.concatenate([self._ids[:n], np.empty(room, np.int64)])
             self._numbers = np.concatenate([self._numbers[:n], np.empty((room, NUMBERS), np.float32)])
-            self._first = np.concatenate([self._first[:n], np.empty((room, FIRST + 1), np.float32)])
+            self._first = np.concatenate([self._first[:, :n], np.empty((FIRST + 1, room), np.float32)], axis=1)
         self._ids[n : n + more] = ids
         self._numbers[n : n + more] = unit_rows(features) @ _directions(features.shape[1])
-        self._first[n : n + more] = _with_squares(self._numbers[n : n + more, :FIRST])
+        self._first[:, n : n + more] = _with_squares(self._numbers[n : n + more, :FIRST]).T
         self._known.update(ids)
 
 
@@ -396,13 +397,12 @@ def _with_squares(rows: Floats) -> Floats:
 
 
 def _near(known: Floats, own: Floats) -> NDArray[np.bool_]:
-    """Return which of the known rows are as near to each own one as photos that show the same, (n, m).
+    """Return which of the known columns are as near to each own row as photos that show the same, (n, m).
 
-    The known ones have their squared length in the last column.
+    The known ones have their squared lengths in the last row.
     """
     # ‖x − y‖² = ‖x‖² + ‖y‖² − 2 x·y, and that of the whole features is 2 (1 − cosine).
-    factors = np.concatenate([2 * own, np.full((len(own), 1), -1, own.dtype)], axis=1)
-    products = factors @ known.T  # few rows, each of all photos: that is how memory is read fastest
+    products = np.concatenate([2 * own, np.full((len(own), 1), -1, own.dtype)], axis=1) @ known
     near: NDArray[np.bool_] = products >= (squared_lengths(own) - 2 * (1 - SAME) - SLACK)[:, None]
     return near
 
