@@ -142,6 +142,11 @@ def one_hot(codes: Any, width: int, like: Array) -> Array:
     return values_like(found, like)
 
 
+def in_rows(matrix: Array) -> Array:
+    """Return a matrix whose rows lie one after the other in memory."""
+    return matrix.contiguous() if is_torch_array(matrix) else np.ascontiguousarray(matrix)
+
+
 def add_to_diagonal(matrix: Array, value: Any) -> None:
     """Add a number, or one for each, to the entries on the diagonal of a square matrix, in place."""
     if is_numpy_array(matrix):

@@ -39,6 +39,7 @@ from fiveshot.core.arrays import (
     at_least,
     cholesky_,
     eigh,
+    in_rows,
     inverse_of_cholesky,
     log_softmax,
     mask,
@@ -62,7 +63,8 @@ LEAST_SHRINKAGE = 0.3
 MOST_SPECTRUM_CLASSES = 512  # B is estimated from so many, evenly over the labels: bounds the decomposition
 # Few samples are scored block by block: of many classes a product copies all weights before it reads them, unless
 # it takes no more multiplications than these.
-SMALL_PRODUCT, MANY_CLASSES, CLASSES_AT_ONCE = 800_000, 1024, 8
+SMALL_PRODUCT, MANY_CLASSES, CLASSES_AT_ONCE = 1_000_000, 1024, (24, 8)
+FEW_SAMPLES = 8  # more are read column by column
 # Of familiarity beside φ where there is a base, chosen on training photos, see docs/explanation/default-head.md.
 ALONG, BETWEEN, NEAR, NOISE = 10.0, 9.5, 2.8, 4.4
 LEAST_LENGTH = 0.02  # of the mean squared length: a class at the center keeps a finite score
@@ -256,10 +258,13 @@ class SpaceModel:
     def scores(self, X: Array) -> Array:
         """Return scores, (n, n_classes)."""
         X = X - self.origin
-        if len(self.weights) <= MANY_CLASSES or math.prod(X.shape) * CLASSES_AT_ONCE > SMALL_PRODUCT:
+        fits = (size for size in CLASSES_AT_ONCE if math.prod(X.shape) * size <= SMALL_PRODUCT)
+        size = next(fits, 0) if len(self.weights) > MANY_CLASSES else 0
+        if not size:
             return X @ self.weights.T
-        whole = len(self.weights) // CLASSES_AT_ONCE * CLASSES_AT_ONCE
-        blocks = self.weights[:whole].reshape(-1, CLASSES_AT_ONCE, self.weights.shape[1]) @ X.T
+        whole = len(self.weights) // size * size
+        columns = X.T if len(X) <= FEW_SAMPLES else in_rows(X.T)
+        blocks = self.weights[:whole].reshape(-1, size, self.weights.shape[1]) @ columns
         found = blocks.reshape(whole, len(X)).T
         return namespace(X).concat([found, X @ self.weights[whole:].T], axis=1)
 
@@ -294,7 +299,8 @@ class SketchedSpace:
 
     def scores(self, X: Array) -> Array:
         """Return scores, (n, n_classes)."""
-        return self._both(self.known.scores(X), self.more.scores(X), axis=1)[:, self.columns]
+        found = self._both(self.known.scores(X), self.more.scores(X), axis=1)
+        return namespace(X).take(found, self.columns, axis=1)
 
     def _both(self, known: Array, more: Array, *, axis: int) -> Array:
         return namespace(known).concat([known, more], axis=axis)

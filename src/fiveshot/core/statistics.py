@@ -252,8 +252,8 @@ class ClassStatistics:
             )
         places = np.searchsorted(self.labels, other.labels)
         known = self.labels[np.minimum(places, len(self) - 1)] == other.labels
-        wide = self.labels.astype(np.promote_types(self.labels.dtype, other.labels.dtype))
-        labels = np.insert(wide, places[~known], other.labels[~known])
+        wide = self.labels.astype(np.promote_types(self.labels.dtype, other.labels.dtype), copy=False)
+        labels = self.labels if known.all() else np.insert(wide, places[~known], other.labels[~known])
         # What lies between is taken in one piece each: few classes beside many cost little.
         joined, done = list[ClassSummary](), 0
         for place, is_known, summary in zip(places.tolist(), known.tolist(), other.summaries, strict=True):
