@@ -156,6 +156,16 @@ def test_mixed_metrics_keep_their_columns() -> None:
         np.testing.assert_allclose(together[:, column], dense_distances(X, mean, factor, 50.0, kind), rtol=1e-10)
 
 
+@pytest.mark.parametrize("threads", [1, 3])
+def test_threads_keep_the_columns_of_dense_metrics(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "at_once", lambda X: threads)
+    made_of = [make(rank, seed=seed, kind="rows") for seed, rank in enumerate((20, 3, 30, 45, 1, 25, 28))]
+    X = np.random.default_rng(1).normal(size=(8, 20))
+    found = distances(X, *(metric for metric, _, _ in made_of))
+    for column, (_, mean, factor) in enumerate(made_of):
+        np.testing.assert_allclose(found[:, column], dense_distances(X, mean, factor, 2.0, "rows"), rtol=1e-8)
+
+
 def test_groups_bound_the_memory_and_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     metrics = [make(rank, seed=rank)[0] for rank in (0, 1, 5, 9, 2, 0, 7)]
     X = np.random.default_rng(5).normal(size=(6, 20))

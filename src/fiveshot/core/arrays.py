@@ -237,16 +237,23 @@ def solve_lower_(lower: Array, rows: Array) -> Array:
     """Return L⁻¹ x for each row x, (n, d); ``rows`` may be overwritten."""
     if not on_cpu(rows):
         return _torch().linalg.solve_triangular(lower.T, rows, upper=True, left=False)
-    solve = _blas("trsm", rows)
-    return _back(solve(1.0, _view(lower).T, _ordered(rows).T, lower=0, trans_a=1, overwrite_b=1).T, rows)
+    return _solved(lower, rows, b"T")
 
 
 def solve_upper_(lower: Array, rows: Array) -> Array:
     """Return L⁻ᵀ x for each row x, (n, d), given the lower L; ``rows`` may be overwritten."""
     if not on_cpu(rows):
         return _torch().linalg.solve_triangular(lower, rows, upper=False, left=False)
-    solve = _blas("trsm", rows)
-    return _back(solve(1.0, _view(lower).T, _ordered(rows).T, lower=0, trans_a=0, overwrite_b=1).T, rows)
+    return _solved(lower, rows, b"N")
+
+
+def _solved(lower: Array, rows: Array, transposed: bytes) -> Array:
+    found = _ordered(rows)
+    matrix = np.ascontiguousarray(_view(lower), dtype=found.dtype)
+    n, width = found.shape
+    letters = b"L", b"U", transposed, b"N"
+    _unlocked(_blas("trsm", rows), found.dtype, *letters, width, n, 1.0, matrix, width, found, width)
+    return _back(found, rows)
 
 
 def multiply_lower_(lower: Array, rows: Array) -> Array:
