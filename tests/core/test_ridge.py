@@ -116,6 +116,14 @@ def test_a_part_of_a_larger_matrix_is_added_to_alone() -> None:
     np.testing.assert_allclose(np.asarray(whole), expected, rtol=1e-12)
 
 
+def test_a_matrix_in_columns_is_refused_before_anything_is_written() -> None:
+    H, _ = problem(9, 13)
+    gram = made(np.full((13, 13), 2.0))
+    with pytest.raises(ValueError, match="whose rows do not lie in one piece"):
+        add_gram_(gram.T, made(H))
+    assert (np.asarray(gram) == 2).all()
+
+
 COUNTS = (3, 1, 25, 10, 7, 31, 2)
 
 

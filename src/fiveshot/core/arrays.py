@@ -401,12 +401,16 @@ def _lapack(name: str, like: Array) -> Callable[..., Any]:
 def _unlocked(function: Any, dtype: np.dtype[Any], *arguments: Any) -> None:
     """Call a function of Fortran without Python's lock, with letters, whole numbers, numbers and arrays.
 
-    Nothing is checked: the arrays must be alive, writable where they are written to, and as large as is said.
+    The arrays must be writable where they are written to, and as large as is said.
     """
     number = ctypes.c_float if dtype == np.float32 else ctypes.c_double
     given: list[Any] = []
     for value in arguments:
         if isinstance(value, np.ndarray):
+            if value.dtype != dtype or (value.size > 1 and value.strides[-1] != value.itemsize):
+                raise ValueError(
+                    f"an array of {value.dtype} whose rows do not lie in one piece cannot be handed over"
+                )
             given.append(ctypes.c_void_p(value.ctypes.data))
         elif isinstance(value, bytes):
             given.append(ctypes.c_char_p(value))
