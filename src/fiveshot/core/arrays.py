@@ -407,7 +407,7 @@ def _unlocked(function: Any, dtype: np.dtype[Any], *arguments: Any) -> None:
     given: list[Any] = []
     for value in arguments:
         if isinstance(value, np.ndarray):
-            if value.dtype != dtype or (value.size > 1 and value.strides[-1] != value.itemsize):
+            if value.dtype != dtype or (value.shape[-1] > 1 and value.strides[-1] != value.itemsize):
                 raise ValueError(
                     f"an array of {value.dtype} whose rows do not lie in one piece cannot be handed over"
                 )
