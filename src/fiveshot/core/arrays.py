@@ -407,10 +407,9 @@ def _unlocked(function: Any, dtype: np.dtype[Any], *arguments: Any) -> None:
     given: list[Any] = []
     for value in arguments:
         if isinstance(value, np.ndarray):
-            if value.dtype != dtype or (value.shape[-1] > 1 and value.strides[-1] != value.itemsize):
-                raise ValueError(
-                    f"an array of {value.dtype} whose rows do not lie in one piece cannot be handed over"
-                )
+            one_after_the_other = value.strides[-1] == value.itemsize or not value.size or value.shape[-1] == 1
+            if value.dtype != dtype or not one_after_the_other:
+                raise ValueError(f"cannot hand over an array of {value.dtype} whose rows do not lie in one piece")
             given.append(ctypes.c_void_p(value.ctypes.data))
         elif isinstance(value, bytes):
             given.append(ctypes.c_char_p(value))
