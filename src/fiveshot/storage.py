@@ -126,11 +126,7 @@ def atomic_paths(*targets: FilePath) -> Iterator[tuple[Path, ...]]:
     >>> sorted(file.name for file in folder.iterdir())
     ['graph.json', 'graph.onnx']
     """
-    places = [Path(target) for target in targets]
-    for place in places:
-        if not place.parent.is_dir():
-            message = f"cannot write {place}: the folder {place.parent} does not exist"
-            raise StorageError(message, hint="create it first")
+    places = [require_writable(target) for target in targets]
     modes: dict[Path, int] = {}  # of the temporary files that were made
     placed: list[Path] = []
     try:

@@ -72,8 +72,9 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 def test_a_folder_in_the_way_is_kept(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "inside").write_text("kept")
-    with pytest.raises(StorageError, match="cannot write"), atomic_path(tmp_path / "a") as path:
-        path.write_text("new")
+    for place in (tmp_path / "a", ".", "/"):
+        with pytest.raises(StorageError, match="it is a folder; name a file in it"), atomic_path(place):
+            raise AssertionError("the block must not run")
     assert names(tmp_path) == ["a"]
     assert names(tmp_path / "a") == ["inside"]
 
@@ -172,9 +173,8 @@ def test_several_files_are_in_place_when_the_folder_is_not_confirmed(
 
 
 def test_several_files_of_which_one_cannot_take_its_place(tmp_path: Path) -> None:
-    (tmp_path / "b").mkdir()
-    with pytest.raises(StorageError) as caught:
-        write_both(tmp_path)
+    with pytest.raises(StorageError) as caught, atomic_paths(tmp_path / "a", tmp_path / "b"):
+        (tmp_path / "b").mkdir()  # by somebody else, meanwhile
     assert str(caught.value).endswith(f"Is a directory; {tmp_path / 'a'} was replaced already")
     assert names(tmp_path) == ["a", "b"]
 

@@ -18,6 +18,7 @@ from fiveshot.cli import options
 from fiveshot.cli.output import Answer, answering, answering_with, answers_bar, image_bar, percent
 from fiveshot.data.reduction import Box
 from fiveshot.errors import InputError, counted, some_of
+from fiveshot.storage import require_writable
 
 if TYPE_CHECKING:
     from fiveshot.data import BadImage
@@ -233,6 +234,8 @@ def evaluate(
     """
     from fiveshot.recognizer.photos.inputs import find_classes
 
+    if mistakes is not None:
+        require_writable(mistakes)
     where = {"device": device, "runtime": runtime, "weights": weights}
     with answering_with("evaluate", model, as_json=as_json, readonly=True, **where) as (answer, recognizer):
         found = find_classes(folder, nested=nested)

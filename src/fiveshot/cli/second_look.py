@@ -15,6 +15,7 @@ from fiveshot.cli.classes import note_misspelled
 from fiveshot.cli.output import Answer, answering, answering_with, image_bar, percent, status
 from fiveshot.cli.photos import tell_placed
 from fiveshot.errors import InputError, counted, some_of
+from fiveshot.storage import require_writable
 
 if TYPE_CHECKING:
     from fiveshot.recognizer import Recognizer, Review, Sorting, Suggestion
@@ -63,6 +64,8 @@ def review(
     from fiveshot.recognizer.review import check_kinds
 
     check_kinds(apply or ())
+    if page is not None:
+        require_writable(page)
     if apply and keep:
         raise InputError("--apply and --keep contradict each other", hint="keep photos first, then apply the rest")
     opened = answering_with("review", model, as_json=as_json, readonly=not (apply or keep))
