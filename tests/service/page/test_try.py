@@ -69,6 +69,20 @@ def shown(page: Any, name: str, number: int = 30, count: int = 1) -> None:
     page.locator(".answer", has_text=photos[-1]["name"]).wait_for()
 
 
+def test_it_is_said_while_nothing_can_be_unknown(open_page: Callable[..., Watched], service: Live) -> None:
+    for name in ("red", "green"):
+        service.learn(name)
+    page = open_page(service.url + "#try").page
+    until(page, "document.getElementById('summary').textContent === '2 classes'")
+    shown(page, "red")
+    said = re.compile(r"^Here nothing is rejected yet: 19 photos .* are needed, not 6\. Until then other things")
+    page.locator("#try-never", has_text=said).wait_for()
+    service.learn("blue", 8)
+    service.learn("gray", 8)
+    shown(page, "red", 31)  # which is answered by the model as it is now
+    page.locator("#try-never").wait_for(state="hidden")
+
+
 def count(service: Live, name: str) -> int:
     return len(service.client.get(f"/v1/classes/{name}/photos").json()["photos"])
 

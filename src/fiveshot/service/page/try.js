@@ -123,6 +123,10 @@ function summarize() {
   $("try-count").textContent = `${plural(answers.length, "photo")}, ${plural(ordinary.length, "class")}${ordinary.length > MOST_CHIPS ? `, the ${MOST_CHIPS} most frequent here` : ""}`;
   const looked = answers.filter((one) => one.verdict && one.found);
   $("try-verdicts").textContent = looked.length ? `Right: ${looked.filter(isRight).length} of ${looked.length} you looked at` : "";
+  const found = answers.flatMap((one) => one.found || []);
+  const never = found.length > 0 && found.every((one) => one.threshold === null && one.state === model.state);
+  $("try-never").hidden = !never;
+  $("try-never").textContent = never ? `Here ${model.rejection}. Until then other things get the name of a class, too.` : "";
   $("try-again").hidden = !answers.some((one) => one.found && one.found.state !== model.state) || sending.working;
   showChips([[null, answers.length], ...listed.map((kind) => [kind, counts.get(kind) || 0])]);
 }
