@@ -52,10 +52,29 @@ def in_order(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def in_turns(calls: Iterable[Callable[[], object]], *, threads: int) -> None:
-    """Make calls on threads: the first on the first, the next on the second, and so on, then the first again.
+def one_for_each(call: Callable[[Item], Result], items: Iterable[Item], *, threads: int) -> Iterator[Result]:
+    """Yield what a numerical call makes of each item, in order, while threads work on an item each.
 
-    Calls of one thread are made one after the other, in order: what they add up is the same every time.
+    With one thread, the calls are made here, and BLAS may use all threads for each of them.
+
+    Examples
+    --------
+    >>> from fiveshot.work import one_for_each
+    >>> list(one_for_each(abs, [-1, 2, -3], threads=2))
+    [1, 2, 3]
+    """
+    if threads <= 1:
+        yield from map(call, items)
+        return
+    with one_thread():
+        yield from in_order(call, items, threads=threads, ahead=2 * threads)
+
+
+def in_turns(calls: Iterable[Callable[[], object]], *, threads: int) -> None:
+    """Make numerical calls on threads: the first on the first, the next on the second, and so on, then over again.
+
+    Calls of one thread are made one after the other, in order: what they add up is the same every time. With one
+    thread, they are made here, and BLAS may use all threads for each of them.
 
     Examples
     --------
@@ -65,6 +84,15 @@ def in_turns(calls: Iterable[Callable[[], object]], *, threads: int) -> None:
     >>> odd, even
     ([1, 3], [2])
     """
+    if threads <= 1:
+        for call in calls:
+            call()
+        return
+    with one_thread():
+        _each_on_its_own(calls, threads)
+
+
+def _each_on_its_own(calls: Iterable[Callable[[], object]], threads: int) -> None:
     pools, waiting = [ThreadPoolExecutor(1) for _ in range(threads)], deque[Future[object]]()
     try:
         for pool, call in zip(cycle(pools), calls, strict=False):
@@ -100,15 +128,16 @@ def one_thread() -> Iterator[None]:
 
 
 def blas_threads() -> int:
-    """Return how many threads a call of BLAS may use here and now.
+    """Return how many threads a numerical call may use now: one inside :func:`one_thread`.
 
     Examples
     --------
+    >>> from fiveshot.work import blas_threads, one_thread
     >>> with one_thread():
     ...     blas_threads()
     1
     """
-    pools = _pools(tuple(name in sys.modules for name in LIBRARIES))
+    pools = _pools(_loaded())
     return max((pool.get_num_threads() for pool in pools), default=1)
 
 
@@ -156,7 +185,7 @@ class _OneThread:
 
     def _limit_pools(self) -> None:
         known = {pool.filepath for pool, _ in self._pools}
-        for pool in _pools(tuple(name in sys.modules for name in LIBRARIES)):
+        for pool in _pools(_loaded()):
             if pool.filepath not in known:
                 self._pools.append((pool, pool.get_num_threads()))
                 _set_threads(pool, 1)
@@ -189,6 +218,10 @@ def _set_threads(pool: Any, threads: int) -> None:
     pool.set_num_threads(threads)
     if release is not None:
         release(force=True)
+
+
+def _loaded() -> tuple[bool, ...]:
+    return tuple(name in sys.modules for name in LIBRARIES)
 
 
 @cache

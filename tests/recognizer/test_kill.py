@@ -121,9 +121,8 @@ def test_a_kill_leaves_the_state_before_or_after(worker: subprocess.Popen[str], 
         after = expected[last + 1 : last + 3]
         assert found in after, f"kill {number}: step {last} was confirmed, then killed"
         fell["before" if last < first else "later"] += 1
-        seconds[first] *= (
-            1.6 if last < first else 0.6
-        )  # on any machine, busy or not, half of them fall in the step
+        # On any machine, busy or not, half of them fall in the step.
+        seconds[first] *= 1.6 if last < first else 0.6
         fell["stored, not confirmed"] += found != after[0]
         with Recognizer.open(path) as model:  # the next writer, on top of what the kill left in files and log
             verb, name, _ = STEPS[last] if last >= 0 else ("", "", "")

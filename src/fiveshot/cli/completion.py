@@ -171,6 +171,13 @@ def tuning_recipes() -> list[str]:
     return list(TUNE_RECIPES)
 
 
+def findings() -> list[str]:
+    """Return what a review may find."""
+    from fiveshot.recognizer.review import KINDS
+
+    return list(KINDS)
+
+
 def stored_state(model: Path) -> int | None:
     """Return the number of a model's state, one more with every change; None where no model can be read.
 

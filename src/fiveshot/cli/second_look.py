@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from typer import Argument, Context, Option
 
-from fiveshot.cli import options
+from fiveshot.cli import completion, options
 from fiveshot.cli.classes import note_misspelled
 from fiveshot.cli.output import Answer, answering, answering_with, image_bar, percent, status
 from fiveshot.cli.photos import tell_placed
@@ -21,12 +21,6 @@ if TYPE_CHECKING:
     from fiveshot.recognizer import Recognizer, Review, Sorting, Suggestion
 
 CLASSES, PAIRS, SUGGESTIONS, GROUPS, QUESTIONS, PHOTOS = 20, 10, 20, 20, 5, 3  # that are listed at most
-TITLES = {
-    "mixed-up": "fit another class better",
-    "harmful": "keep others from being recognized",
-    "duplicates": "are there twice",
-    "outliers": "are unlike the rest of their class",
-}
 
 
 def review(
@@ -37,7 +31,7 @@ def review(
             "--apply",
             metavar="FINDING",
             help="Do what is suggested, after asking: mixed-up, harmful, duplicates or outliers; more than once.",
-            autocompletion=lambda: list(TITLES),
+            autocompletion=completion.findings,
         ),
     ] = None,
     keep: Annotated[
@@ -95,6 +89,8 @@ def review(
 
 
 def _keep(answer: Answer, recognizer: Recognizer, found: Review, ids: list[str]) -> None:
+    from fiveshot.recognizer.review import KINDS
+
     strange = [one for one in ids if one not in {each.photo for each in found.suggestions}]
     if strange:
         raise InputError(
@@ -102,7 +98,7 @@ def _keep(answer: Answer, recognizer: Recognizer, found: Review, ids: list[str])
             hint="the ids of photos that are suggested stand in the review; nothing was kept",
             code="no_finding",
         )
-    for kind in TITLES:
+    for kind in KINDS:
         wanted = [one.photo for one in found.of([kind]) if one.photo in ids]
         if wanted:
             recognizer.keep(wanted, kind)
@@ -173,7 +169,9 @@ def _tell_classes(answer: Answer, found: Review) -> None:
 
 
 def _tell_suggestions(answer: Answer, suggestions: tuple[Suggestion, ...], *, most: int) -> None:
-    for kind, title in TITLES.items():
+    from fiveshot.recognizer.review import FOUND
+
+    for kind, title in FOUND.items():
         own = [one for one in suggestions if one.kind == kind]
         if own:
             answer.say(f"{kind}: {counted(len(own), 'photo')} that {title if len(own) > 1 else _single(title)}")

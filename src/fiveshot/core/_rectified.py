@@ -16,14 +16,13 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
-from contextlib import nullcontext
 from typing import Any
 
 from array_api_compat import is_torch_array
 
 from fiveshot.core.arrays import Array, add_to_diagonal, at_least, namespace, on_cpu, squared_lengths
 from fiveshot.core.calibration import Gaussian
-from fiveshot.work import blas_threads, in_order, one_thread
+from fiveshot.work import blas_threads, one_for_each
 
 # Terms of the series: with seven the others are below 0.7 % of s·s', and 800 samples err by some 3 % of it.
 # Features of few directions are correlated more, and need more of them.
@@ -54,11 +53,8 @@ def add_expected_(gram: Array, gaussian: Gaussian, projection: Array, mass: floa
             found += scaled[k, rows][:, None] * scaled[k, columns]
         gram[rows, columns] += found
 
-    threads = blas_threads() if on_cpu(gram) else 1
-    with one_thread() if threads > 1 else nullcontext():
-        each = in_order(add, _places(len(gram)), threads=threads, ahead=4 * threads)
-        for _ in each if threads > 1 else map(add, _places(len(gram))):
-            pass
+    for _ in one_for_each(add, _places(len(gram)), threads=blas_threads() if on_cpu(gram) else 1):
+        pass
     add_to_diagonal(gram, mass * squares - squared_lengths(scaled.T))
     return mass * terms[0]
 

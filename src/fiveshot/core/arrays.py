@@ -198,7 +198,7 @@ def add_gram_(gram: Array, rows: Array) -> None:
     """Add rowsᵀ · rows to the lower triangle of ``gram``, in place; the upper one is left alone."""
     if on_cpu(gram):
         target = _view(gram)
-        source = np.ascontiguousarray(_view(rows), dtype=target.dtype)
+        source = _ordered(rows, target.dtype)
         n, width = source.shape
         step = target.strides[0] // target.itemsize
         _unlocked(_blas("syrk", gram), target.dtype, b"U", b"N", width, n, 1.0, source, width, 1.0, target, step)
@@ -249,7 +249,7 @@ def solve_upper_(lower: Array, rows: Array) -> Array:
 
 def _solved(lower: Array, rows: Array, transposed: bytes) -> Array:
     found = _ordered(rows)
-    matrix = np.ascontiguousarray(_view(lower), dtype=found.dtype)
+    matrix = _ordered(lower, found.dtype)
     n, width = found.shape
     letters = b"L", b"U", transposed, b"N"
     _unlocked(_blas("trsm", rows), found.dtype, *letters, width, n, 1.0, matrix, width, found, width)
@@ -374,8 +374,8 @@ def _view(array: Array) -> NDArray[Any]:
     return found
 
 
-def _ordered(rows: Array) -> NDArray[Any]:
-    return np.ascontiguousarray(_view(rows))
+def _ordered(rows: Array, dtype: Any = None) -> NDArray[Any]:
+    return np.ascontiguousarray(_view(rows), dtype=dtype)
 
 
 def _back(array: NDArray[Any], like: Array) -> Array:

@@ -15,7 +15,7 @@ calibration, x̄ ↦ α x̄ + ..., the noise is α² as large; that the weights 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -47,7 +47,7 @@ from fiveshot.core.arrays import (
 from fiveshot.core.calibration import Calibration, ClassGaussian, Gaussian, SummedGaussian
 from fiveshot.core.statistics import ClassStatistics, ClassSummary, compress
 from fiveshot.errors import InputError, unknown_name
-from fiveshot.work import in_order, one_thread
+from fiveshot.work import one_for_each
 
 Normalization = Literal["correlation", "rows", "none"]
 
@@ -55,7 +55,7 @@ Normalization = Literal["correlation", "rows", "none"]
 WELL_CONDITIONED = 1e3
 CANCELED = 1e-3  # a variance that is less of what it is the difference of has too few digits left
 COLUMNS_AT_ONCE = 2048  # projected columns per matrix product, which bounds the memory
-FEW_FEATURES = 1024  # up to which threads work on a matrix each; all of them work on a wider one
+WIDEST_OF_A_THREAD = 1024  # up to which threads work on a matrix each; all of them work on a wider one
 MOST_ROWS = 8192  # of base factors, of which all products are taken
 
 
@@ -288,8 +288,10 @@ def squared_distances(
     for group in grouped(low_rank, lambda pair: len(pair[1].projection), COLUMNS_AT_ONCE):
         columns, members = zip(*group, strict=True)
         distances[:, positions(columns, X)] = _low_rank_distances(X - origin, members, origin)
-    dense = [(i, m) for i, m in enumerate(metrics) if not isinstance(m, LowRankMetric)]
-    for (i, _), found in zip(dense, _dense_distances(X, [metric for _, metric in dense]), strict=True):
+    dense = {i: metric for i, metric in enumerate(metrics) if not isinstance(metric, LowRankMetric)}
+    threads = at_once(X) if X.shape[1] <= WIDEST_OF_A_THREAD else 1
+    each = one_for_each(lambda metric: metric.squared_distances(X), dense.values(), threads=threads)
+    for i, found in zip(dense, each, strict=True):
         distances[:, i] = found
     borrowed = [(i, m.borrowed) for i, m in low_rank if m.borrowed is not None]
     if borrowed:
@@ -297,16 +299,6 @@ def squared_distances(
         energies = base_energies(X, shared[0].base) if energies is None else energies
         distances[:, positions(columns, X)] -= taken(X, energies, shared)
     return clip_negative_(distances)
-
-
-def _dense_distances(X: Array, metrics: Sequence[CholeskyMetric | SpectralMetric]) -> Iterator[Array]:
-    """Yield the squared distances of each metric, (n,); of small matrices each thread works on one of its own."""
-    threads = min(at_once(X), len(metrics)) if X.shape[1] <= FEW_FEATURES else 1
-    if threads <= 1:
-        yield from (metric.squared_distances(X) for metric in metrics)
-        return
-    with one_thread():
-        yield from in_order(lambda metric: metric.squared_distances(X), metrics, threads=threads, ahead=threads)
 
 
 def squared_euclidean(X: Array, points: Array, *, origin: Array) -> Array:

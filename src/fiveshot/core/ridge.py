@@ -42,7 +42,7 @@ from fiveshot.core.draws import FactoredRows, RandomFeatures, Rows
 from fiveshot.core.labels import Label
 from fiveshot.core.memory import ClassModels
 from fiveshot.errors import InputError
-from fiveshot.work import in_order, in_turns, one_thread
+from fiveshot.work import in_turns, one_for_each
 
 ROWS_AT_ONCE = 1600  # rows mapped at a time: the M × M sum is read and written once for so many
 ROWS_OF_A_THREAD = 800  # where each thread has a sum of its own
@@ -134,11 +134,7 @@ def _least_error(gram: Array, sums: Array, left: Array, wanted: Array, lambdas: 
         solution = solve_shifted(own, sums, lam)
         return math.inf if solution is None else float(xp.mean((wanted - left @ solution.T) ** 2))
 
-    if threads > 1:
-        with one_thread():
-            errors = list(in_order(error, tried, threads=threads, ahead=threads))
-    else:
-        errors = list(map(error, tried))
+    errors = one_for_each(error, tried, threads=threads)
     least_error, lam = min(zip(errors, tried, strict=True), default=(math.inf, 0.0))
     return float(lam if least_error < math.inf else max(lambdas))
 
@@ -229,26 +225,18 @@ class GramSums:
             if block.gaussian is not None:
                 mass = block.count * block.weight
                 total = add_expected_(self.gram, block.gaussian(), feature_map.projection, mass)
-                self._add_target_(block.label, total)
-                self.tokens[block.label] = block.token
+                self._add_target_(block.label, total, block.token)
         self._add_rows_([block for block in blocks if block.gaussian is None], feature_map)
 
     def _add_rows_(self, blocks: Sequence[RowBlock], feature_map: RandomFeatures) -> None:
         total = sum(block.count for block in blocks)
         lanes = max(1, min(at_once(self.gram), total // ROWS_OF_A_THREAD))
         sums = [self, *(GramSums(zeros(self.gram.shape, self.gram), {}) for _ in range(lanes - 1))]
-        calls = self._additions(blocks, total, sums, feature_map)
-        if lanes == 1:
-            for call in calls:
-                call()
-        else:
-            with one_thread():
-                in_turns(calls, threads=lanes)
+        in_turns(self._additions(blocks, total, sums, feature_map), threads=lanes)
         for other in sums[1:]:
             self.gram[...] += other.gram
             for label, target in other.targets.items():
-                self._add_target_(label, target)
-            self.tokens.update(other.tokens)
+                self._add_target_(label, target, other.tokens[label])
 
     @staticmethod
     def _additions(
@@ -271,13 +259,13 @@ class GramSums:
         """Add blocks whose rows are mapped already, in place."""
         for block, part in zip(blocks, own, strict=True):
             total = namespace(part).sum(part, axis=0) * block.weight**0.5
-            self._add_target_(block.label, total)
-            self.tokens[block.label] = block.token
+            self._add_target_(block.label, total, block.token)
         add_gram_(self.gram, rows)
 
-    def _add_target_(self, label: Label, total: Array) -> None:
+    def _add_target_(self, label: Label, total: Array, token: object) -> None:
         known = self.targets.get(label)
         self.targets[label] = total if known is None else known + total
+        self.tokens[label] = token
 
 
 def _fair_share(blocks: Sequence[RowBlock], total: int, threads: int) -> int:

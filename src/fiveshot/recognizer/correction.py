@@ -234,16 +234,19 @@ def photo_numbers(ids: str | Iterable[str], contents: Contents) -> list[int]:
 
 def ids_of(photos: Iterable[Photo], contents: Contents) -> list[str]:
     """Return the ids of the learned photos that were made from these files; each must have been learned."""
+    by_digest = defaultdict[str, list[str]](list)
+    for row in contents.rows.values():
+        for number, sha256 in zip(row.photos.ids, row.sha256s, strict=True):
+            by_digest[sha256].append(photo_id(number))
     ids = list[str]()
     for photo in photos:
-        learned = [photo_id(number) for row in contents.rows.values() for number in row.numbers_of({photo.sha256})]
-        if not learned:
+        if photo.sha256 not in by_digest:
             raise InputError(
                 f"{photo.name} is nothing that the model has learned",
                 hint=f"a file that has changed since is another photo; {NO_PHOTO}",
                 code="no_photo",
             )
-        ids += learned
+        ids += by_digest[photo.sha256]
     return list(dict.fromkeys(ids))
 
 

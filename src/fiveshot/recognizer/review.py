@@ -25,6 +25,12 @@ from fiveshot.work import one_thread
 
 Kind = Literal["mixed-up", "harmful", "duplicates", "outliers"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+FOUND: dict[Kind, str] = {  # what the photos do
+    "mixed-up": "fit another class better",
+    "harmful": "keep others from being recognized",
+    "duplicates": "are there twice",
+    "outliers": "are unlike the rest of their class",
+}
 MORE = (1, 2, 5)  # photos more, of which the gain is told
 # Share of its own class, against the other, below which a photo is suggested, and below which that is sure. Of 300
 # photos of birds with 15 labels exchanged, 15 to 24 are sure, two in three of them rightly.

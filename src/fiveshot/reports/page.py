@@ -21,7 +21,7 @@ from fiveshot.errors import counted
 from fiveshot.loggers import flat
 from fiveshot.recognizer.evaluation import Evaluation
 from fiveshot.recognizer.photos.photo import Photo
-from fiveshot.recognizer.review import Review
+from fiveshot.recognizer.review import FOUND, Review
 from fiveshot.reports._bench import described, experiment_table
 from fiveshot.reports._comparison import further_table
 from fiveshot.reports._drawings import (
@@ -47,12 +47,6 @@ if TYPE_CHECKING:
 # Marks that turn the text around them: a name that holds one would turn the rest of its sentence. They are shown.
 TURNING = {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
 MOST = 1000  # photos on the page
-FOUND = {
-    "mixed-up": "They fit another class better",
-    "harmful": "They keep others from being recognized",
-    "duplicates": "They are there twice",
-    "outliers": "They are unlike the rest of their class",
-}
 
 
 def write_report(folder: FilePath, out: FilePath) -> Path:
@@ -364,7 +358,7 @@ def write_review(
     Examples
     --------
     >>> import tempfile
-    >>> from fiveshot.recognizer.review import Review
+    >>> from fiveshot.recognizer.review import FOUND, Review
     >>> found = Review(3, 1.0, 20, (), (), (), ())
     >>> page = write_review(Path(tempfile.mkdtemp()) / "review.html", found, lambda id: None, model="birds")
     >>> "nothing to look at again" in page.read_text(encoding="utf-8")
@@ -377,7 +371,7 @@ def write_review(
         keep = f"review {name} --keep {one.photo}"
         texts = [one.reason, f"{'' if one.sure else 'perhaps: '}fiveshot {action}", f"or: fiveshot {keep}"]
         entry = {"figures": _pair(one.photo, f"of {one.label}", one.beside, one.to, learned), "texts": texts}
-        groups.setdefault(FOUND[one.kind], []).append(entry)
+        groups.setdefault(f"They {FOUND[one.kind]}", []).append(entry)
     for pair in review.pairs:
         title = f"Confused: {pair.classes[0]} and {pair.classes[1]}"
         for photo in pair.photos:
