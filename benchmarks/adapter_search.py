@@ -8,7 +8,8 @@ told apart from all base classes by nearest mean. No test image is read. make_pa
 
 DIR holds train.tar. A variant is {"name", "recipe": "ours", "set": {...}, "grid": {...}}:
 the values of "set" replace the recipe's, and every combination of the lists in "grid" is a variant of its own.
-"epochs": 0 is no adapter, "stop_after": k leaves the schedule after k epochs.
+"epochs": 0 is no adapter, "stop_after": k leaves the schedule after k epochs. "trains" is "adapters" unless given;
+"norms" trains the scales and shifts of all norms and all biases in their place, "both" trains both.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fiveshot.backbones import Backbone, BackboneSpec, load_backbone
+from fiveshot.backbones import Backbone, BackboneSpec, detach_adapters, load_backbone
 from fiveshot.benchmark import get_protocol
 from fiveshot.data import ImageDataset, ImageSplit, open_dataset, open_images
 from fiveshot.tuning import (
@@ -37,7 +38,7 @@ from fiveshot.tuning import (
     get_recipe,
     open_material,
 )
-from fiveshot.tuning._trainer import plain_blocks, restore_blocks
+from fiveshot.tuning._trainer import Trainer
 from fiveshot.tuning.material import class_folds, fold_without, hold_out_rows
 
 
@@ -46,6 +47,7 @@ class Variant:
     name: str
     recipe: TuneRecipe
     epochs: int | None = None  # leave the schedule earlier; 0: no adapter
+    trains: str = "adapters"
 
 
 def read_variants(path: Path) -> list[Variant]:
@@ -61,7 +63,8 @@ def read_variants(path: Path) -> list[Variant]:
             label = " ".join(
                 [entry.get("name", entry.get("recipe", "ours")), *(f"{k}={v}" for k, v in changed.items())]
             )
-            variants.append(Variant(label, get_recipe(entry.get("recipe", "ours")).replace(**settings), epochs))
+            recipe = get_recipe(entry.get("recipe", "ours")).replace(**settings)
+            variants.append(Variant(label, recipe, epochs, entry.get("trains", "adapters")))
     return variants
 
 
@@ -80,10 +83,29 @@ def open_birds(folder: Path, *, test: bool) -> ImageDataset:
 
 def trained(material: Material, fold: Fold, variant: Variant) -> TuningRun:
     run = TuningRun(material, fold, variant.recipe)
+    if variant.trains != "adapters":
+        run.trainer = with_norms(run.trainer, adapters_too=variant.trains == "both")
     epochs = variant.recipe.epochs if variant.epochs is None else variant.epochs
     for number in range(epochs):
         run.trainer.epoch(number)
     return run
+
+
+def with_norms(trainer: Trainer, *, adapters_too: bool) -> Trainer:
+    """Return a trainer that also trains the norms and biases of the network, or these alone."""
+    for name, module in trainer.network.model.named_modules():
+        is_norm = "norm" in type(module).__name__.lower()
+        for key, parameter in module.named_parameters(recurse=False):
+            frozen_adapter = ".adapter." in name and not adapters_too
+            parameter.requires_grad = not frozen_adapter and (parameter.requires_grad or is_norm or key == "bias")
+    return Trainer(
+        trainer.network,
+        trainer.views,
+        trainer.rows,
+        trainer.labels.cpu().numpy(),
+        recipe=trainer.recipe,
+        execution=trainer.execution,
+    )
 
 
 def whitened(base: torch.Tensor, labels: np.ndarray, *others: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -143,24 +165,25 @@ def score(material: Material, rows: np.ndarray, variant: Variant, args: argparse
         for classes in folds:
             whole = fold_without(labels, Fold.of(train, held), classes)
             seeded = replace(variant, recipe=variant.recipe.replace(seed=seed))
-            with fresh_blocks(material.backbone):
+            with left_as_it_was(material.backbone):
                 run = trained(material, whole, seeded)
                 collected.append(fold_scores(run, labels, whole, draws=args.draws, seed=seed))
                 del run
     return {key: float(np.mean([one[key] for one in collected])) for key in collected[0]}
 
 
-class fresh_blocks:  # noqa: N801
-    """Take adapters out again afterwards."""
+class left_as_it_was:  # noqa: N801
+    """Take adapters out again afterwards, and put the weights back."""
 
     def __init__(self, backbone: Backbone) -> None:
-        self.backbone = backbone
+        self.model = backbone.model
 
     def __enter__(self) -> None:
-        self.blocks = plain_blocks(self.backbone)
+        self.state = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
 
     def __exit__(self, *error: object) -> None:
-        restore_blocks(self.backbone, self.blocks)
+        detach_adapters(self.model)
+        self.model.load_state_dict(self.state)
 
 
 def line(name: str, start: str, values: dict[str, float], seconds: float) -> str:

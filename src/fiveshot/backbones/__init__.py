@@ -34,8 +34,9 @@ if TYPE_CHECKING:
         adapter_state,
         adapters,
         attach_adapters,
+        detach_adapters,
     )
-    from fiveshot.backbones._networks import build_embedded, resolve_name
+    from fiveshot.backbones._networks import resolve_name
     from fiveshot.backbones.backbone import Backbone, load_backbone, torch_embedder
     from fiveshot.backbones.spec import BackboneInfo, describe_backbone, list_backbones
 
@@ -59,10 +60,10 @@ __all__ = [
     "adapter_state",
     "adapters",
     "attach_adapters",
-    "build_embedded",
     "choose_device",
     "default_workers",
     "describe_backbone",
+    "detach_adapters",
     "embedded_adapters",
     "list_backbones",
     "load_adapter",

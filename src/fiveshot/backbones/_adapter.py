@@ -28,8 +28,8 @@ class AdapterFile:
     Parameters
     ----------
     tensors : dict of str to float32 array
-        For each block ``b``: ``blocks.b.adapter.down.weight`` (bottleneck, width) and ``.down.bias``,
-        ``blocks.b.adapter.up.weight`` (width, bottleneck) and ``.up.bias``.
+        For each place ``p``, such as ``blocks.0``: ``p.adapter.down.weight`` (bottleneck, width) and ``.down.bias``,
+        ``p.adapter.up.weight`` (width, bottleneck) and ``.up.bias``.
     meta : dict
         ``backbone``, ``weights_hash``, ``bottleneck``, ``scale``, ``dropout`` and ``training``.
 
@@ -38,7 +38,7 @@ class AdapterFile:
     >>> from fiveshot.backbones import adapter_path, read_adapter
     >>> adapter = read_adapter(adapter_path("cub200-big"))
     >>> adapter.bottleneck, adapter.scale, len(adapter.tensors)
-    (64, 0.1, 32)
+    (64, 0.1, 40)
     """
 
     tensors: dict[str, NDArray[np.float32]]
@@ -77,11 +77,11 @@ class AdapterFile:
                 code="other_backbone",
             )
 
-    def require_shapes(self, blocks: int, width: int, *, path: FilePath) -> None:
-        """Refuse a network with another number of blocks, or of another width."""
+    def require_places(self, places: Mapping[str, int], *, path: FilePath) -> None:
+        """Refuse a network that has its adapters in other places, or another width there."""
         found = {name: tensor.shape for name, tensor in self.tensors.items()}
-        if found != adapter_shapes(blocks, width, self.bottleneck):
-            raise StorageError(f"{path} does not hold one adapter for each of {blocks} blocks", hint=FRESH_COPY)
+        if found != adapter_shapes(places, self.bottleneck):
+            raise StorageError(f"{path} does not hold one adapter for each of {len(places)} blocks", hint=FRESH_COPY)
 
 
 def embedded_adapters() -> tuple[str, ...]:
@@ -161,29 +161,32 @@ def read_adapter(path: FilePath) -> AdapterFile:
     --------
     >>> from fiveshot.backbones import adapter_path, read_adapter
     >>> read_adapter(adapter_path("cub200-small")).meta["backbone"]
-    'vit_hybrid_small_patch16_224.fiveshot'
+    'tiny_vit_5m_224.dist_in22k'
     """
     file = read_tensors(path, kind=KIND, version=VERSION)
     lacking = {"backbone", "weights_hash", "bottleneck", "scale", "dropout"} - file.meta.keys()
     if lacking:
         raise StorageError(f"{path} lacks {', '.join(sorted(lacking))} in its metadata", hint=FRESH_COPY)
     found = {name: tensor.shape for name, tensor in file.tensors.items()}
-    blocks = len({name.split(".")[1] for name in found if name.startswith("blocks.")})
-    width = next((shape[0] for name, shape in found.items() if name.endswith(".up.bias") and len(shape) == 1), 0)
-    if not blocks or found != adapter_shapes(blocks, width, file.meta["bottleneck"]):
+    ending = ".adapter.up.bias"
+    places = {name.removesuffix(ending): shape[0] for name, shape in found.items() if name.endswith(ending) and shape}
+    if not places or found != adapter_shapes(places, file.meta["bottleneck"]):
         raise StorageError(f"{path} does not hold the adapters that its metadata describes", hint=FRESH_COPY)
     return AdapterFile({name: tensor.astype(np.float32) for name, tensor in file.tensors.items()}, file.meta)
 
 
-def adapter_shapes(blocks: int, width: int, bottleneck: int) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of all tensors of an adapter for so many blocks of this width."""
-    parts = {
-        "down.weight": (bottleneck, width),
-        "down.bias": (bottleneck,),
-        "up.weight": (width, bottleneck),
-        "up.bias": (width,),
+def adapter_shapes(places: Mapping[str, int], bottleneck: int) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of all tensors of an adapter that has these places, with the network's width at each."""
+    return {
+        f"{place}.adapter.{part}": shape
+        for place, width in places.items()
+        for part, shape in (
+            ("down.weight", (bottleneck, width)),
+            ("down.bias", (bottleneck,)),
+            ("up.weight", (width, bottleneck)),
+            ("up.bias", (width,)),
+        )
     }
-    return {f"blocks.{block}.adapter.{part}": shape for block in range(blocks) for part, shape in parts.items()}
 
 
 def save_adapter(path: FilePath, backbone: Backbone, *, meta: Mapping[str, Any] | None = None) -> None:
@@ -266,12 +269,12 @@ def load_adapter(path: FilePath, backbone: Backbone) -> dict[str, Any]:
     """
     import torch
 
-    from fiveshot.backbones._adaptformer import attach_adapters
+    from fiveshot.backbones._adaptformer import adapter_places, attach_adapters
 
     adapter = read_adapter(path)
     adapter.require(backbone.weights_hash, name=backbone.name, path=path)
-    model: Any = backbone.model
-    adapter.require_shapes(len(model.blocks), model.embed_dim, path=path)
+    model = backbone.model
+    adapter.require_places(adapter_places(model), path=path)
     shape = {key: adapter.meta[key] for key in ("bottleneck", "scale", "dropout")}
     attach_adapters(model, **shape, seed=0)
     state = {name: torch.from_numpy(tensor) for name, tensor in adapter.tensors.items()}

@@ -1,9 +1,11 @@
-"""AdaptFormer (NeurIPS 2022): a small bottleneck beside the MLP of every block of a frozen ViT.
+"""AdaptFormer (NeurIPS 2022): a small bottleneck beside the MLP of every attention block of a frozen network.
 
     x ← x + Attention(LN₁(x))
     x ← x + MLP(LN₂(x)) + s · Up(Dropout(ReLU(Down(x))))
 
-The adapter reads the residual stream after attention, *before* the second norm, and has no norm of its own.
+The adapter reads the residual stream after attention, *before* the second norm, and has no norm of its own. timm's
+plain ViTs and TinyViTs take adapters. A TinyViT has a convolution between attention and MLP, and its MLP begins with
+the norm.
 """
 
 from __future__ import annotations
@@ -74,6 +76,21 @@ def _linear(layer: nn.Linear, x: Tensor) -> Tensor:
     return applied
 
 
+class AdaptedMlp(nn.Module):
+    """The MLP of a TinyViT block, which begins with its norm, and an adapter beside it; names stay as they were."""
+
+    def __init__(self, mlp: Any, adapter: Adapter) -> None:
+        super().__init__()
+        self.norm, self.fc1, self.act, self.fc2 = mlp.norm, mlp.fc1, mlp.act, mlp.fc2
+        self.adapter = adapter
+        self.replaced = (mlp,)  # in a tuple, so that it is not a part of the network any more
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what is added to the residual stream ``x`` (n, tokens, width)."""
+        added: Tensor = self.fc2(self.act(self.fc1(self.norm(x)))) + self.adapter(x)
+        return added
+
+
 class BlockParts(nn.Module):
     """The parts of a timm ViT block under their own names, so that the backbone's state dict keeps its keys."""
 
@@ -108,6 +125,7 @@ class AdaptedBlock(BlockParts):
     def __init__(self, block: Any, adapter: Adapter) -> None:
         super().__init__(block)
         self.adapter = adapter
+        self.replaced = (block,)  # in a tuple, so that it is not a part of the network any more
 
     def forward(self, x: Tensor, **attention: Any) -> Tensor:
         """Run attention, then the MLP and the adapter side by side (n, tokens, width)."""
@@ -124,14 +142,14 @@ def attach_adapters(
     *,
     seed: int | np.random.Generator,
 ) -> Any:
-    """Put an adapter into every block of a timm ViT, in place, and freeze everything else.
+    """Put an adapter into every attention block of a ViT or TinyViT of timm's, in place, and freeze the rest.
 
-    Only the adapters require gradients. From now on ``vit.train()`` leaves batch norms (a hybrid's
-    convolutional stem has them) in eval mode, so the frozen part stays what it was.
+    Only the adapters require gradients. From now on ``vit.train()`` leaves batch norms (convolutional stems
+    have them) in eval mode, so the frozen part stays what it was.
 
     Parameters
     ----------
-    vit : timm.models.VisionTransformer
+    vit : timm.models.VisionTransformer or timm.models.TinyVit
         The network; it is changed.
     bottleneck, scale, dropout
         Those of every :class:`Adapter`.
@@ -140,13 +158,13 @@ def attach_adapters(
 
     Returns
     -------
-    timm.models.VisionTransformer
+    timm.models.VisionTransformer or timm.models.TinyVit
         The same network.
 
     Raises
     ------
     InputError
-        When it is not a plain vision transformer, or has adapters already.
+        When it is neither, or has adapters already.
 
     Examples
     --------
@@ -156,18 +174,67 @@ def attach_adapters(
     >>> sum(p.numel() for p in vit.parameters() if p.requires_grad)  # 6 blocks of width 64
     6576
     """
-    _check_blocks(vit)
+    if adapters(vit):
+        raise InputError("this network has adapters already; load the backbone again")
     if bottleneck < 1 or not 0 <= dropout < 1:
         raise InputError(f"an adapter needs bottleneck ≥ 1 and 0 ≤ dropout < 1, not {bottleneck} and {dropout}")
+    places = adapter_places(vit)
     generator = torch.Generator().manual_seed(seed if isinstance(seed, int) else int(seed.integers(2**63 - 1)))
     like = next(vit.parameters())
     vit.requires_grad_(False)
-    for index, block in enumerate(vit.blocks):
-        adapter = Adapter(vit.embed_dim, bottleneck=bottleneck, scale=scale, dropout=dropout, generator=generator)
-        vit.blocks[index] = AdaptedBlock(block, adapter.to(like.device, like.dtype)).train(vit.training)
+    for name, width in places.items():
+        adapter = Adapter(width, bottleneck=bottleneck, scale=scale, dropout=dropout, generator=generator)
+        adapter = adapter.to(like.device, like.dtype)
+        part = vit.get_submodule(name)
+        adapted = AdaptedMlp(part, adapter) if name.endswith(".mlp") else AdaptedBlock(part, adapter)
+        vit.set_submodule(name, adapted.train(vit.training))
     vit.train = MethodType(_train_keeping_batch_norms, vit)
     vit.train(vit.training)
     return vit
+
+
+def detach_adapters(vit: Any) -> None:
+    """Take the adapters out of a network again, in place; without adapters nothing is changed.
+
+    >>> import timm
+    >>> vit = attach_adapters(timm.create_model("test_vit"), bottleneck=8, seed=0)
+    >>> detach_adapters(vit)
+    >>> adapters(vit)
+    []
+    """
+    for name, part in list(vit.named_modules()):
+        if isinstance(part, AdaptedBlock | AdaptedMlp):
+            vit.set_submodule(name, part.replaced[0])
+    vit.requires_grad_(False).eval()
+
+
+def adapter_places(vit: nn.Module) -> dict[str, int]:
+    """Return where adapters go, and the width of the network there: plain blocks, or the MLPs of a TinyViT.
+
+    >>> import timm
+    >>> places = adapter_places(timm.create_model("test_vit"))
+    >>> list(places)[:2], places["blocks.0"]
+    (['blocks.0', 'blocks.1'], 64)
+    """
+    blocks, tiny = import_extra("timm.models.vision_transformer"), import_extra("timm.models.tiny_vit")
+    if isinstance(vit, tiny.TinyVit):
+        return {
+            f"{name}.mlp": block.dim for name, block in vit.named_modules() if isinstance(block, tiny.TinyVitBlock)
+        }
+    found = getattr(vit, "blocks", None)
+    if not isinstance(found, nn.Sequential) or not hasattr(vit, "embed_dim"):
+        raise InputError(
+            f"{type(vit).__name__} is not a network that takes adapters",
+            hint="choose one of timm's plain vision transformers (vit_*, deit_*, deit3_*) or tiny_vit_*",
+        )
+    for block in found:
+        plain = isinstance(block, blocks.Block) and type(block).forward is blocks.Block.forward
+        if not isinstance(block, AdaptedBlock) and not plain:
+            raise InputError(
+                f"blocks of type {type(block).__name__} take no adapter; "
+                "choose a backbone of timm's plain vision transformers, such as vit_*, deit_* or deit3_*"
+            )
+    return {f"blocks.{index}": int(vit.embed_dim) for index in range(len(found))}  # type: ignore[call-overload]
 
 
 def adapter_state(vit: nn.Module) -> dict[str, Tensor]:
@@ -224,18 +291,3 @@ def _train_keeping_batch_norms(self: nn.Module, mode: bool = True) -> nn.Module:
         if isinstance(module, _BatchNorm):
             module.eval()
     return self
-
-
-def _check_blocks(vit: Any) -> None:
-    block_type = import_extra("timm.models.vision_transformer").Block
-    blocks = getattr(vit, "blocks", None)
-    if not isinstance(blocks, nn.Sequential) or not hasattr(vit, "embed_dim"):
-        raise InputError(f"{type(vit).__name__} is not a vision transformer of timm's; adapters need one")
-    for block in blocks:
-        if isinstance(block, AdaptedBlock):
-            raise InputError("this vision transformer has adapters already; load the backbone again")
-        if not isinstance(block, block_type) or type(block).forward is not block_type.forward:
-            raise InputError(
-                f"blocks of type {type(block).__name__} take no adapter; "
-                "choose a backbone of timm's plain vision transformers, such as vit_*, deit_* or deit3_*"
-            )

@@ -1,4 +1,4 @@
-"""The networks that torch runs: the embedded architecture, and timm's by name, from the hub or a local file."""
+"""The networks that torch runs, all of them timm's: with the embedded weights, from the hub or from a local file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import ssl
 import zipfile
 import zlib
 from difflib import get_close_matches
-from functools import partial
 from pathlib import Path, PurePosixPath
 from traceback import clear_frames
 from typing import Any
@@ -20,10 +19,9 @@ from urllib.request import Request, urlopen
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor, nn
+from torch import Tensor
 
-from fiveshot.backbones.embedded import EMBEDDED_FILE, read_weights
-from fiveshot.backbones.embedder import is_embedded
+from fiveshot.backbones.embedded import EMBEDDED_FILE, PREPROCESSING, read_weights
 from fiveshot.backbones.preprocessing import Preprocessing
 from fiveshot.backbones.spec import EMBEDDED
 from fiveshot.errors import InputError, StorageError
@@ -32,22 +30,6 @@ from fiveshot.storage import FilePath
 
 PROBE_SECONDS = 5.0
 
-# The fields timm's own models carry, so that resolve_model_data_config and friends work here too.
-_CONFIG = {
-    "architecture": "vit_hybrid_small_patch16_224",
-    "tag": "fiveshot",
-    "input_size": (3, 224, 224),
-    "fixed_input_size": True,
-    "interpolation": "bicubic",
-    "crop_pct": 224 / 256,
-    "crop_mode": "center",
-    "mean": (0.5, 0.5, 0.5),
-    "std": (0.5, 0.5, 0.5),
-    "num_classes": 1000,
-    "first_conv": "patch_embed.backbone.conv_stem",
-    "classifier": "head",
-    "license": "apache-2.0",
-}
 _PICKLED = (".pth", ".pt", ".bin", ".tar")
 _NESTED = (
     "state_dict_ema",
@@ -65,58 +47,11 @@ _SAFE_TWIN = {
 _log = logging.getLogger(__name__)
 
 
-def build_embedded(*, num_classes: int = 1000) -> Any:
-    """Return the embedded architecture with fresh weights: a ViT beside the last stages of EfficientNet-lite2.
-
-    Both read the stride-16 map of its first stages. The network's own feature is the class token and the pooled
-    map of the last stages side by side, each divided by its spread over general photographs.
-
-    Parameters
-    ----------
-    num_classes : int, default 1000
-        That of its classifier; 0 leaves it out.
-
-    Returns
-    -------
-    timm.models.VisionTransformer
-        The network.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from fiveshot.backbones import build_embedded
-    >>> with torch.device("meta"):  # the shapes alone, without memory
-    ...     vit = build_embedded(num_classes=10)
-    >>> len(vit.blocks), vit.head, vit.own_width
-    (8, Linear(in_features=384, out_features=10, bias=True), 1664)
-    """
-    timm = import_extra("timm")
-    from fiveshot.backbones._hybrid import HybridViT
-
-    cnn = timm.create_model("tf_efficientnet_lite2", num_classes=0)
-    stem = timm.create_model("tf_efficientnet_lite2", features_only=True, out_indices=(3,))
-    stem.blocks = stem.blocks[:5]  # the stride-16 map leaves the fifth stage; the others are the tail
-    vit: Any = HybridViT(
-        tail=nn.Sequential(*cnn.blocks[5:], cnn.conv_head, cnn.bn2),
-        tail_width=cnn.num_features,
-        img_size=224,
-        patch_size=1,
-        embed_dim=384,
-        depth=8,
-        num_heads=6,
-        num_classes=num_classes,
-        # The map's size is stated because timm would otherwise run the stem once to find it.
-        embed_layer=partial(import_extra("timm.layers").HybridEmbed, backbone=stem, feature_size=14),
-    )
-    vit.pretrained_cfg = vit.default_cfg = dict(_CONFIG)
-    return vit
-
-
 def load_network(name: str, weights: FilePath | None) -> Any:
     """Return a network by its exact name, without classifier, its weights from a local file or from the hub."""
     if name == EMBEDDED:
         arrays = read_weights(EMBEDDED_FILE if weights is None else weights)
-        model = build_embedded(num_classes=0)
+        model = import_extra("timm").create_model(name, num_classes=0)
         # Not strict: the counters, which nothing reads, are left out.
         model.load_state_dict({key: torch.from_numpy(array) for key, array in arrays.items()}, strict=False)
         return model
@@ -160,8 +95,8 @@ def resolve_name(name: str) -> str:
     >>> resolve_name("vit_base_patch16_224.augreg_in21k_ft_in1k")
     'vit_base_patch16_224.augreg_in21k_ft_in1k'
     """
-    if is_embedded(name):
-        return name if name == EMBEDDED else _stated(name, EMBEDDED)
+    if name == EMBEDDED:
+        return name
     registry = import_extra("timm.models")
     deprecated = registry.get_deprecated_models()
     if deprecated.get(name):
@@ -355,7 +290,9 @@ def _hub_files(config: Any) -> list[str]:
 
 
 def weights_preprocessing(model: Any, *, name: str) -> Preprocessing:
-    """Return the preprocessing that timm records for the model's weights."""
+    """Return the preprocessing that timm records for the model's weights, and ours for the embedded ones."""
+    if name == EMBEDDED:
+        return PREPROCESSING
     config = import_extra("timm.data").resolve_model_data_config(model)
     channels, height, width = config["input_size"]
     if channels != 3 or height != width or config["crop_mode"] not in ("center", "squash"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from fiveshot.backbones._networks import load_network, resolve_name, weights_pre
 from fiveshot.backbones.embedded import onnx_runtime, open_session, run_session
 from fiveshot.backbones.embedder import Embedder, Vectors, check_place, choose_device, hash_arrays
 from fiveshot.backbones.preprocessing import Pixels, Preprocessing
-from fiveshot.backbones.spec import OWN, PRECISIONS, BackboneSpec, Readout
+from fiveshot.backbones.spec import OWN, PRECISIONS, BackboneSpec, Readout, no_class_token
 from fiveshot.errors import FiveshotError, InputError, unknown_name
 from fiveshot.work import one_thread
 
@@ -143,9 +144,9 @@ def load_backbone(spec: BackboneSpec = BackboneSpec()) -> Backbone:  # noqa: B00
     >>> from fiveshot.backbones import BackboneSpec, load_backbone
     >>> backbone = load_backbone(BackboneSpec(device="cpu"))
     >>> backbone.name, backbone.width, backbone.preprocessing.resize
-    ('vit_hybrid_small_patch16_224.fiveshot', 1664, 256)
+    ('tiny_vit_5m_224.dist_in22k', 320, 256)
     >>> backbone.features(torch.zeros(2, 3, 224, 224)).shape
-    torch.Size([2, 1664])
+    torch.Size([2, 320])
     """
     where = torch.device(choose_device(spec.device))
     name = resolve_name(spec.name)
@@ -193,7 +194,6 @@ def torch_embedder(backbone: Backbone, spec: BackboneSpec | None = None) -> Embe
     )
     check_place(spec, backbone.device.type)
     precision = spec.precision or ("float32" if backbone.device.type != "cuda" else "bf16")
-    precision = "int8" if spec.runtime == "int8" else precision
     return Embedder(spec, backbone.preprocessing, TorchNetwork(backbone, spec.runtime, precision))
 
 
@@ -234,9 +234,7 @@ class TorchNetwork:
         """Return the features (n, width) of pixels (n, 3, size, size)."""
         preprocessing = self.backbone.preprocessing
         if self._session is not None:
-            normal = {"images": preprocessing.normalize(np.asarray(images))}
-            (vectors,) = run_session(self._session, normal, alone=self._wanted == "int8")
-            return vectors
+            return run_session(self._session, preprocessing.normalize(np.asarray(images)))
         where = self.backbone.device
         try:
             given = images if isinstance(images, Tensor) else torch.from_numpy(images)
@@ -258,7 +256,8 @@ class TorchNetwork:
 
         backbone, readout = self.backbone, self.backbone.readout
         quick = quick_vit(backbone.model, readout) if self.precision == "bf16" else None
-        model, kind = (backbone.model, torch.float32) if quick is None else (quick, torch.bfloat16)
+        # A copy: what a recorded pass reads must stay where it is, whatever becomes of the backbone.
+        model, kind = (copy.deepcopy(backbone.model), torch.float32) if quick is None else (quick, torch.bfloat16)
         mean, std = normal_levels(backbone.preprocessing, backbone.device)
 
         def features(images: Tensor) -> Tensor:
@@ -276,7 +275,6 @@ class TorchNetwork:
 
     def _exported(self) -> Any:
         """Return a session of ONNX Runtime, or None where torch is to run the network."""
-        from fiveshot.backbones.embedded import quantize_graph
         from fiveshot.backbones.export import export_onnx, fits_onnx
 
         if self.backbone.device.type != "cpu" or self._wanted == "torch":
@@ -284,8 +282,7 @@ class TorchNetwork:
         if self._wanted == "auto" and not fits_onnx(self.backbone):
             return None
         try:
-            graph = export_onnx(self.backbone)
-            return open_session(quantize_graph(graph) if self._wanted == "int8" else graph)
+            return open_session(export_onnx(self.backbone))
         except FiveshotError:
             raise
         except Exception as error:  # the exporter's errors have no common base
@@ -339,17 +336,13 @@ def checked_device(device: str | torch.device) -> torch.device:
 def feature_width(model: Any, readout: Readout) -> int:
     """Return the length of the feature vectors."""
     width: int = getattr(model, "head_hidden_size", None) or model.num_features
-    own: int = getattr(model, "own_width", width)
-    return own if readout == OWN else width * readout.vectors
+    return width * readout.vectors
 
 
 def read_features(model: Any, images: Tensor, readout: Readout) -> Tensor:
     """Return the features (n, width) of a batch (n, 3, height, width) of normalized images."""
     if readout == OWN:
-        own = getattr(model, "own_features", None)
-        feature: Tensor = (
-            own(images) if own else model.forward_head(model.forward_features(images), pre_logits=True)
-        )
+        feature: Tensor = model.forward_head(model.forward_features(images), pre_logits=True)
         return feature
     blocks = model.forward_intermediates(
         images,
@@ -401,10 +394,7 @@ def _check_readout(model: Any, readout: Readout, *, name: str) -> None:
     if readout == OWN:
         return
     if not _reads_class_token(model):
-        raise InputError(
-            f"{name} has no class token that its classifier reads, so its feature is its own pooled one",
-            hint=f"leave out tokens={readout.tokens!r} and last_blocks={readout.last_blocks}",
-        )
+        raise no_class_token(name, readout)
     if readout.last_blocks > len(model.blocks):
         raise InputError(f"{name} has {len(model.blocks)} blocks; last_blocks is {readout.last_blocks}")
 

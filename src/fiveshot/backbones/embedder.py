@@ -110,7 +110,7 @@ class Embedder:
     >>> embedder = load_embedder()
     >>> pixels = embedder.pixels(PIL.Image.new("RGB", (500, 375), "green"))
     >>> pixels.shape, embedder.features(pixels[None]).shape
-    ((2, 3, 224, 224), (1, 1664))
+    ((2, 3, 224, 224), (1, 320))
     """
 
     spec: BackboneSpec
@@ -162,13 +162,6 @@ class Embedder:
     def fingerprint(self) -> str:
         """SHA-256 of everything that decides the features; float32 is the same on every runtime."""
         return fingerprint_of(self.identity())
-
-    @property
-    def model_fingerprint(self) -> str:
-        """The fingerprint without the rounding to 8 bits: features in 8 bits and in float32 fit one model."""
-        identity = self.identity()
-        rounded = identity["precision"] == "int8"
-        return fingerprint_of(identity | {"precision": "float32"} if rounded else identity)
 
     def pixels(self, image: Image | Pixels) -> Pixels:
         """Return a photo as the network takes it.
@@ -297,16 +290,7 @@ def needs_torch(spec: BackboneSpec) -> bool:
     >>> needs_torch(BackboneSpec(device="cpu")), needs_torch(BackboneSpec(device="cpu", runtime="torch"))
     (False, True)
     """
-    return not is_embedded(spec.name) or spec.runtime == "torch" or choose_device(spec.device) != "cpu"
-
-
-def is_embedded(name: str) -> bool:
-    """Tell whether a name means the backbone that comes with the package.
-
-    >>> is_embedded("vit_hybrid_small_patch16_224.fiveshot"), is_embedded("vit_base_patch16_224")
-    (True, False)
-    """
-    return name in (EMBEDDED, EMBEDDED.partition(".")[0])
+    return spec.name != EMBEDDED or spec.runtime == "torch" or choose_device(spec.device) != "cpu"
 
 
 def choose_device(device: str) -> str:
@@ -345,7 +329,7 @@ def choose_device(device: str) -> str:
 
 def check_place(spec: BackboneSpec, device: str) -> None:
     """Refuse a runtime or a precision that this device does not have."""
-    if spec.runtime in ("onnx", "int8") and device != "cpu":
+    if spec.runtime == "onnx" and device != "cpu":
         raise InputError(f"ONNX Runtime is for the CPU, and the device is {device}", hint="use device 'cpu'")
     if spec.runtime == "compiled" and not device.startswith("cuda"):
         raise InputError(

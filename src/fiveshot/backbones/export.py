@@ -18,16 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fiveshot.backbones._adaptformer import attach_adapters
 from fiveshot.backbones.backbone import Backbone, load_backbone, read_features
-from fiveshot.backbones.embedded import (
-    BLOCKS,
-    EMBEDDED_FILE,
-    SIZE,
-    WIDTH,
-    graph_file,
-    quantize_graph,
-    read_weights,
-)
+from fiveshot.backbones.embedded import EMBEDDED_FILE, SIZE, graph_file, read_weights
 from fiveshot.backbones.spec import BackboneSpec, Readout
 from fiveshot.extras import import_extra
 
@@ -58,31 +51,26 @@ def export_onnx(backbone: Backbone) -> bytes:
 def embedded_graph(*, adapted: bool) -> bytes:
     """Return the structure of the embedded backbone as an ONNX graph without weights, the same bytes each time.
 
-    It gives ``class_tokens`` (n, blocks, width), each after the final norm, ``patch_mean`` (n, width) and ``own``,
-    the network's own feature: every readout is made of these. An adapter comes as inputs, so that its bottleneck
-    may have any width. The initializers have the names and the shapes of the stored weights; ONNX Runtime folds
-    and fuses them when it gets their values.
+    It gives ``features`` (n, width). An adapter comes as inputs, so that its bottleneck may have any width. The
+    initializers have the names and the shapes of the stored weights; ONNX Runtime folds and fuses them when it
+    gets their values.
     """
-    model = load_backbone(BackboneSpec(device="cpu")).model
-    inputs: dict[str, tuple[Tensor, dict[int, str]]] = {"images": (torch.zeros(2, 3, SIZE, SIZE), _IMAGES)}
+    backbone = load_backbone(BackboneSpec(device="cpu"))
     if adapted:
-        for name, shape in (
-            ("down", (BLOCKS, WIDTH, 4)),
-            ("down_bias", (BLOCKS, 4)),
-            ("up", (BLOCKS, 4, WIDTH)),
-            ("up_bias", (BLOCKS, WIDTH)),
-        ):
-            inputs[name] = torch.zeros(shape), {axis: "bottleneck" for axis, side in enumerate(shape) if side == 4}
-    outputs = {"class_tokens": _IMAGES, "patch_mean": _IMAGES, "own": _IMAGES}
-    return _folded(_without_weights(_traced(_Tokens(model), inputs, outputs, fold=False)))
+        attach_adapters(backbone.model, scale=1.0, seed=0).eval()
+    generator = torch.Generator().manual_seed(0)
+    for tensor in backbone.model.state_dict().values():
+        if tensor.is_floating_point():  # unlike each other: the exporter makes one of tensors that are equal
+            tensor.uniform_(0.5, 1.5, generator=generator)
+    images = {"images": (torch.zeros(2, 3, SIZE, SIZE), _IMAGES)}
+    traced = _traced(_Features(backbone.model, backbone.readout), images, {"features": _IMAGES}, fold=False)
+    return _folded(_without_weights(traced))
 
 
 def write_graphs() -> None:
-    """Write the structure of the embedded backbone, without and with places for an adapter, and both in 8 bits."""
+    """Write the structure of the embedded backbone, without and with places for an adapter."""
     for adapted in (False, True):
-        graph = embedded_graph(adapted=adapted)
-        graph_file(adapted=adapted, int8=False).write_bytes(graph)
-        graph_file(adapted=adapted, int8=True).write_bytes(quantize_graph(graph))
+        graph_file(adapted=adapted).write_bytes(embedded_graph(adapted=adapted))
 
 
 class _Features(nn.Module):
@@ -93,29 +81,6 @@ class _Features(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         return read_features(self.model, images, self.readout)
-
-
-class _Tokens(nn.Module):
-    """The embedded network with every token a readout may want, and adapters as arguments."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, images: Tensor, *adapter: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        model = self.model
-        trunk = model.patch_embed.backbone(images)[-1]
-        x = model.embed(trunk)  # (n, tokens, width)
-        tokens = []
-        for index, block in enumerate(model.blocks):
-            attended = x + block.ls1(block.attn(block.norm1(x)))
-            x = attended + block.ls2(block.mlp(block.norm2(attended)))
-            if adapter:
-                down, down_bias, up, up_bias = (tensor[index] for tensor in adapter)
-                x = x + ((attended @ down + down_bias).relu() @ up + up_bias)
-            tokens.append(model.norm(x[:, :1]))
-        own = model.joined(tokens[-1][:, 0], trunk)
-        return torch.cat(tokens, dim=1), model.norm(x)[:, 1:].mean(dim=1), own
 
 
 def _traced(
@@ -146,11 +111,22 @@ def _traced(
 
 
 def _without_weights(graph: bytes) -> bytes:
-    """Return a graph of ``_Tokens`` whose initializers are names and shapes, to be filled when it is loaded."""
+    """Return a graph whose initializers are names and shapes, to be filled when it is loaded.
+
+    Those of adapters become inputs: their bottleneck may have any width.
+    """
     onnx = import_extra("onnx", extra="onnx")
     model = onnx.load_model_from_string(graph)
     prefix = "model."  # of the one attribute that holds the network
     own = {tensor.name for tensor in model.graph.initializer}
+    adapter = [tensor for tensor in model.graph.initializer if ".adapter." in tensor.name]
+    for tensor in adapter:
+        name = tensor.name.removeprefix(prefix)
+        # One side of every matrix of an adapter is its bottleneck, and so is all of the bias of "down".
+        bottleneck = {"down.weight": 0, "down.bias": 0, "up.weight": 1}.get(name.partition(".adapter.")[2])
+        sides = ["bottleneck" if axis == bottleneck else side for axis, side in enumerate(tensor.dims)]
+        model.graph.input.append(onnx.helper.make_tensor_value_info(name, tensor.data_type, sides))
+        model.graph.initializer.remove(tensor)
     for tensor in model.graph.initializer:
         tensor.ClearField("raw_data")
         tensor.name = tensor.name.removeprefix(prefix)
@@ -205,7 +181,7 @@ def _computed(graph: bytes, names: list[str], images: int) -> dict[str, Any]:
     model.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in names)
     shapes = {
         tensor.name: [side.dim_value or images for side in tensor.type.tensor_type.shape.dim]
-        for tensor in model.graph.input
+        for tensor in model.graph.input  # where a side is free, so many images, or units of the bottleneck
     }
     rng = np.random.default_rng(images)
     given = {name: rng.random(shape, np.float32) for name, shape in shapes.items()}

@@ -18,7 +18,6 @@ from torch.nn import functional as F  # noqa: N812
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fiveshot.backbones._adaptformer import AdaptedBlock, BlockParts, adapters
-from fiveshot.backbones._hybrid import HybridViT
 from fiveshot.backbones.spec import OWN, Readout
 from fiveshot.extras import import_extra
 
@@ -49,7 +48,7 @@ def quick_vit(
         A copy that takes images of that type; None where the network is not one of timm's plain ViTs.
     """
     plain = import_extra("timm.models.vision_transformer").VisionTransformer
-    if type(model) not in (plain, HybridViT):
+    if type(model) is not plain:
         return None
     kept = adapters(model) if trains else []
     quick: Any = copy.deepcopy(model, {id(adapter): adapter for adapter in kept})
@@ -57,8 +56,7 @@ def quick_vit(
     conv = quick.patch_embed.proj
     if isinstance(conv, nn.Conv2d) and 1 < conv.kernel_size[0] == conv.stride[0] and conv.groups == 1:
         quick.patch_embed.proj = PatchProduct(conv)
-    reads_first = isinstance(quick, HybridViT) or quick.global_pool == "token"
-    if readout == OWN and reads_first and FirstTokenBlock.fits(quick.blocks[-1]):
+    if readout == OWN and quick.global_pool == "token" and FirstTokenBlock.fits(quick.blocks[-1]):
         quick.blocks[-1] = FirstTokenBlock(quick.blocks[-1])
     for module in quick.blocks.modules():
         for name, part in module.named_children():

@@ -12,12 +12,12 @@ from fiveshot.errors import InputError, is_number, unknown_name
 from fiveshot.extras import import_extra
 from fiveshot.storage import FilePath
 
-EMBEDDED = "vit_hybrid_small_patch16_224.fiveshot"
-"""Name of the backbone that comes with the package, weights included.
+EMBEDDED = "tiny_vit_5m_224.dist_in22k"
+"""Name of the backbone that comes with the package, weights included: TinyViT-5M under the name timm has for it.
 
 >>> from fiveshot.backbones import EMBEDDED, BackboneSpec, load_embedder
 >>> load_embedder(BackboneSpec(EMBEDDED)).width
-1664
+320
 """
 DEFAULT = EMBEDDED
 """Name of the backbone that is used where none is given: the embedded one, which needs no download.
@@ -34,7 +34,7 @@ PAPER_BACKBONE = "vit_base_patch16_224.augreg_in21k_ft_in1k"
 768
 """
 
-# Plain ViTs with a class token, from small to large: all take adapters. Any other timm name works too.
+# All of these take adapters. Any other timm name works too.
 CURATED = {
     EMBEDDED: "embedded: no download",
     "vit_tiny_patch16_224.augreg_in21k_ft_in1k": "smallest",
@@ -49,14 +49,14 @@ CURATED = {
 }
 
 TOKENS = ("own", "cls", "mean", "cls+mean")
-RUNTIMES = ("auto", "torch", "onnx", "int8", "compiled")
-"""What can run a network; ``auto`` is ONNX Runtime on a CPU and torch on a GPU, ``int8`` ONNX Runtime in 8 bits.
+RUNTIMES = ("auto", "torch", "onnx", "compiled")
+"""What can run a network; ``auto`` is ONNX Runtime on a CPU and torch on a GPU.
 
 ``compiled`` is torch on a GPU after half a minute of compiling, which pays from about a million photos on.
 
 >>> from fiveshot.backbones import RUNTIMES
 >>> RUNTIMES
-('auto', 'torch', 'onnx', 'int8', 'compiled')
+('auto', 'torch', 'onnx', 'compiled')
 """
 PRECISIONS = ("float32", "tf32", "bf16")  # of a forward pass; all but the first are for CUDA
 
@@ -69,8 +69,9 @@ class Readout:
     ----------
     tokens : {"own", "cls", "mean", "cls+mean"}
         ``own`` is the feature that the network was made to give: what its classifier reads, which is the class
-        token of most ViTs; of the embedded one the class token and the pooled map of its CNN. ``cls`` is the class
-        token after the final norm, ``mean`` the mean over the patch tokens after it, ``cls+mean`` both.
+        token of most ViTs and the pooled map of the embedded network. ``cls`` is the class token after the final
+        norm, ``mean`` the mean over the patch tokens after it, ``cls+mean`` both; only ViTs with a class token
+        have these.
     last_blocks : int, default 1
         Concatenate the class tokens of so many last blocks, earliest first, each after the final norm. The
         mean is always that of the last block.
@@ -104,6 +105,14 @@ class Readout:
 OWN = Readout()
 
 
+def no_class_token(name: str, readout: Readout) -> InputError:
+    """Return the error for a readout of tokens that a network does not have."""
+    return InputError(
+        f"{name} has no class token that its classifier reads, so its feature is its own pooled one",
+        hint=f"leave out tokens={readout.tokens!r} and last_blocks={readout.last_blocks}",
+    )
+
+
 @dataclass(frozen=True)
 class BackboneSpec:
     """Everything that decides how photos become feature vectors, as one value that can be stored.
@@ -125,9 +134,9 @@ class BackboneSpec:
         preprocessing unless given: two, and one with the paper's.
     device : str, default "auto"
         ``auto`` is a GPU where there is one; otherwise ``cpu``, ``cuda`` or ``cuda:0``.
-    runtime : {"auto", "torch", "onnx", "int8", "compiled"}
-        What runs the network; ``auto`` is the fastest on this device in full precision. ``int8`` is ONNX Runtime
-        on a CPU with matrix products in 8 bits, ``compiled`` torch on a GPU after half a minute of compiling.
+    runtime : {"auto", "torch", "onnx", "compiled"}
+        What runs the network; ``auto`` is the fastest on this device. ``compiled`` is torch on a GPU after half a
+        minute of compiling.
     precision : {"float32", "tf32", "bf16"}, optional
         Number format of the forward pass. None is bf16 on CUDA and float32 elsewhere.
 
@@ -139,7 +148,7 @@ class BackboneSpec:
     Examples
     --------
     >>> from fiveshot.backbones import BackboneSpec
-    >>> spec = BackboneSpec(adapter="cub200-big", tokens="cls+mean")
+    >>> spec = BackboneSpec(adapter="cub200-big", views=4)
     >>> BackboneSpec.from_json(spec.to_json()) == spec
     True
     """
@@ -283,17 +292,13 @@ def describe_backbone(name: str) -> BackboneInfo:
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
-    from fiveshot.backbones._networks import build_embedded, cached_weights, resolve_name, weights_preprocessing
+    from fiveshot.backbones._networks import cached_weights, resolve_name, weights_preprocessing
     from fiveshot.backbones.backbone import feature_width, read_features
-    from fiveshot.backbones.embedded import EMBEDDED_FILE
 
     name, timm = resolve_name(name), import_extra("timm")
+    config = timm.models.get_pretrained_cfg(name)
     with torch.device("meta"):  # the shapes alone, without memory
-        if name == EMBEDDED:
-            model, local = build_embedded(num_classes=0), EMBEDDED_FILE.is_file()
-        else:
-            model, config = timm.create_model(name, num_classes=0), timm.models.get_pretrained_cfg(name)
-            local = config is not None and cached_weights(config) is not None
+        model = timm.create_model(name, num_classes=0)
         size = weights_preprocessing(model, name=name).size
         with FlopCounterMode(display=False) as counter, torch.no_grad():
             read_features(model.eval(), torch.empty(1, 3, size, size), OWN)
@@ -303,7 +308,7 @@ def describe_backbone(name: str) -> BackboneInfo:
         gmacs=counter.get_total_flops() / 2 / 1e9,  # it counts a multiply-accumulate as two operations
         width=feature_width(model, OWN),
         input_size=size,
-        local=local,
+        local=name == EMBEDDED or (config is not None and cached_weights(config) is not None),
         note=CURATED.get(name, ""),
     )
 
@@ -324,9 +329,9 @@ def list_backbones(names: Iterable[str] = tuple(CURATED)) -> list[BackboneInfo]:
     Examples
     --------
     >>> from fiveshot.backbones import list_backbones
-    >>> for info in list_backbones(["test_vit.r160_in1k", "vit_hybrid_small_patch16_224.fiveshot"]):
+    >>> for info in list_backbones(["test_vit.r160_in1k", "tiny_vit_5m_224.dist_in22k"]):
     ...     print(info.width, info.name)
     64 test_vit.r160_in1k
-    1664 vit_hybrid_small_patch16_224.fiveshot
+    320 tiny_vit_5m_224.dist_in22k
     """
     return [describe_backbone(name) for name in names]

@@ -194,6 +194,15 @@ def at_once(matrix: Array) -> int:
     return max(1, min(blas_threads(), BESIDE_EACH_OTHER // max(_view(matrix).nbytes, 1)))
 
 
+def in_sums(array: Array) -> Array:
+    """Return an array in the precision that large sums of products are made in: double on a GPU.
+
+    There sums over many thousand rows in single precision err by more than a ridge regression regularizes with,
+    so that its matrix is not positive definite any more. The sums of a CPU's BLAS err far less.
+    """
+    return array if on_cpu(array) else array.double()
+
+
 def add_gram_(gram: Array, rows: Array) -> None:
     """Add rowsᵀ · rows to the lower triangle of ``gram``, in place; the upper one is left alone."""
     if on_cpu(gram):

@@ -27,6 +27,7 @@ from fiveshot.core.arrays import (
     empty,
     epsilon,
     grouped,
+    in_sums,
     lower_norm,
     mask,
     namespace,
@@ -73,7 +74,13 @@ def solve_ridge(gram: Array, targets: Array, lam: float) -> Array:
 
 def dual_weights(rows: Array, targets: Array, lam: float) -> Array:
     """Return the ridge solution, (C, M), from mapped rows (n, M) and targets (n, C) with n < M."""
-    return solve_ridge(row_gram(rows), targets.T, lam) @ rows
+    exact = in_sums(rows)
+    return in_precision_of(rows, solve_ridge(row_gram(exact), in_sums(targets).T, lam)) @ rows
+
+
+def in_precision_of(like: Array, solution: Array) -> Array:
+    """Return what was summed and solved in double precision in that of the features again."""
+    return namespace(like).astype(solution, like.dtype, copy=False)
 
 
 def best_lambda(
@@ -94,8 +101,8 @@ def best_lambda(
     if not len(held_out):
         return _middle(lambdas)
     used, asked = positions(train, features), positions(held_out, features)
-    system = _system(features[used], targets[used], features[asked], feature_map)
-    return _least_error(*system, targets[asked], lambdas)
+    system = _system(features[used], in_sums(targets[used]), features[asked], feature_map)
+    return _least_error(*system, in_sums(targets[asked]), lambdas)
 
 
 def best_lambda_of_sums(
@@ -114,8 +121,8 @@ def best_lambda_of_sums(
     """
     if not len(features):
         return _middle(lambdas)
-    rows = feature_map(features)
-    return _least_error(gram - column_gram(rows), sums - targets.T @ rows, rows, targets, lambdas)
+    rows, wanted = in_sums(feature_map(features)), in_sums(targets)
+    return _least_error(gram - column_gram(rows), sums - wanted.T @ rows, rows, wanted, lambdas)
 
 
 def _middle(lambdas: Sequence[float]) -> float:
@@ -143,17 +150,17 @@ def _system(
     features: Array, targets: Array, held_out: Array, feature_map: FeatureMap
 ) -> tuple[Array, Array, Array]:
     """Return the Gram matrix, targets (C, k) and held-out rows (n, k) of the smaller form of the regression."""
-    width = feature_map(features[:1]).shape[1]
+    width, asked = feature_map(features[:1]).shape[1], in_sums(feature_map(held_out))
     if len(features) < width:
-        rows = feature_map(features)  # (n, M)
-        return row_gram(rows), targets.T, feature_map(held_out) @ rows.T
-    gram = zeros((width, width), features)
-    sums = zeros((targets.shape[1], width), features)
+        rows = in_sums(feature_map(features))  # (n, M)
+        return row_gram(rows), targets.T, asked @ rows.T
+    gram = zeros((width, width), asked)
+    sums = zeros((targets.shape[1], width), asked)
     for part, part_targets in zip(chunks(features, ROWS_AT_ONCE), chunks(targets, ROWS_AT_ONCE), strict=True):
-        rows = feature_map(part)
+        rows = in_sums(feature_map(part))
         add_gram_(gram, rows)
         sums += part_targets.T @ rows
-    return gram, sums, feature_map(held_out)
+    return gram, sums, asked
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,13 +181,13 @@ def given(rows: Rows) -> Callable[[], Rows]:
 
 
 def mapped_rows(
-    blocks: Sequence[RowBlock], feature_map: FeatureMap, like: Array, out: Array | None = None
+    blocks: Sequence[RowBlock], feature_map: RandomFeatures, out: Array | None = None
 ) -> tuple[Array, list[Array]]:
-    """Return the mapped and weighted rows of some blocks, (n, M), and the part of each; ``like`` has M columns.
+    """Return the mapped and weighted rows of some blocks, (n, M), and the part of each.
 
     They are written into ``out`` where memory for as many or more is at hand.
     """
-    counts = [block.count for block in blocks]
+    counts, like = [block.count for block in blocks], feature_map.projection
     # One piece, which goes back to the system as a whole.
     rows = empty((sum(counts), like.shape[1]), like) if out is None else out[: sum(counts)]
     start = 0
@@ -225,7 +232,7 @@ class GramSums:
             if block.gaussian is not None:
                 mass = block.count * block.weight
                 total = add_expected_(self.gram, block.gaussian(), feature_map.projection, mass)
-                self._add_target_(block.label, total, block.token)
+                self._add_target_(block.label, in_sums(total), block.token)
         self._add_rows_([block for block in blocks if block.gaussian is None], feature_map)
 
     def _add_rows_(self, blocks: Sequence[RowBlock], feature_map: RandomFeatures) -> None:
@@ -245,22 +252,22 @@ class GramSums:
         """Yield what adds a group of rows to the first of the sums, the next to the second, and so on in turns."""
         at_most = ROWS_AT_ONCE if len(sums) == 1 else _fair_share(blocks, total, len(sums))
         small = (part for block in blocks for part in _split(block, at_most))
-        gram = sums[0].gram
-        buffers = [empty((min(total, at_most), len(gram)), gram) for _ in sums]
+        like = feature_map.projection
+        buffers = [empty((min(total, at_most), like.shape[1]), like) for _ in sums]
         turns = zip(cycle(sums), cycle(buffers), grouped(small, lambda block: block.count, at_most), strict=False)
         for own, buffer, group in turns:
             drawn = [replace(block, rows=given(block.rows())) for block in group]
             yield partial(own._add_group_, drawn, feature_map, buffer)
 
     def _add_group_(self, group: Sequence[RowBlock], feature_map: RandomFeatures, buffer: Array) -> None:
-        self.add_mapped_(group, *mapped_rows(group, feature_map, self.gram, buffer))
+        self.add_mapped_(group, *mapped_rows(group, feature_map, buffer))
 
     def add_mapped_(self, blocks: Sequence[RowBlock], rows: Array, own: Sequence[Array]) -> None:
         """Add blocks whose rows are mapped already, in place."""
         for block, part in zip(blocks, own, strict=True):
-            total = namespace(part).sum(part, axis=0) * block.weight**0.5
+            total = namespace(part).sum(in_sums(part), axis=0) * block.weight**0.5
             self._add_target_(block.label, total, block.token)
-        add_gram_(self.gram, rows)
+        add_gram_(self.gram, in_sums(rows))
 
     def _add_target_(self, label: Label, total: Array, token: object) -> None:
         known = self.targets.get(label)
@@ -357,13 +364,13 @@ class Evidence:
         blocks = self._blocks(weight, held_out)
         lam = _middle(lambdas)
         if blocks:
-            left, own = mapped_rows(blocks, feature_map, sums.gram)
+            left, own = mapped_rows(blocks, feature_map)
             labels = sorted(self.rows)
             codes = np.repeat([labels.index(block.label) for block in blocks], list(map(len, own)))
             wanted = one_hot(codes, len(labels), left)
             for block, part in zip(blocks, parts(wanted, map(len, own)), strict=True):
                 part *= block.weight**0.5
-            lam = _least_error(sums.gram, sums.stacked(), left, wanted, lambdas)
+            lam = _least_error(sums.gram, sums.stacked(), in_sums(left), in_sums(wanted), lambdas)
             sums.add_mapped_(blocks, left, own)
         sums.tokens.clear()
         return Evidence({}, sums), lam
@@ -383,9 +390,8 @@ class Evidence:
         """Return sums to add to: a copy of what is folded, or zero."""
         if self.folded is not None:
             return self.folded.copy()
-        sample = feature_map(next(iter(self.rows.values()))[:1])
-        width = sample.shape[1]
-        return GramSums(zeros((width, width), sample), {})
+        width = feature_map.projection.shape[1]
+        return GramSums(zeros((width, width), in_sums(feature_map.projection[:1])), {})
 
 
 @dataclass(frozen=True, eq=False)
@@ -430,13 +436,13 @@ def solve_blocks(
         return _dual_solution(blocks, feature_map, lam)
     sums = cache.take(blocks, evidence.folded) or evidence.sums(feature_map)
     sums.add_([block for block in blocks if block.label not in sums.tokens], feature_map)
-    weights = solve_ridge(sums.gram, sums.stacked(), lam)
+    weights = in_precision_of(feature_map.projection, solve_ridge(sums.gram, sums.stacked(), lam))
     cache.sums, cache.start = sums, evidence.folded
     return weights
 
 
 def _dual_solution(blocks: list[RowBlock], feature_map: RandomFeatures, lam: float) -> Array:
-    rows, own = mapped_rows(blocks, feature_map, feature_map.projection)
+    rows, own = mapped_rows(blocks, feature_map)
     targets = zeros((len(rows), len(blocks)), rows)  # (n, C)
     start = 0
     for column, (block, part) in enumerate(zip(blocks, own, strict=True)):

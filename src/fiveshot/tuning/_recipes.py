@@ -18,7 +18,7 @@ Schedule = Literal["cosine", "cosine-per-epoch"]
 _RANGES: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
     (("lr", "scale", "head_scale"), lambda v: 0 < v < math.inf, "a number above 0"),
     (("momentum", "dropout", "label_smoothing"), lambda v: 0 <= v < 1, "from 0 to below 1"),
-    (("weight_decay",), lambda v: 0 <= v < math.inf, "0 or more"),
+    (("weight_decay", "margin"), lambda v: 0 <= v < math.inf, "0 or more"),
     (
         ("batch_size", "epochs", "bottleneck"),
         lambda v: isinstance(v, int) and v >= 1,
@@ -67,6 +67,8 @@ class TuneRecipe:
         What cosines are multiplied with before the softmax.
     head_scale_learnable : bool
         Whether that factor is trained too.
+    margin : float
+        What is subtracted from the cosine of the right class before the softmax, so that it must lead by that.
     label_smoothing : float
         Share of the target that is spread over all classes.
     crop_scale : pair of float, optional
@@ -100,6 +102,7 @@ class TuneRecipe:
     dropout: float = 0.1
     head_scale: float = 16.0
     head_scale_learnable: bool = False
+    margin: float = 0.0
     label_smoothing: float = 0.0
     crop_scale: tuple[float, float] | None = None
     crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
@@ -157,7 +160,7 @@ TUNE_RECIPES: dict[str, TuneRecipe] = {
         lr=2e-3,
         weight_decay=0.01,
         batch_size=64,
-        epochs=40,
+        epochs=20,
         head_scale=16.0,
         whole=0.25,
     ),

@@ -20,6 +20,7 @@ from fiveshot.backbones import Backbone, Readout, adapters, attach_adapters
 from fiveshot.backbones.backbone import read_features
 from fiveshot.backbones.gpu import quick_vit
 from fiveshot.errors import InputError
+from fiveshot.extras import import_extra
 from fiveshot.tuning._recipes import TuneRecipe
 from fiveshot.tuning._views import Views, plan_epoch, share_of
 from fiveshot.tuning.execution import Execution, arithmetic, own_randomness, told_without_compiling
@@ -279,6 +280,8 @@ class Batch:
 
 def tuning_loss(cosines: Tensor, scale: Tensor, batch: Batch, recipe: TuneRecipe) -> Tensor:
     """Return the mean cross-entropy of a batch of cosines (n, n_classes), scaled and with smoothed labels."""
+    if recipe.margin:
+        cosines = cosines - recipe.margin * F.one_hot(batch.labels, cosines.shape[1])
     return F.cross_entropy(scale * cosines, batch.labels, label_smoothing=recipe.label_smoothing)
 
 
@@ -333,6 +336,9 @@ class TuningNetwork(nn.Module):
         super().train(False)
         for adapter in adapters(self.model):
             adapter.train(mode)
+        for module in self.model.modules():
+            if isinstance(module, _tiny_attention()):
+                module.train()  # it has no dropout; in eval mode it keeps a tensor that recorded steps would outlive
         self.classifier.train(mode)
         return self
 
@@ -345,6 +351,11 @@ class TuningNetwork(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Return the cosines (n, n_classes) to the classes' weights."""
         return self.classifier.cosines(self.features(images))
+
+
+def _tiny_attention() -> type[nn.Module]:
+    kind: type[nn.Module] = import_extra("timm.models.tiny_vit").Attention
+    return kind
 
 
 def make_network(
@@ -371,20 +382,3 @@ def make_network(
         number_format=torch.float32 if quick is None else torch.bfloat16,
         autocast=precision == "bf16" and quick is None,
     ).train()
-
-
-def plain_blocks(backbone: Backbone) -> list[nn.Module]:
-    """Return the blocks as they are now, for ``restore_blocks``."""
-    return list(_blocks(backbone))
-
-
-def restore_blocks(backbone: Backbone, blocks: list[nn.Module]) -> None:
-    """Take adapters out again by putting the blocks they replaced back."""
-    for index, block in enumerate(blocks):
-        _blocks(backbone)[index] = block
-    backbone.model.requires_grad_(False).eval()
-
-
-def _blocks(backbone: Backbone) -> Any:
-    model: Any = backbone.model
-    return getattr(model, "blocks", [])

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 
-from fiveshot.backbones import Backbone, adapters, attach_adapters, save_adapter
+from fiveshot.backbones import Backbone, adapters, attach_adapters, detach_adapters, save_adapter
 from fiveshot.core.ranges import OneOf
 from fiveshot.data import ImageDataset, ImageSplit
 from fiveshot.data.sources import content_mark
@@ -21,7 +21,6 @@ from fiveshot.errors import InputError
 from fiveshot.storage import FilePath, require_writable
 from fiveshot.tuning._recipes import TUNE_RECIPES, TuneRecipe
 from fiveshot.tuning._run import Checkpoints, Choice, Run, TuningRun, data_mark
-from fiveshot.tuning._trainer import plain_blocks, restore_blocks
 from fiveshot.tuning.execution import Execution, place
 from fiveshot.tuning.material import (
     FewShotTest,
@@ -177,14 +176,13 @@ def tune(
         raise InputError("selection by held-out images needs some", hint="held_out=0.1, for example")
     checkpoints = Checkpoints.beside(checkpoint_folder, target, resume=resume)
     tuning = _Tuning(material, recipe, Fold.of(*rows), selection, checkpoints, progress)
-    blocks = plain_blocks(backbone)
     try:
         result = replace(tuning.result(refit=refit), out=target, seconds=time.perf_counter() - started)
         if target is not None and material.is_main:
             held_back = [content_mark(material.images[row]) for row in rows[1]]
             save_adapter(target, backbone, meta={**result.to_json(), "held_back": sorted(held_back)})
     except BaseException:
-        restore_blocks(backbone, blocks)
+        detach_adapters(backbone.model)
         raise
     if material.is_main:
         checkpoints.remove(tuning.names)
@@ -207,12 +205,11 @@ class _Tuning:
         """Choose the number of epochs, train for so many, and leave the adapters in the backbone."""
         if self.selection.kind == "none":
             return self._result(self.train("tuning", self.fold, "last"))
-        blocks = plain_blocks(self.material.backbone)
         choice, folds = self._folds(self.selection.folds if refit else 1)
         runs = []
         for number, fold in enumerate(folds, start=1):
             runs.append(self.train(f"selection-{number}", fold, choice))
-            restore_blocks(self.material.backbone, blocks)
+            detach_adapters(self.material.backbone.model)
         histories = tuple(run.history for run in runs)
         if refit and self.selection.kind == "few-shot-classes":
             epochs = best_epoch(histories, choice, self.selection.test.metric)
