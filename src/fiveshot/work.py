@@ -14,13 +14,7 @@ from pathlib import Path
 from threading import Lock, Thread
 from typing import Any, Protocol, TypeVar
 
-LIBRARIES = (
-    "numpy",
-    "scipy.linalg",
-    "sklearn",
-    "torch",
-    "faiss",
-)  # which bring pools of threads when they are imported
+LIBRARIES = ("numpy", "scipy.linalg", "sklearn", "torch")  # which bring pools of threads when they are imported
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 """What a Python in this environment does not import from: the folder that it is started in."""
 
@@ -228,7 +222,7 @@ def _loaded() -> tuple[bool, ...]:
 def _pools(loaded: tuple[bool, ...]) -> list[Any]:
     """Return the pools of BLAS in this process, looked for once for each set of libraries that are loaded.
 
-    One that OpenMP runs, such as faiss brings, has a number for each thread, and not one for the process.
+    One that OpenMP runs has a number for each thread, and not one for the process.
     """
     from threadpoolctl import ThreadpoolController
 
