@@ -13,13 +13,8 @@ from typing import Any
 
 from fiveshot.errors import InputError
 
-# These report events to their makers unless told not to at the start: ONNX Runtime's official builds with a
-# device id, and two loggers.
-PRIVATE = {
-    "onnxruntime": {"ORT_DISABLE_TELEMETRY": "1"},
-    "mlflow.tracking": {"MLFLOW_DISABLE_TELEMETRY": "true"},
-    "wandb": {"WANDB_ERROR_REPORTING": "false"},
-}
+# ONNX Runtime's official builds report events, with a device id, to their makers unless told not to at the start.
+PRIVATE = {"onnxruntime": {"ORT_DISABLE_TELEMETRY": "1"}}
 
 
 def import_extra(module: str, *, extra: str = "torch") -> Any:
