@@ -1,12 +1,11 @@
-"""Evidence that a cluster run scales, and the index over very many classes.
+"""Evidence that a cluster run scales.
 
 One million synthetic vectors of 1,000 classes are reduced to statistics by Ray with one worker and with two, and
 memory is watched while their number doubles. A model of the cost is calibrated on one process without Ray,
-checked against those runs, and carried on to a billion images. Then the nearest of 100,000 classes is searched
-exactly and through an index. Every Ray run is a process of its own with a cluster of its own.
+checked against those runs, and carried on to a billion images. Every Ray run is a process of its own with a
+cluster of its own.
 
-    python benchmarks/scale.py                    # all parts, some minutes
-    python benchmarks/scale.py --parts index
+    python benchmarks/scale.py    # some minutes
 """
 
 from __future__ import annotations
@@ -281,62 +280,6 @@ def reducing(images: int) -> dict[str, Any]:
     return speeds
 
 
-def class_vectors(count: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw class means with the spectrum that whitened means of real classes have, in families of ten."""
-    from fiveshot.features import embedded_features
-
-    found = embedded_features("cub200")
-    x = np.concatenate([found.train_x, found.test_x]).astype(np.float64)
-    y = np.concatenate([found.train_y, found.test_y])
-    means = np.stack([x[y == label].mean(axis=0) for label in np.unique(y)])
-    centered = x - means[y]
-    covariance = centered.T @ centered / (len(x) - len(means))
-    covariance += 1e-3 * np.trace(covariance) / len(covariance) * np.eye(len(covariance))
-    whitened = np.linalg.solve(np.linalg.cholesky(covariance), (means - means.mean(axis=0)).T).T
-    _, lengths, directions = np.linalg.svd(whitened / np.sqrt(len(means) - 1), full_matrices=False)
-    axes = (lengths[:, None] * directions).astype(np.float32)  # (199, d)
-
-    def draw(n: int) -> np.ndarray:
-        return rng.standard_normal((n, len(axes)), dtype=np.float32) @ axes
-
-    return np.sqrt(0.8) * np.repeat(draw(count // 10), 10, axis=0) + np.sqrt(0.2) * draw(count)
-
-
-def searching(count: int) -> None:
-    import faiss
-
-    from fiveshot.scale._index import ClassIndex, exact_nearest, recall
-
-    faiss.omp_set_num_threads(1)
-    rng = np.random.default_rng(0)
-    classes = np.ascontiguousarray(class_vectors(count, rng), dtype=np.float32)
-    offsets = rng.normal(0, 0.5, count).astype(np.float32)
-    own = rng.integers(0, count, 1024)
-    queries = classes[own] + rng.standard_normal((1024, classes.shape[1]), dtype=np.float32)
-    exact, many = timed(lambda: exact_nearest(queries, classes, offsets, top=5))
-    one = statistics.median(
-        timed(lambda i=i: exact_nearest(queries[i : i + 1], classes, offsets, top=5))[1] for i in range(15)
-    )
-    right = float(np.mean(exact.positions[:, 0] == own))
-    print(f"## The nearest of {count:,} classes, {classes.shape[1]} dimensions, one core\n")
-    print(f"Exact search: {1e3 * one:.1f} ms for one vector, {1e3 * many / 1024:.2f} ms each for 1,024 together;")
-    print(f"it names the class a vector was drawn from in {right:.1%} of cases.\n")
-    print("| effort | build, s | recall of the best | one vector, ms | faster | of 1,024, ms each | faster |")
-    print("|---|---|---|---|---|---|---|")
-    for effort in (0.03, 0.06, 0.125, 0.25):
-        index, build = timed(lambda effort=effort: ClassIndex.build(classes, offsets, seed=0, effort=effort))
-        found, together = timed(lambda index=index: index.nearest(queries, top=5))
-        single = statistics.median(
-            timed(lambda i=i, index=index: index.nearest(queries[i : i + 1], top=5))[1] for i in range(100)
-        )
-        print(
-            f"| {effort} | {build:.1f} | {recall(found, exact):.2%} | {1e3 * single:.2f} | {one / single:.0f}x "
-            f"| {1e3 * together / 1024:.3f} | {many / together:.1f}x |",
-            flush=True,
-        )
-    print()
-
-
 def carrying_on(speeds: dict[str, Any]) -> None:
     print("## The model carried on: nodes of 8 GPUs and 128 cores\n")
     heads = ("images", "classes", "covariance", "nodes", "hours", "GPU-hours")
@@ -371,9 +314,7 @@ def in_words(count: float) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--parts", default="reduce,index")
     parser.add_argument("--vectors", type=int, default=1_000_000)
-    parser.add_argument("--classes", type=int, default=100_000, help="of the index")
     parser.add_argument("--run", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.run:
@@ -383,11 +324,7 @@ def main() -> None:
     import torch
 
     torch.set_num_threads(1)
-    parts = options.parts.split(",")
-    if "reduce" in parts:
-        carrying_on(reducing(options.vectors))
-    if "index" in parts:
-        searching(options.classes)
+    carrying_on(reducing(options.vectors))
 
 
 if __name__ == "__main__":

@@ -25,12 +25,10 @@ settings.load_profile("fiveshot")
 
 def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput") or not config.getoption("tx", None):  # who only hands tests out needs none
-        sys.modules["wandb"] = None  # type: ignore[assignment]  # timm would import it, and not use it
         import timm  # noqa: F401
         import torch
         from shared_networks import draw_no_weights_to_load_others, share_networks
 
-        del sys.modules["wandb"]
         torch.set_num_threads(1)  # small matrices are slower on several threads
         share_networks()
         draw_no_weights_to_load_others()

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 # NumPy and SciPy bring an OpenBLAS each. Its threads keep a core busy for a while after every call, so calls of
 # the two in turn are three times slower on two cores. It is read when they are loaded, which is later.
 os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "10")
-# On a GPU, streams that share one of eight queues wait for each other: decoders of photos for whole passes of the
-# network. It is read when CUDA starts.
-os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
 
 __version__ = "0.2.0"
 __all__ = [

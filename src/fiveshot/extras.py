@@ -13,13 +13,8 @@ from typing import Any
 
 from fiveshot.errors import InputError
 
-# These report events to their makers unless told not to at the start: ONNX Runtime's official builds with a
-# device id, and two loggers.
-PRIVATE = {
-    "onnxruntime": {"ORT_DISABLE_TELEMETRY": "1"},
-    "mlflow.tracking": {"MLFLOW_DISABLE_TELEMETRY": "true"},
-    "wandb": {"WANDB_ERROR_REPORTING": "false"},
-}
+# ONNX Runtime's official builds report events, with a device id, to their makers unless told not to at the start.
+PRIVATE = {"onnxruntime": {"ORT_DISABLE_TELEMETRY": "1"}}
 
 
 def import_extra(module: str, *, extra: str = "torch") -> Any:
@@ -45,9 +40,9 @@ def import_extra(module: str, *, extra: str = "torch") -> Any:
     Examples
     --------
     >>> from fiveshot.extras import import_extra
-    >>> import_extra("no_such_library", extra="index")
+    >>> import_extra("no_such_library", extra="plots")
     Traceback (most recent call last):
-    fiveshot.errors.InputError: this needs no_such_library; install it with: pip install 'fiveshot[index]'
+    fiveshot.errors.InputError: this needs no_such_library; install it with: pip install 'fiveshot[plots]'
     """
     for name, value in PRIVATE.get(module, {}).items():
         os.environ.setdefault(name, value)
@@ -75,9 +70,9 @@ def require_extra(*modules: str, extra: str = "torch") -> None:
     Examples
     --------
     >>> from fiveshot.extras import require_extra
-    >>> require_extra("numpy", "no_such_library", extra="index")
+    >>> require_extra("numpy", "no_such_library", extra="plots")
     Traceback (most recent call last):
-    fiveshot.errors.InputError: this needs no_such_library; install it with: pip install 'fiveshot[index]'
+    fiveshot.errors.InputError: this needs no_such_library; install it with: pip install 'fiveshot[plots]'
     """
     for module in modules:
         if not is_installed(module):

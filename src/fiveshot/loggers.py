@@ -1,4 +1,4 @@
-"""Where benchmarks and tuning are logged on request: CSV, TensorBoard, MLflow, Weights & Biases.
+"""Where benchmarks and tuning are logged on request: CSV and TensorBoard.
 
 A logger is opened from ``KIND=PLACE``. It begins a run and is told values by step; all stays on this machine.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import json
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
@@ -17,7 +16,6 @@ from fiveshot.errors import InputError, unknown_name
 from fiveshot.extras import import_extra
 
 Log = Callable[[int, Mapping[str, float | None]], None]  # step, values; what is None was not measured
-PROJECT = "fiveshot"
 COLUMNS = ("run", "kind", "step", "name", "value")
 
 
@@ -94,76 +92,9 @@ class TensorBoardLogger:
                 writer.close()
 
 
-class MLflowLogger:
-    """Makes runs of the experiment ``fiveshot`` in a database file, which ``mlflow ui`` shows."""
-
-    def __init__(self, place: Path) -> None:
-        client = import_extra("mlflow.tracking", extra="mlflow").MlflowClient
-        import_extra("sqlalchemy", extra="mlflow")
-        logging.getLogger("mlflow").setLevel(logging.WARNING)  # it tells how it makes its tables
-        with _told(place):
-            self._client = client(tracking_uri=f"sqlite:///{place.resolve()}")
-
-    @contextmanager
-    def run(self, name: str, parameters: Mapping[str, Any]) -> Iterator[Log]:
-        """Begin a run."""
-        client = self._client
-        known = client.get_experiment_by_name(PROJECT)
-        experiment = client.create_experiment(PROJECT) if known is None else known.experiment_id
-        run = client.create_run(experiment, run_name=name).info.run_id
-        for key, value in _plain(parameters).items():
-            client.log_param(run, key, value)
-
-        def log(step: int, values: Mapping[str, float | None]) -> None:
-            for key, value in _known(values).items():
-                client.log_metric(run, key, value, step=step)
-
-        status = "FAILED"
-        try:
-            yield log
-            status = "FINISHED"
-        finally:
-            client.set_terminated(run, status)
-
-
-class WandbLogger:
-    """Writes offline runs, which ``wandb sync`` sends where the user wants them."""
-
-    def __init__(self, place: Path) -> None:
-        self._wandb = import_extra("wandb", extra="wandb")
-        self.place = place
-
-    @contextmanager
-    def run(self, name: str, parameters: Mapping[str, Any]) -> Iterator[Log]:
-        """Begin a run."""
-        with _told(self.place):
-            self.place.mkdir(parents=True, exist_ok=True)
-        run = self._wandb.init(
-            project=PROJECT,
-            name=name,
-            config=_plain(parameters),
-            dir=str(self.place),
-            mode="offline",
-            reinit="create_new",
-            settings=self._wandb.Settings(silent=True, console="off", x_disable_stats=True, x_disable_meta=True),
-        )
-
-        def log(step: int, values: Mapping[str, float | None]) -> None:
-            run.log(_known(values), step=step)
-
-        failed = 1
-        try:
-            yield log
-            failed = 0
-        finally:
-            run.finish(exit_code=failed)
-
-
 KINDS: dict[str, Callable[[Path], RunLogger]] = {
     "csv": CSVLogger,
     "tensorboard": TensorBoardLogger,
-    "mlflow": MLflowLogger,
-    "wandb": WandbLogger,
 }
 
 

@@ -9,18 +9,11 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cache
-from itertools import cycle
 from pathlib import Path
 from threading import Lock, Thread
 from typing import Any, Protocol, TypeVar
 
-LIBRARIES = (
-    "numpy",
-    "scipy.linalg",
-    "sklearn",
-    "torch",
-    "faiss",
-)  # which bring pools of threads when they are imported
+LIBRARIES = ("numpy", "scipy.linalg", "sklearn", "torch")  # which bring pools of threads when they are imported
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 """What a Python in this environment does not import from: the folder that it is started in."""
 
@@ -70,42 +63,6 @@ def one_for_each(call: Callable[[Item], Result], items: Iterable[Item], *, threa
         yield from in_order(call, items, threads=threads, ahead=2 * threads)
 
 
-def in_turns(calls: Iterable[Callable[[], object]], *, threads: int) -> None:
-    """Make numerical calls on threads: the first on the first, the next on the second, and so on, then over again.
-
-    Calls of one thread are made one after the other, in order: what they add up is the same every time. With one
-    thread, they are made here, and BLAS may use all threads for each of them.
-
-    Examples
-    --------
-    >>> from fiveshot.work import in_turns
-    >>> odd, even = [], []
-    >>> in_turns([lambda: odd.append(1), lambda: even.append(2), lambda: odd.append(3)], threads=2)
-    >>> odd, even
-    ([1, 3], [2])
-    """
-    if threads <= 1:
-        for call in calls:
-            call()
-        return
-    with one_thread():
-        _each_on_its_own(calls, threads)
-
-
-def _each_on_its_own(calls: Iterable[Callable[[], object]], threads: int) -> None:
-    pools, waiting = [ThreadPoolExecutor(1) for _ in range(threads)], deque[Future[object]]()
-    try:
-        for pool, call in zip(cycle(pools), calls, strict=False):
-            waiting.append(pool.submit(call))
-            if len(waiting) > 2 * threads:
-                waiting.popleft().result()
-        while waiting:
-            waiting.popleft().result()
-    finally:
-        for pool in pools:
-            pool.shutdown(wait=True, cancel_futures=True)
-
-
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Let BLAS, and PyTorch where it is loaded, use one thread for each call inside the block.
@@ -143,7 +100,6 @@ def blas_threads() -> int:
 
 def library_imported() -> None:
     """Let a library that was imported inside such a block use one thread, too."""
-    _pools.cache_clear()
     _ONE_THREAD.limit_pools()
 
 
@@ -228,7 +184,7 @@ def _loaded() -> tuple[bool, ...]:
 def _pools(loaded: tuple[bool, ...]) -> list[Any]:
     """Return the pools of BLAS in this process, looked for once for each set of libraries that are loaded.
 
-    One that OpenMP runs, such as faiss brings, has a number for each thread, and not one for the process.
+    One that OpenMP runs has a number for each thread, and not one for the process.
     """
     from threadpoolctl import ThreadpoolController
 

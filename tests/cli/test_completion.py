@@ -1,174 +1,66 @@
-"""What TAB offers, asked as the shells ask it, and that it is right and quick."""
+"""What TAB offers for classes and heads; commands and options are Typer's."""
 
 from __future__ import annotations
 
-import os
-import shlex
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
+from typer import Context
+from typer.main import get_command
+from typer.testing import CliRunner
 
 from fiveshot.cli import completion
-from fiveshot.core import class_statistics
+from fiveshot.cli.app import app
+from fiveshot.errors import InputError
+from fiveshot.heads.registry import RECIPES
 from fiveshot.recognizer import Recognizer
-from fiveshot.recognizer.recognition.snapshot import head_record
+from fiveshot.recognizer.recognition.snapshot import head_record, require_statistics_head
 from fiveshot.recognizer.store.folder import create_model
 from fiveshot.recognizer.store.manifest import BackboneRecord, Manifest
 
-HOSTILE = r"\$(touch caught)"  # what a shell must never run
-LEARNED = ["barn owl", "barn swallow", "wren", "O'Hara's gull", "c*t", HOSTILE]
-# The command as installed; when it ends, it tells what it has imported.
-FIVESHOT = (
-    "import atexit, sys\n"
-    "heavy = {'torch', 'timm', 'sklearn', 'scipy', 'onnxruntime'}\n"
-    "atexit.register(lambda: print('imported', *sorted(heavy & set(sys.modules)), file=sys.stderr))\n"
-    "sys.argv[0] = 'fiveshot'\n"
-    "from fiveshot.cli.app import main\n"
-    "main()\n"
-)
-
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a model called birds: two base classes, and some with names that shells stumble over."""
-    folder = tmp_path_factory.mktemp("completion")
+def birds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with classes, some of whose names a shell would take for something else."""
+    folder = tmp_path_factory.mktemp("completion") / "birds"
+    create_model(folder, Manifest(BackboneRecord("none", 4, "a" * 64), head_record("ncm")))
     rng = np.random.default_rng(0)
-    base = class_statistics(
-        torch.from_numpy(rng.normal(size=(8, 4)).astype(np.float32)), ["auk"] * 4 + ["emu"] * 4
-    )
-    manifest = Manifest(BackboneRecord("none", 4, "a" * 64), head_record("ncm"))
-    create_model(folder / "birds", manifest, base=base)
-    with Recognizer.open(folder / "birds") as model:
-        for name in LEARNED:
+    with Recognizer.open(folder) as model:
+        for name in ("wren", "auk", "barn owl", "c*t", "$(touch caught)"):
             model.learn_features(name, rng.normal(size=(2, 4)))
-        model.learn_features("emu", rng.normal(size=(2, 4)), add=True)
     return folder
 
 
-def ask(folder: Path, **environment: str) -> list[str]:
-    """Return the lines that a shell gets; nothing heavy may have been imported for them."""
-    asked = subprocess.run(
-        [sys.executable, "-c", FIVESHOT],
-        cwd=folder,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert asked.stderr == "imported\n"
-    return [line for line in asked.stdout.splitlines() if line]
+def asked(**parameters: object) -> Context:
+    """Return what a completion is told of the words before."""
+    context = Context(get_command(app))
+    context.params.update(parameters)
+    return context
 
 
-def bash(folder: Path, *words: str) -> list[str]:
-    """Ask as the script for bash does: words as typed, the last of them incomplete."""
-    return ask(
-        folder,
-        _FIVESHOT_COMPLETE="complete_bash",
-        COMP_WORDS="\n".join(["fiveshot", *words]),
-        COMP_CWORD=str(len(words)),
-    )
+def test_classes_whose_names_need_no_quoting_are_offered(birds: Path) -> None:
+    assert completion.classes(asked(model=str(birds))) == ["auk", "wren"]
 
 
-def typed(words: str, shell: str, folder: Path) -> list[str]:
-    """Ask as the scripts for zsh and fish do: the line as typed so far."""
-    return ask(
-        folder,
-        _FIVESHOT_COMPLETE=f"complete_{shell}",
-        _TYPER_COMPLETE_ARGS=f"fiveshot {words}",
-        _TYPER_COMPLETE_FISH_ACTION="get-args",
-    )
+def test_photos_are_added_to_known_classes_and_learned_under_new_names(birds: Path) -> None:
+    assert completion.classes_to_add_to(asked(model=str(birds), add=True)) == ["auk", "wren"]
+    assert completion.classes_to_add_to(asked(model=str(birds), add=False)) == []
 
 
-def test_classes_of_the_model_are_offered(folder: Path) -> None:
-    offered = bash(folder, "forget", "birds", "")
-    assert [shlex.split(line) for line in offered] == [[name] for name in sorted(["auk", "emu", *LEARNED])]
-    assert bash(folder, "rename", "birds", "w") == ["wren"]
-    assert bash(folder, "rename", "birds", "wren", "") == []  # the new name is the user's own
-    assert bash(folder, "forget", "nowhere", "") == []
+def test_a_damaged_model_offers_nothing_and_says_nothing(tmp_path: Path) -> None:
+    (tmp_path / "classes.sqlite").write_bytes(b"no database at all")
+    assert completion.classes(asked(model=str(tmp_path))) == []
+    assert completion.classes(asked()) == []
 
 
-def test_words_with_blanks_are_completed_as_they_were_begun(folder: Path) -> None:
-    assert bash(folder, "forget", "birds", "ba") == ["barn\\ owl", "barn\\ swallow"]
-    assert bash(folder, "forget", "birds", "barn\\ o") == ["barn\\ owl"]
-    assert bash(folder, "forget", "birds", '"barn s') == ["barn swallow"]
-
-
-def test_photos_are_added_to_classes_that_are_known(folder: Path) -> None:
-    assert bash(folder, "learn", "birds", "--add", "w") == ["wren"]
-    assert bash(folder, "learn", "birds", "w") == []  # a new name, or a folder: bash then offers files
-    assert bash(folder, "learn", "birds", "wren", "--add", "") == []
-
-
-@pytest.mark.parametrize(
-    ("words", "offered"),
-    [
-        (("bench", "cub"), ["cub200/small", "cub200/big", "cub200/cec", "cub200/stream"]),
-        (("bench", "--methods", "te"), ["teen", "teen+"]),
-        (("bench", "cub200/big", "--methods", "teen,ncm,te"), ["teen,ncm,teen+"]),
-        (("bench", "--methods", r"ranpac\*,c-r"), [r"ranpac\*,c-ranpac"]),
-        (("bench", "--adapter", "t"), ["tuned"]),
-        (("new", "birds", "--head", "c-"), ["c-fecam", "c-fecam+"]),
-        (("new", "birds", "--adapter", "cub200-s"), ["cub200-small"]),
-        (("new", "birds", "--backbone", "deit"), ["deit3_small_patch16_224.fb_in22k_ft_in1k"]),
-        (("extract", "--adapter", "cub200-s"), ["cub200-small"]),
-        (("extract", "--dataset", "c"), ["cars", "cifar100", "cub200"]),
-        (("extract", "--head", "n"), ["ncm", "ncm+", "none"]),
-        (("data", "fetch", "air"), ["aircraft"]),
-        (("paper", "ablation-t"), ["ablation-tau"]),
-        (("retune", "birds", "--recipe", ""), ["paper", "ours"]),
-        (("backbones", "vit_tiny"), ["vit_tiny_patch16_224.augreg_in21k_ft_in1k"]),
-        (("forg",), ["forget"]),
-    ],
-)
-def test_names_of_the_package_are_offered(folder: Path, words: tuple[str, ...], offered: list[str]) -> None:
-    assert bash(folder, *words) == offered
-
-
-def test_other_shells(folder: Path) -> None:
-    assert typed("forget birds ba", "fish", folder) == ["barn owl", "barn swallow"]
-    assert typed("bench --methods ncm,te", "fish", folder) == ["ncm,teen", "ncm,teen+"]
-    assert typed("forget birds ba", "zsh", folder) == ['_arguments \'*: :(("barn owl"', '"barn swallow"))\'']
-    assert typed("predict birds ", "zsh", folder) == ["_files"]
-    for shell in ("fish", "zsh"):
-        assert "touch" not in "".join(typed("forget birds ", shell, folder))
-
-
-@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
-def test_bash_takes_what_is_offered(folder: Path, tmp_path: Path) -> None:
-    program = tmp_path / "fiveshot"
-    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -c {shlex.quote(FIVESHOT)} "$@"\n')
-    program.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    lines = [
-        "source <(_FIVESHOT_COMPLETE=source_bash fiveshot)",
-        "COMP_CWORD=3",
-        r"for word in 'barn\ s' '\\' 'c'; do",
-        'COMP_WORDS=(fiveshot forget birds "$word"); _fiveshot_completion fiveshot',
-        'printf "%s\\n" "${COMPREPLY[@]}"',
-        "done",
-        "complete -p fiveshot",
-    ]
-    shell = ["bash", "--norc", "--noprofile", "-c", "\n".join(lines)]
-    ran = subprocess.run(shell, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
-    assert [shlex.split(line) for line in ran.stdout.splitlines()] == [
-        ["barn swallow"],
-        [HOSTILE],
-        ["c*t"],
-        ["complete", "-o", "default", "-F", "_fiveshot_completion", "fiveshot"],
-    ], ran.stderr
-    assert not (folder / "caught").exists()
+def test_a_shell_is_answered(birds: Path) -> None:
+    words = {"COMP_WORDS": f"fiveshot\nforget\n{birds}\nw", "COMP_CWORD": "3"}
+    reply = CliRunner().invoke(app, env={"_FIVESHOT_COMPLETE": "complete_bash", **words}, prog_name="fiveshot")
+    assert reply.output.split() == ["wren"]
 
 
 def test_the_heads_that_are_offered_are_those_that_can_be_had() -> None:
-    from fiveshot.errors import InputError
-    from fiveshot.heads.registry import RECIPES
-    from fiveshot.recognizer.recognition.snapshot import require_statistics_head
-
     def can_be_had(name: str) -> bool:
         try:
             require_statistics_head(name)
@@ -176,16 +68,6 @@ def test_the_heads_that_are_offered_are_those_that_can_be_had() -> None:
             return False
         return True
 
-    offered = completion.heads()
+    offered = completion.model_heads()
     assert offered == [name for name in RECIPES if can_be_had(name)]
     assert 0 < len(offered) < len(RECIPES)
-
-
-def test_a_damaged_model_offers_nothing_and_says_nothing(folder: Path, tmp_path: Path) -> None:
-    (tmp_path / "birds").mkdir()
-    (tmp_path / "birds" / "classes.sqlite").write_bytes(b"no database at all")
-    assert bash(tmp_path, "forget", "birds", "") == []
-    (base,) = (folder / "birds").glob("base-*.safetensors")
-    shutil.copytree(folder / "birds", tmp_path / "cut", ignore=shutil.ignore_patterns(base.name))
-    assert "auk" not in bash(tmp_path, "forget", "cut", "")
-    assert "wren" in bash(tmp_path, "forget", "cut", "")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 TORCH = "torch timm torchvision"
-HEAVY = "torch timm torchvision sklearn scipy onnxruntime pydantic httpx paho watchfiles"
+HEAVY = "torch timm torchvision sklearn scipy onnxruntime httpx paho watchfiles"
 
 
 @pytest.fixture(scope="module")

@@ -156,9 +156,7 @@ def test_mixed_metrics_keep_their_columns() -> None:
         np.testing.assert_allclose(together[:, column], dense_distances(X, mean, factor, 50.0, kind), rtol=1e-10)
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-def test_threads_keep_the_columns_of_dense_metrics(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "at_once", lambda X: threads)
+def test_dense_metrics_keep_their_columns() -> None:
     made_of = [make(rank, seed=seed, kind="rows") for seed, rank in enumerate((20, 3, 30, 45, 1, 25, 28))]
     X = np.random.default_rng(100).normal(size=(8, 20))
     found = distances(X, *(metric for metric, _, _ in made_of))

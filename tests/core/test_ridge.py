@@ -4,18 +4,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-import threadpoolctl
 from libraries import made, same
 from oracles import best_lambda as brute_force
 from oracles import ridge_weights
 from sklearn.linear_model import Ridge
 
 from fiveshot.core import arrays, ridge
-from fiveshot.core.arrays import add_gram_, at_once, lower_norm, row_gram
+from fiveshot.core.arrays import add_gram_, lower_norm, row_gram
 from fiveshot.core.draws import RandomFeatures
 from fiveshot.core.ridge import GramSums, RowBlock, best_lambda, dual_weights, given, solve_ridge
 from fiveshot.errors import InputError
-from fiveshot.work import one_thread
 
 
 def problem(n: int, width: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -116,12 +114,11 @@ def test_a_part_of_a_larger_matrix_is_added_to_alone() -> None:
     np.testing.assert_allclose(np.asarray(whole), expected, rtol=1e-12)
 
 
-def test_a_matrix_in_columns_is_refused_before_anything_is_written() -> None:
+def test_a_matrix_in_columns_is_added_to_as_well() -> None:
     H, _ = problem(9, 13)
-    gram = made(np.full((13, 13), 2.0))
-    with pytest.raises(ValueError, match="whose rows do not lie in one piece"):
-        add_gram_(gram.T, made(H))
-    assert (np.asarray(gram) == 2).all()
+    columns = made(np.full((13, 13), 2.0))
+    add_gram_(columns.T, made(H))
+    np.testing.assert_allclose(np.asarray(columns.T), 2 + np.tril(H.T @ H), rtol=1e-12)
 
 
 COUNTS = (3, 1, 25, 10, 7, 31, 2)
@@ -135,16 +132,14 @@ def row_blocks() -> list[RowBlock]:
     ]
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
-def test_sums_are_the_formula_whoever_adds_which_rows(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ridge, "at_once", lambda gram: threads)
-    monkeypatch.setattr(ridge, "ROWS_OF_A_THREAD", 8)
+@pytest.mark.parametrize("at_once", [1, 8, 1600])
+def test_sums_are_the_formula_however_many_rows_are_added_at_once(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ridge, "ROWS_AT_ONCE", at_once)
     W = np.random.default_rng(0).normal(size=(4, 11))
-    found = []
-    for _ in range(2):
-        sums, blocks = GramSums(made(np.zeros((11, 11))), {"class 2": made(np.ones(11))}), row_blocks()
-        sums.add_(blocks, RandomFeatures(made(W)))
-        found.append(sums)
+    sums, blocks = GramSums(made(np.zeros((11, 11))), {"class 2": made(np.ones(11))}), row_blocks()
+    sums.add_(blocks, RandomFeatures(made(W)))
     mapped = [block.weight**0.5 * np.maximum(np.asarray(block.rows()) @ W, 0) for block in blocks]
     H = np.concatenate(mapped)
     np.testing.assert_allclose(np.tril(sums.gram), np.tril(H.T @ H), rtol=1e-12)
@@ -152,27 +147,6 @@ def test_sums_are_the_formula_whoever_adds_which_rows(threads: int, monkeypatch:
         expected = block.weight**0.5 * own.sum(axis=0) + (block.label == "class 2")
         np.testing.assert_allclose(np.asarray(sums.targets[block.label]), expected, rtol=1e-12)
         assert sums.tokens[block.label] is block.token
-    assert same(found[0].gram, found[1].gram), "to the last bit"
-
-
-def test_rows_that_cannot_be_drawn_end_the_sums_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ridge, "at_once", lambda gram: 2)
-    monkeypatch.setattr(ridge, "ROWS_OF_A_THREAD", 8)
-
-    def missing() -> Any:
-        raise KeyError("no such Gaussian")
-
-    blocks = [*row_blocks(), RowBlock("last", object(), 8, 1.0, missing)]
-    with pytest.raises(KeyError, match="no such Gaussian"):
-        GramSums(made(np.zeros((11, 11))), {}).add_(blocks, RandomFeatures(made(np.ones((4, 11)))))
-
-
-def test_threads_work_on_matrices_of_their_own_while_these_are_small() -> None:
-    small, large = made(np.zeros((4, 4))), np.broadcast_to(np.float32(0), (10_000, 10_000))
-    with threadpoolctl.threadpool_limits(2, user_api="blas"):
-        assert (at_once(small), at_once(large)) == (2, 1)
-        with one_thread():
-            assert at_once(small) == 1
 
 
 def test_a_lambda_below_single_precision_is_solved_in_double() -> None:
@@ -192,10 +166,8 @@ def test_a_singular_system_is_refused() -> None:
     assert same(gram, made(np.zeros((3, 3))))
 
 
-@pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("n", [24, 90])  # below and above the width: dual and primal decomposition
-def test_lambda_is_the_brute_force_choice(n: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ridge, "at_once", lambda gram: threads)
+def test_lambda_is_the_brute_force_choice(n: int) -> None:
     lambdas = [10.0**k for k in range(-1, 9)]
     chosen = set()
     for seed, scale in enumerate(np.logspace(-1.5, 3, 12)):

@@ -1,6 +1,5 @@
 """Photos are decoded in processes with limits: what takes too much is refused, and the next one is decoded."""
 
-import hashlib
 import io
 import os
 import signal
@@ -62,23 +61,6 @@ def gone(processes, seconds: float = 10) -> bool:
             return False
         time.sleep(0.05)
     return True
-
-
-def test_jpeg_files_are_read_elsewhere(pool, tmp_path, monkeypatch):
-    for name in ("a.jpg", "b.png"):
-        Image.new("RGB", (40, 30), "red").save(tmp_path / name)
-    os.mkfifo(tmp_path / "pipe.jpg")
-    names = ("a.jpg", "b.png", "pipe.jpg", "missing.jpg", "a.jpg")
-    found = pool.read_jpegs([FileSource(tmp_path / name, name) for name in names])
-    content = (tmp_path / "a.jpg").read_bytes()
-    assert [one is not None for one in found] == [True, False, False, False, True]
-    assert (bytes(found[-1].data), found[-1].sha256) == (content, hashlib.sha256(content).digest())
-    assert (found[0].facts.width, found[0].facts.height, found[0].facts.orientation) == (40, 30, 1)
-    monkeypatch.chdir(tmp_path)
-    assert pool.read_jpegs([FileSource(Path("a.jpg"), "a")])[0].data == content
-    assert pool.read_jpegs([]) == []
-    with Decoders(0) as none:
-        assert none.read_jpegs([FileSource(tmp_path / "a.jpg", "a")]) == [None]
 
 
 def test_only_what_a_photo_is_reduced_to_comes_back(pool):

@@ -32,13 +32,11 @@ ADDING = os.O_WRONLY | os.O_APPEND  # output and errors may go to one file
 
 def import_much() -> None:
     """Import what takes long, and all of fiveshot, which otherwise waits with it until it is needed."""
-    sys.modules["wandb"] = None  # type: ignore[assignment]  # timm would import it, and not use it
     for name in BEFORE:
         importlib.import_module(name)
     for module in pkgutil.walk_packages(fiveshot.__path__, "fiveshot."):
         if not module.name.endswith("__main__"):
             importlib.import_module(module.name)
-    del sys.modules["wandb"]
 
 
 def main() -> None:

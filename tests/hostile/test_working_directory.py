@@ -18,7 +18,7 @@ from fiveshot.features import FeatureSet, Provenance
 
 DRIVER = Path(__file__).with_name("drive.py")
 OTHERS = ("fiveshot", "numpy", "scipy", "PIL", "sklearn", "torch", "timm", "onnxruntime", "threadpoolctl", "typer")
-LATER = ("sitecustomize", "usercustomize", "_multiprocessing", "cv2", "faiss", "cupy", "joblib", "uvloop")
+LATER = ("sitecustomize", "usercustomize", "_multiprocessing", "cv2", "cupy", "joblib", "uvloop")
 
 
 @pytest.fixture(scope="module")

@@ -56,11 +56,10 @@ def pytest_sessionfinish() -> None:
 def light_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for Python's path that hides libraries of a developer's tools from the processes of a cluster.
 
-    None of them needs these: timm would import the first, and Ray's jsonschema the others, in each process.
+    None of them needs these: Ray's jsonschema would import them in each process.
     """
     folder = tmp_path_factory.mktemp("light")
     for name in (
-        "wandb",
         "rfc3987_syntax",
         "rfc3986_validator",
         "isoduration",

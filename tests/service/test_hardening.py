@@ -93,6 +93,18 @@ def test_answers_before_there_is_a_request_have_the_headers_too(start: Callable[
     assert {int(answer.split()[1]) for answer in answers} == {503, 408, 400}
 
 
+def test_nonsense_behind_a_request_is_answered_with_the_headers_too(start: Callable[..., Live]) -> None:
+    """Also where the request before it was refused with the same status."""
+    service = start()
+    for before, status in ((b"/v1/health", 200), (b"/%FF", 400)):
+        received = raw(service, b"GET " + before + b" HTTP/1.1\r\nHost: localhost\r\n\r\nnonsense\r\n\r\n")
+        first, _, last = received.rpartition(b"HTTP/1.1 ")
+        assert first.split()[1] == str(status).encode()
+        head, _, body = last.partition(b"\r\n\r\n")
+        assert (head.split()[0], json.loads(body)["code"]) == (b"400", "malformed")
+        assert_guarded(httpx.Headers([tuple(line.split(b": ", 1)) for line in head.split(b"\r\n")[1:]]))
+
+
 def test_a_token_is_asked_for(start: Callable[..., Live]) -> None:
     service = start(host="0.0.0.0", token=TOKEN)
     with httpx.Client(base_url=f"http://127.0.0.1:{service.port}", verify=False, trust_env=False) as client:

@@ -18,10 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from fiveshot.errors import InputError
 from fiveshot.extras import import_extra
+
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 class Adapter(nn.Module):
@@ -288,6 +289,6 @@ def adapters(vit: nn.Module) -> list[Adapter]:
 def _train_keeping_batch_norms(self: nn.Module, mode: bool = True) -> nn.Module:
     type(self).train(self, mode)
     for module in self.modules():
-        if isinstance(module, _BatchNorm):
+        if isinstance(module, BATCH_NORMS):
             module.eval()
     return self

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
 import os
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -22,10 +22,9 @@ from fiveshot.extras import is_installed, require_extra
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from fiveshot.backbones.device_pixels import DevicePixels
-
 Vectors: TypeAlias = NDArray[np.float32]
 STREAMS = 3  # batches that a GPU has at a time: one in the network, one on its way there, one on its way back
+DRIVER = ("/dev/nvidiactl", "/proc/driver/nvidia", "/dev/dxg")  # what it makes on Linux; the last one on WSL
 TORCH = ("torch", "timm", "torchvision")  # what the extra `torch` installs
 
 
@@ -215,22 +214,10 @@ class Embedder:
             raise NotFiniteError(int(good.argmin()))
         return vectors
 
-    @property
-    def device_pixels(self) -> DevicePixels | None:
-        """What decodes, scales and crops photos where the network runs; None on a CPU."""
-        if self.on_cpu:
-            return None
-        import torch
-
-        from fiveshot.backbones.device_pixels import DevicePixels, jpeg_decoder
-
-        device = torch.device(self.device)
-        return DevicePixels(self.preprocessing, device, jpeg_decoder(device))
-
     def streams(self, workers: int) -> int:
         """Return how many batches to work on at a time: one for each worker on a CPU, a few on a GPU.
 
-        While the photos of one batch are decoded on the GPU or its vectors copied from there, it looks at others.
+        While the photos of one batch are copied to the GPU or its vectors from there, it looks at others.
         """
         return workers if self.on_cpu else STREAMS
 
@@ -357,14 +344,8 @@ def default_workers() -> int:
 
 
 def _may_have_gpu() -> bool:
-    """Tell whether torch and a CUDA driver are installed; torch has the last word."""
-    if not is_installed("torch"):
-        return False
-    try:
-        ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
-    except OSError:
-        return False
-    return True
+    """Tell whether torch is installed and the files of NVIDIA's driver are there; torch has the last word."""
+    return is_installed("torch") and (sys.platform == "win32" or any(Path(file).exists() for file in DRIVER))
 
 
 def fingerprint_of(identity: Mapping[str, Any]) -> str:

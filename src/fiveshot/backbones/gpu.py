@@ -15,9 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
-from torch.nn.modules.batchnorm import _BatchNorm
 
-from fiveshot.backbones._adaptformer import AdaptedBlock, BlockParts, adapters
+from fiveshot.backbones._adaptformer import BATCH_NORMS, AdaptedBlock, BlockParts, adapters
 from fiveshot.backbones.spec import OWN, Readout
 from fiveshot.extras import import_extra
 
@@ -70,7 +69,7 @@ def _round(model: nn.Module, dtype: torch.dtype, *, kept: list[Any]) -> None:
     """Store weights in a number format; not those of batch norms, nor of adapters that are trained."""
     own = {id(module) for adapter in kept for module in adapter.modules()}
     for module in model.modules():
-        if isinstance(module, _BatchNorm) or id(module) in own:
+        if isinstance(module, BATCH_NORMS) or id(module) in own:
             continue
         for parameter in module.parameters(recurse=False):
             parameter.data = parameter.data.to(dtype)

@@ -1,4 +1,4 @@
-"""The ``fiveshot`` command: where each sub-command is, how words become values, and how a run ends.
+"""The ``fiveshot`` command: where each sub-command is, and how a run ends.
 
 A sub-command is imported when it is called or shown, so that none waits for the others.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn, get_args, get_origin
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer import Context, Option
@@ -101,15 +101,10 @@ NAMES: dict[tuple[str, str], Callable[[], list[str]]] = {
     ("bench", "methods"): recipes,
     ("new", "head"): model_heads,
 }
-SIMPLE = (str, int, float, Path)
 
 
 class Command(TyperCommand):
     """One command."""
-
-    def get_params(self, ctx: Any) -> Any:
-        """Return its parameters."""
-        return converted_plainly(super().get_params(ctx))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help, with the names that an option takes."""
@@ -150,10 +145,6 @@ class Group(TyperGroup):
         for part in (command, *getattr(command, "commands", {}).values()):
             part.params.extend(plugin)
         return command
-
-    def get_params(self, ctx: Any) -> Any:
-        """Return the parameters common to all commands."""
-        return converted_plainly(super().get_params(ctx))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command that was typed."""
@@ -247,60 +238,3 @@ def main() -> None:
     except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough
         sys.stderr.close()
         sys.exit(0)
-
-
-class Conversion:
-    """Takes the place of Typer's own conversion for one parameter.
-
-    Typer imports pydantic from release 0.29 on to turn words into numbers and paths, which takes longer than all
-    else that a short command does. The few types that our options have are converted here; whatever does not fit
-    is left to Typer, which then says what is wrong. Releases that do it otherwise are left alone.
-    """
-
-    def __init__(self, parameter: Any) -> None:
-        self._parameter = parameter
-
-    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return the value of a parameter, as Typer would."""
-        described = self._parameter.type_descriptor
-        info = described.parameter_info
-        limited = info.min is not None or info.max is not None or info.parser is not None
-        try:
-            if value is None or not limited:
-                return converted(value, described.annotation)
-        except (TypeError, ValueError):
-            pass
-        self._parameter._runtime_param = None
-        try:
-            return self._parameter.get_runtime_param().coerce(value, param=param, ctx=ctx)
-        except USAGE_ERROR as error:
-            said = str(error.message)  # type: ignore[attr-defined]
-            if str(value) not in said:
-                error.message = f"{value!r:.80}. {said}"  # type: ignore[attr-defined]
-            raise
-
-
-def converted(value: Any, annotation: Any) -> Any:
-    """Return a typed word, or several, as what the annotation says.
-
-    >>> converted("3", int), converted(("a", "b"), list[Path]), converted("cpu", Literal["cpu", "cuda"])
-    (3, [PosixPath('a'), PosixPath('b')], 'cpu')
-    """
-    if value is None:
-        return None if get_origin(annotation) is not list else ()
-    if get_origin(annotation) is list:
-        (item,) = get_args(annotation)
-        return [converted(one, item) for one in value]
-    if get_origin(annotation) is Literal and value in get_args(annotation):
-        return value
-    if annotation in SIMPLE and isinstance(value, str | annotation):
-        return annotation(value)
-    raise ValueError(f"{value!r} is left to Typer")
-
-
-def converted_plainly(parameters: Any) -> Any:
-    """Return parameters that are converted here, where this release of Typer lets us."""
-    for parameter in parameters:
-        if getattr(parameter, "_runtime_param", parameter) is None:
-            parameter._runtime_param = Conversion(parameter)
-    return parameters

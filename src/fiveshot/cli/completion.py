@@ -1,68 +1,23 @@
-"""What TAB offers: classes of a model, read without torch, and the names that the package knows."""
+"""What TAB offers beside commands and options: classes of a model, and the names that the package knows."""
 
 from __future__ import annotations
 
-import json
-import os
 import re
-from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from typer import Context
 
-SPECIAL = re.compile(r"""[\s\\$`"'!#&*()<>?;|\[\]{}~^]""")  # what bash takes for something else
-RISKY = re.compile(r"""[\\$`"'!]""")  # what a shell may still run or drop inside quotation marks
+PLAIN = re.compile(r"\w[\w.-]*")  # a name that every shell takes as it is typed
 PATIENCE = 0.2  # seconds to wait for a process that writes
-LONGEST_HEADER = 100_000_000  # bytes, as the format of these files has it
-
-
-class BashWord(str):
-    r"""A value as bash wants it typed, with backslashes; what it stands for decides whether it fits.
-
-    >>> word = BashWord("barn owl")
-    >>> print(word, word.startswith("barn o"))
-    barn\ owl True
-    """
-
-    plain: str
-
-    def __new__(cls, plain: str) -> BashWord:
-        """Escape what bash would take for something else."""
-        word = super().__new__(cls, SPECIAL.sub(r"\\\g<0>", plain))
-        word.plain = plain
-        return word
-
-    def startswith(self, *given: Any) -> bool:
-        """Compare with what was typed so far, which has lost its backslashes on the way here."""
-        return self.plain.startswith(*given)
-
-
-def offered(names: Iterable[str]) -> list[str]:
-    """Return names in the form in which the asking shell can take them; a name it could run is not offered.
-
-    >>> offered(["owl", "$(reboot)", "a\\nb"])
-    ['owl']
-    """
-    printable = [name for name in names if name.isprintable()]
-    if _is_bare_bash_word():
-        return [BashWord(name) for name in printable]
-    return [name for name in printable if not RISKY.search(name)]
-
-
-def _is_bare_bash_word() -> bool:
-    """Tell whether bash asks, for a word that was not begun with a quotation mark."""
-    if "COMP_CWORD" not in os.environ:
-        return False
-    words, current = os.environ.get("COMP_WORDS", "").split("\n"), int(os.environ["COMP_CWORD"])
-    return not (current < len(words) and words[current].startswith(("'", '"')))
 
 
 def classes(ctx: Context) -> list[str]:
-    """Offer the classes of the model that was named before."""
+    """Offer the learned classes of the model that was named before; a name that needs quoting is left out."""
     model = ctx.params.get("model")
-    return offered(stored_classes(Path(model))) if model else []
+    rows = _rows(Path(model), "SELECT name FROM classes ORDER BY name") if model else []
+    return [name for (name,) in rows if PLAIN.fullmatch(name)]
 
 
 def classes_to_add_to(ctx: Context) -> list[str]:
@@ -78,7 +33,7 @@ def methods(incomplete: str) -> list[str]:
     """
     before, comma, _ = incomplete.rpartition(",")
     given = before.split(",")
-    return offered(f"{before}{comma}{name}" for name in recipes() if name not in given)
+    return [f"{before}{comma}{name}" for name in recipes() if name not in given]
 
 
 def recipes() -> list[str]:
@@ -88,13 +43,8 @@ def recipes() -> list[str]:
     return list(RECIPES)
 
 
-def heads() -> list[str]:
-    """Offer the heads that a model can have."""
-    return offered(model_heads())
-
-
 def model_heads() -> list[str]:
-    """Return the heads that a model can have: it keeps statistics, and some heads need samples.
+    """Offer the heads that a model can have: it keeps statistics, and some heads need samples.
 
     >>> "teen" in model_heads(), "ranpac" in model_heads()
     (True, False)
@@ -106,7 +56,7 @@ def model_heads() -> list[str]:
 
 def heads_or_none() -> list[str]:
     """Offer the heads that a model can have, and none."""
-    return [*heads(), "none"]
+    return [*model_heads(), "none"]
 
 
 def protocols() -> list[str]:
@@ -186,37 +136,6 @@ def stored_state(model: Path) -> int | None:
     """
     rows = _rows(model, "SELECT value FROM meta WHERE key = 'state'")
     return int(rows[0][0]) if rows else None
-
-
-def stored_classes(model: Path) -> list[str]:
-    """Return the names of all classes, sorted: those of the database, and those of the base file.
-
-    >>> stored_classes(Path("no such folder"))
-    []
-    """
-    from fiveshot.recognizer.names import NONE
-
-    learned = {name for (name,) in _rows(model, "SELECT name FROM classes")} - {NONE}
-    manifests = _rows(model, "SELECT value FROM meta WHERE key = 'manifest'")
-    return sorted(learned.union(*(_base_classes(model, text) for (text,) in manifests)))
-
-
-def _base_classes(model: Path, manifest: str) -> list[str]:
-    """Return the names in the header of the base file, a JSON object after its length; tensors are left alone."""
-    from fiveshot.errors import FiveshotError
-    from fiveshot.recognizer.store.manifest import Manifest
-
-    try:
-        file = Manifest.from_toml(manifest).base.file
-        if not file:
-            return []
-        with (model / file).open("rb") as opened:
-            length = int.from_bytes(opened.read(8), "little")
-            header = json.loads(opened.read(min(length, LONGEST_HEADER)))
-        labels: list[str] = json.loads(header["__metadata__"]["fiveshot"])["meta"]["labels"]
-        return labels
-    except (FiveshotError, OSError, LookupError, TypeError, ValueError):
-        return []
 
 
 def _rows(model: Path, query: str) -> list[tuple[Any, ...]]:

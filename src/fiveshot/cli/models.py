@@ -37,7 +37,10 @@ def new(
     backbone: options.Backbone = None,
     weights: options.LocalWeights = None,
     head: Annotated[
-        str, Option(help="The classifier; 'fiveshot bench --list' describes it.", autocompletion=completion.heads)
+        str,
+        Option(
+            help="The classifier; 'fiveshot bench --list' describes it.", autocompletion=completion.model_heads
+        ),
     ] = "unbiased-lda",
     adapter: Annotated[
         str | None,

@@ -78,7 +78,7 @@ LogTo = Annotated[
     Option(
         "--log",
         metavar="KIND=PLACE",
-        help="Log to csv=FILE, tensorboard=DIR, mlflow=FILE or wandb=DIR (offline), any number of times.",
+        help="Log to csv=FILE or tensorboard=DIR, any number of times.",
     ),
 ]
 Flavor = Annotated[

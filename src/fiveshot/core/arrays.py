@@ -2,28 +2,23 @@
 
 On the CPU triangular solves, symmetric products and Cholesky factors in place are SciPy's BLAS and LAPACK, for
 NumPy arrays and for torch tensors, whose memory is shared. Row-major matrices are handed over transposed: those
-views are in Fortran's order, so that nothing is copied, and their upper triangle is our lower one. What takes
-long is called without Python's lock, so that threads can do it at the same time. On other devices it is the
-library's own.
+views are in Fortran's order, so that nothing is copied, and their upper triangle is our lower one. On other
+devices it is the library's own.
 """
 
 from __future__ import annotations
 
-import ctypes
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from importlib import import_module
-from importlib.machinery import EXTENSION_SUFFIXES
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from array_api_compat import array_namespace, device, is_numpy_array, is_torch_array, to_device
 from numpy.typing import NDArray
 
-from fiveshot.work import blas_threads, library_imported
+from fiveshot.work import library_imported
 
 Array = Any
 """An array of NumPy or a tensor of torch; the standard has no common type for them."""
@@ -32,7 +27,6 @@ Item = TypeVar("Item")
 FOLLOWS_STANDARD = hasattr(np, "__array_api_version__")  # from NumPy 2 on
 TINY = 1e-12  # lengths below are taken for this one, so that a zero vector stays a zero vector
 BLOCK = 1024
-BESIDE_EACH_OTHER = 1 << 27  # bytes of matrices that threads work on, one each
 TILE = 128  # rows and columns that are transposed at a time: both sides stay near a core
 
 
@@ -187,13 +181,6 @@ def on_cpu(array: Array) -> bool:
     return not is_torch_array(array) or array.device.type == "cpu"
 
 
-def at_once(matrix: Array) -> int:
-    """Return how many matrices like this one threads may work on, one each; 1 where BLAS uses them better."""
-    if not on_cpu(matrix):
-        return 1
-    return max(1, min(blas_threads(), BESIDE_EACH_OTHER // max(_view(matrix).nbytes, 1)))
-
-
 def in_sums(array: Array) -> Array:
     """Return an array in the precision that large sums of products are made in: double on a GPU.
 
@@ -208,9 +195,9 @@ def add_gram_(gram: Array, rows: Array) -> None:
     if on_cpu(gram):
         target = _view(gram)
         source = _ordered(rows, target.dtype)
-        n, width = source.shape
-        step = target.strides[0] // target.itemsize
-        _unlocked(_blas("syrk", gram), target.dtype, b"U", b"N", width, n, 1.0, source, width, 1.0, target, step)
+        found = _blas("syrk", gram)(1.0, source.T, beta=1.0, c=target.T, overwrite_c=1)
+        if not target.flags.c_contiguous:  # then SciPy has worked on a copy
+            target[...] = found.T
         return
     for start in range(0, len(gram), BLOCK):
         stop = min(start + BLOCK, len(gram))
@@ -246,23 +233,20 @@ def solve_lower_(lower: Array, rows: Array) -> Array:
     """Return L⁻¹ x for each row x, (n, d); ``rows`` may be overwritten."""
     if not on_cpu(rows):
         return _torch().linalg.solve_triangular(lower.T, rows, upper=True, left=False)
-    return _solved(lower, rows, b"T")
+    return _solved(lower, rows, transposed=1)
 
 
 def solve_upper_(lower: Array, rows: Array) -> Array:
     """Return L⁻ᵀ x for each row x, (n, d), given the lower L; ``rows`` may be overwritten."""
     if not on_cpu(rows):
         return _torch().linalg.solve_triangular(lower, rows, upper=False, left=False)
-    return _solved(lower, rows, b"N")
+    return _solved(lower, rows, transposed=0)
 
 
-def _solved(lower: Array, rows: Array, transposed: bytes) -> Array:
-    found = _ordered(rows)
-    matrix = _ordered(lower, found.dtype)
-    n, width = found.shape
-    letters = b"L", b"U", transposed, b"N"
-    _unlocked(_blas("trsm", rows), found.dtype, *letters, width, n, 1.0, matrix, width, found, width)
-    return _back(found, rows)
+def _solved(lower: Array, rows: Array, *, transposed: int) -> Array:
+    given = _ordered(rows)
+    matrix = _ordered(lower, given.dtype)
+    return _back(_blas("trsm", rows)(1.0, matrix.T, given.T, trans_a=transposed, overwrite_b=1).T, rows)
 
 
 def multiply_lower_(lower: Array, rows: Array) -> Array:
@@ -355,16 +339,14 @@ def _solve_in_place(gram: Array, targets: Array, shift: float) -> Array | None:
     try:
         add_to_diagonal(matrix, shift)
         # The lower triangle of the transposed view is our upper one, which is free.
-        size, step, failed = len(matrix), matrix.strides[0] // matrix.itemsize, ctypes.c_int()
-        _unlocked(_lapack("potrf", gram), matrix.dtype, b"L", size, matrix, step, failed)
-        if failed.value:
+        factor, failed = _lapack("potrf", gram)(matrix.T, lower=1, clean=0, overwrite_a=1)
+        if failed:
             return None
-        solution = np.array(_view(targets), dtype=matrix.dtype, order="C")
-        count = len(solution)
-        _unlocked(_lapack("potrs", gram), matrix.dtype, b"L", size, count, matrix, step, solution, size, failed)
+        given = np.array(_view(targets), dtype=matrix.dtype, order="C")
+        solution, _ = _lapack("potrs", gram)(factor, given.T, lower=1, overwrite_b=1)
     finally:
         np.fill_diagonal(matrix, diagonal)
-    return _back(solution, gram)
+    return _back(solution.T, gram)
 
 
 def _copy_to_upper_(matrix: NDArray[Any]) -> None:
@@ -407,52 +389,10 @@ def _lapack(name: str, like: Array) -> Callable[..., Any]:
     return function
 
 
-def _unlocked(function: Any, dtype: np.dtype[Any], *arguments: Any) -> None:
-    """Call a function of Fortran without Python's lock, with letters, whole numbers, numbers and arrays.
-
-    The arrays must be writable where they are written to, and as large as is said.
-    """
-    number = ctypes.c_float if dtype == np.float32 else ctypes.c_double
-    given: list[Any] = []
-    for value in arguments:
-        if isinstance(value, np.ndarray):
-            one_after_the_other = value.strides[-1] == value.itemsize or not value.size or value.shape[-1] == 1
-            if value.dtype != dtype or not one_after_the_other:
-                raise ValueError(f"cannot hand over an array of {value.dtype} whose rows do not lie in one piece")
-            given.append(ctypes.c_void_p(value.ctypes.data))
-        elif isinstance(value, bytes):
-            given.append(ctypes.c_char_p(value))
-        elif isinstance(value, ctypes.c_int):
-            given.append(ctypes.byref(value))
-        else:
-            given.append(ctypes.byref(ctypes.c_int(value) if isinstance(value, int) else number(value)))
-    _address(function)(*given)
-
-
-@cache
-def _address(function: Any) -> Callable[..., None]:
-    pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    return ctypes.CFUNCTYPE(None)(pointer(function._cpointer, None))
-
-
 @cache
 def _library(name: str) -> Any:
-    """Return SciPy's BLAS or LAPACK, imported when something is first solved.
-
-    Each is one extension module. The package around them imports NumPy's Fortran and test tools on the way, which
-    takes longer than learning a class; so the module alone is loaded, if it is where SciPy has always had it.
-    """
-    import scipy
-
-    folder = Path(scipy.__file__).parent / "linalg"
-    files = [folder / f"_f{name}{suffix}" for suffix in EXTENSION_SUFFIXES]
-    spec = next((spec_from_file_location(f"{__name__}._f{name}", file) for file in files if file.is_file()), None)
-    if spec is None or spec.loader is None:
-        found = import_module(f"scipy.linalg.{name}")
-    else:
-        found = module_from_spec(spec)
-        spec.loader.exec_module(found)
+    """Return SciPy's BLAS or LAPACK, imported when something is first solved: that takes a moment."""
+    found = import_module(f"scipy.linalg.{name}")
     library_imported()
     return found
 

@@ -26,7 +26,6 @@ from fiveshot.core.arrays import (
     Array,
     add_to_diagonal,
     as_numpy,
-    at_once,
     cholesky_,
     clip_negative_,
     column_gram,
@@ -47,7 +46,6 @@ from fiveshot.core.arrays import (
 from fiveshot.core.calibration import Calibration, ClassGaussian, Gaussian, SummedGaussian
 from fiveshot.core.statistics import ClassStatistics, ClassSummary, compress
 from fiveshot.errors import InputError, unknown_name
-from fiveshot.work import one_for_each
 
 Normalization = Literal["correlation", "rows", "none"]
 
@@ -55,7 +53,6 @@ Normalization = Literal["correlation", "rows", "none"]
 WELL_CONDITIONED = 1e3
 CANCELED = 1e-3  # a variance that is less of what it is the difference of has too few digits left
 COLUMNS_AT_ONCE = 2048  # projected columns per matrix product, which bounds the memory
-WIDEST_OF_A_THREAD = 1024  # up to which threads work on a matrix each; all of them work on a wider one
 MOST_ROWS = 8192  # of base factors, of which all products are taken
 
 
@@ -288,11 +285,9 @@ def squared_distances(
     for group in grouped(low_rank, lambda pair: len(pair[1].projection), COLUMNS_AT_ONCE):
         columns, members = zip(*group, strict=True)
         distances[:, positions(columns, X)] = _low_rank_distances(X - origin, members, origin)
-    dense = {i: metric for i, metric in enumerate(metrics) if not isinstance(metric, LowRankMetric)}
-    threads = at_once(X) if X.shape[1] <= WIDEST_OF_A_THREAD else 1
-    each = one_for_each(lambda metric: metric.squared_distances(X), dense.values(), threads=threads)
-    for i, found in zip(dense, each, strict=True):
-        distances[:, i] = found
+    for i, metric in enumerate(metrics):
+        if not isinstance(metric, LowRankMetric):
+            distances[:, i] = metric.squared_distances(X)
     borrowed = [(i, m.borrowed) for i, m in low_rank if m.borrowed is not None]
     if borrowed:
         columns, shared = zip(*borrowed, strict=True)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
-from itertools import cycle, groupby
+from functools import cached_property
+from itertools import groupby
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,7 +21,6 @@ from fiveshot.core._rectified import add_expected_
 from fiveshot.core.arrays import (
     Array,
     add_gram_,
-    at_once,
     chunks,
     column_gram,
     empty,
@@ -43,10 +42,8 @@ from fiveshot.core.draws import FactoredRows, RandomFeatures, Rows
 from fiveshot.core.labels import Label
 from fiveshot.core.memory import ClassModels
 from fiveshot.errors import InputError
-from fiveshot.work import in_turns, one_for_each
 
 ROWS_AT_ONCE = 1600  # rows mapped at a time: the M × M sum is read and written once for so many
-ROWS_OF_A_THREAD = 800  # where each thread has a sum of its own
 
 
 class FeatureMap(Protocol):
@@ -134,15 +131,12 @@ def _least_error(gram: Array, sums: Array, left: Array, wanted: Array, lambdas: 
     xp = namespace(gram)
     least = lower_norm(gram) * epsilon(gram)  # of a matrix with one large eigenvalue, that is about its norm
     tried = [lam for lam in lambdas if lam >= least]
-    threads = min(at_once(gram), len(tried))
 
     def error(lam: float) -> float:
-        own = gram if threads == 1 else xp.asarray(gram, copy=True)  # which serves as the workspace
-        solution = solve_shifted(own, sums, lam)
+        solution = solve_shifted(gram, sums, lam)
         return math.inf if solution is None else float(xp.mean((wanted - left @ solution.T) ** 2))
 
-    errors = one_for_each(error, tried, threads=threads)
-    least_error, lam = min(zip(errors, tried, strict=True), default=(math.inf, 0.0))
+    least_error, lam = min(((error(lam), lam) for lam in tried), default=(math.inf, 0.0))
     return float(lam if least_error < math.inf else max(lambdas))
 
 
@@ -223,11 +217,7 @@ class GramSums:
         return namespace(self.gram).stack([self.targets[label] for label in sorted(self.targets)])
 
     def add_(self, blocks: Sequence[RowBlock], feature_map: RandomFeatures) -> None:
-        """Add blocks in place, several at a time.
-
-        While sums are small each thread makes its own. Who adds which rows is settled, and rows are drawn one
-        after the other: the same numbers come of it every time.
-        """
+        """Add blocks in place, several at a time."""
         for block in blocks:
             if block.gaussian is not None:
                 mass = block.count * block.weight
@@ -237,30 +227,11 @@ class GramSums:
 
     def _add_rows_(self, blocks: Sequence[RowBlock], feature_map: RandomFeatures) -> None:
         total = sum(block.count for block in blocks)
-        lanes = max(1, min(at_once(self.gram), total // ROWS_OF_A_THREAD))
-        sums = [self, *(GramSums(zeros(self.gram.shape, self.gram), {}) for _ in range(lanes - 1))]
-        in_turns(self._additions(blocks, total, sums, feature_map), threads=lanes)
-        for other in sums[1:]:
-            self.gram[...] += other.gram
-            for label, target in other.targets.items():
-                self._add_target_(label, target, other.tokens[label])
-
-    @staticmethod
-    def _additions(
-        blocks: Sequence[RowBlock], total: int, sums: Sequence[GramSums], feature_map: RandomFeatures
-    ) -> Iterator[Callable[[], None]]:
-        """Yield what adds a group of rows to the first of the sums, the next to the second, and so on in turns."""
-        at_most = ROWS_AT_ONCE if len(sums) == 1 else _fair_share(blocks, total, len(sums))
-        small = (part for block in blocks for part in _split(block, at_most))
         like = feature_map.projection
-        buffers = [empty((min(total, at_most), like.shape[1]), like) for _ in sums]
-        turns = zip(cycle(sums), cycle(buffers), grouped(small, lambda block: block.count, at_most), strict=False)
-        for own, buffer, group in turns:
-            drawn = [replace(block, rows=given(block.rows())) for block in group]
-            yield partial(own._add_group_, drawn, feature_map, buffer)
-
-    def _add_group_(self, group: Sequence[RowBlock], feature_map: RandomFeatures, buffer: Array) -> None:
-        self.add_mapped_(group, *mapped_rows(group, feature_map, buffer))
+        buffer = empty((min(total, ROWS_AT_ONCE), like.shape[1]), like)
+        small = (part for block in blocks for part in _split(block, ROWS_AT_ONCE))
+        for group in grouped(small, lambda block: block.count, ROWS_AT_ONCE):
+            self.add_mapped_(group, *mapped_rows(group, feature_map, buffer))
 
     def add_mapped_(self, blocks: Sequence[RowBlock], rows: Array, own: Sequence[Array]) -> None:
         """Add blocks whose rows are mapped already, in place."""
@@ -273,12 +244,6 @@ class GramSums:
         known = self.targets.get(label)
         self.targets[label] = total if known is None else known + total
         self.tokens[label] = token
-
-
-def _fair_share(blocks: Sequence[RowBlock], total: int, threads: int) -> int:
-    """Return how many rows to add at a time so that each thread adds about as many; no block is split for that."""
-    turns = -(-total // (threads * ROWS_OF_A_THREAD))
-    return max(-(-total // (threads * turns)), min(ROWS_OF_A_THREAD, max(block.count for block in blocks)))
 
 
 def _split(block: RowBlock, at_most: int) -> Iterator[RowBlock]:

@@ -13,7 +13,7 @@ import pickle
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -27,14 +27,13 @@ from fiveshot.data.decoder_process import (
     HEADER,
     LARGE_PIXELS,
     PROCESS,
-    Reading,
     Reduced,
     Reduction,
     Request,
     receive,
     reduce_bytes,
 )
-from fiveshot.data.decoding import MAX_PIXELS, JpegFile
+from fiveshot.data.decoding import MAX_PIXELS
 from fiveshot.data.sources import MAX_PHOTO_BYTES, FileSource, ImageError, ImageSource, source_digest
 from fiveshot.errors import FiveshotError
 from fiveshot.work import SAFE_PATH, in_order, safe_path
@@ -156,29 +155,6 @@ class Decoders:
             raise found.error
         return found
 
-    def read_jpegs(self, files: Sequence[FileSource]) -> list[JpegFile | None]:
-        """Have files read elsewhere, for a GPU to decode, while this process does something else.
-
-        Parameters
-        ----------
-        files : sequence of FileSource
-            The files.
-
-        Returns
-        -------
-        list of JpegFile or None
-            The usual photos; None for whatever else there is, which is to be decoded here.
-        """
-        if not self.limited:
-            return [None] * len(files)
-        with self._slots:
-            found = self._ask(Reading(tuple(FileSource(file.path.absolute(), file.name) for file in files)), b"")
-        parts = iter(found.parts if found.error is None else (None, None) * len(files))
-        return [
-            None if label is None or data is None else JpegFile.labeled(label, data)
-            for label, data in zip(parts, parts, strict=True)
-        ]
-
     def map(
         self, sources: Iterable[ImageSource], reduction: Reduction, *, max_pixels: int = MAX_PIXELS
     ) -> Iterator[Reduced]:
@@ -248,7 +224,7 @@ class Decoders:
             self._forker.control.close()
         self._forker, self._idle, self._begun = None, [], {}
 
-    def _ask(self, request: Request | Reading, data: bytes, *, quick: bool = False) -> Reduced:
+    def _ask(self, request: Request, data: bytes, *, quick: bool = False) -> Reduced:
         message = pickle.dumps(request)
         while True:
             decoder, used = self._take(message)
@@ -265,11 +241,11 @@ class Decoders:
                 raise
             return self._answer(decoder, request, quick)
 
-    def _answer(self, decoder: _Decoder, request: Request | Reading, quick: bool) -> Reduced:
+    def _answer(self, decoder: _Decoder, request: Request, quick: bool) -> Reduced:
         keep = False
         try:
             patience = _Patience(self._seconds, decoder.process if quick else None)
-            found = decoder.receive(request.name, patience, views=isinstance(request, Reading))
+            found = decoder.receive(request.name, patience)
             # One that had much memory, or too little, is not used again.
             keep = not request.large and (found.error is None or found.error.code != "image_too_large")
             return found
@@ -392,8 +368,8 @@ class _Decoder:
         if data:
             self.connection.sendall(data)
 
-    def receive(self, name: str, patience: _Patience, *, views: bool = False) -> Reduced:
-        """Return the answer; it is data from outside, as the photo is. Copies of large parts can be saved."""
+    def receive(self, name: str, patience: _Patience) -> Reduced:
+        """Return the answer; it is data from outside, as the photo is."""
         size, length = HEADER.unpack(self._receive(HEADER.size, patience))
         if size > _MAX_FACTS or length > MAX_PHOTO_BYTES:
             raise ValueError
@@ -402,7 +378,7 @@ class _Decoder:
             raise RuntimeError(f"a decoder cannot make of {name} what was asked for: {facts['failure']}")
         data, parts = memoryview(self._receive(length, patience)), []
         for part in facts["sizes"]:
-            parts.append(None if part is None else data[:part] if views else bytes(data[:part]))
+            parts.append(None if part is None else bytes(data[:part]))
             data = data[part or 0 :]
         error = None
         if "reason" in facts:

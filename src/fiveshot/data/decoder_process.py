@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from fiveshot.data.decoding import JpegFile, decode_bytes, needs_memory, usual_formats
+from fiveshot.data.decoding import decode_bytes, needs_memory, usual_formats
 from fiveshot.data.sources import FileSource, ImageError
 from fiveshot.errors import InputError
 
@@ -33,7 +33,6 @@ Reduction: TypeAlias = "Callable[[Image], Sequence[bytes | None]]"
 MEMORY = 512 << 20  # bytes that decoding a photo may take above what an idle decoder has
 LARGE_MEMORY = 3 << 30  # the same for a large photo; these are decoded one at a time
 LARGE_PIXELS = 25_000_000  # a photo of more is large
-MOST_READ = 128 << 20  # bytes of the files that are read at once
 PROCESSOR_SECONDS = 60  # what ends a decoder that nobody waits for any more
 HEADER = struct.Struct("!QQ")  # bytes of the message, and of the data behind it
 COMMAND = struct.Struct("!cQ")  # to the process that forks: what to do, and a number that goes with it
@@ -90,30 +89,6 @@ class Request:
         except MemoryError:
             return Reduced(error=needs_memory(self.name))
         return reduce_bytes(data, self.name, self.reduction, self.max_pixels)
-
-
-@dataclass(frozen=True, eq=False)
-class Reading:
-    """JPEG files to read and to look at, for someone else to decode."""
-
-    sources: tuple[FileSource, ...]
-    name = "several photos"
-    large = False
-
-    def made(self, data: bytes) -> Reduced:
-        """Return two parts for each file, its label and its data; None for what is not a usual JPEG file."""
-        parts: list[bytes | None] = []
-        left = MOST_READ
-        for source in self.sources:
-            photo = None
-            with suppress(ImageError, MemoryError):
-                photo = JpegFile.of(source.read())
-            if photo is None or len(photo.data) > left:
-                parts += [None, None]
-            else:
-                parts += [photo.label(), bytes(photo.data)]
-                left -= len(photo.data)
-        return Reduced(tuple(parts))
 
 
 def reduce_bytes(data: bytes, name: str, reduction: Reduction, max_pixels: int) -> Reduced:
@@ -190,7 +165,7 @@ def _decode_for(connection: socket.socket) -> None:
             size, length = HEADER.unpack(receive(connection, HEADER.size))
             message, data = receive(connection, size), bytes(receive(connection, length))
             try:
-                request: Request | Reading = pickle.loads(message)  # as above
+                request: Request = pickle.loads(message)  # as above
             except Exception as error:  # a reduction that cannot be imported here
                 answer(connection, Reduced(), failure=repr(error))
                 continue

@@ -1,37 +1,31 @@
 """Vectors batch by batch, in order, and how fast: threads have photos decoded, and pass them through the network.
 
-On a GPU photos are decoded, scaled and cropped there too, where they are of a kind that it takes.
+Photos are decoded, scaled and cropped on the CPU, also for a network on a GPU: it sees the same pixels.
 """
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections import deque
 from collections.abc import Generator, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from itertools import count
 from pathlib import Path
-from threading import Event
-from typing import TYPE_CHECKING, Any, TypeAlias
+from threading import BoundedSemaphore, Event
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from fiveshot.backbones import Embedder, NotFiniteError, Preprocessing, default_workers
-from fiveshot.data import ArraySource, BadImage, FileSource, ImageSource, decoders
-from fiveshot.data.decoding import JpegFile
-from fiveshot.data.reduction import Parts, check_shape
+from fiveshot.data import ArraySource, BadImage, ImageSource, decoders
+from fiveshot.data.reduction import Parts
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features.feature_set import FeatureSet, Vectors
 from fiveshot.features.job import CONTENT_BYTES, UNREADABLE, Marks
-
-if TYPE_CHECKING:
-    from fiveshot.backbones.device_pixels import DevicePixels, Picture
+from fiveshot.work import in_order
 
 Range = tuple[int, int]  # positions, from and up to
-Usual: TypeAlias = "dict[int, Picture]"  # by position
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +36,7 @@ class ImageBatch:
     stop: int
     marks: Marks = field(repr=False)  # (stop - start, 32): of the contents
     kept: NDArray[np.int64]  # (n_kept,): positions of the images that could be decoded
-    pixels: Any = field(repr=False)  # (n_kept, views, 3, size, size) of uint8: an array, or a tensor on a GPU
+    pixels: Any = field(repr=False)  # (n_kept, views, 3, size, size) of uint8; None after the network
     bad: tuple[tuple[int, BadImage], ...]  # with their positions
     decode_seconds: float  # reading and marking included
     transform_seconds: float
@@ -76,56 +70,6 @@ def read_batch(images: Sequence[ImageSource], start: int, stop: int, preprocessi
     )
 
 
-def read_on_device(
-    images: Sequence[ImageSource], start: int, stop: int, usual: Usual, device: DevicePixels
-) -> ImageBatch:
-    """Do what ``read_batch`` does, on a GPU; photos that are not among the usual ones are decoded as there."""
-    began = time.perf_counter()
-    squares = device.squares(list(usual.values()))
-    if squares is None:  # it refuses one of them, and does not say which
-        usual = {}
-    seconds = time.perf_counter() - began
-    rest = [read_batch(images, at, at + 1, device.preprocessing) for at in range(start, stop) if at not in usual]
-    marks = {at: np.frombuffer(_picture_mark(picture), np.uint8) for at, picture in usual.items()}
-    marks |= {batch.start: batch.marks[0] for batch in rest}
-    kept = np.array([*usual, *(position for batch in rest for position in batch.kept.tolist())], np.int64)
-    order = np.argsort(kept)
-    return ImageBatch(
-        start,
-        stop,
-        np.stack([marks[position] for position in range(start, stop)]),
-        kept[order],
-        device.joined(squares, [batch.pixels for batch in rest if len(batch.kept)], order),
-        tuple(bad for batch in rest for bad in batch.bad),
-        seconds + sum(batch.decode_seconds for batch in rest),
-        sum(batch.transform_seconds for batch in rest),
-    )
-
-
-def usual_photos(images: Sequence[ImageSource], start: int, stop: int) -> Usual:
-    """Read what a GPU takes, by position."""
-    positions = range(start, stop)
-    files = {at: image for at in positions if isinstance(image := images[at], FileSource)}
-    # Files are read elsewhere: many threads that read here would keep those from working that feed the GPU.
-    read = dict(zip(files, decoders().read_jpegs(list(files.values())), strict=True)) if files else {}
-    found = {at: read[at] if at in read else _usual(images[at]) for at in positions}
-    return {at: picture for at, picture in found.items() if picture is not None}
-
-
-def _usual(image: ImageSource) -> Picture | None:
-    try:
-        if isinstance(image, ArraySource):
-            check_shape(image.array.shape[1::-1])
-            return image
-        return JpegFile.of(image.read())
-    except InputError:  # for the decoders to name
-        return None
-
-
-def _picture_mark(picture: Picture) -> bytes:
-    return picture.sha256 if isinstance(picture, JpegFile) else picture.digest()
-
-
 def _mark(image: ImageSource, sha256: str) -> bytes:
     return image.digest() if isinstance(image, ArraySource) else bytes.fromhex(sha256) or UNREADABLE
 
@@ -142,54 +86,29 @@ class BatchStream:
     ) -> None:
         """Prepare the stages; nothing runs yet."""
         self._images, self._embedder, self._workers, self._dtype = images, embedder, workers, np.dtype(dtype)
-        self._device = embedder.device_pixels
+        self._passes = BoundedSemaphore(embedder.streams(workers))
         self.decode_only = Event()  # set it to list bad images without computing any more vectors
 
     def run(self, ranges: Iterable[Range]) -> Generator[ImageBatch]:
         """Yield the ranges with their vectors, in order; a bounded number of them is in flight."""
-        threads = ThreadPoolExecutor(self._workers, thread_name_prefix="extract")
-        # Few threads talk to a GPU, always the same ones: each has to prepare what it asks for by itself.
-        talkers, streams = None, self._embedder.streams(self._workers)
-        if self._device is not None:
-            talkers = ThreadPoolExecutor(streams, "gpu", self._device.enter_thread, (count(),))
-        waiting: deque[Future[ImageBatch]] = deque()
-        # One more at a time: photos of many batches, all read at once, would be ready late and together.
-        ahead = streams
         # Where photos are decoded in this process, that silences warnings, which is a setting of the whole
         # process: threads that put it back in turns would leave it wrong. So it is silent for all, and put back
         # once.
         with warnings.catch_warnings(action="ignore"):
-            try:
-                for start, stop in ranges:
-                    if talkers is None or self.decode_only.is_set():
-                        waiting.append(threads.submit(self._batch, start, stop))
-                    else:
-                        usual = threads.submit(usual_photos, self._images, start, stop)
-                        waiting.append(talkers.submit(self._batch, start, stop, usual))
-                    if len(waiting) > ahead:
-                        yield waiting.popleft().result()
-                        ahead = min(ahead + 1, 2 * self._workers)
-                while waiting:
-                    yield waiting.popleft().result()
-            finally:
-                threads.shutdown(wait=True, cancel_futures=True)
-                if talkers is not None:
-                    talkers.shutdown(wait=True, cancel_futures=True)
+            yield from in_order(self._batch, ranges, threads=self._workers, ahead=2 * self._workers)
 
-    def _batch(self, start: int, stop: int, usual: Future[Usual] | None = None) -> ImageBatch:
-        if usual is None or self._device is None:
-            batch = read_batch(self._images, start, stop, self._embedder.preprocessing)
-        else:
-            batch = read_on_device(self._images, start, stop, usual.result(), self._device)
+    def _batch(self, positions: Range) -> ImageBatch:
+        batch = read_batch(self._images, *positions, self._embedder.preprocessing)
         if self.decode_only.is_set():
             return replace(batch, pixels=None)
         names = [self._images[position].name for position in batch.kept.tolist()]
-        began = time.perf_counter()
-        try:
-            values = self._embedder.features(batch.pixels)
-        except NotFiniteError as error:
-            raise NotFiniteError(error.row, names[error.row]) from error
-        seconds = time.perf_counter() - began
+        with self._passes:
+            began = time.perf_counter()
+            try:
+                values = self._embedder.features(batch.pixels)
+            except NotFiniteError as error:
+                raise NotFiniteError(error.row, names[error.row]) from error
+            seconds = time.perf_counter() - began
         vectors = stored_vectors(values, names, self._dtype)
         return replace(batch, pixels=None, vectors=vectors, forward_seconds=seconds)
 
@@ -318,8 +237,10 @@ def bare_rate(
     size = batch_size or embedder.batch_size
     streams = embedder.streams(workers or default_workers())
     noise: Any = np.random.default_rng(0).integers(0, 256, (size, *embedder.preprocessing.shape), np.uint8)
-    if embedder.device_pixels is not None:
-        noise = embedder.device_pixels.placed(noise)
+    if not embedder.on_cpu:
+        import torch
+
+        noise = torch.from_numpy(noise).to(embedder.device)
 
     def passes(until: float) -> int:
         done = 0

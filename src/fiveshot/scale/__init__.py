@@ -1,4 +1,4 @@
-"""Beyond one machine: extraction and statistics on a Ray cluster, and an index over very many classes."""
+"""Beyond one machine: extraction and statistics on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from fiveshot.extras import imported_name
 if TYPE_CHECKING:
     from fiveshot.scale._catalog import Catalog, dataset_catalog, join_catalogs, open_catalog
     from fiveshot.scale._extraction import ClusterExtraction, extract_file, extract_shards
-    from fiveshot.scale._index import ClassIndex, exact_nearest
     from fiveshot.scale._jobs import TuningTask, sweep_on_cluster, tune_on_cluster
     from fiveshot.scale._models import ClusterStatistics, create_from_statistics, ranpac_from_sums
     from fiveshot.scale._reductions import Ridge, StatisticsPlan
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Catalog",
-    "ClassIndex",
     "ClusterExtraction",
     "ClusterProgress",
     "ClusterSettings",
@@ -29,7 +27,6 @@ __all__ = [
     "connected",
     "create_from_statistics",
     "dataset_catalog",
-    "exact_nearest",
     "extract_file",
     "extract_shards",
     "join_catalogs",
@@ -42,7 +39,7 @@ __all__ = [
 ]
 
 # Loaded when first asked for: processes that only read images are started by the dozen and need none of it.
-_MODULES = ("cluster", "_jobs", "_index", "_catalog", "_reductions", "_models", "_extraction", "_statistics")
+_MODULES = ("cluster", "_jobs", "_catalog", "_reductions", "_models", "_extraction", "_statistics")
 
 
 def __getattr__(name: str) -> Any:

@@ -7,8 +7,10 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from fiveshot.data import BadImage
@@ -142,13 +144,17 @@ def connected(address: str | None = None) -> Iterator[Resources]:
         return
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
-    # Setting variables through Ray delays each worker; those of a cluster that starts here inherit them.
-    own = {"runtime_env": {"env_vars": SAFE_PATH}} if address else {"include_dashboard": False}
-    own |= {"log_to_driver": False, "logging_level": logging.ERROR, "job_config": _safe_job(ray)}
+    own = {} if address else {"include_dashboard": False}
     try:
         _check_address(address)
-        with _without_stderr(), safe_children():
-            ray.init(address=address or "local", **own)
+        with TemporaryDirectory() as empty, _without_stderr(), safe_children():
+            ray.init(
+                address=address or "local",
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                runtime_env=_safe_workers(empty),
+                **own,
+            )
     except (OSError, ValueError, RuntimeError) as error:
         raise InputError(
             f"no Ray cluster answers at {address!r} ({error})",
@@ -161,15 +167,22 @@ def connected(address: str | None = None) -> Iterator[Resources]:
         ray.shutdown()
 
 
-def _safe_job(ray: Any) -> Any:
-    """Return a job whose workers trust the folder of the running script as Python does, and not the current one.
+def _safe_workers(empty: str) -> dict[str, Any]:
+    """Return what Ray is told about its workers: they import nothing from the folder that this process runs in.
 
-    Ray puts the current folder first on the path of its workers, unless these have a folder of their own.
+    Ray puts that folder first on the path of its workers, unless these have a folder of their own: an empty one.
+    They trust the folder of the running script where Python does, and then work where this process does, if that
+    folder is there: paths mean the same.
     """
-    script = os.path.dirname(os.path.realpath(sys.argv[0]))  # noqa: PTH120  # as Python writes it in its path
-    job = ray.job_config.JobConfig(_py_driver_sys_path=[script] if script in sys.path else [])
-    job._runtime_env_has_working_dir = lambda: True
-    return job
+    here, script = Path.cwd(), os.path.dirname(os.path.realpath(sys.argv[0]))  # noqa: PTH120  # as in sys.path
+    trusted = [script] if script in sys.path else []
+
+    def settle_in() -> None:
+        sys.path.extend(trusted)
+        with suppress(OSError):
+            os.chdir(here)
+
+    return {"working_dir": empty, "env_vars": SAFE_PATH, "worker_process_setup_hook": settle_in}
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -123,7 +122,6 @@ async def _keep_up(engine: Engine) -> None:
             await engine.keep_up()
             if now() >= due:
                 due = now() + SETTLE
-                await asyncio.to_thread(_give_back_memory)
                 await engine.settle()
         except FiveshotError as error:
             problem = str(error)
@@ -135,9 +133,3 @@ async def _keep_up(engine: Engine) -> None:
                 log.exception("the model cannot be read")
         told = problem
         await asyncio.sleep(engine.settings.refresh)
-
-
-def _give_back_memory() -> None:
-    """Return free memory to the system, where the C library can (glibc): it keeps what large bodies have left."""
-    with contextlib.suppress(AttributeError, OSError, TypeError):
-        ctypes.CDLL(None).malloc_trim(0)

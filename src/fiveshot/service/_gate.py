@@ -59,7 +59,8 @@ log = logging.getLogger("fiveshot.service")
 class Outermost:
     """Wraps everything else, so that no answer leaves without headers and without being counted.
 
-    ``GuardedProtocol`` answers before there is a request; those answers have the same headers and are not counted.
+    The ``Guard`` of a connection answers before there is a request; those answers have the same headers, and are
+    not counted.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:

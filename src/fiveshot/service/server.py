@@ -1,59 +1,92 @@
-"""Run the application until it is told to end, on connections that cannot be held open at will."""
+"""Run the application until it is told to end, on connections that cannot be held open at will.
+
+uvicorn speaks HTTP. Around it are two layers that know nothing of its inside: a :class:`Guard` stands between each
+connection and uvicorn's protocol and sees bytes come and go, and :class:`Reported` stands between uvicorn and the
+application and tells the guard where a request is.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections import Counter
+from functools import partial
 from math import ceil
-from typing import Any, ClassVar
+from typing import Any
 
-import h11
 import uvicorn
 from fastapi import FastAPI
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol  # what http="h11" names
 
 from fiveshot.service._errors import ApiError, busy
 from fiveshot.service._gate import HEADERS, client_network
 from fiveshot.service.settings import RequestLimits, Settings, is_loopback
 
 HEADER_BYTES = 32 * 1024
+GUARD = "guard"  # under which a request's state has the guard of its connection
+MALFORMED = b"HTTP/1.1 400 "  # how uvicorn begins its own answer to what is not HTTP
 
 
-class GuardedProtocol(H11Protocol):
-    """HTTP/1.1 on connections that have a deadline in every state, and whose number is limited.
+class Guard(asyncio.Protocol):
+    """A connection that has a deadline in every state; the number of connections is limited.
 
     At any time a connection has one or more reasons to stay open: it waits for headers, for an answer, for the
     client to read, and so on. Each reason has its own limit, counted from when it began, so that no client can
     extend it by sending or reading a byte now and then. When the first limit is reached, the service hangs up.
+
+    Parameters
+    ----------
+    limits : RequestLimits
+        How long each reason lasts, and how many connections there may be.
+    addresses : Counter
+        How many connections each address has, counted here for all guards of a server.
+    app_state : dict
+        What uvicorn gives to every request.
+    **given : Any
+        What else uvicorn gives to its protocol.
     """
 
-    limits = RequestLimits()
-    addresses: ClassVar[Counter[str]] = Counter()  # connections of each; every server has its own counter
+    def __init__(
+        self, *, limits: RequestLimits, addresses: Counter[str], app_state: dict[str, Any], **given: Any
+    ) -> None:
+        self._limits, self._addresses = limits, addresses
+        self._inner: asyncio.Protocol = H11Protocol(app_state={**app_state, GUARD: self}, **given)
+        self._until: dict[str, float] = {}  # when each reason to stay open ends
+        self._timer: asyncio.TimerHandle | None = None
+        self._unread = False  # the client does not read as fast as it is answered
+        self._headers = True  # the beginning of a request is awaited
+        self._requests, self._answers = 0, 0
+        self._rest = False  # the last request is answered, and its body has not been read to its end
+        self._started = False  # the application has begun to answer
+        self.announced: int | None = None  # status of the answer that the application is about to write
+
+    # What asyncio tells.
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a connection, or say that there are too many."""
-        super().connection_made(transport)
         transport.set_write_buffer_limits(high=0)  # writing is paused exactly while bytes are not sent
-        self._until: dict[str, float] = {}  # when each reason to stay open ends
-        self._timer: asyncio.TimerHandle | None = None
-        self._requests = 0
-        self._old_at = self.loop.time() + self.limits.connection_seconds
-        self._address = client_network(self.client[0] if self.client else "")
-        self._taken = self._has_room()
+        self._loop, self._transport = asyncio.get_running_loop(), transport
+        self._old_at = self._loop.time() + self._limits.connection_seconds
+        peer = transport.get_extra_info("peername")
+        host = str(peer[0]) if peer else ""
+        self._address = client_network(host)
+        self._taken = self._has_room(host)
         if self._taken:
-            self.addresses[self._address] += 1
-            self._watch()
+            self._addresses[self._address] += 1
+            self._inner.connection_made(_Outgoing(transport, self))
+            self.watch()
         else:
-            self._end(busy("there are too many connections"))
+            self.end(busy("there are too many connections"))
 
-    def _has_room(self) -> bool:
-        limits, most = self.limits, self.limits.connections
+    def _has_room(self, host: str) -> bool:
+        limits, most = self._limits, self._limits.connections
         kept = min(limits.loopback_connections, most // 2)  # clients on this machine still get in
-        near = self.client is not None and is_loopback(self.client[0])
-        free = (most if near else most - kept) - self.addresses.total()
+        near = is_loopback(host)
+        free = (most if near else most - kept) - self._addresses.total()
         # An address may have as many as it leaves to others: two that take what they can have a third each.
-        own = self.addresses[self._address]
+        own = self._addresses[self._address]
         return free > 0 and own < min(limits.address_connections, max(free, kept if near else 0))
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -61,87 +94,101 @@ class GuardedProtocol(H11Protocol):
         if self._timer is not None:
             self._timer.cancel()
         if self._taken:
-            self.addresses[self._address] -= 1
-            if not self.addresses[self._address]:
-                del self.addresses[self._address]
-        super().connection_lost(exc)
+            self._addresses[self._address] -= 1
+            if not self._addresses[self._address]:
+                del self._addresses[self._address]
+            self._inner.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Take a piece of a request."""
-        super().data_received(data)
-        self._watch()
+        if self._taken and not self._transport.is_closing():
+            self._headers = self._headers or self._requests == self._answers
+            self._inner.data_received(data)
+            self.watch()
 
-    def handle_events(self) -> None:
-        """Begin to answer requests; the last answer on an old connection says that it is the last."""
-        before = self.cycle
-        super().handle_events()
-        if self.cycle is not before:
-            self._requests += 1
-            if self.loop.time() > self._old_at:
-                self.cycle.default_headers = [*self.cycle.default_headers, (b"connection", b"close")]
-
-    def on_response_complete(self) -> None:
-        """Go on after an answer."""
-        super().on_response_complete()
-        self._watch()
+    def eof_received(self) -> bool | None:
+        """Note that the client sends nothing more."""
+        return self._inner.eof_received() if self._taken else None
 
     def pause_writing(self) -> None:
         """Note that the client does not read as fast as it is answered."""
-        super().pause_writing()
-        self._watch()
+        self._unread = True
+        self._inner.pause_writing()
+        self.watch()
 
     def resume_writing(self) -> None:
         """Note that the client has read everything."""
-        super().resume_writing()
-        self._watch()
+        self._unread = False
+        self._inner.resume_writing()
+        self.watch()
 
-    def send_400_response(self, msg: str) -> None:
-        """Answer what is not HTTP."""
-        hint = "send one Host and one length, and percent-encode names in the address: %20 for a space"
-        self._end(ApiError(400, "malformed", "this is not a valid HTTP request", hint))
+    # What the application tells.
+
+    @property
+    def is_old(self) -> bool:
+        """Whether the next answer is to be the last."""
+        return self._loop.time() > self._old_at
+
+    def begin_request(self) -> None:
+        """Note that the headers of a request have come."""
+        self._requests += 1
+        self._headers = self._rest = self._started = False
+        self.watch()
+
+    def begin_answer(self, status: int) -> None:
+        """Note that an answer comes, before it is written."""
+        self._started, self.announced = True, status
+
+    def end_answer(self, *, rest: bool) -> None:
+        """Note that a request is answered; a rest of its body may still have to come."""
+        self._answers += 1
+        self._rest = rest
+        self.watch()
+
+    # When it hangs up.
 
     def _reasons(self) -> dict[str, float]:
         """Return why the connection stays open just now, with the seconds that each reason may last."""
-        limits, found = self.limits, {}
-        if self.flow.write_paused:
+        limits, found = self._limits, {}
+        if self._unread:
             found["unread"] = limits.read_seconds
-        if self.transport.is_closing():
+        if self._transport.is_closing():
             found["closing"] = limits.linger_seconds
-        elif self.cycle is not None and not self.cycle.response_complete:
+        elif self._answers < self._requests:
             found[f"answer {self._requests}"] = limits.answer_seconds
-        elif self.conn.their_state is h11.SEND_BODY:  # answered, and the body is still to come
-            found["rest"] = limits.linger_seconds
-        elif self.cycle is None or self.conn.trailing_data[0]:
+        elif self._rest:
+            found[f"rest {self._requests}"] = limits.linger_seconds
+        elif self._headers:
             found["headers"] = limits.header_seconds
         else:
-            found["idle"] = limits.idle_seconds
+            found[f"idle {self._requests}"] = limits.idle_seconds
         return found
 
-    def _watch(self) -> None:
+    def watch(self) -> None:
         """Set the timer to the first deadline; reasons that have not changed keep theirs."""
-        now = self.loop.time()
+        now = self._loop.time()
         self._until = {why: self._until.get(why, now + limit) for why, limit in self._reasons().items()}
         first = min(self._until.values())
         if self._timer is not None:
             if self._timer.when() == first and not self._timer.cancelled():
                 return
             self._timer.cancel()
-        self._timer = self.loop.call_at(first, self._hang_up)
+        self._timer = self._loop.call_at(first, self._hang_up)
 
     def _hang_up(self) -> None:
         """End a connection whose time is over; with an answer, if that can still be read."""
         why = min(self._until, key=self._until.__getitem__)
         if why == "headers":
-            self._end(ApiError(408, "too_slow", "the request took too long to arrive", "send it again"))
-        elif why.startswith("answer") and not self.cycle.response_started:
+            self.end(ApiError(408, "too_slow", "the request took too long to arrive", "send it again"))
+        elif why.startswith("answer") and not self._started:
             hint = "it may still be done: look before you send it again"
-            self._end(ApiError(504, "no_answer", "the answer took too long", hint))
+            self.end(ApiError(504, "no_answer", "the answer took too long", hint))
         else:
-            self.transport.abort()  # closing would wait until everything is sent
+            self._transport.abort()  # closing would wait until everything is sent
 
-    def _end(self, error: ApiError) -> None:
+    def end(self, error: ApiError) -> None:
         """Answer outside of the application, and close the connection."""
-        if self.transport.is_closing():
+        if self._transport.is_closing():
             return
         body = json.dumps(error.as_dict()).encode()
         headers = HEADERS | {
@@ -152,17 +199,102 @@ class GuardedProtocol(H11Protocol):
             **error.headers,
         }
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        self.transport.write(f"HTTP/1.1 {error.status} \r\n{lines}\r\n".encode() + body)
-        self.transport.close()
-        self._watch()
+        self._transport.write(f"HTTP/1.1 {error.status} \r\n{lines}\r\n".encode() + body)
+        self._transport.close()
+        self.watch()
+
+
+class _Outgoing(asyncio.Transport):
+    """What uvicorn writes to: the connection, but for uvicorn's own answer to what is not HTTP, which is ours."""
+
+    def __init__(self, transport: asyncio.Transport, guard: Guard) -> None:
+        super().__init__()
+        self._transport, self._guard = transport, guard
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Send bytes."""
+        if self._transport.is_closing():
+            return
+        announced, self._guard.announced = self._guard.announced, None
+        if bytes(data[: len(MALFORMED)]) == MALFORMED and announced != 400:  # no answer of the application
+            hint = "send one Host and one length, and percent-encode names in the address: %20 for a space"
+            self._guard.end(ApiError(400, "malformed", "this is not a valid HTTP request", hint))
+        else:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Close the connection when everything is sent."""
+        self._transport.close()
+        self._guard.watch()
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        self._transport.abort()
+
+    def is_closing(self) -> bool:
+        """Tell whether the connection ends."""
+        return self._transport.is_closing()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Return what is known about the connection."""
+        return self._transport.get_extra_info(name, default)
+
+    def pause_reading(self) -> None:
+        """Take no more bytes for now."""
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Take bytes again."""
+        self._transport.resume_reading()
+
+
+class Reported:
+    """Tells the guard of a connection when a request begins and when it is answered.
+
+    Parameters
+    ----------
+    app : ASGI application
+        What answers.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        guard: Guard = scope["state"][GUARD]
+        headers = Headers(scope=scope)
+        rest = "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
+
+        async def reported_receive() -> Message:
+            nonlocal rest
+            message = await receive()
+            rest = rest and bool(message.get("more_body", False))
+            return message
+
+        async def reported_send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                guard.begin_answer(message["status"])
+                if guard.is_old:
+                    MutableHeaders(scope=message)["Connection"] = "close"
+            last = message["type"] == "http.response.body" and not message.get("more_body", False)
+            await send(message)
+            if last:
+                guard.end_answer(rest=rest)
+
+        guard.begin_request()
+        await self._app(scope, reported_receive, reported_send)
 
 
 def make_server(app: FastAPI, settings: Settings, **given: Any) -> uvicorn.Server:
     """Return a server for the application; ``run`` and ``serve`` take the socket of ``settings.listen``."""
-    protocol = type("Protocol", (GuardedProtocol,), {"limits": settings.limits, "addresses": Counter()})
+    guard: Any = partial(Guard, limits=settings.limits, addresses=Counter())
     config = uvicorn.Config(
-        app,
-        http=protocol,
+        Reported(app),
+        http=guard,
         ws="none",
         lifespan="on",
         log_level="warning",
