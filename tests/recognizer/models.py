@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from hashlib import sha256
 from pathlib import Path
 
@@ -72,3 +75,12 @@ def held(model: Recognizer) -> dict[str, object]:
 def files_with(folder: Path, needle: bytes) -> list[str]:
     """Return the files of a folder that hold these bytes anywhere."""
     return [file.name for file in sorted(folder.iterdir()) if needle in file.read_bytes()]
+
+
+@contextmanager
+def a_reader(path: Path) -> Iterator[None]:
+    """Read one state of a model all the time, so that later changes have to stay in the log."""
+    with closing(sqlite3.connect(path / "classes.sqlite", isolation_level=None)) as connection:
+        connection.execute("BEGIN")
+        connection.execute("SELECT count(*) FROM classes").fetchone()
+        yield
