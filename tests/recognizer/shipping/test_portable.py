@@ -20,6 +20,7 @@ from safetensors.numpy import save_file
 from fiveshot.errors import StorageError
 from fiveshot.recognizer import Recognizer, check_model
 from fiveshot.recognizer.store.manifest import Options
+from fiveshot.storage import write_tensors
 
 NAMES = ("ani", "owl")
 NOBODY = 65534
@@ -104,12 +105,12 @@ def test_no_history_and_no_weights_path_travel(make: Callable[..., Recognizer], 
 
 
 def rewritten(exported: Path, target: Path, edit: Edit) -> Path:
-    """Return the file with its tensors and its metadata changed by somebody who means harm."""
+    """Return the file with its tensors and its metadata changed by somebody who means harm, and seals it again."""
     with safe_open(exported, "np") as file:
         tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         header = json.loads(file.metadata()["fiveshot"])
     edit(tensors, header["meta"])
-    save_file(tensors, target, metadata={"fiveshot": json.dumps(header)})
+    write_tensors(target, tensors, **header, seal=True)
     return target
 
 
@@ -337,11 +338,38 @@ def test_a_truncated_file(exported: Path, tmp_path: Path, share: float) -> None:
         Recognizer.import_file(tmp_path / "cut", tmp_path / "there")
 
 
+def test_no_flipped_bit_is_taken_in(exported: Path, tmp_path: Path) -> None:
+    data = exported.read_bytes()
+    rng = np.random.default_rng(0)
+    for position in [*range(120), *rng.integers(120, len(data), 200).tolist()]:
+        damaged = bytearray(data)
+        damaged[position] ^= 1 << int(rng.integers(8))
+        (tmp_path / "damaged").write_bytes(damaged)
+        with pytest.raises(StorageError, match=r"damaged|truncated|another program"):
+            Recognizer.import_file(tmp_path / "damaged", tmp_path / "there")
+        assert not (tmp_path / "there").exists()
+
+
+@pytest.mark.parametrize("more", [b"\0", b"{}", b"\0" * 4096])
+def test_appended_bytes_are_refused(exported: Path, tmp_path: Path, more: bytes) -> None:
+    (tmp_path / "longer").write_bytes(exported.read_bytes() + more)
+    with pytest.raises(StorageError, match="damaged or truncated"):
+        Recognizer.import_file(tmp_path / "longer", tmp_path / "there")
+
+
+def test_a_damaged_file_is_not_merged(exported: Path, tmp_path: Path, make: Callable[..., Recognizer]) -> None:
+    data = bytearray(exported.read_bytes())
+    data[-1] ^= 1
+    (tmp_path / "damaged").write_bytes(data)
+    with pytest.raises(StorageError, match="damaged or truncated"):
+        make().merge(tmp_path / "damaged")
+
+
 def test_other_files(exported: Path, tmp_path: Path) -> None:
     origin = tmp_path / "origin"
     for file, said in (
         (next(origin.glob("base-*")), "holds a fiveshot recognizer base, not a recognizer"),
-        (origin / "classes.sqlite", "classes.sqlite is not an export of fiveshot; give a file that .*"),
+        (origin / "classes.sqlite", "classes.sqlite is not an export of fiveshot, or .*; give a file that .*"),
         (tmp_path / "nothing", "no such file"),
     ):
         with pytest.raises(StorageError, match=said):

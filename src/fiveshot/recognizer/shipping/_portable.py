@@ -109,7 +109,7 @@ def write_portable(
         "base": [record.base for record in records],
         "photos": [[photo.sha256, photo.added] for photo in photos],
     }
-    write_tensors(path, arrays, kind=KIND, version=VERSION, meta=meta)
+    write_tensors(path, arrays, kind=KIND, version=VERSION, meta=meta, seal=True)
 
 
 def is_portable(path: Path) -> bool:
@@ -160,9 +160,10 @@ def import_model(file: FilePath, path: FilePath) -> Manifest:
             )
         if source.is_file() and not begins_as_ours(source):
             raise StorageError(
-                f"{source} is not an export of fiveshot", hint="give a file that 'fiveshot export' wrote"
+                f"{source} is not an export of fiveshot, or its beginning is damaged",
+                hint="give a file that 'fiveshot export' wrote",
             )
-        content = read_tensors(source, kind=KIND, version=VERSION)
+        content = read_tensors(source, kind=KIND, version=VERSION, sealed=True)
         with _refusing(source):
             manifest = _checked_manifest(content.meta)
             files = _unpacked(content.tensors, manifest, Path(name))
