@@ -28,10 +28,10 @@ def photos(name: str, count: int = 5, *, width: int = WIDTH, seed: int = 0) -> n
     return (center + np.random.default_rng([seed, *own]).normal(size=(count, width))).astype(np.float32)
 
 
-def picture(side: int = 32, kind: str = "JPEG", color: str = "teal") -> bytes:
+def picture(side: int = 32, kind: str = "JPEG", color: str = "teal", **saving: object) -> bytes:
     """Return an encoded picture, which a thumbnail has to be."""
     buffer = io.BytesIO()
-    Image.new("RGB", (side, side), color).save(buffer, kind)
+    Image.new("RGB", (side, side), color).save(buffer, kind, **saving)
     return buffer.getvalue()
 
 
@@ -75,6 +75,13 @@ def held(model: Recognizer) -> dict[str, object]:
 def files_with(folder: Path, needle: bytes) -> list[str]:
     """Return the files of a folder that hold these bytes anywhere."""
     return [file.name for file in sorted(folder.iterdir()) if needle in file.read_bytes()]
+
+
+def with_place(side: int = 32) -> bytes:
+    """Return a small JPEG that says where it was taken."""
+    facts = Image.Exif()
+    facts[0x8825] = {1: "N", 2: (52.0, 31.0, 0.0)}  # GPS
+    return picture(side, exif=facts)
 
 
 @contextmanager
