@@ -17,7 +17,7 @@ from fiveshot.errors import FiveshotError, StorageError
 from fiveshot.heads import FewShotHead
 from fiveshot.recognizer.names import NONE, check_name
 from fiveshot.recognizer.recognition.snapshot import check_width, restored_head
-from fiveshot.recognizer.store.confirmed import CONFIRMED, Confirmed, lost_changes, read_confirmed
+from fiveshot.recognizer.store._confirmed import CONFIRMED, Confirmed, lost_changes, read_confirmed
 from fiveshot.recognizer.store.contents import file_sha256, read_base, same_statistics, state_number
 from fiveshot.recognizer.store.folder import TIMEOUT, ModelFolder, orphans
 from fiveshot.recognizer.store.manifest import MANIFEST, Manifest, check_folder, read_manifest_file

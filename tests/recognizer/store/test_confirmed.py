@@ -12,7 +12,7 @@ from models import a_reader, new_model, photos
 
 from fiveshot.errors import StorageError
 from fiveshot.recognizer import Recognizer, check_model
-from fiveshot.recognizer.store.confirmed import CONFIRMED
+from fiveshot.recognizer.store._confirmed import CONFIRMED
 
 NAMES = tuple(f"c{number}" for number in range(6))
 LOG = "classes.sqlite-wal"

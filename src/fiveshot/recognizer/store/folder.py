@@ -17,7 +17,13 @@ from pathlib import Path
 
 from fiveshot.core import NO_CLASSES, ClassStatistics
 from fiveshot.errors import FiveshotError, InputError, StorageError
-from fiveshot.recognizer.store.confirmed import CONFIRMED, Confirmed, lost_changes, read_confirmed, write_confirmed
+from fiveshot.recognizer.store._confirmed import (
+    CONFIRMED,
+    Confirmed,
+    lost_changes,
+    read_confirmed,
+    write_confirmed,
+)
 from fiveshot.recognizer.store.contents import file_sha256, state_number, write_base
 from fiveshot.recognizer.store.history import record, timestamp
 from fiveshot.recognizer.store.manifest import MANIFEST, REPAIR, Manifest, check_folder, read_manifest_file
