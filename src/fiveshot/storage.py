@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -40,7 +41,12 @@ FilePath = str | os.PathLike[str]
 """A path as people give it: a string, or an object that stands for a path."""
 LONGEST_HEADER = 100_000_000  # bytes: the most the format allows
 FRESH_COPY = "get a fresh copy of it"
-HEADER = "fiveshot"  # the one metadata entry we write: a JSON object with kind, version and meta
+HEADER = "fiveshot"  # the metadata entry that we write: a JSON object with kind, version and meta
+# How a sealed file begins, after 8 bytes for the length of the header. The 64 digits that follow are the SHA-256
+# of all other bytes of the file.
+_SEAL = b'{"__metadata__":{"sha256":"'
+_SEAL_AT, _SEAL_LENGTH = 8 + len(_SEAL), 64
+_PIECE = 1 << 20  # bytes that are read at a time
 
 # As safetensors names the element types. NumPy has no bfloat16: nothing of ours is written in it.
 DTYPES: dict[str, np.dtype[Any]] = {
@@ -376,7 +382,13 @@ class Blocks:
 
 
 def write_tensors(
-    path: FilePath, tensors: Mapping[str, Any], *, kind: str, version: int, meta: Mapping[str, Any]
+    path: FilePath,
+    tensors: Mapping[str, Any],
+    *,
+    kind: str,
+    version: int,
+    meta: Mapping[str, Any],
+    seal: bool = False,
 ) -> None:
     """Write arrays and metadata atomically; an existing file is replaced only by a complete new one.
 
@@ -392,6 +404,8 @@ def write_tensors(
         Version of the format of this kind.
     meta : mapping
         JSON values to keep with the arrays.
+    seal : bool, default False
+        Store a SHA-256 of the whole file in it, which :func:`read_tensors` compares where ``sealed`` asks for it.
 
     Raises
     ------
@@ -413,16 +427,20 @@ def write_tensors(
     arrays = {name: _as_blocks(tensor) for name, tensor in tensors.items()}
     # The widest elements come first: each array then begins at a multiple of its element size.
     arrays = dict(sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0])))
-    with atomic_path(path) as temporary, temporary.open("wb") as file:
-        header = _header(arrays, about)
+    with atomic_path(path) as temporary, temporary.open("w+b") as file:
+        header = _header(arrays, about, seal)
         file.write(len(header).to_bytes(8, "little"))
         file.write(header)
         for name, array in arrays.items():
             if _write_blocks(file, array) != array.nbytes:
                 raise StorageError(f"cannot write {path}: {name} does not have the {array.shape} values expected")
+        if seal:
+            digest = _digest_but_seal(file)
+            file.seek(_SEAL_AT)
+            file.write(digest)
 
 
-def read_tensors(path: FilePath, *, kind: str, version: int) -> TensorFile:
+def read_tensors(path: FilePath, *, kind: str, version: int, sealed: bool = False) -> TensorFile:
     """Read a file written by :func:`write_tensors`, after checking what it is.
 
     The arrays are mapped into memory: their numbers are read from the disk when they are looked at.
@@ -435,6 +453,8 @@ def read_tensors(path: FilePath, *, kind: str, version: int) -> TensorFile:
         What the file must be.
     version : int
         The newest version of the format that the caller understands.
+    sealed : bool, default False
+        Whether the file must have the SHA-256 that it was written with (``seal``). All of it is read for that.
 
     Returns
     -------
@@ -444,7 +464,8 @@ def read_tensors(path: FilePath, *, kind: str, version: int) -> TensorFile:
     Raises
     ------
     StorageError
-        When the file is missing, truncated, written by another program, of another kind or of a newer version.
+        When the file is missing, truncated, written by another program, of another kind or of a newer version, or
+        when it was to be sealed and a bit of it has changed.
 
     Examples
     --------
@@ -464,9 +485,14 @@ def read_tensors(path: FilePath, *, kind: str, version: int) -> TensorFile:
     try:
         if not path.is_file():
             raise StorageError(f"no such file: {path}")
-        path.open("rb").close()  # safe_open calls every file that it cannot open a missing one
+        with path.open("rb") as opened:  # safe_open calls every file that it cannot open a missing one
+            has_seal = sealed and _check_seal(path, opened)
         with safe_open(path, framework="numpy") as file:
             meta = _checked_meta(path, file.metadata(), kind, version)
+            if sealed and not has_seal:
+                raise StorageError(
+                    f"{path} is damaged, or was changed: it has no SHA-256 of itself", hint=FRESH_COPY
+                )
             slices = {name: file.get_slice(name) for name in file.offset_keys()}
             layout = {name: (part.get_dtype(), tuple(part.get_shape())) for name, part in slices.items()}
         return TensorFile(_mapped(path, layout), meta)
@@ -551,8 +577,9 @@ def _as_blocks(tensor: Any) -> Blocks:
     return Blocks(array.dtype.newbyteorder("<"), array.shape, (array,))
 
 
-def _header(arrays: Mapping[str, Blocks], about: str) -> bytes:
-    header: dict[str, Any] = {"__metadata__": {HEADER: about}}
+def _header(arrays: Mapping[str, Blocks], about: str, seal: bool) -> bytes:
+    digest = {"sha256": "0" * _SEAL_LENGTH} if seal else {}  # filled in when all the rest is written
+    header: dict[str, Any] = {"__metadata__": {**digest, HEADER: about}}
     start = 0
     for name, array in arrays.items():
         offsets = [start, start + array.nbytes]
@@ -560,6 +587,25 @@ def _header(arrays: Mapping[str, Blocks], about: str) -> bytes:
         start += array.nbytes
     text = json.dumps(header, separators=(",", ":")).encode()
     return text + b" " * (-len(text) % 8)
+
+
+def _check_seal(path: Path, file: BinaryIO) -> bool:
+    """Tell whether a file begins as a sealed one does; refuse it where its SHA-256 is not that of its content."""
+    if file.read(_SEAL_AT)[8:] != _SEAL:
+        return False
+    if file.read(_SEAL_LENGTH) != _digest_but_seal(file):
+        raise StorageError(f"{path} is damaged or truncated (its SHA-256 differs)", hint=FRESH_COPY)
+    return True
+
+
+def _digest_but_seal(file: BinaryIO) -> bytes:
+    """Return the digits of the SHA-256 of everything in a file but those of its seal."""
+    file.seek(0)
+    content = hashlib.sha256(file.read(_SEAL_AT))
+    file.seek(_SEAL_AT + _SEAL_LENGTH)
+    while piece := file.read(_PIECE):
+        content.update(piece)
+    return content.hexdigest().encode()
 
 
 def _write_blocks(file: BinaryIO, array: Blocks) -> int:

@@ -60,14 +60,23 @@ def test_a_mixture_is_refused(given: object) -> None:
         ([0.5, 1.0], "continuous value .*0.5.*; classes are named by strings or integers"),
         ([1.0, np.nan], "contains NaN or infinity; every sample needs a label"),
         ([1.0, np.inf], "contains NaN or infinity; every sample needs a label"),
-        (np.array([True, False]), r"labels must be strings or integers, got bool; convert them with"),
-        ([b"owl"], "labels must be strings or integers, got .S3; convert them with"),
-        ([None, None], "labels must be strings or integers, got object; convert them with"),
+        ([b"owl"], "labels must be strings, integers or booleans, got .S3; convert them with"),
+        ([None, None], "labels must be strings, integers or booleans, got object; convert them with"),
+        ([True, 2], "labels mix types: True is a boolean, 2 is not; use one type"),
+        (np.array([0, np.True_], dtype=object), "labels mix types: .*True.* is a boolean, 0 is not; use one type"),
     ],
 )
 def test_other_labels_are_refused(given: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
         as_labels(given)
+
+
+@pytest.mark.parametrize(
+    "given", [[True, False], np.array([True, False]), np.array([True, False], dtype=object), (np.True_, np.False_)]
+)
+def test_booleans_stay_booleans(given: object) -> None:
+    labels = as_labels(given)
+    assert (labels.dtype, labels.tolist()) == (np.bool_, [True, False])
 
 
 @pytest.mark.parametrize("given", [np.zeros((2, 2), dtype=int), "owl", 3, [[1, 2], [3]]])

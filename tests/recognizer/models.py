@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from hashlib import sha256
 from pathlib import Path
 
@@ -25,10 +28,10 @@ def photos(name: str, count: int = 5, *, width: int = WIDTH, seed: int = 0) -> n
     return (center + np.random.default_rng([seed, *own]).normal(size=(count, width))).astype(np.float32)
 
 
-def picture(side: int = 32, kind: str = "JPEG", color: str = "teal") -> bytes:
+def picture(side: int = 32, kind: str = "JPEG", color: str = "teal", **saving: object) -> bytes:
     """Return an encoded picture, which a thumbnail has to be."""
     buffer = io.BytesIO()
-    Image.new("RGB", (side, side), color).save(buffer, kind)
+    Image.new("RGB", (side, side), color).save(buffer, kind, **saving)
     return buffer.getvalue()
 
 
@@ -72,3 +75,19 @@ def held(model: Recognizer) -> dict[str, object]:
 def files_with(folder: Path, needle: bytes) -> list[str]:
     """Return the files of a folder that hold these bytes anywhere."""
     return [file.name for file in sorted(folder.iterdir()) if needle in file.read_bytes()]
+
+
+def with_place(side: int = 32) -> bytes:
+    """Return a small JPEG that says where it was taken."""
+    facts = Image.Exif()
+    facts[0x8825] = {1: "N", 2: (52.0, 31.0, 0.0)}  # GPS
+    return picture(side, exif=facts)
+
+
+@contextmanager
+def a_reader(path: Path) -> Iterator[None]:
+    """Read one state of a model all the time, so that later changes have to stay in the log."""
+    with closing(sqlite3.connect(path / "classes.sqlite", isolation_level=None)) as connection:
+        connection.execute("BEGIN")
+        connection.execute("SELECT count(*) FROM classes").fetchone()
+        yield

@@ -13,6 +13,7 @@ import pytest
 from models import photos, picture
 from PIL import Image
 
+from fiveshot.errors import StorageError
 from fiveshot.recognizer import Recognizer, check_model, checking
 from fiveshot.recognizer.recognition.snapshot import head_record
 from fiveshot.recognizer.store.folder import create_model
@@ -63,6 +64,7 @@ def test_a_sound_model_has_no_findings(model: Recognizer) -> None:
         ),
         ("UPDATE meta SET value = 'x' WHERE key = 'manifest'", "cannot be read"),
         ("DELETE FROM meta WHERE key = 'manifest'", "cannot be read"),
+        ("UPDATE meta SET value = 'w' WHERE key = 'state'", "number of the model's state is damaged"),
     ],
 )
 def test_what_does_not_fit_is_found(model: Recognizer, change: str, said: str) -> None:
@@ -70,6 +72,13 @@ def test_what_does_not_fit_is_found(model: Recognizer, change: str, said: str) -
         connection.execute(change)
     (text,) = errors(model)
     assert re.search(said, text)
+
+
+def test_a_damaged_number_of_the_state_is_refused_on_opening(model: Recognizer) -> None:
+    with behind_its_back(model) as connection:
+        connection.execute("UPDATE meta SET value = 'w' WHERE key = 'state'")
+    with pytest.raises(StorageError, match=r"number of the model.s state is damaged.*restore it from a copy"):
+        Recognizer.open(model.path)
 
 
 def test_damage_of_a_forgotten_base_class_is_found(model: Recognizer) -> None:

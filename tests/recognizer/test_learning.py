@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from models import WIDTH, files_with, held, photos, picture
+from models import WIDTH, files_with, held, photos, picture, with_place
 
 from fiveshot.errors import InputError
 from fiveshot.heads import make_head
@@ -126,8 +126,16 @@ def test_as_many_digests_and_pictures_as_rows(make: Callable[..., Recognizer], g
         ({"thumbnails": [b""]}, "the thumbnail of photo 1 is"),
         ({"thumbnails": [b"junk"]}, "the thumbnail of photo 1 is"),
         ({"thumbnails": [picture(16, "PNG")]}, "the thumbnail of photo 1 is"),
-        ({"thumbnails": [picture(64)[:200]]}, "thumbnail of photo 1: damaged"),
-        ({"thumbnails": [picture(600)]}, "thumbnail of photo 1: too large"),
+        ({"thumbnails": [picture(16, "WEBP")]}, "the thumbnail of photo 1 is not a JPEG"),
+        ({"thumbnails": [picture(64)[:200]]}, "the thumbnail of photo 1 is not a JPEG"),
+        ({"thumbnails": [picture(64) + b"more"]}, "the thumbnail of photo 1 is not a JPEG without metadata"),
+        ({"thumbnails": [picture(129)]}, "the thumbnail of photo 1 is not a JPEG .* of at most 128 x 128 pixels"),
+        (
+            {"thumbnails": [picture(64, comment="by me")]},
+            "the thumbnail of photo 1 is not a JPEG without metadata",
+        ),
+        ({"thumbnails": [picture(64, icc_profile=b"p" * 99)]}, "photo 1 is not a JPEG without metadata"),
+        ({"thumbnails": [with_place()]}, "the thumbnail of photo 1 is not a JPEG without metadata"),
         ({"originals": [b""]}, "file of photo 1 is empty"),
     ],
 )
@@ -158,7 +166,7 @@ def test_what_comes_one_by_one_is_taken(make: Callable[..., Recognizer]) -> None
 
 def test_what_is_learned_can_be_imported(make: Callable[..., Recognizer], tmp_path: Path) -> None:
     model = make(options=Options(keep_photos=True))
-    pictures = [picture(128), picture(64, "WEBP"), None]
+    pictures = [picture(128), picture(64), None]
     model.learn_features(
         "wren", photos("wren", 3), sha256s=["0a" * 32] * 3, thumbnails=pictures, originals=[b"a", b"b", None]
     )

@@ -278,3 +278,44 @@ def test_writing_over_the_file_it_was_read_from_keeps_the_values(tmp_path: Path)
     for name, tensor in TENSORS.items():
         np.testing.assert_array_equal(file.tensors[name], tensor)
         np.testing.assert_array_equal(again.tensors[name], tensor)
+
+
+def sealed(path: Path) -> Path:
+    write_tensors(path, TENSORS, kind="head", version=3, meta=META, seal=True)
+    return path
+
+
+def test_a_sealed_file_is_read_like_any_other(tmp_path: Path) -> None:
+    path = sealed(tmp_path / "x.safetensors")
+    for asked in (True, False):
+        file = read_tensors(path, kind="head", version=3, sealed=asked)
+        assert (file.meta, file.tensors.keys()) == (META, TENSORS.keys())
+    with safe_open(path, "np") as file:
+        np.testing.assert_array_equal(file.get_tensor("means"), TENSORS["means"])
+    assert file_kind(path) == "head"
+    assert begins_as_ours(path)
+
+
+def test_every_flipped_bit_of_a_sealed_file_is_refused(tmp_path: Path) -> None:
+    path = sealed(tmp_path / "x.safetensors")
+    data = path.read_bytes()
+    for position in range(len(data)):
+        damaged = bytearray(data)
+        damaged[position] ^= 1 << position % 8
+        path.write_bytes(damaged)
+        with pytest.raises(StorageError):
+            read_tensors(path, kind="head", version=3, sealed=True)
+
+
+def test_a_sealed_file_has_neither_less_nor_more_bytes(tmp_path: Path) -> None:
+    path = sealed(tmp_path / "x.safetensors")
+    data = path.read_bytes()
+    for other in (*(data[:length] for length in range(0, len(data), 7)), data + b"\0", data + data):
+        path.write_bytes(other)
+        with pytest.raises(StorageError, match=r"truncated|no SHA-256"):
+            read_tensors(path, kind="head", version=3, sealed=True)
+
+
+def test_a_file_without_a_seal_is_refused_where_one_is_wanted(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="has no SHA-256 of itself; get a fresh copy"):
+        read_tensors(write(tmp_path / "x.safetensors"), kind="head", version=3, sealed=True)

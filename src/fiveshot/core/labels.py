@@ -1,4 +1,4 @@
-"""Class labels: any strings or any integers, never a mixture."""
+"""Class labels: any strings, any integers or booleans, never a mixture."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from fiveshot.core.arrays import as_numpy
 from fiveshot.errors import InputError
 
 Label = str | int
-Labels = NDArray[Any]  # (n,) of int64 or of str
+Labels = NDArray[Any]  # (n,) of int64, of str or of bool
 
 
 def as_labels(y: Any) -> Labels:
-    """Return labels as a one-dimensional array of int64 or of str.
+    """Return labels as a one-dimensional array of int64, of str or of bool.
 
-    >>> as_labels(["wren", "owl"]).tolist(), as_labels([3.0, 1.0]).tolist()
-    (['wren', 'owl'], [3, 1])
+    >>> as_labels(["wren", "owl"]).tolist(), as_labels([3.0, 1.0]).tolist(), as_labels([True, False]).tolist()
+    (['wren', 'owl'], [3, 1], [True, False])
     """
     if isinstance(y, list | tuple):
         _refuse_mixture(y)
@@ -31,8 +31,11 @@ def as_labels(y: Any) -> Labels:
         return _integral(array)
     if array.dtype.kind in "UT":
         return np.array(array.tolist(), dtype=np.str_)
+    if array.dtype.kind == "b":
+        return array.astype(np.bool_)
     raise InputError(
-        f"labels must be strings or integers, got {array.dtype}; convert them with y.astype(int) or y.astype(str)"
+        f"labels must be strings, integers or booleans, got {array.dtype}; convert them with y.astype(int) or "
+        "y.astype(str)"
     )
 
 
@@ -57,7 +60,7 @@ def as_label_list(labels: Label | Iterable[Label]) -> list[Label]:
 
 
 def same_kind(first: Labels, second: Labels) -> bool:
-    """Tell whether two label arrays are both strings or both integers; an empty one fits any."""
+    """Tell whether two label arrays are of one kind: strings, integers or booleans; an empty one fits any."""
     return first.size == 0 or second.size == 0 or first.dtype.kind == second.dtype.kind
 
 
@@ -83,7 +86,7 @@ def python_labels(labels: Labels) -> list[Label]:
 
 
 def _kind(labels: Labels) -> str:
-    return "strings" if labels.dtype.kind == "U" else "integers"
+    return {"U": "strings", "b": "booleans"}.get(labels.dtype.kind, "integers")
 
 
 def _refuse_mixture(values: Iterable[Any]) -> None:
@@ -93,6 +96,12 @@ def _refuse_mixture(values: Iterable[Any]) -> None:
     if texts and others:
         raise InputError(
             f"labels mix types: {texts[0]!r} is a string, {others[0]!r} is not; use one type for all classes"
+        )
+    booleans = [isinstance(value, bool | np.bool_) for value in others]
+    if any(booleans) and not all(booleans):
+        first, other = (others[booleans.index(kind)] for kind in (True, False))
+        raise InputError(
+            f"labels mix types: {first!r} is a boolean, {other!r} is not; use one type for all classes"
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import math
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -43,6 +44,10 @@ ENCODINGS: tuple[tuple[str, dict[str, int]], ...] = (
 )
 GROWTH, SMALL_COPY = 2, 256 * 1024  # a copy may be twice as large as the file, or this many bytes
 _QUALITY = 80
+# The parts of a JPEG file that hold the picture: tables, the size, the intervals. All others are metadata.
+_JPEG_TABLES, _JPEG_SIZE, _JPEG_PIXELS = (b"\xff\xdb", b"\xff\xc4", b"\xff\xdd"), b"\xff\xc0", b"\xff\xda"
+_JFIF = re.compile(rb"\xff\xe0\0\x10JFIF\0.{7}\0\0", re.DOTALL)  # without a preview
+_JPEG_MARKER = re.compile(rb"\xff[^\0\xd0-\xd7]")  # that ends the pixels
 _TRIES = 10  # of a random crop
 PixelBox = tuple[int, int, int, int]  # top, left, height, width
 
@@ -357,6 +362,34 @@ def thumbnail(image: Image, size: int = THUMBNAIL) -> bytes:
     buffer = io.BytesIO()
     clean.save(buffer, "JPEG", quality=_QUALITY, optimize=True)
     return buffer.getvalue()
+
+
+def is_thumbnail(data: bytes, size: int = THUMBNAIL) -> bool:
+    """Tell whether a file is built as ``thumbnail`` builds one: a small JPEG of one picture and nothing else.
+
+    >>> import PIL.Image
+    >>> small = thumbnail(PIL.Image.new("RGB", (500, 250)))
+    >>> is_thumbnail(small), is_thumbnail(small + b"more"), is_thumbnail(b"GIF89a")
+    (True, False, False)
+    """
+    about = _JFIF.match(data, 2)
+    if not data.startswith(b"\xff\xd8") or about is None:
+        return False
+    at, sides = about.end(), list[int]()
+    while True:
+        marker, length = data[at : at + 2], int.from_bytes(data[at + 2 : at + 4], "big")
+        if length < 2 or at + 2 + length > len(data):
+            return False
+        if marker == _JPEG_SIZE:
+            sides += [int.from_bytes(data[at + first : at + first + 2], "big") for first in (5, 7)]
+        elif marker != _JPEG_PIXELS and marker not in _JPEG_TABLES:
+            return False
+        at += 2 + length
+        if marker == _JPEG_PIXELS:
+            break
+    end = _JPEG_MARKER.search(data, at)
+    is_whole = end is not None and data[end.start() :] == b"\xff\xd9"
+    return is_whole and len(sides) == 2 and min(sides) > 0 and max(sides) <= size
 
 
 def clean_copy(image: Image, size: int) -> bytes:

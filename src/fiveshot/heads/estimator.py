@@ -12,7 +12,7 @@ import sys
 import warnings
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from array_api_compat import is_numpy_array, is_torch_array
@@ -29,13 +29,17 @@ if TYPE_CHECKING:
 class Estimator:
     """A constructor that stores its parameters, and what follows from that."""
 
+    # What a parameter that is None stands for, and fields of dataclasses that this estimator does not read.
+    stands_for: ClassVar[Mapping[str, Any]] = {}
+    unused_fields: ClassVar[tuple[str, ...]] = ()
+
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters by name.
 
         Parameters
         ----------
         deep : bool
-            Add those of parameters that are estimators themselves, as ``name__parameter``.
+            Add those of parameters that are estimators or dataclasses themselves, as ``name__parameter``.
 
         Returns
         -------
@@ -44,20 +48,14 @@ class Estimator:
 
         Examples
         --------
-        >>> from fiveshot.heads import FeCAM
+        >>> from fiveshot.heads import FeCAM, make_head
         >>> FeCAM(gamma=10.0).get_params()["gamma"]
         10.0
+        >>> make_head("teen").get_params()["calibration__alpha"]
+        0.9
         """
         own = {name: getattr(self, name) for name in sorted(_defaults(type(self)))}
-        if not deep:
-            return own
-        inner = {
-            f"{name}__{key}": item
-            for name, value in own.items()
-            if hasattr(value, "get_params") and not isinstance(value, type)
-            for key, item in value.get_params().items()
-        }
-        return {**own, **inner}
+        return own | _inner_params(self, own) if deep else own
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters by name.
@@ -65,7 +63,8 @@ class Estimator:
         Parameters
         ----------
         **params
-            New values; ``name__parameter`` sets one of a parameter that is an estimator itself.
+            New values. ``name__parameter`` sets one of a parameter that is an estimator or a dataclass itself; a
+            field of a dataclass is also known by its name alone, as in ``make_head``.
 
         Returns
         -------
@@ -74,30 +73,56 @@ class Estimator:
         Raises
         ------
         InputError
-            A parameter that the constructor does not have.
+            A parameter that the estimator does not have, or a value that a dataclass refuses. Nothing is set then.
 
         Examples
         --------
-        >>> from fiveshot.heads import FeCAM
+        >>> from fiveshot.heads import FeCAM, make_head
         >>> FeCAM().set_params(gamma=10.0).gamma
         10.0
+        >>> make_head("teen").set_params(calibration__alpha=0.5, tau=8.0).calibration
+        Calibration(alpha=0.5, beta=1.0, tau=8.0, similarity='cosine', prototypes='raw')
         """
-        own = self.get_params(deep=False)
+        before = self.get_params(deep=False)
+        try:
+            self._set(params, before)
+        except BaseException:
+            vars(self).update(before)
+            raise
+        return self
+
+    def _set(self, params: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+        for name in params.keys() & own.keys():
+            setattr(self, name, params[name])
+        short = _fields(self)  # of the values that may just have been set
         inner: dict[str, dict[str, Any]] = {}
-        for key, value in params.items():
+        for key in (key for key in params if key not in own):
             name, nested, rest = key.partition("__")
-            if name not in own:
-                known = sorted(_defaults(type(self)))
+            owner, field = (name, rest) if nested else (short.get(name, ""), name)
+            if owner not in own:
+                known = sorted({*own, *short})
                 raise InputError(
                     f"Invalid parameter {name!r} for estimator {self}. Valid parameters are: {known!r}."
                 )
-            if nested:
-                inner.setdefault(name, {})[rest] = value
-            else:
-                setattr(self, name, value)
-        for name, values in inner.items():
-            getattr(self, name).set_params(**values)
-        return self
+            inner.setdefault(owner, {})[field] = params[key]
+        for owner, values in inner.items():
+            self._set_inner(owner, values)
+
+    def _set_inner(self, owner: str, values: Mapping[str, Any]) -> None:
+        """Set parameters of an estimator, or fields of a dataclass: another one takes its place."""
+        value = _value(self, owner)
+        if _is_estimator(value):
+            value.set_params(**values)
+            return
+        known = _field_names(self, value)
+        if not values.keys() <= set(known):
+            wrong = min(values.keys() - set(known))
+            raise InputError(
+                f"Invalid parameter {wrong!r} for {owner}={value!r} of estimator {self}. "
+                f"Valid parameters are: {known!r}.",
+                hint="" if known else f"give {owner} a value first",
+            )
+        setattr(self, owner, dataclasses.replace(value, **values))
 
     def describe_but(self, name: str) -> str:
         """Return all parameters but one as a text; the same text means the same values."""
@@ -174,6 +199,20 @@ def _cloned(value: Any) -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         return type(value)(_cloned(item) for item in value)
     return clone(value) if isinstance(value, Estimator) else value
+
+
+def _inner_params(head: Estimator, own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of estimators and dataclasses among the parameters, as ``name__parameter``."""
+    inner: dict[str, Any] = {}
+    for name, value in own.items():
+        if _is_estimator(value):
+            inner |= {f"{name}__{key}": item for key, item in value.get_params().items()}
+        inner |= {f"{name}__{key}": getattr(value, key) for key in _field_names(head, value)}
+    return inner
+
+
+def _is_estimator(value: Any) -> bool:
+    return hasattr(value, "get_params") and not isinstance(value, type)
 
 
 def _same(value: Any, default: Any) -> bool:
@@ -343,11 +382,10 @@ def with_parameters(head: FewShotHead, values: Mapping[str, Any]) -> FewShotHead
     changed: FewShotHead = clone(head)
     own = changed.get_params(deep=False)
     changed.set_params(**{name: value for name, value in values.items() if name in own})
-    for name in (name for name in values if name not in own):  # fields of what may just have been set
+    fields = {name: value for name, value in values.items() if name not in own}  # of what may just have been set
+    for name in fields:
         parameter(changed, name)  # refuses one that it does not have
-        owner = _fields(changed)[name]
-        changed.set_params(**{owner: dataclasses.replace(_value(changed, owner), **{name: values[name]})})
-    return changed
+    return changed.set_params(**fields)
 
 
 def values_to_try(head: FewShotHead, name: str) -> list[float]:
@@ -381,16 +419,19 @@ def is_auto(head: FewShotHead, name: str, value: object) -> bool:
     return asked and (name in head.tried or is_number(parameter(head, name)))
 
 
-def _value(head: FewShotHead, name: str) -> Any:
+def _value(head: Estimator, name: str) -> Any:
     value = getattr(head, name)
     return head.stands_for.get(name) if value is None else value
 
 
-def _fields(head: FewShotHead) -> dict[str, str]:
+def _field_names(head: Estimator, value: Any) -> list[str]:
+    """Return the fields of a dataclass that the head reads; none of any other value."""
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return []
+    return [field.name for field in dataclasses.fields(value) if field.name not in head.unused_fields]
+
+
+def _fields(head: Estimator) -> dict[str, str]:
     """Return for each field of a parameter that is a dataclass the name of that parameter."""
-    found: dict[str, str] = {}
-    for name in head.get_params(deep=False):
-        value = _value(head, name)
-        if dataclasses.is_dataclass(value):
-            found |= {field.name: name for field in dataclasses.fields(value)}
-    return {field: name for field, name in found.items() if field not in head.unused_fields}
+    own = head.get_params(deep=False)
+    return {field: name for name in own for field in _field_names(head, _value(head, name))}

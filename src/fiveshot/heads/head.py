@@ -14,7 +14,7 @@ from array_api_compat import is_array_api_obj, is_numpy_array
 from numpy.typing import NDArray
 
 from fiveshot.core import ClassStatistics, Memory, class_statistics
-from fiveshot.core.arrays import Array, as_numpy, chunks, namespace, placed, positions, softmax
+from fiveshot.core.arrays import Array, as_numpy, chunks, log_softmax, namespace, placed, positions, softmax
 from fiveshot.core.episodes import Episode
 from fiveshot.core.labels import Label, Labels, as_label_list, as_labels, python_labels
 from fiveshot.core.ranges import Allowed, Range
@@ -201,9 +201,7 @@ class FewShotHead(Estimator):
     ['kite', 'wren']
     """
 
-    unused_fields: ClassVar[tuple[str, ...]] = ()  # of a calibration or other value, which this head does not read
     ranges: ClassVar[Mapping[str, Allowed]] = {"temperature": Range(0, positive=True, hint="the default is 1/16")}
-    stands_for: ClassVar[Mapping[str, Any]] = {}  # the value that a parameter has where it is None
     tried: ClassVar[Mapping[str, Tried]] = {}  # by short name, what episodes may choose
     needs_samples: ClassVar[bool] = False  # whether it does not follow from the statistics of its classes
 
@@ -287,7 +285,7 @@ class FewShotHead(Estimator):
         X : array of shape (n_samples, n_features)
             Features: NumPy, lists, data frames or tensors of torch.
         y : array of shape (n_samples,)
-            Labels: strings or integers.
+            Labels: strings, integers or booleans.
 
         Returns
         -------
@@ -600,6 +598,18 @@ class FewShotHead(Estimator):
         [[0.5, 0.5], [1.0, 0.0]]
         """
         return self._given_back(softmax(self._scores_of(self._features(X)) * self.softmax_factor()), X)
+
+    def predict_log_proba(self, X: Any) -> Any:
+        """Return the logarithm of :meth:`predict_proba`, which is finite also where a probability is almost 0.
+
+        Examples
+        --------
+        >>> from fiveshot.heads import make_head
+        >>> head = make_head("ncm").fit([[1.0, 0.0], [0.0, 1.0]], ["owl", "wren"])
+        >>> head.predict_log_proba([[0.5, 0.5], [90.0, 0.0]]).round(3).tolist()
+        [[-0.693, -0.693], [0.0, -2880.0]]
+        """
+        return self._given_back(log_softmax(self._scores_of(self._features(X)) * self.softmax_factor()), X)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the share of samples whose predicted label is right.

@@ -442,7 +442,7 @@ class Recognizer:
             One row for each photo.
         names, sha256s, thumbnails, originals : sequence, optional
             Of the photos, one entry for each row: names to speak of them, digests of their files, small copies
-            (JPEG or WebP), and the files to keep.
+            (JPEG without metadata, at most 128 x 128 pixels), and the files to keep.
         fingerprint : str, optional
             Fingerprint of the backbone that made the features.
         add : bool
@@ -1488,7 +1488,7 @@ class Recognizer:
         Returns
         -------
         list of bytes
-            JPEG or WebP files, in the order in which the photos were learned.
+            JPEG files, in the order in which the photos were learned.
 
         Raises
         ------
@@ -1524,7 +1524,7 @@ class Recognizer:
         Returns
         -------
         bytes or None
-            A JPEG or WebP file; None where no small copy was kept, or there is no such photo.
+            A JPEG file; None where no small copy was kept, or there is no such photo.
 
         Raises
         ------

@@ -174,6 +174,7 @@ class LiveModel:
                 folder.discard(written)
                 raise
             self.snapshot = after
+            folder.confirm_in_passing()
             if change.erases:
                 self._erase()
             else:

@@ -17,17 +17,19 @@ from fiveshot.errors import FiveshotError, StorageError
 from fiveshot.heads import FewShotHead
 from fiveshot.recognizer.names import NONE, check_name
 from fiveshot.recognizer.recognition.snapshot import check_width, restored_head
-from fiveshot.recognizer.store.contents import file_sha256, read_base, same_statistics
+from fiveshot.recognizer.store._confirmed import CONFIRMED, Confirmed, lost_changes, read_confirmed
+from fiveshot.recognizer.store.contents import file_sha256, read_base, same_statistics, state_number
 from fiveshot.recognizer.store.folder import TIMEOUT, ModelFolder, orphans
 from fiveshot.recognizer.store.manifest import MANIFEST, Manifest, check_folder, read_manifest_file
 from fiveshot.recognizer.store.rows import PhotoRecord, Tables, photo_digest, photo_features, summary_from_bytes
 from fiveshot.recognizer.store.schema import DATABASE, changed_meanwhile, open_database
 
 Severity = Literal["error", "note"]
-Kind = Literal["database", "manifest", "file", "leftover", "erase", "class", "history"]
+Kind = Literal["database", "manifest", "file", "leftover", "erase", "class", "history", "lost", "confirmed"]
 COPY = "restore the model from a copy"
 TRACES = "traces of a forgotten class remain until no process reads an earlier state and the model is opened"
-REPAIRABLE: tuple[Kind, ...] = ("manifest", "leftover", "erase")  # they follow from the database
+ACCEPTED = "from now on the model goes on without them"
+REPAIRABLE: tuple[Kind, ...] = ("manifest", "leftover", "erase", "confirmed")  # they follow from the database
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,8 @@ class Finding:
     severity : {"error", "note"}
         An error must be repaired before the model can be trusted.
     kind : str
-        What is not as it should be: database, manifest, file, leftover, erase, class or history.
+        What is not as it should be: database, manifest, file, leftover, erase, class, history, lost
+        (changes that were confirmed) or confirmed (the file that tells so).
     text, hint : str
         What is wrong, and what to do about it.
     repaired : bool
@@ -78,7 +81,8 @@ def check_model(path: str | os.PathLike[str], *, repair: bool = False) -> list[F
         The directory.
     repair : bool
         Whether to rewrite ``model.toml`` from the database, remove files that a kill left behind and erase what a
-        forgotten class left. What is lost in the database itself can only come back from a copy.
+        forgotten class left. What is lost in the database itself can only come back from a copy; lost changes are
+        told once more, and then the model goes on without them.
 
     Returns
     -------
@@ -103,12 +107,13 @@ def check_model(path: str | os.PathLike[str], *, repair: bool = False) -> list[F
     path = Path(path)
     if not (path / DATABASE).is_file():
         check_folder(path)
+    confirmed = read_confirmed(path)
     try:
         connection = open_database(path / DATABASE, readonly=True, timeout=TIMEOUT)
     except FiveshotError as error:
         return [_error("database", error)]
     with closing(connection):
-        findings = _findings(connection, path)
+        findings = _findings(connection, path, confirmed)
         if connection.is_outdated():
             raise changed_meanwhile(path / DATABASE)
     if not repair or any(one.kind == "database" for one in findings):
@@ -116,13 +121,14 @@ def check_model(path: str | os.PathLike[str], *, repair: bool = False) -> list[F
     return _repaired(path, findings)
 
 
-def _findings(connection: sqlite3.Connection, path: Path) -> list[Finding]:
+def _findings(connection: sqlite3.Connection, path: Path, confirmed: Confirmed | None) -> list[Finding]:
     try:
         findings = list(_database(connection))
         if findings:
             return findings
         connection.execute("BEGIN")
         notes = dict(connection.execute("SELECT key, value FROM meta"))
+        findings += _lost(path, confirmed, notes)
         text = notes["manifest"]
         manifest = Manifest.from_toml(text, where=f"the manifest in {path / DATABASE}")
         findings += _files(path, manifest, text)
@@ -142,6 +148,14 @@ def _database(connection: sqlite3.Connection) -> Iterator[Finding]:
             yield Finding("error", "database", f"{DATABASE} is damaged: {text}", COPY)
     for table, row, parent, _ in connection.execute("PRAGMA foreign_key_check"):
         yield Finding("error", "database", f"{DATABASE}: row {row} of {table} belongs to no row of {parent}")
+
+
+def _lost(path: Path, confirmed: Confirmed | None, notes: dict[str, str]) -> Iterator[Finding]:
+    if confirmed is None or confirmed.model != notes["id"]:
+        text = f"{CONFIRMED} is missing, damaged or of another model, so that lost changes would not be noticed"
+        yield Finding("error", "confirmed", text, "write it again with: fiveshot check MODEL --repair")
+    elif error := lost_changes(path, confirmed, state_number(notes.get("state"))):
+        yield _error("lost", error)
 
 
 def _files(path: Path, manifest: Manifest, text: str) -> Iterator[Finding]:
@@ -230,6 +244,8 @@ def _repaired(path: Path, findings: list[Finding]) -> list[Finding]:
     try:
         with closing(ModelFolder(path, repair=True)) as folder:
             folder.settle()
+            folder.confirm()
+        left = [replace(one, hint=ACCEPTED) if one.kind == "lost" else one for one in left]
     except StorageError as error:  # of what is done before the erase, some may be done
         left, hint = check_model(path), f"not repaired: {error}"
     done = [one for one in findings if one.kind in REPAIRABLE and one not in left]

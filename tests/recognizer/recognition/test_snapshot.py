@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from models import held, new_model, photos
+from models import a_reader, held, new_model, photos
 
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features import FeatureSet, embedded_features
@@ -110,7 +110,7 @@ def test_a_model_on_a_medium_that_cannot_be_written() -> None:
 def test_changes_in_a_log_are_not_overlooked() -> None:
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
-        with new_model(Path(name) / "model") as model:
+        with new_model(Path(name) / "model") as model, a_reader(model.path):
             model.learn_features("owl", photos("owl"))
             copied = Path(name) / "copy"
             copied.mkdir()

@@ -13,13 +13,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-from models import WIDTH, held, new_model, photos, picture
+from models import WIDTH, held, new_model, photos, picture, with_place
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
+from fiveshot.backbones import Preprocessing
+from fiveshot.backbones import _adapter as adapter_file
+from fiveshot.backbones._adapter import adapter_shapes
 from fiveshot.errors import StorageError
 from fiveshot.recognizer import Recognizer, check_model
-from fiveshot.recognizer.store.manifest import Options
+from fiveshot.recognizer.recognition.snapshot import head_record
+from fiveshot.recognizer.store.folder import create_model
+from fiveshot.recognizer.store.manifest import BackboneRecord, Manifest, Options
+from fiveshot.storage import write_tensors
 
 NAMES = ("ani", "owl")
 NOBODY = 65534
@@ -104,12 +110,12 @@ def test_no_history_and_no_weights_path_travel(make: Callable[..., Recognizer], 
 
 
 def rewritten(exported: Path, target: Path, edit: Edit) -> Path:
-    """Return the file with its tensors and its metadata changed by somebody who means harm."""
+    """Return the file with its tensors and its metadata changed by somebody who means harm, and seals it again."""
     with safe_open(exported, "np") as file:
         tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
         header = json.loads(file.metadata()["fiveshot"])
     edit(tensors, header["meta"])
-    save_file(tensors, target, metadata={"fiveshot": json.dumps(header)})
+    write_tensors(target, tensors, **header, seal=True)
     return target
 
 
@@ -144,7 +150,82 @@ def with_value(index: Any, value: float) -> Callable[[np.ndarray], np.ndarray]:
     return change
 
 
+def thumbnail(data: bytes) -> Edit:
+    """Put another picture in the place of the first."""
+
+    def edit(tensors: dict[str, np.ndarray], _: dict[str, Any]) -> None:
+        lengths, content = tensors["thumbnail.lengths"].copy(), tensors["thumbnail.bytes"].tobytes()
+        first = int(np.flatnonzero(lengths)[0])
+        rest, lengths[first] = content[lengths[first] :], len(data)
+        tensors["thumbnail.lengths"] = lengths
+        tensors["thumbnail.bytes"] = np.frombuffer(data + rest, np.uint8)
+
+    return edit
+
+
+def prepared(**changed: Any) -> Edit:
+    values = Preprocessing(size=8, resize=9).to_json() | changed
+    return manifest('preprocessing = "{}"', f"preprocessing = {json.dumps(json.dumps(values))}")
+
+
+def rejection(**changed: Any) -> Edit:
+    def edit(_: dict[str, np.ndarray], meta: dict[str, Any]) -> None:
+        (line,) = [line for line in meta["manifest"].splitlines() if line.startswith("rejection = ")]
+        values = json.loads(json.loads(line.removeprefix("rejection = "))) | changed
+        meta["manifest"] = meta["manifest"].replace(line, f"rejection = {json.dumps(json.dumps(values))}")
+
+    return edit
+
+
 ATTACKS: dict[str, Edit] = {
+    "a thumbnail with a place": thumbnail(with_place()),
+    "a thumbnail with a comment": thumbnail(picture(comment="by me")),
+    "a thumbnail with a profile": thumbnail(picture(icc_profile=b"p" * 99)),
+    "a thumbnail with bytes behind it": thumbnail(picture() + b"more"),
+    "a thumbnail of 129 pixels": thumbnail(picture(129)),
+    "a thumbnail in WebP": thumbnail(picture(kind="WEBP")),
+    "a thumbnail in progressive JPEG": thumbnail(picture(progressive=True)),
+    "a backbone's name of a megabyte": manifest('name = "none"', f'name = "{"x" * 1_000_000}"'),
+    "a backbone's name that is a path": manifest('name = "none"', 'name = "../../weights"'),
+    "a backbone's name from a hub": manifest('name = "none"', 'name = "hf-hub:somebody/something"'),
+    "a backbone without a name": manifest('name = "none"', 'name = ""'),
+    "an unknown runtime": manifest('runtime = "auto"', 'runtime = "evil"'),
+    "a runtime that no model is made with": manifest('runtime = "auto"', 'runtime = "compiled"'),
+    "an unknown readout": manifest('tokens = "own"', 'tokens = "evil"'),
+    "no last block": manifest("last_blocks = 1", "last_blocks = 0"),
+    "more blocks than numbers": manifest(
+        'tokens = "own"\nlast_blocks = 1', 'tokens = "cls"\nlast_blocks = 1000000000'
+    ),
+    "a fingerprint that is none": manifest('fingerprint = "aaaa', 'fingerprint = "zzzz'),
+    "a fingerprint of a megabyte": manifest('fingerprint = "', f'fingerprint = "{"a" * 1_000_000}'),
+    "no fingerprint": manifest(f'fingerprint = "{"a" * 64}"', 'fingerprint = ""'),
+    "a hash of weights that is none": manifest('weights_hash = ""', 'weights_hash = "../../x"'),
+    "an origin that is none": manifest('origin = "', 'origin = "x'),
+    "an unknown entry of the backbone": manifest("[head]", 'run = "rm -rf /"\n[head]'),
+    "a release that breaks a terminal": manifest('made_with = "fiveshot', 'made_with = "\\u001b[2Jfiveshot'),
+    "a release of a megabyte": manifest('made_with = "', f'made_with = "{"x" * 1_000_000}'),
+    "a manifest of 5 MB": manifest("# A fiveshot model.", "#" * 5_000_000),
+    "images of half a pixel": prepared(size=7.5),
+    "images squeezed to nothing": prepared(squash=0),
+    "a mean of two numbers": prepared(mean=[0.5, 0.5]),
+    "a mean that is no number": prepared(mean=["0.5", 0.5, 0.5]),
+    "a mean that is NaN": prepared(mean=[float("nan"), 0.5, 0.5]),
+    "a division by zero": prepared(std=[0.0, 0.5, 0.5]),
+    "a crop of more than everything": prepared(train_scale=[0.5, 2.0]),
+    "a preprocessing's name of a megabyte": prepared(name="x" * 1_000_000),
+    "a preprocessing's name that is no text": prepared(name=7),
+    "half a preprocessing": manifest('preprocessing = "{}"', 'preprocessing = "{\\"size\\": 8, \\"resize\\": 9}"'),
+    "an unknown key of the rejection": rejection(run="rm -rf /"),
+    "a note that breaks a terminal": rejection(note="\x1b[2J"),
+    "a note that is no text": rejection(note=7),
+    "a note of a megabyte": rejection(note="x" * 1_000_000),
+    "a threshold that is NaN": rejection(counts=[1], thresholds=[float("nan")], table=[]),
+    "half a count": rejection(counts=[1.5], thresholds=[0.5], table=[]),
+    "a rate of a table that is none": rejection(counts=[1], thresholds=[0.5], table=[[2.0, [0.5]]]),
+    "dates as a mapping": lambda tensors, meta: meta.update(created=dict.fromkeys(meta["created"], 1)),
+    "a date without a time": entry("created", 0, "2026-01-01"),
+    "a date without a zone": entry("created", 0, "2026-01-01T00:00:00.000"),
+    "a date in another zone": entry("photos", 0, ["0" * 64, "2026-01-01T00:00:00.000+01:00"]),
     "unchanged tensors, other name": entry("names", 1, "../../etc/passwd\n"),
     "a name twice": entry("names", 1, "owl"),
     "a name out of order": entry("names", 1, "aaa"),
@@ -323,6 +404,55 @@ def test_an_untouched_copy_is_taken_in(exported: Path, tmp_path: Path) -> None:
     Recognizer.import_file(same, tmp_path / "there").close()
 
 
+def test_changes_that_are_allowed_are_taken_in(exported: Path, tmp_path: Path) -> None:
+    """The same ways of changing a file: otherwise the refusals above might be of the way, not of what it does."""
+    for number, edit in enumerate(
+        (
+            thumbnail(picture(128)),
+            prepared(),
+            prepared(squash=9, views=2),
+            rejection(),
+            rejection(note="another"),
+            manifest('runtime = "auto"', 'runtime = "int8"'),
+            manifest('name = "none"', 'name = "vit_base_patch16_224.augreg_in21k"'),
+            entry("photos", 0, ["0" * 64, "2026-01-01T00:00:00.000+00:00"]),
+        )
+    ):
+        allowed = rewritten(exported, tmp_path / "allowed", edit)
+        with Recognizer.import_file(allowed, tmp_path / f"there-{number}") as there:
+            assert there.check() == []
+
+
+def adapted(folder: Path, **changed: Any) -> Path:
+    """Export a model that has an adapter with some of its metadata changed."""
+    known = {"backbone": "none", "weights_hash": "b" * 64, "bottleneck": 2, "scale": 0.1, "dropout": 0.0}
+    tensors = {name: np.zeros(shape, np.float32) for name, shape in adapter_shapes(1, 4, 2).items()}
+    file = folder / "adapter.safetensors"
+    write_tensors(file, tensors, kind=adapter_file.KIND, version=adapter_file.VERSION, meta=known | changed)
+    backbone = BackboneRecord("none", WIDTH, "a" * 64, weights_hash="b" * 64)
+    create_model(folder / "adapted", Manifest(backbone, head_record("c-fecam")), adapter=file)
+    with Recognizer.open(folder / "adapted") as model:
+        return model.export(folder / "adapted.fiveshot")
+
+
+def test_an_adapter_travels(tmp_path: Path) -> None:
+    with Recognizer.import_file(adapted(tmp_path), tmp_path / "there") as there:
+        (adapter,) = there.path.glob("adapter-*")
+        assert adapter.read_bytes() == (tmp_path / "adapter.safetensors").read_bytes()
+        assert there.check() == []
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"weights_hash": "c" * 64}, {"scale": "x"}, {"dropout": True}, {"bottleneck": 3}, {"run": "rm -rf /"}],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_an_adapter_that_does_not_fit_is_refused(tmp_path: Path, changed: dict[str, Any]) -> None:
+    with pytest.raises(StorageError, match="refused to import"):
+        Recognizer.import_file(adapted(tmp_path, **changed), tmp_path / "there")
+    assert not (tmp_path / "there").exists()
+
+
 def test_a_path_of_weights_is_not_believed(exported: Path, tmp_path: Path) -> None:
     bad = rewritten(exported, tmp_path / "bad", manifest('weights = ""', 'weights = "/etc/passwd"'))
     with Recognizer.import_file(bad, tmp_path / "there") as model:
@@ -337,11 +467,38 @@ def test_a_truncated_file(exported: Path, tmp_path: Path, share: float) -> None:
         Recognizer.import_file(tmp_path / "cut", tmp_path / "there")
 
 
+def test_no_flipped_bit_is_taken_in(exported: Path, tmp_path: Path) -> None:
+    data = exported.read_bytes()
+    rng = np.random.default_rng(0)
+    for position in [*range(120), *rng.integers(120, len(data), 200).tolist()]:
+        damaged = bytearray(data)
+        damaged[position] ^= 1 << int(rng.integers(8))
+        (tmp_path / "damaged").write_bytes(damaged)
+        with pytest.raises(StorageError, match=r"damaged|truncated|another program"):
+            Recognizer.import_file(tmp_path / "damaged", tmp_path / "there")
+        assert not (tmp_path / "there").exists()
+
+
+@pytest.mark.parametrize("more", [b"\0", b"{}", b"\0" * 4096])
+def test_appended_bytes_are_refused(exported: Path, tmp_path: Path, more: bytes) -> None:
+    (tmp_path / "longer").write_bytes(exported.read_bytes() + more)
+    with pytest.raises(StorageError, match="damaged or truncated"):
+        Recognizer.import_file(tmp_path / "longer", tmp_path / "there")
+
+
+def test_a_damaged_file_is_not_merged(exported: Path, tmp_path: Path, make: Callable[..., Recognizer]) -> None:
+    data = bytearray(exported.read_bytes())
+    data[-1] ^= 1
+    (tmp_path / "damaged").write_bytes(data)
+    with pytest.raises(StorageError, match="damaged or truncated"):
+        make().merge(tmp_path / "damaged")
+
+
 def test_other_files(exported: Path, tmp_path: Path) -> None:
     origin = tmp_path / "origin"
     for file, said in (
         (next(origin.glob("base-*")), "holds a fiveshot recognizer base, not a recognizer"),
-        (origin / "classes.sqlite", "classes.sqlite is not an export of fiveshot; give a file that .*"),
+        (origin / "classes.sqlite", "classes.sqlite is not an export of fiveshot, or .*; give a file that .*"),
         (tmp_path / "nothing", "no such file"),
     ):
         with pytest.raises(StorageError, match=said):

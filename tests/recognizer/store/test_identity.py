@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from models import new_model, photos
+from models import a_reader, new_model, photos
 
 from fiveshot.recognizer import LostModelError, Recognizer, check_model
 from fiveshot.recognizer.store.schema import DATABASE
@@ -134,7 +134,7 @@ def test_closing_deletes_no_log_of_another_model(tmp_path: Path, other: Path, wa
     command = [sys.executable, "-c", code, str(tmp_path / "open"), str(other), way]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "replaced\n"
-        with Recognizer.open(tmp_path / "open") as new:
+        with Recognizer.open(tmp_path / "open") as new, a_reader(new.path):
             new.learn_features("wren", photos("wren"))
             process.communicate("\n", timeout=60)
             assert process.returncode == 0

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from fiveshot.data import MAX_PIXELS, BadImage, BytesSource, ImageError, ImageSource, decode, decoders
 from fiveshot.data.decoder_process import Reduction
 from fiveshot.data.decoding import nothing
-from fiveshot.data.reduction import Box, Cropped, bad_box
+from fiveshot.data.reduction import THUMBNAIL, Box, Cropped, bad_box, is_thumbnail
 from fiveshot.data.sources import read_regular
 from fiveshot.errors import InputError, is_number, some_of
 from fiveshot.recognizer.store.rows import MAX_THUMBNAIL
@@ -29,7 +29,6 @@ from fiveshot.storage import FilePath
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-MAX_THUMBNAIL_PIXELS = 512 * 512  # whoever made it
 _AS_THEY_ARE = ("L", "RGB", "RGBA", "I", "F", "I;16")  # modes that TIFF keeps and `decode` understands
 CONFIDENCE = 0.2
 """Detections of less are left out unless told otherwise: what MegaDetector's authors recommend."""
@@ -99,10 +98,13 @@ def check_digest(sha256: object, name: str) -> None:
 
 
 def check_thumbnail(data: bytes, name: str) -> None:
-    """Refuse a small copy that is not a small JPEG or WebP."""
-    if len(data) > MAX_THUMBNAIL or not (data[:3] == b"\xff\xd8\xff" or data[8:12] == b"WEBP"):
-        raise InputError(f"the thumbnail of {name} is too large, or neither JPEG nor WebP")
-    decoders().reduce(BytesSource(data, f"thumbnail of {name}"), nothing, max_pixels=MAX_THUMBNAIL_PIXELS)
+    """Refuse a small copy that is not as ours are."""
+    if len(data) > MAX_THUMBNAIL or not is_thumbnail(data):
+        raise InputError(
+            f"the thumbnail of {name} is not a JPEG without metadata of at most {THUMBNAIL} x {THUMBNAIL} pixels",
+            hint="make a smaller one, of the pixels alone, or leave it out",
+        )
+    decoders().reduce(BytesSource(data, f"thumbnail of {name}"), nothing, max_pixels=THUMBNAIL**2)
 
 
 def picture_source(image: Any, name: str) -> BytesSource:

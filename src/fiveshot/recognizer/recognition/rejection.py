@@ -71,6 +71,7 @@ class Rejection:
         """Refuse what cannot be interpolated."""
         check_rate(self.false_rejection)
         for rate, thresholds in self.table:
+            check_rate(rate)
             if len(thresholds) != len(self.counts) or not all(map(math.isfinite, thresholds)):
                 raise InputError(f"the thresholds {thresholds} at the rate {rate} do not fit {self.counts}")
         if list(self.table) != sorted(dict(self.table).items()):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
+import re
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from hashlib import sha256
 from itertools import accumulate
 from pathlib import Path
@@ -16,11 +19,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fiveshot.backbones import Preprocessing, read_adapter
+from fiveshot.backbones import AdapterFile, BackboneSpec, Preprocessing, read_adapter
 from fiveshot.core import ClassStatistics, Memory, summarize
 from fiveshot.core.statistics import statistics_arrays
 from fiveshot.data import MAX_PHOTO_BYTES
-from fiveshot.errors import FiveshotError, InputError, StorageError
+from fiveshot.errors import FiveshotError, InputError, StorageError, is_number
 from fiveshot.recognizer.names import NONE, target_name
 from fiveshot.recognizer.photos.photo import check_digest, check_thumbnail
 from fiveshot.recognizer.recognition.rejection import Rejection
@@ -34,7 +37,7 @@ from fiveshot.recognizer.store.contents import (
     same_statistics,
 )
 from fiveshot.recognizer.store.folder import create_model
-from fiveshot.recognizer.store.manifest import MANIFEST, Manifest, Options
+from fiveshot.recognizer.store.manifest import MANIFEST, BackboneRecord, Manifest, Options
 from fiveshot.recognizer.store.rows import ClassRecord, PhotoRecord, Tables, photo_features
 from fiveshot.recognizer.store.schema import DATABASE
 from fiveshot.storage import FRESH_COPY, FilePath, begins_as_ours, file_kind, read_tensors, write_tensors
@@ -45,7 +48,13 @@ PICTURES = ("thumbnail", "original")
 DIGESTS = "original.sha256"  # a kept photo need not be the file that was given, so it has a digest of its own
 MAX_SIDE = 4096  # of images on the way to a network
 MAX_WIDTH = 1 << 14  # of a feature vector
-_META = {"manifest", "names", "created", "base", "photos"}
+MAX_MANIFEST = 1 << 22  # characters: the settings of a head have as many numbers as a feature
+MAX_TEXT = 1000  # characters of a note for people
+_LISTS = ("names", "created", "base", "photos")
+_META = {"manifest", *_LISTS}
+_RUNTIMES = ("auto", "int8")  # that a model can be made with
+_ADAPTER_META = {"backbone", "weights_hash", "bottleneck", "scale", "dropout", "training"}
+_NETWORK = re.compile(r"[A-Za-z0-9][\w.+-]{0,199}", re.ASCII)
 
 
 def check_target(
@@ -109,7 +118,7 @@ def write_portable(
         "base": [record.base for record in records],
         "photos": [[photo.sha256, photo.added] for photo in photos],
     }
-    write_tensors(path, arrays, kind=KIND, version=VERSION, meta=meta)
+    write_tensors(path, arrays, kind=KIND, version=VERSION, meta=meta, seal=True)
 
 
 def is_portable(path: Path) -> bool:
@@ -160,9 +169,10 @@ def import_model(file: FilePath, path: FilePath) -> Manifest:
             )
         if source.is_file() and not begins_as_ours(source):
             raise StorageError(
-                f"{source} is not an export of fiveshot", hint="give a file that 'fiveshot export' wrote"
+                f"{source} is not an export of fiveshot, or its beginning is damaged",
+                hint="give a file that 'fiveshot export' wrote",
             )
-        content = read_tensors(source, kind=KIND, version=VERSION)
+        content = read_tensors(source, kind=KIND, version=VERSION, sealed=True)
         with _refusing(source):
             manifest = _checked_manifest(content.meta)
             files = _unpacked(content.tensors, manifest, Path(name))
@@ -207,18 +217,82 @@ def _refusing(source: Path) -> Iterator[None]:
 def _checked_manifest(meta: dict[str, Any]) -> Manifest:
     if set(meta) != _META or not isinstance(meta["manifest"], str):
         raise ValueError(f"its metadata has other entries than {', '.join(sorted(_META))}")
+    if not all(isinstance(meta[key], list) for key in _LISTS):
+        raise ValueError(f"one of {', '.join(_LISTS)} is not a list")
+    if len(meta["manifest"]) > MAX_MANIFEST:
+        raise ValueError(f"its manifest has more than {MAX_MANIFEST:,} characters")
     manifest = Manifest.from_toml(meta["manifest"], where="its manifest")
-    backbone = manifest.backbone
-    if not 1 <= backbone.width <= MAX_WIDTH:
-        raise ValueError(f"features of {backbone.width} numbers are not supported")
-    prepared = Preprocessing.from_json(backbone.preprocessing) if backbone.preprocessing else None
-    if prepared is not None and max(prepared.resize, prepared.squash or 0) > MAX_SIDE:
-        raise ValueError(f"images of {prepared.resize} px are not supported")
+    _check_text(manifest.made_with, "the release that made it")
+    _check_backbone(manifest.backbone)
+    _check_hash(manifest.base.origin, "its base's origin")
     if dict(head_record(manifest.head.name).parameters) != dict(manifest.head.parameters):
         raise ValueError(f"its {manifest.head.name!r} head has parameters that this release does not use")
     if manifest.rejection:
-        Rejection.from_dict(manifest.rejection)
+        rejection = Rejection.from_dict(manifest.rejection)
+        _check_same(rejection.as_dict(), manifest.rejection, "thresholds")
+        _check_text(rejection.note, "the note of its thresholds")
     return manifest
+
+
+def _check_backbone(record: BackboneRecord) -> None:
+    """Refuse a backbone that a model cannot have; nothing is loaded."""
+    if not _NETWORK.fullmatch(record.name):
+        raise ValueError(f"a backbone cannot be called {record.name[:40]!r}")
+    if not 1 <= record.width <= MAX_WIDTH:
+        raise ValueError(f"features of {record.width} numbers are not supported")
+    if record.runtime not in _RUNTIMES:
+        raise ValueError(f"a model is not made with the runtime {record.runtime[:40]!r}")
+    _check_hash(record.fingerprint, "the fingerprint of its backbone", may_be_empty=False)
+    _check_hash(record.weights_hash, "the hash of its weights")
+    prepared = Preprocessing.from_json(record.preprocessing) if record.preprocessing else None
+    if prepared is not None:
+        _check_preprocessing(prepared)
+        _check_same(prepared.to_json(), record.preprocessing, "preprocessing")
+    spec = BackboneSpec(
+        record.name,
+        preprocessing=prepared,
+        tokens=record.tokens,
+        last_blocks=record.last_blocks,
+        runtime=record.runtime,
+    )
+    if spec.readout.vectors > record.width:
+        raise ValueError(f"features of {record.width} numbers are not made of {spec.readout.vectors} vectors")
+
+
+def _check_preprocessing(prepared: Preprocessing) -> None:
+    sides = [prepared.size, prepared.resize, *([] if prepared.squash is None else [prepared.squash])]
+    if not all(type(side) is int and 1 <= side <= MAX_SIDE for side in sides):
+        raise ValueError(f"images of {str(sides)[:80]} px are not supported")
+    for values, count, name in (
+        (prepared.mean, 3, "mean"),
+        (prepared.std, 3, "std"),
+        (prepared.train_scale, 2, "train_scale"),
+    ):
+        if not isinstance(values, tuple) or len(values) != count:
+            raise ValueError(f"{name} of its preprocessing is not {count} numbers")
+        if not all(is_number(value) and math.isfinite(value) for value in values):
+            raise ValueError(f"{name} of its preprocessing holds what is not a finite number")
+    if min(prepared.std) <= 0 or not 0 < prepared.train_scale[0] <= prepared.train_scale[1] <= 1:
+        raise ValueError("std of its preprocessing must be positive, and train_scale shares that rise")
+    _check_text(prepared.name, "the name of its preprocessing")
+
+
+def _check_hash(text: str, what: str, *, may_be_empty: bool = True) -> None:
+    if text or not may_be_empty:
+        check_digest(text, what)
+
+
+def _check_text(text: Any, what: str) -> None:
+    """Refuse what is shown to people and is too long, or holds characters that a terminal would obey."""
+    if not isinstance(text, str) or len(text) > MAX_TEXT or not text.isprintable():
+        raise ValueError(f"{what} is not a text of at most {MAX_TEXT:,} printable characters")
+
+
+def _check_same(read: Mapping[str, Any], given: Mapping[str, Any], what: str) -> None:
+    """Refuse values that were read otherwise than they are written: unknown keys, 1.5 for 1, True for 1."""
+    one, other = (json.dumps(values, sort_keys=True, default=list) for values in (read, given))
+    if one != other:
+        raise ValueError(f"its {what} are not as this release writes them")
 
 
 def _unpacked(arrays: Arrays, manifest: Manifest, folder: Path) -> dict[str, Path]:
@@ -241,10 +315,20 @@ def _unpacked(arrays: Arrays, manifest: Manifest, folder: Path) -> dict[str, Pat
         if file_sha256(files[key]) != content:
             raise ValueError(f"its {key} file is damaged")
     if "adapter" in files:
-        adapter = read_adapter(files["adapter"])
-        if not all(np.isfinite(array).all() for array in adapter.tensors.values()):
-            raise ValueError("its adapter holds NaN or infinity")
+        _check_adapter(read_adapter(files["adapter"]), manifest.backbone)
     return files
+
+
+def _check_adapter(adapter: AdapterFile, backbone: BackboneRecord) -> None:
+    if not all(np.isfinite(array).all() for array in adapter.tensors.values()):
+        raise ValueError("its adapter holds NaN or infinity")
+    if set(adapter.meta) - _ADAPTER_META or len(json.dumps(adapter.meta)) > MAX_MANIFEST:
+        raise ValueError(f"its adapter has more metadata than {', '.join(sorted(_ADAPTER_META))}")
+    numbers = (adapter.meta["scale"], adapter.meta["dropout"])
+    if not all(is_number(value) and math.isfinite(value) for value in numbers):
+        raise ValueError("scale or dropout of its adapter is not a finite number")
+    if adapter.meta["weights_hash"] != backbone.weights_hash:
+        raise ValueError("its adapter was made for other weights than its backbone's")
 
 
 def _check_head(manifest: Manifest, base: ClassStatistics, classes: Sequence[ClassRecord]) -> None:
@@ -329,7 +413,9 @@ def _photos(arrays: Arrays, entries: Sequence[Any], options: Options) -> Iterato
 
 
 def _moment(text: Any) -> str:
+    """Return a moment that is written as ours are."""
     if not isinstance(text, str) or len(text) > 40:
         raise ValueError(f"{str(text)[:40]!r} is not a date")
-    datetime.fromisoformat(text)
+    if datetime.fromisoformat(text).astimezone(UTC).isoformat(timespec="milliseconds") != text:
+        raise ValueError(f"{text!r} is not a moment in UTC, to the millisecond")
     return text

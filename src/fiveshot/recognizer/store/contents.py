@@ -185,10 +185,17 @@ class Contents:
         return self.manifest.backbone.width
 
 
+def state_number(text: str | None) -> int:
+    """Return the number of a state as the database has it; damage is refused."""
+    if text is None or not (text.isascii() and text.isdecimal()):
+        raise StorageError(f"the number of the model's state is damaged ({text!r})", hint="restore it from a copy")
+    return int(text)
+
+
 def read_contents(connection: sqlite3.Connection, folder: Path, previous: Contents | None) -> Contents:
     """Read the state that the connection's transaction sees, reusing what ``previous`` has of it."""
     meta = dict(connection.execute("SELECT key, value FROM meta"))
-    state, text = int(meta["state"]), meta["manifest"]
+    state, text = state_number(meta.get("state")), meta["manifest"]
     if previous is not None and previous.manifest.to_toml() == text:
         manifest = previous.manifest
     else:

@@ -17,7 +17,14 @@ from pathlib import Path
 
 from fiveshot.core import NO_CLASSES, ClassStatistics
 from fiveshot.errors import FiveshotError, InputError, StorageError
-from fiveshot.recognizer.store.contents import file_sha256, write_base
+from fiveshot.recognizer.store._confirmed import (
+    CONFIRMED,
+    Confirmed,
+    lost_changes,
+    read_confirmed,
+    write_confirmed,
+)
+from fiveshot.recognizer.store.contents import file_sha256, state_number, write_base
 from fiveshot.recognizer.store.history import record, timestamp
 from fiveshot.recognizer.store.manifest import MANIFEST, REPAIR, Manifest, check_folder, read_manifest_file
 from fiveshot.recognizer.store.rows import ClassRecord, Tables
@@ -40,7 +47,7 @@ TIMEOUT = 10.0  # seconds that a second writer waits for the first, and an erase
 PASSING = 0.1  # seconds that a change waits for readers that keep an earlier one from being erased
 PAUSE = 300.0  # seconds after which a change tries again what failed for want of more than patience
 _OURS = re.compile(
-    r"(base|adapter)-[0-9a-f]{16}\.safetensors|\.(base|adapter|model\.toml)[^/]*\.part|"
+    r"(base|adapter)-[0-9a-f]{16}\.safetensors|\.(base|adapter|model\.toml|confirmed\.txt)[^/]*\.part|"
     r"\.tmp[0-9A-Za-z]{6}"  # safetensors' own, beside the file it writes
 )
 _log = logging.getLogger(__name__)
@@ -54,7 +61,8 @@ class ModelFolder:
     """An open model directory. The database says what is in force; ``model.toml`` repeats it for people.
 
     A change writes new files first, commits, and only then replaces ``model.toml`` and deletes old files; what
-    a kill in between leaves undone is finished by the next writer. ``repair`` takes ``model.toml`` as it is.
+    a kill in between leaves undone is finished by the next writer. ``repair`` takes ``model.toml`` as it is, and
+    a database that has lost changes.
     """
 
     def __init__(
@@ -69,12 +77,14 @@ class ModelFolder:
         if not repair:
             check_folder(path)
             manifest = read_manifest_file(path)
+        confirmed = None if repair else read_confirmed(path)
         self.connection = self._opened()
         try:
             self.id: str = self._stored_id()
             if not repair:
                 with self.reading():
                     self._check_manifest(manifest)
+                    self._refuse_lost_changes(confirmed)
                 if not readonly:
                     self.settle_in_passing()
         except BaseException:
@@ -174,6 +184,21 @@ class ModelFolder:
         """Return what has to follow the database: ``files``, or ``erase`` for free pages and the log too."""
         with self.lock:
             return self.meta("unsettled")
+
+    def confirm(self) -> None:
+        """Move what is committed out of the log, and note beside the database that it is there."""
+        with self.lock:
+            with suppress(_InTheWayError):  # a reader needs the log: the next change moves it
+                self._truncate_log(0)
+            with self.writing():  # one process at a time: the number never goes back
+                write_confirmed(self.path, Confirmed(self.id, state_number(self.meta("state"))))
+
+    def confirm_in_passing(self) -> None:
+        """Do so after a change, which is stored in any case: where it cannot be done, the next change does it."""
+        try:
+            self.confirm()
+        except (FiveshotError, OSError, sqlite3.Error) as error:
+            _log.warning("a change of %s is stored, but %s could not be written: %s", self.path, CONFIRMED, error)
 
     def settle(self, patience: float | None = None) -> None:
         """Let the files follow the database and, after forgetting, leave no free page and no log behind.
@@ -284,6 +309,13 @@ class ModelFolder:
             self._is_closed = True
             self.connection.close()
 
+    def _refuse_lost_changes(self, confirmed: Confirmed | None) -> None:
+        if confirmed is None or confirmed.model != self.id:  # nothing is certain
+            return
+        error = lost_changes(self.path, confirmed, state_number(self.meta("state")))
+        if error is not None:
+            raise error
+
     def _check_manifest(self, found: str) -> None:
         for _ in range(3):
             wanted = self.meta("manifest")
@@ -331,7 +363,8 @@ def create_model(
         manifest = manifest.with_base(write_base(work, base))
         with closing(create_database(work / DATABASE)) as connection:
             connection.execute("BEGIN IMMEDIATE")
-            notes = {"id": secrets.token_hex(16), "state": "1", "manifest": manifest.to_toml()}
+            first = Confirmed(secrets.token_hex(16), 1)
+            notes = {"id": first.model, "state": str(first.state), "manifest": manifest.to_toml()}
             connection.executemany("INSERT INTO meta VALUES (?, ?)", notes.items())
             for one in classes:
                 Tables(connection, manifest.backbone.width).insert_class(one)
@@ -339,6 +372,7 @@ def create_model(
             connection.execute("COMMIT")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         write_manifest_file(work, manifest.to_toml())
+        write_confirmed(work, first)
         work.replace(target)
     except StorageError:
         raise

@@ -125,7 +125,7 @@ class Manifest:
         """Read what ``to_toml`` wrote; another format, damage and unknown entries are refused."""
         try:
             values = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except (ValueError, RecursionError) as error:  # the second where it is nested without end
             raise _damaged(where, str(error)) from error
         found = values.get("format")
         if isinstance(found, int) and found != FORMAT:
