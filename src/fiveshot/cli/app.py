@@ -19,7 +19,7 @@ from typer.main import get_command
 
 from fiveshot import __version__
 from fiveshot.cli.completion import model_heads, recipes
-from fiveshot.cli.output import Stopped, echo, echo_error, printable, system_errors_told
+from fiveshot.cli.output import Stopped, echo, echo_error, prepare_streams, printable, system_errors_told
 from fiveshot.errors import FiveshotError
 from fiveshot.work import safe_children
 
@@ -225,6 +225,7 @@ def _stopped(text: str = "") -> NoReturn:
 
 def main() -> None:
     """Run the command line; an error made on purpose, or by the system, is one message and exit status 1."""
+    prepare_streams()
     try:
         with safe_children(), system_errors_told():
             # Not standalone, because then an interrupt would end as a bare "Aborted!".
