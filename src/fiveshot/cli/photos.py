@@ -184,6 +184,9 @@ def tell_placed(answer: Answer, placed: Placed, into: Path, way: Way, *, dry_run
 
 def put_back(
     folder: Annotated[Path, Argument(metavar="FOLDER", help="The folder that was given with --into.")],
+    trust: Annotated[
+        bool, Option("--trust", help="Believe a journal that was written by somebody else, or on another machine.")
+    ] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Only say what would be done.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -194,7 +197,7 @@ def put_back(
     from fiveshot.recognizer.answers.folders import put_back as undo
 
     with answering("put-back", as_json=as_json) as answer:
-        done = undo(folder, dry_run=dry_run)
+        done = undo(folder, trusted=trust, dry_run=dry_run)
         answer.result = {"undone": done.undone, "left": [list(one) for one in done.left]}
         answer.say(f"{counted(done.undone, 'photo')} {'would be ' if dry_run else ''}put back")
         for place, reason in done.left:
