@@ -242,6 +242,76 @@ def test_pictures_are_annotated(here: Path, ask: Callable[..., Any]) -> None:
     assert Path("drawn/both.png (2).jpg").exists()
 
 
+def names_below(folder: str) -> list[str]:
+    found = (path.relative_to(folder).as_posix() for path in Path(folder).rglob("*.*") if path.is_file())
+    return sorted(name for name in found if not name.startswith("."))
+
+
+@pytest.mark.parametrize("way", ["copy", "link", "move"])
+@pytest.mark.parametrize("into", ["photos", "photos/sorted"])
+def test_a_second_run_leaves_alone_what_the_first_one_has_placed(
+    here: Path, run: Run, ask: Callable[..., Any], way: str, into: str
+) -> None:
+    for path in list(Path("photos").rglob("*.png")):
+        path.rename(f"photos/{path.parent.name}{path.name}")
+    before = names_below("photos")
+    place = ("predict", "model", "photos", "--into", into, "--by", way)
+    assert ask(*place)[1]["into"]["folders"] == {"blue": 3, "red": 3}
+    once = names_below("photos")
+    for _ in range(2):
+        run(*place)
+        assert names_below("photos") == once
+    Image.new("RGB", (64, 48), "darkred").save("photos/new.png")
+    status, result = ask(*place)
+    assert (status, result["into"]["folders"]) == (0, {"red": 1})
+    assert ask("put-back", into) == (0, {"undone": 7, "left": []})
+    assert names_below("photos") == sorted([*before, "new.png"])
+
+
+def test_a_run_does_not_take_up_what_it_has_just_placed(here: Path, ask: Callable[..., Any]) -> None:
+    """Photos are listed while others are placed, into folders that are listed later."""
+    Image.new("RGB", (64, 48), "darkred").save("photos/blue/wrong.png")
+    assert ask("predict", "model", "photos", "--into", "photos")[1]["into"]["folders"] == {"blue": 3, "red": 4}
+
+
+def test_pictures_of_an_earlier_run_are_no_photos(here: Path, ask: Callable[..., Any]) -> None:
+    for _ in range(2):
+        assert ask("predict", "model", "photos", "--annotate", "photos/drawn")[1]["pictures"] == 6
+
+
+def test_a_folder_whose_photos_were_all_placed_below_says_so(here: Path, ask: Callable[..., Any]) -> None:
+    place = ("predict", "model", "photos", "--into", "photos/sorted", "--by", "move")
+    ask(*place)
+    assert ask(*place)[1]["message"] == "no photos in photos apart from photos/sorted"
+
+
+@pytest.mark.parametrize("into", ["photos", "photos/sorted"])
+def test_sorting_leaves_alone_what_was_placed(here: Path, ask: Callable[..., Any], into: str) -> None:
+    place = ("sort", "model", "photos", "--no-resume", "--into", into, "--by", "move")
+    assert ask(*place)[1]["into"]["folders"] == {"blue": 3, "red": 3}
+    once = names_below("photos")
+    assert ask(*place)[0] == 1
+    assert names_below("photos") == once
+    Image.new("RGB", (64, 48), "darkred").save("photos/new.png")
+    assert ask(*place)[1]["into"]["folders"] == {"red": 1}
+
+
+def test_a_model_among_the_photos_is_passed_over(here: Path, run: Run, ask: Callable[..., Any]) -> None:
+    shutil.copytree(Path("model").resolve(), "photos/birds")
+    shutil.copytree(Path("model").resolve(), "photos/models/birds")
+    for command in ("predict", "evaluate"):
+        status, _, said = run(command, "model", "photos")
+        assert (status, "sqlite" in said) == (0, False)
+    assert len(ask("sort", "model", "photos", "--no-resume")[1]["sorting"]["known"]) == 6
+    shutil.copytree("photos/birds", "again")
+    status, result = ask("learn", "again", "photos", "--add")
+    assert (status, [one["name"] for one in result["classes"]]) == (0, ["blue", "red"])
+    Path("photos/birds/model.toml").unlink()
+    damaged = ask("learn", "again", "photos", "--add")[1]
+    assert damaged["message"] == "no photos in photos/birds (seen: 1 .sqlite)"
+    assert "remove" not in damaged["hint"]
+
+
 def photos_in_memory() -> int:
     gc.collect()  # what other tests left behind may go at any time
     return sum(type(one) is Photo for one in gc.get_objects())

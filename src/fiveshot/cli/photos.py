@@ -91,7 +91,8 @@ def predict(
         from fiveshot.recognizer.answers.delivery import Delivery, Places
 
         places = Places(out, overwrite, utf8_mark, into, by, dry_run, xmp, annotate)
-        found, count, bad = _asked(answer, photos, parts)
+        made = [folder for folder in (into, annotate) if folder is not None]
+        found, count, bad = _asked(answer, photos, parts, made)
         if out is not None:
             answer.kept = f"{out} has the answers so far, and the same command goes on from there"
         opened = Recognizer.open(model, device=device, runtime=runtime, weights=weights, readonly=True)
@@ -345,12 +346,15 @@ class PartsAsked:
 
 
 def _asked(
-    answer: Answer, inputs: Sequence[str], parts: PartsAsked
+    answer: Answer, inputs: Sequence[str], parts: PartsAsked, made: Sequence[Path]
 ) -> tuple[Iterable[Photo], int, list[BadImage]]:
-    """Return the photos that are to be answered, or parts of them, how many, and what cannot be used of a file."""
+    """Return the photos that are to be answered, or parts of them, how many, and what cannot be used of a file.
+
+    Folders for what is ``made`` of the photos are passed over: an earlier run has filled them.
+    """
     from fiveshot.recognizer.photos.inputs import PhotoStream
 
-    stream = PhotoStream(inputs)
+    stream = PhotoStream(inputs, but=made)
     note_others(answer, stream.others)
     if not parts:
         return stream, stream.total, []

@@ -19,6 +19,7 @@ from fiveshot.storage import require_writable
 
 if TYPE_CHECKING:
     from fiveshot.recognizer import Recognizer, Review, Sorting, Suggestion
+    from fiveshot.recognizer.photos.photo import Photo
 
 CLASSES, PAIRS, SUGGESTIONS, GROUPS, QUESTIONS, PHOTOS = 20, 10, 20, 20, 5, 3  # that are listed at most
 
@@ -238,8 +239,9 @@ def sort(
             model, device=device, runtime=runtime, weights=weights, readonly=not (names or ask)
         )
         with opened as recognizer:
+            photos = folder if into is None else _not_placed(folder, into)
             with image_bar(f"looking at the photos in {folder}") as progress:
-                found = recognizer.sort(folder, resume=resume, progress=progress)
+                found = recognizer.sort(photos, resume=resume, progress=progress)
             answer.result = {"sorting": found.as_dict()}
             _note(answer, found)
             if ask:
@@ -252,6 +254,20 @@ def sort(
             placed = found.place(into, by, names=names, dry_run=dry_run)
             tell_placed(answer, placed, into, by, dry_run=dry_run)
         answer.leave_out(found.bad, status=0)
+
+
+def _not_placed(folder: Path, into: Path) -> Path | list[Photo]:
+    """Return a folder, or its photos without those that were put into another one which is, or lies, in it."""
+    from fiveshot.recognizer.answers.folders import ClassFolders
+    from fiveshot.recognizer.photos.inputs import PhotoStream
+
+    if folder.resolve() not in (into.resolve(), *into.resolve().parents):
+        return folder
+    folders = ClassFolders(into, dry_run=True)
+    left = [photo for photo in PhotoStream(str(folder), but=[into]) if not folders.has(photo)]
+    if not left:
+        raise InputError(f"all photos in {folder} were put there before", hint="add some", code="no_photos")
+    return left
 
 
 def _named(given: str) -> tuple[str, str]:

@@ -80,7 +80,9 @@ class ClassFolders:
         self.folder, self.way, self.dry_run = Path(folder), way, dry_run
         self.placed = Placed()
         self._taken: set[Path] = set()  # by a dry run
-        self._known = {(entry.source, entry.below) for entry in read_journal(self.folder) if entry.done}
+        entries = read_journal(self.folder)
+        self._known = {(entry.source, entry.below) for entry in entries if entry.done}
+        self._written = {_real(self.folder / entry.place) for entry in entries}
         self._journal: Journal | None = None
         if not dry_run:
             try:
@@ -90,6 +92,10 @@ class ClassFolders:
                 raise
             except OSError as error:
                 raise self._failed(error) from error
+
+    def has(self, photo: Photo) -> bool:
+        """Tell whether a photo was placed here, by this run or an earlier one: it is not to be placed again."""
+        return isinstance(photo.source, FileSource) and _real(photo.source.path) in self._written
 
     def put(self, photo: Photo, label: str | None, group: str = "") -> Path | None:
         """Place a photo in the folder of its class, or of its group of unknown ones.
@@ -101,7 +107,7 @@ class ClassFolders:
             return None
         source = Path(os.path.abspath(photo.source.path))  # noqa: PTH100  # links stay links
         below = folder_name(label) + (f"/{group}" if label is None and group else "")
-        if (str(source), below) in self._known:
+        if (str(source), below) in self._known or self.has(photo):
             self.placed.there += 1
             return None
         link = _link_on_the_way(self.folder, f"{below}/{source.name}")
@@ -134,6 +140,7 @@ class ClassFolders:
         content = _content(source) if moved else None
         entry = Entry(str(source), str(target.relative_to(self.folder)), self.way, below, False, content)
         self._journal.note(entry, at_once=moved)
+        self._written.add(_real(target))
         target.parent.mkdir(parents=True, exist_ok=True)
         if self.way == "link":
             target.symlink_to(source)
@@ -278,6 +285,11 @@ def _copied(source: Path, target: Path) -> None:
             target.unlink()
             raise
     shutil.copystat(source, target)
+
+
+def _real(path: Path) -> Path:
+    """Return the one path of a file, which may be a link itself."""
+    return path.parent.resolve() / path.name
 
 
 def _content(path: Path) -> str:

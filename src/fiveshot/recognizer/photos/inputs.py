@@ -9,7 +9,7 @@ import glob
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
@@ -20,6 +20,7 @@ from fiveshot.data.folders import (
     IMAGE_SUFFIXES,
     SPLITS,
     is_image,
+    is_model,
     open_tree,
     other_suffixes,
     split_archive,
@@ -93,6 +94,13 @@ class PhotoStream:
     However many there are, few are in memory. Nothing is opened: a file that cannot be read is found out when it
     is looked at.
 
+    Parameters
+    ----------
+    inputs : photos
+        As in ``find_photos``.
+    but : sequence of Path
+        Folders that are passed over where they lie below a folder of the inputs: photos are put there.
+
     Attributes
     ----------
     total : int
@@ -101,9 +109,10 @@ class PhotoStream:
         By suffix, the files in folders that are not photos by name.
     """
 
-    def __init__(self, inputs: PhotoInputs) -> None:
+    def __init__(self, inputs: PhotoInputs, *, but: Sequence[Path] = ()) -> None:
         self.others: Counter[str] = Counter()
         self.total = 0
+        self._but = but
         self._parts: list[Path | list[Photo]] = []
         for one in _as_list(inputs):
             for part in self._lazily(one):
@@ -115,7 +124,7 @@ class PhotoStream:
     def __iter__(self) -> Iterator[Photo]:
         for part in self._parts:
             if isinstance(part, Path):
-                names = (name for name in _own_files(part) if is_image(name))
+                names = (name for name in _own_files(part, self._but) if is_image(name))
                 yield from (Photo(FileSource(part / name, str(part / name))) for name in names)
             else:
                 yield from part
@@ -131,20 +140,26 @@ class PhotoStream:
     def _count(self, folder: Path) -> int:
         """Count the photos of a folder, and what else is there; a folder without photos is refused."""
         count, others = 0, Counter[str]()
-        for name in _own_files(folder):
+        for name in _own_files(folder, self._but):
             if is_image(name):
                 count += 1
             else:
                 others.update(other_suffixes([name]))
         if not count:
-            seen = unread(_own_files(folder))
-            raise InputError(f"no photos in {folder}{seen}", hint=_EXPECTED)
+            seen = unread(_own_files(folder, self._but))
+            inside = [str(path) for path in self._but if _is_inside(path, folder)]
+            apart = f" apart from {' and '.join(inside)}" if inside else ""
+            raise InputError(f"no photos in {folder}{apart}{seen}", hint=_EXPECTED)
         self.others.update(others)
         return count
 
 
-def _own_files(folder: Path) -> Iterator[str]:
-    return (name for name in walk(folder) if SYSTEM_FOLDERS.isdisjoint(name.split("/")[:-1]))
+def _is_inside(path: Path, folder: Path) -> bool:
+    return path.is_dir() and folder.resolve() in path.resolve().parents
+
+
+def _own_files(folder: Path, but: Sequence[Path]) -> Iterator[str]:
+    return (name for name in walk(folder, but) if SYSTEM_FOLDERS.isdisjoint(name.split("/")[:-1]))
 
 
 def gather_photos(inputs: PhotoInputs) -> list[Photo]:
@@ -184,9 +199,8 @@ def find_classes(folder: FilePath, *, nested: bool = False) -> FoundClasses:
     empty = sorted(folders - tops)
     if empty:
         seen = unread(file for file in found if file.startswith(f"{empty[0]}/"))
-        raise InputError(
-            f"no photos in {where / empty[0]}{seen}", hint=f"{_EXPECTED}: add some, or remove the folder"
-        )
+        way = "move the folder elsewhere" if seen else "remove the folder"  # what is in it may be of use
+        raise InputError(f"no photos in {where / empty[0]}{seen}", hint=f"{_EXPECTED}: add some, or {way}")
     if tops <= set(SPLITS):
         raise InputError(f"{where} is split into {' and '.join(sorted(tops))}", hint=f"name one, as {where}/train")
     if not nested:
@@ -367,8 +381,14 @@ def _folders(where: Path, files: Iterable[str]) -> set[str]:
     """Return the names of the folders that somebody has put there."""
     folders = {file.partition("/")[0] for file in files if "/" in file}
     if where.is_dir():
-        folders |= {path.name for path in where.iterdir() if path.is_dir() and not path.name.startswith(".")}
+        own = (path for path in where.iterdir() if path.is_dir() and not path.name.startswith("."))
+        folders |= {path.name for path in own if path.name in folders or not _holds_models(path)}
     return {name for name in folders if name not in SYSTEM_FOLDERS and name.casefold() != _THUMBS}
+
+
+def _holds_models(folder: Path) -> bool:
+    """Tell whether a folder without photos is a model, or has some in it."""
+    return is_model(folder) or any(is_model(file.parent) for file in folder.rglob("model.toml"))
 
 
 def _by_checked_name(where: Path, classes: dict[str, list[Photo]]) -> dict[str, list[Photo]]:
