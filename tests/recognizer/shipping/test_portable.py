@@ -145,6 +145,7 @@ def with_value(index: Any, value: float) -> Callable[[np.ndarray], np.ndarray]:
 
 
 ATTACKS: dict[str, Edit] = {
+    "a name that leads elsewhere": entry("names", 0, "../../etc/passwd"),
     "unchanged tensors, other name": entry("names", 1, "../../etc/passwd\n"),
     "a name twice": entry("names", 1, "owl"),
     "a name out of order": entry("names", 1, "aaa"),

@@ -21,7 +21,7 @@ from fiveshot.core import ClassStatistics, Memory, summarize
 from fiveshot.core.statistics import statistics_arrays
 from fiveshot.data import MAX_PHOTO_BYTES
 from fiveshot.errors import FiveshotError, InputError, StorageError
-from fiveshot.recognizer.names import NONE, target_name
+from fiveshot.recognizer.names import NONE, check_name, target_name
 from fiveshot.recognizer.photos.photo import check_digest, check_thumbnail
 from fiveshot.recognizer.recognition.rejection import Rejection
 from fiveshot.recognizer.recognition.snapshot import check_width, head_record, restored_head
@@ -167,6 +167,8 @@ def import_model(file: FilePath, path: FilePath) -> Manifest:
             manifest = _checked_manifest(content.meta)
             files = _unpacked(content.tensors, manifest, Path(name))
             base = read_base(Path(name), manifest.base)
+            for label in base.labels:
+                check_name(str(label))
             classes = list(imported_classes(content.tensors, content.meta, manifest=manifest, base=base))
             _check_head(manifest, base, classes)
         manifest = replace(
