@@ -19,6 +19,7 @@ import pytest
 from PIL import Image
 
 from fiveshot import Recognizer
+from fiveshot.errors import InputError
 from fiveshot.recognizer.photos.inputs import PhotoStream
 from fiveshot.recognizer.photos.photo import Photo
 
@@ -310,6 +311,28 @@ def test_a_model_among_the_photos_is_passed_over(here: Path, run: Run, ask: Call
     damaged = ask("learn", "again", "photos", "--add")[1]
     assert damaged["message"] == "no photos in photos/birds (seen: 1 .sqlite)"
     assert "remove" not in damaged["hint"]
+
+
+def test_a_flat_folder_is_not_measured_and_not_to_be_learned(here: Path, ask: Callable[..., Any]) -> None:
+    Path("photos/red").rename("my photos")
+    found = ask("evaluate", "model", "my photos")[1]
+    assert found["message"] == "my photos has no class folders, but 3 photos of its own"
+    assert found["hint"].endswith("to see what they show: fiveshot predict model 'my photos'")
+    with Recognizer.open("model") as model, pytest.raises(InputError, match=r"fiveshot predict .* 'my photos'"):
+        model.evaluate("my photos")
+    assert ask("learn", "model", "my photos")[1]["hint"].endswith("fiveshot learn MODEL NAME 'my photos'")
+
+
+def test_folders_inside_of_class_folders_are_named(here: Path, run: Run) -> None:
+    shutil.copytree("photos/red", "photos/red/dark red")
+    Path("photos/blue").rename("camera")
+    Path("photos/blue").mkdir()
+    Path("camera").rename("photos/blue/2024")
+    _, _, said = run("evaluate", "model", "photos")
+    note = "folders in class folders belong to the class: red/dark red (3 photos)"
+    assert f"note: {note}; with --nested each is a class of its own\n" in said
+    assert note not in run("evaluate", "model", "photos", "--nested")[2]
+    assert note in run("new", "birds", "--base", "photos", "--quick")[2]
 
 
 def photos_in_memory() -> int:

@@ -23,7 +23,7 @@ from typing import IO, TYPE_CHECKING, Any, ParamSpec, TypeVar
 import typer
 
 from fiveshot.cli.completion import stored_state
-from fiveshot.errors import FiveshotError, StorageError, counted
+from fiveshot.errors import FiveshotError, StorageError, command, counted
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -224,7 +224,7 @@ def answering_with(
 def _outcome(model: Path, before: int | None) -> str:
     """Say what has become of a model that was in this state: a change is there as a whole, or not at all."""
     if stored_state(model) != before:
-        return f"see what was done: fiveshot history {model}"
+        return f"see what was done: {command('history', model)}"
     return f"{model} is as it was" if model.exists() else f"{model} was not made"
 
 

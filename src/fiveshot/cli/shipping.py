@@ -14,7 +14,7 @@ from typer import Argument, Context, Option
 
 from fiveshot.cli import options
 from fiveshot.cli.output import answering, answering_with, file_size, is_missing, status
-from fiveshot.errors import InputError, StorageError, counted
+from fiveshot.errors import InputError, StorageError, command, counted
 
 if TYPE_CHECKING:
     from fiveshot.recognizer import Recognizer
@@ -146,9 +146,9 @@ def _check_output(model: Path, *, onnx: bool, as_json: bool) -> None:
     if is_missing(sys.stdout):
         raise InputError("there is no standard output for the model to go to", hint="name a FILE")
     if sys.stdout.isatty():
+        file = shlex.quote(f"{model.resolve().name}.fiveshot")
         raise InputError(
-            "a terminal cannot take a model",
-            hint=f"name a FILE, or: fiveshot export {model} - > {model.name}.fiveshot",
+            "a terminal cannot take a model", hint=f"name a FILE, or: {command('export', model, '-')} > {file}"
         )
 
 

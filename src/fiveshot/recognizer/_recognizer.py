@@ -1630,10 +1630,11 @@ class Recognizer:
         >>> measured.photos, measured.accuracy, measured.unknown_photos
         (1, 1.0, 1)
         """
-        from fiveshot.recognizer.evaluation import evaluate_photos
+        from fiveshot.recognizer.evaluation import evaluate_photos, without_labels
         from fiveshot.recognizer.photos.inputs import gather_classes
 
-        gathered, snapshot = gather_classes(classes, nested=nested), self.refresh()
+        advice = "" if isinstance(classes, Mapping) else without_labels(self.path, classes)
+        gathered, snapshot = gather_classes(classes, nested=nested, without_labels=advice), self.refresh()
         snapshot.require_classes()
         embedder = self._embedder_of(snapshot)
         return evaluate_photos(snapshot, embedder, gathered, progress=progress, on_bad=on_bad)

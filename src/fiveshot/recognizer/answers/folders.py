@@ -24,7 +24,7 @@ from xml.parsers import expat
 
 from fiveshot.data import FileSource
 from fiveshot.data.sources import open_regular, read_regular
-from fiveshot.errors import FiveshotError, InputError, StorageError, unknown_name
+from fiveshot.errors import FiveshotError, InputError, StorageError, command, unknown_name
 from fiveshot.recognizer.answers._journal import JOURNAL, Entry, Journal, read_journal, rewrite_journal
 from fiveshot.recognizer.photos.inputs import SPELLING
 from fiveshot.recognizer.photos.photo import Photo
@@ -166,7 +166,7 @@ class ClassFolders:
         mend = "make room" if error.errno in _NO_ROOM else "put that right"
         return StorageError(
             f"cannot go on{about} in {self.folder}: {error.strerror or error}; {count:,} were placed before",
-            hint=f"nothing is lost: {mend} and repeat the command, or undo it: fiveshot put-back {self.folder}",
+            hint=f"nothing is lost: {mend} and repeat the command, or undo it: {command('put-back', self.folder)}",
             code="not_placed",
         )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import glob
 import os
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,7 +29,7 @@ from fiveshot.data.folders import (
     walk,
 )
 from fiveshot.data.sources import FileSource, StoredSource
-from fiveshot.errors import InputError, counted, some_of
+from fiveshot.errors import InputError, command, counted, some_of
 from fiveshot.recognizer.names import normal_name
 from fiveshot.recognizer.photos.photo import Photo, Region, picture_source
 from fiveshot.storage import FilePath
@@ -66,6 +67,7 @@ class FoundClasses:
     classes: dict[str, list[Photo]]  # by checked name, sorted
     loose: list[str]  # names of photos that lie in no class folder
     others: Counter[str]  # by suffix, files that are not photos by name
+    inside: Counter[str]  # by folder inside of a class folder that has photos, too: its photos, which belong to it
 
 
 def find_photos(inputs: PhotoInputs, *, one_class: bool = False) -> FoundPhotos:
@@ -176,11 +178,12 @@ def class_photos(inputs: PhotoInputs) -> list[Photo]:
     return find_photos(inputs, one_class=True).photos
 
 
-def find_classes(folder: FilePath, *, nested: bool = False) -> FoundClasses:
+def find_classes(folder: FilePath, *, nested: bool = False, without_labels: str = "") -> FoundClasses:
     """Return the photos of a folder of class folders, or of an archive of them, by class name.
 
     A class has the photos of all folders below its own. ``nested`` makes each folder that holds photos a class of
-    its own, called by its path.
+    its own, called by its path. ``without_labels`` says what to do with a folder that has photos and no class
+    folders; it is learned as one class unless given.
     """
     where = Path(folder)
     found = _files_below(where)
@@ -194,8 +197,9 @@ def find_classes(folder: FilePath, *, nested: bool = False) -> FoundClasses:
     folders = tops | _folders(where, found)
     if not folders:
         own = f", but {counted(len(loose), 'photo')} of its own" if loose else ""
-        one_class = f"; as one class: fiveshot learn MODEL NAME {where}" if loose else ""
-        raise InputError(f"{where} has no class folders{own}", hint=f"expected {where}/<class>/*.jpg{one_class}")
+        instead = without_labels or f"as one class: {command('learn', 'MODEL', 'NAME', where)}"
+        hint = f"expected {where}/<class>/*.jpg" + (f"; {instead}" if loose else "")
+        raise InputError(f"{where} has no class folders{own}", hint=hint)
     empty = sorted(folders - tops)
     if empty:
         seen = unread(file for file in found if file.startswith(f"{empty[0]}/"))
@@ -205,13 +209,16 @@ def find_classes(folder: FilePath, *, nested: bool = False) -> FoundClasses:
         raise InputError(f"{where} is split into {' and '.join(sorted(tops))}", hint=f"name one, as {where}/train")
     if not nested:
         _refuse_nested(where, found)
-    return FoundClasses(_by_checked_name(where, classes), loose, other_suffixes(found))
+    inside = Counter[str]() if nested else _inside_classes(found)
+    return FoundClasses(_by_checked_name(where, classes), loose, other_suffixes(found), inside)
 
 
-def gather_classes(classes: ClassInputs, *, nested: bool = False) -> dict[str, list[Photo]]:
-    """Return the photos by class name; the names are checked, and each is there once."""
+def gather_classes(
+    classes: ClassInputs, *, nested: bool = False, without_labels: str = ""
+) -> dict[str, list[Photo]]:
+    """Return the photos by class name; the names are checked, and each is there once. See ``find_classes``."""
     if not isinstance(classes, Mapping):
-        return find_classes(classes, nested=nested).classes
+        return find_classes(classes, nested=nested, without_labels=without_labels).classes
     gathered: dict[str, list[Photo]] = {}
     for name, photos in classes.items():
         checked = normal_name(name)
@@ -336,11 +343,11 @@ def _refuse_several(where: Path, files: Iterable[str]) -> None:
         return
     depth = len(top.parts)
     folders = sorted({PurePosixPath(file).parts[depth] for file in files if is_image(file)})
-    together = f"'{where / top}/*/'" if where.is_dir() else "it unpacked, all files by a pattern"
+    together = shlex.quote(f"{where / top}/*/") if where.is_dir() else "it unpacked, all files by a pattern"
     raise InputError(
         f"{where / top} has no photos of its own, but {len(folders)} folders of them ({some_of(folders)}), "
         "most likely classes",
-        hint=f"learn each with learn_many (fiveshot learn MODEL {where / top}); "
+        hint=f"learn each with learn_many ({command('learn', 'MODEL', where / top)}); "
         f"for one class of all, give {together}",
         code="several_classes",
     )
@@ -375,6 +382,23 @@ def _refuse_nested(where: Path, files: Iterable[str]) -> None:
             "all as groups of classes with nested=True (--nested); if not, move the photos into their folder",
             code="nested_classes",
         )
+
+
+def _inside_classes(files: Iterable[str]) -> Counter[str]:
+    """Count the photos of each folder that lies in a class folder below one with photos.
+
+    >>> _inside_classes(["owl/1.jpg", "owl/barn owl/1.jpg", "wren/2024/1.jpg"])
+    Counter({'owl/barn owl': 1})
+    """
+    holding = Counter(file.rpartition("/")[0] for file in files if "/" in file and is_image(file))
+    above = {folder: PurePosixPath(folder).parents for folder in holding}
+    return Counter(
+        {
+            folder: holding[folder]
+            for folder in sorted(holding)
+            if any(str(one) in holding for one in above[folder])
+        }
+    )
 
 
 def _folders(where: Path, files: Iterable[str]) -> set[str]:

@@ -20,7 +20,7 @@ from fiveshot.backbones import Preprocessing, read_adapter
 from fiveshot.core import ClassStatistics, Memory, summarize
 from fiveshot.core.statistics import statistics_arrays
 from fiveshot.data import MAX_PHOTO_BYTES
-from fiveshot.errors import FiveshotError, InputError, StorageError
+from fiveshot.errors import FiveshotError, InputError, StorageError, command
 from fiveshot.recognizer.names import NONE, check_name, target_name
 from fiveshot.recognizer.photos.photo import check_digest, check_thumbnail
 from fiveshot.recognizer.recognition.rejection import Rejection
@@ -156,7 +156,7 @@ def import_model(file: FilePath, path: FilePath) -> Manifest:
         if source.is_dir():
             raise StorageError(
                 f"{source} is a folder, not an exported file",
-                hint=f"if it is a model, copy the folder, or export it first: fiveshot export {source} FILE",
+                hint=f"if it is a model, copy the folder, or export it first: {command('export', source, 'FILE')}",
             )
         if source.is_file() and not begins_as_ours(source):
             raise StorageError(
