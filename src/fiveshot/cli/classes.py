@@ -86,7 +86,7 @@ def learn(
         if none and (add or new_only or nested):
             raise InputError("--none goes with neither --add, --new-only nor --nested", hint="leave them out")
         found = (
-            {NONE: found_photos(answer, [name, *(photos or [])])}
+            {NONE: found_photos(answer, [options.at_home(name), *(photos or [])])}
             if none
             else _classes(answer, name, photos, nested)
         )
@@ -137,6 +137,7 @@ def _classes(answer: Answer, name: str, photos: list[str] | None, nested: bool) 
         checked, one = check_name(name), find_photos(photos, one_class=True)
         note_others(answer, one.others)
         return {checked: one.photos}
+    name = options.at_home(name)
     if not Path(name).exists():
         raise InputError(
             f"no photos of {name!r} were given, and there is no folder of that name",
