@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from numbers import Integral, Real
+from pathlib import PurePath
 from typing import Any, ClassVar, TypeGuard
 
 
@@ -83,6 +85,19 @@ def counted(count: int, noun: str) -> str:
     """
     ending = "" if count == 1 else "es" if noun.endswith("s") else "s"
     return f"{count:,} {noun}{ending}"
+
+
+def command(*words: object) -> str:
+    """Return a command of ours as people type it: what a shell would take apart is quoted.
+
+    >>> from pathlib import Path
+    >>> command("learn", Path("my model"), "NAME", "PHOTOS")
+    "fiveshot learn 'my model' NAME PHOTOS"
+    >>> command("show", Path("-x"))
+    'fiveshot show ./-x'
+    """
+    plain = [f"./{one}" if isinstance(one, PurePath) and str(one).startswith("-") else str(one) for one in words]
+    return shlex.join(["fiveshot", *plain])
 
 
 def some_of(names: Sequence[str], shown: int = 5) -> str:

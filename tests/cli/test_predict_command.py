@@ -19,6 +19,7 @@ import pytest
 from PIL import Image
 
 from fiveshot import Recognizer
+from fiveshot.errors import InputError
 from fiveshot.recognizer.photos.inputs import PhotoStream
 from fiveshot.recognizer.photos.photo import Photo
 
@@ -240,6 +241,98 @@ def test_pictures_are_annotated(here: Path, ask: Callable[..., Any]) -> None:
         assert picture.convert("RGB").tobytes() != plain.convert("RGB").tobytes()
     ask("predict", "model", "both.png", "--annotate", "drawn")
     assert Path("drawn/both.png (2).jpg").exists()
+
+
+def names_below(folder: str) -> list[str]:
+    found = (path.relative_to(folder).as_posix() for path in Path(folder).rglob("*.*") if path.is_file())
+    return sorted(name for name in found if not name.startswith("."))
+
+
+@pytest.mark.parametrize("way", ["copy", "link", "move"])
+@pytest.mark.parametrize("into", ["photos", "photos/sorted"])
+def test_a_second_run_leaves_alone_what_the_first_one_has_placed(
+    here: Path, run: Run, ask: Callable[..., Any], way: str, into: str
+) -> None:
+    for path in list(Path("photos").rglob("*.png")):
+        path.rename(f"photos/{path.parent.name}{path.name}")
+    before = names_below("photos")
+    place = ("predict", "model", "photos", "--into", into, "--by", way)
+    assert ask(*place)[1]["into"]["folders"] == {"blue": 3, "red": 3}
+    once = names_below("photos")
+    for _ in range(2):
+        run(*place)
+        assert names_below("photos") == once
+    Image.new("RGB", (64, 48), "darkred").save("photos/new.png")
+    status, result = ask(*place)
+    assert (status, result["into"]["folders"]) == (0, {"red": 1})
+    assert ask("put-back", into) == (0, {"undone": 7, "left": []})
+    assert names_below("photos") == sorted([*before, "new.png"])
+
+
+def test_a_run_does_not_take_up_what_it_has_just_placed(here: Path, ask: Callable[..., Any]) -> None:
+    """Photos are listed while others are placed, into folders that are listed later."""
+    Image.new("RGB", (64, 48), "darkred").save("photos/blue/wrong.png")
+    assert ask("predict", "model", "photos", "--into", "photos")[1]["into"]["folders"] == {"blue": 3, "red": 4}
+
+
+def test_pictures_of_an_earlier_run_are_no_photos(here: Path, ask: Callable[..., Any]) -> None:
+    for _ in range(2):
+        assert ask("predict", "model", "photos", "--annotate", "photos/drawn")[1]["pictures"] == 6
+
+
+def test_a_folder_whose_photos_were_all_placed_below_says_so(here: Path, ask: Callable[..., Any]) -> None:
+    place = ("predict", "model", "photos", "--into", "photos/sorted", "--by", "move")
+    ask(*place)
+    assert ask(*place)[1]["message"] == "no photos in photos apart from photos/sorted"
+
+
+@pytest.mark.parametrize("into", ["photos", "photos/sorted"])
+def test_sorting_leaves_alone_what_was_placed(here: Path, ask: Callable[..., Any], into: str) -> None:
+    place = ("sort", "model", "photos", "--no-resume", "--into", into, "--by", "move")
+    assert ask(*place)[1]["into"]["folders"] == {"blue": 3, "red": 3}
+    once = names_below("photos")
+    assert ask(*place)[0] == 1
+    assert names_below("photos") == once
+    Image.new("RGB", (64, 48), "darkred").save("photos/new.png")
+    assert ask(*place)[1]["into"]["folders"] == {"red": 1}
+
+
+def test_a_model_among_the_photos_is_passed_over(here: Path, run: Run, ask: Callable[..., Any]) -> None:
+    shutil.copytree(Path("model").resolve(), "photos/birds")
+    shutil.copytree(Path("model").resolve(), "photos/models/birds")
+    for command in ("predict", "evaluate"):
+        status, _, said = run(command, "model", "photos")
+        assert (status, "sqlite" in said) == (0, False)
+    assert len(ask("sort", "model", "photos", "--no-resume")[1]["sorting"]["known"]) == 6
+    shutil.copytree("photos/birds", "again")
+    status, result = ask("learn", "again", "photos", "--add")
+    assert (status, [one["name"] for one in result["classes"]]) == (0, ["blue", "red"])
+    Path("photos/birds/model.toml").unlink()
+    damaged = ask("learn", "again", "photos", "--add")[1]
+    assert damaged["message"] == "no photos in photos/birds (seen: 1 .sqlite)"
+    assert "remove" not in damaged["hint"]
+
+
+def test_a_flat_folder_is_not_measured_and_not_to_be_learned(here: Path, ask: Callable[..., Any]) -> None:
+    Path("photos/red").rename("my photos")
+    found = ask("evaluate", "model", "my photos")[1]
+    assert found["message"] == "my photos has no class folders, but 3 photos of its own"
+    assert found["hint"].endswith("to see what they show: fiveshot predict model 'my photos'")
+    with Recognizer.open("model") as model, pytest.raises(InputError, match=r"fiveshot predict .* 'my photos'"):
+        model.evaluate("my photos")
+    assert ask("learn", "model", "my photos")[1]["hint"].endswith("fiveshot learn MODEL NAME 'my photos'")
+
+
+def test_folders_inside_of_class_folders_are_named(here: Path, run: Run) -> None:
+    shutil.copytree("photos/red", "photos/red/dark red")
+    Path("photos/blue").rename("camera")
+    Path("photos/blue").mkdir()
+    Path("camera").rename("photos/blue/2024")
+    _, _, said = run("evaluate", "model", "photos")
+    note = "folders in class folders belong to the class: red/dark red (3 photos)"
+    assert f"note: {note}; with --nested each is a class of its own\n" in said
+    assert note not in run("evaluate", "model", "photos", "--nested")[2]
+    assert note in run("new", "birds", "--base", "photos", "--quick")[2]
 
 
 def photos_in_memory() -> int:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 
 from fiveshot.data.dataset import hold_out
@@ -147,3 +150,11 @@ def test_links_are_followed_but_not_in_circles(make_files, tmp_path):
     (folder / "train/c").symlink_to(elsewhere)
     (folder / "train/c/back").symlink_to(folder)
     assert open_images(folder, seed=0).class_names == ("a", "b", "c")
+
+
+def test_a_model_of_ours_is_not_a_class(make_files, tmp_path):
+    folder = make_files(["a/1.jpg", "a/2.jpg", "b/1.jpg", "b/2.jpg", "birds/model.toml", "birds/classes.sqlite"])
+    make_files(["birds/drawn/1.jpg"])
+    assert open_images(folder, seed=0).class_names == ("a", "b")
+    packed = shutil.make_archive(str(tmp_path / "packed"), "zip", folder)
+    assert open_images(Path(packed), seed=0).class_names == ("a", "b")

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -184,9 +186,7 @@ def test_features_of_another_backbone_are_not_learned(make: Callable[..., Recogn
     assert model.refresh().classes == ("wren",)
 
 
-@pytest.mark.parametrize(
-    "name", ["a/b", "../../x", "-rf", "🦉", "é" * 200, "'; DROP TABLE classes; --", "%s", "NUL"]
-)
+@pytest.mark.parametrize("name", ["a/b", "/x", "-rf", "🦉", "é" * 200, "'; DROP TABLE classes; --", "%s", "NUL"])
 def test_any_name_is_a_name(make: Callable[..., Recognizer], reopen: Callable[..., Recognizer], name: str) -> None:
     model = make()
     model.learn_features(name, torch.from_numpy(photos(name)))
@@ -198,10 +198,28 @@ def test_any_name_is_a_name(make: Callable[..., Recognizer], reopen: Callable[..
     assert again.snapshot.classes == ("wren",)
 
 
-@pytest.mark.parametrize("name", ["", "  ", "a\nb", "x" * 10_000, "\x00"])
+@pytest.mark.parametrize("name", ["", "  ", "a\nb", "x" * 10_000, "\x00", "../../x"])
 def test_what_is_no_name(make: Callable[..., Recognizer], name: str) -> None:
     with pytest.raises(InputError, match="class name"):
         make().learn_features(name, photos("x"))
+
+
+def test_a_class_of_an_earlier_release_can_be_renamed_and_forgotten(
+    make: Callable[..., Recognizer], reopen: Callable[..., Recognizer]
+) -> None:
+    """Release 0.2 took any text for a name."""
+    made = make()
+    for name in ("owl", "wren"):
+        made.learn_features(name, photos(name))
+    made.close()
+    with closing(sqlite3.connect(made.path / "classes.sqlite")) as connection, connection:
+        connection.execute("UPDATE classes SET name = '../' || name")
+    model = reopen(made.path)
+    model.rename("../owl", "owl")
+    with pytest.raises(InputError, match="has a part that is"):
+        model.rename("../wren", "../owl")
+    model.forget("../wren")
+    assert model.snapshot.classes == ("owl",)
 
 
 def test_an_empty_model_says_what_to_do(make: Callable[..., Recognizer]) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fiveshot.errors import InputError
-from fiveshot.recognizer.names import MAX_LENGTH, check_name
+from fiveshot.recognizer.names import MAX_LENGTH, check_name, target_name
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,8 @@ from fiveshot.recognizer.names import MAX_LENGTH, check_name
     [
         "owl",
         "bird/owl",
-        "../owl",
+        "...",
+        "owl../.owl",
         "-owl",
         "--add",
         "🦉",
@@ -25,11 +26,32 @@ from fiveshot.recognizer.names import MAX_LENGTH, check_name
         "a" * 200,
         "C:\\owl",
         "'; DROP TABLE classes",
-        ".",
+        "St. Helena",
     ],
 )
 def test_any_readable_text_is_a_name(name: str) -> None:
     assert check_name(name) == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        ".",
+        "..",
+        "../owl",
+        "../../../evil",
+        "owl/..",
+        "owl/./barn owl",
+        "/..",
+        "owl\\..\\x",
+        "owl/ .. /x",
+        "..\u200d/x",
+    ],
+)
+def test_a_name_is_no_path_to_elsewhere(name: str) -> None:
+    for check in (check_name, target_name):
+        with pytest.raises(InputError, match=r"has a part that is '\.\.?'; leave that part out"):
+            check(name)
 
 
 def test_space_around_is_dropped_and_inside_kept() -> None:

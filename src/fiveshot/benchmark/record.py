@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot import __version__
-from fiveshot.errors import InputError, StorageError, is_number
+from fiveshot.errors import InputError, StorageError, command, is_number
 from fiveshot.heads import TunedHead
 from fiveshot.metrics import (
     RunMetrics,
@@ -400,7 +400,9 @@ def find_runs(folder: Path) -> list[RunRecord]:
         raise StorageError(f"no such folder: {folder}", hint="give the --out folder of a benchmark")
     found = sorted(path.parent for path in folder.rglob("metrics.json") if (path.parent / "run.json").is_file())
     if not found:
-        raise StorageError(f"no finished run below {folder}", hint=f"make one with: fiveshot bench --out {folder}")
+        raise StorageError(
+            f"no finished run below {folder}", hint=f"make one with: {command('bench', '--out', folder)}"
+        )
     return [RunRecord.load(path) for path in found]
 
 

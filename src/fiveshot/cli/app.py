@@ -19,7 +19,8 @@ from typer.main import get_command
 
 from fiveshot import __version__
 from fiveshot.cli.completion import model_heads, recipes
-from fiveshot.cli.output import Stopped, echo, echo_error, printable, system_errors_told
+from fiveshot.cli.options import at_home, with_home
+from fiveshot.cli.output import Stopped, echo, echo_error, prepare_streams, printable, system_errors_told
 from fiveshot.errors import FiveshotError
 from fiveshot.work import safe_children
 
@@ -136,7 +137,7 @@ class Group(TyperGroup):
         found = getattr(import_module(f"fiveshot.cli.{module}"), FUNCTIONS.get(name, name))
         if not isinstance(found, typer.Typer):
             one = typer.Typer(add_completion=False, **SETTINGS)
-            one.command(name, cls=Command, rich_help_panel=panel)(found)
+            one.command(name, cls=Command, rich_help_panel=panel)(with_home(found))
             found = one
         command = get_command(found)
         command.name = name
@@ -189,7 +190,7 @@ def _name_plugins(ctx: Context, files: list[Path] | None) -> None:
     if files and not ctx.resilient_parsing:
         from fiveshot.plugins import name_plugins
 
-        name_plugins(files)
+        name_plugins([Path(at_home(str(file))) for file in files])
 
 
 @app.callback()
@@ -216,6 +217,7 @@ def _stopped(text: str = "") -> NoReturn:
 
 def main() -> None:
     """Run the command line; an error made on purpose, or by the system, is one message and exit status 1."""
+    prepare_streams()
     try:
         with safe_children(), system_errors_told():
             # Not standalone, because then an interrupt would end as a bare "Aborted!".

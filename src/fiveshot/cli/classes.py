@@ -10,8 +10,16 @@ from typer import Argument, Option
 
 from fiveshot.cli import completion, options
 from fiveshot.cli.output import Answer, answering, answering_with, image_bar, percent, status
-from fiveshot.cli.photos import PartsAsked, note_classes_left_out, note_others, parts_of_classes, refuse_bad, total
-from fiveshot.errors import InputError, counted, some_of
+from fiveshot.cli.photos import (
+    BY_NESTED,
+    PartsAsked,
+    note_classes_left_out,
+    note_others,
+    parts_of_classes,
+    refuse_bad,
+    total,
+)
+from fiveshot.errors import InputError, command, counted, some_of
 from fiveshot.recognizer.names import NONE, similar_name
 
 if TYPE_CHECKING:
@@ -78,7 +86,7 @@ def learn(
         if none and (add or new_only or nested):
             raise InputError("--none goes with neither --add, --new-only nor --nested", hint="leave them out")
         found = (
-            {NONE: found_photos(answer, [name, *(photos or [])])}
+            {NONE: found_photos(answer, [options.at_home(name), *(photos or [])])}
             if none
             else _classes(answer, name, photos, nested)
         )
@@ -129,13 +137,14 @@ def _classes(answer: Answer, name: str, photos: list[str] | None, nested: bool) 
         checked, one = check_name(name), find_photos(photos, one_class=True)
         note_others(answer, one.others)
         return {checked: one.photos}
+    name = options.at_home(name)
     if not Path(name).exists():
         raise InputError(
             f"no photos of {name!r} were given, and there is no folder of that name",
             hint="give NAME and PHOTOS, or a folder of class folders",
         )
     found = find_classes(name, nested=nested)
-    note_classes_left_out(answer, found)
+    note_classes_left_out(answer, found, way=BY_NESTED)
     return found.classes
 
 
@@ -154,7 +163,7 @@ def _refuse_missing_name(name: str, photos: list[str]) -> None:
         raise InputError(
             f"{name} is a folder, and the name of the class comes before the photos",
             hint=f"give it: fiveshot learn MODEL NAME PHOTOS; or, to learn every folder in {Path(name).parent} "
-            f"as a class: fiveshot learn MODEL {Path(name).parent}",
+            f"as a class: {command('learn', 'MODEL', Path(name).parent)}",
             code="no_name",
         )
 
@@ -196,7 +205,7 @@ def forget(
         with status(f"forgetting {name}"):  # may wait for those who read
             recognizer.forget(name, for_good=for_good)
         answer.result = {"name": name, "for_good": for_good}
-        answer.say(f"forgot {name}" + ("" if for_good else f"; bring it back with: fiveshot undo {model}"))
+        answer.say(f"forgot {name}" + ("" if for_good else f"; bring it back with: {command('undo', model)}"))
 
 
 def rename(
@@ -345,7 +354,7 @@ def remove(
         answer.say(f"{'erased' if for_good else 'removed'} {_photos(done)}")
         tell_counts(answer, done)
         if not for_good:
-            answer.say(f"bring {'it' if len(done.ids) == 1 else 'them'} back with: fiveshot undo {model}")
+            answer.say(f"bring {'it' if len(done.ids) == 1 else 'them'} back with: {command('undo', model)}")
 
 
 def move(
@@ -411,5 +420,5 @@ def note_misspelled(answer: Answer, names: Iterable[str], known: Sequence[str], 
         meant = None if name in known or name == NONE else similar_name(name, known)
         if meant is not None:
             answer.note(
-                f"{name!r} is a new class; if you meant {meant!r}, take it back with: fiveshot undo {model}"
+                f"{name!r} is a new class; if you meant {meant!r}, take it back with: {command('undo', model)}"
             )

@@ -56,6 +56,7 @@ def list_datasets(as_json: options.AsJson = False) -> None:
 
 
 @data.command("fetch")
+@options.with_home
 @when_stopped(KEPT)
 def fetch_dataset(
     name: Annotated[str, Argument(help="One of 'fiveshot data list'.", autocompletion=completion.datasets)],
@@ -84,6 +85,7 @@ def fetch_dataset(
 
 
 @data.command("samples")
+@options.with_home
 def draw_samples(
     folder: Annotated[Path, Argument(help="A new folder.")],
     seed: Annotated[int, Option(help="Another seed draws other pictures.")] = 0,

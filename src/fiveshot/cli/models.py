@@ -21,7 +21,7 @@ from fiveshot.cli.output import (
     tuning_bar,
 )
 from fiveshot.cli.photos import note_classes_left_out
-from fiveshot.errors import InputError, counted, some_of
+from fiveshot.errors import InputError, command, counted, some_of
 
 if TYPE_CHECKING:
     from fiveshot.recognizer.info import ClassInfo, ModelInfo, PhotoInfo
@@ -121,7 +121,7 @@ def new(
         if MAY_BE_SEEN in info.rejection:
             answer.note(MAY_BE_SEEN)
         if not info.classes:
-            answer.say(f"teach it one from five photos: fiveshot learn {model} NAME PHOTOS")
+            answer.say(f"teach it one from five photos: {command('learn', model, 'NAME', 'PHOTOS')}")
 
 
 def _looked_at(answer: Answer, base: Path) -> Path | dict[str, list[Photo]]:

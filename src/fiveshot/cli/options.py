@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 
 from typer import Argument, Context, Option
 
 from fiveshot.cli import completion
 from fiveshot.errors import InputError
+
+Given = ParamSpec("Given")
+Result = TypeVar("Result")
 
 Model = Annotated[Path, Argument(metavar="MODEL", help="The directory of the model.")]
 AsJson = Annotated[
@@ -95,6 +100,46 @@ def chosen_views(views: int | None, *, quick: bool, careful: bool) -> int | None
     if (views is not None) + quick + careful > 1:
         raise InputError("--views, --quick and --careful exclude each other", hint="give one of them")
     return 1 if quick else 4 if careful else views
+
+
+# Parameters that are paths and yet texts: they may be something else as well, such as an address or a name.
+PATHS = frozenset(
+    {"adapter", "ca", "credentials", "features", "file", "ids", "images", "photo", "photos", "place"}
+    | {"mqtt_ca", "mqtt_certificate", "mqtt_credentials", "mqtt_key"}
+)
+
+
+def at_home(text: str) -> str:
+    """Return a path in the home folder for one that begins with ``~``, which a shell does not see in quotes.
+
+    A file or folder of that very name is meant itself: a pattern of the shell may have named it.
+
+    >>> at_home("photos/~"), at_home("~/x.jpg") == str(Path.home() / "x.jpg")
+    ('photos/~', True)
+    """
+    if not text.startswith("~") or os.path.lexists(text):
+        return text
+    return os.path.expanduser(text)  # noqa: PTH111  # Path raises an error for a user who is not known
+
+
+def with_home(run: Callable[Given, Result]) -> Callable[Given, Result]:
+    """Make a command take paths that begin with ``~``."""
+
+    @wraps(run)
+    def running(*arguments: Given.args, **given: Given.kwargs) -> Result:
+        for name, value in given.items():
+            given[name] = _at_home(name, value)
+        return run(*arguments, **given)
+
+    return running
+
+
+def _at_home(name: str, value: Any) -> Any:
+    if isinstance(value, list):
+        return [_at_home(name, one) for one in value]
+    if isinstance(value, Path):
+        return Path(at_home(str(value)))
+    return at_home(value) if isinstance(value, str) and name in PATHS else value
 
 
 LOCAL = "is for a single machine; leave it out with --engine ray"

@@ -8,6 +8,7 @@ work has lasted half a second.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -17,12 +18,12 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import IO, TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import typer
 
 from fiveshot.cli.completion import stored_state
-from fiveshot.errors import FiveshotError, StorageError, counted
+from fiveshot.errors import FiveshotError, StorageError, command, counted
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
@@ -40,6 +41,7 @@ FORMATS = ("terminal", "json", *TEXT_FORMATS)
 ERASE = "\r\x1b[2K"  # to the beginning of the line, which is emptied
 INCOMPLETE = 3  # the exit status where there are answers, but not for all photos
 MOST_LISTED = 1000  # photos that are left out, one in a line
+CANNOT_ENCODE_ALL = ("strict", "surrogateescape")  # ways of an encoding to treat characters that it does not have
 PIPE_WIDTH = 200  # a pipe has no width of its own, and a table cut off at 80 columns helps nobody
 
 
@@ -50,6 +52,33 @@ Result = TypeVar("Result")
 OnTuning = Callable[["TuneProgress"], None]
 KEPT = "what was finished is kept, and the same command goes on from there"
 PATIENCE = 0.5  # seconds before a bar is drawn
+
+
+def prepare_streams() -> None:
+    """Make sure that whatever a command prints can be printed.
+
+    A command may be started without standard streams (``2>&-``). Those that are missing lead nowhere from here on.
+    Their numbers are taken, too: otherwise the next file to be opened, a database say, would get the number that
+    libraries print to. A character that the encoding of a stream does not have is printed as its escape.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free, which is this one
+            os.set_inheritable(opened, True)
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:
+            nowhere = Path(os.devnull).open(mode, encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
+            setattr(sys, name, nowhere)
+        elif mode == "w" and isinstance(stream, io.TextIOWrapper) and stream.errors in CANNOT_ENCODE_ALL:
+            stream.reconfigure(errors="backslashreplace")
+
+
+def is_missing(stream: IO[str]) -> bool:
+    """Tell whether a command was started without this stream, so that nobody gets what is written to it."""
+    return getattr(stream, "name", None) == os.devnull
 
 
 def echo(text: object, *, err: bool = False) -> None:
@@ -195,7 +224,7 @@ def answering_with(
 def _outcome(model: Path, before: int | None) -> str:
     """Say what has become of a model that was in this state: a change is there as a whole, or not at all."""
     if stored_state(model) != before:
-        return f"see what was done: fiveshot history {model}"
+        return f"see what was done: {command('history', model)}"
     return f"{model} is as it was" if model.exists() else f"{model} was not made"
 
 

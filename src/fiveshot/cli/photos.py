@@ -17,7 +17,7 @@ from typer import Argument, Context, Option
 from fiveshot.cli import options
 from fiveshot.cli.output import Answer, answering, answering_with, answers_bar, image_bar, percent
 from fiveshot.data.reduction import Box
-from fiveshot.errors import InputError, counted, some_of
+from fiveshot.errors import InputError, command, counted, some_of
 from fiveshot.storage import require_writable
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 WHY = 3  # learned photos that are named beside an answer
 SHOWN = 10  # confusions and wrong photos that are listed
+BY_NESTED = "; with --nested each is a class of its own"
 CLASSES = 20  # classes that are listed, the worst first
 STRICT = ("torch", "onnx", "jax")  # libraries that complain of every object which is not collected at the end
 
@@ -91,7 +92,8 @@ def predict(
         from fiveshot.recognizer.answers.delivery import Delivery, Places
 
         places = Places(out, overwrite, utf8_mark, into, by, dry_run, xmp, annotate)
-        found, count, bad = _asked(answer, photos, parts)
+        made = [folder for folder in (into, annotate) if folder is not None]
+        found, count, bad = _asked(answer, photos, parts, made)
         if out is not None:
             answer.kept = f"{out} has the answers so far, and the same command goes on from there"
         opened = Recognizer.open(model, device=device, runtime=runtime, weights=weights, readonly=True)
@@ -179,11 +181,14 @@ def tell_placed(answer: Answer, placed: Placed, into: Path, way: Way, *, dry_run
     if placed.there:
         answer.say(f"{counted(placed.there, 'photo')} had been put there before")
     if not dry_run and folders:
-        answer.say(f"undo it with: fiveshot put-back {into}")
+        answer.say(f"undo it with: {command('put-back', into)}")
 
 
 def put_back(
     folder: Annotated[Path, Argument(metavar="FOLDER", help="The folder that was given with --into.")],
+    trust: Annotated[
+        bool, Option("--trust", help="Believe a journal that was written by somebody else, or on another machine.")
+    ] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Only say what would be done.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -194,7 +199,7 @@ def put_back(
     from fiveshot.recognizer.answers.folders import put_back as undo
 
     with answering("put-back", as_json=as_json) as answer:
-        done = undo(folder, dry_run=dry_run)
+        done = undo(folder, trusted=trust, dry_run=dry_run)
         answer.result = {"undone": done.undone, "left": [list(one) for one in done.left]}
         answer.say(f"{counted(done.undone, 'photo')} {'would be ' if dry_run else ''}put back")
         for place, reason in done.left:
@@ -238,8 +243,10 @@ def evaluate(
         require_writable(mistakes)
     where = {"device": device, "runtime": runtime, "weights": weights}
     with answering_with("evaluate", model, as_json=as_json, readonly=True, **where) as (answer, recognizer):
-        found = find_classes(folder, nested=nested)
-        note_classes_left_out(answer, found)
+        from fiveshot.recognizer.evaluation import without_labels  # imported with the model by now
+
+        found = find_classes(folder, nested=nested, without_labels=without_labels(model, folder))
+        note_classes_left_out(answer, found, way=BY_NESTED)
         classes, bad = parts_of_classes(answer, found.classes, PartsAsked(box, boxes, confidence))
         if strict:
             refuse_bad(bad)
@@ -342,12 +349,15 @@ class PartsAsked:
 
 
 def _asked(
-    answer: Answer, inputs: Sequence[str], parts: PartsAsked
+    answer: Answer, inputs: Sequence[str], parts: PartsAsked, made: Sequence[Path]
 ) -> tuple[Iterable[Photo], int, list[BadImage]]:
-    """Return the photos that are to be answered, or parts of them, how many, and what cannot be used of a file."""
+    """Return the photos that are to be answered, or parts of them, how many, and what cannot be used of a file.
+
+    Folders for what is ``made`` of the photos are passed over: an earlier run has filled them.
+    """
     from fiveshot.recognizer.photos.inputs import PhotoStream
 
-    stream = PhotoStream(inputs)
+    stream = PhotoStream(inputs, but=made)
     note_others(answer, stream.others)
     if not parts:
         return stream, stream.total, []
@@ -384,8 +394,14 @@ def refuse_bad(bad: Sequence[BadImage]) -> None:
         raise refusal(bad, len(bad))
 
 
-def note_classes_left_out(answer: Answer, found: FoundClasses) -> None:
-    """Say what was passed over in a folder of class folders: photos beside them, and other files."""
+def note_classes_left_out(answer: Answer, found: FoundClasses, *, way: str = "") -> None:
+    """Say what was passed over in a folder of class folders, or taken together.
+
+    ``way`` says how folders in class folders become classes.
+    """
+    if found.inside:
+        folders = some_of([f"{name} ({counted(count, 'photo')})" for name, count in found.inside.items()])
+        answer.note(f"folders in class folders belong to the class: {folders}{way}")
     if found.loose:
         lie = "lies" if len(found.loose) == 1 else "lie"
         photos = counted(len(found.loose), "photo")

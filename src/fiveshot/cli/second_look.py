@@ -14,11 +14,12 @@ from fiveshot.cli import completion, options
 from fiveshot.cli.classes import note_misspelled
 from fiveshot.cli.output import Answer, answering, answering_with, image_bar, percent, status
 from fiveshot.cli.photos import tell_placed
-from fiveshot.errors import InputError, counted, some_of
+from fiveshot.errors import InputError, command, counted, some_of
 from fiveshot.storage import require_writable
 
 if TYPE_CHECKING:
     from fiveshot.recognizer import Recognizer, Review, Sorting, Suggestion
+    from fiveshot.recognizer.photos.photo import Photo
 
 CLASSES, PAIRS, SUGGESTIONS, GROUPS, QUESTIONS, PHOTOS = 20, 10, 20, 20, 5, 3  # that are listed at most
 
@@ -82,10 +83,10 @@ def review(
             _tell_review(answer, found)
             if found.suggestions:
                 first = found.suggestions[0]
-                answer.say(f"follow what is suggested with: fiveshot review {model} --apply {first.kind}")
-                answer.say(f"or keep a photo with: fiveshot review {model} --keep {first.photo}")
+                answer.say(f"follow what is suggested with: {command('review', model, '--apply', first.kind)}")
+                answer.say(f"or keep a photo with: {command('review', model, '--keep', first.photo)}")
                 if page is None:
-                    answer.say(f"see the photos: fiveshot review {model} --page review.html")
+                    answer.say(f"see the photos: {command('review', model, '--page', 'review.html')}")
 
 
 def _keep(answer: Answer, recognizer: Recognizer, found: Review, ids: list[str]) -> None:
@@ -126,7 +127,8 @@ def _apply(answer: Answer, recognizer: Recognizer, found: Review, kinds: list[st
         typer.confirm(f"change {counted(len(wanted), 'photo')} as listed?", abort=True)
     done = recognizer.apply(wanted)
     answer.result["applied"] = done.as_dict()
-    answer.say(f"changed {counted(len(done.ids), 'photo')}; take it back with: fiveshot undo {recognizer.path}")
+    back = command("undo", recognizer.path)
+    answer.say(f"changed {counted(len(done.ids), 'photo')}; take it back with: {back}")
     for name, count in done.counts.items():
         answer.say(f"{name}: {counted(count, 'photo')} now")
 
@@ -238,8 +240,9 @@ def sort(
             model, device=device, runtime=runtime, weights=weights, readonly=not (names or ask)
         )
         with opened as recognizer:
+            photos = folder if into is None else _not_placed(folder, into)
             with image_bar(f"looking at the photos in {folder}") as progress:
-                found = recognizer.sort(folder, resume=resume, progress=progress)
+                found = recognizer.sort(photos, resume=resume, progress=progress)
             answer.result = {"sorting": found.as_dict()}
             _note(answer, found)
             if ask:
@@ -252,6 +255,20 @@ def sort(
             placed = found.place(into, by, names=names, dry_run=dry_run)
             tell_placed(answer, placed, into, by, dry_run=dry_run)
         answer.leave_out(found.bad, status=0)
+
+
+def _not_placed(folder: Path, into: Path) -> Path | list[Photo]:
+    """Return a folder, or its photos without those that were put into another one which is, or lies, in it."""
+    from fiveshot.recognizer.answers.folders import ClassFolders
+    from fiveshot.recognizer.photos.inputs import PhotoStream
+
+    if folder.resolve() not in (into.resolve(), *into.resolve().parents):
+        return folder
+    folders = ClassFolders(into, dry_run=True)
+    left = [photo for photo in PhotoStream(str(folder), but=[into]) if not folders.has(photo)]
+    if not left:
+        raise InputError(f"all photos in {folder} were put there before", hint="add some", code="no_photos")
+    return left
 
 
 def _named(given: str) -> tuple[str, str]:
@@ -325,4 +342,5 @@ def _tell_sorting(answer: Answer, found: Sorting, model: Path, folder: Path) -> 
         answer.say(f"  q{one.photo}: {found.photos[one.photo]}{more}{guess}")
     if found.groups or found.queue:
         first = found.groups[0].id if found.groups else f"q{found.queue[0].photo}"
-        answer.say(f"name what you know: fiveshot sort {model} {folder} --name {first}=NAME, or --ask")
+        naming = command("sort", model, folder, "--name", f"{first}=NAME")
+        answer.say(f"name what you know: {naming}, or --ask")

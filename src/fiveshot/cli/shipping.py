@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer import Argument, Context, Option
 
 from fiveshot.cli import options
-from fiveshot.cli.output import answering, answering_with, file_size, status
-from fiveshot.errors import InputError, StorageError, counted
+from fiveshot.cli.output import answering, answering_with, file_size, is_missing, status
+from fiveshot.errors import InputError, StorageError, command, counted
 
 if TYPE_CHECKING:
     from fiveshot.recognizer import Recognizer
@@ -143,10 +143,12 @@ def _check_output(model: Path, *, onnx: bool, as_json: bool) -> None:
         )
     if as_json:
         raise InputError("--json and - contradict each other: both go to standard output", hint="name a FILE")
+    if is_missing(sys.stdout):
+        raise InputError("there is no standard output for the model to go to", hint="name a FILE")
     if sys.stdout.isatty():
+        file = shlex.quote(f"{model.resolve().name}.fiveshot")
         raise InputError(
-            "a terminal cannot take a model",
-            hint=f"name a FILE, or: fiveshot export {model} - > {model.name}.fiveshot",
+            "a terminal cannot take a model", hint=f"name a FILE, or: {command('export', model, '-')} > {file}"
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
@@ -15,6 +15,7 @@ from fiveshot.data.sources import ArchiveSource, FileSource, StoredSource
 from fiveshot.errors import InputError, counted, some_of
 
 SPLITS = ("train", "test")
+MODEL_FILES = frozenset({"model.toml", "classes.sqlite"})  # what every model has, and no folder of photos
 IMAGE_SUFFIXES = frozenset(suffix for suffixes in FORMATS.values() for suffix in suffixes)
 LAYOUT = "expected train/<class>/*.jpg and test/<class>/*.jpg, or <class>/*.jpg alone (.png, .webp, ... too)"
 
@@ -194,7 +195,7 @@ def open_tree(path: Path) -> Tree:
         files.update(_split_archives(path))
         return Tree(path, dict(sorted(files.items())))
     if path.is_file() and is_archive(path):
-        members = sorted(name for name in open_archive(path).members if not is_hidden(name))
+        members = sorted(without_models(name for name in open_archive(path).members if not is_hidden(name)))
         return Tree(path, {name: ArchiveSource(path, name, name) for name in members})
     if path.exists():
         raise InputError(f"{path} is neither a folder nor an archive ({', '.join(ARCHIVE_SUFFIXES)})")
@@ -232,17 +233,40 @@ def _split_archives(folder: Path) -> Iterator[tuple[str, ArchiveSource]]:
                 yield name, ArchiveSource(archive, member, name)
 
 
-def walk(top: Path) -> Iterator[str]:
-    """Yield the names of the files below a folder, one folder after the other, without those that are hidden."""
-    seen: set[Path] = set()
+def walk(top: Path, but: Collection[Path] = ()) -> Iterator[str]:
+    """Yield the names of the files below a folder, one folder after the other.
+
+    Those that are hidden are left out, and so are folders that are models of ours, and those in ``but``, unless
+    one of them is the folder itself.
+    """
+    seen = {path.resolve() for path in but} - {top.resolve()}
     for folder, folders, files in os.walk(top, followlinks=True):
         real = Path(folder).resolve()
-        folders[:] = [] if real in seen else sorted(name for name in folders if not is_hidden(name))
-        files = [] if real in seen else sorted(files)
-        seen.add(real)  # a link back up would otherwise be followed for ever
         below = Path(folder).relative_to(top).as_posix()
+        if real in seen or (below != "." and all(name in files for name in MODEL_FILES)):
+            folders[:] = []
+            continue
+        seen.add(real)  # a link back up would otherwise be followed for ever
+        folders[:] = sorted(name for name in folders if not is_hidden(name))
         start = "" if below == "." else f"{below}/"
-        yield from (start + name for name in files if not is_hidden(name))
+        yield from (start + name for name in sorted(files) if not is_hidden(name))
+
+
+def without_models(names: Iterable[str]) -> list[str]:
+    """Return the names of files that lie in no folder which is a model of ours.
+
+    >>> without_models(["owl/1.jpg", "birds/model.toml", "birds/classes.sqlite", "birds/base/statistics"])
+    ['owl/1.jpg']
+    """
+    listed = list(names)
+    holding = [{name.rpartition("/")[0] for name in listed if name.endswith(f"/{own}")} for own in MODEL_FILES]
+    models = set.intersection(*holding)
+    return [name for name in listed if models.isdisjoint(str(one) for one in PurePosixPath(name).parents)]
+
+
+def is_model(folder: Path) -> bool:
+    """Tell whether a folder is a model of ours, which holds no photos."""
+    return all((folder / name).is_file() for name in MODEL_FILES)
 
 
 def is_hidden(name: str) -> bool:

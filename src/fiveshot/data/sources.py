@@ -9,11 +9,12 @@ import hashlib
 import io
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from fiveshot.errors import InputError
 
@@ -94,7 +95,7 @@ def read_regular(path: Path, *, limit: int = MAX_PHOTO_BYTES) -> bytes:
 
     A pipe, a device or a folder, or a link to one, is refused at once: opening one could wait for ever.
     """
-    with _open_regular(path, limit) as file:
+    with open_regular(path, limit) as file:
         data = file.read(limit + 1)
     if len(data) > limit:  # a file that grows, or one of a kind that does not tell its size
         raise _too_large(path, len(data), limit)
@@ -102,7 +103,8 @@ def read_regular(path: Path, *, limit: int = MAX_PHOTO_BYTES) -> bytes:
 
 
 @contextmanager
-def _open_regular(path: Path, limit: int) -> Iterator[IO[bytes]]:
+def open_regular(path: Path, limit: int = sys.maxsize) -> Iterator[io.BufferedReader]:
+    """Open a regular file of at most ``limit`` bytes; anything else is refused at once, as by ``read_regular``."""
     _check_status(path, path.stat(), limit)
     # What lies there may have changed since. A pipe opened like this does not wait either.
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
@@ -163,7 +165,7 @@ class FileSource:
     def digest(self) -> bytes:
         """Return the SHA-256 of the file, which is never in memory as a whole."""
         found = hashlib.sha256()
-        with self._named(), _open_regular(self.path, MAX_PHOTO_BYTES) as file:
+        with self._named(), open_regular(self.path, MAX_PHOTO_BYTES) as file:
             for _ in range(0, MAX_PHOTO_BYTES, _CHUNK):  # a file may grow meanwhile
                 if not (chunk := file.read(_CHUNK)):
                     break

@@ -12,7 +12,7 @@ from fiveshot.errors import InputError
 from fiveshot.recognizer.change import LiveModel
 from fiveshot.recognizer.info import ModelInfo, PhotoInfo, model_info, photo_infos
 from fiveshot.recognizer.insight import LearnReport
-from fiveshot.recognizer.names import NONE, check_name, target_name
+from fiveshot.recognizer.names import NONE, check_name, known_name, target_name
 from fiveshot.recognizer.recognition.levels import grouped_names, read_parents
 from fiveshot.recognizer.recognition.snapshot import Prediction, RejectedAt, Snapshot, check_asked
 from fiveshot.recognizer.store.contents import StoredClass, read_contents
@@ -725,7 +725,7 @@ class Recognizer:
         from fiveshot.recognizer import correction
 
         with self._model.change() as change:
-            correction.forget_class(change, check_name(name), for_good=for_good)
+            correction.forget_class(change, known_name(name), for_good=for_good)
 
     def photos(self, name: str) -> list[PhotoInfo]:
         """List the photos that a class was learned from, with their ids.
@@ -760,7 +760,7 @@ class Recognizer:
 
     def _row(self, name: str) -> StoredClass | None:
         """Return what is stored of a class: of one that is only in the base file, nothing."""
-        contents, name = self.refresh().contents, check_name(name)
+        contents, name = self.refresh().contents, known_name(name)
         contents.require(name)
         return contents.by_name.get(name)
 
@@ -1305,7 +1305,7 @@ class Recognizer:
         from fiveshot.recognizer import correction
 
         with self._model.change() as change:
-            correction.rename(change, check_name(old), check_name(new))
+            correction.rename(change, known_name(old), check_name(new))
 
     def group(self, parents: Mapping[str, str] | FilePath) -> dict[str, str]:
         """Put classes into groups: each gets the path of its parents as its name, ``owl/barn owl``.
@@ -1630,10 +1630,11 @@ class Recognizer:
         >>> measured.photos, measured.accuracy, measured.unknown_photos
         (1, 1.0, 1)
         """
-        from fiveshot.recognizer.evaluation import evaluate_photos
+        from fiveshot.recognizer.evaluation import evaluate_photos, without_labels
         from fiveshot.recognizer.photos.inputs import gather_classes
 
-        gathered, snapshot = gather_classes(classes, nested=nested), self.refresh()
+        advice = "" if isinstance(classes, Mapping) else without_labels(self.path, classes)
+        gathered, snapshot = gather_classes(classes, nested=nested, without_labels=advice), self.refresh()
         snapshot.require_classes()
         embedder = self._embedder_of(snapshot)
         return evaluate_photos(snapshot, embedder, gathered, progress=progress, on_bad=on_bad)

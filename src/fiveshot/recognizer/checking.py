@@ -15,7 +15,7 @@ import numpy as np
 from fiveshot.core import ClassStatistics, summarize
 from fiveshot.errors import FiveshotError, StorageError
 from fiveshot.heads import FewShotHead
-from fiveshot.recognizer.names import NONE, check_name
+from fiveshot.recognizer.names import NONE, known_name
 from fiveshot.recognizer.recognition.snapshot import check_width, restored_head
 from fiveshot.recognizer.store._confirmed import CONFIRMED, Confirmed, lost_changes, read_confirmed
 from fiveshot.recognizer.store.contents import file_sha256, read_base, same_statistics, state_number
@@ -189,7 +189,7 @@ def _statistics(tables: Tables, path: Path, manifest: Manifest) -> Iterator[Find
     classes = tables.connection.execute("SELECT id, name, base FROM classes ORDER BY id").fetchall()
     for number, name, of_base in classes:
         try:
-            if name != NONE and check_name(name) != name:
+            if name != NONE and known_name(name) != name:
                 raise ValueError("its name is not in normal form")
             if base is not None and bool(of_base) != (name in base):
                 raise ValueError("it is marked as part of the base and is not, or the other way round")

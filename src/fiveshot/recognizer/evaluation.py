@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from itertools import compress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot.backbones import Embedder
+from fiveshot.errors import command
 from fiveshot.metrics import expected_calibration_error
 from fiveshot.recognizer.names import ALIKE
 from fiveshot.recognizer.photos.embedding import OnBad, look_at, told_good
@@ -172,6 +174,12 @@ class Evaluation:
         values = asdict(self)
         values["classes"] = [{**asdict(one), "accuracy": one.accuracy} for one in self.classes]
         return values
+
+
+def without_labels(model: Path, folder: object) -> str:
+    """Return what to do with a folder of photos that says nothing of their classes."""
+    asked = command("predict", model, folder)
+    return f"to measure, put each photo into the folder of its class; to see what they show: {asked}"
 
 
 def evaluate_photos(

@@ -25,13 +25,28 @@ _INVISIBLE = frozenset({"Cf", "Mn", "Me", "Zs"})  # joiners, marks and spaces sh
 
 
 def check_name(text: str) -> str:
-    """Return the name of a class in normal form, or say why it cannot be one.
+    """Return the name of a class, which may be a new one, in normal form, or say why it cannot be one.
+
+    A slash makes groups of classes, so a name is no path to elsewhere: no part of it is ``.`` or ``..``.
 
     >>> check_name("  Bald eagle ")
     'Bald eagle'
     >>> check_name("None of  these")
     Traceback (most recent call last):
     fiveshot.errors.InputError: a class cannot be called 'None of  these': ...
+    """
+    name = known_name(text)
+    for part in re.split(r"[/\\]", name):
+        if _visible(part) in (".", ".."):
+            raise _refused(f"the class name {name!r} has a part that is {_visible(part)!r}", "leave that part out")
+    return name
+
+
+def known_name(text: str) -> str:
+    """Return the normal form of a name that a stored class may have, from a release that allowed more names.
+
+    >>> known_name(" ../owl")
+    '../owl'
     """
     name = normal_name(text)
     if _plain(name) in _ANSWERS:
@@ -70,6 +85,10 @@ def similar_name(name: str, known: Iterable[str]) -> str | None:
 
 def _digits(name: str) -> list[str]:
     return re.findall(r"\d+", name)
+
+
+def _visible(part: str) -> str:
+    return "".join(character for character in part if unicodedata.category(character) not in _INVISIBLE)
 
 
 def _plain(name: str) -> str:

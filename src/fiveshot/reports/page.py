@@ -6,7 +6,6 @@ a class or a folder cannot become markup. A page needs no network and no other f
 
 from __future__ import annotations
 
-import shlex
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
@@ -17,7 +16,7 @@ from fiveshot import __version__
 from fiveshot.benchmark import RunRecord, find_runs
 from fiveshot.data import ImageError, decoders
 from fiveshot.data.reduction import Parts, Squares
-from fiveshot.errors import counted
+from fiveshot.errors import command, counted
 from fiveshot.loggers import flat
 from fiveshot.recognizer.evaluation import Evaluation
 from fiveshot.recognizer.photos.photo import Photo
@@ -364,12 +363,14 @@ def write_review(
     >>> "nothing to look at again" in page.read_text(encoding="utf-8")
     True
     """
-    name = shlex.quote(str(model))
+    name = Path(model)
     groups: dict[str, list[dict[str, Any]]] = {}
     for one in review.suggestions[:MOST]:
-        action = f"move {name} {one.photo} --to {shlex.quote(one.to)}" if one.to else f"remove {name} {one.photo}"
-        keep = f"review {name} --keep {one.photo}"
-        texts = [one.reason, f"{'' if one.sure else 'perhaps: '}fiveshot {action}", f"or: fiveshot {keep}"]
+        action = command("remove", name, one.photo)
+        if one.to:
+            action = command("move", name, one.photo, "--to", one.to)
+        keep = command("review", name, "--keep", one.photo)
+        texts = [one.reason, f"{'' if one.sure else 'perhaps: '}{action}", f"or: {keep}"]
         entry = {"figures": _pair(one.photo, f"of {one.label}", one.beside, one.to, learned), "texts": texts}
         groups.setdefault(f"They {FOUND[one.kind]}", []).append(entry)
     for pair in review.pairs:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,7 +27,7 @@ from fiveshot.benchmark import (
 from fiveshot.benchmark.job import make_jobs
 from fiveshot.benchmark.protocol import ShotDraw
 from fiveshot.data.registry import dataset_spec
-from fiveshot.errors import InputError, StorageError, unknown_name
+from fiveshot.errors import InputError, StorageError, command, unknown_name
 from fiveshot.features import FeatureSet
 from fiveshot.features.feature_set import ARRAYS
 from fiveshot.heads import RECIPES, make_head
@@ -292,9 +291,10 @@ class MissingFeatures:
     @property
     def commands(self) -> tuple[str, ...]:
         """What to type, in this order; what cannot be downloaded must be in its place before."""
-        target = shlex.quote(str(Path(self.folder) / f"{self.dataset}.safetensors"))
-        extract = f"fiveshot extract --dataset {self.dataset} --root data --out {target}"
-        return (f"fiveshot data fetch {self.dataset} --root data", extract) if self._fetched else (extract,)
+        target = Path(self.folder) / f"{self.dataset}.safetensors"
+        extract = command("extract", "--dataset", self.dataset, "--root", "data", "--out", target)
+        fetch = command("data", "fetch", self.dataset, "--root", "data")
+        return (fetch, extract) if self._fetched else (extract,)
 
     @property
     def _fetched(self) -> bool:

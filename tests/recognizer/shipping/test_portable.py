@@ -226,6 +226,7 @@ ATTACKS: dict[str, Edit] = {
     "a date without a time": entry("created", 0, "2026-01-01"),
     "a date without a zone": entry("created", 0, "2026-01-01T00:00:00.000"),
     "a date in another zone": entry("photos", 0, ["0" * 64, "2026-01-01T00:00:00.000+01:00"]),
+    "a name that leads elsewhere": entry("names", 0, "../../etc/passwd"),
     "unchanged tensors, other name": entry("names", 1, "../../etc/passwd\n"),
     "a name twice": entry("names", 1, "owl"),
     "a name out of order": entry("names", 1, "aaa"),

@@ -78,7 +78,7 @@ class Delivery:
         self._wanted: dict[str, Any] = {"top": top, "sure": sure, "why": why}
         self._strict = strict  # one bad photo refuses all
         self._asked: list[Photo] = []  # photos on their way to the network, in order
-        self._passed = 0  # photos that the file had answers for
+        self._passed = 0  # photos that the file had answers for, or that were placed before
 
     def run(
         self, photos: Iterable[Photo], *, total: int, progress: Progress | None = None
@@ -101,7 +101,7 @@ class Delivery:
                 done.placed = folders.placed
             waiting: list[Prediction] = []
             parts: list[tuple[Photo, Prediction]] = []
-            for one in self._stream(self._remembered(photos, table)):
+            for one in self._stream(self._remembered(photos, table, folders)):
                 photo = self._photo_of(one)
                 if parts and parts[0][0].source is not photo.source:
                     self._draw(parts)
@@ -129,9 +129,15 @@ class Delivery:
         listed = list(photos)  # all of them are looked at before the first answer
         return iter(self._recognizer.predict(listed, **self._wanted) if listed else ())
 
-    def _remembered(self, photos: Iterable[Photo], table: AnswerTable | None) -> Iterator[Photo]:
+    def _remembered(
+        self, photos: Iterable[Photo], table: AnswerTable | None, folders: ClassFolders | None
+    ) -> Iterator[Photo]:
         """Yield the photos that are still to be answered, and remember them until they are."""
         for photo in photos:
+            if folders is not None and folders.has(photo):
+                self._passed += 1
+                folders.placed.there += 1
+                continue
             if table is not None and photo in table:
                 self._passed += 1
                 continue

@@ -1,8 +1,9 @@
 """Photos in class folders, copied, linked or moved there and put back on request; and keywords beside photos.
 
 Nothing is ever overwritten. The journal in the folder says of every photo where it came from, before it is done. A
-photo that is moved to another disk is removed only after its copy is on that disk. Keywords go into XMP files that
-photo managers read: what is new is spliced into the text; every other byte of it stays as it was.
+photo that is moved to another disk is removed only after its copy is on that disk. Nothing is placed or removed
+behind a link, and only what has not changed since is put back. Keywords go into XMP files that photo managers
+read: what is new is spliced into the text; every other byte of it stays as it was.
 """
 
 from __future__ import annotations
@@ -10,25 +11,27 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import json
 import os
 import re
 import shutil
+import stat
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Literal
 from xml.parsers import expat
 
 from fiveshot.data import FileSource
-from fiveshot.data.sources import read_regular
-from fiveshot.errors import InputError, StorageError, unknown_name
+from fiveshot.data.sources import open_regular, read_regular
+from fiveshot.errors import FiveshotError, InputError, StorageError, command, unknown_name
+from fiveshot.recognizer.answers._journal import JOURNAL, Entry, Journal, read_journal, rewrite_journal
 from fiveshot.recognizer.photos.inputs import SPELLING
 from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.storage import FilePath, atomic_path
 
-JOURNAL = ".fiveshot-journal.jsonl"
+__all__ = ["JOURNAL", "ClassFolders", "Placed", "PutBack", "Way", "folder_name", "put_back", "write_keywords"]
+
 UNKNOWN = "_unknown"  # the folder of photos that are unlike every class, or that no answer is sure of
 WAYS = ("copy", "link", "move")
 Way = Literal["copy", "link", "move"]
@@ -77,14 +80,22 @@ class ClassFolders:
         self.folder, self.way, self.dry_run = Path(folder), way, dry_run
         self.placed = Placed()
         self._taken: set[Path] = set()  # by a dry run
-        self._known = {(entry["from"], entry["class"]) for entry in read_journal(self.folder) if entry["done"]}
-        self._journal: IO[bytes] | None = None
+        entries = read_journal(self.folder)
+        self._known = {(entry.source, entry.below) for entry in entries if entry.done}
+        self._written = {_real(self.folder / entry.place) for entry in entries}
+        self._journal: Journal | None = None
         if not dry_run:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
-                self._journal = _open_journal(self.folder / JOURNAL)
+                self._journal = Journal(self.folder)
+            except StorageError:
+                raise
             except OSError as error:
                 raise self._failed(error) from error
+
+    def has(self, photo: Photo) -> bool:
+        """Tell whether a photo was placed here, by this run or an earlier one: it is not to be placed again."""
+        return isinstance(photo.source, FileSource) and _real(photo.source.path) in self._written
 
     def put(self, photo: Photo, label: str | None, group: str = "") -> Path | None:
         """Place a photo in the folder of its class, or of its group of unknown ones.
@@ -96,8 +107,12 @@ class ClassFolders:
             return None
         source = Path(os.path.abspath(photo.source.path))  # noqa: PTH100  # links stay links
         below = folder_name(label) + (f"/{group}" if label is None and group else "")
-        if (str(source), below) in self._known:
+        if (str(source), below) in self._known or self.has(photo):
             self.placed.there += 1
+            return None
+        link = _link_on_the_way(self.folder, f"{below}/{source.name}")
+        if link is not None:
+            self.placed.refused.append((photo.name, f"{link} is a link, and no photo is placed behind one"))
             return None
         target = self._free(self.folder / below / source.name)
         if not self.dry_run:
@@ -117,28 +132,23 @@ class ClassFolders:
     def close(self) -> None:
         """Close the journal."""
         if self._journal is not None:
-            # What could be written is there: only a line that failed, and was told, is tried once more.
-            with contextlib.suppress(OSError):
-                self._journal.close()
+            self._journal.close()
 
     def _place(self, source: Path, target: Path, below: str) -> None:
-        entry = {"from": str(source), "to": str(target.relative_to(self.folder)), "way": self.way, "class": below}
-        self._note({**entry, "done": False})
+        assert self._journal is not None
+        moved = self.way == "move"  # whatever happens next, it is known where the photo came from
+        content = _content(source) if moved else None
+        entry = Entry(str(source), str(target.relative_to(self.folder)), self.way, below, False, content)
+        self._journal.note(entry, at_once=moved)
+        self._written.add(_real(target))
         target.parent.mkdir(parents=True, exist_ok=True)
         if self.way == "link":
             target.symlink_to(source)
         elif self.way == "copy" or not _renamed(source, target):
             _copied(source, target)
-            if self.way == "move":
+            if moved:
                 source.unlink()
-        self._note({**entry, "done": True, "look": _look(target)})
-
-    def _note(self, entry: dict[str, Any]) -> None:
-        assert self._journal is not None
-        self._journal.write((json.dumps(entry) + "\n").encode())
-        self._journal.flush()
-        if self.way == "move":
-            os.fsync(self._journal.fileno())  # whatever happens next, it is known where the photo came from
+        self._journal.note(replace(entry, done=True, sha256=_content(target)), at_once=moved)
 
     def _free(self, target: Path) -> Path:
         """Return a path that is not taken: a photo of the same name gets a number."""
@@ -156,7 +166,7 @@ class ClassFolders:
         mend = "make room" if error.errno in _NO_ROOM else "put that right"
         return StorageError(
             f"cannot go on{about} in {self.folder}: {error.strerror or error}; {count:,} were placed before",
-            hint=f"nothing is lost: {mend} and repeat the command, or undo it: fiveshot put-back {self.folder}",
+            hint=f"nothing is lost: {mend} and repeat the command, or undo it: {command('put-back', self.folder)}",
             code="not_placed",
         )
 
@@ -169,15 +179,19 @@ class PutBack:
     left: tuple[tuple[str, str], ...]  # place in the folder, reason
 
 
-def put_back(folder: FilePath, *, dry_run: bool = False) -> PutBack:
+def put_back(folder: FilePath, *, trusted: bool = False, dry_run: bool = False) -> PutBack:
     """Undo what was done in a folder, the last first: copies and links go, moved photos go where they came from.
 
-    What has changed since is left alone, and so is a photo whose old place is taken.
+    Left alone are: what has changed since, a copy whose original has changed or is gone, a photo whose old place
+    is taken, whatever lies outside of the folder or behind a link, and what somebody else has placed.
 
     Parameters
     ----------
     folder : str or path
         The folder that photos were placed in.
+    trusted : bool
+        Whether to believe a journal that another user has written, or that was written on another machine: it says
+        where photos are moved to.
     dry_run : bool
         Whether to change nothing, and only say what would be done.
 
@@ -194,7 +208,7 @@ def put_back(folder: FilePath, *, dry_run: bool = False) -> PutBack:
     where = Path(folder)
     if not where.is_dir():
         raise InputError(f"no such folder: {where}", hint=SPELLING, code="no_journal")
-    entries = list(read_journal(where))
+    entries = read_journal(where)
     if not entries:
         raise InputError(
             f"{where} has no journal of photos that were placed there",
@@ -202,37 +216,23 @@ def put_back(folder: FilePath, *, dry_run: bool = False) -> PutBack:
             code="no_journal",
         )
     left: list[tuple[str, str]] = []
-    kept: list[dict[str, Any]] = []
+    kept: list[Entry] = []
     undone = 0
     for entry in reversed(entries):
         try:
-            reason = _undone(where, entry, dry_run)
-        except OSError as error:
-            reason = error.strerror or str(error)
+            reason = _undone(where, entry, trusted=trusted, dry_run=dry_run)
+        except (OSError, InputError) as error:
+            reason = error.message if isinstance(error, FiveshotError) else error.strerror or str(error)
         if reason:
-            left.append((entry["to"], reason))
+            left.append((entry.place, reason))
             kept.append(entry)
-        elif entry["done"]:
+        elif entry.done:
             undone += 1
     if not dry_run:
-        _forget_journal(where, kept[::-1])
+        rewrite_journal(where, kept[::-1])
+        with contextlib.suppress(OSError):  # something is in it, or somebody is
+            where.rmdir()
     return PutBack(undone, tuple(left))
-
-
-def read_journal(folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield what was placed in a folder, the first first; a photo that was begun and not finished is not done."""
-    entries: dict[str, dict[str, Any]] = {}
-    try:
-        with (folder / JOURNAL).open("rb") as file:
-            for line in file:
-                try:
-                    entry = json.loads(line)
-                    entries[entry["to"]] = {"look": None, **entry}
-                except (ValueError, KeyError, TypeError):
-                    continue  # a line that was half written
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    yield from (one for one in entries.values() if {"from", "way", "class", "done"} <= set(one))
 
 
 def folder_name(label: str | None) -> str:
@@ -287,70 +287,104 @@ def _copied(source: Path, target: Path) -> None:
     shutil.copystat(source, target)
 
 
-def _look(path: Path) -> list[int]:
-    found = path.lstat()
-    return [found.st_size, found.st_mtime_ns]
+def _real(path: Path) -> Path:
+    """Return the one path of a file, which may be a link itself."""
+    return path.parent.resolve() / path.name
 
 
-def _undone(folder: Path, entry: dict[str, Any], dry_run: bool) -> str:
+def _content(path: Path) -> str:
+    """Return the SHA-256 of a file, or of what a link says."""
+    if path.is_symlink():
+        return hashlib.sha256(os.fsencode(path.readlink())).hexdigest()
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _undone(folder: Path, entry: Entry, *, trusted: bool, dry_run: bool) -> str:
     """Undo one entry; return why not, where that is so."""
-    target, source = folder / entry["to"], Path(entry["from"])
-    if not _inside(folder, target):
+    target, source = folder / entry.place, Path(entry.source)
+    if not _is_below(entry.place):
         return "the journal names a place outside of the folder"
+    link = _link_on_the_way(folder, entry.place)
+    if link is not None:
+        return f"it lies behind the link {link}"
+    moved = entry.way == "move" and (entry.done or not os.path.lexists(source))
+    if not (entry.own or trusted):
+        would = f"it is not moved to {source}" if moved else "it is left alone"
+        return f"you did not place it from here, so {would} (--trust believes the journal)"
     if not os.path.lexists(target):
-        return "" if not entry["done"] or entry["way"] != "move" or source.exists() else "it is not there any more"
-    if not entry["done"] and entry["way"] == "move" and not source.exists():
-        entry = {**entry, "done": True, "look": _look(target)}  # stopped after the move, before the note
-    if entry["done"] and _look(target) != entry["look"]:
-        return "it has changed since"
-    if entry["way"] == "move" and entry["done"]:
-        if os.path.lexists(source):
-            return f"its old place {source} is taken"
-        if not dry_run:
-            source.parent.mkdir(parents=True, exist_ok=True)
-            if not _renamed(target, source):
-                _copied(target, source)
-                target.unlink()
-    elif not dry_run:
+        return "it is not there any more" if moved and entry.done and not os.path.lexists(source) else ""
+    if moved:
+        reason = _why_not_moved(target, source, entry)
+    elif entry.way == "link":
+        same = target.is_symlink() and str(target.readlink()) == entry.source
+        reason = "" if same else _CHANGED
+    else:
+        reason = _why_kept(target, source, entry)
+    if reason or dry_run:
+        return reason
+    if not moved:
         target.unlink()
-    if not dry_run:
-        _remove_empty(target.parent, folder)
+    else:
+        source.parent.mkdir(parents=True, exist_ok=True)
+        if not _renamed(target, source):
+            _copied(target, source)
+            target.unlink()
+    _remove_empty(target.parent, folder)
     return ""
 
 
-def _inside(folder: Path, target: Path) -> bool:
-    return Path(os.path.normpath(target)).is_relative_to(os.path.normpath(folder))
+_CHANGED = "it has changed since"
+
+
+def _why_not_moved(target: Path, source: Path, entry: Entry) -> str:
+    if entry.sha256 is not None and _content(target) != entry.sha256:
+        return _CHANGED
+    return f"its old place {source} is taken" if os.path.lexists(source) else ""
+
+
+def _why_kept(target: Path, source: Path, entry: Entry) -> str:
+    """Return why a copy is not taken away: it is another file by now, or the only one with this content."""
+    found = target.lstat()
+    if not stat.S_ISREG(found.st_mode):
+        return _CHANGED
+    if not source.is_file():
+        return f"its original {source} is gone"
+    if os.path.samestat(source.stat(), found) and (found.st_nlink < 2 or source.resolve() == target.resolve()):
+        return f"its original {source} leads back to it"
+    if not entry.done:
+        return "" if _begins_with(source, target) else "it is not the copy that was begun"
+    content = _content(target)
+    if content != (entry.sha256 or content):
+        return _CHANGED
+    return "" if _content(source.resolve()) == content else f"its original {source} has changed since"
+
+
+def _begins_with(whole: Path, part: Path) -> bool:
+    """Tell whether a file begins as another one does, which may be all of it."""
+    with open_regular(whole) as one, open_regular(part) as other:
+        while piece := other.read(1 << 20):
+            if one.read(len(piece)) != piece:
+                return False
+    return True
+
+
+def _is_below(place: str) -> bool:
+    """Tell whether a place in a folder is really below it, by its name."""
+    path = Path(place)
+    return bool(path.parts) and not path.anchor and ".." not in path.parts
+
+
+def _link_on_the_way(folder: Path, place: str) -> Path | None:
+    """Return the first folder between a folder and a place in it that is a link."""
+    parents = list(Path(place).parents)[-2::-1]  # without the folder itself, the outermost first
+    return next((folder / parent for parent in parents if (folder / parent).is_symlink()), None)
 
 
 def _remove_empty(folder: Path, top: Path) -> None:
     while folder != top and not any(folder.iterdir()):
         folder.rmdir()
         folder = folder.parent
-
-
-def _open_journal(path: Path) -> IO[bytes]:
-    """Open a journal to go on with it, after a last line that was half written."""
-    journal = path.open("a+b")
-    size = journal.tell()
-    if size:
-        journal.seek(size - 1)
-        if journal.read(1) != b"\n":
-            journal.write(b"\n")
-    return journal
-
-
-def _forget_journal(folder: Path, kept: list[dict[str, Any]]) -> None:
-    """Leave only what was not undone in the journal."""
-    journal = folder / JOURNAL
-    if kept:
-        text = "".join(json.dumps(entry) + "\n" for entry in kept)
-        part = journal.with_suffix(".part")
-        part.write_text(text, encoding="utf-8")
-        part.replace(journal)
-    else:
-        journal.unlink(missing_ok=True)
-        if folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
 
 
 def sidecar_of(photo: Path) -> Path:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import glob
 import os
+import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
@@ -20,6 +21,7 @@ from fiveshot.data.folders import (
     IMAGE_SUFFIXES,
     SPLITS,
     is_image,
+    is_model,
     open_tree,
     other_suffixes,
     split_archive,
@@ -27,7 +29,7 @@ from fiveshot.data.folders import (
     walk,
 )
 from fiveshot.data.sources import FileSource, StoredSource
-from fiveshot.errors import InputError, counted, some_of
+from fiveshot.errors import InputError, command, counted, some_of
 from fiveshot.recognizer.names import normal_name
 from fiveshot.recognizer.photos.photo import Photo, Region, picture_source
 from fiveshot.storage import FilePath
@@ -65,6 +67,7 @@ class FoundClasses:
     classes: dict[str, list[Photo]]  # by checked name, sorted
     loose: list[str]  # names of photos that lie in no class folder
     others: Counter[str]  # by suffix, files that are not photos by name
+    inside: Counter[str]  # by folder inside of a class folder that has photos, too: its photos, which belong to it
 
 
 def find_photos(inputs: PhotoInputs, *, one_class: bool = False) -> FoundPhotos:
@@ -93,6 +96,13 @@ class PhotoStream:
     However many there are, few are in memory. Nothing is opened: a file that cannot be read is found out when it
     is looked at.
 
+    Parameters
+    ----------
+    inputs : photos
+        As in ``find_photos``.
+    but : sequence of Path
+        Folders that are passed over where they lie below a folder of the inputs: photos are put there.
+
     Attributes
     ----------
     total : int
@@ -101,9 +111,10 @@ class PhotoStream:
         By suffix, the files in folders that are not photos by name.
     """
 
-    def __init__(self, inputs: PhotoInputs) -> None:
+    def __init__(self, inputs: PhotoInputs, *, but: Sequence[Path] = ()) -> None:
         self.others: Counter[str] = Counter()
         self.total = 0
+        self._but = but
         self._parts: list[Path | list[Photo]] = []
         for one in _as_list(inputs):
             for part in self._lazily(one):
@@ -115,7 +126,7 @@ class PhotoStream:
     def __iter__(self) -> Iterator[Photo]:
         for part in self._parts:
             if isinstance(part, Path):
-                names = (name for name in _own_files(part) if is_image(name))
+                names = (name for name in _own_files(part, self._but) if is_image(name))
                 yield from (Photo(FileSource(part / name, str(part / name))) for name in names)
             else:
                 yield from part
@@ -131,20 +142,26 @@ class PhotoStream:
     def _count(self, folder: Path) -> int:
         """Count the photos of a folder, and what else is there; a folder without photos is refused."""
         count, others = 0, Counter[str]()
-        for name in _own_files(folder):
+        for name in _own_files(folder, self._but):
             if is_image(name):
                 count += 1
             else:
                 others.update(other_suffixes([name]))
         if not count:
-            seen = unread(_own_files(folder))
-            raise InputError(f"no photos in {folder}{seen}", hint=_EXPECTED)
+            seen = unread(_own_files(folder, self._but))
+            inside = [str(path) for path in self._but if _is_inside(path, folder)]
+            apart = f" apart from {' and '.join(inside)}" if inside else ""
+            raise InputError(f"no photos in {folder}{apart}{seen}", hint=_EXPECTED)
         self.others.update(others)
         return count
 
 
-def _own_files(folder: Path) -> Iterator[str]:
-    return (name for name in walk(folder) if SYSTEM_FOLDERS.isdisjoint(name.split("/")[:-1]))
+def _is_inside(path: Path, folder: Path) -> bool:
+    return path.is_dir() and folder.resolve() in path.resolve().parents
+
+
+def _own_files(folder: Path, but: Sequence[Path]) -> Iterator[str]:
+    return (name for name in walk(folder, but) if SYSTEM_FOLDERS.isdisjoint(name.split("/")[:-1]))
 
 
 def gather_photos(inputs: PhotoInputs) -> list[Photo]:
@@ -161,11 +178,12 @@ def class_photos(inputs: PhotoInputs) -> list[Photo]:
     return find_photos(inputs, one_class=True).photos
 
 
-def find_classes(folder: FilePath, *, nested: bool = False) -> FoundClasses:
+def find_classes(folder: FilePath, *, nested: bool = False, without_labels: str = "") -> FoundClasses:
     """Return the photos of a folder of class folders, or of an archive of them, by class name.
 
     A class has the photos of all folders below its own. ``nested`` makes each folder that holds photos a class of
-    its own, called by its path.
+    its own, called by its path. ``without_labels`` says what to do with a folder that has photos and no class
+    folders; it is learned as one class unless given.
     """
     where = Path(folder)
     found = _files_below(where)
@@ -179,25 +197,28 @@ def find_classes(folder: FilePath, *, nested: bool = False) -> FoundClasses:
     folders = tops | _folders(where, found)
     if not folders:
         own = f", but {counted(len(loose), 'photo')} of its own" if loose else ""
-        one_class = f"; as one class: fiveshot learn MODEL NAME {where}" if loose else ""
-        raise InputError(f"{where} has no class folders{own}", hint=f"expected {where}/<class>/*.jpg{one_class}")
+        instead = without_labels or f"as one class: {command('learn', 'MODEL', 'NAME', where)}"
+        hint = f"expected {where}/<class>/*.jpg" + (f"; {instead}" if loose else "")
+        raise InputError(f"{where} has no class folders{own}", hint=hint)
     empty = sorted(folders - tops)
     if empty:
         seen = unread(file for file in found if file.startswith(f"{empty[0]}/"))
-        raise InputError(
-            f"no photos in {where / empty[0]}{seen}", hint=f"{_EXPECTED}: add some, or remove the folder"
-        )
+        way = "move the folder elsewhere" if seen else "remove the folder"  # what is in it may be of use
+        raise InputError(f"no photos in {where / empty[0]}{seen}", hint=f"{_EXPECTED}: add some, or {way}")
     if tops <= set(SPLITS):
         raise InputError(f"{where} is split into {' and '.join(sorted(tops))}", hint=f"name one, as {where}/train")
     if not nested:
         _refuse_nested(where, found)
-    return FoundClasses(_by_checked_name(where, classes), loose, other_suffixes(found))
+    inside = Counter[str]() if nested else _inside_classes(found)
+    return FoundClasses(_by_checked_name(where, classes), loose, other_suffixes(found), inside)
 
 
-def gather_classes(classes: ClassInputs, *, nested: bool = False) -> dict[str, list[Photo]]:
-    """Return the photos by class name; the names are checked, and each is there once."""
+def gather_classes(
+    classes: ClassInputs, *, nested: bool = False, without_labels: str = ""
+) -> dict[str, list[Photo]]:
+    """Return the photos by class name; the names are checked, and each is there once. See ``find_classes``."""
     if not isinstance(classes, Mapping):
-        return find_classes(classes, nested=nested).classes
+        return find_classes(classes, nested=nested, without_labels=without_labels).classes
     gathered: dict[str, list[Photo]] = {}
     for name, photos in classes.items():
         checked = normal_name(name)
@@ -322,11 +343,11 @@ def _refuse_several(where: Path, files: Iterable[str]) -> None:
         return
     depth = len(top.parts)
     folders = sorted({PurePosixPath(file).parts[depth] for file in files if is_image(file)})
-    together = f"'{where / top}/*/'" if where.is_dir() else "it unpacked, all files by a pattern"
+    together = shlex.quote(f"{where / top}/*/") if where.is_dir() else "it unpacked, all files by a pattern"
     raise InputError(
         f"{where / top} has no photos of its own, but {len(folders)} folders of them ({some_of(folders)}), "
         "most likely classes",
-        hint=f"learn each with learn_many (fiveshot learn MODEL {where / top}); "
+        hint=f"learn each with learn_many ({command('learn', 'MODEL', where / top)}); "
         f"for one class of all, give {together}",
         code="several_classes",
     )
@@ -363,12 +384,35 @@ def _refuse_nested(where: Path, files: Iterable[str]) -> None:
         )
 
 
+def _inside_classes(files: Iterable[str]) -> Counter[str]:
+    """Count the photos of each folder that lies in a class folder below one with photos.
+
+    >>> _inside_classes(["owl/1.jpg", "owl/barn owl/1.jpg", "wren/2024/1.jpg"])
+    Counter({'owl/barn owl': 1})
+    """
+    holding = Counter(file.rpartition("/")[0] for file in files if "/" in file and is_image(file))
+    above = {folder: PurePosixPath(folder).parents for folder in holding}
+    return Counter(
+        {
+            folder: holding[folder]
+            for folder in sorted(holding)
+            if any(str(one) in holding for one in above[folder])
+        }
+    )
+
+
 def _folders(where: Path, files: Iterable[str]) -> set[str]:
     """Return the names of the folders that somebody has put there."""
     folders = {file.partition("/")[0] for file in files if "/" in file}
     if where.is_dir():
-        folders |= {path.name for path in where.iterdir() if path.is_dir() and not path.name.startswith(".")}
+        own = (path for path in where.iterdir() if path.is_dir() and not path.name.startswith("."))
+        folders |= {path.name for path in own if path.name in folders or not _holds_models(path)}
     return {name for name in folders if name not in SYSTEM_FOLDERS and name.casefold() != _THUMBS}
+
+
+def _holds_models(folder: Path) -> bool:
+    """Tell whether a folder without photos is a model, or has some in it."""
+    return is_model(folder) or any(is_model(file.parent) for file in folder.rglob("model.toml"))
 
 
 def _by_checked_name(where: Path, classes: dict[str, list[Photo]]) -> dict[str, list[Photo]]:

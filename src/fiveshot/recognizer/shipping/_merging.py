@@ -14,7 +14,7 @@ import numpy as np
 from fiveshot.errors import InputError, some_of
 from fiveshot.recognizer._learning import store_photos
 from fiveshot.recognizer.change import Change
-from fiveshot.recognizer.names import NONE
+from fiveshot.recognizer.names import NONE, check_name
 from fiveshot.recognizer.shipping._portable import import_model
 from fiveshot.recognizer.store.contents import Contents, StoredClass, read_contents, same_bits
 from fiveshot.recognizer.store.folder import ModelFolder
@@ -91,6 +91,8 @@ def merge_classes(change: Change, other: OtherModel) -> MergeReport:
     same = [row for row in rows if row.name in before.by_name and _equal(before.by_name[row.name], row)]
     names = {row.name for row in same}
     fresh = [row for row in rows if row.name not in names]
+    for row in fresh:
+        check_name(row.name)  # it may be of a release that allowed more names
     _refuse_conflicts(before, fresh, other.path)
     photos = 0
     for row in fresh:

@@ -23,8 +23,8 @@ from fiveshot.backbones import AdapterFile, BackboneSpec, Preprocessing, read_ad
 from fiveshot.core import ClassStatistics, Memory, summarize
 from fiveshot.core.statistics import statistics_arrays
 from fiveshot.data import MAX_PHOTO_BYTES
-from fiveshot.errors import FiveshotError, InputError, StorageError, is_number
-from fiveshot.recognizer.names import NONE, target_name
+from fiveshot.errors import FiveshotError, InputError, StorageError, command, is_number
+from fiveshot.recognizer.names import NONE, check_name, target_name
 from fiveshot.recognizer.photos.photo import check_digest, check_thumbnail
 from fiveshot.recognizer.recognition.rejection import Rejection
 from fiveshot.recognizer.recognition.snapshot import check_width, head_record, restored_head
@@ -165,7 +165,7 @@ def import_model(file: FilePath, path: FilePath) -> Manifest:
         if source.is_dir():
             raise StorageError(
                 f"{source} is a folder, not an exported file",
-                hint=f"if it is a model, copy the folder, or export it first: fiveshot export {source} FILE",
+                hint=f"if it is a model, copy the folder, or export it first: {command('export', source, 'FILE')}",
             )
         if source.is_file() and not begins_as_ours(source):
             raise StorageError(
@@ -177,6 +177,8 @@ def import_model(file: FilePath, path: FilePath) -> Manifest:
             manifest = _checked_manifest(content.meta)
             files = _unpacked(content.tensors, manifest, Path(name))
             base = read_base(Path(name), manifest.base)
+            for label in base.labels:
+                check_name(str(label))
             classes = list(imported_classes(content.tensors, content.meta, manifest=manifest, base=base))
             _check_head(manifest, base, classes)
         manifest = replace(

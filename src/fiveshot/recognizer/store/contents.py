@@ -21,7 +21,7 @@ from fiveshot.core.arrays import unit_rows
 from fiveshot.core.labels import python_labels
 from fiveshot.core.statistics import statistics_arrays, statistics_from_arrays, unknown_class
 from fiveshot.errors import StorageError
-from fiveshot.recognizer.names import NONE, check_name
+from fiveshot.recognizer.names import NONE, known_name
 from fiveshot.recognizer.store.manifest import MANIFEST, BaseRecord, Manifest
 from fiveshot.recognizer.store.rows import (
     ClassPhotos,
@@ -339,7 +339,7 @@ def read_base(folder: Path, record: BaseRecord) -> ClassStatistics:
     file = read_tensors(path, kind=KIND, version=VERSION)
     try:
         labels = file.meta["labels"]
-        if labels != sorted(set(labels)) or any(check_name(label) != label for label in labels):
+        if labels != sorted(set(labels)) or any(known_name(label) != label for label in labels):
             raise ValueError("names are not sorted, not different or not in normal form")
         if len(labels) != record.classes:
             raise ValueError(f"it holds {len(labels)} classes, not {record.classes}")
