@@ -12,6 +12,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "fiveshot"
 ORDER = (
     "errors",
     "extras",
+    "web",
     "plugins",
     "work",
     "storage",

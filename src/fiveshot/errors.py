@@ -110,6 +110,17 @@ def some_of(names: Sequence[str], shown: int = 5) -> str:
     return ", ".join(names[:shown]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
+def one_line(value: object, most: int = 500) -> str:
+    """Return text from outside for a log: one line, not too long, without codes that a terminal obeys.
+
+    >>> one_line("7\\nno error: \\x1b[31m")
+    '7\\\\nno error: \\\\x1b[31m'
+    """
+    text = str(value)
+    shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text[:most])
+    return shown if len(text) <= most else f"{shown}..."
+
+
 def is_number(value: object, *, whole: bool = False) -> TypeGuard[float]:
     """Tell whether a value can be compared and computed with; True and False are not numbers.
 

@@ -15,17 +15,20 @@ from PIL import Image
 from reductions import (
     PHOTO,
     crash,
+    crash_if_wide,
     much_memory,
     never_end,
     pixels,
     process,
     some_memory,
+    some_seconds,
     work_and_wait,
     write_a_file,
 )
 
 from fiveshot.data import (
     ArraySource,
+    Box,
     BytesSource,
     Decoders,
     FileSource,
@@ -304,3 +307,91 @@ def test_decoders_import_nothing_from_the_working_directory(tmp_path, monkeypatc
 
 def test_one_pool_for_the_process():
     assert decoders() is decoders()
+
+
+def encoded(width: int, height: int, seed: int = 0, kind: str = "PNG") -> bytes:
+    noise = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(noise).save(buffer, kind)
+    return buffer.getvalue()
+
+
+BOXES = [Box(number % 30, number % 20, 5 + number % 7, 4 + number % 5) for number in range(2, 202)]
+
+
+def crops(source, boxes=BOXES):
+    picture = decode(source)
+    return [picture.crop(box.pixels(picture.size)).tobytes() for box in boxes]
+
+
+def decodings(found) -> int:
+    """Return how often a photo was decoded: what is made of a picture that was held took no time to decode."""
+    return len({one.decode_seconds for one in found} - {0.0})
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_parts_of_a_photo_are_cut_out_of_one_decoding(pool, tmp_path, in_memory):
+    (tmp_path / "a.png").write_bytes(encoded(40, 30))
+    source = FileSource(tmp_path / "a.png", "a.png")
+    source = BytesSource(source.read(), "a.png") if in_memory else source
+    found = pool.cut(source, BOXES, pixels)
+    assert [one.parts for one in found] == [(crop, None, b"") for crop in crops(source)]
+    assert {one.sha256 for one in found} == {hashlib.sha256(source.read()).hexdigest()}
+    assert decodings(found) == 1
+    assert decodings(pool.cut(source, BOXES[:8], pixels)) == 0  # it is still there
+    assert decodings(pool.cut(source, BOXES[:1], pixels)) == 0
+    assert pool.cut(source, [], pixels) == []
+
+
+def test_parts_are_never_of_another_picture(pool, tmp_path):
+    path = tmp_path / "a.png"
+    for number in range(3):
+        path.write_bytes(encoded(40, 30 + number, number))
+        for source in (FileSource(path, "a.png"), BytesSource(encoded(40, 30, 10 + number), "a.png")):
+            assert [one.parts[0] for one in pool.cut(source, BOXES[:5], pixels)] == crops(source, BOXES[:5])
+            assert pool.attempt(PHOTO, pixels).parts[0] == PHOTO.array.tobytes()
+
+
+def test_a_bad_part_is_refused_and_the_others_are_not(pool):
+    source = BytesSource(encoded(40, 30), "a.png")
+    good, outside, last = pool.cut(source, [Box(0, 0, 5, 5), Box(100, 0, 5, 5), Box(1, 1, 5, 5)], pixels)
+    assert (good.error, last.error) == (None, None)
+    assert (outside.error.name, outside.error.code, outside.parts) == ("a.png", "bad_box", ())
+
+
+def test_parts_of_what_is_not_a_photo_are_all_refused(pool):
+    found = pool.cut(BytesSource(b"no photo", "a.png"), BOXES, pixels)
+    assert len(found) == len(BOXES)
+    assert {one.error.name for one in found} == {"a.png"}
+
+
+def test_a_part_that_ends_its_decoder_is_refused_with_those_of_its_turn(pool):
+    source = BytesSource(encoded(40, 30), "a.png")
+    found = pool.cut(source, [Box(0, 0, 5, 5), Box(0, 0, 20, 5), Box(0, 0, 5, 5)], crash_if_wide)
+    assert all("crashed" in one.error.reason for one in found)
+    assert pool.cut(source, [Box(0, 0, 5, 5)], crash_if_wide)[0].parts == (b"done",)
+
+
+def test_parts_have_their_time_in_turns(pool):
+    """Together they take longer than a photo may."""
+    found = pool.cut(BytesSource(encoded(40, 30), "a.png"), BOXES[:12], some_seconds)
+    assert [one.parts for one in found] == [(b"done",)] * 12
+    assert decodings(found) == 1
+
+
+def test_parts_of_a_large_photo_are_cut_out_of_one_decoding(tmp_path):
+    Image.new("RGB", (6000, 4200), "red").save(tmp_path / "a.png")
+    source = FileSource(tmp_path / "a.png", "a.png")
+    with Decoders(2) as pool:
+        found = pool.cut(source, [Box(number, number, 50, 40) for number in range(100)], pixels)
+        assert {one.parts[0] for one in found} == {b"\xff\0\0" * 2000}
+        assert decodings(found) == 1
+        assert pool.attempt(PHOTO, pixels).error is None
+
+
+def test_without_processes_parts_are_cut_out_of_one_decoding():
+    source = BytesSource(encoded(40, 30), "a.png")
+    with Decoders(0) as none:
+        found = none.cut(source, BOXES, pixels)
+    assert [one.parts[0] for one in found] == crops(source)
+    assert decodings(found) == 1

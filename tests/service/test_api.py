@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -22,7 +23,8 @@ from tiny import encoded, parts, photo, picture, tiny_model
 
 from fiveshot.errors import InputError
 from fiveshot.recognizer import Recognizer
-from fiveshot.service import RequestLimits, Settings
+from fiveshot.recognizer.photos.photo import reduced
+from fiveshot.service import RequestLimits, Settings, _photos
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +115,21 @@ def test_more_parts_than_photos_are_allowed(service: Live) -> None:
     boxes = json.dumps([[[0, 0, 50, 50]] * 200])
     files = [("photos", ("both.jpg", halves()))]
     assert service.client.post("/v1/predict", files=files, data={"boxes": boxes}).status_code == 413
+
+
+def test_the_parts_of_a_photo_are_cut_out_together(service: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def noted(same: Any, parts: Any, **limits: Any) -> Any:
+        asked.append(len(same))
+        return reduced(same, parts, **limits)
+
+    monkeypatch.setattr(_photos, "reduced", noted)
+    boxes = json.dumps([[[number, 0, 50, 50] for number in range(40)], None])
+    files = [("photos", ("both.jpg", halves())), ("photos", ("red.jpg", photo("red", 1)))]
+    reply = service.client.post("/v1/predict", files=files, data={"boxes": boxes})
+    assert [one["box"] and one["box"][0] for one in reply.json()["predictions"]] == [*range(40), None]
+    assert sorted(asked) == [1, 40]
 
 
 def test_bad_photos_are_left_out_on_request(service: Live) -> None:
@@ -529,12 +546,12 @@ def test_a_part_that_is_no_file_is_named(service: Live) -> None:
     for reply, part in (
         (send(("photos", b"a.jpg")), "the part 'photos'"),
         (send(*[("photos", b"a.jpg")] * 5), "the part 'photos'"),
-        (send(("photos", b"x" * 2_000_000)), "a part"),
+        (send(("photos", b"x" * 2_000_000)), "the part 'photos'"),
     ):
         assert error(reply, 422, "not_a_file") == f"{part} is text, not a file"
         assert "photos=@FILE" in reply.json()["hint"]
     assert error(send(("top", b"3")), 422, "unknown_part") == "there is a part 'top'"
-    error(send(*[("photos", b"a.jpg")] * 51), 413, "too_large")
+    error(send(*[("photos", b"a.jpg")] * 51), 422, "not_a_file")
 
 
 def test_an_empty_model_says_so(start: Callable[..., Live]) -> None:

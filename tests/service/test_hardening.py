@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import select
 import socket
 import time
@@ -17,7 +18,6 @@ import httpx
 import pytest
 from live import Live
 from PIL import Image
-from starlette import formparsers
 from tiny import encoded, parts, photo
 
 from fiveshot.data import decoders
@@ -243,19 +243,43 @@ def test_the_codec_of_text_is_not_the_clients_choice(start: Callable[..., Live])
         assert reply.status_code == 200
 
 
-def test_text_is_not_collected(start: Callable[..., Live], monkeypatch: pytest.MonkeyPatch) -> None:
-    decoded: list[int] = []
-    decode = formparsers._user_safe_decode
+@pytest.mark.parametrize(
+    ("head", "status", "name"),
+    [
+        (b'name="photos"', 422, "not_a_file"),
+        (b'name="other"; filename="a.jpg"', 422, "unknown_part"),
+        (b'filename="a.jpg"', 400, "malformed"),
+        (b'name="photos"; filename="' + b"x" * 10_000 + b'"', 400, "malformed"),
+        (b'name="boxes"\r\n\r\n[[[' + b"1," * 200_000, 413, "too_large"),
+    ],
+)
+def test_what_is_not_wanted_is_not_collected(
+    start: Callable[..., Live], head: bytes, status: int, name: str
+) -> None:
+    """The answer comes before the body has ended."""
+    body = b"--x\r\nContent-Disposition: form-data; " + head + b"\r\n\r\n" + bytes(300_000)
+    kind = {"Content-Type": "multipart/form-data; boundary=x"}
+    assert code(start().client.post("/v1/predict", content=body, headers=kind)) == (status, name)
 
-    def note(text: bytes, codec: str) -> str:
-        decoded.append(len(text))
-        return decode(text, codec)
 
-    monkeypatch.setattr(formparsers, "_user_safe_decode", note)
+def test_an_upload_that_is_cut_off_is_refused_as_a_whole(start: Callable[..., Live]) -> None:
     service = start()
-    long = [("photos", (None, b"x" * 300_000))]
-    assert code(service.client.post("/v1/predict", files=long)) == (422, "not_a_file")
-    assert max(decoded) < 5000
+    request = httpx.Request("POST", service.url, files=parts("red", 3))
+    whole = request.read()
+    kind = {"Content-Type": request.headers["content-type"]}
+    boundary = b"--" + kind["Content-Type"].partition("boundary=")[2].encode()
+    starts = [found.start() for found in re.finditer(re.escape(boundary), whole)]
+    cuts = [start + more for start in starts for more in (-3, 0, 5, len(boundary), len(boundary) + 1)][1:]
+    assert len(starts) == 4
+    for path in ("/v1/classes/red/photos", "/v1/correct?name=red", "/v1/negatives", "/v1/predict"):
+        for end in (*cuts, starts[2] + 500):
+            reply = service.client.post(path, content=whole[:end], headers=kind)
+            assert code(reply) == (400, "malformed"), (path, end)
+            assert "it ends before its last boundary" in reply.json()["message"]
+    assert service.names() == []
+    assert service.client.get("/v1/model").json()["negatives"] == 0
+    for end in (len(whole), len(whole) - 2):  # some leave the last line without an end
+        assert service.client.post("/v1/predict", content=whole[:end], headers=kind).json()["code"] == "no_classes"
 
 
 def test_icons_are_refused(start: Callable[..., Live]) -> None:

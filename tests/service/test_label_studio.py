@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import base64
+import gzip
+import json
+import logging
 import os
 import shutil
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -18,10 +22,12 @@ import httpx
 import pytest
 from live import Live, running
 from local_server import Quiet, listening
-from tiny import photo
+from tiny import encoded, photo, picture
 
+from fiveshot.data import decoders
 from fiveshot.errors import FiveshotError
 from fiveshot.recognizer import Prediction, Recognizer
+from fiveshot.service import RequestLimits
 from fiveshot.service.label_studio import Control, StudioSettings
 
 # Its dependencies fit nobody else's: an environment of its own, named here or on the path.
@@ -47,6 +53,10 @@ class _Photos(Quiet, BaseHTTPRequestHandler):
         self.asked.append(f"{self.path} {self.headers.get('Authorization')}")
         if self.path.startswith("/api/tasks?project=7&page=1&"):
             return self.say(httpx.Response(200, json={"tasks": self.tasks}).content)
+        if self.path.startswith("/packed/"):
+            return self.say(gzip.compress(gzip.compress(photo("red", 1))), Content_Encoding="gzip, gzip")
+        if self.path == "/moved":  # nobody knows where
+            return self.say(b"", 302)
         if self.path.startswith("/moved/"):
             self.send_response(302)
             self.send_header("Location", self.path.removeprefix("/moved/"))
@@ -108,7 +118,8 @@ def counts(service: Live) -> dict[str, int]:
 
 def predicted(service: Live, config: str, *tasks: dict[str, Any], **params: Any) -> list[dict[str, Any]]:
     said = {"tasks": list(tasks), "label_config": config, "project": "7.1", "params": params}
-    reply = service.client.post("/predict", json=said)
+    headers = {"Content-Type": "application/json"}  # httpx itself sends no lone surrogate
+    reply = service.client.post("/predict", content=json.dumps(said), headers=headers)
     assert reply.status_code == 200, reply.text
     assert len(reply.json()["results"]) == len(tasks)
     return reply.json()["results"]
@@ -185,6 +196,125 @@ def test_photos_are_fetched_from_label_studio_alone(fresh_path: Path, studio: An
         until(lambda: counts(service) == {"red": 2, "blue": 1})
     fetched = [asked for asked in studio.asked if not asked.startswith("/moved")]
     assert fetched == [f"/data/upload/blue-{number}.jpg Token {KEY}" for number in (2, 1)]
+
+
+PLACE = {"x": 10, "y": 20, "width": 50, "height": 60, "rotation": 0}
+BAD_ADDRESSES = (
+    "http://[", "/data/\ud800.jpg", "http://\ud800/", "/moved", "/moved/http://[", "/packed/1.jpg", "\n", "?",
+    "data:image/jpeg;base64,\u00e9", "data:image/jpeg,x", "http://127.0.0.1:99999/", "//", 7, None, [], {},
+)  # fmt: skip
+
+
+def test_a_bad_task_has_an_empty_prediction_and_the_others_are_answered(fresh_path: Path, studio: Any) -> None:
+    bad = [{"id": number, "data": {"image": address}} for number, address in enumerate(BAD_ADDRESSES)]
+    bad += [{}, {"data": 3}, {"data": []}, None, 3, "task", []]
+    with backend(fresh_path, studio.url) as service:
+        service.learn("red"), service.learn("blue")
+        first, *others, last = predicted(service, CHOICES, task("red", 50), *bad, task("blue", 51))
+        assert [one["result"] for one in others] == [[]] * len(bad)
+        assert [one["result"][0]["value"]["choices"] for one in (first, last)] == [["red"], ["blue"]]
+
+
+@pytest.mark.parametrize(
+    "context",
+    ["odd", 3, [], {"result": 5}, {"result": "x"}, {"result": [None, 3]}, {"result": [{"value": 3}]},
+     {"result": [{"value": {}}]}, {"result": [{"value": {**PLACE, "x": None}}]},
+     {"result": [{"value": {**PLACE, "x": "\ud800"}}]}, {"result": [{"value": {**PLACE, "width": 0}}]},
+     {"result": [{"value": {**PLACE, "x": 10**400}}]}, {"result": [{"value": {**PLACE, "rotation": 5}}]}],
+)  # fmt: skip
+def test_an_odd_context_has_an_empty_prediction(fresh_path: Path, studio: Any, context: Any) -> None:
+    with backend(fresh_path, studio.url) as service:
+        service.learn("red")
+        assert predicted(service, BOXES, task("red", 50), context=context)[0]["result"] == []
+
+
+def test_a_number_that_is_not_one_has_an_empty_prediction(fresh_path: Path, studio: Any) -> None:
+    said = (
+        b'{"tasks": [{"data": {"image": "/data/upload/red-1.jpg"}}], "label_config": %s, "params": {"context": '
+        b'{"result": [{"value": {"x": NaN, "y": 1, "width": Infinity, "height": 9}}]}}}'
+    ) % json.dumps(BOXES).encode()
+    with backend(fresh_path, studio.url) as service:
+        service.learn("red")
+        reply = service.client.post("/predict", content=said, headers={"Content-Type": "application/json"})
+        assert reply.status_code == 200, reply.text
+        assert reply.json()["results"][0]["result"] == []
+
+
+@pytest.mark.parametrize("number", ["abc", None, [], {}, 1e400, -1, True, "\ud800"])
+def test_an_odd_project_is_refused_in_a_sentence(fresh_path: Path, studio: Any, number: Any) -> None:
+    said = {"action": "START_TRAINING", "project": {"id": number, "label_config": CHOICES}}
+    with backend(fresh_path, studio.url) as service:
+        headers = {"Content-Type": "application/json"}
+        reply = service.client.post("/webhook", content=json.dumps(said), headers=headers)
+        assert (reply.status_code, reply.json()["code"]) == (422, "bad_project")
+
+
+def rectangles(count: int) -> list[dict[str, Any]]:
+    return [
+        {"from_name": "where", "value": {**PLACE, "x": number / count, "rectanglelabels": ["red"]}}
+        for number in range(count)
+    ]
+
+
+def test_rectangles_are_limited_as_parts_of_photos_are(
+    fresh_path: Path, studio: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with backend(fresh_path, studio.url) as service:
+        service.learn("red")
+        for tasks, count, status in ((1, 50, 200), (1, 51, 413), (1, 3000, 413), (2, 26, 413)):
+            said = {
+                "tasks": [task("red", number) for number in range(tasks)],
+                "label_config": BOXES,
+                "params": {"context": {"result": rectangles(count)}},
+            }
+            reply = service.client.post("/predict", json=said)
+            assert reply.status_code == status, (tasks, count)
+            if status == 200:
+                assert len(reply.json()["results"][0]["result"]) == count
+        done = [
+            {**task("red", number), "annotations": [{"result": rectangles(count)}]}
+            for number, count in ((1, 3000), (2, 50))
+        ]
+        reply = service.client.post("/train", json={"annotations": done, "label_config": BOXES})
+        assert reply.json() == {"submitted": 1}
+        until(lambda: counts(service) == {"red": 53})
+    assert "task 1 is not learned: it has more than 50 labels or rectangles" in caplog.text
+
+
+def test_a_service_that_is_busy_says_so(fresh_path: Path, studio: Any) -> None:
+    large = {"photos": ("a", encoded(picture("red", 1, (6000, 4200)), "BMP"))}
+    limits = RequestLimits(pending=2, body_bytes=90_000_000, rate=10_000)
+    with backend(fresh_path, studio.url, limits=limits) as service, ThreadPoolExecutor(1) as pool:
+        service.learn("red", 1)
+        with decoders()._aside:  # as if a large photo were being decoded
+            waiting = pool.submit(service.client.post, "/v1/predict", files=large)
+            until(lambda: "fiveshot_pending_photos 1.0" in service.client.get("/metrics").text)
+            said = {"tasks": [task("red", 50)], "label_config": CHOICES}
+            reply = service.client.post("/predict", json=said)
+            assert (reply.status_code, reply.json()["code"]) == (503, "busy")
+        assert waiting.result(30).status_code == 200
+        assert predicted(service, CHOICES, task("red", 50))[0]["result"] != []
+
+
+def test_what_comes_from_outside_is_one_line_of_the_log(
+    fresh_path: Path, studio: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "fiveshot.label_studio")
+    hostile = "7\nno error\r\x1b[31m\x9b\u202e\ud800"
+    bad = {"id": hostile, "data": {"image": hostile}}
+    with backend(fresh_path, studio.url) as service:
+        service.learn("red")
+        predicted(service, CHOICES, bad)
+        other = '<View><Image name="i" value="$\n\x9b"/><Choices name="c" toName="i"/></View>'
+        predicted(service, other, bad)
+        bad["annotations"] = [{"result": [choice("red")]}]
+        good = {**task("red", 60, "red"), "id": hostile}
+        said = json.dumps({"annotations": [bad, good], "label_config": CHOICES})
+        service.client.post("/train", content=said, headers={"Content-Type": "application/json"})
+        until(lambda: counts(service) == {"red": 4})
+    told = [one.getMessage() for one in caplog.records if one.name == "fiveshot.label_studio"]
+    assert len(told) == 4
+    assert all(one.isprintable() for one in told), told
 
 
 def test_the_token_of_the_connection_is_used_where_none_is_given(fresh_path: Path, studio: Any) -> None:

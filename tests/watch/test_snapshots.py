@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import shutil
 import ssl
@@ -119,6 +120,13 @@ def trickling(request: BaseHTTPRequestHandler) -> None:
         pass
 
 
+def packed(request: BaseHTTPRequestHandler) -> None:
+    data = jpeg("red")
+    for _ in range(3):
+        data = gzip.compress(data)
+    send(request, data, Content_Encoding="gzip, gzip, gzip")
+
+
 def silent(request: BaseHTTPRequestHandler) -> None:
     time.sleep(3)
     request.close_connection = True
@@ -131,12 +139,13 @@ def silent(request: BaseHTTPRequestHandler) -> None:
         endless,
         trickling,
         silent,
+        packed,
         lambda request: send(request, b"gone", 404),
         lambda request: send(request, b"not a photo"),
         lambda request: send(request, b""),
         lambda request: send(request, bytes(300_000)),
     ],
-    ids=["redirect", "endless", "trickling", "silent", "404", "text", "empty", "large"],
+    ids=["redirect", "endless", "trickling", "silent", "packed", "404", "text", "empty", "large"],
 )
 def test_what_is_not_a_snapshot_is_said_once(
     recognizer: Recognizer, answer: Answer, monkeypatch: pytest.MonkeyPatch

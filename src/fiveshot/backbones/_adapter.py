@@ -81,7 +81,9 @@ class AdapterFile:
         """Refuse a network that has its adapters in other places, or another width there."""
         found = {name: tensor.shape for name, tensor in self.tensors.items()}
         if found != adapter_shapes(places, self.bottleneck):
-            raise StorageError(f"{path} does not hold one adapter for each of {len(places)} blocks", hint=FRESH_COPY)
+            raise StorageError(
+                f"{path} does not hold one adapter for each of {len(places)} blocks", hint=FRESH_COPY
+            )
 
 
 def embedded_adapters() -> tuple[str, ...]:
@@ -169,7 +171,9 @@ def read_adapter(path: FilePath) -> AdapterFile:
         raise StorageError(f"{path} lacks {', '.join(sorted(lacking))} in its metadata", hint=FRESH_COPY)
     found = {name: tensor.shape for name, tensor in file.tensors.items()}
     ending = ".adapter.up.bias"
-    places = {name.removesuffix(ending): shape[0] for name, shape in found.items() if name.endswith(ending) and shape}
+    places = {
+        name.removesuffix(ending): shape[0] for name, shape in found.items() if name.endswith(ending) and shape
+    }
     if not places or found != adapter_shapes(places, file.meta["bottleneck"]):
         raise StorageError(f"{path} does not hold the adapters that its metadata describes", hint=FRESH_COPY)
     return AdapterFile({name: tensor.astype(np.float32) for name, tensor in file.tensors.items()}, file.meta)

@@ -147,9 +147,7 @@ def read_weights(path: FilePath) -> Arrays:
 def adapter_inputs(adapter: AdapterFile) -> Arrays:
     """Return an adapter as the adapted graph takes it: its tensors by their names, the scale multiplied in."""
     scale = np.float32(adapter.scale)
-    return {
-        name: tensor * scale if ".adapter.up." in name else tensor for name, tensor in adapter.tensors.items()
-    }
+    return {name: tensor * scale if ".adapter.up." in name else tensor for name, tensor in adapter.tensors.items()}
 
 
 def open_session(graph: bytes, weights: Mapping[str, NDArray[Any]] | None = None) -> Any:

@@ -27,19 +27,21 @@ from fiveshot.data.decoder_process import (
     HEADER,
     LARGE_PIXELS,
     PROCESS,
+    Held,
     Reduced,
     Reduction,
     Request,
     receive,
-    reduce_bytes,
 )
 from fiveshot.data.decoding import MAX_PIXELS
+from fiveshot.data.reduction import Box, Cuts
 from fiveshot.data.sources import MAX_PHOTO_BYTES, FileSource, ImageError, ImageSource, source_digest
-from fiveshot.errors import FiveshotError
+from fiveshot.errors import FiveshotError, InputError
 from fiveshot.work import SAFE_PATH, in_order, safe_path
 
 SECONDS = 20
 """How long decoding one photo may take."""
+MOST_PARTS = 64  # of a photo that a decoder is asked for at once
 QUICK = 2.0  # seconds of a processor; a photo that takes more is decoded aside, one at a time
 _TURN = 1.0  # seconds; a process that was stopped for an hour has waited for one turn, not for an hour
 _MAX_FACTS = 1 << 16  # bytes of what a decoder says beside the parts
@@ -80,6 +82,7 @@ class Decoders:
         self._lock = Lock()
         self._forker: _Forker | None = None
         self._idle: list[_Decoder] = []
+        self._large: _Decoder | None = None  # that holds a large picture, of which more parts may be asked for
         self._begun: dict[bytes, _Decoder] = {}  # by the request that they work on, of which nobody has asked yet
 
     @property
@@ -128,24 +131,67 @@ class Decoders:
         Reduced
             The parts that ``reduction`` returned, the digest of the photo, and the error if there is one.
         """
-        if not self.limited:
-            try:
-                data = source.read()
-            except ImageError as error:
-                return Reduced(error=error)
-            return reduce_bytes(data, source.name, reduction, max_pixels)
+        return self._attempt(source, reduction, max_pixels)
+
+    def cut(
+        self, source: ImageSource, boxes: Sequence[Box], reduction: Reduction, *, max_pixels: int = MAX_PIXELS
+    ) -> list[Reduced]:
+        """Reduce parts of one photo, each as if it were a photo of its own; the photo is decoded once.
+
+        However many parts there are, they are made in turns that take little time and memory. A decoder holds the
+        picture for some seconds, so that who asks for some parts at a time need not have it decoded again.
+
+        Parameters
+        ----------
+        source : ImageSource
+            The photo.
+        boxes : sequence of Box
+            The parts.
+        reduction : callable
+            As for ``attempt``.
+        max_pixels : int
+            The most pixels that the photo may have.
+
+        Returns
+        -------
+        list of Reduced
+            One for each part, in order. The digest of each is that of the photo.
+        """
+        found: list[Reduced] = []
+        held = Held()
+        while len(found) < len(boxes):
+            asked = tuple(boxes[len(found) : len(found) + MOST_PARTS])
+            turn = self._attempt(source, Cuts(asked, reduction), max_pixels, held)
+            made = _parts_made(turn, source.name)[: len(asked)]
+            if not made:
+                turn = turn if turn.error is not None else Reduced(error=_crashed(source.name), sha256=turn.sha256)
+                made = [turn] * (len(boxes) - len(found))
+            found += made
+        return found
+
+    def _attempt(
+        self, source: ImageSource, reduction: Reduction, max_pixels: int, held: Held | None = None
+    ) -> Reduced:
+        """Decode one photo and reduce it; where more of the same may follow, its picture is to be held."""
         try:
-            request, data = _request(source, reduction, min(max_pixels, LARGE_PIXELS))
+            request, data = _request(source, reduction, max_pixels, keep=held is not None, read=not self.limited)
         except ImageError as error:
             return Reduced(error=error)
-        with self._slots:
-            found = self._ask(request, data, quick=self._seconds > QUICK)
-        large = max_pixels > LARGE_PIXELS and found.error is not None and found.error.code == "image_too_large"
-        if large or found.error is _NOT_QUICK:
+        if not self.limited:
+            return request.made(data, held or Held())
+        found, large = None, self._large
+        if not (request.keep and large is not None and large.holds == source.name):
+            with self._slots:
+                usual = replace(request, max_pixels=min(max_pixels, LARGE_PIXELS))
+                found = self._ask(usual, data, quick=self._seconds > QUICK)
+            too_large = found.error is not None and found.error.code == "image_too_large"
+            if found.error is _NOT_QUICK or (max_pixels > LARGE_PIXELS and too_large):
+                found = None
+        if found is None:
             # One such photo at a time, beside the others: memory stays bounded however many are asked for, and
             # those who ask for usual photos do not wait for them.
             with self._aside:
-                found = self._ask(replace(request, max_pixels=max_pixels, large=True), data)
+                found = self._ask(replace(request, large=True), data)
         return found if found.sha256 else replace(found, sha256=_digest(source))
 
     def reduce(self, source: ImageSource, reduction: Reduction, *, max_pixels: int = MAX_PIXELS) -> Reduced:
@@ -200,7 +246,7 @@ class Decoders:
         """End all decoders; the pool starts others when it is used again."""
         with self._lock:
             forker, self._forker = self._forker, None
-            ours, self._idle, self._begun = [*self._idle, *self._begun.values()], [], {}
+            ours = self._held_open()
         for decoder in ours:
             decoder.connection.close()
         if forker is not None:
@@ -218,16 +264,22 @@ class Decoders:
         """Forget the decoders after a fork: they are those of the process that this one was forked from."""
         self._lock, self._aside = Lock(), Lock()
         self._slots = BoundedSemaphore(max(self.workers, 1))
-        for decoder in (*self._idle, *self._begun.values()):
+        for decoder in self._held_open():
             decoder.connection.close()
         if self._forker is not None:
             self._forker.control.close()
-        self._forker, self._idle, self._begun = None, [], {}
+        self._forker = None
+
+    def _held_open(self) -> list[_Decoder]:
+        """Return all decoders that nobody uses just now, and forget them."""
+        found = [*self._idle, *self._begun.values(), *([] if self._large is None else [self._large])]
+        self._idle, self._begun, self._large = [], {}, None
+        return found
 
     def _ask(self, request: Request, data: bytes, *, quick: bool = False) -> Reduced:
         message = pickle.dumps(request)
         while True:
-            decoder, used = self._take(message)
+            decoder, used = self._take(request, message)
             try:
                 if decoder.begun != message:
                     decoder.send(message, data, self._seconds)
@@ -246,8 +298,10 @@ class Decoders:
         try:
             patience = _Patience(self._seconds, decoder.process if quick else None)
             found = decoder.receive(request.name, patience)
-            # One that had much memory, or too little, is not used again.
-            keep = not request.large and (found.error is None or found.error.code != "image_too_large")
+            # One that had much memory, or too little, is not used again, unless for parts of the same picture.
+            keep = (request.keep or not request.large) and (
+                found.error is None or found.error.code != "image_too_large"
+            )
             return found
         except _NotQuick:
             return Reduced(error=_NOT_QUICK)
@@ -255,22 +309,37 @@ class Decoders:
             reason = f"decoding it took more than {self._seconds} seconds"
             return Reduced(error=ImageError(request.name, reason, code="image_too_slow"))
         except (OSError, EOFError, ValueError, TypeError, KeyError):
-            reason = "its decoder crashed or was ended for taking too much"
-            return Reduced(error=ImageError(request.name, reason))
+            return Reduced(error=_crashed(request.name))
         finally:
             if keep:
-                with self._lock:
-                    self._idle.append(replace(decoder, begun=b""))
+                self._give_back(replace(decoder, begun=b"", holds=request.name if request.keep else ""), request)
             else:
                 self._discard(decoder)
 
-    def _take(self, message: bytes) -> tuple[_Decoder, bool]:
-        """Return a decoder that works on this already, an idle or a new one; and whether it was used before."""
+    def _give_back(self, decoder: _Decoder, request: Request) -> None:
+        with self._lock:
+            if request.large:
+                self._large = decoder  # there is one at a time
+            else:
+                self._idle.append(decoder)
+
+    def _take(self, request: Request, message: bytes) -> tuple[_Decoder, bool]:
+        """Return a decoder that works on this already, an idle or a new one; and whether it was used before.
+
+        One that holds the picture is taken before others, and one that holds another picture after them.
+        """
         with self._lock:
             if message in self._begun:
                 return self._begun.pop(message), False
+            if request.large and self._large is not None:
+                large, self._large = self._large, None
+                if large.holds == request.name:
+                    return large, True
+                self._discard(large)
             if self._idle:
-                return self._idle.pop(), True
+                chosen = max(reversed(self._idle), key=lambda one: (one.holds == request.name, not one.holds))
+                self._idle.remove(chosen)
+                return chosen, True
             if self._forker is not None:
                 with suppress(OSError, EOFError):
                     return self._forked(self._forker, message), False
@@ -334,7 +403,7 @@ class _Forker:
             self.control.settimeout(SECONDS)
             (process,) = PROCESS.unpack(receive(self.control, PROCESS.size))
             connection, request = self._asked.pop(0)
-            return _Decoder(self, connection, process, request)
+            return _Decoder(self, connection, process, begun=request)
 
     def end(self, process: int) -> None:
         """End a decoder, whatever it does."""
@@ -360,6 +429,7 @@ class _Decoder:
     forker: _Forker
     connection: socket.socket
     process: int
+    holds: str = ""  # name of the photo whose picture it may still have; another photo may be called so, too
     begun: bytes = b""  # the request that it got before anybody asked for the answer
 
     def send(self, message: bytes, data: bytes, seconds: float) -> None:
@@ -439,13 +509,33 @@ def decoders() -> Decoders:
     return pool
 
 
-def _request(source: ImageSource, reduction: Reduction, max_pixels: int) -> tuple[Request, bytes]:
-    """Return what a decoder is asked, and the bytes that go with it: it reads a file itself."""
-    if type(source) is FileSource:
+def _request(
+    source: ImageSource, reduction: Reduction, max_pixels: int, *, keep: bool = False, read: bool = False
+) -> tuple[Request, bytes]:
+    """Return what a decoder is asked, and the bytes that go with it; unless ``read``, it reads a file itself."""
+    if type(source) is FileSource and not read:
         source.check()
         file = FileSource(source.path.absolute(), source.name)
-        return Request(file, source.name, reduction, max_pixels), b""
-    return Request(None, source.name, reduction, max_pixels), source.read()
+        return Request(file, source.name, reduction, max_pixels, keep=keep), b""
+    return Request(None, source.name, reduction, max_pixels, keep=keep), source.read()
+
+
+def _parts_made(turn: Reduced, name: str) -> list[Reduced]:
+    """Return what was made of parts of a photo; nothing where that cannot be told."""
+    try:
+        made = Cuts.read(turn.parts)
+    except (ValueError, TypeError):
+        return []
+    return [
+        replace(turn, parts=(), error=ImageError(name, one.message, code=one.code))
+        if isinstance(one, InputError)
+        else replace(turn, parts=one)
+        for one in made
+    ]
+
+
+def _crashed(name: str) -> ImageError:
+    return ImageError(name, "its decoder crashed or was ended for taking too much")
 
 
 def _digest(source: ImageSource) -> str:

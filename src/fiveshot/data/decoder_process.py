@@ -17,7 +17,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -33,6 +33,7 @@ Reduction: TypeAlias = "Callable[[Image], Sequence[bytes | None]]"
 MEMORY = 512 << 20  # bytes that decoding a photo may take above what an idle decoder has
 LARGE_MEMORY = 3 << 30  # the same for a large photo; these are decoded one at a time
 LARGE_PIXELS = 25_000_000  # a photo of more is large
+HOLD_SECONDS = 10  # that a picture is held in case more parts of it are asked for
 PROCESSOR_SECONDS = 60  # what ends a decoder that nobody waits for any more
 HEADER = struct.Struct("!QQ")  # bytes of the message, and of the data behind it
 COMMAND = struct.Struct("!cQ")  # to the process that forks: what to do, and a number that goes with it
@@ -69,6 +70,19 @@ class Reduced:
     reduce_seconds: float = 0.0
 
 
+@dataclass(eq=False)
+class Held:
+    """The picture that was decoded last, while more parts of it may be asked for."""
+
+    mark: object = None  # what tells it from others
+    image: Image | None = None
+    sha256: str = ""
+
+    def drop(self) -> None:
+        """Let it go."""
+        self.mark, self.image, self.sha256 = None, None, ""
+
+
 @dataclass(frozen=True, eq=False)
 class Request:
     """A photo to decode: a file, or the bytes that follow the request; and what to make of it."""
@@ -78,35 +92,72 @@ class Request:
     reduction: Reduction
     max_pixels: int
     large: bool = False
+    keep: bool = False  # whether more may be asked about the same picture soon
 
-    def made(self, data: bytes) -> Reduced:
+    def made(self, data: bytes, held: Held) -> Reduced:
         """Return what the reduction makes of the photo."""
         try:
+            content = _look_of(self.source.path) if self.source is not None else hashlib.sha256(data).digest()
+            mark = (self.max_pixels, content)
+            if held.mark == mark and held.image is not None:
+                return reduce_picture(held.image, held.sha256, self.name, self.reduction)
+            held.drop()  # there may not be memory for two
             if self.source is not None:
                 data = self.source.read()
         except ImageError as error:
             return Reduced(error=error)
         except MemoryError:
             return Reduced(error=needs_memory(self.name))
-        return reduce_bytes(data, self.name, self.reduction, self.max_pixels)
+
+        def keep(image: Image, sha256: str) -> None:
+            held.mark, held.image, held.sha256 = mark, image, sha256
+
+        return reduce_bytes(data, self.name, self.reduction, self.max_pixels, keep if self.keep else None)
 
 
-def reduce_bytes(data: bytes, name: str, reduction: Reduction, max_pixels: int) -> Reduced:
-    """Decode a photo in this process and reduce it."""
+def reduce_bytes(
+    data: bytes,
+    name: str,
+    reduction: Reduction,
+    max_pixels: int,
+    keep: Callable[[Image, str], None] | None = None,
+) -> Reduced:
+    """Decode a photo in this process and reduce it; ``keep`` gets the picture and the digest of the photo."""
     began = time.perf_counter()
     sha256 = hashlib.sha256(data).hexdigest()
     try:
         image = decode_bytes(data, name, max_pixels=max_pixels)
-        decoded = time.perf_counter()
+    except (InputError, MemoryError) as error:
+        return Reduced(sha256=sha256, error=_refused(name, error), decode_seconds=time.perf_counter() - began)
+    if keep is not None:
+        keep(image, sha256)
+    decoding = time.perf_counter() - began
+    return replace(reduce_picture(image, sha256, name, reduction), decode_seconds=decoding)
+
+
+def reduce_picture(image: Image, sha256: str, name: str, reduction: Reduction) -> Reduced:
+    """Reduce a picture that was decoded before."""
+    began = time.perf_counter()
+    try:
         parts = tuple(reduction(image))
-        return Reduced(parts, sha256, None, decoded - began, time.perf_counter() - decoded)
-    except ImageError as error:
-        refused = error
-    except InputError as error:  # decoded, but of a shape that cannot be used
-        refused = ImageError(name, str(error), code=error.code or "bad_image")
-    except MemoryError:
-        refused = needs_memory(name)
-    return Reduced(sha256=sha256, error=refused, decode_seconds=time.perf_counter() - began)
+    except (InputError, MemoryError) as error:  # decoded, but of a shape that cannot be used
+        return Reduced(sha256=sha256, error=_refused(name, error))
+    return Reduced(parts, sha256, reduce_seconds=time.perf_counter() - began)
+
+
+def _refused(name: str, error: InputError | MemoryError) -> ImageError:
+    if isinstance(error, MemoryError):
+        return needs_memory(name)
+    return error if isinstance(error, ImageError) else ImageError(name, str(error), code=error.code or "bad_image")
+
+
+def _look_of(path: Path) -> object:
+    """Return what changes with a file; nothing that is equal to anything where there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return object()
+    return str(path), found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def main(descriptor: int) -> None:
@@ -160,9 +211,11 @@ def _end(process: int) -> None:
 def _decode_for(connection: socket.socket) -> None:
     """Decode the photos that come in, one after the other; never returns."""
     try:
-        limit_memory = _limits()
+        limit_memory, held = _limits(), Held()
         while True:
-            size, length = HEADER.unpack(receive(connection, HEADER.size))
+            connection.settimeout(None if held.image is None else HOLD_SECONDS)
+            size, length = HEADER.unpack(receive(connection, HEADER.size, held.drop))
+            connection.settimeout(None)
             message, data = receive(connection, size), bytes(receive(connection, length))
             try:
                 request: Request = pickle.loads(message)  # as above
@@ -170,7 +223,7 @@ def _decode_for(connection: socket.socket) -> None:
                 answer(connection, Reduced(), failure=repr(error))
                 continue
             limit_memory(LARGE_MEMORY if request.large else MEMORY)
-            answer(connection, request.made(data))
+            answer(connection, request.made(data, held))
     except BaseException:  # the other end is gone, or memory: there is nothing that could be put right
         os._exit(1)
 

@@ -6,9 +6,11 @@ Processes that decode import this, so it needs Pillow alone.
 from __future__ import annotations
 
 import io
+import json
 import math
 import random
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -48,6 +50,7 @@ _QUALITY = 80
 _JPEG_TABLES, _JPEG_SIZE, _JPEG_PIXELS = (b"\xff\xdb", b"\xff\xc4", b"\xff\xdd"), b"\xff\xc0", b"\xff\xda"
 _JFIF = re.compile(rb"\xff\xe0\0\x10JFIF\0.{7}\0\0", re.DOTALL)  # without a preview
 _JPEG_MARKER = re.compile(rb"\xff[^\0\xd0-\xd7]")  # that ends the pixels
+_TURN_SECONDS, _TURN_BYTES = 0.5, 32 << 20  # what several parts of a picture may take before others have a turn
 _TRIES = 10  # of a random crop
 PixelBox = tuple[int, int, int, int]  # top, left, height, width
 
@@ -142,20 +145,53 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Cropped:
-    """Makes of a part of a picture what another reduction makes of a whole one.
+class Cuts:
+    """Makes of several parts of a picture what another reduction makes of a whole one.
+
+    For each part it returns a label, which says how many pieces follow or why there are none, and the pieces.
+    After half a second of a processor, or 32 MiB, it leaves the other parts for the next turn.
 
     >>> import PIL.Image
-    >>> Cropped(Box(0, 0, 2, 1), lambda image: [image.tobytes()])(PIL.Image.new("RGB", (8, 8)))
-    [b'\\x00\\x00\\x00\\x00\\x00\\x00']
+    >>> cuts = Cuts((Box(0, 0, 2, 1), Box(9, 9, 9, 9)), lambda image: [image.tobytes()])
+    >>> good, bad = Cuts.read(cuts(PIL.Image.new("RGB", (8, 8))))
+    >>> good, bad.code
+    ((b'\\x00\\x00\\x00\\x00\\x00\\x00',), 'bad_box')
     """
 
-    box: Box
+    boxes: tuple[Box, ...]
     inner: Reduction
 
-    def __call__(self, image: Image) -> Sequence[bytes | None]:
-        """Return what is made of the part."""
-        return self.inner(image.crop(self.box.pixels(image.size)))
+    def __call__(self, image: Image) -> list[bytes | None]:
+        """Return what is made of the parts, of one at least."""
+        made: list[bytes | None] = []
+        began, size = time.process_time(), 0
+        for box in self.boxes:
+            try:
+                pieces = list(self.inner(image.crop(box.pixels(image.size))))
+                made += [json.dumps(len(pieces)).encode(), *pieces]
+                size += sum(len(piece) for piece in pieces if piece is not None)
+            except InputError as error:
+                made.append(json.dumps([str(error), error.code or "bad_image"]).encode())
+            if time.process_time() - began > _TURN_SECONDS or size > _TURN_BYTES:
+                break
+        return made
+
+    @staticmethod
+    def read(made: Sequence[bytes | None]) -> list[tuple[bytes | None, ...] | InputError]:
+        """Return the pieces of each part that was made, or why there are none; other data is a ``ValueError``."""
+        found: list[tuple[bytes | None, ...] | InputError] = []
+        at = 0
+        while at < len(made):
+            label = json.loads(made[at] or b"")
+            at += 1
+            if isinstance(label, int) and 0 <= label <= len(made) - at:
+                found.append(tuple(made[at : at + label]))
+                at += label
+            elif isinstance(label, list) and len(label) == 2:
+                found.append(InputError(str(label[0]), code=str(label[1])))
+            else:
+                raise ValueError("not what is made of parts")
+        return found
 
 
 def bad_box(message: str) -> InputError:

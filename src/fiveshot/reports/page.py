@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from fiveshot import __version__
 from fiveshot.benchmark import RunRecord, find_runs
-from fiveshot.data import ImageError, decoders
 from fiveshot.data.reduction import Parts, Squares
 from fiveshot.errors import command, counted
 from fiveshot.loggers import flat
 from fiveshot.recognizer.evaluation import Evaluation
-from fiveshot.recognizer.photos.photo import Photo
+from fiveshot.recognizer.photos.photo import Photo, reduced
 from fiveshot.recognizer.review import FOUND, Review
 from fiveshot.reports._bench import described, experiment_table
 from fiveshot.reports._comparison import further_table
@@ -412,11 +411,9 @@ def _small(photo: Photo | None) -> bytes | None:
     """Return a small copy of a photo, made where photos are decoded."""
     if photo is None:
         return None
-    try:
-        parts = photo.reduction(Parts(Squares(size=8, resize=8), thumbnail=True))
-        return cast("bytes | None", decoders().reduce(photo.source, parts).parts[1])
-    except ImageError:  # it was there when it was measured
-        return None
+    (found,) = reduced([photo], Parts(Squares(size=8, resize=8), thumbnail=True))
+    # It could be read when it was measured.
+    return cast("bytes | None", found.parts[1]) if found.error is None else None
 
 
 def _data(picture: bytes | None) -> str | None:

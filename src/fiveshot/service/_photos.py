@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -18,10 +19,10 @@ from numpy.typing import NDArray
 
 from fiveshot.backbones import Embedder, default_workers
 from fiveshot.backbones.embedder import Vectors
-from fiveshot.data import ImageError, Reduced, decoders
+from fiveshot.data import ImageError, Reduced
 from fiveshot.data.reduction import Parts
 from fiveshot.recognizer.photos.embedding import QUIET
-from fiveshot.recognizer.photos.photo import Photo
+from fiveshot.recognizer.photos.photo import Photo, one_photo_each, reduced
 from fiveshot.recognizer.store.manifest import Options
 from fiveshot.recognizer.store.rows import PhotoRecord
 from fiveshot.service._errors import PHOTO_HINT, ApiError, busy
@@ -80,11 +81,11 @@ class PhotoPipeline:
         turns = self._turns.setdefault(CLIENT.get(), asyncio.Semaphore(default_workers()))
         decode = partial(decode_photo, embedder, keep, self._settings.limits.pixels)
 
-        async def in_turn(photo: Photo) -> Reduced:
+        async def in_turn(same: Sequence[Photo]) -> list[Reduced]:
             async with turns:
-                return await asyncio.get_running_loop().run_in_executor(self._decoders, decode, photo)
+                return await asyncio.get_running_loop().run_in_executor(self._decoders, decode, same)
 
-        decoded = await asyncio.gather(*map(in_turn, photos))
+        decoded = list(chain.from_iterable(await asyncio.gather(*map(in_turn, one_photo_each(photos)))))
         bad = [one.error for one in decoded if one.error is not None]
         if bad and strict:
             raise bad_photos(bad, len(photos))
@@ -107,14 +108,15 @@ class PhotoPipeline:
         self._held.close()
 
 
-def decode_photo(embedder: Embedder, keep: Options, pixels: int, photo: Photo) -> Reduced:
-    """Have made of a photo its pixels for the backbone, and copies without metadata of what the model keeps."""
-    parts = Parts(embedder.preprocessing.squares, keep.thumbnails, len(photo.read()) if keep.keep_photos else None)
-    found = decoders().attempt(photo.source, photo.reduction(parts), max_pixels=pixels)
-    if found.error is not None:
-        return found
-    square, *copies = found.parts
-    return replace(found, parts=(embedder.preprocessing.from_bytes(square), *copies))
+def decode_photo(embedder: Embedder, keep: Options, pixels: int, same: Sequence[Photo]) -> list[Reduced]:
+    """Have made of each part of a photo its pixels for the backbone, and clean copies of what the model keeps."""
+    size = len(same[0].read()) if keep.keep_photos else None
+    found = reduced(same, Parts(embedder.preprocessing.squares, keep.thumbnails, size), max_pixels=pixels)
+    from_bytes = embedder.preprocessing.from_bytes
+    return [
+        one if one.error is not None else replace(one, parts=(from_bytes(one.parts[0]), *one.parts[1:]))
+        for one in found
+    ]
 
 
 def bad_photos(errors: Sequence[ImageError], total: int) -> ApiError:

@@ -6,17 +6,16 @@ import asyncio
 import json
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from hashlib import sha256
-from math import inf
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Depends, Path, Request, Response
 from fastapi.routing import APIRoute
+from python_multipart import MultipartParser
+from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import parse_options_header
-from starlette.datastructures import UploadFile
-from starlette.formparsers import MultiPartException, MultiPartParser
 
 from fiveshot.data import Box, BytesSource
 from fiveshot.data.reduction import EXAMPLE
@@ -29,8 +28,11 @@ from fiveshot.service._schemas import BOXES, FIELD
 from fiveshot.service.replies import LearnedClass
 from fiveshot.service.settings import RequestLimits
 
+if TYPE_CHECKING:
+    from python_multipart.multipart import MultipartCallbacks
+
 LONGEST_FILE_NAME = 100  # characters; it is only shown
-LONGEST_TEXT = 4096  # bytes of a part that is not a file
+LONGEST_HEADERS = 8192  # bytes, of one part
 LONGEST_BOXES = 256 * 1024
 LONGEST_KEY = 200
 PHOTO_ID = "^p[1-9][0-9]{0,17}$"
@@ -124,36 +126,102 @@ async def _photo_number(
 PhotoNumber = Annotated[int, Depends(_photo_number)]
 
 
-class _PhotoParser(MultiPartParser):
-    """Reads a body with photos in memory alone: no photo of a client touches the disk."""
+@dataclass(eq=False)
+class _Part:
+    """A part of a form, as far as it has come."""
 
-    def __init__(self, request: Request, limits: RequestLimits) -> None:
-        super().__init__(request.headers, request.stream(), max_files=inf, max_fields=inf)
-        self.spool_max_size = limits.body_bytes + 1
-        self._parts, self._most = 0, limits.photos
-        self._boxes = False  # whether they have come
+    name: str = ""
+    file: str | None = None  # name of the file; None for text
+    data: bytearray = field(default_factory=bytearray)
 
-    def on_headers_finished(self) -> None:
-        super().on_headers_finished()
-        if self._current_part.field_name != BOXES:
-            self._parts += 1
-        elif self._boxes:
-            raise ApiError(422, "bad_boxes", f"there are two parts {BOXES!r}", "send one with all boxes")
-        else:
-            self._boxes = True
-        if self._parts > self._most:
+
+class _Form:
+    """The parts of a form with photos, read in memory alone: no photo of a client touches the disk."""
+
+    def __init__(self, boundary: bytes, limits: RequestLimits) -> None:
+        self.photos: list[Photo] = []
+        self.boxes: bytes | None = None
+        self.complete = False  # whether the last boundary has come
+        self._most = limits.photos
+        self._part = _Part()
+        self._header = (bytearray(), bytearray())  # name and value of the one that comes just now
+        self._headers: dict[bytes, bytes] = {}
+        self._length = 0  # of the headers of a part
+        callbacks: MultipartCallbacks = {
+            "on_part_begin": self._begin,
+            "on_header_field": lambda data, start, end: self._add_header(0, data[start:end]),
+            "on_header_value": lambda data, start, end: self._add_header(1, data[start:end]),
+            "on_header_end": self._end_header,
+            "on_headers_finished": self._named,
+            "on_part_data": self._add,
+            "on_part_end": self._end,
+            "on_end": self._complete,
+        }
+        self._parser = MultipartParser(boundary, callbacks)
+
+    def write(self, piece: bytes) -> None:
+        """Take in a piece of the body."""
+        self._parser.write(piece)
+
+    def _begin(self) -> None:
+        self._part, self._headers, self._length = _Part(), {}, 0
+
+    def _add_header(self, which: int, piece: bytes) -> None:
+        self._length += len(piece)
+        if self._length > LONGEST_HEADERS:
+            raise _malformed("a part has too long headers")
+        self._header[which].extend(piece)
+
+    def _end_header(self) -> None:
+        name, value = map(bytes, self._header)
+        self._headers[name.lower()] = value
+        self._header = (bytearray(), bytearray())
+
+    def _named(self) -> None:
+        """Look at a part before its data comes: what is not wanted is not collected."""
+        options = parse_options_header(self._headers.get(b"content-disposition"))[1]
+        if b"name" not in options:
+            raise _malformed("a part has no name")
+        self._part.name = _text(options[b"name"])
+        self._part.file = _text(options[b"filename"]) if b"filename" in options else None
+        if self._part.name == BOXES:
+            if self.boxes is not None:
+                raise ApiError(422, "bad_boxes", f"there are two parts {BOXES!r}", "send one with all boxes")
+        elif self._part.name != FIELD:
+            hint = f"send photos as parts called {FIELD!r}, and anything else as a parameter of the address"
+            raise ApiError(422, "unknown_part", f"there is a part {self._part.name[:50]!r}", hint)
+        elif self._part.file is None:
+            raise _not_a_file(f"the part {FIELD!r}")
+        elif len(self.photos) == self._most:
             raise _too_many(self._most)
 
-    def on_part_data(self, data: bytes, start: int, end: int) -> None:
-        part = self._current_part
-        longest = LONGEST_BOXES if part.field_name == BOXES else LONGEST_TEXT
-        if part.file is None and len(part.data) + end - start > longest:
-            raise _not_a_file("a part")
-        super().on_part_data(data, start, end)
+    def _add(self, data: bytes, start: int, end: int) -> None:
+        if self._part.name == BOXES and len(self._part.data) + end - start > LONGEST_BOXES:
+            raise too_large(f"the part {BOXES!r} is too long", "send several requests")
+        self._part.data += memoryview(data)[start:end]
+
+    def _end(self) -> None:
+        data = bytes(self._part.data)
+        if self._part.name == BOXES:
+            self.boxes = data
+        else:
+            self.photos.append(Photo(BytesSource(data, shown_name(self._part.file, len(self.photos) + 1))))
+        self._part = _Part()
+
+    def _complete(self) -> None:
+        self.complete = True
+
+
+def _text(data: bytes) -> str:
+    """Return a name in a header, whatever bytes it has."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
 
 
 async def read_uploads(request: Request, limits: RequestLimits) -> list[Photo]:
-    """Return the photos of a multipart request, at least one."""
+    """Return the photos of a multipart request, at least one; one that is cut off is refused as a whole."""
     kind = media_type(request)
     if kind != "multipart/form-data":
         raise ApiError(
@@ -162,24 +230,18 @@ async def read_uploads(request: Request, limits: RequestLimits) -> list[Photo]:
             f"photos come as multipart/form-data, not as {kind or 'nothing'}",
             f"for example: curl -F {FIELD}=@photo.jpg",
         )
-    _check_charset(request)
     try:
-        form = await _PhotoParser(request, limits).parse()
-    except MultiPartException as error:
-        raise _malformed(error.message) from error
-    except (KeyError, ValueError, AttributeError) as error:  # what the parser makes of missing headers
-        raise _malformed("it has no boundary or no end") from error
-    try:
-        parts = [(key, value) for key, value in form.multi_items() if key != BOXES]
-        uploads = [await _upload(key, value, n) for n, (key, value) in enumerate(parts, 1)]
-        boxes = form.get(BOXES)  # a second part of this name was refused when it came
-    finally:
-        await form.close()
-    if not uploads:
+        form = _Form(_boundary(request), limits)
+        async for piece in request.stream():
+            form.write(piece)
+    except FormParserError as error:
+        raise _malformed("it is not divided as its header says") from error
+    if not form.complete:
+        raise _malformed("it ends before its last boundary, so nothing of it is used")
+    if not form.photos:
         hint = f"send them as parts called {FIELD!r}, with a file name"
         raise ApiError(422, "no_photos", "the request holds no photos", hint)
-    if boxes is not None:
-        uploads = _in_boxes(uploads, boxes)
+    uploads = form.photos if form.boxes is None else _in_boxes(form.photos, form.boxes)
     if len(uploads) > limits.photos:
         raise _too_many(limits.photos)
     return uploads
@@ -189,10 +251,10 @@ def _too_many(most: int) -> ApiError:
     return too_large(f"more than {most} photos, or parts of photos, in one request", "send several requests")
 
 
-def _in_boxes(uploads: Sequence[Photo], part: UploadFile | str) -> list[Photo]:
+def _in_boxes(uploads: Sequence[Photo], part: bytes) -> list[Photo]:
     """Return an upload for each box; a photo that no box is given for is meant as a whole."""
     try:
-        given = json.loads(part) if isinstance(part, str) else None
+        given = json.loads(part)
     except (ValueError, RecursionError):
         given = None
     if not isinstance(given, list) or len(given) != len(uploads):
@@ -213,20 +275,15 @@ def _in_boxes(uploads: Sequence[Photo], part: UploadFile | str) -> list[Photo]:
     return found
 
 
-def _check_charset(request: Request) -> None:
-    """Refuse any codec but the usual one: names and text are decoded with it, and some take very long."""
-    charset = parse_options_header(request.headers["content-type"])[1].get(b"charset", b"utf-8")
+def _boundary(request: Request) -> bytes:
+    """Return what divides a body. No client chooses the codec of names and text: some take very long."""
+    options = parse_options_header(request.headers["content-type"])[1]
+    charset = options.get(b"charset", b"utf-8")
     if charset.lower() not in (b"utf-8", b"utf8"):
         raise _malformed(f"its charset is {charset[:30].decode('latin-1')!r}, not 'utf-8'")
-
-
-async def _upload(key: str, value: UploadFile | str, number: int) -> Photo:
-    if key != FIELD:
-        hint = f"send photos as parts called {FIELD!r}, and anything else as a parameter of the address"
-        raise ApiError(422, "unknown_part", f"there is a part {key[:50]!r}", hint)
-    if not isinstance(value, UploadFile):
-        raise _not_a_file(f"the part {FIELD!r}")
-    return Photo(BytesSource(await value.read(), shown_name(value.filename, number)))
+    if not options.get(b"boundary"):
+        raise _malformed("its header names no boundary")
+    return options[b"boundary"]
 
 
 def _not_a_file(part: str) -> ApiError:

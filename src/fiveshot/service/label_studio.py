@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import contextlib
 import json
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from traceback import format_tb
+from typing import Annotated, Any, TypeVar
 from urllib.parse import urljoin, urlsplit
 from xml.etree import ElementTree as ET
 
 from fastapi import APIRouter, Body, Depends, Request
 
-from fiveshot.data import MAX_PHOTO_BYTES, Box, BytesSource
-from fiveshot.errors import FiveshotError, InputError
-from fiveshot.extras import import_extra
+from fiveshot.data import Box, BytesSource
+from fiveshot.errors import FiveshotError, InputError, is_number, one_line
 from fiveshot.recognizer import Prediction
 from fiveshot.recognizer.names import NONE, target_name
 from fiveshot.recognizer.photos.photo import Photo
@@ -27,18 +26,22 @@ from fiveshot.recognizer.recognition.levels import levels_of, short_name
 from fiveshot.service._engine import Engine
 from fiveshot.service._errors import ApiError, busy, too_large
 from fiveshot.service._requests import shown_name
+from fiveshot.web import Fetcher, FetchLimits
 
 MOST_WAITING = 10_000  # annotations that are still to be learned
 MOST_TASKS = 1000  # of a request
 LONGEST_CONFIG = 1 << 20  # characters
 PAGE = 100  # tasks that are asked for at a time
+MOST_PAGES = 10_000  # of a project
 SECONDS = 30.0  # for a photo
-REDIRECTS = 4  # addresses that are tried for one photo
+REDIRECTS = 3  # that are followed for one photo
+FARTHEST = 1000  # percent; a rectangle that begins or ends farther away is none
 TRIES = 60  # to learn an annotation while the service is busy, a second apart
 LEARNED_FROM = ("ANNOTATION_CREATED", "ANNOTATION_UPDATED", "ANNOTATIONS_CREATED")
 KINDS = {"Choices": "choices", "RectangleLabels": "rectanglelabels"}  # tags that can be filled in
 UNKNOWN = ("unknown", "other")  # choices that stand for photos of none of the classes, beside "none of these"
 log = logging.getLogger("fiveshot.label_studio")
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,12 @@ class StudioSettings:
     hosts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if urlsplit(self.url).scheme not in ("http", "https") or not urlsplit(self.url).netloc:
+        try:
+            parts = urlsplit(self.url)
+            usable = parts.scheme in ("http", "https") and bool(parts.netloc)
+        except ValueError:
+            usable = False
+        if not usable:
             raise InputError(f"{self.url!r} is not the address of a Label Studio", hint="write http://HOST:PORT")
 
 
@@ -98,7 +106,7 @@ class Control:
             raise _unusable("it is too long, or not plain tags")
         try:
             root = ET.fromstring(config)
-        except ET.ParseError as error:
+        except (ET.ParseError, UnicodeError) as error:
             raise _unusable(f"it is not XML ({error})") from error
         images = {tag.get("name"): str(tag.get("value", "")).removeprefix("$") for tag in root.iter("Image")}
         for tag in root.iter():
@@ -140,19 +148,49 @@ def _unusable(why: str) -> ApiError:
     return ApiError(422, "bad_config", f"this labeling interface cannot be used: {why}", hint)
 
 
+@dataclass(frozen=True)
+class Lesson:
+    """What is to be learned from a task: where its photo is, and which labels it or parts of it have."""
+
+    control: Control
+    task: str  # its id, for the log
+    address: str
+    labels: Mapping[str, tuple[Box | None, ...]]
+
+    @classmethod
+    def of(cls, control: Control, task: object, most: int) -> Lesson:
+        """Read a task with its annotations; one with more than ``most`` rectangles is refused."""
+        labels = _annotated(control, task, most)
+        # Where nothing is to be learned, the photo does not matter.
+        return cls(control, _id(task), photo_address(control, task) if labels else "", labels)
+
+    @property
+    def size(self) -> int:
+        """Roughly the bytes that it takes in memory: an address may hold a whole photo."""
+        return len(self.address) + sum(len(label) + 200 * len(parts) for label, parts in self.labels.items())
+
+
 class Studio:
     """A Label Studio: its photos are fetched, its annotations learned one after the other."""
 
     def __init__(self, engine: Engine, settings: StudioSettings) -> None:
         self._engine, self._settings = engine, settings
-        self._httpx = import_extra("httpx", extra="label-studio")
+        limits = engine.settings.limits
+        fetching = FetchLimits(limits.body_bytes, SECONDS, REDIRECTS)
+        self._web = Fetcher(fetching, extra="label-studio", proxies=True)
+        self._home = self._web.url(settings.url)
+        for host in settings.hosts:
+            self._web.url(f"http://{host}")  # refused at once, not with the first photo
         self._key = settings.key
-        self._waiting: asyncio.Queue[tuple[Control, Mapping[str, Any]]] = asyncio.Queue(MOST_WAITING)
+        self._waiting: asyncio.Queue[Lesson] = asyncio.Queue(MOST_WAITING)
+        self._held = 0  # bytes of what waits
+        # As many photos are in memory as bodies of requests may be.
+        self._room = asyncio.Semaphore(max(1, limits.held_bytes // limits.body_bytes))
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Learn what was submitted, until the service ends; what has come by then is still learned."""
-        async with self._httpx.AsyncClient(timeout=SECONDS, follow_redirects=False) as self._client:
+        async with self._web:
             learning = asyncio.create_task(self._keep_learning())
             try:
                 yield
@@ -173,22 +211,31 @@ class Studio:
         if self._settings.key is None and key is not None and key.isascii():
             self._key = key
 
-    async def predict(
-        self, control: Control, tasks: Sequence[Mapping[str, Any]], context: object
-    ) -> list[dict[str, Any]]:
+    async def predict(self, control: Control, tasks: Sequence[object], context: object) -> list[dict[str, Any]]:
         """Return a prediction for each task; one whose photo cannot be had or used is empty."""
+        boxes = _regions(context) if control.kind == "rectanglelabels" else [None]
+        most = self._engine.settings.limits.photos
+        if len(boxes) > 1 and len(boxes) * len(tasks) > most:
+            raise too_large(f"more than {most} rectangles in one request", "draw fewer, or send fewer tasks")
         if not len(self._engine.serving.snapshot.memory.labels):
             return [self._prediction(control, []) for _ in tasks]
-        return [await self._predicted(control, task, context) for task in tasks]
+        return [await self._predicted(control, task, boxes) for task in tasks]
 
-    async def _predicted(self, control: Control, task: Mapping[str, Any], context: object) -> dict[str, Any]:
-        boxes = _regions(context) if control.kind == "rectanglelabels" else [None]
+    async def _predicted(
+        self, control: Control, task: object, boxes: Sequence[Mapping[str, Any] | None]
+    ) -> dict[str, Any]:
+        """Return the prediction of a task. What is wrong with the service, not with the task, is raised."""
+        if not boxes:
+            return self._prediction(control, [])
         try:
-            photo = await self._photo(control, task)
-            parts = [photo if one is None else replace(photo, box=_box(one)) for one in boxes]
-            found = (await self._engine.predict(parts, 20))[0] if parts else []
-        except FiveshotError as error:
-            log.warning("no prediction for task %s: %s", task.get("id"), error)
+            parts = [None if one is None else _box(one) for one in boxes]
+            async with self._room:
+                photo = await self._photo(photo_address(control, task))
+                found, _, _ = await self._engine.predict([replace(photo, box=part) for part in parts], 20)
+        except (InputError, ApiError) as error:
+            if isinstance(error, ApiError) and error.status >= 500:
+                raise
+            log.warning("no prediction for task %s: %s", _id(task), one_line(error))
             return self._prediction(control, [])
         chosen = [(control.label_of(one), box) for one, box in zip(found, boxes, strict=True)]
         return self._prediction(control, [(*label, box) for label, box in chosen if label is not None])
@@ -209,95 +256,101 @@ class Studio:
         score = min((probability for _, probability, _ in chosen), default=0.0)
         return {"result": result, "score": score, "model_version": self.version}
 
-    def submit(self, control: Control, task: Mapping[str, Any]) -> None:
-        """Have the annotations of a task learned, when those before it are."""
-        try:
-            self._waiting.put_nowait((control, task))
-        except asyncio.QueueFull as error:
-            raise busy("very many annotations wait to be learned already") from error
+    def submit(self, control: Control, tasks: Sequence[object]) -> int:
+        """Have the annotations of tasks learned, after those before them; return of how many.
+
+        What cannot be learned is passed over, and the log says why.
+        """
+        limits, taken = self._engine.settings.limits, 0
+        for task in tasks:
+            try:
+                lesson = Lesson.of(control, task, limits.photos)
+            except InputError as error:
+                log.warning("task %s is not learned: %s", _id(task), one_line(error))
+                continue
+            if self._waiting.full() or self._held + lesson.size > limits.held_bytes:
+                raise busy("very many annotations wait to be learned already")
+            self._held += lesson.size
+            self._waiting.put_nowait(lesson)
+            taken += 1
+        return taken
 
     async def submit_project(self, number: int, control: Control) -> int:
         """Have all annotations of a project learned, also those from before it was connected; return how many."""
-        tasks, page = 0, 1
-        while True:
+        submitted = 0
+        for page in range(1, MOST_PAGES + 1):
             query = f"/api/tasks?project={number}&page={page}&page_size={PAGE}&fields=all"
-            found = json.loads(await self._get(query))["tasks"]
-            for task in found:
-                if task.get("annotations"):
-                    self.submit(control, task)
-                    tasks += 1
+            found = _parsed(await self._get(query), "tasks", list)
+            annotated = [task for task in found if isinstance(task, Mapping) and task.get("annotations")]
+            submitted += self.submit(control, annotated)
             if len(found) < PAGE:
-                return tasks
-            page += 1
+                break
+        return submitted
 
     async def _keep_learning(self) -> None:
         while True:
-            control, task = await self._waiting.get()
+            lesson = await self._waiting.get()
             try:
-                for _ in range(TRIES):
-                    try:
-                        await self._learn(control, task)
-                        break
-                    except ApiError as error:
-                        if error.status != 503:
-                            raise
-                    await asyncio.sleep(1)  # the model is being loaded, or very much is going on
-            except FiveshotError as error:
-                log.warning("task %s is not learned: %s", task.get("id"), error)
-            except Exception:
-                log.exception("task %s is not learned", task.get("id"))
+                await self._learned(lesson)
+            except Exception as error:
+                # Of a traceback, the places alone: what an error says may come from outside.
+                places = "" if isinstance(error, FiveshotError) else "".join(format_tb(error.__traceback__))
+                log.warning("task %s is not learned: %s%s", lesson.task, one_line(error), places and f"\n{places}")
             finally:
+                self._held -= lesson.size
                 self._waiting.task_done()
 
-    async def _learn(self, control: Control, task: Mapping[str, Any]) -> None:
-        wanted = _annotated(control, task)
-        if not wanted:
-            return
-        photo = await self._photo(control, task)
-        for label, box in wanted:
-            classes = self._engine.serving.snapshot.classes
-            name = control.class_of(label, classes)
-            if name == NONE and not classes:
-                log.warning("task %s is not learned: no class is known yet", task.get("id"))
-                continue
-            await self._engine.correct(name, [replace(photo, box=box)])
-            log.info("task %s is learned as %r", task.get("id"), name)
+    async def _learned(self, lesson: Lesson) -> None:
+        """Learn one lesson, and try again while the model is loaded or very much is going on."""
+        for left in range(TRIES - 1, -1, -1):
+            try:
+                await self._learn(lesson)
+                break
+            except ApiError as error:
+                if error.status != 503 or not left:
+                    raise
+            await asyncio.sleep(1)
 
-    async def _photo(self, control: Control, task: Mapping[str, Any]) -> Photo:
-        """Fetch the photo of a task: from Label Studio, from a host that is allowed, or out of the task itself."""
-        data = task.get("data")
-        address = data.get(control.key) if isinstance(data, Mapping) else None
-        if not isinstance(address, str) or not address:
-            raise InputError(f"its data have no {control.key!r}", hint="import photos under that name")
+    async def _learn(self, lesson: Lesson) -> None:
+        if not lesson.labels:
+            return
+        async with self._room:
+            photo = await self._photo(lesson.address)
+            for label, boxes in lesson.labels.items():
+                classes = self._engine.serving.snapshot.classes
+                name = lesson.control.class_of(label, classes)
+                if name == NONE and not classes:
+                    log.warning("task %s is not learned: no class is known yet", lesson.task)
+                    continue
+                await self._engine.correct(name, [replace(photo, box=box) for box in boxes])
+                log.info("task %s is learned as %r", lesson.task, name)
+
+    async def _photo(self, address: str) -> Photo:
+        """Fetch a photo: from Label Studio, from a host that is allowed, or out of the address itself."""
         if address.startswith("data:"):
             return Photo(BytesSource(_of_data(address), "photo"))
-        return Photo(BytesSource(await self._get(address), shown_name(urlsplit(address).path, 1)))
+        data = await self._get(address)
+        return Photo(BytesSource(data, shown_name(address.partition("?")[0], 1)))
 
     async def _get(self, address: str) -> bytes:
         """Fetch something; only Label Studio itself gets its token, and what it redirects to is checked, too."""
-        home = urlsplit(self._settings.url)
-        for _ in range(REDIRECTS):
-            address = urljoin(self._settings.url.rstrip("/") + "/", address)
-            parts = urlsplit(address)
-            own = (parts.scheme, parts.netloc) == (home.scheme, home.netloc)
-            if not own and (parts.scheme not in ("http", "https") or parts.netloc not in self._settings.hosts):
-                raise InputError(
-                    f"photos are not fetched from {parts.netloc!r}", hint="allow it with --allow-host"
-                )
-            try:
-                headers = await self._login() if own else {}
-                async with self._client.stream("GET", address, headers=headers) as reply:
-                    if reply.is_redirect:
-                        address = reply.headers["location"]
-                        continue
-                    reply.raise_for_status()
-                    return await _body(reply, parts.path)
-            except self._httpx.HTTPError as error:
-                hint = (
-                    "check --studio, and give an access token with --key" if own else "open the address yourself"
-                )
-                raise InputError(f"{parts.path} cannot be fetched ({error})", hint=hint) from error
-        raise InputError(f"{address} redirects again and again", hint="open the address yourself")
+        try:
+            whole = urljoin(f"{self._settings.url.rstrip('/')}/", address)
+            return await self._web.fetch(whole, permit=self._permit)
+        except InputError as error:
+            hint = error.hint or "check --studio, and give an access token with --key"
+            raise InputError(f"{address[:200]!r} cannot be fetched: {error.message}", hint=hint) from error
+        except ValueError as error:
+            raise InputError(f"{address[:200]!r} is not an address", hint="open it yourself") from error
+
+    async def _permit(self, url: Any) -> Mapping[str, str]:
+        if (url.scheme, url.netloc) == (self._home.scheme, self._home.netloc):
+            return await self._login()
+        allowed = [self._web.url(f"{url.scheme}://{host}").netloc for host in self._settings.hosts]
+        if url.netloc not in allowed:
+            host = url.netloc.decode("ascii", "backslashreplace")
+            raise InputError(f"photos are not fetched from {host!r}", hint="allow it with --allow-host")
+        return {}
 
     async def _login(self) -> dict[str, str]:
         """Return the header that says who asks; a personal access token is exchanged for a short-lived one."""
@@ -306,50 +359,72 @@ class Studio:
         if self._key.count(".") != 2:
             return {"Authorization": f"Token {self._key}"}
         address = urljoin(self._settings.url.rstrip("/") + "/", "/api/token/refresh")
-        reply = await self._client.post(address, json={"refresh": self._key})
-        reply.raise_for_status()
-        return {"Authorization": f"Bearer {reply.json()['access']}"}
+        access = _parsed(await self._web.fetch(address, post={"refresh": self._key}), "access", str)
+        return {"Authorization": f"Bearer {access}"}
 
 
-async def _body(reply: Any, path: str) -> bytes:
-    """Return what a reply brings, unless that is too much."""
-    found = bytearray()
-    async for part in reply.aiter_bytes():
-        found += part
-        if len(found) > MAX_PHOTO_BYTES:
-            raise InputError(f"{path} is too large", hint="make it smaller")
-    return bytes(found)
+def _parsed(reply: bytes, key: str, kind: type[Found]) -> Found:
+    """Return an entry of a JSON object that Label Studio sent."""
+    try:
+        found = json.loads(reply)[key]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _not_a_studio(key) from error
+    if not isinstance(found, kind):
+        raise _not_a_studio(key)
+    return found
+
+
+def _not_a_studio(key: str) -> InputError:
+    return InputError(f"Label Studio's answer has no {key!r}", hint="check --studio: is this its address?")
+
+
+def _id(task: object) -> str:
+    return one_line(task.get("id") if isinstance(task, Mapping) else task, 100)
+
+
+def photo_address(control: Control, task: object) -> str:
+    """Return where the photo of a task is."""
+    data = task.get("data") if isinstance(task, Mapping) else None
+    address = data.get(control.key) if isinstance(data, Mapping) else None
+    if not isinstance(address, str) or not address:
+        raise InputError(f"its data have no {control.key!r}", hint="import photos under that name")
+    return address
 
 
 def _of_data(address: str) -> bytes:
     """Return the photo that an address of the kind ``data:`` holds itself."""
     try:
         return base64.b64decode(address.partition(";base64,")[2], validate=True)
-    except binascii.Error as error:
+    except ValueError as error:
         raise InputError("the photo in the task is not base64", hint="import it as a file") from error
 
 
-def _annotated(control: Control, task: Mapping[str, Any]) -> list[tuple[str, Box | None]]:
+def _annotated(control: Control, task: object, most: int) -> dict[str, tuple[Box | None, ...]]:
     """Return what the last annotation of a task says that was not skipped: labels, and the parts they are of."""
-    given = [
-        one for one in task.get("annotations") or () if isinstance(one, Mapping) and not one.get("was_cancelled")
-    ]
+    annotations = task.get("annotations") if isinstance(task, Mapping) else None
+    listed = annotations if isinstance(annotations, list) else []
+    given = [one for one in listed if isinstance(one, Mapping) and not one.get("was_cancelled")]
     results = given[-1].get("result") if given else None
-    found: list[tuple[str, Box | None]] = []
+    found: dict[str, dict[Box | None, None]] = {}
+    count = 0
     for one in results if isinstance(results, list) else ():
         value = one.get("value") if isinstance(one, Mapping) else None
         if not isinstance(value, Mapping) or one.get("from_name") != control.name:
             continue
         labels = value.get(control.kind)
         if isinstance(labels, list) and len(labels) == 1 and isinstance(labels[0], str):  # one thing each
-            found.append((labels[0], _box(value) if control.kind == "rectanglelabels" else None))
-    return found
+            count += 1
+            if count > most:
+                raise InputError(f"it has more than {most} labels or rectangles", hint="annotate fewer of them")
+            part = _box(value) if control.kind == "rectanglelabels" else None
+            found.setdefault(labels[0], {})[part] = None
+    return {label: tuple(parts) for label, parts in found.items()}
 
 
 def _regions(context: object) -> list[Mapping[str, Any] | None]:
     """Return the rectangles that somebody has just drawn and wants labeled."""
     results = context.get("result") if isinstance(context, Mapping) else None
-    values = [one.get("value") for one in results or () if isinstance(one, Mapping)]
+    values = [one.get("value") for one in results if isinstance(one, Mapping)] if isinstance(results, list) else []
     keep = ("x", "y", "width", "height", "rotation")
     return [{key: one[key] for key in keep if key in one} for one in values if isinstance(one, Mapping)]
 
@@ -358,10 +433,11 @@ def _box(value: Mapping[str, Any]) -> Box:
     """Return a rectangle, which Label Studio gives in percent."""
     if value.get("rotation"):
         raise InputError("a rectangle is turned", hint="draw it upright")
-    try:
-        return Box(*(min(1.0, max(0.0, float(value[key]) / 100)) for key in ("x", "y", "width", "height")))
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError("a rectangle has no place", hint="draw it again") from error
+    numbers = [value.get(key) for key in ("x", "y", "width", "height")]
+    shares = [min(1.0, max(0.0, one / 100)) for one in numbers if is_number(one) and abs(one) <= FARTHEST]
+    if len(shares) < len(numbers):  # NaN is none of these, either
+        raise InputError("a rectangle has no place", hint="draw it again")
+    return Box(*shares)
 
 
 async def _studio(request: Request) -> Studio:
@@ -370,7 +446,7 @@ async def _studio(request: Request) -> Studio:
 
 
 TheStudio = Annotated[Studio, Depends(_studio)]
-Tasks = Annotated[list[dict[str, Any]], Body()]
+Tasks = Annotated[list[Any], Body()]
 Config = Annotated[str, Body()]
 studio_routes = APIRouter(include_in_schema=False)
 
@@ -405,22 +481,20 @@ async def predict(
     studio: TheStudio,
     tasks: Tasks,
     label_config: Config = "",
-    params: Annotated[dict[str, Any] | None, Body()] = None,
+    params: Annotated[Any, Body()] = None,
 ) -> dict[str, Any]:
     """Predict tasks."""
     if len(tasks) > MOST_TASKS:
         raise too_large(f"more than {MOST_TASKS} tasks", "send fewer at once")
-    results = await studio.predict(Control.of(label_config), tasks, (params or {}).get("context"))
+    context = params.get("context") if isinstance(params, Mapping) else None
+    results = await studio.predict(Control.of(label_config), tasks, context)
     return {"results": results, "model_version": studio.version}
 
 
 @studio_routes.post("/train", status_code=201)
 async def train(studio: TheStudio, annotations: Tasks, label_config: Config = "") -> dict[str, int]:
     """Learn from tasks with their annotations, as older releases send them."""
-    control = Control.of(label_config)
-    for task in annotations:
-        studio.submit(control, task)
-    return {"submitted": len(annotations)}
+    return {"submitted": studio.submit(Control.of(label_config), annotations)}
 
 
 @studio_routes.post("/webhook", status_code=201)
@@ -436,9 +510,11 @@ async def webhook(
         return {"submitted": 0}
     control = Control.of(str(project.get("label_config", "")))
     if action == "START_TRAINING":
-        return {"submitted": await studio.submit_project(int(project.get("id", 0)), control)}
+        number = str(project.get("id"))
+        if not (number.isascii() and number.isdigit() and len(number) < 20):
+            raise ApiError(422, "bad_project", f"there is no project {number[:50]!r}", "send the id of one")
+        return {"submitted": await studio.submit_project(int(number), control)}
     tasks, annotations = (one if isinstance(one, list) else [one] for one in (task, annotation))
-    for one, said in zip(tasks, annotations, strict=False):
-        if isinstance(one, Mapping):
-            studio.submit(control, {**one, "annotations": [said]})
-    return {"submitted": len(tasks)}
+    pairs = zip(tasks, annotations, strict=False)
+    submitted = [{**one, "annotations": [said]} if isinstance(one, Mapping) else one for one, said in pairs]
+    return {"submitted": studio.submit(control, submitted)}

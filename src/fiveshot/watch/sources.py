@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import ssl
 import stat
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +23,7 @@ from fiveshot.extras import import_extra
 from fiveshot.recognizer.photos.inputs import SYSTEM_FOLDERS
 from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.storage import attempting
+from fiveshot.web import Fetcher, FetchLimits
 
 EXTRA = "watch"
 TICK = 0.25  # seconds between two looks at files that may still be written
@@ -49,7 +51,7 @@ def open_source(
     for name, value in (("every", every), ("settle", settle), ("timeout", timeout)):
         if not is_number(value) or not 0 < value < 1e6:
             raise InputError(f"{name}={value!r} is not a number of seconds above 0", hint="give one such as 5")
-    if urlsplit(place).scheme.lower() in ("http", "https"):
+    if place.lower().startswith(("http:", "https:")):
         return SnapshotSource(place, every=every, timeout=timeout, login=login, ca=ca)
     if "://" in place:
         raise InputError(f"{place} is neither a folder nor an address", hint="addresses begin with http or https")
@@ -202,7 +204,7 @@ class SnapshotSource:
     """The picture at an address, every so many seconds.
 
     Nothing but this address is asked: redirects are refused, and proxies of the environment are not used. What is
-    larger than 32 MiB, or takes longer than ``timeout`` in all, is cut off.
+    larger than 32 MiB, is packed, or takes longer than ``timeout`` in all, is refused.
     """
 
     def __init__(
@@ -214,39 +216,30 @@ class SnapshotSource:
         login: tuple[str, str] | None = None,
         ca: str | None = None,
     ) -> None:
-        parts = urlsplit(url)
+        parts = _parts(url)
         check_no_password(parts, str(parts.hostname), "FIVESHOT_CREDENTIALS")
         if not parts.hostname:
             raise InputError(f"{url} names no machine", hint="write it as http://camera/snapshot.jpg")
         self.name = url
         self._every, self._timeout, self._good = every, timeout, True
-        self._httpx = import_extra("httpx", extra=EXTRA)
-        self._client = self._httpx.Client(
-            auth=_login(self._httpx, login),
-            verify=_trusted(ca),
-            timeout=timeout,
-            follow_redirects=False,
-            trust_env=False,
-        )
+        self._login, self._verify = login, _trusted(ca)
 
     def frames(self, stop: threading.Event, notices: Notices) -> Iterator[Photo | None]:
         """Yield the picture as it is now, again and again; what is late is left out."""
-        with self._client:
-            due = time.monotonic()
-            while not stop.is_set():
-                try:
-                    data = self._fetch()
-                except (self._httpx.HTTPError, InputError, OSError) as error:
-                    reason = str(error) or type(error).__name__
-                    notices.trouble(SOURCE, f"no photo from {self.name}: {reason}; trying on")
-                else:
-                    self._good = True
-                    yield Photo(BytesSource(data, self.name))
-                    if self._good:
-                        notices.over(SOURCE, f"photos come from {self.name} again")
-                due = max(due + self._every, time.monotonic())
-                while not stop.wait(min(TICK, max(0.0, due - time.monotonic()))) and time.monotonic() < due:
-                    yield None
+        due = time.monotonic()
+        while not stop.is_set():
+            try:
+                data = asyncio.run(self._fetch())
+            except InputError as error:
+                notices.trouble(SOURCE, f"no photo from {self.name}: {error}; trying on")
+            else:
+                self._good = True
+                yield Photo(BytesSource(data, self.name))
+                if self._good:
+                    notices.over(SOURCE, f"photos come from {self.name} again")
+            due = max(due + self._every, time.monotonic())
+            while not stop.wait(min(TICK, max(0.0, due - time.monotonic()))) and time.monotonic() < due:
+                yield None
 
     def unreadable(self, photo: Photo, reason: str, notices: Notices) -> None:
         """Say that what came is not a photo, until one comes."""
@@ -256,52 +249,31 @@ class SnapshotSource:
     def postpone(self, photo: Photo) -> None:
         """Leave it: the next picture comes soon."""
 
-    def _fetch(self) -> bytes:
-        ends = time.monotonic() + self._timeout
-        data = bytearray()
-        with self._client.stream("GET", self.name) as reply:
-            if reply.is_redirect:
-                raise InputError(
-                    f"it points to {reply.headers.get('location', '')[:200]!r}", hint="give that address"
-                )
-            if reply.status_code != 200:
-                raise InputError(f"it answers {reply.status_code} {reply.reason_phrase}")
-            for part in reply.iter_bytes():  # as it comes, so that what trickles is cut off in time
-                data += part
-                if len(data) > MAX_SNAPSHOT:
-                    raise InputError(f"it is larger than {MAX_SNAPSHOT:,} bytes", hint="a stream is not a photo")
-                if time.monotonic() > ends:
-                    raise InputError(f"it took longer than {self._timeout:g} s", hint="a stream is not a photo")
-        return bytes(data)
+    async def _fetch(self) -> bytes:
+        limits = FetchLimits(MAX_SNAPSHOT, self._timeout)
+        async with Fetcher(limits, extra=EXTRA, verify=self._verify, login=self._login) as fetcher:
+            return await fetcher.fetch(self.name)
 
 
-def _trusted(ca: str | None) -> Any:
+def _parts(url: str) -> SplitResult:
     try:
-        return True if ca is None else ssl.create_default_context(cafile=ca)
+        return urlsplit(url)
+    except ValueError as error:
+        raise InputError(
+            f"{url} is not an address ({error})", hint="write it as http://camera/snapshot.jpg"
+        ) from error
+
+
+def _trusted(ca: str | None) -> ssl.SSLContext:
+    if ca is None:
+        usual: ssl.SSLContext = import_extra("httpx", extra=EXTRA).create_ssl_context(trust_env=False)
+        return usual
+    try:
+        return ssl.create_default_context(cafile=ca)
     except OSError as error:  # what is not a certificate is one, too
         raise InputError(
             f"{ca} holds no certificate that can be trusted ({error})", hint="give a PEM file"
         ) from error
-
-
-def _login(httpx: Any, login: tuple[str, str] | None) -> Any:
-    """Return how to log in: as the camera asks for it, so that no password goes to one that wants a digest."""
-    if login is None:
-        return None
-    user, password = login
-
-    class Asked(httpx.Auth):  # type: ignore[misc]  # the library is imported when it is needed
-        def auth_flow(self, request: Any) -> Generator[Any, Any, None]:
-            reply = yield request
-            asked = " ".join(reply.headers.get_list("www-authenticate")).lower()
-            if reply.status_code != 401 or not asked:
-                return
-            digest = "digest" in asked
-            flow = (httpx.DigestAuth if digest else httpx.BasicAuth)(user, password).auth_flow(request)
-            first = next(flow)
-            yield flow.send(reply) if digest else first
-
-    return Asked()
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +13,12 @@ import pytest
 from PIL import Image
 
 from fiveshot import Recognizer, Region
-from fiveshot.data import Box, FileSource, ImageError, decoders
+from fiveshot.data import Box, FileSource, ImageError
 from fiveshot.data.decoding import nothing
-from fiveshot.data.reduction import Cropped
+from fiveshot.data.reduction import Parts, Squares
 from fiveshot.errors import InputError
 from fiveshot.recognizer.photos.inputs import find_photos
-from fiveshot.recognizer.photos.photo import Photo, read_boxes, regions_of
+from fiveshot.recognizer.photos.photo import Photo, read_boxes, reduced, regions_of
 
 
 @pytest.mark.parametrize(
@@ -68,9 +70,10 @@ def test_what_is_not_the_text_of_a_box_is_refused(text: str) -> None:
 def test_a_box_outside_is_refused_with_the_name_of_its_photo(tmp_path: Path, box: tuple[float, ...]) -> None:
     Image.new("RGB", (200, 100)).save(tmp_path / "wide.png")
     photo = Photo(FileSource(tmp_path / "wide.png", "wide.png"), Box.of(box))
-    with pytest.raises(ImageError, match=r"wide.png: the box .* lies outside .* 200 x 100") as caught:
-        decoders().reduce(photo.source, photo.reduction(nothing))
-    assert caught.value.code == "bad_box"
+    (found,) = reduced([photo], nothing)
+    assert found.error is not None
+    assert re.search(r"wide.png: the box .* lies outside .* 200 x 100", str(found.error))
+    assert found.error.code == "bad_box"
     with pytest.raises(ImageError, match=r"wide.png: the box"):
         photo.image()
 
@@ -84,9 +87,8 @@ def test_a_box_counts_from_the_corner_that_people_see(tmp_path: Path) -> None:
     stored.save(tmp_path / "turned.png", exif=exif)
     photo = Photo(FileSource(tmp_path / "turned.png", "turned.png"), Box(0, 0, 40, 40))
     assert photo.image().getcolors() == [(1600, (255, 0, 0))]
-    assert Cropped(Box(0, 40, 40, 40), lambda image: [image.tobytes()])(Photo(photo.source).image()) == [
-        b"\0\0\xff" * 1600
-    ]
+    (found,) = reduced([replace(photo, box=Box(0, 40, 40, 40))], Parts(Squares(size=8, resize=8)))
+    assert found.parts[0] == b"\0\0\xff" * 64
 
 
 @pytest.fixture

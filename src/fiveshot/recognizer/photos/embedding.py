@@ -30,7 +30,7 @@ from fiveshot.data.dataset import bad_lines
 from fiveshot.data.reduction import Parts
 from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.extras import require_extra
-from fiveshot.recognizer.photos.photo import Photo
+from fiveshot.recognizer.photos.photo import Photo, one_photo_each, reduced
 from fiveshot.recognizer.store.contents import file_sha256
 from fiveshot.recognizer.store.manifest import BackboneRecord, Manifest, check_folder, read_manifest_file
 from fiveshot.recognizer.store.rows import Floats, PhotoRecord
@@ -126,10 +126,8 @@ def open_backbone(
     """
     spec = backbone_spec(record, weights=weights, device=device, runtime=runtime)
     parts = Parts(Preprocessing.from_json(record.preprocessing).squares)
-    if first is None:
-        decoders().start(parts)
-    else:
-        decoders().start(first.reduction(parts), first.source)
+    # Of a photo with boxes, several parts may be asked for together.
+    decoders().start(parts, None if first is None or first.box is not None else first.source)
     if record.adapter:
         adapter = folder / record.adapter
         if not adapter.is_file() or file_sha256(adapter) != record.adapter_sha256:
@@ -288,13 +286,8 @@ def _seen_batch(
     parts = Parts(embedder.preprocessing.squares, thumbnails)
     found: list[tuple[Photo, Reduced] | BadImage] = []
     with gate:
-        for photo in photos:
-            try:
-                held = photo.loaded() if originals else photo  # what is kept is what was decoded
-                copied = replace(parts, copy_of=_COPIES) if originals and held.box is not None else parts
-                found.append((held, decoders().reduce(held.source, held.reduction(copied))))
-            except ImageError as error:
-                found.append(BadImage(error.name, error.reason, error.code))
+        for same in one_photo_each(photos):
+            found += _decoded(same, parts, originals)
     kept = [one for one in found if not isinstance(one, BadImage)]
     if not gate.opens(good=bool(kept), bad=len(kept) < len(found), wait=first) or not kept:
         return [one for one in found if isinstance(one, BadImage)]
@@ -306,6 +299,21 @@ def _seen_batch(
     return [
         one if isinstance(one, BadImage) else _record(*one, next(vectors), originals=originals) for one in found
     ]
+
+
+def _decoded(same: Sequence[Photo], parts: Parts, originals: bool) -> Iterator[tuple[Photo, Reduced] | BadImage]:
+    """Yield what is made of the parts of one photo, and of each that cannot be used, why."""
+    try:
+        if originals:  # what is kept is what was decoded
+            source = same[0].loaded().source
+            same = [replace(photo, source=source) for photo in same]
+            parts = replace(parts, copy_of=None if same[0].box is None else _COPIES)
+        made = reduced(same, parts)
+    except ImageError as error:
+        made = [Reduced(error=error)] * len(same)
+    for photo, one in zip(same, made, strict=True):
+        bad = one.error
+        yield (photo, one) if bad is None else BadImage(bad.name, bad.reason, bad.code)
 
 
 def _record(photo: Photo, reduced: Reduced, vector: Floats, *, originals: bool) -> PhotoRecord:

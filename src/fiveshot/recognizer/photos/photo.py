@@ -11,16 +11,17 @@ import hashlib
 import io
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fiveshot.data import MAX_PIXELS, BadImage, BytesSource, ImageError, ImageSource, decode, decoders
+from fiveshot.data import MAX_PIXELS, BadImage, BytesSource, ImageError, ImageSource, Reduced, decode, decoders
 from fiveshot.data.decoder_process import Reduction
 from fiveshot.data.decoding import nothing
-from fiveshot.data.reduction import THUMBNAIL, Box, Cropped, bad_box, is_thumbnail
+from fiveshot.data.reduction import THUMBNAIL, Box, bad_box, is_thumbnail
 from fiveshot.data.sources import read_regular
 from fiveshot.errors import InputError, is_number, some_of
 from fiveshot.recognizer.store.rows import MAX_THUMBNAIL
@@ -72,10 +73,6 @@ class Photo:
         """Return the digest of the photo, given that of its file: two parts of one file are two photos."""
         return file if self.box is None else hashlib.sha256(f"{file} {self.box}".encode()).hexdigest()
 
-    def reduction(self, whole: Reduction) -> Reduction:
-        """Return what makes of the part that is meant what ``whole`` makes of a picture."""
-        return whole if self.box is None else Cropped(self.box, whole)
-
     def image(self) -> Image:
         """Return the picture in RGB, upright; what is not a photo is refused by name."""
         picture = decode(self.source)
@@ -89,6 +86,20 @@ class Photo:
     def loaded(self) -> Photo:
         """Return the photo with its bytes in memory, so that digest and picture come from one reading."""
         return replace(self, source=BytesSource(self.read(), self.name))
+
+
+def one_photo_each(photos: Iterable[Photo]) -> Iterator[list[Photo]]:
+    """Yield photos that follow each other and are parts of the same one, or the whole of it, together."""
+    for _, same in groupby(photos, key=lambda photo: (id(photo.source), photo.box is None)):
+        yield list(same)
+
+
+def reduced(same: Sequence[Photo], whole: Reduction, *, max_pixels: int = MAX_PIXELS) -> list[Reduced]:
+    """Return what a reduction makes of each of the parts of one photo, which is decoded once."""
+    source, boxes = same[0].source, [photo.box for photo in same if photo.box is not None]
+    if boxes:
+        return decoders().cut(source, boxes, whole, max_pixels=max_pixels)
+    return [decoders().attempt(source, whole, max_pixels=max_pixels)] * len(same)
 
 
 def check_digest(sha256: object, name: str) -> None:
