@@ -1,13 +1,13 @@
 """Tune the embedded adapters, extract the embedded feature packs, and print what adapters and views are worth.
 
-    python benchmarks/make_packs.py --data DIR --list images.txt --vit VIT.safetensors --save OUT   # one GPU: minutes
+    python benchmarks/make_packs.py --data DIR --list images.txt --vit VIT.safetensors --save OUT   # one GPU
 
 DIR holds train.tar and test.tar of CUB-200 (short side 160 px); rows get the order and the names of the official
-list. Adapters are tuned on training photographs of the base classes of a protocol alone: for the embedded network by
-the recipe `ours`, which docs/how-to/backbone.md says how it was chosen; for ViT-Ti/16 (VIT.safetensors has the
-weights of timm's vit_tiny_patch16_224.augreg_in21k_ft_in1k, which do not come with the package) by the paper's.
-Features are float32. Each photo is decoded once, to the four views of `fiveshot.data.reduction.VIEWS`, of which one,
-two or four are averaged. The packs hold two for the embedded network, which is its default, and one for ViT-Ti/16,
+list. Adapters are tuned on training photographs of the base classes of a protocol alone: for the embedded network
+by the recipe `ours` (docs/how-to/backbone.md says how it was chosen), for ViT-Ti/16 by the paper's.
+VIT.safetensors has the weights of timm's vit_tiny_patch16_224.augreg_in21k_ft_in1k, which do not come with the
+package. Features are float32. Each photo is decoded once, to the four views of `fiveshot.data.reduction.VIEWS`, of
+which one, two or four are averaged. The packs hold two for the embedded network, its default, and one for ViT-Ti/16,
 as in the paper. The table has the default head, five draws, on the test photographs.
 """
 

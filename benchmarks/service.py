@@ -138,7 +138,7 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=20, help="known before the load begins")
     parser.add_argument("--bare-seconds", type=float, default=5, help="of each measurement of the bare backbone")
     parser.add_argument("--bare-batch", type=int, help="photos of its passes")
-    parser.add_argument("--runtime", default="auto", help="of both sides: auto, onnx, int8 or torch")
+    parser.add_argument("--runtime", default="auto", help="of both sides: auto, onnx or torch")
     add_check(parser)
     given = parser.parse_args()
     runner = load_embedder(BackboneSpec(runtime=given.runtime))

@@ -2,7 +2,7 @@
 
     make speed                                             # by hand, on a quiet machine
     python benchmarks/speed.py --published CHECKOUT --data DIR
-    python benchmarks/speed.py --only int8 service
+    python benchmarks/speed.py --only views service
 
 CHECKOUT is a clone of the published repository and DIR holds the photographs of CUB-200: without them those parts
 are left out, and that is said. What is measured on a GPU is left out where there is none.
@@ -21,8 +21,6 @@ FOLDER = Path(__file__).parent
 # Each with --check; {published} and {data} are what was given.
 COMMANDS = (
     ("weight.py",),
-    ("int8.py", "--check"),
-    ("int8.py", "--data", "{data}", "--check"),
     ("recognizer.py", "--check"),
     ("recognizer.py", "--large", "--check"),
     ("service.py", "--check"),

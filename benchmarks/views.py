@@ -5,9 +5,9 @@
 
 DIR holds train.tar of CUB-200 (short side 160 px). Views are chosen on training photographs of base classes alone.
 Base classes are played as new ones (five shots each, the others with all photographs but ten, which are asked
-for); and 20 of them are told apart from five shots each without a base. Letters: w is the whole photo, squeezed; f, c,
-i and t are squares in the middle of it, whose sides are 1, 0.875, 0.656 and 0.5 of the short one; m is mirrored. What
-the choice gives on test photographs is printed by make_packs.py.
+for); and 20 of them are told apart from five shots each without a base. Letters: w is the whole photo, squeezed;
+f, c, i and t are squares in the middle of it, whose sides are 1, 0.875, 0.656 and 0.5 of the short one; m is
+mirrored. What the choice gives on test photographs is printed by make_packs.py.
 """
 
 from __future__ import annotations

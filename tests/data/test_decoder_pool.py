@@ -1,5 +1,6 @@
 """Photos are decoded in processes with limits: what takes too much is refused, and the next one is decoded."""
 
+import hashlib
 import io
 import os
 import signal

@@ -28,8 +28,8 @@ class AdapterFile:
     Parameters
     ----------
     tensors : dict of str to float32 array
-        For each place ``p``, such as ``blocks.0``: ``p.adapter.down.weight`` (bottleneck, width) and ``.down.bias``,
-        ``p.adapter.up.weight`` (width, bottleneck) and ``.up.bias``.
+        For each place ``p``, such as ``blocks.0``: ``p.adapter.down.weight`` (bottleneck, width) and
+        ``.down.bias``, ``p.adapter.up.weight`` (width, bottleneck) and ``.up.bias``.
     meta : dict
         ``backbone``, ``weights_hash``, ``bottleneck``, ``scale``, ``dropout`` and ``training``.
 

@@ -4,8 +4,8 @@
     x ← x + MLP(LN₂(x)) + s · Up(Dropout(ReLU(Down(x))))
 
 The adapter reads the residual stream after attention, *before* the second norm, and has no norm of its own. timm's
-plain ViTs and TinyViTs take adapters. A TinyViT has a convolution between attention and MLP, and its MLP begins with
-the norm.
+plain ViTs and TinyViTs take adapters. A TinyViT has a convolution between attention and MLP, and its MLP begins
+with the norm.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _linear(layer: nn.Linear, x: Tensor) -> Tensor:
 
 
 class AdaptedMlp(nn.Module):
-    """The MLP of a TinyViT block, which begins with its norm, and an adapter beside it; names stay as they were."""
+    """The MLP of a TinyViT block, which begins with its norm, and an adapter beside it; names stay the same."""
 
     def __init__(self, mlp: Any, adapter: Adapter) -> None:
         super().__init__()
@@ -235,7 +235,8 @@ def adapter_places(vit: nn.Module) -> dict[str, int]:
                 f"blocks of type {type(block).__name__} take no adapter; "
                 "choose a backbone of timm's plain vision transformers, such as vit_*, deit_* or deit3_*"
             )
-    return {f"blocks.{index}": int(vit.embed_dim) for index in range(len(found))}  # type: ignore[call-overload]
+    width: Any = vit.embed_dim
+    return {f"blocks.{index}": int(width) for index in range(len(found))}
 
 
 def adapter_state(vit: nn.Module) -> dict[str, Tensor]:

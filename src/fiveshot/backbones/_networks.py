@@ -1,4 +1,4 @@
-"""The networks that torch runs, all of them timm's: with the embedded weights, from the hub or from a local file."""
+"""The networks that torch runs, all of them timm's: with embedded weights, from the hub or from a local file."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The network that comes with the package, run by ONNX Runtime without torch; facts in weights/MODEL_CARD.md.
 
-The weights are stored once, in half precision, under the names that timm has for them. The graphs hold the structure
-alone: ``python -m fiveshot.backbones.export`` makes them from timm's network, and they get the weights when they
-are loaded.
+The weights are stored once, in half precision, under the names that timm has for them. The graphs hold the
+structure alone: ``python -m fiveshot.backbones.export`` makes them from timm's network, and they get the weights
+when they are loaded.
 """
 
 from __future__ import annotations

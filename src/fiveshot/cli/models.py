@@ -85,10 +85,9 @@ def new(
         given: Path | dict[str, list[Photo]] | None = None
         if base is None:
             options.refuse_unused(ctx, options.WITHOUT_BASE, "skip_bad")
-            if runtime != "int8":
-                options.refuse_unused(
-                    ctx, "is not kept in a model; give it to 'learn' and 'predict' instead", "runtime"
-                )
+            options.refuse_unused(
+                ctx, "is not kept in a model; give it to 'learn' and 'predict' instead", "runtime"
+            )
         else:
             given = _looked_at(answer, base)
         made = Recognizer.create(

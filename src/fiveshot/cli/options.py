@@ -48,8 +48,8 @@ By = Annotated[Literal["copy", "link", "move"], Option(help="How photos are put 
 DryRun = Annotated[bool, Option("--dry-run", help="Only say what --into would do; nothing is written.")]
 Device = Annotated[str, Option(help="auto, cpu, cuda or cuda:1.")]
 Runtime = Annotated[
-    Literal["auto", "torch", "onnx", "int8", "compiled"],
-    Option(help="What runs the network: int8 is faster on a CPU, compiled a little on a GPU."),
+    Literal["auto", "torch", "onnx", "compiled"],
+    Option(help="What runs the network; compiled is a little faster on a GPU."),
 ]
 HeadDevice = Annotated[str | None, Option(help="Where heads compute, for example cuda.")]
 Projections = Annotated[int | None, Option(help="Random features of heads that have them; the paper uses 10000.")]

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
-import gc
-import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -33,7 +30,6 @@ WHY = 3  # learned photos that are named beside an answer
 SHOWN = 10  # confusions and wrong photos that are listed
 BY_NESTED = "; with --nested each is a class of its own"
 CLASSES = 20  # classes that are listed, the worst first
-STRICT = ("torch", "onnx", "jax")  # libraries that complain of every object which is not collected at the end
 
 
 def predict(
@@ -86,8 +82,7 @@ def predict(
                 hint="use --by copy or --by link",
                 code="unused_option",
             )
-        atexit.register(_leave_objects)
-        _begin(model, Path(photos[0]), weights=weights, device=device, runtime=runtime)
+        _start_decoders(model, Path(photos[0]))
         from fiveshot.recognizer import Recognizer
         from fiveshot.recognizer.answers.delivery import Delivery, Places
 
@@ -121,22 +116,13 @@ def predict(
         answer.leave_out(done.bad, status=0 if skip_bad else 3)
 
 
-def _leave_objects() -> None:
-    """Spare Python its searches for cycles among all objects as it ends: their memory goes anyway."""
-    if not any(library in sys.modules for library in STRICT):
-        gc.freeze()
-
-
-def _begin(model: Path, first: Path, **opening: Any) -> None:
-    """Let decoders start and weights be read while all else is imported and the model is opened."""
+def _start_decoders(model: Path, first: Path) -> None:
+    """Let decoders start while all else is imported and the model is opened."""
     from fiveshot.data import decoders
 
     with suppress(OSError):  # what is wrong is said when it is used
         if model.is_dir() and first.exists():
             decoders().start()
-            from fiveshot.recognizer.photos.embedding import begin_to_load
-
-            begin_to_load(model, **opening)
 
 
 def describe(prediction: Prediction) -> str:

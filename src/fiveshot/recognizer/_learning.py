@@ -74,7 +74,7 @@ def learn_photos(
     seen = iter(see_to_keep(snapshot, embedder, everything, progress))
     by_class = {name: list(islice(seen, len(photos))) for name, photos in gathered.items()}
     with model.change() as change:
-        return learn_classes(change, by_class, add=add, made_by=embedder.model_fingerprint)
+        return learn_classes(change, by_class, add=add, made_by=embedder.fingerprint)
 
 
 def see_to_keep(

@@ -133,8 +133,7 @@ class Recognizer:
         device : str
             ``auto``, ``cpu``, ``cuda`` or ``cuda:1``.
         runtime : str
-            ``auto``, ``onnx``, ``int8`` (8 bits: faster on a CPU) or ``torch``. A model made with
-            ``int8`` keeps to it where ``auto`` is asked for.
+            ``auto``, ``onnx`` or ``torch``.
         progress : callable, optional
             Called with the number of photos looked at and the number of all.
         on_tuning : callable, optional
@@ -270,7 +269,7 @@ class Recognizer:
 
         with self._embedder_lock:
             record = snapshot.manifest.backbone
-            if self._embedder is None or self._embedder.model_fingerprint != record.fingerprint:
+            if self._embedder is None or self._embedder.fingerprint != record.fingerprint:
                 self._embedder = embedding.open_backbone(
                     record,
                     self.path,
@@ -933,7 +932,7 @@ class Recognizer:
             snapshot.require_classes()  # before the backbone runs
         embedder = self._embedder_of(snapshot)
         seen = _learning.see_to_keep(snapshot, embedder, gathered, progress)
-        return self.correct_seen(seen, name, fingerprint=embedder.model_fingerprint)
+        return self.correct_seen(seen, name, fingerprint=embedder.fingerprint)
 
     def correct_seen(
         self, photos: Sequence[PhotoRecord], name: str, *, fingerprint: str | None = None

@@ -233,7 +233,7 @@ def learn_sorted(
         )
     by_class = {name: [seen[number] for number in own] for name, own in wanted.items()}
     with model.change() as change:
-        return learn_classes(change, by_class, add=True, made_by=embedder.model_fingerprint)
+        return learn_classes(change, by_class, add=True, made_by=embedder.fingerprint)
 
 
 def _named(sorting: Sorting, names: Mapping[str, str]) -> dict[str, list[int]]:

@@ -229,8 +229,7 @@ def features_of(base: FeatureSet, embedder: Embedder) -> tuple[Floats, list[str]
     wanted = {key: own[key] for key in found}
     found["readout"], wanted["readout"] = made.readout, readout_in_words(**own["readout"])
     if made.precision != UNKNOWN:  # as in files of other programs
-        kinds = (made.precision, own["precision"])
-        found["precision"], wanted["precision"] = ("float32" if one == "int8" else one for one in kinds)
+        found["precision"], wanted["precision"] = made.precision, own["precision"]
     for key in own["preprocessing"].keys() & made.preprocessing.keys():
         found[key], wanted[key] = made.preprocessing[key], own["preprocessing"][key]
     for key, value in wanted.items():

@@ -130,8 +130,7 @@ def vector_facts(spec: BackboneSpec, dtype: str, *, dataset: str) -> VectorFacts
     runtime = "auto" if spec.runtime == "compiled" else spec.runtime
     here = load_embedder(spec.replace(device="cpu", precision=None, runtime=runtime))
     identity = here.identity()
-    if spec.runtime != "int8":  # which is for the CPU, and there is no other there
-        identity["precision"] = spec.precision or ("bf16" if spec.device == "cuda" else "float32")
+    identity["precision"] = spec.precision or ("bf16" if spec.device == "cuda" else "float32")
     provenance = Provenance.of(dataset, identity)
     return VectorFacts(here.preprocessing, here.width, fingerprint_of(identity), provenance, dtype, identity)
 

@@ -242,7 +242,7 @@ class Engine:
         if row is not None and repeated and last == [photo.sha256 for photo in photos]:
             return LearnedClass(name, row.total.count, 0, created=False, state=snapshot.state), True
         try:
-            report = self.recognizer.learn_seen(name, photos, fingerprint=embedder.model_fingerprint, add=True)
+            report = self.recognizer.learn_seen(name, photos, fingerprint=embedder.fingerprint, add=True)
         except ConflictError as error:
             raise _replaced() from error
         self.metrics.photos.labels("learn").inc(report.added)
@@ -310,7 +310,7 @@ class Engine:
         serving = self.serving
         with self._photos.work_on(len(uploads)):
             seen, _ = await self._photos.looked_at(serving.embedder, uploads, serving.snapshot.manifest.options)
-            made_by = serving.embedder.model_fingerprint
+            made_by = serving.embedder.fingerprint
             reply = await self.change_photos(lambda model: model.correct_seen(seen, name, fingerprint=made_by))
         self.metrics.photos.labels("learn").inc(len(reply.ids))
         return reply

@@ -157,11 +157,12 @@ TUNE_RECIPES: dict[str, TuneRecipe] = {
     ),
     "ours": TuneRecipe(
         optimizer="adamw",
-        lr=2e-3,
+        lr=1e-3,
         weight_decay=0.01,
         batch_size=64,
         epochs=20,
         head_scale=16.0,
+        margin=0.1,
         whole=0.25,
     ),
 }

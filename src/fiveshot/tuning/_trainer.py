@@ -338,7 +338,7 @@ class TuningNetwork(nn.Module):
             adapter.train(mode)
         for module in self.model.modules():
             if isinstance(module, _tiny_attention()):
-                module.train()  # it has no dropout; in eval mode it keeps a tensor that recorded steps would outlive
+                module.train()  # without dropout; in eval mode it keeps a tensor that recorded steps would outlive
         self.classifier.train(mode)
         return self
 

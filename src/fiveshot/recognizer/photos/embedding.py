@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -28,7 +28,7 @@ from fiveshot.backbones.embedder import TORCH, needs_torch
 from fiveshot.data import BadImage, ImageError, Reduced, decoders
 from fiveshot.data.dataset import bad_lines
 from fiveshot.data.reduction import Parts
-from fiveshot.errors import FiveshotError, InputError, StorageError
+from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import require_extra
 from fiveshot.recognizer.photos.photo import Photo, one_photo_each, reduced
 from fiveshot.recognizer.store.contents import file_sha256
@@ -54,25 +54,19 @@ def backbone_record(embedder: Embedder) -> BackboneRecord:
     return BackboneRecord(
         embedder.name,
         embedder.width,
-        embedder.model_fingerprint,
+        embedder.fingerprint,
         embedder.preprocessing.to_json(),
         spec.tokens,
         spec.last_blocks,
         embedder.weights_hash,
         "" if spec.weights is None else str(Path(spec.weights).absolute()),
-        runtime="int8" if spec.runtime == "int8" else "auto",
     )
 
 
 def backbone_spec(
     record: BackboneRecord, *, weights: FilePath | None = None, device: str = "auto", runtime: str = "auto"
 ) -> BackboneSpec:
-    """Return the backbone that a record describes, without an adapter, to run where it is asked for.
-
-    The runtime ``auto`` is the one that the model was made with, on a CPU.
-    """
-    if runtime == "auto" and choose_device(device) == "cpu":
-        runtime = record.runtime
+    """Return the backbone that a record describes, without an adapter, to run where it is asked for."""
     return BackboneSpec(
         record.name,
         weights=weights or record.weights or None,
@@ -93,22 +87,6 @@ def check_openable(
     record = Manifest.from_toml(read_manifest_file(path)).backbone
     if needs_torch(backbone_spec(record, weights=weights, device=device, runtime=runtime)):
         require_extra(*TORCH)
-
-
-def begin_to_load(
-    path: Path, *, weights: FilePath | None = None, device: str = "auto", runtime: str = "auto"
-) -> None:
-    """Begin to read what a model's backbone will need, while the model is opened; this does not wait.
-
-    What is wrong with the model is not told here, but when it is opened.
-    """
-    with suppress(FiveshotError, OSError):
-        record = Manifest.from_toml(read_manifest_file(path)).backbone
-        spec = backbone_spec(record, weights=weights, device=device, runtime=runtime)
-        if spec.weights is None and not needs_torch(spec):
-            from fiveshot.backbones.embedded import AHEAD
-
-            AHEAD.begin()
 
 
 def open_backbone(
@@ -139,7 +117,7 @@ def open_backbone(
             hint="say where they are with weights=FILE (--weights FILE)",
         )
     embedder = load_embedder(spec)
-    if embedder.model_fingerprint != record.fingerprint:
+    if embedder.fingerprint != record.fingerprint:
         raise different_backbone(embedder, record)
     return embedder
 
@@ -155,7 +133,7 @@ def different_backbone(embedder: Embedder, record: BackboneRecord) -> InputError
         )
     return InputError(
         f"{embedder.name} does not make the features that the model was made with (fingerprint "
-        f"{embedder.model_fingerprint[:12]}, not {record.fingerprint[:12]})",
+        f"{embedder.fingerprint[:12]}, not {record.fingerprint[:12]})",
         hint="use the release that made it, or make a new model",
         code="other_backbone",
     )

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from fiveshot import __version__
-from fiveshot.backbones.embedder import is_embedded
+from fiveshot.backbones import EMBEDDED
 from fiveshot.errors import InputError, StorageError, counted
 from fiveshot.extras import import_extra, is_installed
 from fiveshot.features import default_cache_folder
@@ -243,8 +243,8 @@ def _made_of(info: ModelInfo) -> str:
 
 def _license(backbone: str) -> str:
     """Return the license of a backbone's weights, as far as it is known here."""
-    if is_embedded(backbone):
-        return "Apache-2.0"
+    if backbone == EMBEDDED:
+        return "MIT"
     if is_installed("timm"):
         config = import_extra("timm").get_pretrained_cfg(backbone, allow_unregistered=True)
         if config is not None and config.license:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot import __version__
-from fiveshot.backbones import Embedder, Preprocessing, load_embedder
+from fiveshot.backbones import Embedder, Preprocessing
 from fiveshot.backbones.embedded import EmbeddedNetwork
 from fiveshot.core.arrays import unit_rows
 from fiveshot.core.distances import CholeskyMetric, LowRankMetric, Metric, SpectralMetric, make_metric
@@ -92,11 +92,8 @@ def model_graph(
 ) -> tuple[Any, dict[str, Any]]:
     """Return backbone and head as an ONNX model, and what a program needs beside it.
 
-    The result is compared with what the head says before it counts. A backbone that rounds to 8 bits is written as
-    it is without: how it rounds depends on the machine.
+    The result is compared with what the head says before it counts.
     """
-    if embedder.identity()["precision"] == "int8":
-        embedder = load_embedder(replace(embedder.spec, runtime="auto"))
     graph = _backbone_graph(import_extra("onnx", extra="onnx"), embedder)
     graph.average_views(embedder.preprocessing.shape)
     found = _head_nodes(graph, head)
@@ -244,14 +241,7 @@ def _backbone_graph(onnx: Any, embedder: Embedder) -> _Graph:
     model.graph.input.extend(inputs)
     model.graph.initializer.extend(own)
     model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in arrays.items())
-    graph, readout = _Graph(onnx, model), embedder.spec.readout
-    graph.features = {"own": "own", "mean": "patch_mean"}.get(readout.tokens, "")
-    if not graph.features:
-        first, last = np.array([-readout.last_blocks]), np.array([2**31 - 1])
-        tokens = graph.node("Slice", "class_tokens", first, last, np.array([1]))
-        tokens = graph.node("Flatten", tokens, axis=1)
-        graph.features = tokens if readout.tokens == "cls" else graph.node("Concat", tokens, "patch_mean", axis=1)
-    return graph
+    return _Graph(onnx, model)
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,6 @@ MAX_MANIFEST = 1 << 22  # characters: the settings of a head have as many number
 MAX_TEXT = 1000  # characters of a note for people
 _LISTS = ("names", "created", "base", "photos")
 _META = {"manifest", *_LISTS}
-_RUNTIMES = ("auto", "int8")  # that a model can be made with
 _ADAPTER_META = {"backbone", "weights_hash", "bottleneck", "scale", "dropout", "training"}
 _NETWORK = re.compile(r"[A-Za-z0-9][\w.+-]{0,199}", re.ASCII)
 
@@ -242,8 +241,6 @@ def _check_backbone(record: BackboneRecord) -> None:
         raise ValueError(f"a backbone cannot be called {record.name[:40]!r}")
     if not 1 <= record.width <= MAX_WIDTH:
         raise ValueError(f"features of {record.width} numbers are not supported")
-    if record.runtime not in _RUNTIMES:
-        raise ValueError(f"a model is not made with the runtime {record.runtime[:40]!r}")
     _check_hash(record.fingerprint, "the fingerprint of its backbone", may_be_empty=False)
     _check_hash(record.weights_hash, "the hash of its weights")
     prepared = Preprocessing.from_json(record.preprocessing) if record.preprocessing else None
@@ -255,7 +252,6 @@ def _check_backbone(record: BackboneRecord) -> None:
         preprocessing=prepared,
         tokens=record.tokens,
         last_blocks=record.last_blocks,
-        runtime=record.runtime,
     )
     if spec.readout.vectors > record.width:
         raise ValueError(f"features of {record.width} numbers are not made of {spec.readout.vectors} vectors")

@@ -24,7 +24,7 @@ class BackboneRecord:
 
     name: str
     width: int  # length of a feature vector
-    fingerprint: str  # SHA-256 of everything that decides the features, but for rounding to 8 bits
+    fingerprint: str  # SHA-256 of everything that decides the features
     preprocessing: Mapping[str, Any] = field(default_factory=dict, hash=False)
     tokens: str = "own"
     last_blocks: int = 1
@@ -32,7 +32,6 @@ class BackboneRecord:
     weights: str = ""  # path of the local file the weights came from; empty: named by `name`
     adapter: str = ""  # file in the directory; empty: none
     adapter_sha256: str = ""
-    runtime: str = "auto"  # what runs it on a CPU unless another is asked for
 
 
 @dataclass(frozen=True)
