@@ -136,7 +136,9 @@ def test_own_features_get_a_protocol_that_fits(small_file: Path) -> None:
     protocol = choose_protocol(None, str(small_file), {"shots": 4, "base_classes": None})
     assert (protocol.n_classes, protocol.base_classes, protocol.shots) == (12, 6, 4)
     assert sum(protocol.session_sizes) == 12
-    assert choose_features(None, None) == "embedded:cub200"
+    assert choose_features(None, None) == "embedded:cub200-vit-big"
+    assert choose_features(None, "cub200/small") == "embedded:cub200-vit-small"
+    assert choose_features("cub200", None) == "embedded:cub200"
 
 
 def test_requests_that_cannot_be_met_say_why(small_file: Path, tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import pytest
 from PIL import Image
 
 from fiveshot import __version__
-from fiveshot.benchmark.run import SPEED, WIDTHS
 from fiveshot.data.synthetic import gaussian_classes
 
 Run = Callable[..., tuple[int, str, str]]
@@ -87,26 +86,28 @@ def test_an_option_for_other_methods_is_a_note(run: Run, features: Path, tmp_pat
     assert "note: --projections is for heads with random features, and none is among the methods" in said
 
 
-def test_by_default_it_is_one_draw_and_what_a_minute_allows(
-    run: Run, features: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_by_default_it_is_one_draw_of_the_papers_methods_and_the_default_head(
+    run: Run, features: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setitem(SPEED, "cpu", 1e8)  # a machine so slow that even a toy would take long
-    arguments = ("bench", "--features", features, "--methods", "ncm,c-ranpac", "--out", tmp_path)
-    arguments += ("--format", "json")
+    arguments = ("bench", "--features", features, "--projections", 64, "--out", tmp_path, "--format", "json")
     status, printed, said = run(*arguments)
     assert status == 0
-    quick = {record["config"]["method"]: record["config"] for record in json.loads(printed)}
-    width = quick["c-ranpac"]["head"]["parameters"]["n_projections"]
-    assert (list(quick), width) == (["ncm", "c-ranpac"], WIDTHS[-1])
-    note, way = said.splitlines()[-2:]
-    expected = f"at most {width:,} random features instead of the paper's 10,000"
-    assert note == f"note: one draw of the shots; {expected}"
-    assert "add --full" in way
-    status, printed, said = run(*arguments, "--full", "--projections", 64)
+    found = [record["config"]["method"] for record in json.loads(printed)]
+    assert found == ["ncm", "teen", "fecam", "c-fecam", "ranpac", "c-ranpac", "unbiased-lda"]
+    assert said.splitlines()[-1] == (
+        "note: one draw of the shots; add --seeds 5, or --full for every method there is"
+    )
+    status, printed, said = run(*arguments, "--full", "--methods", "ncm,c-ranpac")
     assert status == 0
     full = [(r["config"]["method"], r["config"]["protocol"]["shot_seed"]) for r in json.loads(printed)]
     assert full == [(method, seed) for method in ("ncm", "c-ranpac") for seed in range(5)]
     assert "--full" not in said
+
+
+def test_other_embedded_features_are_chosen_by_name(run: Run, tmp_path: Path) -> None:
+    arguments = ("bench", "cub200/big", "--methods", "ncm", "--out", tmp_path, "--format", "json")
+    own, other = (json.loads(run(*arguments, *more)[1])[0] for more in ((), ("--features", "cub200")))
+    assert own["config"]["features"] != other["config"]["features"]
 
 
 def test_any_feature_file_is_a_benchmark(run: Run, features: Path, tmp_path: Path) -> None:
@@ -169,7 +170,6 @@ def test_a_device_that_is_none_is_refused_before_anything_runs(
         (("bench", "cars/big"), "fiveshot data fetch cars"),
         (("bench", "--features", "nowhere.npz"), "no such file: nowhere.npz"),
         (("bench", "--images", "nowhere"), "nowhere"),
-        (("bench", "cars/big", "--adapter", "tuned"), "no embedded features for cars/big"),
         (("bench", "--methods", "ncm", "--format", "wrod", "--seeds", "1"), "no format 'wrod'"),
         (("paper", "table9"), "table9"),
         (("report", "nowhere"), "no such folder: nowhere"),

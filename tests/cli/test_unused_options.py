@@ -57,7 +57,6 @@ STATISTICS = "belongs to statistics; add --result statistics, or leave it out"
         (f"{EXTRACT} --engine ray --layout folders", "--label-column bird", "is for parquet files and tars"),
         (f"{EXTRACT} --engine ray", "--device cuda:1", "names a GPU of a single machine; choose cuda or cpu"),
         ("bench", "--skip-bad", "is for images; add --images DIR, or leave it out"),
-        ("bench --images photos", "--adapter tuned", "chooses embedded features; leave it out with --images"),
         ("bench --sessions lists", "--shots 3", "is in the session lists; leave it out with --sessions"),
         ("bench --sessions lists", "--base 3", "is in the session lists"),
         ("bench --sessions lists", "--increment 3", "is in the session lists"),

@@ -13,6 +13,13 @@ from fiveshot.reports.paper_plan import features_for, missing_features, named_da
 from fiveshot.storage import write_tensors
 
 
+EMBEDDED = {
+    "cub200": "embedded:cub200-vit",
+    "cub200/small": "embedded:cub200-vit-small",
+    "cub200/big": "embedded:cub200-vit-big",
+}
+
+
 def save_npz(path: Path) -> None:
     y = np.array([0, 0, 1])
     np.savez(path, train_x=np.eye(3), train_y=y, test_x=np.eye(3), test_y=y)
@@ -29,7 +36,7 @@ def test_files_are_found_by_provenance_and_by_name(tmp_path: Path) -> None:
         "aircraft": str(tmp_path / "run-17.safetensors"),
         "cars": str(tmp_path / "Stanford_Cars.safetensors"),
         "cifar100": str(tmp_path / "cifar-100 vit.npz"),
-        "cub200": "embedded:cub200",
+        **EMBEDDED,
     }
 
 
@@ -38,7 +45,7 @@ def test_a_file_goes_before_the_embedded_pack_and_may_be_for_one_start(tmp_path:
     toy_features("cub200", 3, rng=rng).save(tmp_path / "cub200-big.safetensors")
     found = find_feature_files(tmp_path)
     assert features_for(get_protocol("cub200/big"), found) == str(tmp_path / "cub200-big.safetensors")
-    assert features_for(get_protocol("cub200/small"), found) == "embedded:cub200"
+    assert features_for(get_protocol("cub200/small"), found) == EMBEDDED["cub200/small"]
     toy_features("cub200", 3, rng=rng).save(tmp_path / "cub200.safetensors")
     assert features_for(get_protocol("cub200/small"), find_feature_files(tmp_path)).endswith("cub200.safetensors")
 
@@ -54,7 +61,7 @@ def test_other_files_are_passed_over_but_a_damaged_one_is_told(tmp_path: Path) -
     write_tensors(tmp_path / "head.safetensors", {"w": np.zeros(1)}, kind="head", version=1, meta={})
     np.savez(tmp_path / "cifar100-images.npz", train_images=np.zeros(3))
     (tmp_path / "notes.npz").write_bytes(b"not a zip")
-    assert find_feature_files(tmp_path) == {"cub200": "embedded:cub200"}
+    assert find_feature_files(tmp_path) == EMBEDDED
     (tmp_path / "cars.npz").write_bytes(b"not a zip")
     with pytest.raises(StorageError, match=r"cannot read .*cars\.npz"):
         find_feature_files(tmp_path)

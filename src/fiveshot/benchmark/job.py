@@ -9,7 +9,7 @@ from copy import deepcopy
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +28,6 @@ from fiveshot.plugins import load_plugin, load_plugins, plugin_files
 
 EMBEDDED = "embedded:"
 ALPHA = {"cifar100": 0.75}  # by dataset, as the paper has it; 0.9 for all others, as the recipes have it
-Adapter = Literal["none", "tuned"]
 DEFAULT_PROTOCOL = "cub200/big"
 
 
@@ -180,18 +179,21 @@ def open_features(source: str) -> FeatureSet:
     --------
     >>> from fiveshot.benchmark import open_features
     >>> open_features("embedded:cub200")
-    FeatureSet('cub200': 5994 training and 5794 test vectors of 1664 float16, 200 classes)
+    FeatureSet('cub200': 5994 training and 5794 test vectors of 320 float16, 200 classes)
     """
     return _opened(source, *_mark(source))
 
 
-def embedded_source(dataset: str) -> str | None:
-    """Return the embedded features of a dataset, if there are any.
+def embedded_source(dataset: str, start: str = "") -> str | None:
+    """Return the embedded features of a dataset, of a plain ViT as the paper's is, if there are any.
 
     Parameters
     ----------
     dataset : str
         The name of a dataset.
+    start : str, optional
+        ``big`` or ``small``: features of a ViT that was adapted on the base classes of that start by the paper's
+        recipe, where there are such.
 
     Returns
     -------
@@ -201,28 +203,11 @@ def embedded_source(dataset: str) -> str | None:
     Examples
     --------
     >>> from fiveshot.benchmark import embedded_source
-    >>> embedded_source("cub200"), embedded_source("cars")
-    ('embedded:cub200', None)
+    >>> embedded_source("cub200", "big"), embedded_source("cub200"), embedded_source("cars")
+    ('embedded:cub200-vit-big', 'embedded:cub200-vit', None)
     """
-    return EMBEDDED + dataset if dataset in embedded_packs() else None
-
-
-def adapted_source(protocol: Protocol, adapter: Adapter) -> str:
-    """Return embedded features of the same photographs without an adapter, or with the one of a protocol.
-
-    >>> from fiveshot.benchmark import get_protocol
-    >>> adapted_source(get_protocol("cub200/big"), "tuned")
-    'embedded:cub200-big'
-    """
-    plain = protocol.dataset
-    wanted = plain if adapter == "none" else f"{plain}-{protocol.name.partition('/')[2]}"
-    if wanted not in embedded_packs():
-        raise InputError(
-            f"no embedded features for {protocol.name} with --adapter {adapter}",
-            hint="those of CUB-200 come with a checkout of the repository; for others tune an adapter with "
-            "'fiveshot tune', extract with 'fiveshot extract --adapter FILE', and give the result with --features",
-        )
-    return EMBEDDED + wanted
+    names = f"{dataset}-vit-{start}", f"{dataset}-vit"
+    return next((EMBEDDED + name for name in names if name in embedded_packs()), None)
 
 
 def features_fingerprint(source: str) -> str:
@@ -306,19 +291,13 @@ def fitting_protocol(features: str) -> Protocol:
     )
 
 
-def choose_features(features: str | None, protocol: str | None, adapter: Adapter | None = None) -> str:
-    """Return the feature source: the file given, or the embedded pack of the protocol's dataset."""
+def choose_features(features: str | None, protocol: str | None) -> str:
+    """Return the feature source: the file or the embedded pack given, or the pack that suits the protocol."""
     if features is not None:
-        if adapter is not None:
-            raise InputError(
-                "--adapter chooses embedded features; a feature file comes with its own adapter or without one"
-            )
-        return features
+        return EMBEDDED + features if features in embedded_packs() and not Path(features).exists() else features
     named = get_protocol(protocol or DEFAULT_PROTOCOL)
-    if adapter is not None:
-        return adapted_source(named, adapter)
-    dataset = named.dataset
-    source = embedded_source(dataset)
+    dataset, start = named.dataset, named.name.partition("/")[2]
+    source = embedded_source(dataset, start)
     if source is None:
         way = f"get the images with 'fiveshot data fetch {dataset}'"
         if not dataset_spec(dataset).downloads:

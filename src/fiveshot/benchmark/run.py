@@ -10,10 +10,10 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import compress
 from pathlib import Path
@@ -31,7 +31,7 @@ from fiveshot.core.arrays import as_numpy
 from fiveshot.data.sessions import match_names, read_session_lists
 from fiveshot.errors import FiveshotError, InputError
 from fiveshot.features import FeatureSet
-from fiveshot.heads import RECIPES, FewShotHead, ScoreTable, TunedHead, UnbiasedLDA
+from fiveshot.heads import FewShotHead, ScoreTable, TunedHead, UnbiasedLDA
 from fiveshot.heads.head import Workload
 from fiveshot.heads.tuned import plain_head
 from fiveshot.metrics import expected_calibration_error, trade_off
@@ -352,43 +352,6 @@ def _result(future: Future[RunRecord], job: Job) -> RunRecord:
         ) from error
 
 
-@dataclass(frozen=True)
-class QuickPlan:
-    """What is run in place of everything: some of the jobs, perhaps with fewer random features.
-
-    ``width`` is the number of random features where it was reduced; ``left_out`` has the methods that would take
-    too long, each with its seconds.
-    """
-
-    jobs: tuple[Job, ...]
-    width: int | None = None
-    left_out: tuple[tuple[str, float], ...] = ()
-
-
-def quick_plan(jobs: Sequence[Job], *, keep: Collection[str] = (), seconds: float = MINUTE) -> QuickPlan:
-    """Return what of the jobs finishes within a minute for each draw of the shots.
-
-    Heads with random features get fewer of them, all the same number. Where that is not enough, methods are left
-    out unless they are in ``keep``: those that take too long alone, then the longest of those that charts give no
-    look of their own (references and variants), then the longest of the others.
-    """
-    for width in (None, *WIDTHS):
-        chosen = [_narrowed(job, width) for job in jobs]
-        times = {job.method: estimated_seconds(job) for job in reversed(chosen)}  # for one draw
-        if sum(times.values()) <= seconds:
-            break
-    left_out = []
-    while sum(times.values()) > seconds:
-        spare = [method for method in times if method not in keep]
-        if not spare or len(times) == 1:
-            break
-        longest = max(spare, key=lambda method: (times[method] > seconds, not _has_look(method), times[method]))
-        left_out.append((longest, times.pop(longest)))
-    kept = tuple(job for job in chosen if job.method in times)
-    reduced = any(job != old for job, old in zip(chosen, jobs, strict=True) if job.method in times)
-    return QuickPlan(kept, width if reduced else None, tuple(left_out))
-
-
 def estimated_seconds(job: Job) -> float:
     """Return how long a job takes on an ordinary machine."""
     device = str(job.parameters.get("device") or "cpu").partition(":")[0]
@@ -427,15 +390,3 @@ def workload(job: Job) -> Workload:
         n_features=features.n_features,
         test_rows=len(features.test_y),
     )
-
-
-def _narrowed(job: Job, width: int | None) -> Job:
-    """Return the job with at most so many random features, unless their number was given."""
-    own = getattr(plain_head(job.head()), "n_projections", None)
-    if width is None or own is None or own <= width or "n_projections" in job.parameters:
-        return job
-    return replace(job, parameters={**job.parameters, "n_projections": width})
-
-
-def _has_look(method: str) -> bool:
-    return method in RECIPES and RECIPES[method].style is not None

@@ -28,10 +28,10 @@ from fiveshot.loggers import Loggers
 
 if TYPE_CHECKING:
     from fiveshot.benchmark import Job, Outcome
-    from fiveshot.benchmark.run import QuickPlan
 
 RunJobs = Callable[..., "Iterable[Outcome]"]  # of jobs and the folder of runs
 FULL_DRAWS = 5
+METHODS = ("ncm", "teen", "fecam", "c-fecam", "ranpac", "c-ranpac", "unbiased-lda")  # the paper's, and the default
 WORTH_SAYING = 2.0  # seconds
 
 
@@ -48,21 +48,18 @@ def bench(
     methods: Annotated[
         str | None,
         Option(
-            help="Methods separated by commas; unless given, those that finish within a minute.",
+            help="Methods separated by commas; the paper's six and the default head unless given.",
             autocompletion=completion.methods,
         ),
     ] = None,
     seeds: options.Seeds = None,
     full: options.Full = False,
     features: Annotated[
-        Path | None, Option(help="A feature file (.safetensors or .npz) instead of the embedded one.")
+        str | None,
+        Option(help="A feature file (.safetensors or .npz), or other embedded features, such as cub200-big."),
     ] = None,
     images: Annotated[
         Path | None, Option(help="A folder or archive of images by class; features are extracted once and kept.")
-    ] = None,
-    adapter: Annotated[
-        Literal["none", "tuned"] | None,
-        Option(help="Embedded features of the same photographs without, or with, first-task tuning."),
     ] = None,
     skip_bad: Annotated[bool, Option("--skip-bad", help="With --images: leave out unreadable ones.")] = False,
     flavor: options.Flavor = "paper",
@@ -101,7 +98,7 @@ def bench(
 ) -> None:
     """Run few-shot class-incremental methods through a protocol and print their accuracies.
 
-    One draw of the shots and what finishes within a minute, unless --full asks for everything.
+    One draw of the shots unless --seeds or --full ask for more.
 
     Example: fiveshot bench cub200/big --methods ncm,c-fecam --seeds 3
     """
@@ -123,9 +120,8 @@ def bench(
         features = _extracted(images, features, skip_bad)
     with status("reading the features"):
         from fiveshot.benchmark.job import choose_features, choose_protocol, make_jobs
-        from fiveshot.benchmark.run import QuickPlan, quick_plan
 
-        source = choose_features(str(features) if features else None, protocol, adapter)
+        source = choose_features(features, protocol)
         changes = {
             "base_classes": base,
             "increment": increment,
@@ -136,19 +132,17 @@ def bench(
         }
         chosen = choose_protocol(protocol, source if features else None, changes)
         given = options.parse_settings(settings or ())
-        named = [name.strip() for name in methods.split(",")] if methods else []
-        everything = make_jobs(
+        jobs = make_jobs(
             chosen,
             source,
-            methods=named,
+            methods=[name.strip() for name in methods.split(",")] if methods else [] if full else METHODS,
             seeds=draws(seeds, full=full),
             flavor=flavor,
             parameters=options.head_parameters(projections, device, given, here=engine == "local"),
             sessions=str(sessions) if sessions else None,
             needed=given,
         )
-        plan = QuickPlan(tuple(everything)) if full else quick_plan(everything, keep=named)
-    if projections is not None and not any("n_projections" in job.parameters for job in everything):
+    if projections is not None and not any("n_projections" in job.parameters for job in jobs):
         echo("note: --projections is for heads with random features, and none is among the methods", err=True)
     if engine == "ray":
         run = _on_cluster(address, fresh=fresh)
@@ -158,26 +152,25 @@ def bench(
         limit = int(memory * 1e9) if memory is not None else None
         run = partial(sweep, workers=workers, memory=limit, fresh=fresh)
     found = {}
-    for outcome in followed(run, plan.jobs, out, fresh=fresh):
+    for outcome in followed(run, jobs, out, fresh=fresh):
         found[outcome.job] = outcome.record
         with loggers.run(outcome.job.folder, outcome.record.config) as write:
             for step, values in outcome.record.logged():
                 write(step, values)
-    records = [found[job] for job in plan.jobs]
+    records = [found[job] for job in jobs]
     if output == "json":
         echo_json([_as_json(record) for record in records])
     else:
         from fiveshot.benchmark import summarize_all
         from fiveshot.reports import against_table, bench_table, experiments, further_table
 
-        said = given if plan.width is None else {**given, "n_projections": plan.width}
-        print_table(bench_table(summarize_all(records), chosen, records[0].provenance, given=said), output)
+        print_table(bench_table(summarize_all(records), chosen, records[0].provenance, given=given), output)
         for experiment in experiments(records) if output != "csv" else ():  # a CSV file is one table
             print_table(further_table(experiment), output)
             if published is not None:
                 print_table(against_table(experiment, published), output)
-    if not full:
-        _tell_the_rest(plan, everything, seeds)
+    if seeds is None and not full:
+        echo("note: one draw of the shots; add --seeds 5, or --full for every method there is", err=True)
 
 
 def _on_cluster(address: str | None, *, fresh: bool) -> RunJobs:
@@ -231,23 +224,6 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
 
 
-def _tell_the_rest(plan: QuickPlan, everything: Sequence[Job], seeds: int | None) -> None:
-    """Say what was not run, and how to get it."""
-    from fiveshot.benchmark.run import estimated_seconds
-
-    parts = ["one draw of the shots"] if seeds is None else []
-    if plan.width is not None:
-        parts.append(f"at most {plan.width:,} random features instead of the paper's 10,000")
-    if plan.left_out:
-        parts.append("left out: " + ", ".join(f"{name} (about {duration(time)})" for name, time in plan.left_out))
-    if not parts:
-        return
-    rounds = FULL_DRAWS if seeds is None else 1
-    time = duration(rounds * sum(map(estimated_seconds, everything)))
-    echo(f"note: {'; '.join(parts)}", err=True)
-    echo(f"for the paper's full setting (five draws, 10,000 random features) add --full: about {time}", err=True)
-
-
 def _check_options(ctx: Context, *, engine: str, images: Path | None, sessions: Path | None) -> None:
     """Refuse options that the others leave without effect."""
     if engine == "ray":
@@ -256,8 +232,6 @@ def _check_options(ctx: Context, *, engine: str, images: Path | None, sessions: 
         options.refuse_unused(ctx, options.CLUSTER, "address")
     if images is None:
         options.refuse_unused(ctx, "is for images; add --images DIR, or leave it out", "skip_bad")
-    else:
-        options.refuse_unused(ctx, "chooses embedded features; leave it out with --images", "adapter")
     if sessions is not None:
         why = "is in the session lists; leave it out with --sessions"
         options.refuse_unused(ctx, why, "base", "increment", "shots", "order_seed", "shot_draw")
@@ -279,7 +253,7 @@ def describe(outcome: Outcome) -> str:
     )
 
 
-def _extracted(images: Path, features: Path | None, skip_bad: bool) -> Path:
+def _extracted(images: Path, features: str | None, skip_bad: bool) -> str:
     from fiveshot.errors import InputError
     from fiveshot.features import ExtractionSettings, extracted_features
 
@@ -287,7 +261,7 @@ def _extracted(images: Path, features: Path | None, skip_bad: bool) -> Path:
         raise InputError("--images and --features contradict each other; give one of them")
     with image_bar("extracting") as progress:
         settings = ExtractionSettings(skip_bad=skip_bad)
-        return extracted_features(images, settings=settings, seed=0, progress=progress)
+        return str(extracted_features(images, settings=settings, seed=0, progress=progress))
 
 
 def _as_json(record: Any) -> dict[str, Any]:

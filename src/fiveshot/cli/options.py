@@ -75,9 +75,7 @@ Strict = Annotated[bool, Option("--strict", help="Refuse everything if one photo
 SkipBad = Annotated[bool, Option("--skip-bad", help="End with status 0, not 3, when photos are left out.")]
 Address = Annotated[str | None, Option(help="Of the Ray cluster, or 'auto'; one is started here unless given.")]
 Seeds = Annotated[int | None, Option(help="Seeds, each of which draws other shots; 1, or 5 with --full.")]
-Full = Annotated[
-    bool, Option("--full", help="Everything, however long it takes: 5 draws, 10,000 random features.")
-]
+Full = Annotated[bool, Option("--full", help="Everything, however long it takes: 5 draws, every method.")]
 LogTo = Annotated[
     list[str] | None,
     Option(

@@ -318,7 +318,7 @@ def find_feature_files(folder: FilePath | None = None) -> dict[str, str]:
     A ``.safetensors`` or ``.npz`` file of the folder belongs to the dataset that its provenance or its name
     says (``cars.safetensors``, ``cifar-100_vit.npz``). An adapter is trained on the base classes of one
     protocol; a name that also says ``small`` or ``big`` (``cub200-big.safetensors``) is kept for that protocol
-    alone, under the protocol's name. Where the folder has nothing, the embedded pack of a dataset is taken.
+    alone, under the protocol's name. Where the folder has nothing, the embedded packs of a dataset are taken.
 
     Parameters
     ----------
@@ -341,7 +341,7 @@ def find_feature_files(folder: FilePath | None = None) -> dict[str, str]:
     --------
     >>> from fiveshot.reports import find_feature_files
     >>> find_feature_files()
-    {'cub200': 'embedded:cub200'}
+    {'cub200': 'embedded:cub200-vit', 'cub200/small': ..., 'cub200/big': 'embedded:cub200-vit-big'}
     """
     found: dict[str, str] = {}
     for path in _candidates(folder):
@@ -352,8 +352,10 @@ def find_feature_files(folder: FilePath | None = None) -> dict[str, str]:
             )
         if place is not None:
             found[place] = str(path)
-    packs = {dataset: embedded_source(dataset) for dataset in DATASETS if dataset not in found}
-    return found | {dataset: pack for dataset, pack in packs.items() if pack is not None}
+    own = [dataset for dataset in DATASETS if dataset not in found]
+    packs = {dataset: embedded_source(dataset) for dataset in own}
+    packs |= {f"{dataset}/{start}": embedded_source(dataset, start) for dataset in own for start in STARTS}
+    return {place: pack for place, pack in packs.items() if pack is not None} | found
 
 
 def features_for(protocol: Protocol, sources: Mapping[str, str]) -> str | None:
