@@ -64,6 +64,7 @@ def test_csv_has_a_row_for_each_parameter_and_value(tmp_path: Path) -> None:
 
 
 def test_tensorboard_reads_its_event_files(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="the extra 'tensorboard' is not installed")
     log_two_sessions(f"tensorboard={tmp_path}")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -78,6 +79,7 @@ def test_tensorboard_reads_its_event_files(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own, with SQLAlchemy 2.1
 def test_mlflow_finds_the_run_with_its_parameters(tmp_path: Path) -> None:
+    pytest.importorskip("mlflow", reason="the extra 'mlflow' is not installed")
     place = tmp_path / "deep" / "mlflow.db"
     log_two_sessions(f"mlflow={place}")
     from mlflow.tracking import MlflowClient
@@ -111,6 +113,7 @@ def offline_run(file: Path) -> tuple[str, dict[str, str], list[tuple[int, float]
 
 
 def test_wandb_writes_an_offline_run(tmp_path: Path) -> None:
+    pytest.importorskip("wandb", reason="the extra 'wandb' is not installed")
     log_two_sessions(f"wandb={tmp_path}")
     (file,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
     until = time.monotonic() + 20  # a process of its own writes the file

@@ -11,9 +11,10 @@ from functools import partial
 
 import pytest
 import threadpoolctl
-import torch
 
 from fiveshot.work import in_turns, one_thread
+
+torch = pytest.importorskip("torch", reason="the extra 'torch' is not installed")
 
 
 @pytest.fixture(autouse=True)

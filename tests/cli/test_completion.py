@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from fiveshot.cli import completion
 from fiveshot.core import class_statistics
@@ -38,9 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a model called birds: two base classes, and some with names that shells stumble over."""
     folder = tmp_path_factory.mktemp("completion")
     rng = np.random.default_rng(0)
-    base = class_statistics(
-        torch.from_numpy(rng.normal(size=(8, 4)).astype(np.float32)), ["auk"] * 4 + ["emu"] * 4
-    )
+    base = class_statistics(rng.normal(size=(8, 4)).astype(np.float32), ["auk"] * 4 + ["emu"] * 4)
     manifest = Manifest(BackboneRecord("none", 4, "a" * 64), head_record("ncm"))
     create_model(folder / "birds", manifest, base=base)
     with Recognizer.open(folder / "birds") as model:

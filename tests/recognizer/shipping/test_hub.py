@@ -13,10 +13,8 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, ClassVar
 
-import huggingface_hub.constants
 import numpy as np
 import pytest
-import yaml
 from local_server import Quiet, listening
 from models import held, photos, picture
 
@@ -25,6 +23,9 @@ from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.evaluation import evaluate_features
 from fiveshot.recognizer.shipping._hub import Place
 from fiveshot.recognizer.store.rows import PhotoRecord
+
+huggingface_hub = pytest.importorskip("huggingface_hub", reason="the extra 'hub' is not installed")
+yaml = pytest.importorskip("yaml", reason="the extra 'hub' is not installed")
 
 # The hub's client uploads with a call of its HTTP library that the latter deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
