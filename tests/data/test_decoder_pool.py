@@ -293,14 +293,23 @@ def test_decoders_end_with_the_process_that_has_them(tmp_path, how):
 
 
 def test_a_forked_process_has_decoders_of_its_own(tmp_path):
+    """Whoever uses multiprocessing with this start method forks."""
     then = """
-own = decoders().reduce(PHOTO, process).parts[0]
-child = os.fork()
-other = decoders().reduce(PHOTO, process).parts[0]
-if child == 0:
+import multiprocessing
+
+def forked(said):
+    said.put(decoders().reduce(PHOTO, process).parts[0])
     decoders().close()
-    os._exit(0 if other != own else 1)
-sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) or other != own)
+
+own = decoders().reduce(PHOTO, process).parts[0]
+forking = multiprocessing.get_context("fork")
+said = forking.SimpleQueue()
+child = forking.Process(target=forked, args=(said,))
+child.start()
+other = said.get()
+child.join()
+assert other != own
+assert decoders().reduce(PHOTO, process).parts[0] == own
 """
     child = run_child(then, tmp_path)
     assert child.stdout is not None
