@@ -26,12 +26,12 @@ def test_the_sizes_are_those_of_the_features(jobs: list[Job]) -> None:
     assert (work.n_features, work.sessions) == (16, 3)
 
 
-@pytest.mark.parametrize("size", ["base_rows", "new_classes", "n_features", "test_rows"])
-@pytest.mark.parametrize("method", RECIPES)
-def test_more_data_never_cost_less(method: str, size: str, jobs: list[Job]) -> None:
-    work = workload(jobs[0])
-    more = replace(work, **{size: 3 * getattr(work, size)})
-    assert make_head(method).operations(more) > make_head(method).operations(work)
+@pytest.mark.parametrize("method", ["ncm", "c-fecam", "c-ranpac", "unbiased-lda"])
+def test_more_data_never_cost_less(method: str, jobs: list[Job]) -> None:
+    work, head = workload(jobs[0]), make_head(method)
+    for size in ("base_rows", "new_classes", "n_features", "test_rows"):
+        more = replace(work, **{size: 3 * getattr(work, size)})
+        assert head.operations(more) > head.operations(work), size
 
 
 def test_more_random_features_and_a_choice_by_episodes_cost_more(jobs: list[Job]) -> None:
