@@ -116,7 +116,7 @@ def test_wandb_writes_an_offline_run(tmp_path: Path) -> None:
     pytest.importorskip("wandb", reason="the extra 'wandb' is not installed")
     log_two_sessions(f"wandb={tmp_path}")
     (file,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
-    until = time.monotonic() + 20  # a process of its own writes the file
+    until = time.monotonic() + 60  # a process of its own writes the file
     while time.monotonic() < until and not (offline_run(file)[0] and len(offline_run(file)[2]) == 2):
         time.sleep(0.2)
     name, config, history = offline_run(file)
