@@ -33,10 +33,12 @@ endif
 test: $(READY) browser broker exiftool
 	$(PYTEST) -n 2 -m "not pages"
 
-# The everyday tests where no extra is installed; it does not count if hardly any of them ran.
+# The everyday tests where no extra is installed; it does not count if hardly any of them ran. Some embedded features
+# are in a checkout only.
 test-light: $(EVERYDAY)/.ready
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(EVERYDAY)/bin/python -m pytest -q --junit-xml=$(EVERYDAY)/report.xml \
-	  tests/core tests/heads tests/metrics tests/storage tests/features tests/recognizer tests/plugins tests/cli
+	  tests/core tests/heads tests/metrics tests/storage tests/features tests/recognizer tests/plugins tests/cli \
+	  --ignore=tests/features/test_embedded_features.py
 	$(EVERYDAY)/bin/python tools/count_passed.py $(EVERYDAY)/report.xml --at-least 1500
 
 $(EVERYDAY)/.ready: pyproject.toml $(shell find src -name '*.py')
