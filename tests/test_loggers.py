@@ -45,6 +45,7 @@ def test_csv_has_a_row_for_each_parameter_and_value(tmp_path: Path) -> None:
 
 
 def test_tensorboard_reads_its_event_files(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="the extra 'tensorboard' is not installed")
     log_two_sessions(f"tensorboard={tmp_path}")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 import threadpoolctl
-import torch
 
 from fiveshot.work import one_thread
+
+torch = pytest.importorskip("torch", reason="the extra 'torch' is not installed")
 
 
 @pytest.fixture(autouse=True)

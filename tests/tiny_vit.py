@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-
-import timm
-import torch
-from safetensors.torch import save_file
+from typing import Any
 
 TINY = "test_vit.r160_in1k"
 
 
-def made_up_weights(*, seed: int) -> dict[str, torch.Tensor]:
+def made_up_weights(*, seed: int) -> dict[str, Any]:
     """Return weights, the same every time: timm's own start is so small that all images look alike."""
+    import timm
+    import torch
+
     generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -21,5 +21,7 @@ def made_up_weights(*, seed: int) -> dict[str, torch.Tensor]:
 
 
 def write_weights(path: Path, *, seed: int = 1) -> Path:
+    from safetensors.torch import save_file
+
     save_file(made_up_weights(seed=seed), path)
     return path

@@ -4,16 +4,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from shared_networks import RememberedSession
 from tiny_vit import TINY
 
 from fiveshot.backbones import Backbone, BackboneSpec, load_backbone
-
-
-@pytest.fixture(autouse=True)
-def _networks_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compute every time: here networks are what is tested."""
-    monkeypatch.setattr(RememberedSession, "remembers", False)
 
 
 @pytest.fixture

@@ -4,13 +4,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fiveshot.benchmark import Protocol, get_protocol, listed_sessions, sessions
 from fiveshot.data.sessions import match_names, official_shots, read_session_lists
 from fiveshot.errors import InputError
 from fiveshot.features import embedded_features
+
+hypothesis = pytest.importorskip("hypothesis", reason="hypothesis is not installed")
+given, settings, st = hypothesis.given, hypothesis.settings, hypothesis.strategies
 
 LISTS = Path(__file__).parents[3] / "shared" / "data" / "cub200" / "sessions"
 

@@ -8,7 +8,7 @@ import pytest
 from fiveshot.benchmark import Job, Protocol
 from fiveshot.benchmark.job import make_jobs
 from fiveshot.benchmark.run import estimated_seconds, workload
-from fiveshot.heads import RECIPES, make_head
+from fiveshot.heads import make_head
 
 PROTOCOL = Protocol("small", "gaussian", n_classes=12, base_classes=6, increment=3, shots=3)
 
@@ -25,12 +25,12 @@ def test_the_sizes_are_those_of_the_features(jobs: list[Job]) -> None:
     assert (work.n_features, work.sessions) == (16, 3)
 
 
-@pytest.mark.parametrize("method", RECIPES)
+@pytest.mark.parametrize("method", ["ncm", "c-fecam", "c-ranpac", "unbiased-lda"])
 def test_more_data_never_cost_less(method: str, jobs: list[Job]) -> None:
-    work = workload(jobs[0])
+    work, head = workload(jobs[0]), make_head(method)
     for size in ("base_rows", "new_classes", "n_features", "test_rows"):
         more = replace(work, **{size: 3 * getattr(work, size)})
-        assert make_head(method).operations(more) > make_head(method).operations(work)
+        assert head.operations(more) > head.operations(work), size
 
 
 def test_more_random_features_and_a_choice_by_episodes_cost_more(jobs: list[Job]) -> None:

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fiveshot.benchmark import PROTOCOLS, Protocol, get_protocol
 from fiveshot.benchmark._published import TABLES
 from fiveshot.errors import InputError
+
+hypothesis = pytest.importorskip("hypothesis", reason="hypothesis is not installed")
+given, settings, st = hypothesis.given, hypothesis.settings, hypothesis.strategies
 
 # The paper's settings, written down from its text: classes, base classes, later sessions, classes in each.
 SETTINGS = {

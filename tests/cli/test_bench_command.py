@@ -156,6 +156,7 @@ def test_a_method_named_twice_runs_once(run: Run, features: Path, tmp_path: Path
 def test_a_device_that_is_none_is_refused_before_anything_runs(
     run: Run, command: tuple[str, ...], tmp_path: Path
 ) -> None:
+    pytest.importorskip("torch", reason="the extra 'torch' is not installed")
     status, printed, said = run(*command, "--seeds", 1, "--device", "banana", "--out", tmp_path / "out")
     assert (status, printed) == (1, "")
     assert said.startswith("error: no device 'banana'; choose auto")

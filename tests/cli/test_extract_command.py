@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 from tiny_vit import TINY
 
 from fiveshot.cli.app import main
 from fiveshot.features import FeatureSet
+
+torch = pytest.importorskip("torch", reason="the extra 'torch' is not installed")
 
 
 @pytest.fixture

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import numpy as np
 import pytest
 from PIL import Image
+
+jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "json.md"
 COLORS = {"warm/red": (220, 30, 30), "warm/orange": (220, 90, 30), "blue": (30, 30, 220)}

@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import jsonschema
 import numpy as np
 import pytest
 from PIL import Image
 
 from fiveshot.recognizer import Recognizer
+
+jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
+pytest.importorskip("watchfiles", reason="the extra 'watch' is not installed")
 
 ROOT = Path(__file__).parents[2]
 COLORS = {"red": (220, 30, 30), "blue": (30, 30, 220)}

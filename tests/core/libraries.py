@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 
 LIBRARIES = ("numpy", "torch")
 chosen = ["numpy"]
@@ -14,7 +13,11 @@ chosen = ["numpy"]
 def made(array: Any, dtype: Any = None) -> Any:
     """Return an array of NumPy in the library of this test."""
     array = np.array(np.asarray(array), dtype=dtype)
-    return array if chosen[0] == "numpy" else torch.from_numpy(array)
+    if chosen[0] == "numpy":
+        return array
+    import torch
+
+    return torch.from_numpy(array)
 
 
 def same(one: Any, other: Any) -> bool:

@@ -81,9 +81,9 @@ def test_mean_and_factor_are_equations_3_and_4() -> None:
     np.testing.assert_allclose(factor.T @ factor, expected, atol=1e-13)
 
 
-@pytest.mark.parametrize("n", [1, 2, 5, 40])
+@pytest.mark.parametrize("n", [1, 5])
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
-@pytest.mark.parametrize(("alpha", "beta"), [(0.9, 1.0), (0.5, 0.5), (0.0, 2.0), (1.0, 0.0)])
+@pytest.mark.parametrize(("alpha", "beta"), [(0.9, 1.0), (0.0, 2.0), (1.0, 0.0)])
 def test_a_new_class_is_calibrated_as_the_paper_says(n: int, similarity: str, alpha: float, beta: float) -> None:
     samples, base = draw(n, seed=n)
     calibration = Calibration(alpha=alpha, beta=beta, tau=3.0, similarity=similarity)

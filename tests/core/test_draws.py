@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from libraries import made, same
 
 from fiveshot.core import ClassGaussian, SummedGaussian
@@ -101,12 +100,14 @@ def test_precision_does_not_change_the_draw() -> None:
 
 @pytest.mark.parametrize("seed", [0, 1, 2**31, 2**32 + 5, 2**63 - 1, 123456789012345])
 def test_normal_numbers_are_torchs(seed: int) -> None:
+    torch = pytest.importorskip("torch", reason="the extra 'torch' is not installed")
     for size in (*range(1, 50), 100, 1000, 32_768, 32_769, 32_784, 70_001):
         expected = torch.randn(size, generator=torch.Generator().manual_seed(seed)).numpy()
         np.testing.assert_allclose(normal_numbers((1, size), seed=seed)[0], expected, atol=2e-6)
 
 
 def test_no_global_generator_is_touched() -> None:
+    torch = pytest.importorskip("torch", reason="the extra 'torch' is not installed")
     torch.manual_seed(0)
     torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
     draw_samples(gaussian(3), 5, seed=0)

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 
 from fiveshot.core.labels import as_labels, python_label, python_labels, refuse_other_kind, same_kind
 from fiveshot.errors import InputError
@@ -16,8 +15,6 @@ from fiveshot.errors import InputError
         (np.array([7, 8], dtype=np.uint8), [7, 8]),
         (np.array([2.0, -5.0]), [2, -5]),
         (np.array([1, 2], dtype=object), [1, 2]),
-        (torch.tensor([4, 5]), [4, 5]),
-        (torch.tensor([4, 5], dtype=torch.int16), [4, 5]),
         (range(3), [0, 1, 2]),
         (np.array([[1], [2]])[:, 0], [1, 2]),
     ],
@@ -26,6 +23,14 @@ def test_integers_become_int64(given: object, expected: list[int]) -> None:
     labels = as_labels(given)
     assert labels.dtype == np.int64
     assert labels.tolist() == expected
+
+
+def test_tensors_become_int64() -> None:
+    torch = pytest.importorskip("torch", reason="the extra 'torch' is not installed")
+    for dtype in (torch.int64, torch.int16):
+        labels = as_labels(torch.tensor([4, 5], dtype=dtype))
+        assert labels.dtype == np.int64
+        assert labels.tolist() == [4, 5]
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from libraries import made, same
 
 from fiveshot.core import NO_CLASSES, ClassStatistics, class_statistics, statistics_of_batches, summarize
 from fiveshot.errors import InputError
+
+hypothesis = pytest.importorskip("hypothesis", reason="hypothesis is not installed")
+given, st = hypothesis.given, hypothesis.strategies
 
 WORDS = ["ara", "owl", "kite", "wren", "Ωwl"]
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from libraries import made
 
 from fiveshot.core import ClassStatistics, class_statistics, statistics_of_batches
@@ -20,7 +19,7 @@ def held_bytes(statistics: ClassStatistics) -> int:
 
 def storage(array: Any) -> tuple[int, int]:
     """Return address and size of the memory that an array keeps alive."""
-    if isinstance(array, torch.Tensor):
+    if not isinstance(array, np.ndarray):
         return array.untyped_storage().data_ptr(), array.untyped_storage().nbytes()
     while isinstance(array.base, np.ndarray):
         array = array.base

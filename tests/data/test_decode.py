@@ -10,13 +10,14 @@ from pathlib import Path
 import numpy as np
 import PIL.features
 import PIL.TiffImagePlugin
-import pillow_heif
 import pytest
 from PIL import Image
 
 from fiveshot.data.decoding import TILE, decode
 from fiveshot.data.folders import is_image
 from fiveshot.data.sources import BytesSource, FileSource, ImageError
+
+pillow_heif = pytest.importorskip("pillow_heif", reason="the extra 'heic' is not installed")
 
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
 

@@ -58,7 +58,7 @@ def alive(process: int) -> bool:
     return not status.exists() or status.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-def gone(processes, seconds: float = 10) -> bool:
+def gone(processes, seconds: float = 60) -> bool:
     until = time.monotonic() + seconds
     while any(map(alive, processes)):
         if time.monotonic() > until:
@@ -169,7 +169,7 @@ def test_a_decoder_that_somebody_ended_is_replaced(pool):
     first = int(pool.reduce(PHOTO, process).parts[0])
     assert int(pool.reduce(PHOTO, process).parts[0]) == first
     os.kill(first, signal.SIGKILL)
-    time.sleep(0.1)
+    assert gone([first])
     assert int(pool.reduce(PHOTO, process).parts[0]) != first
 
 
@@ -273,26 +273,35 @@ def test_decoders_end_with_the_process_that_has_them(tmp_path, how):
         assert all(map(alive, processes))
         time.sleep(0.3)
         child.send_signal(how)
-    child.wait(timeout=20)
+    child.wait(timeout=60)
     child.stdout.close()
     assert gone(processes)
 
 
 def test_a_forked_process_has_decoders_of_its_own(tmp_path):
+    """Whoever uses multiprocessing with this start method forks."""
     then = """
-own = decoders().reduce(PHOTO, process).parts[0]
-child = os.fork()
-other = decoders().reduce(PHOTO, process).parts[0]
-if child == 0:
+import multiprocessing
+
+def forked(said):
+    said.put(decoders().reduce(PHOTO, process).parts[0])
     decoders().close()
-    os._exit(0 if other != own else 1)
-sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) or other != own)
+
+own = decoders().reduce(PHOTO, process).parts[0]
+forking = multiprocessing.get_context("fork")
+said = forking.SimpleQueue()
+child = forking.Process(target=forked, args=(said,))
+child.start()
+other = said.get()
+child.join()
+assert other != own
+assert decoders().reduce(PHOTO, process).parts[0] == own
 """
     child = run_child(then, tmp_path)
     assert child.stdout is not None
     child.stdout.read()
     child.stdout.close()
-    assert child.wait(timeout=20) == 0
+    assert child.wait(timeout=60) == 0
 
 
 def test_decoders_import_nothing_from_the_working_directory(tmp_path, monkeypatch):

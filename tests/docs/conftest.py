@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from material import draw_photos
 from reader import SCRIPTS, Reader
-from warm import WarmPython
 
 
 @pytest.fixture(scope="session")
@@ -40,15 +39,7 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
-def python(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]) -> Iterator[WarmPython]:
-    """An interpreter that has imported what takes long."""
-    warm = WarmPython(tmp_path_factory.mktemp("streams"), environment)
-    yield warm
-    warm.close()
-
-
 @pytest.fixture
-def reader(environment: dict[str, str], python: WarmPython) -> Callable[[Path], Reader]:
+def reader(environment: dict[str, str]) -> Callable[[Path], Reader]:
     """Make a reader for a directory."""
-    return lambda folder: Reader(folder, environment, python)
+    return lambda folder: Reader(folder, environment)

@@ -84,7 +84,7 @@ def _python(arguments: list[str]) -> list[str]:
 
 
 def _make(arguments: list[str]) -> list[str]:
-    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     return [f"no target {one}" for one in arguments if "=" not in one and one not in targets]
 
 

@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
+import subprocess
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import httpx
-from shell import Invocation
-from warm import WarmPython
 
 PORT = "8765"  # where it listens unless told otherwise
 PATIENCE = 60  # seconds until it is ready
-SECONDS = 600  # after which it counts as forgotten
+ENDING = 60  # seconds until it has ended
 INTERRUPTED = 130
 
 
 class PageService:
     """A service on a free port; the one that the page says is kept, to be replaced in what follows."""
 
-    def __init__(
-        self, invocation: Invocation, folder: Path, environment: dict[str, str], python: WarmPython, said: Path
-    ) -> None:
-        given = re.search(r"--port[ =](\d+)", " ".join(invocation.words))
+    def __init__(self, words: tuple[str, ...], folder: Path, environment: dict[str, str], said: Path) -> None:
+        given = re.search(r"--port[ =](\d+)", " ".join(words))
         self.shown_port = given[1] if given else PORT
-        moved = replace(invocation, words=(*invocation.words, "--port", "0"))  # the last one counts
-        self._python, self._said = python, said
-        self._number: int | None = python.start(moved, folder, environment, said, said, SECONDS)
+        self._said = said
+        with said.open("w") as told:
+            self._process = subprocess.Popen(
+                [*words, "--port", "0"],  # the last one counts
+                cwd=folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=told,
+                stderr=told,
+            )
         self.port = self._wait()
 
     @property
@@ -43,7 +45,7 @@ class PageService:
             found = re.search(r"http://\S+:(\d+)", self.said)
             if found and self._ready(found[1]):
                 return found[1]
-            if "error: " in self.said:
+            if self._process.poll() is not None:
                 break
             time.sleep(0.05)
         self.kill()
@@ -58,17 +60,12 @@ class PageService:
 
     def interrupt(self) -> None:
         """Press Ctrl-C, and see that it ends well."""
-        status = self._end(signal.SIGINT)
+        self._process.send_signal(signal.SIGINT)
+        status = self._process.wait(ENDING)
         assert status == INTERRUPTED, f"the service ended with {status}: {self.said}"
         assert "Traceback" not in self.said
 
     def kill(self) -> None:
         """End it at once, if it still runs."""
-        self._end(signal.SIGKILL)
-
-    def _end(self, by: signal.Signals) -> int | None:
-        if self._number is None:
-            return None
-        number, self._number = self._number, None
-        os.kill(number, by)
-        return self._python.wait_for(number)
+        self._process.kill()
+        self._process.wait()

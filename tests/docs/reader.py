@@ -6,29 +6,37 @@ import re
 import subprocess
 import sys
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from answers import expects_failure, fits
 from page_service import PageService
 from pages import Block, Command, Page, commands_of
 from scaling import is_benchmark, left_out, smaller
-from shell import Invocation, simple
+from shell import simple
 from stand_ins import StandIns
-from warm import SECONDS, Outcome, WarmPython
 
 SCRIPTS = Path(sys.executable).parent  # where the command line is installed
 EXPORT = re.compile(r"export (\w+)=(.*)")
 NAMED_PROGRAM = re.compile(r"# (\w+\.py)\b")
+SECONDS = 300  # after which a command counts as hanging
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended and what it said."""
+
+    status: int
+    output: str
+    errors: str
 
 
 class Reader:
     """Holds what carries on from command to command: directory, environment, and services that run."""
 
-    def __init__(self, folder: Path, environment: dict[str, str], python: WarmPython) -> None:
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self._folder = folder
         self._environment = dict(environment)
-        self._python = python
         self._services: list[PageService] = []
         self.stand_ins = StandIns(folder)
         self._programs = 0
@@ -53,7 +61,7 @@ class Reader:
         named = NAMED_PROGRAM.match(block.text)
         path = self._folder / (named[1] if named else f"program_{self._programs}.py")
         path.write_text(self._ported(smaller(block.text)), encoding="utf-8")
-        outcome = self._python.run(Invocation((path.name,)), self._folder, self._environment)
+        outcome = self._in_shell(f"python {path.name}")
         assert outcome.status == 0, f"{where} ended with {outcome.status}\n{outcome.errors}"
 
     def type(self, command: Command, where: str) -> None:
@@ -70,32 +78,19 @@ class Reader:
             self._environment[exported[1]] = value.output
             outcome = Outcome(value.status, "", value.errors)
         else:
-            outcome = self._run(text)
+            outcome = self._in_shell(text)
         failed = expects_failure(command.shown)
         assert bool(outcome.status) is failed, f"{where} ended with {outcome.status}\n{_said(outcome)}"
         if command.shown is not None:
             answer = _said(outcome) if failed else outcome.output
             assert fits(answer, command.shown), f"{where} answered\n{answer}"
 
-    def _run(self, text: str) -> Outcome:
-        invocation = simple(text)
-        if invocation is None or invocation.words[0] not in ("fiveshot", "python"):
-            return self._in_shell(text)
-        program, *arguments = invocation.words
-        if program == "fiveshot":
-            arguments = [str(SCRIPTS / "fiveshot"), *arguments]
-        elif arguments[0].startswith("-"):
-            return self._in_shell(text)
-        return self._python.run(replace(invocation, words=tuple(arguments)), self._folder, self._environment)
-
     def _serve(self, text: str) -> Outcome:
         invocation = simple(text.removesuffix("&"))
         assert invocation is not None, f"a service is not started inside of a longer line: {text}"
-        words = (str(SCRIPTS / "fiveshot"), *invocation.words[1:])
         said = self._folder / f"service_{len(self._services)}.txt"
-        service = PageService(
-            replace(invocation, words=words), self._folder, self._environment, self._python, said
-        )
+        environment = self._environment | dict(invocation.environment)
+        service = PageService((str(SCRIPTS / "fiveshot"), *invocation.words[1:]), self._folder, environment, said)
         self._services.append(service)
         return Outcome(0, service.said, "")
 

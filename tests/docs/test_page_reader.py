@@ -1,4 +1,4 @@
-"""Who follows a page notices what goes wrong, and every program is a process of its own."""
+"""Who follows a page notices what goes wrong."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from pages import parse
 from reader import Reader
-from shell import Invocation
-from warm import WarmPython
 
 Follow = Callable[[str], None]
 pytestmark = pytest.mark.pages  # what it starts takes longer than these tests, and following pages needs it, too
@@ -49,21 +47,3 @@ def test_an_error_that_a_page_shows_is_expected(follow: Follow) -> None:
 def test_what_goes_wrong_is_noticed(follow: Follow, text: str, said: str) -> None:
     with pytest.raises(AssertionError, match=said):
         follow(text)
-
-
-def test_programs_are_processes_of_their_own(
-    python: WarmPython, environment: dict[str, str], tmp_path: Path
-) -> None:
-    (tmp_path / "program.py").write_text(
-        "import os, sys, torch\n"
-        "assert __name__ == '__main__' and not hasattr(torch, 'left_behind')\n"
-        "torch.left_behind = True\n"
-        "print(os.getpid(), os.getcwd(), os.environ.get('BIRD'), sys.argv[1:], sys.stdin.read())\n"
-        "sys.exit(3)\n"
-    )
-    (tmp_path / "photo").write_text("wren")
-    told = Invocation(("program.py", "-x"), (("BIRD", "owl"),), input="photo")
-    first, second = (python.run(told, tmp_path, environment) for _ in range(2))
-    assert (first.status, first.errors) == (second.status, second.errors) == (3, "")
-    assert first.output.split()[1:] == [str(tmp_path), "owl", "['-x']", "wren"]
-    assert first.output.split()[0] != second.output.split()[0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 from pages import Page, all_pages, parse
@@ -63,9 +62,11 @@ def test_a_table_says_what_its_output_says(page: Page, table: Table) -> None:
     assert (missing_cells if gathered else missing_rows)(table, output) == []
 
 
-@pytest.mark.parametrize("entry", [*GATHERED, *WITHOUT_OUTPUT], ids=name)
-def test_no_exemption_outlives_its_table(entry: Exempt) -> None:
-    assert any(entry.covers(page, table) for page, table in MEASURED)
+def test_no_exemption_outlives_its_table() -> None:
+    used = [
+        entry for entry in (*GATHERED, *WITHOUT_OUTPUT) for page, table in MEASURED if entry.covers(page, table)
+    ]
+    assert {*GATHERED, *WITHOUT_OUTPUT} == set(used)
 
 
 def test_the_readme_says_what_it_costs() -> None:
@@ -77,9 +78,10 @@ def test_the_readme_says_what_it_costs() -> None:
     assert [number for number in numbers if not any(agrees(number, other) for other in measured)] == []
 
 
-@pytest.mark.parametrize("output", sorted(RESULTS.iterdir()), ids=lambda path: path.name)
-def test_every_output_is_shown_on_a_page(output: Path) -> None:
-    assert any(f"benchmarks/results/{output.name}" in page.path.read_text(encoding="utf-8") for page in PAGES)
+def test_every_output_is_shown_on_a_page() -> None:
+    texts = [page.path.read_text(encoding="utf-8") for page in PAGES]
+    outputs = [f"benchmarks/results/{output.name}" for output in sorted(RESULTS.iterdir())]
+    assert [output for output in outputs if not any(output in text for text in texts)] == []
 
 
 PAGE = """# Birds
@@ -129,24 +131,3 @@ def test_columns_may_be_left_out_and_numbers_rounded(weights: Table) -> None:
 def test_another_number_is_noticed(weights: Table, there: str, instead: str, missing: str) -> None:
     assert missing_rows(weights, OUTPUT.replace(there, instead)) == [missing]
     assert missing_cells(weights, OUTPUT.replace(there, instead))[0] in missing
-
-
-def test_rows_that_changed_places_are_noticed(weights: Table) -> None:
-    swapped = OUTPUT.replace("owl", "-").replace("wren", "owl").replace("| - |", "| wren |")
-    assert len(missing_rows(weights, swapped)) == 2
-    assert missing_cells(weights, swapped) == []
-
-
-@pytest.mark.parametrize(
-    ("shown", "measured", "same"),
-    [
-        ("1,031", "1031.2", True),
-        ("0.37", "0.367", True),
-        ("0.37", "0.4", False),
-        ("-1", "1", False),
-        ("+2.9", "2.9", True),
-        ("60.9", "60.8", False),
-    ],
-)
-def test_numbers_are_compared_as_they_are_rounded(shown: str, measured: str, same: bool) -> None:
-    assert agrees(shown, measured) is same

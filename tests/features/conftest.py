@@ -6,19 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from shared_networks import RememberedSession
 from tiny_vit import TINY
 
 from fiveshot.backbones import BackboneSpec, Embedder, load_embedder
 
 SPLITS = {"train": 3, "test": 2}  # images of each class
 CLASSES = ("ani", "rook", "wren")
-
-
-@pytest.fixture(autouse=True)
-def _networks_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compute every time: here it matters how often networks do."""
-    monkeypatch.setattr(RememberedSession, "remembers", False)
 
 
 @pytest.fixture(scope="session")

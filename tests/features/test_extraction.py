@@ -6,8 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from extracting import extracted, run_extraction
+
+torch = pytest.importorskip("torch", reason="the extra 'torch' is not installed")
 
 from fiveshot.backbones import BackboneSpec, Embedder, load_backbone, load_embedder
 from fiveshot.backbones.embedder import Network, Vectors

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 from file_limits import no_file_may_grow_beyond
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fiveshot.errors import InputError, StorageError
 from fiveshot.features import FeatureSet, Provenance
 from fiveshot.storage import read_tensors, write_tensors
+
+hypothesis = pytest.importorskip("hypothesis", reason="hypothesis is not installed")
+given, settings, st = hypothesis.given, hypothesis.settings, hypothesis.strategies
 
 MADE = Provenance("birds", "vit.ours", "ab12", {"size": (224, 224), "mean": [0.5]}, "cd34", "cls", "a note")
 

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.features import Provenance, load_features, load_npz
+
+hypothesis = pytest.importorskip("hypothesis", reason="hypothesis is not installed")
+given, settings, st = hypothesis.given, hypothesis.settings, hypothesis.strategies
 
 X = np.random.default_rng(0).standard_normal((6, 3)).astype(np.float32)
 Y = np.array([0, 0, 1, 1, 2, 2])

@@ -26,6 +26,7 @@ __all__ = [
     "BASE",
     "CASES",
     "FIRST",
+    "KINDS",
     "N_FEATURES",
     "SECOND",
     "VARIANTS",
@@ -128,6 +129,8 @@ CASES = [
     for width in (WIDTHS if recipe.removeprefix("c-").startswith("ranpac") else (None,))
 ]
 CASES += [Case("ranpac*", "paper", 52, drawn=False), Case("c-ranpac", "paper", 52, drawn=False)]
+# One case of each class of heads, for what all recipes of a class share.
+KINDS = list({type(case.make()): case for case in reversed(CASES)}.values())[::-1]
 
 
 def learned(case: Case, *sessions: Rows, **parameters: Any) -> FewShotHead:

@@ -6,7 +6,6 @@ import sys
 
 import numpy as np
 import sklearn
-import torch
 from sklearn.base import clone
 from sklearn.model_selection import cross_val_score
 
@@ -15,6 +14,8 @@ from fiveshot.heads._testing import draw, joined
 
 
 def check(name: str) -> None:
+    import torch
+
     X, y = joined(draw(dict.fromkeys(range(4), 12), dtype=np.float32))
     head = make_head(name, **({"n_projections": 40} if name == "ranpac" else {}))
     expected = clone(head).fit(X, y)

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from cases import BASE, FIRST, SECOND, Case, draw, flat, queries
 
 from fiveshot.errors import InputError
 from fiveshot.heads import ScoreTable, load_head, save_head
+
+torch = pytest.importorskip("torch", reason="the extra 'torch' is not installed")
 
 pytestmark = [
     pytest.mark.gpu,

@@ -34,7 +34,7 @@ def summed(case: Case, label: int) -> bool:
     return case.sampled and case.width == 30 and label in BASE
 
 
-@pytest.mark.parametrize("label", [25, 5, 60, 10, 30])  # new ones, one of them seen once, and base classes
+@pytest.mark.parametrize("label", [5, 10])  # a new one that was seen once, and a base class
 def test_a_class_is_forgotten_unless_its_rows_are_part_of_a_sum(case: Case, label: int) -> None:
     base, new = draw(BASE), draw(NEW)
     head = learned(case, base, new)

@@ -3,14 +3,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cases import BASE, FIRST, SECOND, draw, flat, queries
-from hypothesis import given
-from hypothesis import strategies as st
 from oracles import covariance, fecam_scores
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
 
 from fiveshot.core import Calibration
 from fiveshot.errors import InputError
 from fiveshot.heads import FeCAM, ScoreTable
+
+hypothesis = pytest.importorskip("hypothesis", reason="hypothesis is not installed")
+given, st = hypothesis.given, hypothesis.strategies
 
 CALIBRATIONS = [
     None,

@@ -86,6 +86,7 @@ def test_a_pickled_head_answers_the_same(name: str) -> None:
 
 
 def test_dispatch_answers_in_the_library_of_the_input() -> None:
+    pytest.importorskip("torch", reason="the extra 'torch' is not installed")
     worker, names = Path(__file__).with_name("dispatch_worker.py"), ("ncm", "c-fecam", "ranpac", "unbiased-lda")
     environment = {**os.environ, "SCIPY_ARRAY_API": "1"}
     words = [sys.executable, str(worker), *names]

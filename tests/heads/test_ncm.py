@@ -3,14 +3,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from cases import BASE, FIRST, SECOND, draw, flat, queries
-from hypothesis import given
-from hypothesis import strategies as st
 from oracles import ncm_scores
 from sklearn.neighbors import NearestCentroid
 
 from fiveshot.core import Calibration
 from fiveshot.core.distances import squared_euclidean
 from fiveshot.heads import NCM
+
+hypothesis = pytest.importorskip("hypothesis", reason="hypothesis is not installed")
+given, st = hypothesis.given, hypothesis.strategies
 
 CALIBRATIONS = [
     None,

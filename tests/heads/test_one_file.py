@@ -86,6 +86,7 @@ def python(copy: Path, *arguments: object) -> str:
 
 
 def test_it_is_made_saved_checked_completed_and_drawn(copy: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="the extra 'torch' is not installed")
     found = json.loads(python(copy, "-c", ASKED, tmp_path / "head"))
     assert found["class"]
     assert found["file"] == ["a", "b", "c"]

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from cases import BASE, FIRST, SECOND, Case, draw, flat, learned, queries
 from sklearn.exceptions import NotFittedError
 
@@ -83,10 +82,15 @@ def test_more_samples_than_are_scored_at_once(kept: int, monkeypatch: pytest.Mon
         agree(ScoreTable(model, X), model, X)
 
 
+def test_a_table_takes_tensors() -> None:
+    torch = pytest.importorskip("torch", reason="the extra 'torch' is not installed")
+    model, X = learned(Case("ncm", "paper"), draw(BASE)), queries()
+    agree(ScoreTable(model, torch.from_numpy(X)), model, X)
+
+
 def test_a_table_takes_what_a_head_takes() -> None:
     model = learned(Case("ncm", "paper"), draw(BASE))
     X = queries()
-    agree(ScoreTable(model, torch.from_numpy(X)), model, X)
     agree(ScoreTable(model, X.tolist()), model, X)
     with pytest.raises(InputError, match="X has 3 features, but NCM is expecting 16"):
         ScoreTable(model, np.ones((2, 3)))

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sklearn.linear_model import RidgeClassifier
 from sklearn.metrics import roc_auc_score
 
@@ -144,10 +142,10 @@ def test_noise_is_that_of_samples_which_did_not_make_the_covariance() -> None:
     assert (inside**2).mean() < 0.85 * (white**2).mean(), "the optimistic estimate would be far off"
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.integers(2, 30), st.floats(0.0, 0.2), st.integers(0, 5))
-def test_the_spectrum_is_that_of_the_class_means(n_classes: int, noise: float, seed: int) -> None:
-    white = np.random.default_rng(seed).normal(size=(n_classes, 9))
+@pytest.mark.parametrize("n_classes", [2, 5, 9, 10, 30])
+@pytest.mark.parametrize("noise", [0.0, 0.01, 0.2])
+def test_the_spectrum_is_that_of_the_class_means(n_classes: int, noise: float) -> None:
+    white = np.random.default_rng(n_classes).normal(size=(n_classes, 9))
     found = estimate_spectrum(white, np.full(n_classes, noise), prior=Prior(smoothing=0.0))
     identity = found.directions.T @ found.directions
     np.testing.assert_allclose(identity, np.eye(len(identity)), atol=1e-6)

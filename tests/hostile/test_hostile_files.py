@@ -47,7 +47,7 @@ BEFORE = {
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with all hostile files, archives, and honest photos."""
-    folder = tmp_path_factory.mktemp("hostile")
+    folder = tmp_path_factory.mktemp("hostile") / "inside"  # beside it lies only what gets out
     for number, name in enumerate(("red", "blue")):
         (folder / "honest" / name).mkdir(parents=True)
         for shade in range(3):

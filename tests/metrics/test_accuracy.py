@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.stats import hmean
 from sklearn.metrics import accuracy_score, confusion_matrix, recall_score
 
@@ -15,6 +13,9 @@ from fiveshot.metrics import (
     old_new_accuracy,
     per_class_accuracy,
 )
+
+hypothesis = pytest.importorskip("hypothesis", reason="hypothesis is not installed")
+given, settings, st = hypothesis.given, hypothesis.settings, hypothesis.strategies
 
 N_CLASSES, N_BASE = 6, 3
 pairs = st.lists(

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fiveshot.errors import InputError
 from fiveshot.metrics import expected_calibration_error
@@ -20,10 +18,10 @@ def spelled_out(p, y, bins):
     return total
 
 
-@settings(deadline=None)
-@given(st.integers(0, 2**32), st.integers(1, 40), st.integers(1, 6), st.integers(1, 20))
-def test_is_the_definition_spelled_out(seed, n, classes, bins):
+@pytest.mark.parametrize("seed", range(10))
+def test_is_the_definition_spelled_out(seed):
     rng = np.random.default_rng(seed)
+    n, classes, bins = rng.integers(1, [41, 7, 21])
     p = rng.dirichlet(np.full(classes, 0.5), n)
     y = rng.integers(0, classes, n)
     assert expected_calibration_error(p, y, bins) == pytest.approx(spelled_out(p, y, bins), abs=1e-12)

@@ -4,12 +4,13 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score
 
 from fiveshot.errors import InputError
 from fiveshot.metrics import SessionPredictions, a_inc, a_last, accuracy_matrix, forgetting, run_metrics
+
+hypothesis = pytest.importorskip("hypothesis", reason="hypothesis is not installed")
+given, settings, st = hypothesis.given, hypothesis.settings, hypothesis.strategies
 
 
 @st.composite

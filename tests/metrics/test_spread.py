@@ -3,15 +3,12 @@ from __future__ import annotations
 import statistics
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fiveshot.errors import InputError
 from fiveshot.metrics import mean_std
 
 
-@settings(deadline=None)
-@given(st.lists(st.floats(0, 1), min_size=2, max_size=10))
+@pytest.mark.parametrize("values", [[0.0, 0.0], [0.0, 1.0], [0.1, 0.1, 0.1], [0.3, 0.9, 0.25, 1.0, 1e-9]])
 def test_is_the_standard_librarys(values):
     found = mean_std(values)
     assert found.mean == pytest.approx(statistics.mean(values), abs=1e-12)

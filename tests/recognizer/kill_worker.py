@@ -1,8 +1,7 @@
-"""A process that imports once and forks a writer for every kill: run by test_kill.py, one line a writer."""
+"""A writer to be killed: run by test_kill.py."""
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -41,30 +40,14 @@ def act(model: Recognizer, step: int, other: Path) -> None:
         model.forget(name, for_good=verb == "erase")
 
 
-def write(path: Path, first: int, other: Path) -> None:
-    """Make the changes from one on, saying so after each, until the kill."""
-    with Recognizer.open(path, timeout=30) as model:
-        os.write(1, b"open\n")
-        for step in range(first, len(STEPS)):
-            act(model, step, other)
-            os.write(1, b"%d\n" % step)
-        os.write(1, b"end\n")
-
-
 def main() -> None:
-    """Fork a writer for each line ``path first other``; print its number first, and ``gone`` when it is dead."""
-    for line in sys.stdin:
-        path, first, other = line.split()
-        child = os.fork()
-        if child == 0:
-            try:
-                os.write(1, b"pid %d\n" % os.getpid())
-                write(Path(path), int(first), Path(other))
-            except BaseException as error:
-                os.write(1, f"failed {error!r}\n".encode())
-            os._exit(0)
-        os.waitpid(child, 0)
-        os.write(1, b"gone\n")
+    """Make the changes from one on, saying so after each, until the kill."""
+    path, first, other = sys.argv[1:]
+    with Recognizer.open(path, timeout=30) as model:
+        print("open", flush=True)
+        for step in range(int(first), len(STEPS)):
+            act(model, step, Path(other))
+            print(step, flush=True)
 
 
 if __name__ == "__main__":

@@ -51,7 +51,6 @@ def test_wrong_types_are_named(model: Recognizer, call: str) -> None:
         ({"seed": -1}, "seed=-1 .*from 0 on"),
         ({"keep_photos": "no"}, "keep_photos='no' .*neither True nor False"),
         ({"thumbnails": 1}, "thumbnails=1 "),
-        ({"device": "banana"}, "no device 'banana'"),
     ],
 )
 def test_a_new_model_takes_no_wrong_types(tmp_path: Path, given: dict[str, Any], said: str) -> None:
@@ -60,10 +59,19 @@ def test_a_new_model_takes_no_wrong_types(tmp_path: Path, given: dict[str, Any],
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_device_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="the extra 'torch' is not installed")
+    with pytest.raises(InputError, match="no device 'banana'"):
+        Recognizer.create(tmp_path / "new", device="banana")
+    assert not (tmp_path / "new").exists()
+    Recognizer.create(tmp_path / "model").close()
+    with pytest.raises(InputError, match="no device 'banana'; choose auto"):
+        Recognizer.open(tmp_path / "model", device="banana")
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"device": "banana"}, "no device 'banana'; choose auto"),
         ({"runtime": "onxn"}, "no runtime 'onxn'; did you mean 'onnx'"),
         ({"runtime": ["onnx"]}, "no runtime"),
     ],

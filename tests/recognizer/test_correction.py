@@ -9,14 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from models import files_with, held, new_model, photos, picture
 
 from fiveshot.errors import InputError
 from fiveshot.recognizer import ConflictError, NotUndoableError, PhotoRecord, Recognizer
 from fiveshot.recognizer._learning import feature_records
 from fiveshot.recognizer.store.manifest import Options
+
+hypothesis = pytest.importorskip("hypothesis", reason="hypothesis is not installed")
+given, settings, st = hypothesis.given, hypothesis.settings, hypothesis.strategies
 
 BASE = ("ani", "jay")
 LEARNED = ("owl", "rook", "wren")
@@ -131,7 +132,7 @@ def corrected_at_random(data: st.DataObject, model: Recognizer, before: Held) ->
 
 
 @given(st.data())
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=10, deadline=None)
+@settings(suppress_health_check=[hypothesis.HealthCheck.too_slow], max_examples=10, deadline=None)
 def test_any_sequence_equals_learning_the_outcome(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder, new_model(Path(folder) / "model", base=BASE) as model:
         now: Held = {}

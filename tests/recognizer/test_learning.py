@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from models import WIDTH, files_with, held, photos, picture, with_place
 
 from fiveshot.errors import InputError
@@ -189,7 +188,7 @@ def test_features_of_another_backbone_are_not_learned(make: Callable[..., Recogn
 @pytest.mark.parametrize("name", ["a/b", "/x", "-rf", "🦉", "é" * 200, "'; DROP TABLE classes; --", "%s", "NUL"])
 def test_any_name_is_a_name(make: Callable[..., Recognizer], reopen: Callable[..., Recognizer], name: str) -> None:
     model = make()
-    model.learn_features(name, torch.from_numpy(photos(name)))
+    model.learn_features(name, photos(name))
     model.learn_features("wren", photos("wren"))
     again = reopen(model.path)
     assert name in again.snapshot.classes

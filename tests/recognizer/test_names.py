@@ -3,11 +3,12 @@ from __future__ import annotations
 import unicodedata
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fiveshot.errors import InputError
 from fiveshot.recognizer.names import MAX_LENGTH, check_name, target_name
+
+hypothesis = pytest.importorskip("hypothesis", reason="hypothesis is not installed")
+given, st = hypothesis.given, hypothesis.strategies
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from file_limits import no_file_may_grow_beyond
 from models import held, photos
 from PIL import Image
 from tiny_vit import TINY, write_weights
+
+torch = pytest.importorskip("torch", reason="the extra 'torch' is not installed")
 
 from fiveshot.backbones import BackboneSpec, load_backbone, read_adapter
 from fiveshot.data.sources import content_mark

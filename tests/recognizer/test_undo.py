@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from models import held, new_model, photos, picture
 
 from fiveshot.errors import InputError
 from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.store.manifest import Options
+
+hypothesis = pytest.importorskip("hypothesis", reason="hypothesis is not installed")
+given, settings, st = hypothesis.given, hypothesis.settings, hypothesis.strategies
 
 NAMES = ("ani", "owl", "rook", "wren")
 
@@ -57,7 +58,7 @@ def test_undo_of_each_kind(make: Callable[..., Recognizer], tmp_path: Path) -> N
 
 
 @given(st.data())
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=20)
+@settings(suppress_health_check=[hypothesis.HealthCheck.too_slow], max_examples=20)
 def test_any_sequence_is_undone_step_by_step(data: st.DataObject) -> None:
     with (
         tempfile.TemporaryDirectory() as folder,

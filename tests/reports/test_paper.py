@@ -38,6 +38,7 @@ TABLES = [name for name in TARGETS if name.startswith("table")]
 def everything(
     toy_folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[PaperOutput, Path, list[Outcome]]:
+    pytest.importorskip("matplotlib", reason="the extra 'plots' is not installed")
     out = tmp_path_factory.mktemp("paper") / "new folder"
     outcomes: list[Outcome] = []
     made = make_paper("all", features_dir=toy_folder, out=out, parameters=SMALL, run=collecting(outcomes))
@@ -260,6 +261,7 @@ def test_nothing_there_is_no_error(tmp_path: Path) -> None:
 
 
 def test_a_further_ablation_has_a_table_and_a_figure(toy_folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the extra 'plots' is not installed")
     made = make_paper("ablation-samples", features_dir=toy_folder, out=tmp_path, parameters=SMALL)
     assert sorted(path.name for path in made.files) == [
         f"ablation-samples.{kind}" for kind in ("csv", "md", "png", "svg", "tex", "txt")

@@ -12,7 +12,6 @@ from fiveshot.reports import find_feature_files
 from fiveshot.reports.paper_plan import features_for, missing_features, named_dataset
 from fiveshot.storage import write_tensors
 
-
 EMBEDDED = {
     "cub200": "embedded:cub200-vit",
     "cub200/small": "embedded:cub200-vit-small",

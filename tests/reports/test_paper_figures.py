@@ -20,6 +20,8 @@ from fiveshot.reports._paper_figures import (
     similarity_scatter,
 )
 
+pytest.importorskip("matplotlib", reason="the extra 'plots' is not installed")
+
 
 def drawings(records):
     (birds,) = experiments(records)

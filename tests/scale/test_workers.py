@@ -13,9 +13,9 @@ from fiveshot.scale.cluster import Resources, Tally, share_out
 FACTS = VectorFacts(Preprocessing(32, 36), 8, "a" * 64, Provenance.unknown("none"), "float32", {})
 
 
-@pytest.mark.parametrize("cpus", [1, 2, 3, 4, 7, 16, 64, 512])
-@pytest.mark.parametrize("gpus", [0, 1, 8])
-@pytest.mark.parametrize("workers", [None, 1, 5, 1000])
+@pytest.mark.parametrize("cpus", [1, 2, 7, 512])
+@pytest.mark.parametrize("gpus", [0, 8])
+@pytest.mark.parametrize("workers", [None, 1, 1000])
 def test_every_stage_finds_room_beside_the_others(cpus: int, gpus: int, workers: int | None) -> None:
     """Actors stay where they are, readers may wait for ever: a reduction must fit in all the same."""
     shared = share_out(Resources(cpus, gpus, 1e9), gpus=gpus > 0, workers=workers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,27 +12,12 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
-import uvicorn.server
 from tiny import parts
 
 from fiveshot.recognizer import Recognizer
 from fiveshot.service import RequestLimits, Settings, create_app
 from fiveshot.service.server import make_server
 from fiveshot.service.settings import address, listen
-
-
-class QuickTicks:
-    """What uvicorn takes for asyncio: it looks more often whether it is to end, which tests wait for."""
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(asyncio, name)
-
-    @staticmethod
-    async def sleep(seconds: float) -> None:
-        await asyncio.sleep(seconds / 10)
-
-
-uvicorn.server.asyncio = QuickTicks()
 
 
 @dataclass(frozen=True)

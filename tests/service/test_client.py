@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -329,10 +328,8 @@ def test_no_service(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(ServiceError) as refused:
             client.learn("red", photo("red"))
         assert refused.value.code == "no_reply"
-        began = time.monotonic()
         with pytest.raises(ServiceError):
             client.wait_until_ready(0.1)
-        assert time.monotonic() - began < 5
 
 
 @contextmanager

@@ -28,7 +28,6 @@ def inbox(tmp_path: Path) -> Path:
 def test_what_arrives_is_recognized_once(recognizer: Recognizer, inbox: Path) -> None:
     (inbox / "before.jpg").write_bytes(jpeg("red"))
     with watching(recognizer, FolderSource(inbox, **QUICK), Watching(frames=3)) as watched:
-        time.sleep(0.3)
         (inbox / "day 1").mkdir()
         (inbox / "day 1" / "a.jpg").write_bytes(jpeg("blue"))
         until(lambda: len(watched.seen) == 1)

@@ -24,7 +24,7 @@ from fiveshot.watch import sources
 from fiveshot.watch.sightings import Watching
 from fiveshot.watch.sources import SnapshotSource
 
-QUICK = {"every": 0.1, "timeout": 1.0}
+QUICK = {"every": 0.1, "timeout": 20.0}
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
 

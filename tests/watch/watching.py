@@ -43,7 +43,7 @@ def jpeg(name: str, number: int = 0) -> bytes:
     return buffer.getvalue()
 
 
-def until(true: Callable[[], Any], seconds: float = 20.0) -> None:
+def until(true: Callable[[], Any], seconds: float = 60.0) -> None:
     """Wait until something is so, or fail."""
     ends = time.monotonic() + seconds
     while not true():

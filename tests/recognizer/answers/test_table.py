@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet
 import pytest
 from file_limits import no_file_may_grow_beyond
 
@@ -16,6 +15,8 @@ from fiveshot.errors import InputError, StorageError
 from fiveshot.recognizer import Prediction, Recognizer, Snapshot
 from fiveshot.recognizer.answers._table import open_table
 from fiveshot.recognizer.photos.photo import Photo
+
+parquet = pytest.importorskip("pyarrow.parquet", reason="the extra 'parquet' is not installed")
 
 WAYS = [".csv", ".jsonl", ".parquet"]
 
@@ -45,7 +46,7 @@ def read(path: Path) -> list[tuple[str, str | None]]:
     if path.suffix == ".jsonl":
         rows = [json.loads(line) for line in path.read_text().splitlines()]
     else:
-        rows = pyarrow.parquet.read_table(path).to_pylist()
+        rows = parquet.read_table(path).to_pylist()
     return [(row["path"], row["label"]) for row in rows]
 
 
@@ -91,7 +92,7 @@ def test_a_parquet_file_is_whole_or_not_there(tmp_path: Path, snapshot: Snapshot
     assert photo("a.jpg") not in table
     table.add([answer("b.jpg", None)])
     table.finish()
-    (first, second) = pyarrow.parquet.read_table(file).to_pylist()
+    (first, second) = parquet.read_table(file).to_pylist()
     assert (first["box"], second["box"], second["label"]) == ([1.0, 2.0, 3.0, 4.0], None, None)
     assert first["candidates"][1] == {"label": "=HYPERLINK(1)", "probability": 0.1}
     with pytest.raises(InputError) as caught:

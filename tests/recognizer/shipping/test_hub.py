@@ -13,10 +13,8 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, ClassVar
 
-import huggingface_hub.constants
 import numpy as np
 import pytest
-import yaml
 from local_server import Quiet, listening
 from models import held, photos, picture
 
@@ -25,6 +23,9 @@ from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.evaluation import evaluate_features
 from fiveshot.recognizer.shipping._hub import Place
 from fiveshot.recognizer.store.rows import PhotoRecord
+
+constants = pytest.importorskip("huggingface_hub.constants", reason="the extra 'hub' is not installed")
+yaml = pytest.importorskip("yaml", reason="the extra 'hub' is not installed")
 
 # The hub's client uploads with a call of its HTTP library that the latter deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
@@ -134,7 +135,6 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
     handler = type("Hub", (_Hub,), {"repositories": {}, "objects": {}, "asked": []})
     with listening(handler) as address:
         handler.url = f"http://{address}"
-        constants = huggingface_hub.constants
         monkeypatch.setattr(constants, "ENDPOINT", handler.url)
         template = handler.url + "/{repo_id}/resolve/{revision}/{filename}"
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
@@ -243,7 +243,7 @@ def test_what_the_hub_refuses_has_a_way_out(hub: Any, model: Recognizer, monkeyp
     hub.repositories["me/empty"] = {}
     assert code_of(lambda: Recognizer.from_pretrained("me/empty")) == "not_found"
     assert code_of(lambda: model.push_to_hub("me/birds", token="hf_of_somebody")) == "not_allowed"
-    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     assert code_of(lambda: model.push_to_hub("me/birds")) == "no_connection"
 
 

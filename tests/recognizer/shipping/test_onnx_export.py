@@ -7,12 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import onnx
 import onnxruntime
 import pytest
-import timm
-import torch
 from numpy.typing import NDArray
+
+torch = pytest.importorskip("torch", reason="the extra 'torch' is not installed")
+timm = pytest.importorskip("timm", reason="the extra 'torch' is not installed")
+onnx = pytest.importorskip("onnx", reason="the extra 'onnx' is not installed")
 
 from fiveshot.backbones import (
     Backbone,

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import onnxruntime
 import pytest
 from chromium import PROGRAM, Watched, chromium, with_camera
@@ -26,6 +25,9 @@ from tiny_vit import TINY
 from fiveshot.errors import InputError, StorageError
 from fiveshot.recognizer import Prediction, Recognizer
 from fiveshot.recognizer.shipping._web import BESIDE, HEADERS, POLICY, pack_weights
+
+pytest.importorskip("torch", reason="the extra 'torch' is not installed")
+onnx = pytest.importorskip("onnx", reason="the extra 'onnx' is not installed")
 
 CUB = Path(__file__).parents[4] / "shared" / "data" / "cub200" / "test.tar"
 LIMIT = 25_000_000  # bytes that a browser loads the first time

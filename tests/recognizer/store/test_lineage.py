@@ -9,12 +9,13 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from models import files_with, held, new_model, photos
 
 from fiveshot.errors import InputError
 from fiveshot.recognizer import Recognizer
+
+hypothesis = pytest.importorskip("hypothesis", reason="hypothesis is not installed")
+given, settings, st = hypothesis.given, hypothesis.settings, hypothesis.strategies
 
 BASE = ("Avocet-Q1", "Bittern-Q2")
 NAMES = (*BASE, "Curlew-Q3", "Dunlin-Q4")
@@ -106,7 +107,7 @@ def content(model: Recognizer) -> dict[str, object]:
 
 
 @given(st.data())
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=8)
+@settings(suppress_health_check=[hypothesis.HealthCheck.too_slow], max_examples=8)
 def test_forgetting_one_class_is_as_if_it_had_never_been(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder, new_model(Path(folder) / "saw", base=BASE) as saw:
         means = [saw.snapshot.memory.base[name].mean.tobytes() for name in BASE]

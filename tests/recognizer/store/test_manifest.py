@@ -4,11 +4,12 @@ import tomllib
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fiveshot.errors import StorageError
 from fiveshot.recognizer.store.manifest import FORMAT, BackboneRecord, BaseRecord, HeadRecord, Manifest, Options
+
+hypothesis = pytest.importorskip("hypothesis", reason="hypothesis is not installed")
+given, st = hypothesis.given, hypothesis.strategies
 
 PLAIN = Manifest(
     BackboneRecord("vit", 384, "ab" * 32, {"size": 224, "squash": None, "mean": [0.5, 0.5, 0.5]}),

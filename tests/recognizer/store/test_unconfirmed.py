@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 WORKER = """
-import os, sys
+import os, signal, sys
 from pathlib import Path
 from models import photos
 from fiveshot.errors import StorageError
@@ -33,15 +34,15 @@ Path(flag).touch()
 try:
     model.forget("ash")
 except StorageError as error:
-    print(error.code, "|", error)
+    print(error.code, "|", error, flush=True)
 if then == "dies":
-    os._exit(0)
+    os.kill(os.getpid(), signal.SIGKILL)
 Path(flag).unlink()
 model.refresh().contents
 print(sorted(model.snapshot.classes))
 model.learn_features("wren", photos("wren"))
 print(sorted(model.refresh().classes))
-os._exit(0)
+model.close()
 """
 
 
@@ -58,7 +59,7 @@ def run(path: Path, library: Path, then: str) -> list[str]:
     environment = os.environ | {"LD_PRELOAD": str(library), "FAIL_SYNC": str(flag), "PYTHONPATH": python_path}
     command = [sys.executable, "-c", WORKER, str(path), str(flag), then]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == (-signal.SIGKILL if then == "dies" else 0), done.stderr
     return done.stdout.splitlines()
 
 
