@@ -180,7 +180,7 @@ def open_features(source: str) -> FeatureSet:
     --------
     >>> from fiveshot.benchmark import open_features
     >>> open_features("embedded:cub200")
-    FeatureSet('cub200': 5994 training and 5794 test vectors of 1664 float16, 200 classes)
+    FeatureSet('cub200': 5994 training and 5794 test vectors of 320 float16, 200 classes)
     """
     return _opened(source, *_mark(source))
 
