@@ -9,7 +9,7 @@ import timm
 import torch
 from timm.models.vision_transformer import ParallelScalingBlock
 
-from fiveshot.backbones import AdaptedBlock, adapter_state, adapters, attach_adapters, build_embedded
+from fiveshot.backbones import AdaptedBlock, adapter_state, adapters, attach_adapters, detach_adapters
 from fiveshot.errors import InputError
 
 VARIANTS = {
@@ -17,6 +17,7 @@ VARIANTS = {
     "layer-scale": ("test_vit2", {}),
     "attention-pooled": ("test_vit3", {}),
     "drop-path": ("test_vit", {"drop_path_rate": 0.3, "init_values": 0.1}),
+    "tiny-vit": ("tiny_vit_5m_224", {"num_classes": 0}),
 }
 
 
@@ -35,7 +36,8 @@ def train_a_little(vit, images: torch.Tensor) -> None:
     vit.train()
     for _ in range(2):  # the first step moves only `up`, because it is zero
         optimiser.zero_grad()
-        (vit.forward_features(images) @ direction).square().sum().backward()
+        features = vit.forward_head(vit.forward_features(images), pre_logits=True)
+        (features @ direction).square().sum().backward()
         torch.nn.utils.clip_grad_norm_(parameters, 1.0)
         optimiser.step()
     vit.eval()
@@ -48,21 +50,39 @@ def test_an_untrained_adapter_changes_no_bit(vit, images):
     assert torch.equal(before, after)
 
 
-def test_an_untrained_adapter_changes_no_bit_of_the_embedded_vit():
-    vit = build_embedded(num_classes=0).eval()
-    images = torch.randn(2, 3, 224, 224, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        assert torch.equal(vit(images), attach_adapters(vit, seed=0)(images))
-
-
-def test_vit_base_trains_exactly_the_papers_number_of_parameters():
+@pytest.mark.parametrize(
+    ("name", "places", "parameters"),
+    [("vit_base_patch16_224", 12, 1_189_632), ("tiny_vit_5m_224", 10, 240_064)],  # the first is the paper's
+)
+def test_adapters_of_64_units_have_a_known_number_of_parameters(name, places, parameters):
     with torch.device("meta"):
-        vit = timm.create_model("vit_base_patch16_224")
+        vit = timm.create_model(name)
     attach_adapters(vit, bottleneck=64, seed=0)
     trained = {name: p.numel() for name, p in vit.named_parameters() if p.requires_grad}
-    assert sum(trained.values()) == 1_189_632
+    assert sum(trained.values()) == parameters
     assert set(trained) == set(adapter_state(vit))
-    assert len(adapters(vit)) == 12
+    assert len(adapters(vit)) == places
+
+
+def test_attaching_and_detaching_leaves_the_network_as_it_was(vit, images):
+    modules, state = dict(vit.named_modules()), copy.deepcopy(vit.state_dict())
+    with torch.no_grad():
+        before = vit(images)
+    attach_adapters(vit, bottleneck=8, seed=0)
+    train_a_little(vit, images)
+    with torch.no_grad():
+        assert not torch.allclose(vit(images), before)
+    detach_adapters(vit)
+    assert {name: module is modules[name] for name, module in vit.named_modules()} == dict.fromkeys(modules, True)
+    assert all(torch.equal(tensor, state[name]) for name, tensor in vit.state_dict().items())
+    with torch.no_grad():
+        assert torch.equal(vit(images), before)
+
+
+def test_batch_norms_train_again_once_adapters_are_detached():
+    vit = attach_adapters(timm.create_model("tiny_vit_5m_224", num_classes=0), bottleneck=8, seed=0)
+    detach_adapters(vit)
+    assert vit.train().patch_embed.conv1.bn.training
 
 
 def test_training_moves_every_adapter_and_nothing_else(vit, images):
@@ -73,31 +93,41 @@ def test_training_moves_every_adapter_and_nothing_else(vit, images):
     assert moved == set(adapter_state(vit))
 
 
-def test_the_adapter_reads_the_residual_stream_before_the_second_norm():
-    block = timm.create_model("test_vit2", init_values=0.3).eval().blocks[3]
-    vit = attach_adapters(timm.create_model("test_vit2", init_values=0.3).eval(), bottleneck=5, scale=0.7, seed=0)
-    adapted = vit.blocks[3]
-    adapted.load_state_dict(block.state_dict(), strict=False)
-    adapter = adapted.adapter
+@pytest.mark.parametrize(
+    ("name", "place", "norm", "shape"),
+    [
+        ("test_vit2", "blocks.3", "norm2", (2, 7, 64)),
+        ("tiny_vit_5m_224", "stages.1.blocks.0", "mlp.norm", (2, 7, 7, 128)),
+    ],
+)
+def test_the_adapter_reads_the_residual_stream_before_the_second_norm(name, place, norm, shape):
+    """Against the formula in NumPy: the block without adapter, plus the bottleneck of what its norm reads."""
+    torch.manual_seed(0)
+    plain = timm.create_model(name, num_classes=0).eval()
+    vit = attach_adapters(copy.deepcopy(plain), bottleneck=5, scale=0.7, seed=0)
+    block, adapted = plain.get_submodule(place), vit.get_submodule(place)
     generator = torch.Generator().manual_seed(1)
+    (adapter,) = adapters(adapted)
     with torch.no_grad():
         for parameter in adapter.parameters():
             parameter.copy_(torch.randn(parameter.shape, generator=generator))
-    x = torch.randn(2, 7, 64, generator=generator)
+    x = torch.randn(shape, generator=generator)
     stream = []
-    block.norm2.register_forward_pre_hook(lambda _, args: stream.append(args[0]))
+    block.get_submodule(norm).register_forward_pre_hook(lambda _, args: stream.append(args[0]))
     with torch.no_grad():
-        plain, out = block(x).double().numpy(), adapted(x).numpy()
-    weights = [p.detach().double().numpy() for p in (adapter.down.weight, adapter.down.bias)]
-    weights += [p.detach().double().numpy() for p in (adapter.up.weight, adapter.up.bias)]
+        out, expected = adapted(x).double().numpy(), block(x).double().numpy()
+    down, down_bias, up, up_bias = (
+        p.detach().double().numpy()
+        for p in (adapter.down.weight, adapter.down.bias, adapter.up.weight, adapter.up.bias)
+    )
 
-    def bottleneck(z: np.ndarray) -> np.ndarray:
-        return 0.7 * (np.maximum(z @ weights[0].T + weights[1], 0) @ weights[2].T + weights[3])
+    def bottleneck(z: torch.Tensor) -> np.ndarray:
+        hidden = np.maximum(z.detach().double().numpy() @ down.T + down_bias, 0)
+        return (0.7 * (hidden @ up.T + up_bias)).reshape(shape)
 
-    read = stream[0].double().numpy()
-    np.testing.assert_allclose(out, plain + bottleneck(read), atol=2e-4)
-    normed = block.norm2(stream[0]).detach().double().numpy()
-    assert np.abs(out - (plain + bottleneck(normed))).max() > 0.1  # what wrapping the MLP would give
+    np.testing.assert_allclose(out, expected + bottleneck(stream[0]), atol=2e-4)
+    normed = block.get_submodule(norm)(stream[0])
+    assert np.abs(out - (expected + bottleneck(normed))).max() > 0.1  # what an adapter behind the norm would give
 
 
 def test_initialisation_is_kaiming_uniform_down_and_zero_elsewhere():
@@ -127,8 +157,8 @@ def test_the_seed_decides_and_the_global_generator_is_left_alone():
     assert not torch.equal(adapters(vits[0])[0].down.weight, adapters(vits[0])[1].down.weight)
 
 
-def test_batch_norms_of_a_hybrid_stay_frozen_in_training():
-    vit = attach_adapters(build_embedded(num_classes=0), bottleneck=8, seed=0)
+def test_batch_norms_stay_frozen_in_training():
+    vit = attach_adapters(timm.create_model("tiny_vit_5m_224", num_classes=0), bottleneck=8, seed=0)
     for network in (vit, copy.deepcopy(vit)):
         torch.nn.Sequential(network).train()
         statistics = {k: v.clone() for k, v in network.state_dict().items() if "running" in k}
@@ -164,8 +194,8 @@ def test_timms_own_methods_still_work(images):
     assert isinstance(vit.blocks[0], AdaptedBlock)
 
 
-def test_what_is_not_a_plain_vit_is_refused():
-    with pytest.raises(InputError, match="ResNet is not a vision transformer"):
+def test_networks_that_take_no_adapters_are_refused():
+    with pytest.raises(InputError, match=r"ResNet is not a network that takes adapters; .* tiny_vit_\*"):
         attach_adapters(timm.create_model("test_resnet"), seed=0)
     other = timm.create_model("test_vit", block_fn=ParallelScalingBlock)
     with pytest.raises(InputError, match="type ParallelScalingBlock take no adapter"):

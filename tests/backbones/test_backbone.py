@@ -6,7 +6,6 @@ from dataclasses import replace
 import pytest
 import timm
 import torch
-from timm.data import resolve_model_data_config
 from tiny_vit import TINY
 
 from fiveshot.backbones import (
@@ -14,7 +13,6 @@ from fiveshot.backbones import (
     BackboneSpec,
     Preprocessing,
     attach_adapters,
-    build_embedded,
     load_backbone,
     torch_embedder,
 )
@@ -27,30 +25,14 @@ def embedded() -> Backbone:
     return load_backbone()
 
 
-def test_the_embedded_vit_is_a_timm_vit(embedded):
-    model = embedded.model
-    assert isinstance(model, timm.models.VisionTransformer)
-    assert type(model.patch_embed) is timm.layers.HybridEmbed
-    assert (model.embed_dim, len(model.blocks), model.blocks[0].attn.num_heads) == (384, 8, 6)
-    assert model.patch_embed.grid_size == (14, 14)
-    assert {p.dtype for p in model.parameters()} == {torch.float32}
-    assert resolve_model_data_config(model)["input_size"] == (3, 224, 224)
-    tokens, blocks = model.forward_intermediates(torch.zeros(1, 3, 224, 224), indices=1)
-    assert tokens.shape == (1, 197, 384)
-    assert blocks[0].shape == (1, 384, 14, 14)
-
-
-def test_the_whole_embedded_network_keeps_its_classifier():
-    model = build_embedded()
-    assert sum(p.numel() for p in model.parameters()) == 19_515_048
-    assert model.get_classifier().out_features == 1000
-    model.reset_classifier(5)
-    assert model.get_classifier().out_features == 5
+def test_the_embedded_network_is_one_of_timms(embedded):
+    assert type(embedded.model) is timm.models.TinyVit
+    assert {p.dtype for p in embedded.model.parameters()} == {torch.float32}
+    assert embedded.model.get_classifier().__class__ is torch.nn.Identity
 
 
 def test_the_model_card_travels_with_the_weights():
-    card = EMBEDDED_FILE.with_name("MODEL_CARD.md").read_text()
-    assert card.startswith("# vit_hybrid_small_patch16_224.fiveshot\n")
+    assert (EMBEDDED_FILE.parent / "MODEL_CARD.md").is_file()
 
 
 def test_backbones_are_frozen(embedded):
@@ -102,15 +84,11 @@ def test_gradients_reach_adapters_unless_they_are_switched_off(tiny, images):
     torch.testing.assert_close(quiet, features.detach())
 
 
-def test_memory_layout_and_batching_do_not_matter(embedded):
+def test_batching_does_not_matter(embedded):
     images = torch.randn(3, 3, 224, 224, generator=torch.Generator().manual_seed(0))
     whole = embedded.features(images)
     parts = torch.cat([embedded.features(part) for part in images.split(2)])
     torch.testing.assert_close(whole, parts, rtol=1e-4, atol=1e-4)
-    plain = build_embedded(num_classes=0).eval()
-    plain.load_state_dict(embedded.model.state_dict())
-    with torch.no_grad():
-        torch.testing.assert_close(plain.own_features(images), whole, rtol=1e-4, atol=1e-4)
 
 
 def test_a_wrong_input_size_is_refused(embedded):

@@ -34,13 +34,11 @@ def test_gmacs_equal_the_sum_written_out(name, expected):
 def test_the_embedded_one_is_described_as_it_is_loaded():
     info = describe_backbone(EMBEDDED)
     backbone = load_backbone()
-    assert info.parameters == sum(p.numel() for p in backbone.model.parameters()) == 19_130_048
-    assert info.width == backbone.width
-    assert info.input_size == backbone.preprocessing.size
+    assert info.parameters == sum(p.numel() for p in backbone.model.parameters()) == 5_071_764
+    assert info.width == backbone.width == 320
+    assert info.input_size == backbone.preprocessing.size == 224
     assert info.local
-    # 8 blocks on 196 + 1 tokens without patch projection; the rest is the convolutional stem.
-    transformer = vit_gmacs(width=384, depth=8, patches=196, patch=0)
-    assert transformer < info.gmacs < transformer + 1
+    assert 1.0 < info.gmacs < 1.4  # TinyViT's authors count 1.3 G, with those of the classifier
 
 
 def test_parameters_are_those_of_timm_without_classifier():

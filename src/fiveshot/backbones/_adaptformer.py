@@ -195,7 +195,7 @@ def attach_adapters(
 
 
 def detach_adapters(vit: Any) -> None:
-    """Take the adapters out of a network again, in place; without adapters nothing is changed.
+    """Take the adapters out of a network again, in place, and leave it frozen and in eval mode.
 
     >>> import timm
     >>> vit = attach_adapters(timm.create_model("test_vit"), bottleneck=8, seed=0)
@@ -206,6 +206,7 @@ def detach_adapters(vit: Any) -> None:
     for name, part in list(vit.named_modules()):
         if isinstance(part, AdaptedBlock | AdaptedMlp):
             vit.set_submodule(name, part.replaced[0])
+    vars(vit).pop("train", None)  # the one that attach_adapters gave it
     vit.requires_grad_(False).eval()
 
 

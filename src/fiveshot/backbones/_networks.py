@@ -143,7 +143,9 @@ def read_state(weights: FilePath) -> dict[str, Tensor]:
         try:
             return load_file(path)
         except SafetensorError as error:
-            raise StorageError(f"{path} is no safetensors file, or it is truncated ({error})") from error
+            raise StorageError(
+                f"{path} is not a safetensors file, or it is truncated ({error})", hint="get a fresh copy of it"
+            ) from error
     if path.suffix not in _PICKLED:
         raise InputError(
             f"{path} cannot be read as weights; give .safetensors, .pth (also .pt, .bin) or Google's .npz"
@@ -187,7 +189,10 @@ def _from_state(name: str, state: dict[str, Tensor], *, source: Path) -> Any:
             continue
         model.pretrained_cfg["state_dict"] = None  # or the model would hold its weights twice
         return _without_classifier(model)
-    raise InputError(f"{source} does not fit {name}: {_brief(problem)}") from problem
+    raise InputError(
+        f"{source} does not fit {name}: {_brief(problem)}",
+        hint="give the weights of this network, or the name of the network that they are of",
+    ) from problem
 
 
 def _class_counts(config: Any, state: dict[str, Tensor]) -> list[int]:

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from fiveshot.backbones._adapter import adapter_path, load_adapter
 from fiveshot.backbones._adaptformer import adapter_state
 from fiveshot.backbones._networks import load_network, resolve_name, weights_preprocessing
-from fiveshot.backbones.embedded import onnx_runtime, open_session, run_session
+from fiveshot.backbones.embedded import onnx_runtime, open_session, require_size, run_session
 from fiveshot.backbones.embedder import Embedder, Vectors, check_place, choose_device, hash_arrays
 from fiveshot.backbones.preprocessing import Pixels, Preprocessing
-from fiveshot.backbones.spec import OWN, PRECISIONS, BackboneSpec, Readout, no_class_token
+from fiveshot.backbones.spec import EMBEDDED, OWN, PRECISIONS, BackboneSpec, Readout, no_class_token
 from fiveshot.errors import FiveshotError, InputError, unknown_name
 from fiveshot.work import one_thread
 
@@ -151,8 +151,11 @@ def load_backbone(spec: BackboneSpec = BackboneSpec()) -> Backbone:  # noqa: B00
     where = torch.device(choose_device(spec.device))
     name = resolve_name(spec.name)
     model = load_network(name, spec.weights)
+    preprocessing = spec.prepared(weights_preprocessing(model, name=name))
+    if name == EMBEDDED:
+        require_size(preprocessing)
     model = model.float().requires_grad_(False).eval().to(where, memory_format=torch.channels_last)
-    backbone = Backbone(model, name, spec.prepared(weights_preprocessing(model, name=name)), spec.readout)
+    backbone = Backbone(model, name, preprocessing, spec.readout)
     if spec.adapter is not None:
         load_adapter(adapter_path(spec.adapter), backbone)
     return backbone

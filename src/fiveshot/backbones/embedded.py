@@ -59,11 +59,7 @@ class EmbeddedNetwork:
         self._session: Any = None
         if spec.readout != OWN:
             raise no_class_token(EMBEDDED, spec.readout)
-        if preprocessing.size != SIZE:
-            raise InputError(
-                f"{EMBEDDED} takes {SIZE} px images; preprocessing {preprocessing.name!r} "
-                f"gives {preprocessing.size} px"
-            )
+        require_size(preprocessing)
         if spec.weights is not None and not self._file.is_file():
             raise StorageError(f"no such file: {self._file}")
         self._adapter: AdapterFile | None = None
@@ -112,6 +108,16 @@ class EmbeddedNetwork:
 
     def _structure(self) -> bytes:
         return graph_file(adapted=self._adapter is not None).read_bytes()
+
+
+def require_size(preprocessing: Preprocessing) -> None:
+    """Refuse a preprocessing that gives images of another size than the graphs take: on a GPU too."""
+    if preprocessing.size != SIZE:
+        raise InputError(
+            f"{EMBEDDED} takes {SIZE} px images; preprocessing {preprocessing.name!r} "
+            f"gives {preprocessing.size} px",
+            hint=f"choose a preprocessing of size {SIZE}",
+        )
 
 
 def graph_file(*, adapted: bool) -> Path:

@@ -256,7 +256,7 @@ def load_embedder(spec: BackboneSpec = BackboneSpec()) -> Embedder:  # noqa: B00
     >>> from fiveshot.backbones import BackboneSpec, load_embedder
     >>> embedder = load_embedder(BackboneSpec(adapter="cub200-big", device="cpu"))
     >>> embedder.name, embedder.width, embedder.runtime
-    ('vit_hybrid_small_patch16_224.fiveshot', 1664, 'ONNX Runtime ... on cpu, float32')
+    ('tiny_vit_5m_224.dist_in22k', 320, 'ONNX Runtime ... on cpu, float32')
     """
     device = choose_device(spec.device)
     check_place(spec, device)

@@ -93,7 +93,7 @@ class RunRecord:
     >>> record.method, record.seed, record.predictions.shape
     ('ncm', 0, (11, 5794))
     >>> round(record.metrics.a_last, 2)
-    0.51
+    0.72
     >>> record.images[:2]
     (SessionImages(train=2997, test=2885), SessionImages(train=50, test=296))
     """
@@ -302,7 +302,7 @@ def summarize_runs(records: Sequence[RunRecord]) -> Summary:
     >>> protocols = [get_protocol("cub200/big").replace(shot_seed=seed) for seed in (0, 1)]
     >>> summary = summarize_runs([run(protocol, embedded_features(), "ncm") for protocol in protocols])
     >>> summary.seeds, f"{summary.a_last.mean:.2f} ± {summary.a_last.std:.2f}"
-    ((0, 1), '0.51 ± 0.00')
+    ((0, 1), '0.72 ± 0.00')
     """
     if not records:
         raise InputError("no runs to summarize")

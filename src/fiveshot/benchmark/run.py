@@ -101,7 +101,7 @@ def run_job(job: Job, *, progress: Progress | None = None) -> RunRecord:
     >>> from fiveshot.benchmark import Job, get_protocol, run_job
     >>> record = run_job(Job(get_protocol("cub200/big"), "ncm", "embedded:cub200"))
     >>> len(record.metrics.sessions), round(record.metrics.a_last, 2)
-    (11, 0.51)
+    (11, 0.72)
     """
     features = open_features(job.features)
     steps = _sessions(job.protocol, features, job.sessions)
@@ -255,8 +255,8 @@ def sweep(
     >>> with TemporaryDirectory() as folder:
     ...     for outcome in sweep(jobs, Path(folder)):
     ...         print(f"{outcome.job.method} {outcome.record.metrics.a_last:.2f}")
-    ncm 0.51
-    teen 0.52
+    ncm 0.72
+    teen 0.73
     """
     if workers < 1:
         raise InputError(f"workers must be at least 1, got {workers}")

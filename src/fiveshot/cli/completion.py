@@ -74,7 +74,7 @@ def backbones() -> list[str]:
     """Offer the short list of backbones; any other name of timm's is allowed too.
 
     >>> backbones()[0]
-    'vit_hybrid_small_patch16_224.fiveshot'
+    'tiny_vit_5m_224.dist_in22k'
     """
     from fiveshot.backbones.spec import CURATED
 

@@ -97,7 +97,7 @@ def extract(
     >>> first.computed, again.computed
     (4, 0)
     >>> first.features
-    FeatureSet('skies': 2 training and 2 test vectors of 1664 float16, 2 classes)
+    FeatureSet('skies': 2 training and 2 test vectors of 320 float16, 2 classes)
     """
     job = ExtractionJob(dataset, embedder, settings)
     told = progress or (lambda done, total: None)
@@ -159,7 +159,7 @@ def extracted_features(
     ...         Image.new("RGB", (64, 64), file.parent.name).save(file)
     ...     cache = FeatureCache(folder)
     ...     load_features(extracted_features(Path(folder, "colors"), seed=0, cache=cache))
-    FeatureSet('colors': 2 training and 2 test vectors of 1664 float16, 2 classes)
+    FeatureSet('colors': 2 training and 2 test vectors of 320 float16, 2 classes)
     """
     dataset = images
     if not isinstance(dataset, ImageDataset):

@@ -449,7 +449,7 @@ def embedded_packs() -> tuple[str, ...]:
     --------
     >>> from fiveshot.features import embedded_packs
     >>> embedded_packs()
-    ('cub200', 'cub200-big', 'cub200-small')
+    ('cub200', 'cub200-big', 'cub200-small', 'cub200-vit', 'cub200-vit-big', 'cub200-vit-small')
     """
     return tuple(sorted(file.stem for file in PACKS.glob("*.safetensors")))
 
@@ -476,7 +476,7 @@ def embedded_features(name: str = "cub200") -> FeatureSet:
     --------
     >>> from fiveshot.features import embedded_features
     >>> embedded_features()
-    FeatureSet('cub200': 5994 training and 5794 test vectors of 1664 float16, 200 classes)
+    FeatureSet('cub200': 5994 training and 5794 test vectors of 320 float16, 200 classes)
     """
     if name not in embedded_packs():
         raise unknown_name("embedded feature pack", name, embedded_packs())

@@ -54,7 +54,7 @@ class Recognizer:
     >>> import tempfile
     >>> import numpy as np
     >>> from fiveshot import Recognizer
-    >>> owls = np.random.default_rng(0).normal(size=(5, 1664))  # as the backbone would make them of photos
+    >>> owls = np.random.default_rng(0).normal(size=(5, 320))  # as the backbone would make them of photos
     >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
     ...     _ = birds.learn_features("owl", owls)
     ...     birds.predict_features(owls[:1])[0].label
@@ -164,7 +164,7 @@ class Recognizer:
         >>> with Recognizer.create(tempfile.mkdtemp(), head="c-fecam") as birds:
         ...     info = birds.show()
         >>> info.head, info.width, info.classes
-        ('c-fecam', 1664, ())
+        ('c-fecam', 320, ())
         """
         if exist_ok and (Path(path) / MANIFEST).is_file():
             return cls.open(path, device=device, runtime=runtime)
@@ -293,7 +293,7 @@ class Recognizer:
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
-        >>> owls = np.random.default_rng(0).normal(size=(5, 1664))
+        >>> owls = np.random.default_rng(0).normal(size=(5, 320))
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds, Recognizer.open(birds.path) as elsewhere:
         ...     _ = elsewhere.learn_features("owl", owls)
         ...     birds.snapshot.classes, birds.refresh().classes
@@ -322,7 +322,7 @@ class Recognizer:
         >>> from fiveshot import Recognizer
         >>> folder, other = tempfile.mkdtemp(), tempfile.mkdtemp()
         >>> with Recognizer.create(other) as owls:
-        ...     _ = owls.learn_features("owl", np.random.default_rng(0).normal(size=(5, 1664)))
+        ...     _ = owls.learn_features("owl", np.random.default_rng(0).normal(size=(5, 320)))
         >>> with Recognizer.create(folder) as birds:
         ...     shutil.rmtree(folder)
         ...     _ = shutil.copytree(other, folder)
@@ -464,7 +464,7 @@ class Recognizer:
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
-        >>> owls = np.random.default_rng(0).normal(size=(5, 1664))
+        >>> owls = np.random.default_rng(0).normal(size=(5, 320))
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     _ = birds.learn_features("owl", owls)
         ...     report = birds.learn_features("wren", -owls)
@@ -515,7 +515,7 @@ class Recognizer:
         >>> import numpy as np
         >>> from fiveshot import Recognizer
         >>> from fiveshot.recognizer import PhotoRecord
-        >>> owl = PhotoRecord(sha256=64 * "0", feature=np.ones(1664, np.float32), name="owl.jpg")
+        >>> owl = PhotoRecord(sha256=64 * "0", feature=np.ones(320, np.float32), name="owl.jpg")
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     birds.learn_seen("owl", [owl]).photos
         1
@@ -678,7 +678,7 @@ class Recognizer:
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
-        >>> owls = np.random.default_rng(0).normal(size=(5, 1664))
+        >>> owls = np.random.default_rng(0).normal(size=(5, 320))
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     _ = birds.learn_features("owl", owls), birds.learn_features("wren", -owls)
         ...     [seen.label for seen in birds.predict_features(np.stack([owls[0], -owls[1]]))]
@@ -714,7 +714,7 @@ class Recognizer:
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
-        >>> owls = np.random.default_rng(0).normal(size=(5, 1664))
+        >>> owls = np.random.default_rng(0).normal(size=(5, 320))
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     _ = birds.learn_features("owl", owls), birds.learn_features("wren", -owls)
         ...     birds.forget("owl")
@@ -749,7 +749,7 @@ class Recognizer:
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
-        >>> owls = np.random.default_rng(0).normal(size=(3, 1664))
+        >>> owls = np.random.default_rng(0).normal(size=(3, 320))
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     _ = birds.learn_features("owl", owls), birds.learn_features("wren", -owls)
         ...     [photo.id for photo in birds.photos("owl")]
@@ -837,7 +837,7 @@ class Recognizer:
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
-        >>> owls = np.random.default_rng(0).normal(size=(5, 1664))
+        >>> owls = np.random.default_rng(0).normal(size=(5, 320))
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     _ = birds.learn_features("owl", owls)
         ...     birds.remove("p2").counts, birds.undo().action, len(birds.photos("owl"))
@@ -879,7 +879,7 @@ class Recognizer:
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
-        >>> owls = np.random.default_rng(0).normal(size=(5, 1664))
+        >>> owls = np.random.default_rng(0).normal(size=(5, 320))
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     _ = birds.learn_features("owl", owls), birds.learn_features("wren", -owls)
         ...     birds.move(["p1", "p2"], to="wren").counts
@@ -964,7 +964,7 @@ class Recognizer:
         >>> import numpy as np
         >>> from fiveshot import Recognizer
         >>> from fiveshot.recognizer import PhotoRecord
-        >>> owl = PhotoRecord(sha256=64 * "0", feature=np.ones(1664, np.float32), name="owl.jpg")
+        >>> owl = PhotoRecord(sha256=64 * "0", feature=np.ones(320, np.float32), name="owl.jpg")
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     _ = birds.learn_seen("wren", [owl])
         ...     birds.correct_seen([owl], "owl").counts
@@ -1054,7 +1054,7 @@ class Recognizer:
         >>> import numpy as np
         >>> from fiveshot import Recognizer
         >>> rng = np.random.default_rng(0)
-        >>> owls, wrens, crows = rng.normal(size=(3, 1, 1664)) + 0.5 * rng.normal(size=(3, 6, 1664))
+        >>> owls, wrens, crows = rng.normal(size=(3, 1, 320)) + 0.5 * rng.normal(size=(3, 6, 320))
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     _ = birds.learn_features("owl", owls[1:]), birds.learn_features("crow", crows)
         ...     _ = birds.learn_features("wren", [*wrens, owls[0]])
@@ -1098,7 +1098,7 @@ class Recognizer:
         >>> import numpy as np
         >>> from fiveshot import Recognizer
         >>> rng = np.random.default_rng(0)
-        >>> owls, wrens, crows = rng.normal(size=(3, 1, 1664)) + 0.5 * rng.normal(size=(3, 6, 1664))
+        >>> owls, wrens, crows = rng.normal(size=(3, 1, 320)) + 0.5 * rng.normal(size=(3, 6, 320))
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     _ = birds.learn_features("owl", owls[1:]), birds.learn_features("crow", crows)
         ...     _ = birds.learn_features("wren", [*wrens, owls[0]])
@@ -1136,7 +1136,7 @@ class Recognizer:
         >>> import numpy as np
         >>> from fiveshot import Recognizer
         >>> rng = np.random.default_rng(0)
-        >>> owls, wrens, crows = rng.normal(size=(3, 1, 1664)) + 0.5 * rng.normal(size=(3, 6, 1664))
+        >>> owls, wrens, crows = rng.normal(size=(3, 1, 320)) + 0.5 * rng.normal(size=(3, 6, 320))
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     _ = birds.learn_features("owl", owls[1:]), birds.learn_features("crow", crows)
         ...     _ = birds.learn_features("wren", [*wrens, owls[0]])
@@ -1261,7 +1261,7 @@ class Recognizer:
         >>> import numpy as np
         >>> from fiveshot import Recognizer
         >>> rng = np.random.default_rng(0)
-        >>> owls, wrens = rng.normal(size=(2, 1, 1664)) + 0.3 * rng.normal(size=(2, 6, 1664))
+        >>> owls, wrens = rng.normal(size=(2, 1, 320)) + 0.3 * rng.normal(size=(2, 6, 320))
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     _ = birds.learn_features("owl", owls[:3])
         ...     sorting = birds.sort_features([*owls[3:], *wrens])
@@ -1294,7 +1294,7 @@ class Recognizer:
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
-        >>> owls = np.random.default_rng(0).normal(size=(5, 1664))
+        >>> owls = np.random.default_rng(0).normal(size=(5, 320))
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     _ = birds.learn_features("owl", owls)
         ...     birds.rename("owl", "barn owl")
@@ -1331,7 +1331,7 @@ class Recognizer:
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
-        >>> owls = np.random.default_rng(0).normal(size=(5, 1664))
+        >>> owls = np.random.default_rng(0).normal(size=(5, 320))
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     _ = birds.learn_features("barn owl", owls), birds.learn_features("wren", -owls)
         ...     birds.group({"barn owl": "owl"})
@@ -1376,7 +1376,7 @@ class Recognizer:
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
-        >>> owls = np.random.default_rng(0).normal(size=(5, 1664))
+        >>> owls = np.random.default_rng(0).normal(size=(5, 320))
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     _ = birds.learn_features("owl", owls)
         ...     undone = birds.undo()
@@ -1446,7 +1446,7 @@ class Recognizer:
         >>> import numpy as np
         >>> from fiveshot import Recognizer
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
-        ...     _ = birds.learn_features("owl", np.random.default_rng(0).normal(size=(5, 1664)))
+        ...     _ = birds.learn_features("owl", np.random.default_rng(0).normal(size=(5, 320)))
         ...     birds.rejected_at(0.05).note
         'nothing is rejected yet: 19 photos of classes with two or more are needed, not 5'
         """
@@ -1465,7 +1465,7 @@ class Recognizer:
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
-        >>> owls = np.random.default_rng(0).normal(size=(5, 1664))
+        >>> owls = np.random.default_rng(0).normal(size=(5, 320))
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     _ = birds.learn_features("owl", owls)
         ...     info = birds.show()
@@ -1569,7 +1569,7 @@ class Recognizer:
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
-        >>> owls = np.random.default_rng(0).normal(size=(5, 1664))
+        >>> owls = np.random.default_rng(0).normal(size=(5, 320))
         >>> with Recognizer.create(tempfile.mkdtemp()) as here, Recognizer.create(tempfile.mkdtemp()) as there:
         ...     _ = here.learn_features("wren", -owls), there.learn_features("owl", owls)
         ...     here.merge(there.path).added, here.snapshot.classes
@@ -1805,7 +1805,7 @@ class Recognizer:
         >>> from pathlib import Path
         >>> from fiveshot import Recognizer
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
-        ...     _ = birds.learn_features("owl", np.random.default_rng(0).normal(size=(5, 1664)))
+        ...     _ = birds.learn_features("owl", np.random.default_rng(0).normal(size=(5, 320)))
         ...     file = birds.export(Path(tempfile.mkdtemp()) / "birds.fiveshot")
         >>> with Recognizer.import_file(file, tempfile.mkdtemp(), readonly=True) as copy:
         ...     copy.snapshot.classes
@@ -1864,7 +1864,7 @@ class Recognizer:
         >>> from fiveshot import Recognizer
         >>> folder = Path(tempfile.mkdtemp())
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
-        ...     _ = birds.learn_features("owl", np.random.default_rng(0).normal(size=(5, 1664)))
+        ...     _ = birds.learn_features("owl", np.random.default_rng(0).normal(size=(5, 320)))
         ...     _ = birds.push_to_hub(folder, title="Birds")
         >>> sorted(file.name for file in folder.iterdir())
         ['README.md', 'model.fiveshot']
@@ -1931,7 +1931,7 @@ class Recognizer:
         >>> from fiveshot import Recognizer
         >>> folder = Path(tempfile.mkdtemp())
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
-        ...     _ = birds.learn_features("owl", np.random.default_rng(0).normal(size=(5, 1664)))
+        ...     _ = birds.learn_features("owl", np.random.default_rng(0).normal(size=(5, 320)))
         ...     _ = birds.push_to_hub(folder)
         >>> with Recognizer.from_pretrained(folder, tempfile.mkdtemp()) as copy:
         ...     copy.snapshot.classes
@@ -2080,7 +2080,7 @@ class Recognizer:
         >>> import tempfile
         >>> import numpy as np
         >>> from fiveshot import Recognizer
-        >>> owls = np.random.default_rng(0).normal(size=(5, 1664))
+        >>> owls = np.random.default_rng(0).normal(size=(5, 320))
         >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
         ...     _ = birds.learn_features("owl", owls)
         ...     birds.rename("owl", "barn owl")

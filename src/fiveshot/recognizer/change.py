@@ -30,7 +30,7 @@ class ConflictError(InputError):
     >>> import tempfile
     >>> import numpy as np
     >>> from fiveshot.recognizer import ConflictError, Recognizer
-    >>> owls = np.random.default_rng(0).normal(size=(5, 1664))
+    >>> owls = np.random.default_rng(0).normal(size=(5, 320))
     >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
     ...     _ = birds.learn_features("owl", owls)
     ...     seen = birds.snapshot.state
@@ -57,7 +57,7 @@ class NotErasedError(StorageError):
     >>> import numpy as np
     >>> from fiveshot.recognizer import NotErasedError, Recognizer
     >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
-    ...     _ = birds.learn_features("owl", np.random.default_rng(0).normal(size=(5, 1664)))
+    ...     _ = birds.learn_features("owl", np.random.default_rng(0).normal(size=(5, 320)))
     ...     try:
     ...         birds.forget("owl", for_good=True)
     ...     except NotErasedError:  # another process reads the model, say: the next change erases them

@@ -62,7 +62,7 @@ class PhotoChange:
     >>> import tempfile
     >>> import numpy as np
     >>> from fiveshot import Recognizer
-    >>> owls = np.random.default_rng(0).normal(size=(5, 1664))
+    >>> owls = np.random.default_rng(0).normal(size=(5, 320))
     >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
     ...     _ = birds.learn_features("owl", owls)
     ...     birds.move(["p2", "p3"], to="barn owl")
@@ -314,7 +314,7 @@ class NotUndoableError(InputError):
     >>> import numpy as np
     >>> from fiveshot.recognizer import NotUndoableError, Recognizer
     >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
-    ...     _ = birds.learn_features("owl", np.random.default_rng(0).normal(size=(5, 1664)))
+    ...     _ = birds.learn_features("owl", np.random.default_rng(0).normal(size=(5, 320)))
     ...     birds.forget("owl", for_good=True)
     ...     try:
     ...         birds.undo()

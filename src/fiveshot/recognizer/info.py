@@ -41,7 +41,7 @@ class ClassInfo:
     >>> import tempfile
     >>> import numpy as np
     >>> from fiveshot import Recognizer
-    >>> owls = np.random.default_rng(0).normal(size=(5, 1664))
+    >>> owls = np.random.default_rng(0).normal(size=(5, 320))
     >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
     ...     _ = birds.learn_features("owl", owls)
     ...     (owl,) = birds.show().classes
@@ -85,7 +85,7 @@ class PhotoInfo:
     >>> import tempfile
     >>> import numpy as np
     >>> from fiveshot import Recognizer
-    >>> owls = np.random.default_rng(0).normal(size=(3, 1664))
+    >>> owls = np.random.default_rng(0).normal(size=(3, 320))
     >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
     ...     _ = birds.learn_features("owl", owls), birds.learn_features("wren", -owls)
     ...     [photo.id for photo in birds.photos("wren")]
@@ -148,7 +148,7 @@ class ModelInfo:
     >>> with Recognizer.create(tempfile.mkdtemp(), false_rejection=0.1) as birds:
     ...     info = birds.show()
     >>> info.backbone, info.false_rejection, info.as_dict()["new_classes"]
-    ('vit_hybrid_small_patch16_224.fiveshot', 0.1, 0)
+    ('tiny_vit_5m_224.dist_in22k', 0.1, 0)
     """
 
     path: str

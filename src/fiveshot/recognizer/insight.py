@@ -91,7 +91,7 @@ class LearnReport:
     >>> import tempfile
     >>> import numpy as np
     >>> from fiveshot import Recognizer
-    >>> owls = np.random.default_rng(0).normal(size=(5, 1664))
+    >>> owls = np.random.default_rng(0).normal(size=(5, 320))
     >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
     ...     _ = birds.learn_features("owl", owls)
     ...     report = birds.learn_features("wren", [*-owls, owls[0]])

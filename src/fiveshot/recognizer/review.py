@@ -147,7 +147,7 @@ class Review:
     >>> import numpy as np
     >>> from fiveshot import Recognizer
     >>> rng = np.random.default_rng(0)
-    >>> owls, wrens, crows = rng.normal(size=(3, 1, 1664)) + 0.5 * rng.normal(size=(3, 6, 1664))
+    >>> owls, wrens, crows = rng.normal(size=(3, 1, 320)) + 0.5 * rng.normal(size=(3, 6, 320))
     >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
     ...     _ = birds.learn_features("owl", owls[1:]), birds.learn_features("crow", crows)
     ...     _ = birds.learn_features("wren", [*wrens, owls[0]])

@@ -116,8 +116,8 @@ class Sorting:
     >>> import numpy as np
     >>> from fiveshot import Recognizer
     >>> rng = np.random.default_rng(0)
-    >>> owl, wren = rng.normal(size=(2, 1, 1664))
-    >>> photos = np.concatenate([owl + 0.3 * rng.normal(size=(5, 1664)), wren + 0.3 * rng.normal(size=(4, 1664))])
+    >>> owl, wren = rng.normal(size=(2, 1, 320))
+    >>> photos = np.concatenate([owl + 0.3 * rng.normal(size=(5, 320)), wren + 0.3 * rng.normal(size=(4, 320))])
     >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
     ...     sorting = birds.sort_features(photos)
     >>> [(group.id, sorted(group.photos)) for group in sorting.groups]

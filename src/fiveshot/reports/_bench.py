@@ -165,7 +165,7 @@ def ablation_table(
     >>> points = [(n, summarize_runs([run(shots[n], embedded_features(), "ncm")])) for n in shots]
     >>> table = ablation_table("Shots", "images", {"ncm": points})
     >>> [(row.block, row.cells[0], round(row.cells[1].value, 1)) for row in table.rows]
-    [('NCM', '1', 0.1), ('NCM', '5', 0.5)]
+    [('NCM', '1', 0.3), ('NCM', '5', 0.7)]
     """
     rows = [
         Row(

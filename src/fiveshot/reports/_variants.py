@@ -82,7 +82,7 @@ class Variant:
     >>> (variant,) = experiment.variants
     >>> base, new = variant.base_new
     >>> variant.label, len(variant.records), round(base.mean, 2), round(new.mean, 2)
-    ('NCM', 2, 0.64, 0.38)
+    ('NCM', 2, 0.82, 0.62)
     """
 
     label: str

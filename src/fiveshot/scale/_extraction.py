@@ -85,7 +85,7 @@ class ClusterExtraction:
     >>> done.images, len(done.shards), done.bad, done.runtime  # doctest: +SKIP
     (4, 1, (), 'Ray, backbone on 1 ... worker')
     >>> found.pooled.labels.tolist(), found.pooled.covariance.shape  # doctest: +SKIP
-    (['dark', 'light'], (1664, 1664))
+    (['dark', 'light'], (320, 320))
     """
 
     folder: ShardFolder
@@ -160,7 +160,7 @@ def extract_shards(
     >>> done.images, len(done.shards), done.bad, done.runtime  # doctest: +SKIP
     (4, 1, (), 'Ray, backbone on 1 ... worker')
     >>> found.pooled.labels.tolist(), found.pooled.covariance.shape  # doctest: +SKIP
-    (['dark', 'light'], (1664, 1664))
+    (['dark', 'light'], (320, 320))
     """
     settings = settings or ClusterSettings()
     place = make_folder(Path(folder))
@@ -231,7 +231,7 @@ def extract_file(
     >>> with TemporaryDirectory() as folder:  # doctest: +SKIP
     ...     features, done = extract_file(catalog, f"{folder}/grays.safetensors", settings=settings)
     >>> features  # doctest: +SKIP
-    FeatureSet('grays': 4 training and 0 test vectors of 1664 float16, 2 classes)
+    FeatureSet('grays': 4 training and 0 test vectors of 320 float16, 2 classes)
     """
     target = require_writable(out)
     with work_folder(target.parent / f".{target.name}.{catalog.digest[:16]}.shards") as folder:

@@ -304,7 +304,7 @@ def reduce_shards(
     >>> done.images, len(done.shards), done.bad, done.runtime  # doctest: +SKIP
     (4, 1, (), 'Ray, backbone on 1 ... worker')
     >>> found.pooled.labels.tolist(), found.pooled.covariance.shape  # doctest: +SKIP
-    (['dark', 'light'], (1664, 1664))
+    (['dark', 'light'], (320, 320))
     """
     about, target = read_manifest(folder), Path(out)
     plan, settings = plan or StatisticsPlan(), settings or ClusterSettings()

@@ -139,7 +139,7 @@ class RejectedAt:
     >>> rng = np.random.default_rng(0)
     >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
     ...     for name in ("owl", "wren", "kite", "rook"):
-    ...         _ = birds.learn_features(name, rng.normal(size=1664) + rng.normal(size=(5, 1664)))
+    ...         _ = birds.learn_features(name, rng.normal(size=320) + rng.normal(size=(5, 320)))
     ...     [birds.rejected_at(rate).rejected for rate in (0.05, 0.2, 0.5)]
     [0, 3, 9]
     """
@@ -172,7 +172,7 @@ class Snapshot:
     >>> import tempfile
     >>> import numpy as np
     >>> from fiveshot import Recognizer
-    >>> owls = np.random.default_rng(0).normal(size=(5, 1664))
+    >>> owls = np.random.default_rng(0).normal(size=(5, 320))
     >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
     ...     before = birds.snapshot
     ...     _ = birds.learn_features("owl", owls)

@@ -43,7 +43,7 @@ class MergeReport:
     >>> import tempfile
     >>> import numpy as np
     >>> from fiveshot import Recognizer
-    >>> owls = np.random.default_rng(0).normal(size=(5, 1664))
+    >>> owls = np.random.default_rng(0).normal(size=(5, 320))
     >>> with Recognizer.create(tempfile.mkdtemp()) as here, Recognizer.create(tempfile.mkdtemp()) as there:
     ...     _ = there.learn_features("owl", owls)
     ...     here.merge(there.path), here.merge(there.path).same

@@ -66,7 +66,7 @@ class HistoryEntry:
     >>> import tempfile
     >>> import numpy as np
     >>> from fiveshot import Recognizer
-    >>> owls = np.random.default_rng(0).normal(size=(5, 1664))
+    >>> owls = np.random.default_rng(0).normal(size=(5, 320))
     >>> with Recognizer.create(tempfile.mkdtemp()) as birds:
     ...     _ = birds.learn_features("owl", owls)
     ...     entry = birds.history(1)[0]

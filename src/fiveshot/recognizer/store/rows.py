@@ -56,8 +56,8 @@ class PhotoRecord:
     --------
     >>> import numpy as np
     >>> from fiveshot.recognizer import PhotoRecord
-    >>> PhotoRecord(sha256=64 * "0", feature=np.ones(1664, np.float32), name="owl.jpg").feature.shape
-    (1664,)
+    >>> PhotoRecord(sha256=64 * "0", feature=np.ones(320, np.float32), name="owl.jpg").feature.shape
+    (320,)
     """
 
     sha256: str
