@@ -28,7 +28,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-LIMIT = 70_000_000  # bytes of the wheel
+LIMIT = 30_000_000  # bytes of the wheel
 KNOWN = 0.94  # of the names in all modules, those whose types are written down and not only inferred
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 CODE = ("*.py", "*.dist-info/*")
