@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -137,7 +137,6 @@ def test_the_command_starts_a_cluster_of_its_own(features: Path, light_path: Pat
 
 
 ASKING = """
-import signal
 import sys
 from fiveshot.errors import InputError
 from fiveshot.scale import connected
