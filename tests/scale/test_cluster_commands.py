@@ -137,7 +137,6 @@ def test_the_command_starts_a_cluster_of_its_own(features: Path, light_path: Pat
 
 
 ASKING = """
-import signal
 import sys
 from fiveshot.errors import InputError
 from fiveshot.scale import connected
