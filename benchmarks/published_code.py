@@ -3,8 +3,8 @@
 CHECKOUT is a clone of https://github.com/dipamgoswami/FSCIL-Calibration (MIT), which stays as it is: its learners
 are imported, and vectors take the place of its backbone and of its loaders, so that neither counts.
 98 base classes, then seven sessions of 14 classes with five samples each; 800 vectors are classified after the
-first and after the last. The vectors are the embedded features of ViT-Ti/16, 192 values each, as they are: the published
-constants are for the lengths that a ViT gives.
+first and after the last. The vectors are the embedded features of ViT-Ti/16, 192 values each, as they are: the
+published constants are for the lengths that a ViT gives.
 
     python benchmarks/published_code.py CHECKOUT
     python benchmarks/published_code.py CHECKOUT --heads c-fecam --rounds 3 --check
