@@ -5,7 +5,7 @@ the checkout, else seeded drawings; both with noise, because enlarged or drawn p
 Then, in turns, so that a busy machine is as unfair to one as to the other: the forward pass alone, the extraction,
 and the plain loop that most code has (decode a batch, pass it on, in eager PyTorch).
 
-    python benchmarks/extraction.py                        # the embedded ViT, every runtime that is there
+    python benchmarks/extraction.py                        # the embedded network, every runtime that is there
     python benchmarks/extraction.py --runtimes onnx --images 120 --rounds 9
     python benchmarks/extraction.py --device cuda --repeat 40 --decoding
 """

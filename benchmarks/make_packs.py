@@ -7,8 +7,8 @@ list. Adapters are tuned on training photographs of the base classes of a protoc
 by the recipe `ours` (docs/how-to/backbone.md says how it was chosen), for ViT-Ti/16 by the paper's.
 VIT.safetensors has the weights of timm's vit_tiny_patch16_224.augreg_in21k_ft_in1k, which do not come with the
 package. Features are float32. Each photo is decoded once, to the four views of `fiveshot.data.reduction.VIEWS`, of
-which one, two or four are averaged. The packs hold two for the embedded network, its default, and one for ViT-Ti/16
-(as in the paper). The table has the default head, five draws, on the test photographs.
+which one, two or four are averaged. The packs hold two for the embedded network, its default, and one for
+ViT-Ti/16 (as in the paper). The table has the default head, five draws, on the test photographs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """No base, few classes, few photos: the default head beside scikit-learn's classifiers on the same features.
 
-    python benchmarks/no_base.py cub200=embedded:cub200-160px cifar100=cifar100.npz --kept baselines.json
+    python benchmarks/no_base.py cub200=embedded:cub200 cifar100=cifar100.npz --kept baselines.json
 
 A cell is so many classes known from so many photos each. Every draw takes other classes and other official
 training photos, and asks about official test photos. An .npz of CIFAR-100 images is extracted first, 20 training

@@ -1,6 +1,6 @@
 """What the recognizer adds to its backbone, as ratios measured in one run.
 
-A model with 1,000 classes of five photos (synthetic 1,664-d features, stored as learned ones are) and the embedded
+A model with 1,000 classes of five photos (synthetic 320-d features, stored as learned ones are) and the embedded
 ViT: learning a class from five photographs, recognising, opening, and memory and disk space for each class.
 
     python benchmarks/recognizer.py               # all of it, printed as a table in Markdown

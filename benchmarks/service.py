@@ -3,7 +3,7 @@
 Starts ``fiveshot serve`` on a free loopback port, lets clients send photos as fast as they are answered, and
 compares photos per second with those of the bare backbone on batches that are ready, measured before and after.
 
-    python benchmarks/service.py                  # a minute, the embedded ViT, printed as a table in Markdown
+    python benchmarks/service.py                  # a minute, the embedded network, printed as a table in Markdown
     python benchmarks/service.py --seconds 20 --clients 8 --photos 4
 """
 

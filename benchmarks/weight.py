@@ -20,11 +20,12 @@ import numpy as np
 from PIL import Image
 
 from fiveshot import Recognizer
+from fiveshot.backbones.embedded import WIDTH
 
 ROOT = Path(__file__).resolve().parents[1]
 FIVESHOT = [sys.executable, "-c", "from fiveshot.cli.app import main; main()"]  # as the installed command does
 BARE = "import numpy, scipy.linalg, onnxruntime, PIL.Image"
-CLASSES, WIDTH, SHOTS = 100, 1664, 5
+CLASSES, SHOTS = 100, 5
 SIZE = (1600, 1200)  # of a photo
 
 # In one process: the pass of five photos through the embedded network, without loading or decoding anything.

@@ -1,4 +1,4 @@
-"""Draws calibration.svg and views.svg beside this file, from the embedded features and the kept outputs.
+"""Draws calibration.svg and views.svg beside this file, from the embedded features and the model card.
 
 python docs/images/drawings.py
 """
@@ -21,7 +21,7 @@ from fiveshot.data.reduction import Squares
 from fiveshot.features import embedded_features
 
 HERE = Path(__file__).parent
-RESULTS = HERE.parents[1] / "benchmarks" / "results"
+CARD = HERE.parents[1] / "src" / "fiveshot" / "backbones" / "weights" / "MODEL_CARD.md"
 TEAL, ORANGE, BLUE, DARK, GRAY = "#0f766e", "#c2410c", "#1d4ed8", "#0f172a", "#64748b"
 DRAWS = 5
 
@@ -122,14 +122,15 @@ def _plane(name, shots, raw, borrowed, truth, weights, means, names) -> list[str
     )
     parts.append(text(start[0] - 4, start[1] + 26, "mean of the five", ORANGE, font_weight=600))
     parts.append(text(half[0], half[1] - 12, "calibrated, α = 0.5", BLUE, font_weight=600, text_anchor="middle"))
-    parts.append(text(end[0], end[1] + 22, "what similar classes say", GRAY, text_anchor="middle", font_size=12))
+    below = max(end[1], at(flat["base"])[:, 1].max())  # all names of base classes
+    parts.append(text(end[0], below + 26, "what similar classes say", GRAY, text_anchor="middle", font_size=12))
     parts.append(text(true[0] + 13, true[1] + 5, "mean of its other photographs", DARK, font_weight=600))
     return [
         *parts,
         text(
             28,
             380,
-            "Green: the three base classes with the largest weights. A plane of the 1,664 dimensions, CUB-200.",
+            "Green: the three base classes with the largest weights. A plane of the 320 dimensions, CUB-200.",
             GRAY,
             font_size=12,
         ),
@@ -205,17 +206,17 @@ def views() -> str:
         '<path d="M828 20V270" stroke="#e2e8f0" stroke-width="2"/>',
         text(844, 36, "Mean A_HM", font_weight=600, font_size=15),
     ]
-    kept = (RESULTS / "packs.txt").read_text(encoding="utf-8")
-    for number, count in enumerate((1, 2, 4)):
-        (value,) = re.findall(rf"cub200/big adapter none, {count} views: [^\d]*([\d.]+) /", kept)
-        y, width = 62 + 56 * number, (float(value) - 60) * 16
+    (row,) = (line for line in CARD.read_text(encoding="utf-8").splitlines() if "CUB-200, big start" in line)
+    for number, (count, cell) in enumerate(zip((1, 2, 4), row.split("|")[2:5], strict=True)):
+        value = cell.strip(" *").partition(" / ")[0]
+        y, width = 62 + 56 * number, (float(value) - 75) * 14
         parts += [
             text(844, y, f"{count} view{'s' if count > 1 else ''}", GRAY, font_size=12),
             f'<rect x="844" y="{y + 7}" width="{width:.1f}" height="16" rx="3" fill="{TEAL}"/>',
             text(844 + width + 6, y + 20, value, font_weight=600),
         ]
     parts.append(text(844, 236, "CUB-200, 100 base", GRAY, font_size=11.5))
-    parts.append(text(844, 252, "classes; bars from 60", GRAY, font_size=11.5))
+    parts.append(text(844, 252, "classes; bars from 75", GRAY, font_size=11.5))
     return drawing(
         1000,
         275,

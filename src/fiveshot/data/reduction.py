@@ -29,9 +29,8 @@ EXAMPLE = "give x,y,width,height of the part, as 40,60,200,150 in pixels or 0.1,
 THUMBNAIL = 128  # pixels of the longer side
 LONGEST_SIDE = 100  # times the short one: the center crop of a longer strip shows nothing of it
 INNER = 0.75  # of the center crop's side
-# Several views of a photo, averaged, say more than one. Of all pairs the whole photo and a close look did best, on
-# training photographs alone (docs/reference/performance.md): what lies outside
-# the center crop counts, and so does detail.
+# Several views of a photo, averaged, say more than one. Of two, one sees all of the photo, also what lies outside
+# the center crop, and one looks closely; docs/how-to/backbone.md says how they were chosen.
 VIEWS: dict[int, tuple[str, ...]] = {
     1: ("center",),
     2: ("whole", "inner"),
