@@ -111,7 +111,7 @@ def test_a_file_with_a_part_missing_is_refused(kind, state, tmp_path):
 
 
 def test_weights_of_another_architecture_are_refused_briefly(tmp_path, state):
-    with pytest.raises(InputError, match=r"does not fit test_vit2.*; give the weights of this network") as caught:
+    with pytest.raises(InputError, match=r"does not fit test_vit2.*; give weights of this network") as caught:
         load_backbone(BackboneSpec("test_vit2.r160_in1k", weights=written(tmp_path, ".pth", state)))
     assert len(str(caught.value)) < 350
     with pytest.raises(InputError, match="tensors missing or of another shape"):

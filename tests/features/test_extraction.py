@@ -203,7 +203,7 @@ def test_bad_options_are_named(birds: ImageDataset, tiny: Embedder, options: dic
 
 
 def test_runtimes_and_precisions_that_do_not_fit_are_refused(tiny: Embedder) -> None:
-    with pytest.raises(InputError, match="no runtime 'tensorrt'; choose from auto, compiled, int8, onnx, torch"):
+    with pytest.raises(InputError, match="no runtime 'tensorrt'; choose from auto, compiled, onnx, torch"):
         BackboneSpec(runtime="tensorrt")
     with pytest.raises(InputError, match="precision 'bf16' is for CUDA devices; on cpu use 'float32'"):
         load_embedder(tiny.spec.replace(precision="bf16"))

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import timm
 import torch
 from file_limits import no_file_may_grow_beyond
 
-from fiveshot.backbones import Backbone, adapter_state, adapters, load_adapter
+from fiveshot.backbones import Backbone, Preprocessing, adapter_state, adapters, load_adapter
 from fiveshot.data import ArraySource, BytesSource, ImageDataset, ImageSplit
 from fiveshot.errors import InputError, StorageError
 from fiveshot.tuning import Execution, TuneProgress, TuneRecipe, tune
@@ -22,6 +23,7 @@ from fiveshot.tuning.first_task import SelectionKind
 from fiveshot.tuning.material import hold_out_rows
 
 ON_DEVICE = Execution(data="device")
+SIDE = 32
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,33 @@ def test_the_file_holds_what_was_trained(
     assert meta["training"]["best_epoch"] == 3
     assert result.out == out
     assert [path.name for path in tmp_path.iterdir()] == ["adapter.safetensors"]
+
+
+def small_tiny_vit() -> Backbone:
+    """Return a TinyViT of the embedded network's kind, narrow and for small images."""
+    sizes = {"embed_dims": (16, 16, 32, 32), "depths": (1, 1, 2, 1), "num_heads": (1, 1, 2, 2)}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        vit = timm.create_model("tiny_vit_5m_224", num_classes=0, **sizes)
+    return Backbone(vit.requires_grad_(False).eval(), "small_tiny_vit", Preprocessing(size=SIDE, resize=36))
+
+
+def test_a_tiny_vit_is_tuned_and_its_own_weights_stay(
+    split: ImageSplit, quick: TuneRecipe, tmp_path: Path
+) -> None:
+    backbone, out = small_tiny_vit(), tmp_path / "adapter.safetensors"
+    before = weights(backbone)
+    recipe = quick.replace(epochs=5, margin=0.1)
+    result = tune(backbone, split, recipe=recipe, out=out, selection="held-out-images", held_out=0.25)
+    assert result.history[-1].loss < result.history[1].loss  # the first entry is before any training
+    after = weights(backbone)
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    fresh = small_tiny_vit()
+    load_adapter(out, fresh)
+    images = torch.randn(3, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(fresh.features(images), backbone.features(images))
+    assert len(adapters(fresh.model)) == 4
 
 
 @pytest.mark.parametrize("selection", ["none", "held-out-images", "few-shot-classes"])

@@ -14,7 +14,7 @@ from fiveshot.tuning._trainer import learning_rate, make_network, make_optimizer
 def test_the_paper_s_values() -> None:
     paper = get_recipe("paper")
     assert (paper.optimizer, paper.lr, paper.momentum, paper.weight_decay) == ("sgd", 0.01, 0.9, 5e-4)
-    assert (paper.batch_size, paper.epochs, paper.label_smoothing) == (48, 40, 0.0)
+    assert (paper.batch_size, paper.epochs, paper.label_smoothing, paper.margin) == (48, 40, 0.0, 0.0)
     assert (paper.bottleneck, paper.scale, paper.dropout) == (64, 0.1, 0.1)
     assert (paper.head_scale, paper.head_scale_learnable) == (1.0, True)
     assert (paper.crop_scale, paper.crop_ratio, paper.flip) == (None, (3 / 4, 4 / 3), 0.5)
@@ -89,6 +89,7 @@ def test_the_rate_falls_to_zero_with_every_step() -> None:
         ({"dropout": 1.0}, "dropout=1.0 cannot be used"),
         ({"crop_scale": (0.5, 1.2)}, "crop_scale"),
         ({"crop_ratio": 3}, "give two numbers"),
+        ({"margin": -0.1}, "margin=-0.1 cannot be used; it must be 0 or more"),
         ({"seed": -1}, "seed=-1"),
     ],
 )
@@ -108,6 +109,7 @@ def test_a_recipe_survives_json() -> None:
     ("text", "read"),
     [
         ("epochs=7", ("epochs", 7)),
+        ("margin=0.2", ("margin", 0.2)),
         ("weight-decay = 0.1", ("weight_decay", 0.1)),
         ("head_scale_learnable=yes", ("head_scale_learnable", True)),
         ("optimizer=sgd", ("optimizer", "sgd")),

@@ -191,7 +191,7 @@ def _from_state(name: str, state: dict[str, Tensor], *, source: Path) -> Any:
         return _without_classifier(model)
     raise InputError(
         f"{source} does not fit {name}: {_brief(problem)}",
-        hint="give the weights of this network, or the name of the network that they are of",
+        hint="give weights of this network",
     ) from problem
 
 
