@@ -25,7 +25,7 @@ AsJson = Annotated[
 Backbone = Annotated[
     str | None,
     Option(
-        help="Any timm name; the embedded ViT unless given. See 'fiveshot backbones'.",
+        help="Any timm name; the embedded network unless given. See 'fiveshot backbones'.",
         autocompletion=completion.backbones,
     ),
 ]
