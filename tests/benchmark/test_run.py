@@ -227,14 +227,13 @@ def test_the_communitys_session_lists_run_on_the_embedded_features() -> None:
     record = run_job(Job(get_protocol("cub200/big"), "ncm", "embedded:cub200", sessions=str(lists)))
     assert [len(classes) for classes in record.session_classes] == [100] + [10] * 10
     assert record.session_classes[0] == tuple(range(100))
-    assert 0.4 < record.metrics.a_last < 0.7
+    assert 0.6 < record.metrics.a_last < 0.8
 
 
 def test_calibration_helps_on_the_embedded_photographs() -> None:
-    """A smaller copy of what the benchmark shows, with few features, and few random ones, to be fast."""
+    """A smaller copy of what the benchmark shows, with few random features, to be fast."""
     features = embedded_features("cub200")
-    narrow = replace(features, train_x=features.train_x[:, :384], test_x=features.test_x[:, :384])
-    birds = narrow.restrict(features.class_names[:60])
+    birds = features.restrict(features.class_names[:60])
     protocol = Protocol("birds", "cub200", n_classes=60, base_classes=30, increment=10)
     gains = {}
     for plain, calibrated in (("fecam", "c-fecam"), ("ranpac", "c-ranpac")):

@@ -192,11 +192,11 @@ def test_cache_and_no_cache_contradict(fiveshot, photos: Path, tmp_path: Path) -
 
 
 def test_backbones_are_listed_with_their_costs(fiveshot) -> None:
-    status, printed, _ = fiveshot("backbones", "vit_hybrid_small_patch16_224.fiveshot", TINY)
+    status, printed, _ = fiveshot("backbones", "tiny_vit_5m_224.dist_in22k", TINY)
     assert status == 0
     lines = printed.splitlines()
-    assert [line.split()[0] for line in lines] == ["backbone", "vit_hybrid_small_patch16_224.fiveshot", TINY]
-    assert "19.1 M" in lines[1]
+    assert [line.split()[0] for line in lines] == ["backbone", "tiny_vit_5m_224.dist_in22k", TINY]
+    assert "5.1 M" in lines[1]
     assert "here" in lines[1]
     assert "to download" in lines[2]
 

@@ -48,13 +48,6 @@ def write_a_file(image):
     return []
 
 
-def some_seconds(image):
-    until = time.process_time() + 0.2
-    while time.process_time() < until:
-        pass
-    return [b"done"]
-
-
 def crash_if_wide(image):
     return crash(image) if image.width > 8 else [b"done"]
 

@@ -22,7 +22,6 @@ from reductions import (
     pixels,
     process,
     some_memory,
-    some_seconds,
     work_and_wait,
     write_a_file,
 )
@@ -380,13 +379,6 @@ def test_a_part_that_ends_its_decoder_is_refused_with_those_of_its_turn(pool):
     found = pool.cut(source, [Box(0, 0, 5, 5), Box(0, 0, 20, 5), Box(0, 0, 5, 5)], crash_if_wide)
     assert all("crashed" in one.error.reason for one in found)
     assert pool.cut(source, [Box(0, 0, 5, 5)], crash_if_wide)[0].parts == (b"done",)
-
-
-def test_parts_have_their_time_in_turns(pool):
-    """Together they take longer than a photo may."""
-    found = pool.cut(BytesSource(encoded(40, 30), "a.png"), BOXES[:12], some_seconds)
-    assert [one.parts for one in found] == [(b"done",)] * 12
-    assert decodings(found) == 1
 
 
 def test_parts_of_a_large_photo_are_cut_out_of_one_decoding(tmp_path):

@@ -9,7 +9,8 @@ import pytest
 from cases import BASE, FIRST, SECOND, Case, draw, flat, queries
 
 from fiveshot.errors import InputError
-from fiveshot.heads import ScoreTable, load_head, save_head
+from fiveshot.features import embedded_features
+from fiveshot.heads import ScoreTable, load_head, make_head, save_head
 
 torch = pytest.importorskip("torch", reason="the extra 'torch' is not installed")
 
@@ -112,3 +113,20 @@ def test_a_cuda_head_is_saved_and_loaded_anywhere(case: Case, tmp_path: Path) ->
     assert isinstance(on_cpu.statistics_.means, np.ndarray)
     close(on_cpu.class_scores(X), expected)
     on_cpu.partial_fit(*flat(draw(FIRST, dtype=np.float32)))
+
+
+@pytest.mark.parametrize("recipe", ["ranpac", "ranpac*", "c-ranpac"])
+def test_ten_thousand_random_features_answer_as_numpy_does_in_double_precision(recipe: str) -> None:
+    birds = embedded_features("cub200")
+    head, oracle = (make_head(recipe, n_projections=10_000) for _ in range(2))
+    for session, shots in ((range(100), None), (range(100, 110), 5)):
+        rows = np.concatenate([np.flatnonzero(birds.train_y == label)[:shots] for label in session])
+        X, y = birds.train_x[rows], birds.train_y[rows]
+        head.partial_fit(torch.from_numpy(X).float().cuda(), y)
+        oracle.partial_fit(X.astype(np.float64), y)
+    test = birds.test_x[birds.test_y < 110]
+    found = head.class_scores(torch.from_numpy(test).float().cuda())
+    expected = oracle.class_scores(test.astype(np.float64))
+    assert head.lambda_ == oracle.lambda_
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(found.argmax(axis=1), expected.argmax(axis=1))

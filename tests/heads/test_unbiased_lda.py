@@ -354,7 +354,7 @@ def test_the_matrices_to_export_score_as_the_head_does_without_a_base() -> None:
     np.testing.assert_allclose(familiarity, head.familiarity(np.exp(asked)), atol=1e-10)
 
 
-@pytest.mark.parametrize(("base", "strength"), [(True, 0.06), (False, 1.0)])
+@pytest.mark.parametrize(("base", "strength"), [(True, 0.25), (False, 1.0)])
 def test_familiarity_by_its_equation(base: bool, strength: float) -> None:
     X, y = (classes if base else wide)([9, 5, 7, 2] if not base else 12, *([8] if base else []), seed=0)
     asked = np.concatenate([X + 0.1, -X[:5]])
@@ -368,8 +368,7 @@ def test_familiarity_by_its_equation(base: bool, strength: float) -> None:
     share, chance = (spectrum.variances.sum() + r * covariance.noise) / whole, r * covariance.noise / whole
     unit = head.embed(asked)
     white = covariance.whiten(unit - space.origin)
-    probabilities = head.predict_proba(asked)
-    for row, best in enumerate(probabilities.argmax(axis=1)):
+    for row, best in enumerate(head.predict_proba(asked).argmax(axis=1)):
         mean, n = statistics.means[best], statistics.summaries[best].count
         keep = n * strength * between @ np.linalg.inv(n * strength * between + covariance.noise * np.eye(width))
         own, x = covariance.whiten((mean - space.origin)[None])[0], white[row]
@@ -377,11 +376,11 @@ def test_familiarity_by_its_equation(base: bool, strength: float) -> None:
         expected = x @ guess / (guess @ guess)
         if base:
             inside = np.linalg.norm(x @ spectrum.directions) ** 2 / (x @ x)
-            expected += 10 * (x @ own) / np.linalg.norm(x) / np.linalg.norm(own) + 4.4 * space.gaps[best]
-            expected -= 9.5 * (max(inside, share) - chance) + 2.8 * max(cosine, np.linalg.norm(mean))
-            expected -= 0.5 * sorted(head.class_scores(asked)[row])[-2]
+            expected += 1.8 * (x @ own) / np.linalg.norm(x) / np.linalg.norm(own)
+            expected -= 1.8 * (max(inside, share) - chance)
+            expected -= 0.3 * sorted(head.class_scores(asked)[row])[-2]
         else:
-            expected += 2 * cosine + 0.4 * np.log(probabilities[row, best])
+            expected += 1.5 * cosine
         assert head.familiarity(asked[[row]])[0] == pytest.approx(expected, rel=1e-6)
 
 

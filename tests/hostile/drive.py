@@ -29,9 +29,7 @@ class Pixels:
 
     def run(self, _: object, given: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         flat = given["images"].reshape(len(given["images"]), -1)
-        sizes = (embedded.BLOCKS * embedded.WIDTH, embedded.WIDTH, embedded.OWN_WIDTH)
-        tokens, patches, own = (flat[:, :size].copy() for size in sizes)
-        return [tokens.reshape(-1, embedded.BLOCKS, embedded.WIDTH), patches, own]
+        return [flat[:, : embedded.WIDTH].copy()]
 
 
 def use_no_network() -> None:

@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 LIMIT = 30_000_000  # bytes
 STUDIES = {  # packs that come with a checkout only
-    f"fiveshot/features/packs/cub200-{pack}.safetensors" for pack in ("big", "small", "vit-small")
+    f"fiveshot/features/packs/cub200-{pack}.safetensors" for pack in ("big", "small")
 }
 HEAVY = {"torch", "sklearn", "scipy", "timm", "torchvision", "matplotlib", "ray", "fastapi", "onnxruntime"}
 

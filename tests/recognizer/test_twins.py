@@ -11,7 +11,7 @@ from fiveshot.recognizer.insight import Looks, StoredPhotos
 from fiveshot.recognizer.names import NONE
 from fiveshot.recognizer.store.contents import Twin
 
-WIDTH = 1664
+WIDTH = 320
 
 
 def rows(seed: int, count: int = 5) -> np.ndarray:

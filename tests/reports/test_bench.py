@@ -79,7 +79,7 @@ def test_own_features_have_no_figures_of_the_paper(bird_records: list[RunRecord]
     assert [column.name for column in table.columns[1:4]] == ["A_HM 1", "A_HM 2", "A_HM 3"]
     notes = " ".join(table.notes)
     assert "2 seeds" in notes
-    assert "vit_hybrid_small_patch16_224.fiveshot, without an adapter" in notes
+    assert "tiny_vit_5m_224.dist_in22k, without an adapter" in notes
     assert "paper" not in notes
 
 

@@ -73,8 +73,9 @@ def test_a_head_stands_on_its_curve_of_base_against_new(bird_records: list[RunRe
         ((x, y),) = marker.points
         assert np.polyval(across, x) == pytest.approx(base.mean)
         assert np.polyval(up, y) == pytest.approx(100 * new.mean)
-        # The curve is kept in steps, between which new classes gain or lose some images.
-        assert np.interp(base.mean, curve.base, curve.new) == pytest.approx(new.mean, abs=0.05)
+        # The curve is kept in steps, and falls between them; two images more or less are its rounding.
+        step = int(np.searchsorted(curve.base, base.mean))
+        assert curve.new[step] - 0.015 <= new.mean <= curve.new[step - 1] + 0.015
     assert trade_off_chart(experiments([base_session_only(seed[0])])[0].variants) is None
 
 

@@ -96,7 +96,7 @@ def test_the_page_says_what_was_measured(text: str, bird_records: list[RunRecord
         assert f"{100 * np.mean(runs):.1f} ± {100 * np.std(runs, ddof=1):.1f}" in words
     for name in bird_records[0].class_names:
         assert name in words
-    for said in ("vit_hybrid_small_patch16_224.fiveshot", "n_projections 64", "seeds 0, 1", "numpy"):
+    for said in ("tiny_vit_5m_224.dist_in22k", "n_projections 64", "seeds 0, 1", "numpy"):
         assert said in words
 
 

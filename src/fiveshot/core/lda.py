@@ -20,8 +20,8 @@ how much of what the class has the sample has. With m = K x̄ this is
 
     φ(x) = x·m / ‖m‖²,
 
-about 1 for samples of the class. The factor of B in K is another one here: beside classes of thirty samples it is
-so small that those of five expect alike. With a base, ``Surroundings`` adds how the sample lies to all classes.
+about 1 for samples of the class. Without a base the factor of B in K is larger here, so that what a class of one
+more sample expects is nearly the same. With a base, ``Surroundings`` adds how the sample lies to all classes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ from fiveshot.core.arrays import (
     eigh,
     in_rows,
     inverse_of_cholesky,
-    log_softmax,
     mask,
     mean_row,
     namespace,
@@ -66,7 +65,7 @@ MOST_SPECTRUM_CLASSES = 512  # B is estimated from so many, evenly over the labe
 SMALL_PRODUCT, MANY_CLASSES, CLASSES_AT_ONCE = 1_000_000, 1024, (24, 8)
 FEW_SAMPLES = 8  # more are read column by column
 # Of familiarity beside φ where there is a base, chosen on training photos, see docs/explanation/default-head.md.
-ALONG, BETWEEN, NEAR, NOISE = 10.0, 9.5, 2.8, 4.4
+ALONG, BETWEEN = 1.8, 1.8
 LEAST_LENGTH = 0.02  # of the mean squared length: a class at the center keeps a finite score
 
 
@@ -324,8 +323,7 @@ class Surroundings:
 
     In whitened space, the cosine with the mean of the class speaks for it. What speaks against it is the share of
     the sample's squared length in the directions in which classes differ: a sample of an unknown class resembles
-    several known ones. So does the plain cosine, which also counts what many classes have in common. Of these
-    two only what is above the expected counts, since quite other things lie low in both.
+    several known ones. Of that only what is above the expected counts, since quite other things lie low in it.
     """
 
     covariance: Covariance
@@ -333,8 +331,6 @@ class Surroundings:
     directions: Array  # (d, r), in whitened space
     share: float  # expected in these directions
     white: Array  # (n_classes, d): whitened means, of length one
-    means: Array  # (n_classes, d): of length one
-    lengths: Array  # (n_classes,): those of the means, which are the expected cosines
 
     def __call__(self, unit: Array, classes: Array) -> Array:
         """Return what is added for samples in the first space, (n, d), each of one class, (n,)."""
@@ -342,8 +338,7 @@ class Surroundings:
         white = unit_rows(self.covariance.whiten(unit - self.origin))
         along = xp.vecdot(white, self.white[classes], axis=-1)
         between = at_least(squared_lengths(white @ self.directions), self.share)
-        near = xp.maximum(xp.vecdot(unit, self.means[classes], axis=-1), self.lengths[classes])
-        return ALONG * along - BETWEEN * between - NEAR * near
+        return ALONG * along - BETWEEN * between
 
 
 @dataclass(frozen=True, eq=False)
@@ -370,8 +365,8 @@ def own_likeness(model: Space, means: Array, counts: Array, *, new: Array, stren
     return Own(weights + near * unit_rows(means), weights @ model.origin)
 
 
-def with_surroundings(own: Own, model: Space, means: Array, gaps: Array) -> Own:
-    """Return the likeness with what a base adds; ``gaps`` make up for the noise of few samples, (n_classes,)."""
+def with_surroundings(own: Own, model: Space, means: Array) -> Own:
+    """Return the likeness with what a base adds."""
     covariance, spectrum = model.shared.covariance, model.shared.spectrum
     d, r = spectrum.directions.shape
     whole, noise = spectrum.trace + covariance.noise * d, covariance.noise * r
@@ -381,11 +376,9 @@ def with_surroundings(own: Own, model: Space, means: Array, gaps: Array) -> Own:
         spectrum.directions,
         (float(namespace(means).sum(spectrum.variances)) + noise) / whole,
         unit_rows(covariance.whiten(means - model.origin)),
-        unit_rows(means),
-        namespace(means).sqrt(squared_lengths(means)),
     )
     # The more classes, the more of the noise lies in the directions in which they differ.
-    return replace(own, levels=own.levels - NOISE * gaps - BETWEEN * noise / whole, around=around)
+    return replace(own, levels=own.levels - BETWEEN * noise / whole, around=around)
 
 
 @dataclass(frozen=True, eq=False)
@@ -399,7 +392,6 @@ class LinearScorer:
     gaps: Array  # (n_classes,)
     offset: float
     sharpness: float
-    doubt: float
     rival: float
     own: Own
     shortened: bool
@@ -410,11 +402,9 @@ class LinearScorer:
         plain = unit @ self.weights[0].T - self.shifts[0]
         if self.projection is not None:
             plain = plain + at_least(unit @ self.projection, 0.0) @ self.weights[1].T - self.shifts[1]
-        xp = namespace(plain)
         scores = plain + self.offset * self.gaps
-        sure = xp.max(log_softmax(self.sharpness * scores), axis=1)
-        best = xp.argmax(scores, axis=1)
-        familiarity = self.own(unit, best) + self.doubt * sure - self.rival * rival_scores(scores, best)
+        best = namespace(plain).argmax(scores, axis=1)
+        familiarity = self.own(unit, best) - self.rival * rival_scores(scores, best)
         return scores, softmax(self.sharpness * scores), familiarity
 
 

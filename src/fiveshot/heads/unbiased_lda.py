@@ -16,7 +16,6 @@ from fiveshot.core.arrays import (
     Array,
     as_numpy,
     chunks,
-    log_softmax,
     mask,
     mean_row,
     namespace,
@@ -58,10 +57,9 @@ Pooled = Literal["all", "base"]
 Kept = Literal["classes", "sums"]
 DEFAULT_PRIOR = Prior()
 SCORED_AT_ONCE = 1024  # samples mapped at a time, which bounds the memory
-# Of familiarity: the factor of B, and the weights of the cosine, of the doubt and of the rival's score, chosen on
-# training photos, see docs/explanation/default-head.md. More of the last two finds more of the similar unknown
-# classes, and fewer of the others.
-OWN, OWN_FEW = (0.06, 0.0, 0.0, 0.5), (1.0, 2.0, 0.4, 0.0)
+# Of familiarity, with a base and without one: the factor of B, and the weights of the cosine with the class's mean
+# and of the rival's score, chosen on training photos, see docs/explanation/default-head.md.
+OWN, OWN_FEW = (0.25, 0.0, 0.3), (1.0, 1.5, 0.0)
 MOST_FEATURES = 1 << 14  # of a vector: bounds the memory of the random features before they are drawn
 SHOTS = 5  # of the classes that are played as new; the gap scales the result to other numbers
 PLAYED = 24  # samples of a base class that episodes are played with where memory must not grow with them
@@ -240,13 +238,12 @@ class UnbiasedLDA(FewShotHead):
         return Choice(offset, sharpness, chosen.offset_spread, chosen.episodes)
 
     def familiarity_of(self, X: Array, scores: Array) -> Array:
-        """Return how much samples are like their best class, and less the surroundings or the doubt.
+        """Return how much samples are like their best class, and with a base how they lie to the others.
 
         The likeness is φ of ``fiveshot.core.lda`` in the first space. A base shows how classes lie to each other,
         and so whether a sample lies between them, and the score of the second best class counts against it.
         Without one features are not centered, and the cosine with the mean of the class tells what is quite
-        another kind of thing; −log p of the best class is the doubt which class it is: unknown classes resemble
-        several known ones.
+        another kind of thing.
         """
         xp = namespace(scores)
         best = as_numpy(xp.argmax(scores, axis=1))
@@ -254,15 +251,11 @@ class UnbiasedLDA(FewShotHead):
         own, codes = self._own(asked), positions(places, scores)
         parts = zip(chunks(X, SCORED_AT_ONCE), chunks(codes, SCORED_AT_ONCE), strict=True)
         likeness = xp.concat([own(self._embedding.unit(part), part_codes) for part, part_codes in parts])
-        *_, doubt, rival = self._own_weights
-        if rival:
-            likeness = likeness - rival * rival_scores(scores, positions(best, scores))
-        if doubt:
-            likeness = likeness + doubt * xp.max(log_softmax(scores * self.softmax_factor()), axis=1)
-        return likeness
+        *_, rival = self._own_weights
+        return likeness - rival * rival_scores(scores, positions(best, scores)) if rival else likeness
 
     @property
-    def _own_weights(self) -> tuple[float, float, float, float]:
+    def _own_weights(self) -> tuple[float, float, float]:
         return OWN_FEW if self.model_.few else OWN
 
     def _own(self, classes: NDArray[np.intp]) -> Own:
@@ -272,11 +265,9 @@ class UnbiasedLDA(FewShotHead):
         means = namespace(statistics.like).stack([one.mean[self._embedding.spaces[0]] for one in chosen])
         counts = values_like([one.count for one in chosen], means)
         new = mask([label not in base for label in python_labels(statistics.labels[classes])], means)
-        strength, near, *_ = self._own_weights
+        strength, near, _ = self._own_weights
         own = own_likeness(space, means, counts, new=new, strength=strength, near=near)
-        if self.model_.few:
-            return own
-        return with_surroundings(own, space, means, self._gaps(self.model_)[positions(classes, means)])
+        return own if self.model_.few else with_surroundings(own, space, means)
 
     def sketch(self, memory: Memory) -> Self:
         """Return a head that knows the classes of ``memory``, with both covariances as they are here."""
@@ -293,7 +284,6 @@ class UnbiasedLDA(FewShotHead):
         model, choice = self.model_, self.choice_
         weighted = list(zip(self._weights(model), model.spaces, strict=True))
         drawn = self._embedding.projection
-        *_, doubt, rival = self._own_weights
         return LinearScorer(
             center=self._embedding.center,
             projection=None if drawn is None else drawn.projection,
@@ -302,8 +292,7 @@ class UnbiasedLDA(FewShotHead):
             gaps=self._gaps(model),
             offset=choice.offset,
             sharpness=choice.sharpness,
-            doubt=doubt,
-            rival=rival,
+            rival=self._own_weights[-1],
             own=self._own(np.arange(len(self.classes_))),
             shortened=self._embedding.shortened,
         )

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fiveshot import Recognizer
 from fiveshot.backbones import load_embedder
 from fiveshot.data import Box
 from fiveshot.errors import InputError
@@ -83,26 +82,6 @@ def test_an_error_meanwhile_keeps_nobody_waiting(photos: list[str]) -> None:
 
     with pytest.raises(ArithmeticError, match="not positive definite"):
         see(photos, meanwhile=fail)
-
-
-def test_a_model_keeps_the_8_bit_runtime_and_takes_features_of_both(tmp_path: Path) -> None:
-    colors = {name: [Image.new("RGB", (64, 48), name)] for name in ("red", "blue", "green")}
-    with Recognizer.create(tmp_path / "model", runtime="int8", views=1) as model:
-        model.learn_many({name: colors[name] for name in ("red", "blue")})
-        record = model.snapshot.manifest.backbone
-    assert record.runtime == "int8"
-    with Recognizer.open(tmp_path / "model") as model:
-        assert model.embedder.runtime.endswith(", int8")
-    with Recognizer.open(tmp_path / "model", runtime="onnx") as model:
-        assert model.embedder.runtime.endswith(", float32")
-        model.learn("green", colors["green"])
-        asked = [photo for (photo,) in colors.values()]
-        whole = model.predict(asked)
-    with Recognizer.open(tmp_path / "model", readonly=True) as model:
-        rounded = model.predict(asked)
-    assert [one.label for one in rounded] == [one.label for one in whole] == ["red", "blue", "green"]
-    assert [one.probability for one in rounded] == pytest.approx([one.probability for one in whole], abs=0.05)
-    assert record.fingerprint == load_embedder(embedding.backbone_spec(record, runtime="onnx")).fingerprint
 
 
 def test_a_photo_with_many_boxes_is_decoded_once_for_each_thread(

@@ -216,7 +216,7 @@ def test_the_card_says_what_there_is_to_know(hub: Any, model: Recognizer) -> Non
 def test_the_license_of_a_backbone_is_the_one_it_has() -> None:
     from fiveshot.recognizer.shipping._hub import _license
 
-    assert _license("vit_hybrid_small_patch16_224.fiveshot") == "Apache-2.0"
+    assert _license("tiny_vit_5m_224.dist_in22k") == "MIT"
     assert _license("vit_base_patch16_224.augreg_in21k") == "apache\\-2.0"
     assert _license("vit_base_patch14_dinov2.lvd142m") == "apache\\-2.0"
     assert _license("no_such_network") == "see where its weights come from"
@@ -278,7 +278,7 @@ def test_a_model_without_classes_is_not_published(make: Callable[..., Recognizer
 
 def test_on_the_command_line(hub: Any, tmp_path: Path) -> None:
     with Recognizer.create(tmp_path / "birds") as birds:
-        birds.learn_features("wren", photos("wren", width=1664))
+        birds.learn_features("wren", photos("wren", width=320))
     environment = os.environ | {
         "HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1", "HF_HOME": str(tmp_path / "home"), "HF_TOKEN": TOKEN,
     }  # fmt: skip

@@ -236,8 +236,6 @@ def test_neither_file_of_an_earlier_export_is_replaced_alone(
     [
         BackboneSpec(device="cpu"),
         BackboneSpec(device="cpu", adapter="cub200-small", views=1),
-        BackboneSpec(device="cpu", tokens="cls+mean", last_blocks=2, views=1),
-        BackboneSpec(device="cpu", tokens="mean", views=1),
     ],
 )
 def test_the_embedded_backbone_is_written(spec: BackboneSpec, tmp_path: Path) -> None:
@@ -250,14 +248,3 @@ def test_the_embedded_backbone_is_written(spec: BackboneSpec, tmp_path: Path) ->
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
     scores, _, _ = session.run(None, {"images": embedder.preprocessing.normalize(pixels[4:])})
     assert np.abs(scores - head.class_scores(vectors[4:])).max() < TOLERANCE
-
-
-def test_a_backbone_of_8_bits_is_written_as_it_is_without(tmp_path: Path) -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, (5, 1, 3, 224, 224), np.uint8)
-    embedder = load_embedder(BackboneSpec(device="cpu", runtime="int8", views=1))
-    head = make_head("ncm").fit(embedder.features(pixels[:4]), ["owl", "wren"] * 2)
-    export_onnx(embedder, head, tmp_path / "model.onnx")
-    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
-    scores, _, _ = session.run(None, {"images": embedder.preprocessing.normalize(pixels[4:])})
-    wanted = head.class_scores(load_embedder(BackboneSpec(device="cpu", views=1)).features(pixels[4:]))
-    assert np.abs(scores - wanted).max() < TOLERANCE * np.abs(wanted).max()

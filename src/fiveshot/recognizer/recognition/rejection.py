@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fiveshot.core import ClassStatistics, ClassSummary, Memory, summarize
-from fiveshot.core.arrays import TINY, unit_rows
+from fiveshot.core.arrays import TINY
 from fiveshot.core.draws import hold_back
 from fiveshot.core.labels import Label, as_labels, python_labels
 from fiveshot.errors import InputError, counted
@@ -37,12 +37,12 @@ LEAST_HELD = 5  # learned photos left out from which on those of none of the cla
 MOST_STRANGERS = 500  # photos of none of the classes that likeness is measured to
 STRANGER_FOLDS = 5
 CLEARLY = 0.1  # less often: what a few photos can tell of two ways to judge them
-# Weights in how a photo stands: of the cosine with a class mean, and of the log of the chance that it shows one.
+# Weights in how a photo stands, chosen on training photos: of the log of the chance that it shows a class.
 # Smaller chances count alike: a learned photo like a stranger must not set a threshold far below all others.
-NEARNESS, CHANCE, LEAST_CHANCE = 2.0, 0.6, 0.1
+CHANCE, LEAST_CHANCE = 0.3, 0.1
 # The longer the features of a photo, the less it is like any class, its own or not: the log of the length makes up
 # for that. What is longer or shorter than the strangers by more than a tenth counts alike: it has another reason.
-LENGTH, MOST_LONGER = 4.0, 0.1
+LENGTH, MOST_LONGER = 2.0, 0.1
 NO_CLASS = "nothing is rejected yet: no class is known"
 SAMPLES = 200  # learned photos that are left out at most, which bounds the time that learning takes
 
@@ -365,12 +365,9 @@ class Strangers:
         return replace(answer, familiarity=answer.familiarity + np.where(learned, self._beside(X), 0.0))
 
     def _beside(self, X: Floats) -> Values:
-        """Return what is added to familiarity, (n,): for the chance of a class, how near one is, and the length.
-
-        Photos of quite other things are like none of the strangers, and no class mean is near to them.
-        """
+        """Return what is added to familiarity, (n,): for the chance of a class, and the length."""
         chance = self.fitted.predict_proba(X)[:, ~self.strange].sum(axis=1)
-        beside: Values = nearness(self.head, X) + CHANCE * np.log(np.maximum(chance, LEAST_CHANCE))
+        beside: Values = CHANCE * np.log(np.maximum(chance, LEAST_CHANCE))
         return beside + LENGTH * np.clip(log_lengths(X) - self.length, -MOST_LONGER, MOST_LONGER)
 
 
@@ -378,13 +375,6 @@ def is_learned(memory: Memory) -> NDArray[np.bool_]:
     """Tell of each class whether it was learned after the base, (n_classes,)."""
     learned: NDArray[np.bool_] = np.isin(memory.statistics.labels, memory.new.labels)
     return learned
-
-
-def nearness(head: FewShotHead, X: Floats) -> Values:
-    """Return what is added to familiarity for the cosine with the nearest class mean, (n,)."""
-    cosines = unit_rows(head.embed(X)) @ unit_rows(head.memory_.statistics.means).T
-    near: Values = NEARNESS * cosines.max(axis=1)
-    return near
 
 
 def log_lengths(X: Floats) -> Values:
@@ -401,7 +391,7 @@ def some_strangers(features: Floats) -> Floats:
 def _standing_of_strangers(head: FewShotHead, features: Floats) -> Values:
     """Return how photos of none of the classes stand when each is left out of the others, (m,)."""
     if len(features) == 1:
-        alone: Values = head.familiarity(features) + nearness(head, features)
+        alone: Values = head.familiarity(features)
         return alone
     folds, found = np.arange(len(features)) % STRANGER_FOLDS, np.zeros(len(features))
     for fold in np.unique(folds):

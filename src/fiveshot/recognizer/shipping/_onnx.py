@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from fiveshot import __version__
 from fiveshot.backbones import Embedder, Preprocessing
 from fiveshot.backbones.embedded import EmbeddedNetwork
-from fiveshot.core.arrays import unit_rows
 from fiveshot.core.distances import CholeskyMetric, LowRankMetric, Metric, SpectralMetric, make_metric
 from fiveshot.core.labels import python_labels
-from fiveshot.core.lda import ALONG, BETWEEN, NEAR, LinearScorer, Surroundings
+from fiveshot.core.lda import ALONG, BETWEEN, LinearScorer, Surroundings
 from fiveshot.core.scatter import BY_CHANCE, LEAST_TAILS, TAILS
 from fiveshot.data.reduction import INNER, VIEWS
 from fiveshot.errors import InputError
@@ -33,7 +32,6 @@ from fiveshot.recognizer.recognition.rejection import (
     LEAST_CHANCE,
     LENGTH,
     MOST_LONGER,
-    NEARNESS,
     Rejection,
     Strangers,
     is_learned,
@@ -285,13 +283,11 @@ def _linear_nodes(graph: _Graph, scorer: LinearScorer, *, familiar: bool) -> _He
         plain, embedded = graph.node("Add", plain, more), graph.node("Concat", unit, drawn, axis=1)
     scores = graph.node("Add", plain, scorer.offset * np.asarray(scorer.gaps))
     logits = graph.node("Mul", scores, np.float32(scorer.sharpness))
-    sure = graph.node("Mul", graph.largest(graph.node("LogSoftmax", logits, axis=1)), np.float32(scorer.doubt))
     best = graph.node("ArgMax", scores, axis=1, keepdims=0)
     own = graph.product(unit, graph.node("Gather", scorer.own.weights, best, axis=0))
-    own = graph.node("Sub", own, graph.node("Gather", scorer.own.levels, best, axis=0))
+    familiarity = graph.node("Sub", own, graph.node("Gather", scorer.own.levels, best, axis=0))
     if scorer.own.around is not None and familiar:
-        own = graph.node("Add", own, _around_nodes(graph, scorer.own.around, unit, best))
-    familiarity = graph.node("Add", own, sure)
+        familiarity = graph.node("Add", familiarity, _around_nodes(graph, scorer.own.around, unit, best))
     if scorer.rival and len(scorer.gaps) > 1:
         second = graph.node("Gather", graph.node("TopK", scores, np.array([2]), outputs=2), np.array([1]), axis=1)
         rival = graph.node("Mul", graph.largest(second), np.float32(scorer.rival))
@@ -306,10 +302,10 @@ def _around_nodes(graph: _Graph, around: Surroundings, unit: str, best: str) -> 
     along = graph.product(white, graph.node("Gather", around.white, best, axis=0))
     inside = graph.node("MatMul", white, around.directions)
     between = graph.node("Max", graph.product(inside, inside), np.float32(around.share))
-    near = graph.product(unit, graph.node("Gather", around.means, best, axis=0))
-    near = graph.node("Max", near, graph.node("Gather", around.lengths, best, axis=0))
-    against = [graph.node("Mul", one, np.float32(weight)) for one, weight in ((between, BETWEEN), (near, NEAR))]
-    return graph.node("Sub", graph.node("Mul", along, np.float32(ALONG)), graph.node("Add", *against))
+    along, between = (
+        graph.node("Mul", one, np.float32(weight)) for one, weight in ((along, ALONG), (between, BETWEEN))
+    )
+    return graph.node("Sub", along, between)
 
 
 def _shortened(graph: _Graph, width: int) -> str:
@@ -324,17 +320,14 @@ def _shortened(graph: _Graph, width: int) -> str:
 
 def _standing_nodes(graph: _Graph, found: _HeadNodes, strangers: Strangers, is_learned: NDArray[np.bool_]) -> str:
     """Add how photos stand beside those of none of the classes; the familiarity of all others stays."""
-    means = unit_rows(strangers.head.memory_.statistics.means)
-    near = graph.largest(graph.node("MatMul", graph.unit_rows(found.embedded), means.T))
     probabilities = _head_nodes(graph, strangers.fitted, familiar=False).probabilities
     own = graph.node("Gather", probabilities, np.flatnonzero(~strangers.strange), axis=1)
     chance = graph.node("Max", graph.node("ReduceSum", own, np.array([1]), keepdims=0), np.float32(LEAST_CHANCE))
     chance = graph.node("Mul", graph.node("Log", chance), np.float32(CHANCE))
-    beside = graph.node("Add", graph.node("Mul", near, np.float32(NEARNESS)), chance)
     length = graph.node("Log", graph.node("Max", graph.lengths(graph.features, keepdims=0), _LEAST))
     longer = graph.node("Sub", length, np.float32(strangers.length))
     longer = graph.node("Max", graph.node("Min", longer, np.float32(MOST_LONGER)), np.float32(-MOST_LONGER))
-    beside = graph.node("Add", beside, graph.node("Mul", longer, np.float32(LENGTH)))
+    beside = graph.node("Add", chance, graph.node("Mul", longer, np.float32(LENGTH)))
     best = graph.node("ArgMax", found.probabilities, axis=1, keepdims=0)
     learned = graph.node("Gather", is_learned.astype(np.float32), best)
     return graph.node("Add", found.familiarity, graph.node("Mul", beside, learned))
