@@ -88,7 +88,6 @@ SMALLER = (
         r"\1 --device cpu --model test_vit --images 24 --steps 1 --batches 8 --plain-batch 8 --plain-workers 0",
         "ViT-B/16 wants a GPU",
     ),
-    Rule(r"(benchmarks/scale\.py).*", r"\1 --parts index --classes 2000", "tests/scale runs clusters"),
     Rule(r"(benchmarks/bias_simulation\.py).*", r"\1 --repeats 1", "one draw"),
     Rule(
         r"(benchmarks/default_head_ideas\.py).*",
@@ -113,6 +112,7 @@ NOT_RUN = (
     Exempt(r"benchmarks/page\.py", "minutes in a browser; tests/service/page goes through the views"),
     Exempt(r"benchmarks/no_base\.py", "minutes, and photographs; it ends with status 1 where a goal is missed"),
     Exempt(r"benchmarks/unknown\.py", "minutes; it ends with status 1 where a goal is missed"),
+    Exempt(r"benchmarks/scale\.py", "starts clusters for minutes; tests/scale runs some"),
     Exempt(r"benchmarks/review\.py", "minutes"),
     Exempt(r"benchmarks/sorting\.py", "minutes"),
     Exempt(r"^pip install ", "changes the environment that the tests run in"),
