@@ -19,7 +19,7 @@ _NOT_SYNCED = (sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC)
 _NOT_WRITTEN = (sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_TRUNCATE, _NO_INDEX, *_NOT_SYNCED)
 _NO_TEMPORARY_FILE = "temp_store = MEMORY"  # what is about to be deleted gets into no other file
 UNCONFIRMED = "unconfirmed"  # code of the error for a change that may or may not be stored
-PAGE_SIZE = 8192  # the feature of a photo in 1,664 dimensions fits one page
+PAGE_SIZE = 8192  # the feature of a photo fits one page, up to some 2,000 values
 
 SCHEMA = """
 CREATE TABLE meta (
