@@ -21,7 +21,7 @@ from fiveshot.core import NO_CLASSES, Memory, class_statistics, summarize
 from fiveshot.features import FeatureSet, embedded_features
 from fiveshot.heads import make_head
 from fiveshot.recognizer.recognition.snapshot import Snapshot, head_record
-from fiveshot.recognizer.sorting import HALF, Metric, group_rows, sort_rows
+from fiveshot.recognizer.sorting import Metric, group_rows, sort_rows
 from fiveshot.recognizer.store.contents import Contents, StoredClass
 from fiveshot.recognizer.store.manifest import BackboneRecord, Manifest
 from fiveshot.recognizer.store.rows import ClassPhotos
@@ -108,10 +108,9 @@ def _groups(
         head = make_head("unbiased-lda")
         names = np.array([f"class {label:03}" for label in y[shots]])
         head.adopt(Memory(NO_CLASSES, class_statistics(head.embed(X[shots]), names)))
-        dof = len(shots) - len(np.unique(names))
-        metric = Metric(head, dof / (dof + HALF))
+        metric = Metric(head)
     truth = np.unique(y[rows], return_inverse=True)[1]
-    ours = group_rows(metric(X[rows]), learned=metric.learned)
+    ours = group_rows(metric(X[rows]))
     theirs = KMeans(classes, n_init=3, random_state=0).fit_predict(X[rows])
     return (
         len(np.unique(ours)),

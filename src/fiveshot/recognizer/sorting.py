@@ -27,12 +27,10 @@ from fiveshot.storage import FilePath
 DRAWN, TURNS, SHARPNESS = 5, 2, 3  # neighbors that a vector is drawn towards, how often, power of their cosines
 LINKED = 10  # neighbors that a photo may be grouped with, so that memory grows with the photos, not their square
 # Distance of the means of two groups below which they are one, as a part of the distance to the neighbor of this
-# number; how much less with a metric that has learned all it can; and the power of the mean size of groups that it
-# grows with. Chosen on half of the classes of CUB-200, as they are and with their means drawn together, in favor
-# of pure groups: two groups can have one name, but one group of two things teaches what is wrong.
-APART, AROUND = 0.3, 30
-LESS, LARGER = 0.13, 0.075
-HALF = 20  # learned photos, less their classes, of which a metric has learned half of what it can
+# number, and the power of the mean size of groups that it grows with. Chosen on training photos of half of the
+# classes of CUB-200, as they are and with their means drawn together, in favor of pure groups: two groups can have
+# one name, but one group of two things teaches what is wrong.
+APART, AROUND, LARGER = 0.3, 30, 0.075
 FINE = 0.7  # of that distance, for what is asked about together
 LEAST_DISTANCE = 0.35  # of neighbors: copies of one photo say nothing of how alike photos of a thing are
 LEAST_AROUND = 0.5  # the same of the neighborhood
@@ -202,20 +200,15 @@ class Sorting:
 class Metric:
     """The space in which photos are compared: in it, photos of a class differ alike in all directions.
 
-    Where a model has learned nothing of that, it is the space of the features. ``learned`` is from 0 to 1.
+    Where a model has learned nothing of that, it is the space of the features.
     """
 
     head: FewShotHead | None = None
-    learned: float = 0.0
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Metric:
         """Return the metric of the head of a model."""
-        statistics = snapshot.memory.statistics
-        if not len(statistics):
-            return cls()
-        dof = int(statistics.counts.sum()) - len(statistics)
-        return cls(snapshot.head, dof / (dof + HALF))
+        return cls(snapshot.head if len(snapshot.memory.labels) else None)
 
     def __call__(self, X: Floats) -> Floats:
         """Return vectors of length one."""
@@ -240,8 +233,8 @@ def sort_rows(
     V = metric(X)
     known, doubt, guesses = _recognized(snapshot, X)
     unknown = np.setdiff1d(np.arange(len(X)), [one.photo for one in known])
-    groups = _groups(V, unknown, group_rows(V[unknown], learned=metric.learned))
-    queue = _queue(V, doubt, _unlike(snapshot, V, metric), guesses, learned=metric.learned)
+    groups = _groups(V, unknown, group_rows(V[unknown]))
+    queue = _queue(V, doubt, _unlike(snapshot, V, metric), guesses)
     found = Sorting(tuple(photos), tuple(known), groups, queue, tuple(bad), snapshot.state)
     return found if numbers is None else _renumbered(found, numbers)
 
@@ -330,13 +323,11 @@ def _queue(
     doubt: NDArray[np.float64],
     unlike: NDArray[np.float64],
     guesses: Sequence[str | None],
-    *,
-    learned: float,
 ) -> tuple[Question, ...]:
     """Return what to ask first: small groups of photos in doubt that are unlike what is known, by their sum."""
     rows = np.flatnonzero(doubt > ASKED)
     found = []
-    for members in _members(group_rows(V[rows], learned=learned, fine=FINE)):
+    for members in _members(group_rows(V[rows], fine=FINE)):
         photos = rows[members]
         first, *others = photos[_by_typical(V[photos])].tolist()
         value = float((doubt[photos] * unlike[photos]).sum())
@@ -354,10 +345,10 @@ def _by_typical(V: Floats) -> Rows:
     return order
 
 
-def group_rows(V: Floats, *, learned: float = 0.0, fine: float = 1.0) -> Rows:
+def group_rows(V: Floats, *, fine: float = 1.0) -> Rows:
     """Return the group of each row of vectors of length one; how many there are follows from the rows.
 
-    ``learned`` is that of a metric; a smaller ``fine`` gives smaller groups.
+    A smaller ``fine`` gives smaller groups.
 
     >>> rows = np.float32([[1, 0, 0], [0.99, 0.1, 0], [0, 1, 0], [0.1, 0.99, 0], [0, 0, 1]])
     >>> group_rows(rows).tolist()
@@ -373,7 +364,7 @@ def group_rows(V: Floats, *, learned: float = 0.0, fine: float = 1.0) -> Rows:
         drawn = _drawn_together(drawn)
     merges, heights = _ward(drawn)
     size = n / (n - np.arange(len(heights)))  # mean size of the groups before each merge
-    limit = fine * APART * (1 - LESS * learned) * around * size**LARGER
+    limit = fine * APART * around * size**LARGER
     # h² = 2 a b / (a + b) · ‖μₐ − μ_b‖² for groups of a and b rows: h = √m · ‖μₐ − μ_b‖ for two of m.
     over = np.flatnonzero(np.maximum.accumulate(heights) >= limit * np.sqrt(size))
     return _after(merges, int(over[0]) if len(over) else len(merges), n)

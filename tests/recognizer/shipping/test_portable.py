@@ -189,8 +189,7 @@ ATTACKS: dict[str, Edit] = {
     "a backbone's name that is a path": manifest('name = "none"', 'name = "../../weights"'),
     "a backbone's name from a hub": manifest('name = "none"', 'name = "hf-hub:somebody/something"'),
     "a backbone without a name": manifest('name = "none"', 'name = ""'),
-    "an unknown runtime": manifest('runtime = "auto"', 'runtime = "evil"'),
-    "a runtime that no model is made with": manifest('runtime = "auto"', 'runtime = "compiled"'),
+    "a value that no backbone has": manifest("[backbone]", '[backbone]\nruntime = "evil"'),
     "an unknown readout": manifest('tokens = "own"', 'tokens = "evil"'),
     "no last block": manifest("last_blocks = 1", "last_blocks = 0"),
     "more blocks than numbers": manifest(
