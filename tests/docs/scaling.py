@@ -40,7 +40,6 @@ SMALLER = (
     Rule(BENCH + r"cub200/big", r"\1cub200/small", "600 base photographs instead of 3,000"),
     Rule(r"^(fiveshot bench cub200/\S+)(?!.*--methods)", r"\1 --methods ncm,teen", "others take minutes"),
     Rule(BENCH + r"--methods ncm,c-fecam", r"\1--methods ncm,teen", "C-FeCAM takes long"),
-    Rule(BENCH + r"--projections \d+", r"\1--projections 64", "random features cost their square"),
     Rule(r"(bench --features mine\.npz)", r"\1 --projections 64", "random features cost their square"),
     Rule(
         r"(bench --images photos)",
