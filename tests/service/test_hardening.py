@@ -437,8 +437,10 @@ def test_what_a_client_sends_is_never_a_path(start: Callable[..., Live], tmp_pat
     secret = "../../../../etc/passwd"
     file = {"photos": (secret, photo("red"), "image/jpeg")}
     reply = service.client.post("/v1/classes/..%2F..%2Fetc%2Fpasswd/photos", files=file)
-    assert reply.json()["name"] == "../../etc/passwd"
-    assert service.names() == ["../../etc/passwd"]
+    assert code(reply) == (422, "bad_name")
+    reply = service.client.post("/v1/classes/%2Fetc%2Fpasswd/photos", files=file)
+    assert reply.json()["name"] == "/etc/passwd"
+    assert service.names() == ["/etc/passwd"]
     found = service.client.post("/v1/predict", files=file).json()["predictions"][0]["photo"]
     assert found == "passwd"
     for name in ("%2E", "%2E%2E"):
