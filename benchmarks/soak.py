@@ -39,7 +39,8 @@ import numpy as np
 
 from fiveshot.recognizer import Recognizer
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "tests" / "hostile")]
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "tests" / "hostile")]
 
 from corpus import FILES  # noqa: E402
 from service import parts, photograph, serve  # noqa: E402
