@@ -79,7 +79,7 @@ def make(
     pixels = {split: seen(getattr(birds, split).images, backbone.preprocessing) for split in ("train", "test")}
     print(f"photos decoded in {time.perf_counter() - began:.0f} s", flush=True)
     plain = keep(given.save / f"{name}.safetensors", backbone, birds, names, pixels, kept)
-    evaluate(plain, f"{name} without adapter", tuple(STARTS))
+    evaluate(plain, f"{name} without adapter", STARTS)
     for start, _, rows in starts(",".join(STARTS), birds):
         stem = f"{name}-{start.partition('/')[2]}"
         with left_as_it_was(backbone):
