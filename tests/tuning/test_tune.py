@@ -13,9 +13,9 @@ import torch
 from file_limits import no_file_may_grow_beyond
 
 from fiveshot.backbones import Backbone, Preprocessing, adapter_state, adapters, load_adapter
-from fiveshot.data import ArraySource, BytesSource, ImageDataset, ImageSplit
+from fiveshot.data import ArraySource, BytesSource, ImageDataset, ImageSplit, decode
 from fiveshot.errors import InputError, StorageError
-from fiveshot.tuning import Execution, TuneProgress, TuneRecipe, tune
+from fiveshot.tuning import Execution, Fold, TuneProgress, TuneRecipe, TuningRun, open_material, tune
 from fiveshot.tuning import _run as run_module
 from fiveshot.tuning._run import write_checkpoint
 from fiveshot.tuning._trainer import make_network
@@ -113,6 +113,24 @@ def test_a_tiny_vit_is_tuned_and_its_own_weights_stay(
     images = torch.randn(3, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(0))
     assert torch.equal(fresh.features(images), backbone.features(images))
     assert len(adapters(fresh.model)) == 4
+
+
+@pytest.mark.parametrize("execution", [Execution(), ON_DEVICE], ids=["workers", "device"])
+def test_the_classifier_starts_at_the_class_means(
+    backbone: Backbone, split: ImageSplit, quick: TuneRecipe, execution: Execution
+) -> None:
+    pixels = np.stack([backbone.preprocessing.pixels(decode(image)) for image in split.images])[:, 0]
+    vectors = backbone.features(torch.from_numpy(backbone.preprocessing.normalize(pixels))).numpy()
+    means = np.stack([vectors[split.labels == label].mean(axis=0) for label in np.unique(split.labels)])
+    material = open_material(backbone, split, execution.resolved(backbone.device, images=len(split)))
+    rows = np.arange(len(split))
+    run = TuningRun(material, Fold.of(rows, rows[:0]), quick.replace(classifier_start="means"))
+    found = run.trainer.network.classifier.weight.detach().numpy()
+    expected = means / np.linalg.norm(means, axis=1, keepdims=True)
+    cosines = found @ expected.T
+    assert np.diag(cosines).min() > 0.99  # crops made on the device are not rounded to whole gray levels
+    assert np.allclose(np.linalg.norm(found, axis=1), 1)
+    assert (cosines.argmax(axis=1) == np.arange(len(means))).all()
 
 
 @pytest.mark.parametrize("selection", ["none", "held-out-images", "few-shot-classes"])

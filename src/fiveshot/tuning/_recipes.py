@@ -13,6 +13,7 @@ from fiveshot.errors import InputError, is_number, unknown_name
 
 Optimizer = Literal["sgd", "adamw"]
 Schedule = Literal["cosine", "cosine-per-epoch"]
+ClassifierStart = Literal["random", "means"]
 
 
 _RANGES: tuple[tuple[tuple[str, ...], Callable[[Any], bool], str], ...] = (
@@ -67,6 +68,9 @@ class TuneRecipe:
         What cosines are multiplied with before the softmax.
     head_scale_learnable : bool
         Whether that factor is trained too.
+    classifier_start : {"random", "means"}
+        Weights that the temporary classifier starts with: drawn at random, or the mean of each class's features.
+        From the means, training need not move the features towards random directions first.
     margin : float
         What is subtracted from the cosine of the right class before the softmax, so that it must lead by that.
     label_smoothing : float
@@ -102,6 +106,7 @@ class TuneRecipe:
     dropout: float = 0.1
     head_scale: float = 16.0
     head_scale_learnable: bool = False
+    classifier_start: ClassifierStart = "random"
     margin: float = 0.0
     label_smoothing: float = 0.0
     crop_scale: tuple[float, float] | None = None
@@ -112,7 +117,11 @@ class TuneRecipe:
 
     def __post_init__(self) -> None:
         """Refuse values that cannot be trained with."""
-        for name, choices in (("optimizer", Optimizer), ("schedule", Schedule)):
+        for name, choices in (
+            ("optimizer", Optimizer),
+            ("schedule", Schedule),
+            ("classifier_start", ClassifierStart),
+        ):
             if getattr(self, name) not in get_args(choices):
                 raise unknown_name(name, getattr(self, name), get_args(choices))
         for names, allowed, words in _RANGES:
@@ -162,6 +171,7 @@ TUNE_RECIPES: dict[str, TuneRecipe] = {
         batch_size=64,
         epochs=20,
         head_scale=16.0,
+        classifier_start="means",
         margin=0.1,
         whole=0.25,
     ),

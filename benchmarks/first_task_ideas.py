@@ -1,0 +1,366 @@
+"""Score ideas for first-task tuning on small starts that are drawn from the base classes of cub200/big.
+
+    python benchmarks/first_task_ideas.py --data DIR    # one GPU
+
+DIR holds train.tar of CUB-200 (short side 160 px). In each split 20 of the 100 base classes play the base of a
+small start, and the other 80 come with 5 shots each, two draws. Five photographs of each base class are held out
+of tuning. They and all photographs of new classes that are not shots are asked about, by the default head on two
+views. No test photograph is read. The table has the change against the network without an adapter, in points: the
+harmonic mean of the accuracies on base and new classes with its standard error over splits, and the accuracy on
+new classes; with the adapter's output as trained, and halved.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import io
+import math
+import os
+import tarfile
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812
+
+from fiveshot.backbones import (
+    Backbone,
+    BackboneSpec,
+    Preprocessing,
+    adapters,
+    attach_adapters,
+    detach_adapters,
+    load_backbone,
+)
+from fiveshot.backbones.backbone import normalize_tensor, read_features
+from fiveshot.benchmark import get_protocol
+from fiveshot.heads import make_head
+
+SIDE = 256  # pixels of the squeezed photographs that crops are cut from
+HELD_OUT, SHOTS, DRAWS, BASE = 5, 5, 2, 20
+
+
+@dataclass(frozen=True)
+class Idea:
+    """How to train; the defaults are `ours` before the classifier began at the class means."""
+
+    lr: float = 1e-3
+    epochs: int = 20
+    margin: float = 0.1
+    scale: float = 16.0
+    dropout: float = 0.1
+    crop: float = 0.08  # least share of the area
+    whole: float = 0.25
+    start: str = "random"  # of the classifier: or "means", of each class
+    centered: bool = False  # features less their mean before training
+    whitened: bool = False  # features in which classes of the plain network vary alike in all directions
+    frozen: bool = False  # the classifier stays where it starts
+    near_plain: float = 0.0  # weight of 1 - cos(feature, feature of the plain network)
+    near_relations: float = 0.0  # weight of changes in the cosines between the images of a batch
+    mix: float = 0.0  # of mixup's beta distribution
+    cut: float = 0.0  # of CutMix's
+    contrast: float = 0.0  # share of the supervised contrastive loss
+    turned: bool = False  # quarter turns are classes of their own
+
+
+_CROP = Idea(crop=0.35)
+_MEANS = replace(_CROP, start="means", centered=True)
+IDEAS = {
+    "ours": Idea(),
+    "crops of 25 % or more": Idea(crop=0.25),
+    "crops of 50 % or more": Idea(crop=0.5),
+    "class means": Idea(start="means"),
+    "class means, centered": Idea(start="means", centered=True),
+    "class means, centered, crops of 35 %": _MEANS,
+    "class means, centered, kept, crops of 35 %": replace(_MEANS, frozen=True),
+    "class means, whitened, crops of 35 %": replace(_MEANS, centered=False, whitened=True, margin=0),
+    "class means, whitened, kept, crops of 35 %": replace(
+        _MEANS, centered=False, whitened=True, frozen=True, margin=0
+    ),
+    "no margin, crops of 35 %": replace(_CROP, margin=0),
+    "margin 0.2, crops of 35 %": replace(_CROP, margin=0.2),
+    "rate 0.0005, crops of 35 %": replace(_CROP, lr=5e-4),
+    "rate 0.002, crops of 35 %": replace(_CROP, lr=2e-3),
+    "near the plain features, 1": replace(_CROP, near_plain=1),
+    "near the plain features, 5": replace(_CROP, near_plain=5),
+    "near the plain features, 20": replace(_CROP, near_plain=20),
+    "near the plain relations, 5": replace(_CROP, near_relations=5),
+    "near the plain relations, 30": replace(_CROP, near_relations=30),
+    "mixup": replace(_CROP, mix=0.4),
+    "CutMix": replace(_CROP, cut=1),
+    "half contrastive": replace(_CROP, contrast=0.5),
+    "contrastive": replace(_CROP, contrast=1),
+    "quarter turns as classes": replace(_CROP, turned=True),
+    "dropout 0.5": replace(_CROP, dropout=0.5),
+    "40 epochs": replace(_CROP, epochs=40),
+    "10 epochs": replace(_CROP, epochs=10),
+    "half of the views whole": replace(_CROP, whole=0.5),
+    "cosine scale 32": replace(_CROP, scale=32),
+    "cosine scale 8": replace(_CROP, scale=8),
+    "class means, centered, near the plain features": replace(_MEANS, near_plain=5),
+    "half contrastive, near the plain features": replace(_CROP, contrast=0.5, near_plain=5),
+    "class means, centered, mixup": replace(_MEANS, mix=0.4),
+    "class means, centered, half contrastive": replace(_MEANS, contrast=0.5),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--splits", default="0,1,2,3,4,5")
+    parser.add_argument("--ideas", default=",".join(IDEAS), help="names, separated by ';' or ','")
+    parser.add_argument("--device", default="cuda")
+    given = parser.parse_args()
+    backbone = load_backbone(BackboneSpec(device=given.device, views=2))
+    photos = load_photos(given.data / "train.tar", backbone.preprocessing)
+    chosen = [name for name in IDEAS if name in given.ideas.replace(";", ",")]
+    gains: dict[tuple[str, float], list[tuple[float, float]]] = {}
+    with ProcessPoolExecutor(max(1, (os.cpu_count() or 2) // 2)) as pool:
+        for split in map(int, given.splits.split(",")):
+            for key, gain in play(backbone, photos, chosen, split, pool):
+                gains.setdefault(key, []).append(gain)
+    print("| idea | output | splits | harmonic mean | new classes |\n|---|---|---|---|---|")
+    for (name, share), found in gains.items():
+        hm, new = 100 * np.array(found).T
+        error = hm.std() / math.sqrt(max(1, len(hm) - 1))
+        print(f"| {name} | x {share:g} | {len(hm)} | {hm.mean():+.2f} ± {error:.2f} | {new.mean():+.2f} |")
+
+
+@dataclass(frozen=True, eq=False)
+class Photos:
+    squeezed: np.ndarray  # (n, 3, SIDE, SIDE)
+    ratios: np.ndarray  # (n,) width / height
+    views: np.ndarray  # (n, 2, 3, size, size)
+    labels: np.ndarray  # (n,) of folder names
+
+
+def load_photos(file: Path, preprocessing: Preprocessing) -> Photos:
+    """Read all training photographs of the base classes of the big start."""
+    with tarfile.open(file) as tar:
+        members = [member for member in tar if member.isfile()]
+        folders = sorted({Path(member.name).parent.name for member in members})
+        base = {folders[index] for index in get_protocol("cub200/big").session_classes[0]}
+        members = [member for member in members if Path(member.name).parent.name in base]
+        data = [tar.extractfile(member).read() for member in members]  # type: ignore[union-attr]
+    with ProcessPoolExecutor() as pool:
+        made = list(pool.map(load_photo, data, [preprocessing] * len(data), chunksize=64))
+    squeezed, ratios, views = (np.stack(values) for values in zip(*made, strict=True))
+    return Photos(squeezed, ratios, views, np.array([Path(member.name).parent.name for member in members]))
+
+
+def load_photo(data: bytes, preprocessing: Preprocessing) -> tuple[np.ndarray, np.float32, np.ndarray]:
+    image = PIL.Image.open(io.BytesIO(data)).convert("RGB")
+    squeezed = np.asarray(image.resize((SIDE, SIDE), PIL.Image.Resampling.BICUBIC)).transpose(2, 0, 1)
+    return squeezed, np.float32(image.width / image.height), preprocessing.pixels(image)
+
+
+def play(
+    backbone: Backbone, photos: Photos, names: list[str], split: int, pool: ProcessPoolExecutor
+) -> list[tuple[tuple[str, float], tuple[float, float]]]:
+    """Return what each idea gains on one small start: harmonic mean, and accuracy on new classes."""
+    rng = np.random.default_rng([7, split])
+    base = rng.permutation(np.unique(photos.labels))[:BASE]
+    rows = {name: rng.permutation(np.flatnonzero(photos.labels == name)) for name in base}
+    held = np.concatenate([some[:HELD_OUT] for some in rows.values()])
+    train = np.concatenate([some[HELD_OUT:] for some in rows.values()])
+    plain = features_of(backbone, photos.views)
+
+    def asked(features: np.ndarray) -> list[Future[tuple[float, float]]]:
+        known = (features, photos.labels, train, held)
+        return [pool.submit(accuracies, *known, seed=(split, draw)) for draw in range(DRAWS)]
+
+    before, after = asked(plain), {}
+    for name in names:
+        tune(backbone, photos, train, plain[train], IDEAS[name], seed=split)
+        trained = adapters(backbone.model)
+        for share in (0.5, 1.0):
+            for adapter in trained:
+                adapter.scale = 0.1 * share
+            after[name, share] = asked(features_of(backbone, photos.views))
+        detach_adapters(backbone.model)
+    hm, new = summary(before)
+    return [(key, (summary(jobs)[0] - hm, summary(jobs)[1] - new)) for key, jobs in after.items()]
+
+
+def summary(jobs: list[Future[tuple[float, float]]]) -> tuple[float, float]:
+    old, new = np.mean([job.result() for job in jobs], axis=0)
+    return 2 * old * new / (old + new), new
+
+
+def accuracies(
+    features: np.ndarray, labels: np.ndarray, train: np.ndarray, held: np.ndarray, *, seed: tuple[int, int]
+) -> tuple[float, float]:
+    """Return the accuracy of the default head on held-out photographs of base classes, and on new classes."""
+    rng = np.random.default_rng(seed)
+    new = [rng.permutation(np.flatnonzero(labels == name)) for name in np.setdiff1d(labels, labels[train])]
+    shots = np.concatenate([rows[:SHOTS] for rows in new])
+    queries = np.concatenate([rows[SHOTS:] for rows in new])
+    head = make_head().fit(features[train], labels[train]).partial_fit(features[shots], labels[shots])
+    return float(head.score(features[held], labels[held])), float(head.score(features[queries], labels[queries]))
+
+
+@torch.no_grad()
+def features_of(backbone: Backbone, views: np.ndarray) -> np.ndarray:
+    """Return the mean over the views of each photograph, (n, width)."""
+    found = []
+    for start in range(0, len(views), 512):
+        pixels = torch.from_numpy(views[start : start + 512]).to(backbone.device)
+        images = normalize_tensor(pixels.flatten(0, 1), backbone.preprocessing)
+        with torch.autocast("cuda", torch.float16, enabled=backbone.device.type == "cuda"):
+            vectors = read_features(backbone.model, images, backbone.readout)
+        found.append(vectors.float().view(len(pixels), views.shape[1], -1).mean(dim=1).cpu())
+    return torch.cat(found).numpy()
+
+
+def tune(
+    backbone: Backbone, photos: Photos, rows: np.ndarray, plain: np.ndarray, idea: Idea, *, seed: int
+) -> None:
+    """Train fresh adapters on some rows; ``plain`` are their features before."""
+    model, device = backbone.model, backbone.device
+    reference = copy.deepcopy(model).eval() if idea.near_plain or idea.near_relations else None
+    attach_adapters(model, 64, 0.1, idea.dropout, seed=seed)
+    torch.manual_seed(seed)
+    drawn = torch.Generator(device).manual_seed(seed)
+    labels = torch.from_numpy(np.unique(photos.labels[rows], return_inverse=True)[1]).to(device)
+    squeezed, ratios = (torch.from_numpy(values[rows]).to(device) for values in (photos.squeezed, photos.ratios))
+    space = Space(torch.from_numpy(plain).to(device), labels, idea, drawn)
+    trained = [parameter for adapter in adapters(model) for parameter in adapter.parameters()]
+    trained += [] if idea.frozen else [space.classifier]
+    optimizer = torch.optim.AdamW(trained, idea.lr, weight_decay=0.01)
+    model.train()
+    batch, step = 64, 0
+    steps = idea.epochs * math.ceil(len(rows) / batch)
+    for _ in range(idea.epochs):
+        for some in torch.randperm(len(rows), generator=drawn, device=device).split(batch):
+            optimizer.param_groups[0]["lr"] = idea.lr * (1 + math.cos(math.pi * step / steps)) / 2
+            images, target = views_of(squeezed[some], ratios[some], labels[some], idea, backbone, drawn)
+            images, other, share = mixed(images, target, idea, (seed, step), drawn)
+            with torch.autocast("cuda", torch.bfloat16, enabled=device.type == "cuda"):
+                found = read_features(model, images, backbone.readout)
+            loss = space.loss(found.float(), target, other, share)
+            if reference is not None:
+                with torch.no_grad(), torch.autocast("cuda", torch.bfloat16, enabled=device.type == "cuda"):
+                    before = read_features(reference, images, backbone.readout)
+                loss = loss + change(found.float(), before.float(), idea)
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            step += 1
+    model.requires_grad_(False).eval()
+
+
+class Space:
+    """Where features and the weights of the temporary classifier are compared."""
+
+    def __init__(self, plain: Tensor, labels: Tensor, idea: Idea, drawn: torch.Generator) -> None:
+        self.idea = idea
+        width, members = plain.shape[1], F.one_hot(labels).float()
+        means = members.T @ plain / members.sum(dim=0)[:, None]
+        unit = torch.eye(width, device=plain.device)
+        self.origin = plain.mean(dim=0) if idea.centered or idea.whitened else torch.zeros_like(plain[0])
+        self.map = unit
+        if idea.whitened:
+            rest = (plain - means[labels]).double()
+            covariance = rest.T @ rest / len(rest)
+            shrunk = 0.7 * covariance + 0.3 * covariance.diagonal().mean() * unit.double()
+            self.map = torch.linalg.inv(torch.linalg.cholesky(shrunk)).T.float()
+        turns = 4 if idea.turned else 1
+        bound = 1 / math.sqrt(width)
+        weights = torch.empty(turns * len(means), width, device=plain.device).uniform_(
+            -bound, bound, generator=drawn
+        )
+        if idea.start == "means":
+            weights = F.normalize((means - self.origin) @ self.map)
+        self.classifier = nn.Parameter(weights, requires_grad=not idea.frozen)
+
+    def loss(self, found: Tensor, target: Tensor, other: Tensor, share: float) -> Tensor:
+        idea, unit = self.idea, F.normalize((found - self.origin) @ self.map)
+        cosines = unit @ F.normalize(self.classifier).T
+
+        def entropy(labels: Tensor) -> Tensor:
+            lead = idea.margin * F.one_hot(labels, cosines.shape[1])
+            return F.cross_entropy(idea.scale * (cosines - lead), labels)
+
+        loss = share * entropy(target) + ((1 - share) * entropy(other) if share < 1 else 0)
+        if idea.contrast:
+            itself = torch.eye(len(unit), device=unit.device)
+            alike = unit @ unit.T / 0.1 - 1e9 * itself
+            same = (target[:, None] == target).float() - itself
+            each = -(same * (alike - alike.logsumexp(1, keepdim=True))).sum(1) / same.sum(1).clamp(min=1)
+            loss = (1 - idea.contrast) * loss + idea.contrast * each.mean()
+        return loss
+
+
+def change(found: Tensor, before: Tensor, idea: Idea) -> Tensor:
+    """Return the penalty on features that differ from those of the plain network."""
+    loss = idea.near_plain * (1 - F.cosine_similarity(found, before)).mean()
+    if idea.near_relations:
+        now, then = (F.normalize(values - values.mean(dim=0)) for values in (found, before))
+        loss = loss + idea.near_relations * ((now @ now.T - then @ then.T) ** 2).mean()
+    return loss
+
+
+def views_of(
+    squeezed: Tensor, ratios: Tensor, labels: Tensor, idea: Idea, backbone: Backbone, drawn: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Return random views for training and their labels; two of each photograph for the contrastive loss."""
+    views = [crops(squeezed, ratios, idea, backbone, drawn) for _ in range(2 if idea.contrast else 1)]
+    images, labels = torch.cat(views), labels.repeat(len(views))
+    if idea.turned:
+        turns = torch.randint(0, 4, (len(images),), generator=drawn, device=images.device)
+        images = torch.stack([torch.rot90(one, int(k), (1, 2)) for one, k in zip(images, turns, strict=True)])
+        labels = labels + BASE * turns
+    return images.contiguous(memory_format=torch.channels_last), labels
+
+
+def crops(squeezed: Tensor, ratios: Tensor, idea: Idea, backbone: Backbone, drawn: torch.Generator) -> Tensor:
+    """Return random crops of photographs whose true width is ``ratio`` times their height."""
+    n, size = len(squeezed), backbone.preprocessing.size
+
+    def uniform() -> Tensor:
+        return torch.rand(n, device=squeezed.device, generator=drawn)
+
+    area = idea.crop + (1 - idea.crop) * uniform()
+    shape = torch.exp(math.log(3 / 4) + math.log(16 / 9) * uniform())
+    wide = torch.sqrt(area * ratios * shape).minimum(ratios) / ratios
+    tall = torch.sqrt(area * ratios / shape).clamp(max=1)
+    left, top = uniform() * (1 - wide), uniform() * (1 - tall)
+    whole = uniform() < idea.whole
+    wide, tall = torch.where(whole, 1.0, wide), torch.where(whole, 1.0, tall)
+    left, top = torch.where(whole, 0.0, left), torch.where(whole, 0.0, top)
+    theta = torch.zeros(n, 2, 3, device=squeezed.device)
+    theta[:, 0, 0] = wide * torch.where(uniform() < 0.5, -1.0, 1.0)
+    theta[:, 0, 2], theta[:, 1, 1], theta[:, 1, 2] = 2 * left + wide - 1, tall, 2 * top + tall - 1
+    grid = F.affine_grid(theta, [n, 3, size, size], align_corners=False)
+    images = normalize_tensor(squeezed, backbone.preprocessing)
+    return F.grid_sample(images, grid, padding_mode="reflection", align_corners=False)
+
+
+def mixed(
+    images: Tensor, labels: Tensor, idea: Idea, seed: tuple[int, int], drawn: torch.Generator
+) -> tuple[Tensor, Tensor, float]:
+    """Return images mixed with others of the batch, the labels of these, and the share of the first."""
+    if not idea.mix and not idea.cut:
+        return images, labels, 1.0
+    order = torch.randperm(len(images), generator=drawn, device=images.device)
+    rng: Any = np.random.default_rng(seed)
+    share = float(rng.beta(idea.mix or idea.cut, idea.mix or idea.cut))
+    if idea.mix:
+        return share * images + (1 - share) * images[order], labels[order], share
+    side = images.shape[-1]
+    hole = int(side * math.sqrt(1 - share))
+    top, left = rng.integers(0, side - hole + 1, 2)
+    part = (slice(None), slice(None), slice(top, top + hole), slice(left, left + hole))
+    images = images.clone()
+    images[part] = images[order][part]
+    return images, labels[order], 1 - hole * hole / side**2
+
+
+if __name__ == "__main__":
+    main()
