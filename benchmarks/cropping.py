@@ -18,9 +18,8 @@ import numpy as np
 
 from fiveshot import make_head
 from fiveshot.backbones import BackboneSpec, load_embedder
-from fiveshot.data import BadImage, Box, FileSource
+from fiveshot.data import BadImage, Box, FileSource, Photo
 from fiveshot.recognizer.photos.embedding import look_through
-from fiveshot.recognizer.photos.photo import Photo
 
 SHOTS = 5
 

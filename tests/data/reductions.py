@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from fiveshot.data import ArraySource
-from fiveshot.data.decoder_process import MEMORY
+from fiveshot.data._decoder_process import MEMORY
 
 PHOTO = ArraySource(np.arange(12, dtype=np.uint8).reshape(2, 2, 3), "small.bmp")
 

@@ -21,9 +21,9 @@ from live import Live, live
 from PIL import Image
 from tiny import encoded, parts, photo, picture, tiny_model
 
+from fiveshot.data.photo import reduced
 from fiveshot.errors import InputError
 from fiveshot.recognizer import Recognizer
-from fiveshot.recognizer.photos.photo import reduced
 from fiveshot.service import RequestLimits, Settings, _photos
 
 

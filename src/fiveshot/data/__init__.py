@@ -11,6 +11,7 @@ from fiveshot.extras import imported_name
 
 if TYPE_CHECKING:
     from fiveshot.data._decoder_pool import Decoders, decoders
+    from fiveshot.data._decoder_process import Reduced, Reduction
     from fiveshot.data._fetching import Fetched, fetch
     from fiveshot.data.dataset import (
         BadImage,
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
         check_images,
         restrict,
     )
-    from fiveshot.data.decoder_process import Reduced, Reduction
     from fiveshot.data.decoding import MAX_PIXELS, decode
     from fiveshot.data.folders import open_images
+    from fiveshot.data.photo import Photo
     from fiveshot.data.reduction import Box
     from fiveshot.data.registry import (
         DatasetSpec,
@@ -62,6 +63,7 @@ __all__ = [
     "ImageError",
     "ImageSource",
     "ImageSplit",
+    "Photo",
     "Reduced",
     "Reduction",
     "SessionLists",
@@ -87,8 +89,9 @@ _MODULES = (
     "sources",
     "reduction",
     "decoding",
-    "decoder_process",
+    "_decoder_process",
     "_decoder_pool",
+    "photo",
     "synthetic",
     "dataset",
     "folders",

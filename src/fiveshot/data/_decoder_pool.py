@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from threading import BoundedSemaphore, Lock
 
-from fiveshot.data.decoder_process import (
+from fiveshot.data._decoder_process import (
     COMMAND,
     END,
     FORK,
@@ -48,7 +48,7 @@ _MAX_FACTS = 1 << 16  # bytes of what a decoder says beside the parts
 _SAFE = {**SAFE_PATH, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 _PROGRAM = (
     "import sys; sys.path[:] = sys.argv[2:]; "
-    "from fiveshot.data.decoder_process import main; main(int(sys.argv[1]))"
+    "from fiveshot.data._decoder_process import main; main(int(sys.argv[1]))"
 )
 
 

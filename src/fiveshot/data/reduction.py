@@ -21,7 +21,7 @@ from fiveshot.errors import InputError, is_number
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from fiveshot.data.decoder_process import Reduction
+    from fiveshot.data._decoder_process import Reduction
 
 # Detectors round: a box may reach so far over the edge, in pixels or as a share of the side, and is cut off there.
 _PIXELS_OVER, _SHARE_OVER = 2.0, 0.01

@@ -27,14 +27,13 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from fiveshot.backbones import Embedder
-    from fiveshot.data import BadImage
+    from fiveshot.data import BadImage, Photo
     from fiveshot.features import FeatureSet
     from fiveshot.recognizer.checking import Finding
     from fiveshot.recognizer.correction import PhotoChange
     from fiveshot.recognizer.evaluation import Evaluation
     from fiveshot.recognizer.photos.embedding import OnBad
     from fiveshot.recognizer.photos.inputs import ClassInputs, PhotoInputs
-    from fiveshot.recognizer.photos.photo import Photo
     from fiveshot.recognizer.review import Review, Suggestion
     from fiveshot.recognizer.shipping._merging import MergeReport
     from fiveshot.recognizer.shipping._web import WebExport

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from fiveshot.backbones import Embedder
-from fiveshot.data import BadImage, ImageError
+from fiveshot.data import BadImage, ImageError, Photo
 from fiveshot.errors import InputError, StorageError, counted
 from fiveshot.features.job import default_cache_folder
 from fiveshot.recognizer._learning import learn_classes, see_to_keep
@@ -24,7 +24,6 @@ from fiveshot.recognizer.insight import LearnReport
 from fiveshot.recognizer.names import check_name
 from fiveshot.recognizer.photos.embedding import look_at
 from fiveshot.recognizer.photos.inputs import gather_photos
-from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.sorting import Since, Sorting, sort_rows
 from fiveshot.recognizer.store.rows import Floats, PhotoRecord, number_bytes, stored_numbers

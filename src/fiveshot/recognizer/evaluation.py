@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot.backbones import Embedder
+from fiveshot.data import Photo
 from fiveshot.errors import command
 from fiveshot.metrics import expected_calibration_error
 from fiveshot.recognizer.names import ALIKE
 from fiveshot.recognizer.photos.embedding import OnBad, look_at, told_good
-from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.recognition.levels import full_names, is_within
 from fiveshot.recognizer.recognition.snapshot import Neighbor, Prediction, Snapshot
 from fiveshot.recognizer.store.rows import PhotoRecord, photo_features

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from fiveshot import __version__
 from fiveshot.benchmark import RunRecord, find_runs
+from fiveshot.data.photo import Photo, reduced
 from fiveshot.data.reduction import Parts, Squares
 from fiveshot.errors import command, counted
 from fiveshot.loggers import flat
 from fiveshot.recognizer.evaluation import Evaluation
-from fiveshot.recognizer.photos.photo import Photo, reduced
 from fiveshot.recognizer.review import FOUND, Review
 from fiveshot.reports._bench import described, experiment_table
 from fiveshot.reports._comparison import further_table

@@ -13,14 +13,13 @@ from typing import TypeVar
 
 from fiveshot.backbones import Embedder
 from fiveshot.core.labels import python_labels
-from fiveshot.data import ImageError
+from fiveshot.data import ImageError, Photo
 from fiveshot.errors import FiveshotError, InputError
 from fiveshot.recognizer import LostModelError, Recognizer
 from fiveshot.recognizer.change import ConflictError, NotErasedError
 from fiveshot.recognizer.correction import NotUndoableError, PhotoChange
 from fiveshot.recognizer.info import photo_infos
 from fiveshot.recognizer.names import NONE
-from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.recognition.snapshot import Prediction, RejectedAt, Snapshot
 from fiveshot.recognizer.store.contents import StoredClass
 from fiveshot.recognizer.store.folder import ModelFolder

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from fiveshot.backbones import Embedder, default_workers
 from fiveshot.backbones.embedder import Vectors
 from fiveshot.data import ImageError, Reduced
+from fiveshot.data.photo import Photo, by_source, reduced
 from fiveshot.data.reduction import Parts
 from fiveshot.recognizer.photos.embedding import QUIET
-from fiveshot.recognizer.photos.photo import Photo, one_photo_each, reduced
 from fiveshot.recognizer.store.manifest import Options
 from fiveshot.recognizer.store.rows import PhotoRecord
 from fiveshot.service._errors import PHOTO_HINT, ApiError, busy
@@ -85,7 +85,7 @@ class PhotoPipeline:
             async with turns:
                 return await asyncio.get_running_loop().run_in_executor(self._decoders, decode, same)
 
-        decoded = list(chain.from_iterable(await asyncio.gather(*map(in_turn, one_photo_each(photos)))))
+        decoded = list(chain.from_iterable(await asyncio.gather(*map(in_turn, by_source(photos)))))
         bad = [one.error for one in decoded if one.error is not None]
         if bad and strict:
             raise bad_photos(bad, len(photos))

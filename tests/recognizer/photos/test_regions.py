@@ -15,10 +15,11 @@ from PIL import Image
 from fiveshot import Recognizer, Region
 from fiveshot.data import Box, FileSource, ImageError
 from fiveshot.data.decoding import nothing
+from fiveshot.data.photo import Photo, reduced
 from fiveshot.data.reduction import Parts, Squares
 from fiveshot.errors import InputError
+from fiveshot.recognizer.photos.boxes import read_boxes, regions_of
 from fiveshot.recognizer.photos.inputs import find_photos
-from fiveshot.recognizer.photos.photo import Photo, read_boxes, reduced, regions_of
 
 
 @pytest.mark.parametrize(

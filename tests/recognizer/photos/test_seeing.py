@@ -12,10 +12,10 @@ from PIL import Image
 
 from fiveshot.backbones import load_embedder
 from fiveshot.data import Box
+from fiveshot.data.photo import reduced
 from fiveshot.errors import InputError
 from fiveshot.recognizer.photos import embedding
 from fiveshot.recognizer.photos.inputs import gather_photos
-from fiveshot.recognizer.photos.photo import reduced
 
 EMBEDDER = load_embedder()
 

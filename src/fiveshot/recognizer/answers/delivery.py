@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fiveshot.data import BadImage, Box, FileSource, ImageError, decoders
+from fiveshot.data import BadImage, Box, FileSource, ImageError, Photo, decoders
 from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.recognizer.answers._table import AnswerTable, open_table
 from fiveshot.recognizer.answers.folders import ClassFolders, Placed, Way, write_keywords
-from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.recognition.snapshot import Prediction
 from fiveshot.work import Progress
 

@@ -27,10 +27,10 @@ from fiveshot.backbones import (
 from fiveshot.backbones.embedder import TORCH, needs_torch
 from fiveshot.data import BadImage, ImageError, Reduced, decoders
 from fiveshot.data.dataset import bad_lines
+from fiveshot.data.photo import Photo, by_source, reduced
 from fiveshot.data.reduction import Parts
 from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import require_extra
-from fiveshot.recognizer.photos.photo import Photo, one_photo_each, reduced
 from fiveshot.recognizer.store.contents import file_sha256
 from fiveshot.recognizer.store.manifest import BackboneRecord, Manifest, check_folder, read_manifest_file
 from fiveshot.recognizer.store.rows import Floats, PhotoRecord
@@ -264,7 +264,7 @@ def _seen_batch(
     parts = Parts(embedder.preprocessing.squares, thumbnails)
     found: list[tuple[Photo, Reduced] | BadImage] = []
     with gate:
-        for same in one_photo_each(photos):
+        for same in by_source(photos):
             found += _decoded(same, parts, originals)
     kept = [one for one in found if not isinstance(one, BadImage)]
     if not gate.opens(good=bool(kept), bad=len(kept) < len(found), wait=first) or not kept:
