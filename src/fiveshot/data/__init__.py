@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from fiveshot.data._decoder_pool import Decoders, decoders
     from fiveshot.data._decoder_process import Reduced, Reduction
     from fiveshot.data._fetching import Fetched, fetch
+    from fiveshot.data._photo import Photo, by_source
     from fiveshot.data.dataset import (
         BadImage,
         ImageDataset,
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     )
     from fiveshot.data.decoding import MAX_PIXELS, decode
     from fiveshot.data.folders import open_images
-    from fiveshot.data.photo import Photo
     from fiveshot.data.reduction import Box
     from fiveshot.data.registry import (
         DatasetSpec,
@@ -68,6 +68,7 @@ __all__ = [
     "Reduction",
     "SessionLists",
     "bad_images_error",
+    "by_source",
     "check_dataset",
     "check_images",
     "dataset_specs",
@@ -91,7 +92,7 @@ _MODULES = (
     "decoding",
     "_decoder_process",
     "_decoder_pool",
-    "photo",
+    "_photo",
     "synthetic",
     "dataset",
     "folders",

@@ -24,7 +24,7 @@ from fiveshot.errors import InputError, counted, some_of
 from fiveshot.heads import DEFAULT_HEAD, make_head
 from fiveshot.recognizer.change import Change, ConflictError, LiveModel
 from fiveshot.recognizer.names import NONE, check_name
-from fiveshot.recognizer.photos.embedding import backbone_record, see_photos
+from fiveshot.recognizer.photos.embedding import backbone_record, photo_records
 from fiveshot.recognizer.photos.inputs import ClassInputs, gather_classes
 from fiveshot.recognizer.recognition.rejection import fit_rejection
 from fiveshot.recognizer.recognition.snapshot import head_record, require_statistics_head, restored_head
@@ -389,6 +389,6 @@ def _photos(record: ClassRecord) -> list[Photo]:
 
 
 def _seen_again(record: ClassRecord, embedder: Embedder, head: FewShotHead) -> ClassRecord:
-    seen = see_photos(embedder, _photos(record))
+    seen = photo_records(embedder, _photos(record))
     photos = tuple(replace(photo, feature=again.feature) for photo, again in zip(record.photos, seen, strict=True))
     return replace(record, photos=photos, summary=photo_summary(head.embed, photo_features(photos)))

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from fiveshot.data._decoder_pool import decoders
-from fiveshot.data._decoder_process import Reduced, Reduction
-from fiveshot.data.decoding import MAX_PIXELS, decode
+from fiveshot.data.decoding import decode
 from fiveshot.data.reduction import Box
 from fiveshot.data.sources import BytesSource, ImageError, ImageSource
 from fiveshot.errors import InputError
@@ -77,14 +75,15 @@ class Photo:
 
 
 def by_source(photos: Iterable[Photo]) -> Iterator[list[Photo]]:
-    """Yield together the photos that follow each other and are boxes of one source, or the whole of it."""
+    """Yield together the photos that follow each other and are boxes of one source, or the whole of it.
+
+    Examples
+    --------
+    >>> from fiveshot.data import Box, BytesSource, Photo, by_source
+    >>> one, other = BytesSource(b"", "one.jpg"), BytesSource(b"", "other.jpg")
+    >>> photos = [Photo(one, Box(0, 0, 9, 9)), Photo(one, Box(5, 5, 9, 9)), Photo(other)]
+    >>> [len(same) for same in by_source(photos)]
+    [2, 1]
+    """
     for _, same in groupby(photos, key=lambda photo: (id(photo.source), photo.box is None)):
         yield list(same)
-
-
-def reduced(same: Sequence[Photo], whole: Reduction, *, max_pixels: int = MAX_PIXELS) -> list[Reduced]:
-    """Return what a reduction makes of each of the parts of one photo, which is decoded once."""
-    source, boxes = same[0].source, [photo.box for photo in same if photo.box is not None]
-    if boxes:
-        return decoders().cut(source, boxes, whole, max_pixels=max_pixels)
-    return [decoders().attempt(source, whole, max_pixels=max_pixels)] * len(same)
