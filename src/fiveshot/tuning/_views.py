@@ -18,7 +18,10 @@ from torch import Tensor
 
 from fiveshot.backbones import Preprocessing
 from fiveshot.backbones.backbone import normal_levels, normalize_tensor
-from fiveshot.backbones.device_pixels import (
+from fiveshot.backbones.preprocessing import Pixels
+from fiveshot.data import BadImage, ImageSource, Reduced, decoders
+from fiveshot.data.reduction import PixelsAndCopies, Whole, usable
+from fiveshot.tuning._crops import (
     Axis,
     center_axis,
     center_extent,
@@ -27,9 +30,6 @@ from fiveshot.backbones.device_pixels import (
     padded,
     resample,
 )
-from fiveshot.backbones.preprocessing import Pixels
-from fiveshot.data import BadImage, ImageSource, Reduced, decoders
-from fiveshot.data.reduction import PixelsAndCopies, Whole, usable
 from fiveshot.tuning._recipes import TuneRecipe
 from fiveshot.tuning.execution import told_without_compiling
 
