@@ -18,9 +18,8 @@ import numpy as np
 
 from fiveshot import make_head
 from fiveshot.backbones import BackboneSpec, load_embedder
-from fiveshot.data import BadImage, Box, FileSource
-from fiveshot.recognizer.photos.embedding import look_through
-from fiveshot.recognizer.photos.photo import Photo
+from fiveshot.data import BadImage, Box, FileSource, Photo
+from fiveshot.features import see_photos
 
 SHOTS = 5
 
@@ -56,11 +55,11 @@ def read_cub(folder: Path, boxes: Path, per_class: int) -> tuple[list[Photo], np
 def features(photos: Sequence[Photo]) -> np.ndarray:
     """Return what the embedded backbone makes of photos; one that cannot be used ends the benchmark."""
     rows = []
-    for part in look_through(load_embedder(BackboneSpec()), photos):
+    for part in see_photos(load_embedder(BackboneSpec()), photos):
         for one in part:
             if isinstance(one, BadImage):
                 raise SystemExit(f"{one.name}: {one.reason}")
-            rows.append(one.feature)
+            rows.append(one.vector)
     return np.stack(rows)
 
 

@@ -7,7 +7,7 @@ and the plain loop that most code has (decode a batch, pass it on, in eager PyTo
 
     python benchmarks/extraction.py                        # the embedded network, every runtime that is there
     python benchmarks/extraction.py --runtimes onnx --images 120 --rounds 9
-    python benchmarks/extraction.py --device cuda --repeat 40 --decoding
+    python benchmarks/extraction.py --device cuda --repeat 40
 """
 
 from __future__ import annotations
@@ -19,9 +19,6 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TypeVar
 
@@ -40,7 +37,6 @@ from fiveshot.backbones import (
 )
 from fiveshot.data import FileSource, ImageDataset, ImageSource, ImageSplit, decode
 from fiveshot.features import ExtractionSettings, bare_rate, extract
-from fiveshot.features.stream import read_batch
 
 PHOTOGRAPHS = Path(__file__).resolve().parents[2] / "shared" / "data" / "cub200" / "test.tar"
 LONG_SIDE = 500
@@ -121,37 +117,13 @@ def measure(name: str, runner: Embedder, data: ImageDataset, folder: Path, optio
         lambda: extract(data, runner, ExtractionSettings(**pace), out=folder / "features.safetensors")
     )
     per_core = (done.rate / cores) / (bare / bare_cores)
-    each = [
-        1e3 * stage / done.computed for stage in (done.stages.decode, done.stages.transform, done.stages.forward)
-    ]
+    decode, forward = (1e3 * stage / done.computed for stage in (done.stages.decode, done.stages.forward))
     print(
         f"{name:13} {bare:9.1f} {done.rate:11.1f} {done.rate / bare:7.0%} {per_core:9.0%} {done.forward_rate:9.1f}"
-        f"   {each[0]:6.2f} {each[1]:6.2f} {each[2]:6.2f}   {done.runtime}",
+        f"   {decode:6.2f}  {forward:6.2f}   {done.runtime}",
         flush=True,
     )
     return done.rate / bare, per_core
-
-
-def decoding_rate(pool: Executor, data: ImageDataset, runner: Embedder, batch: int = 16) -> float:
-    images, transform = data.train.images, runner.preprocessing.pixels
-    blocks = [images[start : start + batch] for start in range(0, len(images), batch)]
-    list(pool.map(partial(pixels, transform), blocks[:64]))  # processes start and import
-    began = time.perf_counter()
-    for _ in pool.map(partial(pixels, transform), blocks):
-        pass
-    return len(images) / (time.perf_counter() - began)
-
-
-def pixels(transform: object, images: tuple[ImageSource, ...]) -> np.ndarray:
-    return read_batch(images, 0, len(images), transform).pixels
-
-
-def compare_decoding(data: ImageDataset, runner: Embedder, workers: int) -> None:
-    with ThreadPoolExecutor(workers) as threads:
-        by_threads = decoding_rate(threads, data, runner)
-    with ProcessPoolExecutor(workers, get_context("spawn")) as processes:
-        by_processes = decoding_rate(processes, data, runner)
-    print(f"decode and crop, {workers} workers: threads {by_threads:,.0f}, processes {by_processes:,.0f} images/s")
 
 
 def main() -> None:
@@ -166,7 +138,6 @@ def main() -> None:
     parser.add_argument("--runtimes", default="onnx,torch", help="on a CPU")
     parser.add_argument("--batch-size", type=int)
     parser.add_argument("--workers", type=int)
-    parser.add_argument("--decoding", action="store_true", help="also compare threads and processes")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -175,10 +146,8 @@ def main() -> None:
         print(f"{len(data.train)} JPEGs of {LONG_SIDE} px ({origin}), {default_workers()} cores")
         print(f"{options.backbone}\n")
         chosen = runners(options)
-        if options.decoding:
-            compare_decoding(data, next(iter(chosen.values())), options.workers or default_workers())
         print("                images/s              share of bare      images/s   ms for an image, on one worker")
-        print("                   bare  end to end    time core-time in forward   decode   crop forward")
+        print("                   bare  end to end    time core-time in forward   decode forward")
         shares: dict[str, list[Shares]] = {name: [] for name in chosen}
         for _ in range(options.rounds):
             for name, runner in chosen.items():

@@ -28,7 +28,7 @@ from fiveshot.backbones import load_embedder
 from fiveshot.features import FeatureSet, embedded_features
 from fiveshot.recognizer._learning import feature_records
 from fiveshot.recognizer.names import NONE
-from fiveshot.recognizer.photos.embedding import see_photos
+from fiveshot.recognizer.photos.embedding import photo_records
 from fiveshot.recognizer.photos.inputs import gather_photos
 from fiveshot.recognizer.store.rows import photo_features
 
@@ -71,7 +71,7 @@ def other_things(file: Path) -> NDArray[np.float32]:
     labels = data["test_labels"]
     rows = [rng.permutation(np.flatnonzero(labels == label))[:EACH] for label in np.unique(labels)]
     pictures = [Image.fromarray(image) for image in data["test_images"][np.concatenate(rows)]]
-    return photo_features(see_photos(load_embedder(), gather_photos(pictures)))
+    return photo_features(photo_records(load_embedder(), gather_photos(pictures)))
 
 
 def measure(

@@ -28,9 +28,10 @@ from ratios import Ratio, add_check
 from fiveshot.backbones import BackboneSpec, Embedder, default_workers, load_embedder
 from fiveshot.core import summarize
 from fiveshot.data.reduction import thumbnail
+from fiveshot.features import Keep
 from fiveshot.recognizer import Recognizer
 from fiveshot.recognizer.creation import learn_base
-from fiveshot.recognizer.photos.embedding import backbone_record, see_photos
+from fiveshot.recognizer.photos.embedding import backbone_record, photo_records
 from fiveshot.recognizer.photos.inputs import gather_photos
 from fiveshot.recognizer.recognition.snapshot import head_record, restored_head
 from fiveshot.recognizer.store.folder import create_model
@@ -61,7 +62,7 @@ def features(number: int, count: int, centre: np.ndarray, spread: np.ndarray) ->
 
 
 def make_model(path: Path, runner: Embedder, classes: int, base: int, head: str) -> None:
-    real = np.stack([one.feature for one in see_photos(runner, gather_photos(photographs(16, seed=1)))])
+    real = np.stack([one.feature for one in photo_records(runner, gather_photos(photographs(16, seed=1)))])
     centre, spread = real.mean(axis=0), real.std(axis=0)
     picture = thumbnail(Image.open(io.BytesIO(photographs(1, seed=2)[0])))
     record, options = head_record(head), Options()
@@ -161,7 +162,7 @@ def large(head: str, repeats: int) -> list[Ratio]:
     By processor time, which other programs on the machine change less.
     """
     runner = load_embedder(BackboneSpec(device="cpu"))
-    X = np.stack([one.feature for one in see_photos(runner, gather_photos(photographs(SHOTS, seed=3)))])
+    X = np.stack([one.feature for one in photo_records(runner, gather_photos(photographs(SHOTS, seed=3)))])
     with tempfile.TemporaryDirectory() as name, ExitStack() as opened:
         paths = [Path(name) / str(classes) for classes in (1000, 10_000)]
         for path in paths:
@@ -213,8 +214,8 @@ def report(path: Path, small: Path, runner: Embedder, classes: int, repeats: int
         model.snapshot.rejection  # noqa: B018
         thresholds = time.perf_counter() - began
         forward = forward_seconds(runner, photos, repeats)
-        looking = best(lambda _: see_photos(runner, gather_photos(photos), thumbnails=True), repeats)
-        X = np.stack([one.feature for one in see_photos(runner, gather_photos(photos))])
+        looking = best(lambda _: photo_records(runner, gather_photos(photos), Keep(thumbnail=True)), repeats)
+        X = np.stack([one.feature for one in photo_records(runner, gather_photos(photos))])
         learning = best(lambda number: model.learn(f"new {number}", shots[number]), repeats)
         storing = best(lambda number: model.learn_features(f"rows {number}", X + number), repeats)
         predicting = best(lambda _: model.snapshot.predict_features(X), repeats)

@@ -19,9 +19,9 @@ import pytest
 from PIL import Image
 
 from fiveshot import Recognizer
+from fiveshot.data import Photo
 from fiveshot.errors import InputError
 from fiveshot.recognizer.photos.inputs import PhotoStream
-from fiveshot.recognizer.photos.photo import Photo
 
 Run = Callable[..., tuple[int, str, str]]
 

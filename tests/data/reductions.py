@@ -8,18 +8,18 @@ from pathlib import Path
 import numpy as np
 
 from fiveshot.data import ArraySource
-from fiveshot.data.decoder_process import MEMORY
+from fiveshot.data._decoder_process import MEMORY
 
 PHOTO = ArraySource(np.arange(12, dtype=np.uint8).reshape(2, 2, 3), "small.bmp")
 
 
 def pixels(image):
-    return [image.tobytes(), None, b""]
+    return {"pixels": image.tobytes(), "empty": b""}
 
 
 def crash(image):
     os.kill(os.getpid(), signal.SIGSEGV)
-    return []
+    return {}
 
 
 def never_end(image):
@@ -36,21 +36,21 @@ def work_and_wait(image):
 
 
 def much_memory(image):
-    return [bytes(MEMORY + (1 << 20))[:1]]
+    return {"byte": bytes(MEMORY + (1 << 20))[:1]}
 
 
 def some_memory(image):
-    return [bytes(MEMORY // 2)[:1]]
+    return {"byte": bytes(MEMORY // 2)[:1]}
 
 
 def write_a_file(image):
     Path(os.environ["FIVESHOT_TEST_TARGET"]).write_bytes(b"1")
-    return []
+    return {}
 
 
 def crash_if_wide(image):
-    return crash(image) if image.width > 8 else [b"done"]
+    return crash(image) if image.width > 8 else {"text": b"done"}
 
 
 def process(image):
-    return [str(os.getpid()).encode()]
+    return {"process": str(os.getpid()).encode()}

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -34,9 +35,11 @@ from fiveshot.data import (
     FileSource,
     ImageError,
     _decoder_pool,
+    _decoder_process,
     decode,
     decoders,
 )
+from fiveshot.data.decoding import decode_bytes
 from fiveshot.errors import FiveshotError
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot limit processes")
@@ -68,7 +71,7 @@ def gone(processes, seconds: float = 60) -> bool:
 
 def test_only_what_a_photo_is_reduced_to_comes_back(pool):
     found = pool.attempt(PHOTO, pixels)
-    assert found.parts == (decode(PHOTO).tobytes(), None, b"")
+    assert found.parts == {"pixels": decode(PHOTO).tobytes(), "empty": b""}
     assert found.error is None
     assert int.from_bytes(bytes.fromhex(found.sha256)) != 0
 
@@ -77,43 +80,18 @@ def test_a_file_is_read_where_it_is_decoded(pool, tmp_path, monkeypatch):
     (tmp_path / "a.bmp").write_bytes(PHOTO.read())
     monkeypatch.chdir(tmp_path)
     found = pool.attempt(FileSource(Path("a.bmp"), "a.bmp"), pixels)
-    assert found.parts[0] == decode(PHOTO).tobytes()
+    assert found.parts["pixels"] == decode(PHOTO).tobytes()
     assert found.sha256 == pool.attempt(PHOTO, pixels).sha256
 
 
-def test_the_first_photo_is_decoded_before_it_is_asked_for(pool, tmp_path, monkeypatch):
-    sources = [FileSource(tmp_path / name, name) for name in ("a.png", "b.png")]
-    for source, color in zip(sources, ("red", "blue"), strict=True):
-        Image.new("RGB", (4, 3), color).save(source.path)
-    right = [decode(source).tobytes() for source in sources]
-    sent, send = [], _decoder_pool._Decoder.send
-    monkeypatch.setattr(
-        _decoder_pool._Decoder, "send", lambda decoder, *given: sent.append(given[0]) or send(decoder, *given)
-    )
+def test_a_decoder_that_was_started_before_answers_like_any_other(pool, tmp_path):
+    (tmp_path / "a.png").write_bytes(encoded(40, 30))
     pool.start()
-    pool.start(pixels, sources[0])
-    pool.start(pixels, sources[1])  # one is enough
-    # Whoever asks for another photo does not get this one, and a second time it is decoded anew.
-    assert pool.reduce(sources[1], pixels).parts[0] == right[1]
-    assert len(sent) == 1
-    assert pool.reduce(sources[0], pixels).parts[0] == right[0]
-    assert len(sent) == 1
-    assert pool.reduce(sources[0], pixels).parts[0] == right[0]
-    assert len(sent) == 2
-
-
-def test_what_is_wrong_with_the_first_photo_is_said_when_it_is_asked_for(pool, tmp_path):
-    names = ("broken.jpg", "missing.jpg", "whole.bmp")
-    broken, missing, whole = (FileSource(tmp_path / name, name) for name in names)
-    broken.path.write_text("not a photo")
-    whole.path.write_bytes(PHOTO.read())
-    for source, reduction in ((broken, pixels), (missing, pixels), (whole, crash)):
-        with Decoders(2, seconds=2) as other:
-            other.start(reduction, source)
-            found, plain = other.attempt(source, reduction).error, pool.attempt(source, reduction).error
-        assert found is not None
-        assert (str(found), found.code) == (str(plain), plain.code)
-        assert source.name in str(found)
+    pool.start(pixels)
+    pool.start(pixels)  # one is enough
+    source = FileSource(tmp_path / "a.png", "a.png")
+    assert pool.reduce(source, pixels).parts["pixels"] == decode(source).tobytes()
+    assert len(pool._idle) == 1
 
 
 @pytest.mark.parametrize(
@@ -139,11 +117,11 @@ def test_a_decoder_that_takes_too_much_is_a_refused_photo(pool, monkeypatch, red
 
 
 def test_what_fits_the_limit_is_decoded(pool):
-    assert pool.attempt(PHOTO, some_memory, max_pixels=1000).parts == (b"\0",)
+    assert pool.attempt(PHOTO, some_memory, max_pixels=1000).parts == {"byte": b"\0"}
 
 
 def test_a_large_photo_gets_more_memory(pool):
-    assert pool.attempt(PHOTO, much_memory).parts == (b"\0",)
+    assert pool.attempt(PHOTO, much_memory).parts == {"byte": b"\0"}
 
 
 def test_a_large_photo_is_refused_by_the_limit_that_was_asked_for():
@@ -165,11 +143,11 @@ def test_a_decoder_writes_no_files(pool, tmp_path, monkeypatch):
 
 
 def test_a_decoder_that_somebody_ended_is_replaced(pool):
-    first = int(pool.reduce(PHOTO, process).parts[0])
-    assert int(pool.reduce(PHOTO, process).parts[0]) == first
+    first = int(pool.reduce(PHOTO, process).parts["process"])
+    assert int(pool.reduce(PHOTO, process).parts["process"]) == first
     os.kill(first, signal.SIGKILL)
     assert gone([first])
-    assert int(pool.reduce(PHOTO, process).parts[0]) != first
+    assert int(pool.reduce(PHOTO, process).parts["process"]) != first
 
 
 def test_the_process_they_are_forked_from_is_replaced(pool):
@@ -184,7 +162,7 @@ def test_threads_share_a_pool_and_results_keep_their_order():
     sources = [ArraySource(np.full((1, 1, 3), n, np.uint8), f"{n}") for n in range(60)]
     with Decoders(3) as pool, ThreadPoolExecutor(2) as threads:
         for results in threads.map(lambda _: list(pool.map(sources, pixels)), range(2)):
-            assert [found.parts[0][0] for found in results] == list(range(60))
+            assert [found.parts["pixels"][0] for found in results] == list(range(60))
         assert len(pool._idle) <= 3
 
 
@@ -213,7 +191,7 @@ def test_in_this_process_where_processes_cannot_be_limited(monkeypatch):
     monkeypatch.delattr(os, "fork")
     with Decoders(2) as pool:
         assert not pool.limited
-        assert int(pool.reduce(PHOTO, process).parts[0]) == os.getpid()
+        assert int(pool.reduce(PHOTO, process).parts["process"]) == os.getpid()
         assert pool.attempt(BytesSource(b"", "empty"), process).error is not None
 
 
@@ -244,7 +222,7 @@ import numpy as np
 from fiveshot.data import ArraySource, decoders
 from reductions import PHOTO, never_end, process
 from threading import Thread
-print(decoders().reduce(PHOTO, process).parts[0].decode(), decoders()._forker._process.pid, flush=True)
+print(decoders().reduce(PHOTO, process).parts["process"].decode(), decoders()._forker._process.pid, flush=True)
 {then}
 """
 
@@ -283,10 +261,10 @@ def test_a_forked_process_has_decoders_of_its_own(tmp_path):
 import multiprocessing
 
 def forked(said):
-    said.put(decoders().reduce(PHOTO, process).parts[0])
+    said.put(decoders().reduce(PHOTO, process).parts["process"])
     decoders().close()
 
-own = decoders().reduce(PHOTO, process).parts[0]
+own = decoders().reduce(PHOTO, process).parts["process"]
 forking = multiprocessing.get_context("fork")
 said = forking.SimpleQueue()
 child = forking.Process(target=forked, args=(said,))
@@ -294,7 +272,7 @@ child.start()
 other = said.get()
 child.join()
 assert other != own
-assert decoders().reduce(PHOTO, process).parts[0] == own
+assert decoders().reduce(PHOTO, process).parts["process"] == own
 """
     child = run_child(then, tmp_path)
     assert child.stdout is not None
@@ -333,23 +311,32 @@ def crops(source, boxes=BOXES):
     return [picture.crop(box.pixels(picture.size)).tobytes() for box in boxes]
 
 
-def decodings(found) -> int:
-    """Return how often a photo was decoded: what is made of a picture that was held took no time to decode."""
-    return len({one.decode_seconds for one in found} - {0.0})
+def replaced_unnoticed(path: Path, data: bytes) -> None:
+    """Write other data of the same length to a file, and set its times back: who holds the old picture uses it."""
+    before = path.stat()
+    with path.open("r+b") as file:
+        file.write(data)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
 
 
-@pytest.mark.parametrize("in_memory", [False, True])
-def test_parts_of_a_photo_are_cut_out_of_one_decoding(pool, tmp_path, in_memory):
-    (tmp_path / "a.png").write_bytes(encoded(40, 30))
-    source = FileSource(tmp_path / "a.png", "a.png")
-    source = BytesSource(source.read(), "a.png") if in_memory else source
-    found = pool.cut(source, BOXES, pixels)
-    assert [one.parts for one in found] == [(crop, None, b"") for crop in crops(source)]
-    assert {one.sha256 for one in found} == {hashlib.sha256(source.read()).hexdigest()}
-    assert decodings(found) == 1
-    assert decodings(pool.cut(source, BOXES[:8], pixels)) == 0  # it is still there
-    assert decodings(pool.cut(source, BOXES[:1], pixels)) == 0
+def test_boxes_of_a_photo_are_cut_out_of_one_decoding(pool, tmp_path):
+    source = FileSource(tmp_path / "a.bmp", "a.bmp")
+    source.path.write_bytes(encoded(40, 30, kind="BMP"))
+    right, digest = crops(source), hashlib.sha256(source.read()).hexdigest()
+    found = pool.cut(source, BOXES[:8], pixels)
+    replaced_unnoticed(source.path, encoded(40, 30, seed=1, kind="BMP"))
+    found += pool.cut(source, BOXES[8:], pixels)  # in several turns
+    assert [one.parts for one in found] == [{"pixels": crop, "empty": b""} for crop in right]
+    assert {one.sha256 for one in found} == {digest}
     assert pool.cut(source, [], pixels) == []
+
+
+def test_boxes_of_a_photo_in_memory_are_cut_out_of_it(pool):
+    source = BytesSource(encoded(40, 30), "a.png")
+    found = pool.cut(source, BOXES, pixels)
+    assert [one.parts["pixels"] for one in found] == crops(source)
+    assert {one.sha256 for one in found} == {hashlib.sha256(source.read()).hexdigest()}
 
 
 def test_parts_are_never_of_another_picture(pool, tmp_path):
@@ -357,15 +344,15 @@ def test_parts_are_never_of_another_picture(pool, tmp_path):
     for number in range(3):
         path.write_bytes(encoded(40, 30 + number, number))
         for source in (FileSource(path, "a.png"), BytesSource(encoded(40, 30, 10 + number), "a.png")):
-            assert [one.parts[0] for one in pool.cut(source, BOXES[:5], pixels)] == crops(source, BOXES[:5])
-            assert pool.attempt(PHOTO, pixels).parts[0] == PHOTO.array.tobytes()
+            assert [one.parts["pixels"] for one in pool.cut(source, BOXES[:5], pixels)] == crops(source, BOXES[:5])
+            assert pool.attempt(PHOTO, pixels).parts["pixels"] == PHOTO.array.tobytes()
 
 
 def test_a_bad_part_is_refused_and_the_others_are_not(pool):
     source = BytesSource(encoded(40, 30), "a.png")
     good, outside, last = pool.cut(source, [Box(0, 0, 5, 5), Box(100, 0, 5, 5), Box(1, 1, 5, 5)], pixels)
     assert (good.error, last.error) == (None, None)
-    assert (outside.error.name, outside.error.code, outside.parts) == ("a.png", "bad_box", ())
+    assert (outside.error.name, outside.error.code, outside.parts) == ("a.png", "bad_box", {})
 
 
 def test_parts_of_what_is_not_a_photo_are_all_refused(pool):
@@ -378,22 +365,44 @@ def test_a_part_that_ends_its_decoder_is_refused_with_those_of_its_turn(pool):
     source = BytesSource(encoded(40, 30), "a.png")
     found = pool.cut(source, [Box(0, 0, 5, 5), Box(0, 0, 20, 5), Box(0, 0, 5, 5)], crash_if_wide)
     assert all("crashed" in one.error.reason for one in found)
-    assert pool.cut(source, [Box(0, 0, 5, 5)], crash_if_wide)[0].parts == (b"done",)
+    assert pool.cut(source, [Box(0, 0, 5, 5)], crash_if_wide)[0].parts == {"text": b"done"}
 
 
-def test_parts_of_a_large_photo_are_cut_out_of_one_decoding(tmp_path):
-    Image.new("RGB", (6000, 4200), "red").save(tmp_path / "a.png")
-    source = FileSource(tmp_path / "a.png", "a.png")
+def test_boxes_of_a_large_photo_are_cut_out_of_one_decoding(tmp_path):
+    source = FileSource(tmp_path / "a.bmp", "a.bmp")
+    Image.new("RGB", (6000, 4200), "red").save(source.path)
     with Decoders(2) as pool:
-        found = pool.cut(source, [Box(number, number, 50, 40) for number in range(100)], pixels)
-        assert {one.parts[0] for one in found} == {b"\xff\0\0" * 2000}
-        assert decodings(found) == 1
+        found = pool.cut(source, [Box(0, 0, 50, 40)], pixels)
+        blue = io.BytesIO()
+        Image.new("RGB", (6000, 4200), "blue").save(blue, "BMP")
+        replaced_unnoticed(source.path, blue.getvalue())
+        found += pool.cut(source, [Box(number, number, 50, 40) for number in range(100)], pixels)
+        assert {one.parts["pixels"] for one in found} == {b"\xff\0\0" * 2000}
         assert pool.attempt(PHOTO, pixels).error is None
 
 
-def test_without_processes_parts_are_cut_out_of_one_decoding():
+def test_without_processes_boxes_are_cut_out_of_one_decoding(monkeypatch):
     source = BytesSource(encoded(40, 30), "a.png")
+    right, decoded = crops(source), []
+
+    def noted(data, name, **limits):
+        decoded.append(name)
+        return decode_bytes(data, name, **limits)
+
+    monkeypatch.setattr(_decoder_process, "decode_bytes", noted)
     with Decoders(0) as none:
         found = none.cut(source, BOXES, pixels)
-    assert [one.parts[0] for one in found] == crops(source)
-    assert decodings(found) == 1
+    assert [one.parts["pixels"] for one in found] == right
+    assert decoded == ["a.png"]
+
+
+def test_threads_that_decode_without_processes_leave_warnings_as_they_were(tmp_path):
+    path = tmp_path / "odd.jpg"
+    Image.new("RGB", (20, 18), "green").save(path, exif=b"Exif\0\0II*\0\x08\0\0\0\x09\0\x12\x01\x03\0")
+    with pytest.warns(UserWarning, match="Corrupt EXIF"):
+        Image.open(path).close()
+    before = list(warnings.filters)
+    with Decoders(0) as none, ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda _: none.attempt(FileSource(path, "odd.jpg"), pixels), range(50)))
+    assert all(one.error is None for one in found)
+    assert list(warnings.filters) == before

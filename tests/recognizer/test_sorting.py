@@ -165,13 +165,13 @@ def model(tmp_path: Path, cache: Path) -> Recognizer:
 def counted_looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that grows by the number of photos of each look."""
     looks: list[int] = []
-    whole = unlabeled.look_at
+    whole = unlabeled.records_or_bad
 
     def look(embedder: object, photos: list[object], **more: object) -> object:
         looks.append(len(photos))
         return whole(embedder, photos, **more)
 
-    monkeypatch.setattr(unlabeled, "look_at", look)
+    monkeypatch.setattr(unlabeled, "records_or_bad", look)
     return looks
 
 
@@ -234,14 +234,14 @@ def test_what_changed_since_is_not_learned(model: Recognizer, folder: Path) -> N
 def test_a_folder_may_change_while_it_is_sorted(
     model: Recognizer, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = unlabeled.look_at
+    whole = unlabeled.records_or_bad
 
     def look(*given: object, **more: object) -> object:
         (folder / "red 0.png").unlink(missing_ok=True)
         draw(folder / "late.png", (0, 0, 0), 1)
         return whole(*given, **more)
 
-    monkeypatch.setattr(unlabeled, "look_at", look)
+    monkeypatch.setattr(unlabeled, "records_or_bad", look)
     found = model.sort(folder)
     assert {Path(one.name).name for one in found.bad} == {"broken.jpg", "red 0.png"}
     assert [Path(name).name for name in found.meanwhile] == ["late.png"]

@@ -16,8 +16,7 @@ from fiveshot.backbones import BackboneSpec, load_embedder
 from fiveshot.data import open_images
 from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.features import FeatureSet
-from fiveshot.features.parts import Part
-from fiveshot.features.stream import stored_vectors
+from fiveshot.features.parts import Part, stored_vectors
 from fiveshot.scale import Catalog, open_catalog
 from fiveshot.scale._extraction import (
     ShardCollector,

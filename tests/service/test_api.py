@@ -22,8 +22,8 @@ from PIL import Image
 from tiny import encoded, parts, photo, picture, tiny_model
 
 from fiveshot.errors import InputError
+from fiveshot.features import decode_photos
 from fiveshot.recognizer import Recognizer
-from fiveshot.recognizer.photos.photo import reduced
 from fiveshot.service import RequestLimits, Settings, _photos
 
 
@@ -120,11 +120,11 @@ def test_more_parts_than_photos_are_allowed(service: Live) -> None:
 def test_the_parts_of_a_photo_are_cut_out_together(service: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def noted(same: Any, parts: Any, **limits: Any) -> Any:
+    def noted(same: Any, *given: Any, **limits: Any) -> Any:
         asked.append(len(same))
-        return reduced(same, parts, **limits)
+        return decode_photos(same, *given, **limits)
 
-    monkeypatch.setattr(_photos, "reduced", noted)
+    monkeypatch.setattr(_photos, "decode_photos", noted)
     boxes = json.dumps([[[number, 0, 50, 50] for number in range(40)], None])
     files = [("photos", ("both.jpg", halves())), ("photos", ("red.jpg", photo("red", 1)))]
     reply = service.client.post("/v1/predict", files=files, data={"boxes": boxes})

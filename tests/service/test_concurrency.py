@@ -18,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from fiveshot.backbones import Embedder
 from fiveshot.errors import StorageError
+from fiveshot.features import Seen
 from fiveshot.recognizer import Recognizer
 from fiveshot.service import Settings
 from fiveshot.service import _photos as photos
@@ -173,29 +174,30 @@ def test_batches_give_what_single_photos_give(runner: Embedder) -> None:
     size = runner.preprocessing.size
     pixels = list(np.random.default_rng(0).integers(0, 256, (20, 2, 3, size, size), np.uint8))
     batcher = Batcher(runner, Settings(latency=0.01, batch_size=8), Metrics())
-    found = [future.result() for future in batcher.submit(runner, pixels)]
+    photos = [Seen(f"{number}.jpg", one) for number, one in enumerate(pixels)]
+    found = [future.result() for future in batcher.submit(runner, photos)]
     alone = np.concatenate([runner.features(one[None]) for one in pixels])
     np.testing.assert_allclose(np.stack(found), alone, rtol=1e-3, atol=1e-4)
     batcher.close()
     with pytest.raises(RuntimeError):
-        batcher.submit(runner, pixels)
+        batcher.submit(runner, photos)
 
 
 def test_a_photo_does_not_wait_for_a_full_batch(runner: Embedder) -> None:
     size = runner.preprocessing.size
-    pixels = [np.zeros((2, 3, size, size), np.uint8)]
+    photos = [Seen("black.jpg", np.zeros((2, 3, size, size), np.uint8))]
     batcher = Batcher(runner, Settings(latency=0.1, batch_size=8), Metrics())
-    batcher.submit(runner, pixels)[0].result(60)
+    batcher.submit(runner, photos)[0].result(60)
     batcher.close()
 
 
 def test_an_error_of_the_backbone_reaches_those_who_wait(runner: Embedder) -> None:
     batcher = Batcher(runner, Settings(latency=0.0, batch_size=8), Metrics())
-    wrong = [np.zeros((2, 3, 7, 7), np.uint8)]
+    wrong = [Seen("small.jpg", np.zeros((2, 3, 7, 7), np.uint8))]
     with pytest.raises(Exception, match=r".+"):
         batcher.submit(runner, wrong)[0].result()
     size = runner.preprocessing.size
-    good = batcher.submit(runner, [np.zeros((2, 3, size, size), np.uint8)])
+    good = batcher.submit(runner, [Seen("black.jpg", np.zeros((2, 3, size, size), np.uint8))])
     assert good[0].result().shape == (runner.width,)
     batcher.close()
 

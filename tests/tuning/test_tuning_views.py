@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from fiveshot.backbones import Backbone
-from fiveshot.backbones.device_pixels import FILTERS
 from fiveshot.backbones.preprocessing import INTERPOLATIONS
 from fiveshot.data import ImageSplit
 from fiveshot.tuning import Execution, TuneRecipe, open_material
+from fiveshot.tuning._crops import FILTERS
 from fiveshot.tuning._views import LoadedViews, PooledViews, Views, plan_epoch, share_of
 from fiveshot.tuning.execution import COMPILE_FROM_IMAGES, place
 

@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 from watching import jpeg, until, watching
 
-from fiveshot.data import BytesSource, FileSource
+from fiveshot.data import BytesSource, FileSource, Photo
 from fiveshot.errors import InputError, StorageError
 from fiveshot.recognizer import Prediction, Recognizer
-from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.watch.sightings import Ballot, Command, LinesFile, Sighting, Vote, Watching, json_line
 from fiveshot.watch.sources import FolderSource, Notices, credentials
 

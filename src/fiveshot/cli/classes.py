@@ -23,8 +23,8 @@ from fiveshot.errors import InputError, command, counted, some_of
 from fiveshot.recognizer.names import NONE, similar_name
 
 if TYPE_CHECKING:
+    from fiveshot.data import Photo
     from fiveshot.recognizer import HistoryEntry, LearnReport, PhotoChange, Recognizer
-    from fiveshot.recognizer.photos.photo import Photo
 
 LISTED = 20  # classes that are told one by one; of more, those with warnings
 

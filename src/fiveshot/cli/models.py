@@ -24,8 +24,8 @@ from fiveshot.cli.photos import note_classes_left_out
 from fiveshot.errors import InputError, command, counted, some_of
 
 if TYPE_CHECKING:
+    from fiveshot.data import Photo
     from fiveshot.recognizer.info import ClassInfo, ModelInfo, PhotoInfo
-    from fiveshot.recognizer.photos.photo import Photo
 
 SkipBad = Annotated[bool, Option("--skip-bad", help="Leave out photos of the base that cannot be read.")]
 

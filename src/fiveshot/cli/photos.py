@@ -18,13 +18,13 @@ from fiveshot.errors import InputError, command, counted, some_of
 from fiveshot.storage import require_writable
 
 if TYPE_CHECKING:
-    from fiveshot.data import BadImage
+    from fiveshot.data import BadImage, Photo
     from fiveshot.recognizer import Prediction
     from fiveshot.recognizer.answers.delivery import Delivered, Places
     from fiveshot.recognizer.answers.folders import Placed, Way
     from fiveshot.recognizer.evaluation import ClassResult, Evaluation, WrongPhoto
+    from fiveshot.recognizer.photos.boxes import Regions
     from fiveshot.recognizer.photos.inputs import FoundClasses
-    from fiveshot.recognizer.photos.photo import Photo, Regions
 
 WHY = 3  # learned photos that are named beside an answer
 SHOWN = 10  # confusions and wrong photos that are listed
@@ -327,7 +327,7 @@ class PartsAsked:
 
     def of(self, photos: Iterable[Photo]) -> Regions:
         """Return the parts of photos."""
-        from fiveshot.recognizer.photos.photo import read_boxes, regions_in, regions_of
+        from fiveshot.recognizer.photos.boxes import read_boxes, regions_in, regions_of
 
         if self.file is None:
             return regions_in(photos, [Box.parse(text) for text in self.box or ()])
@@ -360,7 +360,7 @@ def parts_of_classes(
     """Return the parts of the photos of classes that are asked for, and what cannot be used of a file."""
     if not parts:
         return classes, []
-    from fiveshot.recognizer.photos.photo import class_regions
+    from fiveshot.recognizer.photos.boxes import class_regions
 
     by_class, found = class_regions(classes, parts.of)
     _note_without(answer, found)

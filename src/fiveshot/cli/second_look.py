@@ -18,8 +18,8 @@ from fiveshot.errors import InputError, command, counted, some_of
 from fiveshot.storage import require_writable
 
 if TYPE_CHECKING:
+    from fiveshot.data import Photo
     from fiveshot.recognizer import Recognizer, Review, Sorting, Suggestion
-    from fiveshot.recognizer.photos.photo import Photo
 
 CLASSES, PAIRS, SUGGESTIONS, GROUPS, QUESTIONS, PHOTOS = 20, 10, 20, 20, 5, 3  # that are listed at most
 

@@ -11,7 +11,9 @@ from fiveshot.extras import imported_name
 
 if TYPE_CHECKING:
     from fiveshot.data._decoder_pool import Decoders, decoders
+    from fiveshot.data._decoder_process import Reduced, Reduction
     from fiveshot.data._fetching import Fetched, fetch
+    from fiveshot.data._photo import Photo, by_source
     from fiveshot.data.dataset import (
         BadImage,
         ImageDataset,
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
         check_images,
         restrict,
     )
-    from fiveshot.data.decoder_process import Reduced, Reduction
     from fiveshot.data.decoding import MAX_PIXELS, decode
     from fiveshot.data.folders import open_images
     from fiveshot.data.reduction import Box
@@ -62,10 +63,12 @@ __all__ = [
     "ImageError",
     "ImageSource",
     "ImageSplit",
+    "Photo",
     "Reduced",
     "Reduction",
     "SessionLists",
     "bad_images_error",
+    "by_source",
     "check_dataset",
     "check_images",
     "dataset_specs",
@@ -87,8 +90,9 @@ _MODULES = (
     "sources",
     "reduction",
     "decoding",
-    "decoder_process",
+    "_decoder_process",
     "_decoder_pool",
+    "_photo",
     "synthetic",
     "dataset",
     "folders",

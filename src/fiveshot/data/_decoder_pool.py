@@ -20,13 +20,14 @@ from functools import cache
 from pathlib import Path
 from threading import BoundedSemaphore, Lock
 
-from fiveshot.data.decoder_process import (
+from fiveshot.data._decoder_process import (
     COMMAND,
     END,
     FORK,
     HEADER,
     LARGE_PIXELS,
     PROCESS,
+    Answer,
     Held,
     Reduced,
     Reduction,
@@ -34,21 +35,21 @@ from fiveshot.data.decoder_process import (
     receive,
 )
 from fiveshot.data.decoding import MAX_PIXELS
-from fiveshot.data.reduction import Box, Cuts
+from fiveshot.data.reduction import Box
 from fiveshot.data.sources import MAX_PHOTO_BYTES, FileSource, ImageError, ImageSource, source_digest
-from fiveshot.errors import FiveshotError, InputError
+from fiveshot.errors import FiveshotError
 from fiveshot.work import SAFE_PATH, in_order, safe_path
 
 SECONDS = 20
 """How long decoding one photo may take."""
-MOST_PARTS = 64  # of a photo that a decoder is asked for at once
+MOST_BOXES = 64  # of a photo that a decoder is asked for at once
 QUICK = 2.0  # seconds of a processor; a photo that takes more is decoded aside, one at a time
 _TURN = 1.0  # seconds; a process that was stopped for an hour has waited for one turn, not for an hour
-_MAX_FACTS = 1 << 16  # bytes of what a decoder says beside the parts
+_MAX_FACTS = 1 << 18  # bytes of what a decoder says beside the parts
 _SAFE = {**SAFE_PATH, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 _PROGRAM = (
     "import sys; sys.path[:] = sys.argv[2:]; "
-    "from fiveshot.data.decoder_process import main; main(int(sys.argv[1]))"
+    "from fiveshot.data._decoder_process import main; main(int(sys.argv[1]))"
 )
 
 
@@ -68,10 +69,10 @@ class Decoders:
     >>> import numpy as np
     >>> from fiveshot.data import ArraySource
     >>> def first_pixel(image):
-    ...     return [bytes(image.getpixel((0, 0)))]
+    ...     return {"color": bytes(image.getpixel((0, 0)))}
     >>> with Decoders(workers=0) as decoders:
     ...     decoders.reduce(ArraySource(np.full((2, 3, 3), 255, np.uint8), "white"), first_pixel).parts
-    (b'\xff\xff\xff',)
+    {'color': b'\xff\xff\xff'}
     """
 
     def __init__(self, workers: int | None = None, *, seconds: int = SECONDS) -> None:
@@ -83,22 +84,19 @@ class Decoders:
         self._forker: _Forker | None = None
         self._idle: list[_Decoder] = []
         self._large: _Decoder | None = None  # that holds a large picture, of which more parts may be asked for
-        self._begun: dict[bytes, _Decoder] = {}  # by the request that they work on, of which nobody has asked yet
 
     @property
     def limited(self) -> bool:
         """Whether photos are decoded in processes with limits."""
         return self.workers > 0 and hasattr(os, "fork") and bool(sys.executable)
 
-    def start(self, reduction: Reduction | None = None, source: ImageSource | None = None) -> None:
+    def start(self, reduction: Reduction | None = None) -> None:
         """Begin to start a decoder, so that it is ready when the first photo comes; this does not wait.
 
         Parameters
         ----------
         reduction : callable, optional
             What will be asked for; before it is known, the process that decoders are forked from can start.
-        source : ImageSource, optional
-            The first photo. A file is decoded at once, for the first ``attempt`` that asks for the same.
         """
         if not self.limited:
             return
@@ -107,12 +105,8 @@ class Decoders:
                 self._forker = _Forker()
             if reduction is None or self._idle or self._forker.was_asked:
                 return
-            request = b""
-            if type(source) is FileSource:
-                with suppress(ImageError):  # which whoever asks for it will be told
-                    request = pickle.dumps(_request(source, reduction, min(MAX_PIXELS, LARGE_PIXELS))[0])
             with suppress(OSError):  # if it has ended already, another is started for the first photo
-                self._forker.ask(pickle.dumps(reduction), request)
+                self._forker.ask(pickle.dumps(reduction))
 
     def attempt(self, source: ImageSource, reduction: Reduction, *, max_pixels: int = MAX_PIXELS) -> Reduced:
         """Decode one photo and reduce it; what cannot be used comes back with its error.
@@ -122,31 +116,32 @@ class Decoders:
         source : ImageSource
             The photo.
         reduction : callable
-            Called with the picture where it was decoded; returns bytes. It must be one that can be pickled.
+            Called with the picture where it was decoded; returns bytes by name. It must be possible to pickle it.
         max_pixels : int
             The most pixels that the photo may have.
 
         Returns
         -------
         Reduced
-            The parts that ``reduction`` returned, the digest of the photo, and the error if there is one.
+            What ``reduction`` returned, the digest of the photo, and the error if there is one.
         """
-        return self._attempt(source, reduction, max_pixels)
+        (found,) = self._asked(source, reduction, max_pixels).results(1)
+        return found
 
     def cut(
         self, source: ImageSource, boxes: Sequence[Box], reduction: Reduction, *, max_pixels: int = MAX_PIXELS
     ) -> list[Reduced]:
-        """Reduce parts of one photo, each as if it were a photo of its own; the photo is decoded once.
+        """Reduce boxes of one photo, each as if it were a photo of its own; the photo is decoded once.
 
-        However many parts there are, they are made in turns that take little time and memory. A decoder holds the
-        picture for some seconds, so that who asks for some parts at a time need not have it decoded again.
+        However many boxes there are, they are made in turns that take little time and memory. A decoder holds the
+        picture for some seconds, so that who asks for some boxes at a time need not have it decoded again.
 
         Parameters
         ----------
         source : ImageSource
             The photo.
         boxes : sequence of Box
-            The parts.
+            The boxes.
         reduction : callable
             As for ``attempt``.
         max_pixels : int
@@ -155,32 +150,33 @@ class Decoders:
         Returns
         -------
         list of Reduced
-            One for each part, in order. The digest of each is that of the photo.
+            One for each box, in order. The digest of each is that of the photo.
         """
         found: list[Reduced] = []
         held = Held()
         while len(found) < len(boxes):
-            asked = tuple(boxes[len(found) : len(found) + MOST_PARTS])
-            turn = self._attempt(source, Cuts(asked, reduction), max_pixels, held)
-            made = _parts_made(turn, source.name)[: len(asked)]
-            if not made:
-                turn = turn if turn.error is not None else Reduced(error=_crashed(source.name), sha256=turn.sha256)
-                made = [turn] * (len(boxes) - len(found))
-            found += made
+            asked = tuple(boxes[len(found) : len(found) + MOST_BOXES])
+            turn = self._asked(source, reduction, max_pixels, asked, held)
+            found += turn.results(len(boxes) - len(found))
         return found
 
-    def _attempt(
-        self, source: ImageSource, reduction: Reduction, max_pixels: int, held: Held | None = None
-    ) -> Reduced:
-        """Decode one photo and reduce it; where more of the same may follow, its picture is to be held."""
+    def _asked(
+        self,
+        source: ImageSource,
+        reduction: Reduction,
+        max_pixels: int,
+        boxes: tuple[Box, ...] | None = None,
+        held: Held | None = None,
+    ) -> Answer:
+        """Return what a decoder makes of a photo, or of boxes of it; ``held`` is for decoding in this process."""
         try:
-            request, data = _request(source, reduction, max_pixels, keep=held is not None, read=not self.limited)
+            request, data = _request(source, reduction, max_pixels, boxes, read=not self.limited)
         except ImageError as error:
-            return Reduced(error=error)
+            return Answer(error=error)
         if not self.limited:
-            return request.made(data, held or Held())
+            return request.answered(data, held or Held())
         found, large = None, self._large
-        if not (request.keep and large is not None and large.holds == source.name):
+        if not (boxes and large is not None and large.holds == source.name):
             with self._slots:
                 usual = replace(request, max_pixels=min(max_pixels, LARGE_PIXELS))
                 found = self._ask(usual, data, quick=self._seconds > QUICK)
@@ -272,17 +268,16 @@ class Decoders:
 
     def _held_open(self) -> list[_Decoder]:
         """Return all decoders that nobody uses just now, and forget them."""
-        found = [*self._idle, *self._begun.values(), *([] if self._large is None else [self._large])]
-        self._idle, self._begun, self._large = [], {}, None
+        found = [*self._idle, *([] if self._large is None else [self._large])]
+        self._idle, self._large = [], None
         return found
 
-    def _ask(self, request: Request, data: bytes, *, quick: bool = False) -> Reduced:
+    def _ask(self, request: Request, data: bytes, *, quick: bool = False) -> Answer:
         message = pickle.dumps(request)
         while True:
             decoder, used = self._take(request, message)
             try:
-                if decoder.begun != message:
-                    decoder.send(message, data, self._seconds)
+                decoder.send(message, data, self._seconds)
             except OSError as error:
                 self._discard(decoder)
                 if used:  # somebody has ended it while it was idle
@@ -293,26 +288,27 @@ class Decoders:
                 raise
             return self._answer(decoder, request, quick)
 
-    def _answer(self, decoder: _Decoder, request: Request, quick: bool) -> Reduced:
+    def _answer(self, decoder: _Decoder, request: Request, quick: bool) -> Answer:
         keep = False
         try:
             patience = _Patience(self._seconds, decoder.process if quick else None)
-            found = decoder.receive(request.name, patience)
-            # One that had much memory, or too little, is not used again, unless for parts of the same picture.
-            keep = (request.keep or not request.large) and (
+            found = decoder.receive(request, patience)
+            # One that had much memory, or too little, is not used again, unless for boxes of the same picture.
+            keep = (request.boxes is not None or not request.large) and (
                 found.error is None or found.error.code != "image_too_large"
             )
             return found
         except _NotQuick:
-            return Reduced(error=_NOT_QUICK)
+            return Answer(error=_NOT_QUICK)
         except TimeoutError:
             reason = f"decoding it took more than {self._seconds} seconds"
-            return Reduced(error=ImageError(request.name, reason, code="image_too_slow"))
+            return Answer(error=ImageError(request.name, reason, code="image_too_slow"))
         except (OSError, EOFError, ValueError, TypeError, KeyError):
-            return Reduced(error=_crashed(request.name))
+            return Answer(error=ImageError(request.name, "its decoder crashed or was ended for taking too much"))
         finally:
             if keep:
-                self._give_back(replace(decoder, begun=b"", holds=request.name if request.keep else ""), request)
+                holds = "" if request.boxes is None else request.name
+                self._give_back(replace(decoder, holds=holds), request)
             else:
                 self._discard(decoder)
 
@@ -324,13 +320,11 @@ class Decoders:
                 self._idle.append(decoder)
 
     def _take(self, request: Request, message: bytes) -> tuple[_Decoder, bool]:
-        """Return a decoder that works on this already, an idle or a new one; and whether it was used before.
+        """Return an idle decoder or a new one, and whether it was used before.
 
         One that holds the picture is taken before others, and one that holds another picture after them.
         """
         with self._lock:
-            if message in self._begun:
-                return self._begun.pop(message), False
             if request.large and self._large is not None:
                 large, self._large = self._large, None
                 if large.holds == request.name:
@@ -342,21 +336,13 @@ class Decoders:
                 return chosen, True
             if self._forker is not None:
                 with suppress(OSError, EOFError):
-                    return self._forked(self._forker, message), False
+                    return self._forker.fork(message), False
                 self._forker.close()
             self._forker = _Forker()
             try:
-                return self._forked(self._forker, message), False
+                return self._forker.fork(message), False
             except (OSError, EOFError) as error:
                 raise _not_started() from error
-
-    def _forked(self, forker: _Forker, message: bytes) -> _Decoder:
-        """Return a new decoder; one that works on something else is kept for whoever asks for that."""
-        decoder = forker.fork(message)
-        if decoder.begun in (b"", message):
-            return decoder
-        self._begun[decoder.begun] = decoder
-        return forker.fork(message)
 
     def _discard(self, decoder: _Decoder) -> None:
         decoder.connection.close()
@@ -381,19 +367,16 @@ class _Forker:
             )
         self._lock = Lock()
         self.was_asked = False
-        # Decoders that were asked for, and not waited for yet, with the request that each has got already.
-        self._asked: list[tuple[socket.socket, bytes]] = []
+        self._asked: list[socket.socket] = []  # of decoders that were asked for, and not waited for yet
 
-    def ask(self, warmth: bytes, request: bytes = b"") -> None:
-        """Ask for a decoder that has imported what this pickle needs, and give it a request that has no data."""
+    def ask(self, warmth: bytes) -> None:
+        """Ask for a decoder that has imported what this pickle needs."""
         self.was_asked = True
         ours, theirs = socket.socketpair()
-        self._asked.append((ours, request))
+        self._asked.append(ours)
         with theirs:
             socket.send_fds(self.control, [COMMAND.pack(FORK, len(warmth))], [theirs.fileno()])
         self.control.sendall(warmth)
-        if request:
-            ours.sendall(HEADER.pack(len(request), 0) + request)
 
     def fork(self, warmth: bytes) -> _Decoder:
         """Return the decoder that was asked for, or a new one that has imported what this pickle needs."""
@@ -402,8 +385,7 @@ class _Forker:
                 self.ask(warmth)
             self.control.settimeout(SECONDS)
             (process,) = PROCESS.unpack(receive(self.control, PROCESS.size))
-            connection, request = self._asked.pop(0)
-            return _Decoder(self, connection, process, begun=request)
+            return _Decoder(self, self._asked.pop(0), process)
 
     def end(self, process: int) -> None:
         """End a decoder, whatever it does."""
@@ -413,7 +395,7 @@ class _Forker:
     def close(self) -> None:
         """End the process, which ends all its decoders."""
         self.control.close()
-        for connection, _ in self._asked:
+        for connection in self._asked:
             connection.close()
         try:
             self._process.wait(timeout=2)
@@ -430,7 +412,6 @@ class _Decoder:
     connection: socket.socket
     process: int
     holds: str = ""  # name of the photo whose picture it may still have; another photo may be called so, too
-    begun: bytes = b""  # the request that it got before anybody asked for the answer
 
     def send(self, message: bytes, data: bytes, seconds: float) -> None:
         self.connection.settimeout(seconds)
@@ -438,23 +419,31 @@ class _Decoder:
         if data:
             self.connection.sendall(data)
 
-    def receive(self, name: str, patience: _Patience) -> Reduced:
+    def receive(self, request: Request, patience: _Patience) -> Answer:
         """Return the answer; it is data from outside, as the photo is."""
         size, length = HEADER.unpack(self._receive(HEADER.size, patience))
         if size > _MAX_FACTS or length > MAX_PHOTO_BYTES:
             raise ValueError
         facts = json.loads(self._receive(size, patience))
         if "failure" in facts:
-            raise RuntimeError(f"a decoder cannot make of {name} what was asked for: {facts['failure']}")
-        data, parts = memoryview(self._receive(length, patience)), []
-        for part in facts["sizes"]:
-            parts.append(None if part is None else bytes(data[:part]))
-            data = data[part or 0 :]
+            raise RuntimeError(f"a decoder cannot make of {request.name} what was asked for: {facts['failure']}")
+        data = memoryview(self._receive(length, patience))
+        made: list[dict[str, bytes] | ImageError] = []
+        for one in facts["made"]:
+            if "sizes" not in one:
+                made.append(ImageError(request.name, str(one["reason"]), code=str(one["code"])))
+                continue
+            parts = {}
+            for name, part in one["sizes"].items():
+                parts[name], data = bytes(data[:part]), data[part:]
+            made.append(parts)
         error = None
-        if "reason" in facts:
-            error = ImageError(name, str(facts["reason"]), code=str(facts["code"]))
-        decoding, reducing = map(float, facts["seconds"])
-        return Reduced(tuple(parts), str(facts["sha256"]), error, decoding, reducing)
+        if "error" in facts:
+            reason, code = facts["error"]["reason"], facts["error"]["code"]
+            error = ImageError(request.name, str(reason), code=str(code))
+        elif not 1 <= len(made) <= len(request.boxes or (None,)):
+            raise ValueError
+        return Answer(tuple(made), str(facts["sha256"]), error)
 
     def _receive(self, size: int, patience: _Patience) -> bytearray:
         self.connection.settimeout(_TURN)
@@ -510,32 +499,14 @@ def decoders() -> Decoders:
 
 
 def _request(
-    source: ImageSource, reduction: Reduction, max_pixels: int, *, keep: bool = False, read: bool = False
+    source: ImageSource, reduction: Reduction, max_pixels: int, boxes: tuple[Box, ...] | None, *, read: bool
 ) -> tuple[Request, bytes]:
     """Return what a decoder is asked, and the bytes that go with it; unless ``read``, it reads a file itself."""
     if type(source) is FileSource and not read:
         source.check()
         file = FileSource(source.path.absolute(), source.name)
-        return Request(file, source.name, reduction, max_pixels, keep=keep), b""
-    return Request(None, source.name, reduction, max_pixels, keep=keep), source.read()
-
-
-def _parts_made(turn: Reduced, name: str) -> list[Reduced]:
-    """Return what was made of parts of a photo; nothing where that cannot be told."""
-    try:
-        made = Cuts.read(turn.parts)
-    except (ValueError, TypeError):
-        return []
-    return [
-        replace(turn, parts=(), error=ImageError(name, one.message, code=one.code))
-        if isinstance(one, InputError)
-        else replace(turn, parts=one)
-        for one in made
-    ]
-
-
-def _crashed(name: str) -> ImageError:
-    return ImageError(name, "its decoder crashed or was ended for taking too much")
+        return Request(file, source.name, reduction, max_pixels, boxes), b""
+    return Request(None, source.name, reduction, max_pixels, boxes), source.read()
 
 
 def _digest(source: ImageSource) -> str:

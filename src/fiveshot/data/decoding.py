@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from fiveshot.data.sources import ImageError, ImageSource
@@ -47,6 +48,7 @@ TILE = 512  # pixels of a side
 # What a TIFF's tile or strip may hold beyond the image itself: writers pad small images to tiles of usual sizes.
 LARGEST_PADDING = 2048 * 2048  # pixels
 _SIXTEEN_BITS = "PNG"
+_SILENCE = Lock()
 _WITH_ALPHA = ("LA", "La", "PA", "RGBA", "RGBa")
 _ORIENTATION = 274  # the EXIF tag
 _WIDTH, _LENGTH, _TILE_WIDTH, _TILE_LENGTH, _ROWS_PER_STRIP = 256, 257, 322, 323, 278  # TIFF tags
@@ -99,8 +101,9 @@ def decode(source: ImageSource, *, max_pixels: int = MAX_PIXELS) -> Image:
 
 def decode_bytes(data: bytes, name: str, *, max_pixels: int = MAX_PIXELS) -> Image:
     """Do what ``decode`` does for bytes: from here on only decoders work, on nothing but these bytes."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about metadata that a viewer would not mention either
+    # Warnings are about metadata that a viewer would not mention either. Filters are those of the whole process:
+    # threads that put them back in turns would leave them wrong. So one thread of a process decodes at a time.
+    with _SILENCE, warnings.catch_warnings(action="ignore"):
         try:
             image = _opened(data, name, max_pixels)
             image.load()
@@ -122,9 +125,9 @@ def needs_memory(name: str) -> ImageError:
     return ImageError(name, "too large: decoding it takes more memory than it may", code="image_too_large")
 
 
-def nothing(image: Image) -> tuple[bytes, ...]:
+def nothing(image: Image) -> dict[str, bytes]:
     """Return nothing of a picture: the reduction for those who ask only whether a photo can be decoded."""
-    return ()
+    return {}
 
 
 def _opened(data: bytes, name: str, max_pixels: int) -> Image:

@@ -6,11 +6,9 @@ Processes that decode import this, so it needs Pillow alone.
 from __future__ import annotations
 
 import io
-import json
 import math
 import random
 import re
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,8 +18,6 @@ from fiveshot.errors import InputError, is_number
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-
-    from fiveshot.data.decoder_process import Reduction
 
 # Detectors round: a box may reach so far over the edge, in pixels or as a share of the side, and is cut off there.
 _PIXELS_OVER, _SHARE_OVER = 2.0, 0.01
@@ -49,7 +45,6 @@ _QUALITY = 80
 _JPEG_TABLES, _JPEG_SIZE, _JPEG_PIXELS = (b"\xff\xdb", b"\xff\xc4", b"\xff\xdd"), b"\xff\xc0", b"\xff\xda"
 _JFIF = re.compile(rb"\xff\xe0\0\x10JFIF\0.{7}\0\0", re.DOTALL)  # without a preview
 _JPEG_MARKER = re.compile(rb"\xff[^\0\xd0-\xd7]")  # that ends the pixels
-_TURN_SECONDS, _TURN_BYTES = 0.5, 32 << 20  # what several parts of a picture may take before others have a turn
 _TRIES = 10  # of a random crop
 PixelBox = tuple[int, int, int, int]  # top, left, height, width
 
@@ -141,56 +136,6 @@ class Box:
 
     def __str__(self) -> str:
         return ",".join(f"{value:.6g}" if isinstance(value, float) else str(value) for value in self.values)
-
-
-@dataclass(frozen=True)
-class Cuts:
-    """Makes of several parts of a picture what another reduction makes of a whole one.
-
-    For each part it returns a label, which says how many pieces follow or why there are none, and the pieces.
-    After half a second of a processor, or 32 MiB, it leaves the other parts for the next turn.
-
-    >>> import PIL.Image
-    >>> cuts = Cuts((Box(0, 0, 2, 1), Box(9, 9, 9, 9)), lambda image: [image.tobytes()])
-    >>> good, bad = Cuts.read(cuts(PIL.Image.new("RGB", (8, 8))))
-    >>> good, bad.code
-    ((b'\\x00\\x00\\x00\\x00\\x00\\x00',), 'bad_box')
-    """
-
-    boxes: tuple[Box, ...]
-    inner: Reduction
-
-    def __call__(self, image: Image) -> list[bytes | None]:
-        """Return what is made of the parts, of one at least."""
-        made: list[bytes | None] = []
-        began, size = time.process_time(), 0
-        for box in self.boxes:
-            try:
-                pieces = list(self.inner(image.crop(box.pixels(image.size))))
-                made += [json.dumps(len(pieces)).encode(), *pieces]
-                size += sum(len(piece) for piece in pieces if piece is not None)
-            except InputError as error:
-                made.append(json.dumps([str(error), error.code or "bad_image"]).encode())
-            if time.process_time() - began > _TURN_SECONDS or size > _TURN_BYTES:
-                break
-        return made
-
-    @staticmethod
-    def read(made: Sequence[bytes | None]) -> list[tuple[bytes | None, ...] | InputError]:
-        """Return the pieces of each part that was made, or why there are none; other data is a ``ValueError``."""
-        found: list[tuple[bytes | None, ...] | InputError] = []
-        at = 0
-        while at < len(made):
-            label = json.loads(made[at] or b"")
-            at += 1
-            if isinstance(label, int) and 0 <= label <= len(made) - at:
-                found.append(tuple(made[at : at + label]))
-                at += label
-            elif isinstance(label, list) and len(label) == 2:
-                found.append(InputError(str(label[0]), code=str(label[1])))
-            else:
-                raise ValueError("not what is made of parts")
-        return found
 
 
 def bad_box(message: str) -> InputError:
@@ -317,17 +262,17 @@ class Whole:
     """The whole photo, made smaller where its short side is longer than asked for.
 
     >>> import PIL.Image
-    >>> size, pixels = Whole(short_side=50)(PIL.Image.new("RGB", (500, 100)))
-    >>> Whole.size(size), len(pixels) == 3 * 250 * 50
-    ((250, 50), True)
+    >>> made = Whole(short_side=50)(PIL.Image.new("RGB", (500, 100)))
+    >>> made["size"], len(made["pixels"]) == 3 * 250 * 50
+    (b'250 50', True)
     """
 
     short_side: int | None  # None: as it is
     squash: int | None = None
     interpolation: str = "bicubic"
 
-    def __call__(self, image: Image) -> tuple[bytes, bytes]:
-        """Return the size and the pixels of a picture in RGB."""
+    def __call__(self, image: Image) -> dict[str, bytes]:
+        """Return ``size`` and ``pixels`` of a picture in RGB."""
         from PIL.Image import Resampling
 
         check_shape(image.size)
@@ -339,7 +284,7 @@ class Whole:
             image = image.resize((width, height), Resampling.BICUBIC)
         if 3 * image.width * image.height > MAX_PHOTO_BYTES:
             raise InputError(f"too large to be kept as it is: {image.width} x {image.height}", code="too_large")
-        return b"%d %d" % image.size, image.tobytes()
+        return {"size": b"%d %d" % image.size, "pixels": image.tobytes()}
 
     @staticmethod
     def size(said: bytes) -> tuple[int, int]:
@@ -348,32 +293,34 @@ class Whole:
         return int(width), int(height)
 
 
-def usable(image: Image) -> tuple[bytes, ...]:
+def usable(image: Image) -> dict[str, bytes]:
     """Return nothing of a picture: the reduction for those who ask only whether a photo can be used."""
     check_shape(image.size)
-    return ()
+    return {}
 
 
 @dataclass(frozen=True)
-class Parts:
-    """What is made of a photo where it is decoded: pixels for the backbone, and small copies that are kept.
+class PixelsAndCopies:
+    """What is made of a photo where it is decoded: pixels for the network, and copies that are kept.
 
     >>> import PIL.Image
-    >>> parts = Parts(Squares(size=8, resize=8), thumbnail=True)
-    >>> pixels, small, copy = parts(PIL.Image.new("RGB", (500, 250)))
-    >>> len(pixels), small[:2], copy
-    (192, b'\\xff\\xd8', None)
+    >>> made = PixelsAndCopies(Squares(size=8, resize=8), thumbnail=True)(PIL.Image.new("RGB", (500, 250)))
+    >>> len(made["pixels"]), made["thumbnail"][:2], list(made)
+    (192, b'\\xff\\xd8', ['pixels', 'thumbnail'])
     """
 
     squares: Squares | RandomSquare
     thumbnail: bool = False
     copy_of: int | None = None  # bytes of the file that came, where a copy without metadata is kept
 
-    def __call__(self, image: Image) -> tuple[bytes, bytes | None, bytes | None]:
-        """Return pixels, thumbnail and copy."""
-        pixels = b"".join(view.tobytes() for view in self.squares(image))
-        small = thumbnail(image) if self.thumbnail else None
-        return pixels, small, None if self.copy_of is None else clean_copy(image, self.copy_of)
+    def __call__(self, image: Image) -> dict[str, bytes]:
+        """Return ``pixels`` and, where they are asked for, ``thumbnail`` and ``copy``."""
+        made = {"pixels": b"".join(view.tobytes() for view in self.squares(image))}
+        if self.thumbnail:
+            made["thumbnail"] = thumbnail(image)
+        if self.copy_of is not None:
+            made["copy"] = clean_copy(image, self.copy_of)
+        return made
 
 
 def _mirrored(picture: Image) -> Image:

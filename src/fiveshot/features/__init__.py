@@ -1,4 +1,4 @@
-"""Feature vectors: a set with provenance in one file; extraction and its cache; the embedded packs."""
+"""Feature vectors: how photos become them; a set with provenance in one file; extraction; the embedded packs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,19 @@ from fiveshot.extras import imported_name
 from fiveshot.features.feature_set import FeatureSet, Provenance, embedded_features, embedded_packs, load_features
 
 if TYPE_CHECKING:
-    from fiveshot.features._extraction import extract, extracted_features
+    from fiveshot.features._extraction import Extraction, bare_rate, extract, extracted_features
     from fiveshot.features._npz import load_npz
+    from fiveshot.features._seeing import (
+        Keep,
+        PhotoVector,
+        Seen,
+        SeenBatch,
+        bad_photos,
+        decode_photos,
+        embed,
+        see_batches,
+        see_photos,
+    )
     from fiveshot.features.job import (
         CacheKey,
         ExtractionSettings,
@@ -17,7 +28,6 @@ if TYPE_CHECKING:
         default_cache_folder,
         open_labeled_images,
     )
-    from fiveshot.features.stream import Extraction, bare_rate
 
 __all__ = [
     "CacheKey",
@@ -25,9 +35,16 @@ __all__ = [
     "ExtractionSettings",
     "FeatureCache",
     "FeatureSet",
+    "Keep",
+    "PhotoVector",
     "Provenance",
+    "Seen",
+    "SeenBatch",
+    "bad_photos",
     "bare_rate",
+    "decode_photos",
     "default_cache_folder",
+    "embed",
     "embedded_features",
     "embedded_packs",
     "extract",
@@ -35,10 +52,12 @@ __all__ = [
     "load_features",
     "load_npz",
     "open_labeled_images",
+    "see_batches",
+    "see_photos",
 ]
 
-# Imported when it is asked for: recognizing a photo needs neither pools of processes nor datasets.
-_MODULES = ("_npz", "job", "stream", "_extraction")
+# Imported when it is asked for: recognizing a photo needs no extraction.
+_MODULES = ("_seeing", "_npz", "job", "_extraction")
 
 
 def __getattr__(name: str) -> Any:

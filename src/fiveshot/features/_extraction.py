@@ -9,15 +9,16 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fiveshot.backbones import BackboneSpec, Embedder, load_embedder
-from fiveshot.data import BadImage, ImageDataset, bad_images_error
+from fiveshot.backbones import BackboneSpec, Embedder, default_workers, load_embedder
+from fiveshot.data import BadImage, ImageDataset, Photo, bad_images_error
 from fiveshot.errors import StorageError
+from fiveshot.features._seeing import bad_photos, see_batches
 from fiveshot.features.feature_set import ARRAYS, FeatureSet
 from fiveshot.features.job import (
     CacheKey,
@@ -28,8 +29,7 @@ from fiveshot.features.job import (
     digest,
     open_labeled_images,
 )
-from fiveshot.features.parts import PartFolder, gaps, join_parts, work_folder
-from fiveshot.features.stream import BatchStream, Extraction, Range, Stages, read_batch
+from fiveshot.features.parts import ImageBatch, PartFolder, Range, gaps, join_parts, work_folder
 from fiveshot.storage import FilePath, atomic_path, make_folder, require_writable
 from fiveshot.work import Progress
 
@@ -37,6 +37,86 @@ PARTS = "partial"  # folder of the cache where finished parts are kept until all
 INDEX = "index"  # folder of the cache that tells which files have which contents
 KEPT = 16  # states of the same files that are remembered
 BLOCK = 64  # images that a thread reads at a time
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Seconds spent in each stage, added up over all workers."""
+
+    decode: float = 0.0  # reading and scaling included
+    forward: float = 0.0
+
+    def __add__(self, other: Stages) -> Stages:
+        return Stages(self.decode + other.decode, self.forward + other.forward)
+
+
+@dataclass(frozen=True, eq=False)
+class Extraction:
+    """Features and how they came about; ``seconds`` and ``stages`` are about the images computed this time.
+
+    Parameters
+    ----------
+    features : FeatureSet
+        Mapped from the file, or in memory where there is none.
+    path : pathlib.Path or None
+        Where they are kept.
+    images : int
+        Number of images, bad ones included.
+    computed : int
+        Images of this run; the others were finished before.
+    bad : tuple of BadImage
+        Images that were left out.
+    runtime : str or None
+        What ran the network; None when nothing had to be computed.
+    seconds : float
+        Time from the first image to the finished file.
+    stages : Stages
+        Seconds of each stage, added up over all workers.
+    streams : int
+        Forward passes at a time.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fiveshot.features import Extraction, FeatureSet, Provenance
+    >>> x, y = np.eye(2, dtype=np.float16), np.array([0, 1])
+    >>> features = FeatureSet(x, y, x, y, ("wren", "rook"), Provenance.unknown("birds"))
+    >>> done = Extraction(features, None, images=4, computed=4, bad=(), runtime="PyTorch on cpu", seconds=0.5)
+    >>> done.rate
+    8.0
+    """
+
+    features: FeatureSet
+    path: Path | None
+    images: int
+    computed: int
+    bad: tuple[BadImage, ...]
+    runtime: str | None
+    seconds: float = 0.0
+    stages: Stages = field(default_factory=Stages)
+    streams: int = 1
+
+    @property
+    def kept_path(self) -> Path:
+        """The file, where there is one."""
+        if self.path is None:
+            raise StorageError("these features are in memory only", hint="give a cache or an output file")
+        return self.path
+
+    @property
+    def rate(self) -> float | None:
+        """Images per second from files to vectors, or None when nothing was computed."""
+        return self.computed / self.seconds if self.computed and self.seconds else None
+
+    @property
+    def forward_rate(self) -> float | None:
+        """Images per second if the forward passes had run one after another without waiting for images.
+
+        It comes from the time spent inside them in this very run. On a CPU each runs on a core of its own, so
+        this is the bare rate as far as the other cores' decoding does not slow down the memory they share.
+        """
+        forward = self.stages.forward / self.streams
+        return self.computed / forward if self.computed and forward else None
 
 
 def extract(
@@ -228,29 +308,32 @@ def _compute_parts(job: ExtractionJob, store: PartFolder, progress: Progress) ->
     for place, part in store.usable():
         places.append(place)
         bad += part.bad
-    done, total = sum(stop - start for start, stop in places), len(job.images)
-    progress(done, total)
-    stream = BatchStream(job.images, job.embedder, workers=job.settings.readers, dtype=job.settings.dtype)
-    images, stages = 0, Stages()
-    try:
-        with closing(stream.run(gaps(places, total, job.batch_size))) as batches:
-            for batch in batches:
-                bad += batch.bad
-                if bad and not job.settings.skip_bad:
-                    stream.decode_only.set()
-                if batch.vectors is not None:
-                    store.add(batch, batch.vectors)
-                    images += batch.stop - batch.start
-                    stages += Stages(batch.decode_seconds, batch.transform_seconds, batch.forward_seconds)
-                done += batch.stop - batch.start
-                progress(done, total)
-    except KeyboardInterrupt:
-        store.flush()
-        raise
-    store.flush()
+    finished, total = sum(stop - start for start, stop in places), len(job.images)
+    progress(finished, total)
+    missing = list(gaps(places, total, job.batch_size))
+    computed, stages = 0, Stages()
+    if not bad or job.settings.skip_bad:
+        photos = ([Photo(image) for image in job.images[start:stop]] for start, stop in missing)
+        try:
+            with closing(see_batches(job.embedder, photos, workers=job.settings.readers)) as batches:
+                for (start, _), seen in zip(missing, batches, strict=True):
+                    batch = ImageBatch.of(start, seen.found, job)
+                    store.add(batch)
+                    bad += batch.bad
+                    computed += len(seen.found)
+                    stages += Stages(seen.decode_seconds, seen.forward_seconds)
+                    progress(finished + computed, total)
+                    if bad and not job.settings.skip_bad:
+                        break
+        finally:
+            store.flush()
     if bad and not job.settings.skip_bad:
+        left = [position for start, stop in missing for position in range(start, stop)][computed:]
+        rest = [Photo(job.images[position]) for position in left]
+        found = bad_photos(rest, job.embedder.preprocessing, workers=job.settings.readers)
+        bad += [(left[at], image) for at, image in found.items()]
         raise bad_images_error([image for _, image in sorted(bad, key=lambda found: found[0])], total)
-    return images, stages
+    return computed, stages
 
 
 def _find(job: ExtractionJob, cache: FeatureCache, *, readers: int) -> Extraction | None:
@@ -300,7 +383,7 @@ def _left_out(job: ExtractionJob, features: FeatureSet) -> tuple[BadImage, ...] 
     train, test = set(features.train_names or ()), set(features.test_names or ())
     absent = [image for image in job.dataset.train.images if image.name not in train]
     absent += [image for image in job.dataset.test.images if image.name not in test]
-    bad = tuple(image for _, image in read_batch(absent, 0, len(absent), job.embedder.preprocessing).bad)
+    bad = tuple(bad_photos([Photo(image) for image in absent], job.embedder.preprocessing).values())
     return bad if len(bad) == len(absent) else None
 
 
@@ -338,3 +421,51 @@ def _copied(extraction: Extraction, target: Path) -> Extraction:
     with atomic_path(target) as temporary:
         shutil.copyfile(extraction.kept_path, temporary)
     return replace(extraction, path=target, features=FeatureSet.load(target))
+
+
+def bare_rate(
+    embedder: Embedder, *, batch_size: int | None = None, workers: int | None = None, seconds: float = 3.0
+) -> float:
+    """Measure how fast the network is with nothing else to do.
+
+    Parameters
+    ----------
+    embedder : Embedder
+        What to measure.
+    batch_size, workers : int, optional
+        As in an extraction: as many forward passes run at a time as there.
+    seconds : float, default 3
+        How long to measure, after one pass each to warm up.
+
+    Returns
+    -------
+    float
+        Images per second, over a batch that is ready.
+
+    Examples
+    --------
+    >>> from fiveshot.backbones import load_embedder
+    >>> from fiveshot.features import bare_rate
+    >>> bare_rate(load_embedder(), batch_size=1, workers=1, seconds=0.1) > 0
+    True
+    """
+    size = batch_size or embedder.batch_size
+    streams = embedder.streams(workers or default_workers())
+    noise: Any = np.random.default_rng(0).integers(0, 256, (size, *embedder.preprocessing.shape), np.uint8)
+    if not embedder.on_cpu:
+        import torch
+
+        noise = torch.from_numpy(noise).to(embedder.device)
+
+    def passes(until: float) -> int:
+        done = 0
+        while done == 0 or time.perf_counter() < until:
+            embedder.features(noise)
+            done += 1
+        return done
+
+    with ThreadPoolExecutor(streams) as pool:
+        list(pool.map(passes, [0.0] * streams))
+        began = time.perf_counter()
+        done = sum(pool.map(passes, [began + seconds] * streams))
+        return done * size / (time.perf_counter() - began)

@@ -16,17 +16,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fiveshot.data import BadImage
+from fiveshot.data import ArraySource, BadImage, ImageSource
 from fiveshot.errors import InputError, StorageError, counted, some_of
+from fiveshot.features._seeing import PhotoVector
 from fiveshot.features.feature_set import FeatureSet, Provenance, Vectors, write_feature_file
-from fiveshot.features.job import ExtractionJob, Marks, content_marks
-from fiveshot.features.stream import ImageBatch, Range
+from fiveshot.features.job import CONTENT_BYTES, ExtractionJob, Marks, content_marks
 from fiveshot.storage import Blocks, FilePath, read_tensors, write_tensors
 
 KIND, VERSION = "feature-part", 1
 TRAIN, TEST = 0, 1  # splits
 MAX_BYTES = 64 << 20  # vectors held back at most, however fast they come
 LOCK = "lock"
+Range = tuple[int, int]  # positions, from and up to
 _ARRAYS = ("vectors", "positions", "splits", "labels")
 
 
@@ -188,6 +189,56 @@ def _vectors(parts: Callable[[], Iterable[Part]], code: int) -> Iterator[Vectors
         yield part.vectors if own.all() else part.vectors[own]  # all of them without a copy
 
 
+@dataclass(frozen=True, eq=False)
+class ImageBatch:
+    """What came of the images at positions ``start`` to ``stop``."""
+
+    start: int
+    stop: int
+    marks: Marks = field(repr=False)  # (stop - start, 32): of the contents
+    kept: NDArray[np.int64]  # (n_kept,): positions of the images that could be decoded
+    vectors: Vectors = field(repr=False)  # (n_kept, width), in the type they are stored in
+    bad: tuple[tuple[int, BadImage], ...]  # with their positions
+
+    @classmethod
+    def of(cls, start: int, found: Sequence[PhotoVector | BadImage], job: ExtractionJob) -> ImageBatch:
+        """Return what came of the images from ``start`` on."""
+        stop = start + len(found)
+        good = [(at, one) for at, one in enumerate(found, start) if isinstance(one, PhotoVector)]
+        values = np.array([one.vector for _, one in good], np.float32).reshape(-1, job.embedder.width)
+        names = [one.photo.name for _, one in good]
+        return cls(
+            start,
+            stop,
+            np.concatenate(
+                [_content_mark(image, one) for image, one in zip(job.images[start:stop], found, strict=True)]
+            ),
+            np.array([at for at, _ in good], dtype=np.int64),
+            stored_vectors(values, names, np.dtype(job.settings.dtype)),
+            tuple((at, one) for at, one in enumerate(found, start) if isinstance(one, BadImage)),
+        )
+
+
+def _content_mark(image: ImageSource, found: PhotoVector | BadImage) -> Marks:  # (1, 32)
+    if isinstance(found, BadImage) or isinstance(image, ArraySource):
+        return content_marks([image])
+    return np.frombuffer(bytes.fromhex(found.sha256), np.uint8).reshape(1, CONTENT_BYTES)
+
+
+def stored_vectors(values: NDArray[np.float32], names: Sequence[str], dtype: np.dtype[Any]) -> Vectors:
+    """Return vectors in the type they are stored in; one that does not fit is refused with the image's name."""
+    with np.errstate(over="ignore"):
+        vectors: Vectors = values.astype(dtype)
+    good = np.isfinite(vectors).all(axis=1)
+    if good.all():
+        return vectors
+    row = int(good.argmin())
+    raise InputError(
+        f"the vector of {names[row]} has values up to {np.abs(values[row]).max():.0f}, too large for {dtype.name}",
+        hint="store float32 (--dtype float32)",
+    )
+
+
 class PartFolder:
     """The finished parts of one machine: what a killed extraction leaves, and the next one goes on from.
 
@@ -196,7 +247,7 @@ class PartFolder:
 
     def __init__(self, folder: Path, job: ExtractionJob) -> None:
         self._folder, self._job = folder, job
-        self._held: list[tuple[ImageBatch, Vectors]] = []
+        self._held: list[ImageBatch] = []
         self._written = time.monotonic()
 
     def parts(self) -> Iterator[Part]:
@@ -217,21 +268,20 @@ class PartFolder:
             else:
                 self._file(start, stop).unlink(missing_ok=True)
 
-    def add(self, batch: ImageBatch, vectors: Vectors) -> None:
+    def add(self, batch: ImageBatch) -> None:
         """Take the next batch; a part has no holes, so one that does not follow on starts a new part."""
-        if self._held and self._held[-1][0].stop != batch.start:
+        if self._held and self._held[-1].stop != batch.start:
             self.flush()
-        self._held.append((batch, vectors))
-        full = sum(held.nbytes for _, held in self._held) >= MAX_BYTES
+        self._held.append(batch)
+        full = sum(held.vectors.nbytes for held in self._held) >= MAX_BYTES
         if full or time.monotonic() - self._written >= self._job.settings.part_seconds:
             self.flush()
 
     def flush(self) -> None:
         """Write what is held back."""
         if self._held:
-            batches = [batch for batch, _ in self._held]
-            start, stop = batches[0].start, batches[-1].stop
-            self._part(start, stop, batches).save(self._file(start, stop))
+            start, stop = self._held[0].start, self._held[-1].stop
+            self._part(start, stop, self._held).save(self._file(start, stop))
             self._held.clear()
         self._written = time.monotonic()
 
@@ -254,7 +304,7 @@ class PartFolder:
         job, kept = self._job, np.concatenate([batch.kept for batch in batches])
         classes, codes = np.unique(job.labels[start:stop], return_inverse=True)
         return Part(
-            np.concatenate([vectors for _, vectors in self._held]),
+            np.concatenate([batch.vectors for batch in batches]),
             kept,
             np.where(kept < len(job.dataset.train), TRAIN, TEST).astype(np.int64),
             codes[kept - start].astype(np.int64),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fiveshot.recognizer.evaluation import Evaluation
     from fiveshot.recognizer.info import ClassInfo, ModelInfo, PhotoInfo
     from fiveshot.recognizer.insight import LearnReport
-    from fiveshot.recognizer.photos.photo import Region
+    from fiveshot.recognizer.photos.boxes import Region
     from fiveshot.recognizer.recognition.snapshot import Neighbor, Prediction, RejectedAt, Snapshot
     from fiveshot.recognizer.review import Review, Suggestion
     from fiveshot.recognizer.shipping._merging import MergeReport
@@ -31,7 +31,7 @@ _NAMES = {
     "evaluation": ("Evaluation",),
     "info": ("ClassInfo", "ModelInfo", "PhotoInfo"),
     "insight": ("LearnReport",),
-    "photos.photo": ("Region",),
+    "photos.boxes": ("Region",),
     "recognition.snapshot": ("Neighbor", "Prediction", "RejectedAt", "Snapshot"),
     "_recognizer": ("Recognizer",),
     "review": ("Review", "Suggestion"),

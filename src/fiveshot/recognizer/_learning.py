@@ -15,19 +15,22 @@ from numpy.typing import ArrayLike
 from fiveshot.backbones import Embedder
 from fiveshot.core import ClassStatistics, Memory, summarize
 from fiveshot.core.arrays import as_numpy
-from fiveshot.data import MAX_PHOTO_BYTES
+from fiveshot.data import MAX_PHOTO_BYTES, BytesSource, Photo, decoders
+from fiveshot.data.decoding import nothing
+from fiveshot.data.reduction import THUMBNAIL, is_thumbnail
 from fiveshot.errors import InputError, some_of
+from fiveshot.features import Keep
 from fiveshot.heads import FewShotHead
 from fiveshot.recognizer.change import Change, ConflictError, LiveModel
 from fiveshot.recognizer.insight import LearnReport, StoredPhotos, inspect_class
 from fiveshot.recognizer.names import check_name
-from fiveshot.recognizer.photos.embedding import QUIET, see_photos
+from fiveshot.recognizer.photos.embedding import photo_records
 from fiveshot.recognizer.photos.inputs import ClassInputs, gather_classes
-from fiveshot.recognizer.photos.photo import Photo, check_digest, check_thumbnail
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.store.contents import Contents, KnownPhotos, Twin
 from fiveshot.recognizer.store.history import ClassChange
 from fiveshot.recognizer.store.rows import (
+    MAX_THUMBNAIL,
     ClassRecord,
     Floats,
     PhotoRecord,
@@ -71,25 +74,19 @@ def learn_photos(
     embedder = embedder_of(snapshot)
     # All classes in one go, so that batches are full.
     everything = [photo for photos in gathered.values() for photo in photos]
-    seen = iter(see_to_keep(snapshot, embedder, everything, progress))
+    seen = iter(records_to_store(snapshot, embedder, everything, progress))
     by_class = {name: list(islice(seen, len(photos))) for name, photos in gathered.items()}
     with model.change() as change:
         return learn_classes(change, by_class, add=add, made_by=embedder.fingerprint)
 
 
-def see_to_keep(
+def records_to_store(
     snapshot: Snapshot, embedder: Embedder, photos: Sequence[Photo], progress: Progress | None
 ) -> list[PhotoRecord]:
-    """Look at photos that are to be stored, with as much of each as the owner of the model wants kept."""
+    """Return photos with their features, and with as much of each as the owner of the model wants kept."""
     options = snapshot.manifest.options
-    return see_photos(
-        embedder,
-        photos,
-        thumbnails=options.thumbnails,
-        originals=options.keep_photos,
-        progress=progress,
-        meanwhile=lambda: snapshot.nearby_head,
-    )
+    keep = Keep(options.thumbnails, "file" if options.keep_photos else None)
+    return photo_records(embedder, photos, keep, progress=progress)
 
 
 def check_known(contents: Contents, names: Collection[str], *, add: bool) -> list[str]:
@@ -162,13 +159,28 @@ def feature_records(
 
 def check_pictures(photos: Sequence[PhotoRecord]) -> None:
     """Refuse what could be stored and exported, but not be imported."""
-    with QUIET:
-        for photo in photos:
-            check_digest(photo.sha256, photo.name)
-            if photo.thumbnail is not None:
-                check_thumbnail(photo.thumbnail, photo.name)
-            if photo.original is not None and not 1 <= len(photo.original) <= MAX_PHOTO_BYTES:
-                raise InputError(f"the file of {photo.name} is empty, or larger than {MAX_PHOTO_BYTES:,} bytes")
+    for photo in photos:
+        check_digest(photo.sha256, photo.name)
+        if photo.thumbnail is not None:
+            check_thumbnail(photo.thumbnail, photo.name)
+        if photo.original is not None and not 1 <= len(photo.original) <= MAX_PHOTO_BYTES:
+            raise InputError(f"the file of {photo.name} is empty, or larger than {MAX_PHOTO_BYTES:,} bytes")
+
+
+def check_digest(sha256: object, name: str) -> None:
+    """Refuse what is not a SHA-256 as it is written here: 64 digits, small letters."""
+    if not isinstance(sha256, str) or len(sha256) != 64 or set(sha256) - set("0123456789abcdef"):
+        raise InputError(f"the SHA-256 of {name} is not 64 hexadecimal digits, but {str(sha256)[:70]!r}")
+
+
+def check_thumbnail(data: bytes, name: str) -> None:
+    """Refuse a small copy that is not as ours are."""
+    if len(data) > MAX_THUMBNAIL or not is_thumbnail(data):
+        raise InputError(
+            f"the thumbnail of {name} is not a JPEG without metadata of at most {THUMBNAIL} x {THUMBNAIL} pixels",
+            hint="make a smaller one, of the pixels alone, or leave it out",
+        )
+    decoders().reduce(BytesSource(data, f"thumbnail of {name}"), nothing, max_pixels=THUMBNAIL**2)
 
 
 def checked_features(features: ArrayLike, width: int) -> Floats:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -27,14 +26,13 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from fiveshot.backbones import Embedder
-    from fiveshot.data import BadImage
+    from fiveshot.data import BadImage, Photo
     from fiveshot.features import FeatureSet
     from fiveshot.recognizer.checking import Finding
     from fiveshot.recognizer.correction import PhotoChange
     from fiveshot.recognizer.evaluation import Evaluation
     from fiveshot.recognizer.photos.embedding import OnBad
     from fiveshot.recognizer.photos.inputs import ClassInputs, PhotoInputs
-    from fiveshot.recognizer.photos.photo import Photo
     from fiveshot.recognizer.review import Review, Suggestion
     from fiveshot.recognizer.shipping._merging import MergeReport
     from fiveshot.recognizer.shipping._web import WebExport
@@ -264,7 +262,7 @@ class Recognizer:
         """The backbone, checked against the one the model was made with."""
         return self._embedder_of(self.snapshot)
 
-    def _embedder_of(self, snapshot: Snapshot, first: Photo | None = None) -> Embedder:
+    def _embedder_of(self, snapshot: Snapshot) -> Embedder:
         from fiveshot.recognizer.photos import embedding
 
         with self._embedder_lock:
@@ -276,7 +274,6 @@ class Recognizer:
                     weights=self._weights,
                     device=self._device,
                     runtime=self._runtime,
-                    first=first,
                 )
             return self._embedder
 
@@ -584,9 +581,7 @@ class Recognizer:
         gathered, snapshot = gather_photos(photos), self.refresh()
         snapshot.require_classes()  # all of this before the backbone runs
         embedder = self._embedder_of(snapshot)
-        seen = embedding.see_photos(
-            embedder, gathered, progress=progress, meanwhile=snapshot.derive, on_bad=on_bad
-        )
+        seen = embedding.photo_records(embedder, gathered, progress=progress, on_bad=on_bad)
         return snapshot.predict_photos(seen, top, sure=sure, why=why) if seen else []
 
     def stream(
@@ -640,13 +635,7 @@ class Recognizer:
         check_asked(top, sure, why)
         snapshot = self.refresh()
         snapshot.require_classes()
-        left = iter(photos)
-        first = next(left, None)
-        if first is None:
-            return
-        embedder = self._embedder_of(snapshot, first)
-        for found in embedding.look_through(embedder, chain((first,), left), meanwhile=snapshot.derive):
-            seen = embedding.told_good(found, on_bad, total=len(found))
+        for seen in embedding.stream_records(self._embedder_of(snapshot), photos, on_bad):
             yield from snapshot.predict_photos(seen, top, sure=sure, why=why) if seen else ()
 
     def predict_features(
@@ -931,7 +920,7 @@ class Recognizer:
         if name == NONE:
             snapshot.require_classes()  # before the backbone runs
         embedder = self._embedder_of(snapshot)
-        seen = _learning.see_to_keep(snapshot, embedder, gathered, progress)
+        seen = _learning.records_to_store(snapshot, embedder, gathered, progress)
         return self.correct_seen(seen, name, fingerprint=embedder.fingerprint)
 
     def correct_seen(

@@ -15,16 +15,15 @@ from pathlib import Path
 import numpy as np
 
 from fiveshot.backbones import Embedder
-from fiveshot.data import BadImage, ImageError
+from fiveshot.data import BadImage, ImageError, Photo
 from fiveshot.errors import InputError, StorageError, counted
 from fiveshot.features.job import default_cache_folder
-from fiveshot.recognizer._learning import learn_classes, see_to_keep
+from fiveshot.recognizer._learning import learn_classes, records_to_store
 from fiveshot.recognizer.change import LiveModel
 from fiveshot.recognizer.insight import LearnReport
 from fiveshot.recognizer.names import check_name
-from fiveshot.recognizer.photos.embedding import look_at
+from fiveshot.recognizer.photos.embedding import records_or_bad
 from fiveshot.recognizer.photos.inputs import gather_photos
-from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.sorting import Since, Sorting, sort_rows
 from fiveshot.recognizer.store.rows import Floats, PhotoRecord, number_bytes, stored_numbers
@@ -154,7 +153,7 @@ def _looked_at(
             if progress is not None:
                 progress(before + done, len(photos))
 
-        found = look_at(embedder, [photos[place] for place in left], progress=told) if left else []
+        found = records_or_bad(embedder, [photos[place] for place in left], progress=told) if left else []
         fresh = [(place, one) for place, one in zip(left, found, strict=True) if isinstance(one, PhotoRecord)]
         bad += [one for one in found if isinstance(one, BadImage)]
         if kept is not None:
@@ -223,7 +222,7 @@ def learn_sorted(
     embedder = embedder_of(snapshot)
     numbers = [number for own in wanted.values() for number in own]
     photos = [Photo(sorting.sources[number].source, sorting.sources[number].box) for number in numbers]
-    seen = dict(zip(numbers, see_to_keep(snapshot, embedder, photos, progress), strict=True))
+    seen = dict(zip(numbers, records_to_store(snapshot, embedder, photos, progress), strict=True))
     changed = [photo.name for number, photo in seen.items() if photo.sha256 != sorting.sha256s[number]]
     if changed:
         raise InputError(

@@ -36,7 +36,7 @@ from fiveshot.recognizer.store.rows import (
 )
 
 if TYPE_CHECKING:
-    from fiveshot.recognizer.photos.photo import Photo
+    from fiveshot.data import Photo
 
 ID = re.compile(r"p?([1-9][0-9]{0,17})")
 NO_PHOTO = "fiveshot show MODEL NAME lists the ids of a class"

@@ -18,15 +18,14 @@ from fiveshot.backbones import BackboneSpec, Embedder, adapter_path, load_embedd
 from fiveshot.core import NO_CLASSES, ClassStatistics
 from fiveshot.core.draws import LEAST_TO_HOLD_BACK, hold_back
 from fiveshot.core.labels import python_labels
-from fiveshot.data import BadImage, BytesSource, ImageDataset, ImageError, ImageSource, ImageSplit
+from fiveshot.data import BadImage, BytesSource, ImageDataset, ImageError, ImageSource, ImageSplit, Photo
 from fiveshot.data.sources import content_mark
 from fiveshot.errors import InputError, counted, some_of
 from fiveshot.heads import DEFAULT_HEAD, make_head
 from fiveshot.recognizer.change import Change, ConflictError, LiveModel
 from fiveshot.recognizer.names import NONE, check_name
-from fiveshot.recognizer.photos.embedding import backbone_record, see_photos
+from fiveshot.recognizer.photos.embedding import backbone_record, photo_records
 from fiveshot.recognizer.photos.inputs import ClassInputs, gather_classes
-from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.recognition.rejection import fit_rejection
 from fiveshot.recognizer.recognition.snapshot import head_record, require_statistics_head, restored_head
 from fiveshot.recognizer.store.contents import Contents
@@ -390,6 +389,6 @@ def _photos(record: ClassRecord) -> list[Photo]:
 
 
 def _seen_again(record: ClassRecord, embedder: Embedder, head: FewShotHead) -> ClassRecord:
-    seen = see_photos(embedder, _photos(record))
+    seen = photo_records(embedder, _photos(record))
     photos = tuple(replace(photo, feature=again.feature) for photo, again in zip(record.photos, seen, strict=True))
     return replace(record, photos=photos, summary=photo_summary(head.embed, photo_features(photos)))

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
-from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot.backbones import Embedder
+from fiveshot.data import BadImage, Photo
 from fiveshot.errors import command
 from fiveshot.metrics import expected_calibration_error
 from fiveshot.recognizer.names import ALIKE
-from fiveshot.recognizer.photos.embedding import OnBad, look_at, told_good
-from fiveshot.recognizer.photos.photo import Photo
+from fiveshot.recognizer.photos.embedding import OnBad, photo_records, records_or_bad, refusal
 from fiveshot.recognizer.recognition.levels import full_names, is_within
 from fiveshot.recognizer.recognition.snapshot import Neighbor, Prediction, Snapshot
 from fiveshot.recognizer.store.rows import PhotoRecord, photo_features
@@ -193,13 +192,21 @@ def evaluate_photos(
     """Measure a model on photos by the names of their classes; with ``on_bad``, on those that can be read."""
     everything = [photo for photos in classes.values() for photo in photos]
     names = [name for name, photos in classes.items() for _ in photos]
-    found = look_at(embedder, everything, progress=progress, meanwhile=snapshot.derive, strict=on_bad is None)
-    is_good = [isinstance(one, PhotoRecord) for one in found]
-    photos = told_good(found, on_bad if any(is_good) else None, total=len(everything))
+    if on_bad is None:
+        photos = photo_records(embedder, everything, progress=progress)
+    else:
+        found = records_or_bad(embedder, everything, progress=progress)
+        names = [name for name, one in zip(names, found, strict=True) if isinstance(one, PhotoRecord)]
+        photos = [one for one in found if isinstance(one, PhotoRecord)]
+        bad = [one for one in found if isinstance(one, BadImage)]
+        if not photos:
+            raise refusal(bad, len(everything))
+        if bad:
+            on_bad(bad)
     return evaluate_features(
         snapshot,
         photo_features(photos),
-        list(compress(names, is_good)),
+        names,
         photos=[photo.name for photo in photos],
         sha256s=[photo.sha256 for photo in photos],
     )

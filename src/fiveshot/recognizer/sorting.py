@@ -15,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fiveshot.core.arrays import unit_rows
-from fiveshot.data import BadImage
+from fiveshot.data import BadImage, Photo
 from fiveshot.errors import InputError
 from fiveshot.heads import FewShotHead
 from fiveshot.recognizer.answers.folders import ClassFolders, Placed, Way
-from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.store.rows import Floats
 from fiveshot.storage import FilePath

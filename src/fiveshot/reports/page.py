@@ -10,15 +10,16 @@ from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from fiveshot import __version__
+from fiveshot.backbones import Preprocessing
 from fiveshot.benchmark import RunRecord, find_runs
-from fiveshot.data.reduction import Parts, Squares
+from fiveshot.data import Photo
 from fiveshot.errors import command, counted
+from fiveshot.features import Keep, Seen, decode_photos
 from fiveshot.loggers import flat
 from fiveshot.recognizer.evaluation import Evaluation
-from fiveshot.recognizer.photos.photo import Photo, reduced
 from fiveshot.recognizer.review import FOUND, Review
 from fiveshot.reports._bench import described, experiment_table
 from fiveshot.reports._comparison import further_table
@@ -411,9 +412,8 @@ def _small(photo: Photo | None) -> bytes | None:
     """Return a small copy of a photo, made where photos are decoded."""
     if photo is None:
         return None
-    (found,) = reduced([photo], Parts(Squares(size=8, resize=8), thumbnail=True))
-    # It could be read when it was measured.
-    return cast("bytes | None", found.parts[1]) if found.error is None else None
+    (seen,) = decode_photos([photo], Preprocessing(size=8, resize=8), Keep(thumbnail=True))
+    return seen.thumbnail if isinstance(seen, Seen) else None  # it could be read when it was measured
 
 
 def _data(picture: bytes | None) -> str | None:

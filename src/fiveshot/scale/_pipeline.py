@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fiveshot.backbones import BackboneSpec, NotFiniteError, Preprocessing, load_embedder
+from fiveshot.backbones import BackboneSpec, Preprocessing, load_embedder
 from fiveshot.backbones.embedder import fingerprint_of
 from fiveshot.core.labels import Labels
-from fiveshot.data import BadImage, BytesSource
+from fiveshot.data import BadImage, BytesSource, Photo
 from fiveshot.errors import FiveshotError, InputError, unknown_name
 from fiveshot.extras import import_extra
-from fiveshot.features import Provenance
+from fiveshot.features import Provenance, Seen, decode_photos, embed
 from fiveshot.features.job import DTYPES
-from fiveshot.features.stream import read_batch, stored_vectors
+from fiveshot.features.parts import stored_vectors
 from fiveshot.scale._shards import Shard
 from fiveshot.scale.cluster import ClusterSettings, Resources, Tally, Workers, connected, own_errors, share_out
 
@@ -212,22 +212,23 @@ class Decode:
     """Turns encoded images into pixels for the network; what cannot be decoded gets a reason instead."""
 
     def __init__(self, preprocessing: Preprocessing) -> None:
-        warnings.simplefilter("ignore")  # about metadata, from every decoder there is
         self._preprocessing = preprocessing
 
     def __call__(self, batch: Batch) -> Batch:
         """Decode a batch."""
         rows = usable(batch)
-        images = [BytesSource(batch["data"][i], str(batch["name"][i])) for i in rows]
-        decoded = read_batch(images, 0, len(images), self._preprocessing)
+        photos = [Photo(BytesSource(batch["data"][i], str(batch["name"][i]))) for i in rows]
+        began = time.perf_counter()
+        decoded = decode_photos(photos, self._preprocessing)
+        seconds = time.perf_counter() - began
         count = len(batch["row"])
         pixels = np.zeros((count, *self._preprocessing.shape), np.uint8)
-        if len(decoded.kept):
-            pixels[rows[decoded.kept]] = decoded.pixels
         reasons = batch["reason"].copy()
-        for position, image in decoded.bad:
-            reasons[rows[position]] = image.reason
-        seconds = decoded.decode_seconds + decoded.transform_seconds
+        for row, one in zip(rows, decoded, strict=True):
+            if isinstance(one, BadImage):
+                reasons[row] = one.reason
+            else:
+                pixels[row] = one.pixels
         return {
             **{name: batch[name] for name in (*IDENTITY, "read_s")},
             "reason": reasons,
@@ -262,10 +263,7 @@ class Forward:
         return {**kept, "vectors": vectors, "forward_s": _shared(seconds, rows, count)}
 
     def _vectors(self, pixels: Column, names: Column) -> Column:
-        try:
-            values = self._embedder.features(pixels)
-        except NotFiniteError as error:
-            raise NotFiniteError(error.row, str(names[error.row])) from error
+        values = embed(self._embedder, [Seen(str(name), one) for name, one in zip(names, pixels, strict=True)])
         return stored_vectors(values, names.tolist(), self._dtype)
 
 

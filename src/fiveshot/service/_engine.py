@@ -13,14 +13,13 @@ from typing import TypeVar
 
 from fiveshot.backbones import Embedder
 from fiveshot.core.labels import python_labels
-from fiveshot.data import ImageError
+from fiveshot.data import BadImage, Photo
 from fiveshot.errors import FiveshotError, InputError
 from fiveshot.recognizer import LostModelError, Recognizer
 from fiveshot.recognizer.change import ConflictError, NotErasedError
 from fiveshot.recognizer.correction import NotUndoableError, PhotoChange
 from fiveshot.recognizer.info import photo_infos
 from fiveshot.recognizer.names import NONE
-from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.recognition.snapshot import Prediction, RejectedAt, Snapshot
 from fiveshot.recognizer.store.contents import StoredClass
 from fiveshot.recognizer.store.folder import ModelFolder
@@ -190,7 +189,7 @@ class Engine:
         why: int = 0,
         *,
         skip_bad: bool = False,
-    ) -> tuple[list[Prediction], list[ImageError], int]:
+    ) -> tuple[list[Prediction], list[BadImage], int]:
         """Say what photos show, which cannot be used (with ``skip_bad``), and the state of the model."""
         embedder = self.serving.embedder
         if not len(self.serving.snapshot.memory.labels):
@@ -218,7 +217,7 @@ class Engine:
             seen, _ = await self._photos.looked_at(serving.embedder, uploads, serving.snapshot.manifest.options)
             return await self._change(lambda: self._learn(name, serving.embedder, seen, repeated))
 
-    async def seen(self, uploads: Sequence[Photo]) -> tuple[list[PhotoRecord], list[ImageError]]:
+    async def seen(self, uploads: Sequence[Photo]) -> tuple[list[PhotoRecord], list[BadImage]]:
         """Look at photos that may be learned later; return those that cannot be used, too."""
         serving = self.serving
         keep = replace(serving.snapshot.manifest.options, thumbnails=True)  # to show them meanwhile

@@ -9,20 +9,17 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
 from itertools import chain
 from weakref import WeakValueDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fiveshot.backbones import Embedder, default_workers
 from fiveshot.backbones.embedder import Vectors
-from fiveshot.data import ImageError, Reduced
-from fiveshot.data.reduction import Parts
-from fiveshot.recognizer.photos.embedding import QUIET
-from fiveshot.recognizer.photos.photo import Photo, one_photo_each, reduced
+from fiveshot.data import BadImage, Photo, by_source
+from fiveshot.features import Keep, PhotoVector, Seen, decode_photos, embed
+from fiveshot.recognizer.photos.embedding import photo_record
 from fiveshot.recognizer.store.manifest import Options
 from fiveshot.recognizer.store.rows import PhotoRecord
 from fiveshot.service._errors import PHOTO_HINT, ApiError, busy
@@ -50,7 +47,6 @@ class PhotoPipeline:
         if self._batcher is not None:
             return
         with ExitStack() as held:
-            held.enter_context(QUIET)  # as long as the service runs
             if embedder.on_cpu:
                 held.enter_context(one_thread())  # several streams of one thread each
             embedder.features(np.zeros((1, *embedder.preprocessing.shape), np.uint8))
@@ -73,31 +69,33 @@ class PhotoPipeline:
 
     async def looked_at(
         self, embedder: Embedder, photos: Sequence[Photo], keep: Options = NOTHING_KEPT, *, strict: bool = True
-    ) -> tuple[list[PhotoRecord], list[ImageError]]:
+    ) -> tuple[list[PhotoRecord], list[BadImage]]:
         """Decode photos and pass those that can be used through the backbone; return why the others cannot.
 
         Where this is strict, one error names all that cannot be used, and none is passed on.
         """
         turns = self._turns.setdefault(CLIENT.get(), asyncio.Semaphore(default_workers()))
-        decode = partial(decode_photo, embedder, keep, self._settings.limits.pixels)
+        kept = Keep(keep.thumbnails, "copy" if keep.keep_photos else None)
 
-        async def in_turn(same: Sequence[Photo]) -> list[Reduced]:
+        def decode(same: Sequence[Photo]) -> list[Seen | BadImage]:
+            limit = self._settings.limits.pixels
+            return decode_photos(same, embedder.preprocessing, kept, max_pixels=limit)
+
+        async def in_turn(same: Sequence[Photo]) -> list[Seen | BadImage]:
             async with turns:
                 return await asyncio.get_running_loop().run_in_executor(self._decoders, decode, same)
 
-        decoded = list(chain.from_iterable(await asyncio.gather(*map(in_turn, one_photo_each(photos)))))
-        bad = [one.error for one in decoded if one.error is not None]
+        decoded = list(chain.from_iterable(await asyncio.gather(*map(in_turn, by_source(photos)))))
+        bad = [one for one in decoded if isinstance(one, BadImage)]
         if bad and strict:
             raise bad_photos(bad, len(photos))
-        good = [(photo, one) for photo, one in zip(photos, decoded, strict=True) if one.error is None]
+        good = [(photo, one) for photo, one in zip(photos, decoded, strict=True) if isinstance(one, Seen)]
         assert self._batcher is not None  # there since the model was loaded
-        waiting = self._batcher.submit(embedder, [one.parts[0] for _, one in good])
+        waiting = self._batcher.submit(embedder, [seen for _, seen in good])
         vectors = await asyncio.gather(*map(asyncio.wrap_future, waiting))
         return [
-            PhotoRecord(
-                photo.digest(one.sha256), vector, one.parts[1], one.parts[2], name=photo.name, box=photo.box
-            )
-            for (photo, one), vector in zip(good, vectors, strict=True)
+            photo_record(PhotoVector(photo, vector, seen.sha256, seen.thumbnail, seen.original))
+            for (photo, seen), vector in zip(good, vectors, strict=True)
         ], bad
 
     def close(self) -> None:
@@ -108,18 +106,7 @@ class PhotoPipeline:
         self._held.close()
 
 
-def decode_photo(embedder: Embedder, keep: Options, pixels: int, same: Sequence[Photo]) -> list[Reduced]:
-    """Have made of each part of a photo its pixels for the backbone, and clean copies of what the model keeps."""
-    size = len(same[0].read()) if keep.keep_photos else None
-    found = reduced(same, Parts(embedder.preprocessing.squares, keep.thumbnails, size), max_pixels=pixels)
-    from_bytes = embedder.preprocessing.from_bytes
-    return [
-        one if one.error is not None else replace(one, parts=(from_bytes(one.parts[0]), *one.parts[1:]))
-        for one in found
-    ]
-
-
-def bad_photos(errors: Sequence[ImageError], total: int) -> ApiError:
+def bad_photos(errors: Sequence[BadImage], total: int) -> ApiError:
     """Return the one error for all photos that cannot be used."""
     message = "; ".join(f"{error.name}: {error.reason}" for error in errors[:10])
     if total > 1:
@@ -133,7 +120,7 @@ def bad_photos(errors: Sequence[ImageError], total: int) -> ApiError:
 @dataclass(eq=False)
 class _Item:
     embedder: Embedder
-    pixels: NDArray[np.uint8]  # (views, 3, size, size)
+    seen: Seen
     since: float
     result: Future[Vectors] = field(default_factory=Future)
 
@@ -159,10 +146,10 @@ class Batcher:
         for thread in self._threads:
             thread.start()
 
-    def submit(self, embedder: Embedder, pixels: Sequence[NDArray[np.uint8]]) -> list[Future[Vectors]]:
+    def submit(self, embedder: Embedder, photos: Sequence[Seen]) -> list[Future[Vectors]]:
         """Queue photos; their features come one by one."""
         now = time.monotonic()
-        items = [_Item(embedder, one, now) for one in pixels]
+        items = [_Item(embedder, one, now) for one in photos]
         with self._changed:
             if self._closed:
                 raise RuntimeError("the service is ending")
@@ -187,7 +174,7 @@ class Batcher:
     def _run(self, batch: list[_Item]) -> None:
         began = time.perf_counter()
         try:
-            vectors = batch[0].embedder.features(np.stack([item.pixels for item in batch]))
+            vectors = embed(batch[0].embedder, [item.seen for item in batch])
         except BaseException as error:
             for item in batch:
                 item.result.set_exception(error)

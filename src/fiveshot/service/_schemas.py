@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from fastapi import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from fiveshot.data import ImageError
+from fiveshot.data import BadImage
 from fiveshot.recognizer.info import PhotoInfo
 from fiveshot.recognizer.recognition.snapshot import Neighbor, Prediction
 from fiveshot.service.replies import ServedClass
@@ -31,7 +31,7 @@ class ErrorDetail(BaseModel):
     message: str
 
     @classmethod
-    def of(cls, bad: ImageError) -> Self:
+    def of(cls, bad: BadImage) -> Self:
         """Return why a photo cannot be used."""
         return cls(name=bad.name, code=bad.code, message=bad.reason)
 

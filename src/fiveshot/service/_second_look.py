@@ -14,7 +14,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from fiveshot.backbones import Embedder
-from fiveshot.recognizer.photos.photo import Photo
+from fiveshot.data import Photo
 from fiveshot.recognizer.recognition.snapshot import Snapshot
 from fiveshot.recognizer.review import Review, review_model
 from fiveshot.recognizer.sorting import KnownPhoto, PhotoGroup, Question, Sorting, sort_rows

@@ -17,11 +17,10 @@ from xml.etree import ElementTree as ET
 
 from fastapi import APIRouter, Body, Depends, Request
 
-from fiveshot.data import Box, BytesSource
+from fiveshot.data import Box, BytesSource, Photo
 from fiveshot.errors import FiveshotError, InputError, is_number, one_line
 from fiveshot.recognizer import Prediction
 from fiveshot.recognizer.names import NONE, target_name
-from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.recognition.levels import levels_of, short_name
 from fiveshot.service._engine import Engine
 from fiveshot.service._errors import ApiError, busy, too_large

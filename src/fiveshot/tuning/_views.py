@@ -18,7 +18,10 @@ from torch import Tensor
 
 from fiveshot.backbones import Preprocessing
 from fiveshot.backbones.backbone import normal_levels, normalize_tensor
-from fiveshot.backbones.device_pixels import (
+from fiveshot.backbones.preprocessing import Pixels
+from fiveshot.data import BadImage, ImageSource, Reduced, decoders
+from fiveshot.data.reduction import PixelsAndCopies, Whole, usable
+from fiveshot.tuning._crops import (
     Axis,
     center_axis,
     center_extent,
@@ -27,9 +30,6 @@ from fiveshot.backbones.device_pixels import (
     padded,
     resample,
 )
-from fiveshot.backbones.preprocessing import Pixels
-from fiveshot.data import BadImage, ImageSource, Reduced, decoders
-from fiveshot.data.reduction import Parts, Whole, usable
 from fiveshot.tuning._recipes import TuneRecipe
 from fiveshot.tuning.execution import told_without_compiling
 
@@ -99,7 +99,7 @@ class LoadedViews:
         """Yield random crops, flipped by chance; each depends on seed, epoch and image, not on who makes it."""
         shown = rows[plan.order]
 
-        def view(row: int) -> Parts:
+        def view(row: int) -> PixelsAndCopies:
             draw = (recipe.seed, plan.epoch, CROPS, row)
             square = self.preprocessing.random_square(
                 draw,
@@ -108,18 +108,18 @@ class LoadedViews:
                 flip=recipe.flip,
                 whole=recipe.whole,
             )
-            return Parts(square)
+            return PixelsAndCopies(square)
 
         batches = [shown[share_of(batch, part)].tolist() for batch in plan.batches]
         yield from self._loaded([[(row, view(row)) for row in batch] for batch in batches])
 
     def measure(self, rows: Rows, *, batch_size: int) -> Iterator[Tensor]:
         """Yield center crops."""
-        parts = Parts(self.preprocessing.squares)
+        parts = PixelsAndCopies(self.preprocessing.squares)
         batches = [rows[start : start + batch_size].tolist() for start in range(0, len(rows), batch_size)]
         yield from self._loaded([[(row, parts) for row in batch] for batch in batches])
 
-    def _loaded(self, batches: Sequence[Sequence[tuple[int, Parts]]]) -> Iterator[Tensor]:
+    def _loaded(self, batches: Sequence[Sequence[tuple[int, PixelsAndCopies]]]) -> Iterator[Tensor]:
         asked = ((self.sources[row], parts) for batch in batches for row, parts in batch)
         ahead = max(map(len, batches), default=0)
         decoded = decoders().stream(asked, workers=self.workers, ahead=ahead)
@@ -133,7 +133,7 @@ class LoadedViews:
     def _square(self, found: Reduced) -> Pixels:
         if found.error is not None:
             raise found.error
-        (pixels,) = self.preprocessing.from_bytes(found.parts[0])
+        (pixels,) = self.preprocessing.from_bytes(found.parts["pixels"])
         square: Pixels = pixels
         return square
 
@@ -320,8 +320,8 @@ def decode_all(
         else:
             good.append(done - 1)
         if one.parts:
-            size, pixels = (part or b"" for part in one.parts)
-            sizes.append(Whole.size(size))
+            pixels = one.parts["pixels"]
+            sizes.append(Whole.size(one.parts["size"]))
             images.append(np.frombuffer(pixels, np.uint8).reshape(-1, 3))
             used += len(pixels)
             if used > budget:

@@ -20,10 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from fiveshot.data import FileSource, ImageError
+from fiveshot.data import FileSource, ImageError, Photo
 from fiveshot.errors import FiveshotError, InputError, is_number
 from fiveshot.recognizer import LostModelError, Prediction, Recognizer
-from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.recognition.levels import check_sure, levels_of
 from fiveshot.recognizer.recognition.snapshot import check_top
 from fiveshot.storage import attempting

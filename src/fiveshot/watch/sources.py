@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
-from fiveshot.data import BytesSource
+from fiveshot.data import BytesSource, Photo
 from fiveshot.data.folders import is_image
 from fiveshot.data.sources import FileSource
 from fiveshot.errors import InputError, is_number
 from fiveshot.extras import import_extra
 from fiveshot.recognizer.photos.inputs import SYSTEM_FOLDERS
-from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.storage import attempting
 from fiveshot.web import Fetcher, FetchLimits
 

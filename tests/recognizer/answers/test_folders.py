@@ -10,10 +10,9 @@ import pytest
 from file_limits import no_file_may_grow_beyond
 
 import fiveshot.recognizer.answers.folders as module
-from fiveshot.data import BytesSource, FileSource
+from fiveshot.data import BytesSource, FileSource, Photo
 from fiveshot.errors import InputError, StorageError
 from fiveshot.recognizer.answers.folders import JOURNAL, ClassFolders, folder_name, put_back
-from fiveshot.recognizer.photos.photo import Photo
 
 ANSWERS = {"a.jpg": "owl", "b.jpg": "wren", "deep/a.jpg": "owl", "c.jpg": None, "d.jpg": "tit/blue tit"}
 

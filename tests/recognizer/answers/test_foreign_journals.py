@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from fiveshot.data import FileSource
+from fiveshot.data import FileSource, Photo
 from fiveshot.errors import StorageError
 from fiveshot.recognizer.answers._journal import Entry, Journal
 from fiveshot.recognizer.answers.folders import JOURNAL, ClassFolders, put_back
-from fiveshot.recognizer.photos.photo import Photo
 
 PHOTO = b"the bytes of a photo" * 100
 

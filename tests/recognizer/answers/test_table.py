@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from file_limits import no_file_may_grow_beyond
 
-from fiveshot.data import Box, BytesSource
+from fiveshot.data import Box, BytesSource, Photo
 from fiveshot.errors import InputError, StorageError
 from fiveshot.recognizer import Prediction, Recognizer, Snapshot
 from fiveshot.recognizer.answers._table import open_table
-from fiveshot.recognizer.photos.photo import Photo
 
 parquet = pytest.importorskip("pyarrow.parquet", reason="the extra 'parquet' is not installed")
 

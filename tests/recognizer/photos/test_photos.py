@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fiveshot.data import MAX_PHOTO_BYTES, ImageError
+from fiveshot.data import MAX_PHOTO_BYTES, ImageError, Photo
 from fiveshot.data.reduction import thumbnail
 from fiveshot.errors import InputError
-from fiveshot.recognizer.photos import photo as photo_module
+from fiveshot.recognizer.photos import inputs as inputs_module
 from fiveshot.recognizer.photos.inputs import class_photos, find_classes, find_photos, gather_photos
-from fiveshot.recognizer.photos.photo import Photo
 
 RED, BLUE = (255, 0, 0), (0, 0, 255)
 
@@ -180,7 +179,7 @@ def test_enormous_photos_are_refused_before_they_are_decoded(birds: Path, monkey
     os.truncate(huge, MAX_PHOTO_BYTES + 1)  # sparse: it takes no space
     with pytest.raises(ImageError, match=r"huge\.jpg: too large: 268,435,457 bytes"):
         gather_photos("birds/huge.jpg")[0].image()
-    monkeypatch.setattr(photo_module, "MAX_PIXELS", 99)
+    monkeypatch.setattr(inputs_module, "MAX_PIXELS", 99)
     with pytest.raises(ImageError, match="too large: 10 x 10"):
         gather_photos(picture(size=(10, 10)))
     with pytest.raises(ImageError, match="empty: 0 x 5"):

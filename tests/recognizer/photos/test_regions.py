@@ -13,12 +13,12 @@ import pytest
 from PIL import Image
 
 from fiveshot import Recognizer, Region
-from fiveshot.data import Box, FileSource, ImageError
-from fiveshot.data.decoding import nothing
-from fiveshot.data.reduction import Parts, Squares
+from fiveshot.backbones import Preprocessing
+from fiveshot.data import BadImage, Box, FileSource, ImageError, Photo
 from fiveshot.errors import InputError
+from fiveshot.features import Seen, decode_photos
+from fiveshot.recognizer.photos.boxes import read_boxes, regions_of
 from fiveshot.recognizer.photos.inputs import find_photos
-from fiveshot.recognizer.photos.photo import Photo, read_boxes, reduced, regions_of
 
 
 @pytest.mark.parametrize(
@@ -70,10 +70,11 @@ def test_what_is_not_the_text_of_a_box_is_refused(text: str) -> None:
 def test_a_box_outside_is_refused_with_the_name_of_its_photo(tmp_path: Path, box: tuple[float, ...]) -> None:
     Image.new("RGB", (200, 100)).save(tmp_path / "wide.png")
     photo = Photo(FileSource(tmp_path / "wide.png", "wide.png"), Box.of(box))
-    (found,) = reduced([photo], nothing)
-    assert found.error is not None
-    assert re.search(r"wide.png: the box .* lies outside .* 200 x 100", str(found.error))
-    assert found.error.code == "bad_box"
+    (found,) = decode_photos([photo], Preprocessing(size=8, resize=8))
+    assert isinstance(found, BadImage)
+    assert found.name == "wide.png"
+    assert re.search(r"the box .* lies outside .* 200 x 100", found.reason)
+    assert found.code == "bad_box"
     with pytest.raises(ImageError, match=r"wide.png: the box"):
         photo.image()
 
@@ -87,8 +88,9 @@ def test_a_box_counts_from_the_corner_that_people_see(tmp_path: Path) -> None:
     stored.save(tmp_path / "turned.png", exif=exif)
     photo = Photo(FileSource(tmp_path / "turned.png", "turned.png"), Box(0, 0, 40, 40))
     assert photo.image().getcolors() == [(1600, (255, 0, 0))]
-    (found,) = reduced([replace(photo, box=Box(0, 40, 40, 40))], Parts(Squares(size=8, resize=8)))
-    assert found.parts[0] == b"\0\0\xff" * 64
+    (found,) = decode_photos([replace(photo, box=Box(0, 40, 40, 40))], Preprocessing(size=8, resize=8))
+    assert isinstance(found, Seen)
+    assert found.pixels.tolist() == [[[[0] * 8] * 8, [[0] * 8] * 8, [[255] * 8] * 8]]
 
 
 @pytest.fixture

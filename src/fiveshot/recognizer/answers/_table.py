@@ -15,10 +15,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from fiveshot.data import Box
+from fiveshot.data import Box, Photo
 from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import import_extra
-from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.recognition.snapshot import Prediction, Snapshot
 from fiveshot.storage import FilePath, atomic_path
 

@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fiveshot.data import BadImage, Box, FileSource, ImageError, decoders
+from fiveshot.data import BadImage, Box, FileSource, ImageError, Photo, decoders
 from fiveshot.errors import FiveshotError, InputError, StorageError
 from fiveshot.recognizer.answers._table import AnswerTable, open_table
 from fiveshot.recognizer.answers.folders import ClassFolders, Placed, Way, write_keywords
-from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.recognizer.recognition.snapshot import Prediction
 from fiveshot.work import Progress
 
@@ -187,7 +186,7 @@ class Annotated:
 
     notes: tuple[tuple[Box | None, str, str], ...]  # the part, what is said of it, a color
 
-    def __call__(self, image: Image) -> tuple[bytes]:
+    def __call__(self, image: Image) -> dict[str, bytes]:
         """Return the annotated picture."""
         from PIL import ImageDraw, ImageFont
 
@@ -210,7 +209,7 @@ class Annotated:
             draw.text((corner[0] + 2, corner[1] - up + 2), text, fill="white", font=font)
         buffer = io.BytesIO()
         drawn.save(buffer, "JPEG", quality=90)
-        return (buffer.getvalue(),)
+        return {"picture": buffer.getvalue()}
 
 
 def annotate(photo: Photo, predictions: Sequence[Prediction], folder: Path) -> Path:
@@ -219,14 +218,14 @@ def annotate(photo: Photo, predictions: Sequence[Prediction], folder: Path) -> P
         (None if one.box is None else Box(*one.box), _caption(one), COLORS[number % len(COLORS)])
         for number, one in enumerate(predictions)
     )
-    (data,) = decoders().reduce(photo.source, Annotated(notes)).parts
+    data = decoders().reduce(photo.source, Annotated(notes)).parts["picture"]
     stem, number = Path(photo.name).name, 1
     target = folder / f"{stem}.jpg"
     while True:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with target.open("xb") as file:
-                file.write(data or b"")
+                file.write(data)
             return target
         except FileExistsError:
             number += 1

@@ -22,12 +22,11 @@ from pathlib import Path
 from typing import Literal
 from xml.parsers import expat
 
-from fiveshot.data import FileSource
+from fiveshot.data import FileSource, Photo
 from fiveshot.data.sources import open_regular, read_regular
 from fiveshot.errors import FiveshotError, InputError, StorageError, command, unknown_name
 from fiveshot.recognizer.answers._journal import JOURNAL, Entry, Journal, read_journal, rewrite_journal
 from fiveshot.recognizer.photos.inputs import SPELLING
-from fiveshot.recognizer.photos.photo import Photo
 from fiveshot.storage import FilePath, atomic_path
 
 __all__ = ["JOURNAL", "ClassFolders", "Placed", "PutBack", "Way", "folder_name", "put_back", "write_keywords"]

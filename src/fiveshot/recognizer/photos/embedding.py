@@ -1,46 +1,35 @@
-"""From photos to features: the backbone of a model, and one decoding for all that is kept of a photo."""
+"""The backbone of a model, and photos with their features as they are stored."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from dataclasses import replace
-from functools import partial
-from itertools import islice
+from contextlib import closing
 from pathlib import Path
-from threading import Barrier, BrokenBarrierError, Lock
 from typing import TypeAlias
-
-import numpy as np
 
 from fiveshot.backbones import (
     BackboneSpec,
     Embedder,
-    NotFiniteError,
     Preprocessing,
     choose_device,
-    default_workers,
     load_embedder,
 )
 from fiveshot.backbones.embedder import TORCH, needs_torch
-from fiveshot.data import BadImage, ImageError, Reduced, decoders
+from fiveshot.data import BadImage, ImageError, Photo, decoders
 from fiveshot.data.dataset import bad_lines
-from fiveshot.data.reduction import Parts
+from fiveshot.data.reduction import PixelsAndCopies
 from fiveshot.errors import InputError, StorageError
 from fiveshot.extras import require_extra
-from fiveshot.recognizer.photos.photo import Photo, one_photo_each, reduced
+from fiveshot.features import Keep, PhotoVector, bad_photos, see_photos
 from fiveshot.recognizer.store.contents import file_sha256
 from fiveshot.recognizer.store.manifest import BackboneRecord, Manifest, check_folder, read_manifest_file
-from fiveshot.recognizer.store.rows import Floats, PhotoRecord
+from fiveshot.recognizer.store.rows import PhotoRecord
 from fiveshot.storage import FilePath
 from fiveshot.work import Progress
 
 OnBad: TypeAlias = "Callable[[Sequence[BadImage]], None]"
 """Called with photos that cannot be used, once or several times."""
-STREAMED = 2  # batches for each thread that are in work together when photos are streamed
-_COPIES = 1 << 20  # bytes of a file from which on a copy of its part may be twice as large
+NOTHING = Keep()
 
 
 def check_place(device: str, runtime: str) -> None:
@@ -96,16 +85,10 @@ def open_backbone(
     weights: FilePath | None = None,
     device: str = "auto",
     runtime: str = "auto",
-    first: Photo | None = None,
 ) -> Embedder:
-    """Load the backbone a model was made with; another one, or another adapter, is refused.
-
-    The ``first`` photo that ``look_at`` will be asked for is decoded meanwhile.
-    """
+    """Load the backbone a model was made with; another one, or another adapter, is refused."""
     spec = backbone_spec(record, weights=weights, device=device, runtime=runtime)
-    parts = Parts(Preprocessing.from_json(record.preprocessing).squares)
-    # Of a photo with boxes, several parts may be asked for together.
-    decoders().start(parts, None if first is None or first.box is not None else first.source)
+    decoders().start(PixelsAndCopies(Preprocessing.from_json(record.preprocessing).squares))
     if record.adapter:
         adapter = folder / record.adapter
         if not adapter.is_file() or file_sha256(adapter) != record.adapter_sha256:
@@ -139,195 +122,77 @@ def different_backbone(embedder: Embedder, record: BackboneRecord) -> InputError
     )
 
 
-def see_photos(
+def photo_records(
     embedder: Embedder,
     photos: Sequence[Photo],
+    keep: Keep = NOTHING,
     *,
-    thumbnails: bool = False,
-    originals: bool = False,
     progress: Progress | None = None,
-    meanwhile: Callable[[], object] | None = None,
     on_bad: OnBad | None = None,
 ) -> list[PhotoRecord]:
     """Return photos with their features, in order.
 
-    What cannot be decoded is told to ``on_bad``; where nobody is to be told, one error lists it all.
+    What cannot be decoded is told to ``on_bad``. Without one, the first bad photo ends the computing: those after
+    it are only decoded, and one error lists all that are bad.
     """
-    found = look_at(
-        embedder,
-        photos,
-        thumbnails=thumbnails,
-        originals=originals,
-        progress=progress,
-        meanwhile=meanwhile,
-        strict=on_bad is None,
-    )
-    return told_good(found, on_bad, total=len(photos))
+    if on_bad is None:
+        return _all_good(embedder, photos, keep, progress)
+    return _without_bad(records_or_bad(embedder, photos, keep, progress=progress), on_bad)
 
 
-def look_at(
-    embedder: Embedder,
-    photos: Sequence[Photo],
-    *,
-    thumbnails: bool = False,
-    originals: bool = False,
-    progress: Progress | None = None,
-    meanwhile: Callable[[], object] | None = None,
-    strict: bool = False,
+def _all_good(
+    embedder: Embedder, photos: Sequence[Photo], keep: Keep, progress: Progress | None
+) -> list[PhotoRecord]:
+    seen: list[PhotoVector | BadImage] = []
+    bad: list[BadImage] = []
+    with closing(see_photos(embedder, photos, keep)) as batches:
+        for found in batches:
+            seen += found
+            bad = [one for one in found if isinstance(one, BadImage)]
+            if bad:
+                break
+            if progress is not None:
+                progress(len(seen), len(photos))
+    if bad:
+        bad += bad_photos(photos[len(seen) :], embedder.preprocessing).values()
+        raise refusal(bad, len(photos))
+    return [photo_record(one) for one in seen if isinstance(one, PhotoVector)]
+
+
+def records_or_bad(
+    embedder: Embedder, photos: Sequence[Photo], keep: Keep = NOTHING, *, progress: Progress | None = None
 ) -> list[PhotoRecord | BadImage]:
-    """Return photos with their features, in order, and in the place of each that cannot be decoded, why.
-
-    Each thread of one pool decodes a batch and runs the network on it, so that no more photos are in memory
-    than threads can work on. The network is loaded after the first batches are decoded; where this is ``strict``
-    and one of their photos is bad, it is not loaded at all, and what is returned of good photos is not whole.
-    ``meanwhile`` is what this thread can do while the network is loaded and runs.
-    """
-    workers = default_workers()
-    size = max(1, min(embedder.batch_size, -(-len(photos) // workers)))
-    batches = [photos[start : start + size] for start in range(0, len(photos), size)]
-    first = min(workers, len(batches))
+    """Return photos with their features, in order, and in the place of each that cannot be decoded, why."""
     seen: list[PhotoRecord | BadImage] = []
-    gate, done = _Gate(first, strict=strict), 0
-    with QUIET, ThreadPoolExecutor(max(1, first)) as pool, gate:
-        look = partial(_seen_batch, embedder, thumbnails, originals, gate)
-        found = pool.map(look, (number < first for number in range(len(batches))), batches)
-        if gate.opens() and meanwhile is not None:
-            meanwhile()
-        try:
-            for batch, looked_at in zip(batches, found, strict=True):
-                seen += looked_at
-                done += len(batch)
-                if progress is not None:
-                    progress(done, len(photos))
-        except BaseException:  # an interrupt: nobody waits for what has not begun
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    for found in see_photos(embedder, photos, keep):
+        seen += [one if isinstance(one, BadImage) else photo_record(one) for one in found]
+        if progress is not None:
+            progress(len(seen), len(photos))
     return seen
 
 
-def told_good(found: Sequence[PhotoRecord | BadImage], on_bad: OnBad | None, *, total: int) -> list[PhotoRecord]:
-    """Return the photos that were seen, after telling of the others; nobody to tell makes these an error.
+def stream_records(
+    embedder: Embedder, photos: Iterable[Photo], on_bad: OnBad | None = None
+) -> Iterator[list[PhotoRecord]]:
+    """Yield photos with their features, some at a time: however many come, few are in memory."""
+    for found in see_photos(embedder, photos):
+        seen = [one if isinstance(one, BadImage) else photo_record(one) for one in found]
+        yield _without_bad(seen, on_bad)
 
-    ``total`` is how many were given: of good photos beside bad ones, some may not have been looked at.
-    """
+
+def photo_record(seen: PhotoVector) -> PhotoRecord:
+    """Return a photo as it is stored."""
+    photo = seen.photo
+    return PhotoRecord(seen.sha256, seen.vector, seen.thumbnail, seen.original, name=photo.name, box=photo.box)
+
+
+def _without_bad(found: Sequence[PhotoRecord | BadImage], on_bad: OnBad | None) -> list[PhotoRecord]:
     bad = [one for one in found if isinstance(one, BadImage)]
     if bad:
         if on_bad is None:
-            raise refusal(bad, total)
+            raise refusal(bad, len(found))
         on_bad(bad)
     return [one for one in found if isinstance(one, PhotoRecord)]
-
-
-def look_through(
-    embedder: Embedder, photos: Iterable[Photo], *, meanwhile: Callable[[], object] | None = None
-) -> Iterator[list[PhotoRecord | BadImage]]:
-    """Do what ``look_at`` does for some photos at a time: however many come, few are in memory."""
-    left, size = iter(photos), STREAMED * default_workers() * embedder.batch_size
-    while chunk := list(islice(left, size)):
-        yield look_at(embedder, chunk, meanwhile=meanwhile)
-        meanwhile = None
-
-
-class _Gate:
-    """In front of the network: it opens when the first batches are decoded and one of their photos is good.
-
-    Where it is strict, it stays closed if one of them is bad.
-    """
-
-    def __init__(self, batches: int, *, strict: bool) -> None:
-        self._all = Barrier(batches + 1)  # those who decode them, and whoever waits for all
-        self._good = self._bad = False
-        self._strict = strict
-
-    def opens(self, *, good: bool = False, bad: bool = False, wait: bool = True) -> bool:
-        """Tell whether the network may run, after waiting for the others of the first batches."""
-        self._good |= good
-        self._bad |= bad and self._strict
-        try:
-            if wait:
-                self._all.wait()
-        except BrokenBarrierError:  # an error elsewhere, of which all will hear
-            return False
-        return self._good and not self._bad
-
-    def __enter__(self) -> _Gate:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            self._all.abort()  # nobody waits for those who were stopped by an error
-
-
-def _seen_batch(
-    embedder: Embedder, thumbnails: bool, originals: bool, gate: _Gate, first: bool, photos: Sequence[Photo]
-) -> list[PhotoRecord | BadImage]:
-    parts = Parts(embedder.preprocessing.squares, thumbnails)
-    found: list[tuple[Photo, Reduced] | BadImage] = []
-    with gate:
-        for same in one_photo_each(photos):
-            found += _decoded(same, parts, originals)
-    kept = [one for one in found if not isinstance(one, BadImage)]
-    if not gate.opens(good=bool(kept), bad=len(kept) < len(found), wait=first) or not kept:
-        return [one for one in found if isinstance(one, BadImage)]
-    pixels = np.stack([embedder.preprocessing.from_bytes(reduced.parts[0]) for _, reduced in kept])
-    try:
-        vectors = iter(embedder.features(pixels))
-    except NotFiniteError as error:
-        raise NotFiniteError(error.row, kept[error.row][0].name) from error
-    return [
-        one if isinstance(one, BadImage) else _record(*one, next(vectors), originals=originals) for one in found
-    ]
-
-
-def _decoded(same: Sequence[Photo], parts: Parts, originals: bool) -> Iterator[tuple[Photo, Reduced] | BadImage]:
-    """Yield what is made of the parts of one photo, and of each that cannot be used, why."""
-    try:
-        if originals:  # what is kept is what was decoded
-            source = same[0].loaded().source
-            same = [replace(photo, source=source) for photo in same]
-            parts = replace(parts, copy_of=None if same[0].box is None else _COPIES)
-        made = reduced(same, parts)
-    except ImageError as error:
-        made = [Reduced(error=error)] * len(same)
-    for photo, one in zip(same, made, strict=True):
-        bad = one.error
-        yield (photo, one) if bad is None else BadImage(bad.name, bad.reason, bad.code)
-
-
-def _record(photo: Photo, reduced: Reduced, vector: Floats, *, originals: bool) -> PhotoRecord:
-    original = None
-    if originals:  # of a part of a file, a copy of that part is kept
-        original = photo.read() if photo.box is None else reduced.parts[2]
-    digest = photo.digest(reduced.sha256)
-    return PhotoRecord(digest, vector, reduced.parts[1], original, name=photo.name, box=photo.box)
-
-
-class _Quiet:
-    """No warnings as long as any thread looks at photos.
-
-    Decoding silences them, which is a setting of the whole process: threads that change it and put it back in
-    turns would leave it wrong. So the first one sets it and the last one puts it back.
-    """
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._users = 0
-        self._held = ExitStack()
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._users == 0:
-                self._held.enter_context(warnings.catch_warnings(action="ignore"))
-            self._users += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._users -= 1
-            if self._users == 0:
-                self._held.close()
-
-
-QUIET = _Quiet()
 
 
 def refusal(bad: Sequence[BadImage], total: int) -> InputError:

@@ -6,6 +6,7 @@ A folder or an archive is listed once; what was found says what was passed over 
 from __future__ import annotations
 
 import glob
+import io
 import os
 import shlex
 import sys
@@ -15,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, TYPE_CHECKING, Any, TypeAlias
 
-from fiveshot.data import MAX_PHOTO_BYTES, BytesSource, ImageError
+from fiveshot.data import MAX_PHOTO_BYTES, MAX_PIXELS, BytesSource, ImageError, Photo
 from fiveshot.data.archives import is_archive
 from fiveshot.data.folders import (
     IMAGE_SUFFIXES,
@@ -31,7 +32,7 @@ from fiveshot.data.folders import (
 from fiveshot.data.sources import FileSource, StoredSource
 from fiveshot.errors import InputError, command, counted, some_of
 from fiveshot.recognizer.names import normal_name
-from fiveshot.recognizer.photos.photo import Photo, Region, picture_source
+from fiveshot.recognizer.photos.boxes import Region
 from fiveshot.storage import FilePath
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ SPELLING = "check the spelling and the folder you are in"
 SYSTEM_FOLDERS = frozenset(
     ("__MACOSX", "@eaDir", "#recycle", "$RECYCLE.BIN", "System Volume Information", "lost+found")
 )
+_AS_THEY_ARE = ("L", "RGB", "RGBA", "I", "F", "I;16")  # modes that TIFF keeps and `decode` understands
 _THUMBS = "thumbs"  # with photos it may be a class, without any it is Windows' folder of small copies
 _BYTES = (bytes, bytearray, memoryview)
 _EXPECTED = f"photos are files that end in {' '.join(sorted(IMAGE_SUFFIXES))}"
@@ -234,6 +236,29 @@ def _as_list(inputs: Any) -> list[Any]:
     single = isinstance(inputs, str | os.PathLike | bytes | bytearray | memoryview | Photo | Region)
     several = isinstance(inputs, Iterable) and not hasattr(inputs, "read") and not _is_picture(inputs)
     return [inputs] if single or not several or _is_pixels(inputs) else list(inputs)
+
+
+def picture_source(image: Any, name: str) -> BytesSource:
+    """Return a PIL image as an encoded one without loss, upright and without its metadata."""
+    from PIL import Image, ImageOps
+
+    if 0 in image.size:
+        raise ImageError(name, f"the picture is empty: {image.width} x {image.height} pixels")
+    if image.width * image.height > MAX_PIXELS:
+        raise ImageError(name, f"too large: {image.width} x {image.height}, the limit is {MAX_PIXELS:,} pixels")
+    try:
+        upright = ImageOps.exif_transpose(image)
+        transparent = "A" in upright.mode or "a" in upright.mode or "transparency" in upright.info
+        if transparent:
+            upright = upright.convert("RGBA")
+        elif upright.mode not in _AS_THEY_ARE:
+            upright = upright.convert("RGB")
+        clean = Image.frombytes(upright.mode, upright.size, upright.tobytes())
+    except Exception as error:  # an image opened lazily finds out here that its file is damaged
+        raise ImageError(name, f"damaged or truncated ({error})") from error
+    buffer = io.BytesIO()
+    clean.save(buffer, "TIFF")
+    return BytesSource(buffer.getvalue(), name)
 
 
 def _is_pixels(given: Any) -> bool:

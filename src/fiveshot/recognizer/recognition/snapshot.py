@@ -246,11 +246,6 @@ class Snapshot:
         photos = len(self.left_out.familiar), len(self.left_out.strange)
         return RejectedAt(float(rate), photos[0], rejected, photos[1], strange, rejection.note)
 
-    def derive(self) -> None:
-        """Make ready what answers need."""
-        self.rejection  # noqa: B018  # derives the head too
-        self.head  # noqa: B018
-
     @property
     def nearby_head(self) -> FewShotHead:
         """A head of this state or of one shortly before: what can be had without deriving one."""

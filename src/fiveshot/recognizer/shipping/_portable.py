@@ -24,8 +24,8 @@ from fiveshot.core import ClassStatistics, Memory, summarize
 from fiveshot.core.statistics import statistics_arrays
 from fiveshot.data import MAX_PHOTO_BYTES
 from fiveshot.errors import FiveshotError, InputError, StorageError, command, is_number
+from fiveshot.recognizer._learning import check_digest, check_thumbnail
 from fiveshot.recognizer.names import NONE, check_name, target_name
-from fiveshot.recognizer.photos.photo import check_digest, check_thumbnail
 from fiveshot.recognizer.recognition.rejection import Rejection
 from fiveshot.recognizer.recognition.snapshot import check_width, head_record, restored_head
 from fiveshot.recognizer.store.contents import (

@@ -1,4 +1,4 @@
-"""One photo and its parts: its bytes, the picture, a box given by hand, or the boxes that a detector has found.
+"""Parts of photos: a box given by hand, or the boxes that a detector has found.
 
 Files of boxes are COCO and MegaDetector JSON, YOLO text and CSV. What they say of a photo is matched by the end of
 its path, because the folder that a detector saw is seldom the one that the photos lie in now.
@@ -7,30 +7,20 @@ its path, because the folder that a detector saw is seldom the one that the phot
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from fiveshot.data import MAX_PIXELS, BadImage, BytesSource, ImageError, ImageSource, Reduced, decode, decoders
-from fiveshot.data.decoder_process import Reduction
-from fiveshot.data.decoding import nothing
-from fiveshot.data.reduction import THUMBNAIL, Box, bad_box, is_thumbnail
+from fiveshot.data import BadImage, Box, ImageError, Photo
+from fiveshot.data.reduction import bad_box
 from fiveshot.data.sources import read_regular
 from fiveshot.errors import InputError, is_number, some_of
-from fiveshot.recognizer.store.rows import MAX_THUMBNAIL
 from fiveshot.storage import FilePath
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
-_AS_THEY_ARE = ("L", "RGB", "RGBA", "I", "F", "I;16")  # modes that TIFF keeps and `decode` understands
 CONFIDENCE = 0.2
 """Detections of less are left out unless told otherwise: what MegaDetector's authors recommend."""
 MAX_FILE = 1 << 30  # bytes of a file with boxes
@@ -39,106 +29,6 @@ _PHOTO = ("photo", "path", "file", "filename", "file_name", "image", "name")
 _SURE = ("confidence", "conf", "score", "probability_of_box")
 _SIZES = (("x", "y", "width", "height"), ("x", "y", "w", "h"))
 _CORNERS = (("xmin", "ymin", "xmax", "ymax"), ("x1", "y1", "x2", "y2"), ("x_min", "y_min", "x_max", "y_max"))
-
-
-@dataclass(frozen=True, eq=False)
-class Photo:
-    """A photo that is read when it is needed; an error names it.
-
-    >>> import numpy as np
-    >>> from fiveshot.data import ArraySource
-    >>> photo = Photo(ArraySource(np.zeros((1, 1, 3), np.uint8), "black.bmp"))
-    >>> photo.name, photo.image().size, len(photo.sha256)
-    ('black.bmp', (1, 1), 64)
-    """
-
-    source: ImageSource
-    box: Box | None = None  # the part of it that is meant
-
-    @property
-    def name(self) -> str:
-        """What the photo is called in reports and errors: the path as it was given, where there is one."""
-        return self.source.name
-
-    def read(self) -> bytes:
-        """Return the encoded bytes."""
-        return self.source.read()
-
-    @cached_property
-    def sha256(self) -> str:
-        """Digest of the encoded bytes, which tells the same file under another name."""
-        return self.digest(hashlib.sha256(self.read()).hexdigest())
-
-    def digest(self, file: str) -> str:
-        """Return the digest of the photo, given that of its file: two parts of one file are two photos."""
-        return file if self.box is None else hashlib.sha256(f"{file} {self.box}".encode()).hexdigest()
-
-    def image(self) -> Image:
-        """Return the picture in RGB, upright; what is not a photo is refused by name."""
-        picture = decode(self.source)
-        if self.box is None:
-            return picture
-        try:
-            return picture.crop(self.box.pixels(picture.size))
-        except InputError as error:
-            raise ImageError(self.name, error.message, code=error.code) from error
-
-    def loaded(self) -> Photo:
-        """Return the photo with its bytes in memory, so that digest and picture come from one reading."""
-        return replace(self, source=BytesSource(self.read(), self.name))
-
-
-def one_photo_each(photos: Iterable[Photo]) -> Iterator[list[Photo]]:
-    """Yield photos that follow each other and are parts of the same one, or the whole of it, together."""
-    for _, same in groupby(photos, key=lambda photo: (id(photo.source), photo.box is None)):
-        yield list(same)
-
-
-def reduced(same: Sequence[Photo], whole: Reduction, *, max_pixels: int = MAX_PIXELS) -> list[Reduced]:
-    """Return what a reduction makes of each of the parts of one photo, which is decoded once."""
-    source, boxes = same[0].source, [photo.box for photo in same if photo.box is not None]
-    if boxes:
-        return decoders().cut(source, boxes, whole, max_pixels=max_pixels)
-    return [decoders().attempt(source, whole, max_pixels=max_pixels)] * len(same)
-
-
-def check_digest(sha256: object, name: str) -> None:
-    """Refuse what is not a SHA-256 as it is written here: 64 digits, small letters."""
-    if not isinstance(sha256, str) or len(sha256) != 64 or set(sha256) - set("0123456789abcdef"):
-        raise InputError(f"the SHA-256 of {name} is not 64 hexadecimal digits, but {str(sha256)[:70]!r}")
-
-
-def check_thumbnail(data: bytes, name: str) -> None:
-    """Refuse a small copy that is not as ours are."""
-    if len(data) > MAX_THUMBNAIL or not is_thumbnail(data):
-        raise InputError(
-            f"the thumbnail of {name} is not a JPEG without metadata of at most {THUMBNAIL} x {THUMBNAIL} pixels",
-            hint="make a smaller one, of the pixels alone, or leave it out",
-        )
-    decoders().reduce(BytesSource(data, f"thumbnail of {name}"), nothing, max_pixels=THUMBNAIL**2)
-
-
-def picture_source(image: Any, name: str) -> BytesSource:
-    """Return a PIL image as an encoded one without loss, upright and without its metadata."""
-    from PIL import Image, ImageOps
-
-    if 0 in image.size:
-        raise ImageError(name, f"the picture is empty: {image.width} x {image.height} pixels")
-    if image.width * image.height > MAX_PIXELS:
-        raise ImageError(name, f"too large: {image.width} x {image.height}, the limit is {MAX_PIXELS:,} pixels")
-    try:
-        upright = ImageOps.exif_transpose(image)
-        transparent = "A" in upright.mode or "a" in upright.mode or "transparency" in upright.info
-        if transparent:
-            upright = upright.convert("RGBA")
-        elif upright.mode not in _AS_THEY_ARE:
-            upright = upright.convert("RGB")
-        clean = Image.frombytes(upright.mode, upright.size, upright.tobytes())
-    except Exception as error:  # an image opened lazily finds out here that its file is damaged
-        raise ImageError(name, f"damaged or truncated ({error})") from error
-    buffer = io.BytesIO()
-    clean.save(buffer, "TIFF")
-    return BytesSource(buffer.getvalue(), name)
 
 
 @dataclass(frozen=True)

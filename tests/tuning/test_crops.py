@@ -10,9 +10,9 @@ from torchvision.transforms import v2
 
 from fiveshot.backbones import Preprocessing
 from fiveshot.backbones.backbone import normalize_tensor
-from fiveshot.backbones.device_pixels import crop_axis, resample
 from fiveshot.data import ArraySource
 from fiveshot.data.reduction import Whole, random_crop_box
+from fiveshot.tuning._crops import crop_axis, resample
 from fiveshot.tuning._views import PooledViews, decode_all, random_crop_boxes, whole_images
 
 CPU = torch.device("cpu")
@@ -75,8 +75,8 @@ def test_large_images_are_kept_smaller() -> None:
     wanted = Preprocessing(size=32, resize=36)
     picture = Image.fromarray(smooth_image(200, 300, seed=7))
     for margin, size in ((1.5, (72, 48)), (0, (300, 200)), (1.0, (54, 36))):  # the last is what measuring needs
-        said, pixels = whole_images(wanted, margin=margin)(picture)
-        assert (Whole.size(said), len(pixels)) == (size, 3 * size[0] * size[1])
+        made = whole_images(wanted, margin=margin)(picture)
+        assert (Whole.size(made["size"]), len(made["pixels"])) == (size, 3 * size[0] * size[1])
 
 
 def test_boxes_follow_the_distribution_of_the_cpu_transform() -> None:

@@ -15,9 +15,9 @@ import socket
 import struct
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -28,8 +28,10 @@ from fiveshot.errors import InputError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-Reduction: TypeAlias = "Callable[[Image], Sequence[bytes | None]]"
-"""What is made of a picture where it was decoded; a function or an object that can be pickled."""
+    from fiveshot.data.reduction import Box
+
+Reduction: TypeAlias = "Callable[[Image], Mapping[str, bytes]]"
+"""What makes small things, by name, of a picture where it was decoded; it must be one that can be pickled."""
 MEMORY = 512 << 20  # bytes that decoding a photo may take above what an idle decoder has
 LARGE_MEMORY = 3 << 30  # the same for a large photo; these are decoded one at a time
 LARGE_PIXELS = 25_000_000  # a photo of more is large
@@ -39,22 +41,21 @@ HEADER = struct.Struct("!QQ")  # bytes of the message, and of the data behind it
 COMMAND = struct.Struct("!cQ")  # to the process that forks: what to do, and a number that goes with it
 FORK, END = b"F", b"E"
 PROCESS = struct.Struct("!Q")
+TURN_SECONDS, TURN_BYTES = 0.5, 32 << 20  # what several boxes of a picture may take before others have a turn
 
 
 @dataclass(frozen=True, eq=False)
 class Reduced:
-    """What came of one photo: the small parts that were made of it, or why there are none.
+    """What came of one photo, or of one box of it: what was made of it, or why it cannot be used.
 
     Parameters
     ----------
-    parts : tuple of bytes or None
-        What the reduction returned.
+    parts : mapping of str to bytes
+        What the reduction returned, by name.
     sha256 : str
         Digest of the encoded photo; empty where it could not be read.
     error : ImageError, optional
-        Why the photo cannot be used.
-    decode_seconds, reduce_seconds : float
-        How long reading and decoding took, and the reduction.
+        Why the photo, or the box, cannot be used.
 
     Examples
     --------
@@ -63,11 +64,29 @@ class Reduced:
     cannot use image cat/1.jpg: the file is empty
     """
 
-    parts: tuple[Any, ...] = ()
+    parts: Mapping[str, bytes] = field(default_factory=dict)
     sha256: str = ""
     error: ImageError | None = None
-    decode_seconds: float = 0.0
-    reduce_seconds: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What a decoder answers: what it made of the photo or of its first boxes, or why the photo cannot be used."""
+
+    made: tuple[Mapping[str, bytes] | ImageError, ...] = ()  # one for the whole photo, or one for each box
+    sha256: str = ""
+    error: ImageError | None = None
+
+    def results(self, asked: int) -> list[Reduced]:
+        """Return one result for each box that was made; of a photo that cannot be used, for all ``asked``."""
+        if self.error is not None:
+            return [Reduced(sha256=self.sha256, error=self.error)] * asked
+        return [
+            Reduced(sha256=self.sha256, error=one)
+            if isinstance(one, ImageError)
+            else Reduced(one, sha256=self.sha256)
+            for one in self.made
+        ]
 
 
 @dataclass(eq=False)
@@ -85,64 +104,48 @@ class Held:
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """A photo to decode: a file, or the bytes that follow the request; and what to make of it."""
+    """A photo to decode: a file, or the bytes that follow the request; and what to make of it, or of its boxes."""
 
     source: FileSource | None
     name: str
     reduction: Reduction
     max_pixels: int
+    boxes: tuple[Box, ...] | None = None  # None: the whole photo
     large: bool = False
-    keep: bool = False  # whether more may be asked about the same picture soon
 
-    def made(self, data: bytes, held: Held) -> Reduced:
-        """Return what the reduction makes of the photo."""
+    def answered(self, data: bytes, held: Held) -> Answer:
+        """Return what the reduction makes of the photo, or of as many of its boxes as one turn has time for."""
+        sha256 = ""
         try:
             content = _look_of(self.source.path) if self.source is not None else hashlib.sha256(data).digest()
             mark = (self.max_pixels, content)
-            if held.mark == mark and held.image is not None:
-                return reduce_picture(held.image, held.sha256, self.name, self.reduction)
-            held.drop()  # there may not be memory for two
-            if self.source is not None:
-                data = self.source.read()
-        except ImageError as error:
-            return Reduced(error=error)
-        except MemoryError:
-            return Reduced(error=needs_memory(self.name))
+            if held.mark != mark:
+                held.drop()  # there may not be memory for two
+                if self.source is not None:
+                    data = self.source.read()
+                sha256 = hashlib.sha256(data).hexdigest()
+                held.image, held.sha256 = decode_bytes(data, self.name, max_pixels=self.max_pixels), sha256
+                held.mark = mark
+            assert held.image is not None
+            sha256 = held.sha256
+            return Answer(tuple(self._made(held.image)), sha256)
+        except (InputError, MemoryError) as error:
+            return Answer(sha256=sha256, error=_refused(self.name, error))
+        finally:
+            if self.boxes is None:  # of a photo with boxes, more may be asked for soon
+                held.drop()
 
-        def keep(image: Image, sha256: str) -> None:
-            held.mark, held.image, held.sha256 = mark, image, sha256
-
-        return reduce_bytes(data, self.name, self.reduction, self.max_pixels, keep if self.keep else None)
-
-
-def reduce_bytes(
-    data: bytes,
-    name: str,
-    reduction: Reduction,
-    max_pixels: int,
-    keep: Callable[[Image, str], None] | None = None,
-) -> Reduced:
-    """Decode a photo in this process and reduce it; ``keep`` gets the picture and the digest of the photo."""
-    began = time.perf_counter()
-    sha256 = hashlib.sha256(data).hexdigest()
-    try:
-        image = decode_bytes(data, name, max_pixels=max_pixels)
-    except (InputError, MemoryError) as error:
-        return Reduced(sha256=sha256, error=_refused(name, error), decode_seconds=time.perf_counter() - began)
-    if keep is not None:
-        keep(image, sha256)
-    decoding = time.perf_counter() - began
-    return replace(reduce_picture(image, sha256, name, reduction), decode_seconds=decoding)
-
-
-def reduce_picture(image: Image, sha256: str, name: str, reduction: Reduction) -> Reduced:
-    """Reduce a picture that was decoded before."""
-    began = time.perf_counter()
-    try:
-        parts = tuple(reduction(image))
-    except (InputError, MemoryError) as error:  # decoded, but of a shape that cannot be used
-        return Reduced(sha256=sha256, error=_refused(name, error))
-    return Reduced(parts, sha256, reduce_seconds=time.perf_counter() - began)
+    def _made(self, image: Image) -> Iterator[Mapping[str, bytes] | ImageError]:
+        began, size = time.process_time(), 0
+        for box in (None,) if self.boxes is None else self.boxes:
+            try:
+                parts = self.reduction(image if box is None else image.crop(box.pixels(image.size)))
+                size += sum(map(len, parts.values()))
+                yield parts
+            except InputError as error:  # decoded, but of a shape that cannot be used
+                yield _refused(self.name, error)
+            if time.process_time() - began > TURN_SECONDS or size > TURN_BYTES:
+                return
 
 
 def _refused(name: str, error: InputError | MemoryError) -> ImageError:
@@ -220,10 +223,10 @@ def _decode_for(connection: socket.socket) -> None:
             try:
                 request: Request = pickle.loads(message)  # as above
             except Exception as error:  # a reduction that cannot be imported here
-                answer(connection, Reduced(), failure=repr(error))
+                answer(connection, Answer(), failure=repr(error))
                 continue
             limit_memory(LARGE_MEMORY if request.large else MEMORY)
-            answer(connection, request.made(data, held))
+            answer(connection, request.answered(data, held))
     except BaseException:  # the other end is gone, or memory: there is nothing that could be put right
         os._exit(1)
 
@@ -280,18 +283,20 @@ def receive(connection: socket.socket, size: int, waited: Callable[[], None] | N
     return buffer
 
 
-def answer(connection: socket.socket, reduced: Reduced, failure: str | None = None) -> None:
+def answer(connection: socket.socket, found: Answer, failure: str | None = None) -> None:
     """Send what came of a photo; a failure is not the photo's fault, but that of the program that asks."""
-    facts: dict[str, Any] = {
-        "sizes": [None if part is None else len(part) for part in reduced.parts],
-        "sha256": reduced.sha256,
-        "seconds": [reduced.decode_seconds, reduced.reduce_seconds],
-    }
-    if reduced.error is not None:
-        facts["reason"], facts["code"] = reduced.error.reason, reduced.error.code
+    facts: dict[str, Any] = {"sha256": found.sha256, "made": []}
+    parts: list[bytes] = []
+    for one in found.made:
+        if isinstance(one, ImageError):
+            facts["made"].append({"reason": one.reason, "code": one.code})
+        else:
+            facts["made"].append({"sizes": {name: len(part) for name, part in one.items()}})
+            parts += one.values()
+    if found.error is not None:
+        facts["error"] = {"reason": found.error.reason, "code": found.error.code}
     if failure is not None:
         facts["failure"] = failure
-    parts = b"".join(part for part in reduced.parts if part is not None)
-    message = json.dumps(facts).encode()
-    connection.sendall(HEADER.pack(len(message), len(parts)) + message)
-    connection.sendall(parts)
+    message, data = json.dumps(facts).encode(), b"".join(parts)
+    connection.sendall(HEADER.pack(len(message), len(data)) + message)
+    connection.sendall(data)
