@@ -19,7 +19,7 @@ from typer.main import get_command
 
 from fiveshot import __version__
 from fiveshot.cli.options import at_home, with_home
-from fiveshot.cli.output import Stopped, echo, echo_error, prepare_streams, printable, system_errors_told
+from fiveshot.cli.output import Stopped, echo, echo_error, prepare_streams, printable, report_system_errors
 from fiveshot.errors import FiveshotError
 from fiveshot.work import safe_children
 
@@ -203,7 +203,7 @@ def main() -> None:
     """Run the command line. Expected errors are one message and exit status 1."""
     prepare_streams()
     try:
-        with safe_children(), system_errors_told():
+        with safe_children(), report_system_errors():
             # Not standalone, because then an interrupt would only print "Aborted!".
             sys.exit(app(standalone_mode=False) or 0)
     except FiveshotError as error:

@@ -115,7 +115,7 @@ def bench(
     device: options.HeadDevice = None,
     workers: Annotated[int, Option(metavar="N", help="Number of processes.")] = 1,
     memory: Annotated[
-        float | None, Option(metavar="GB", help="Memory for all processes.", show_default="80 % of what is free")
+        float | None, Option(metavar="GB", help="Memory for all processes.", show_default="80 % of free memory")
     ] = None,
     listing: Annotated[bool, Option("--list", help="List protocols and methods, and exit.")] = False,
     base: Base = None,

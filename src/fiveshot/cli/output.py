@@ -193,7 +193,7 @@ def answering(command: str, model: Path | None = None, *, as_json: bool) -> Iter
     shape: dict[str, Any] = {"command": command, "model": None if model is None else str(model)}
     before = None if model is None else stored_state(model)
     try:
-        with system_errors_told(model):
+        with report_system_errors(model):
             yield answer
     except KeyboardInterrupt:
         if model is None:
@@ -302,12 +302,12 @@ def when_stopped(text: str) -> Callable[[Callable[Given, Result]], Callable[Give
 
 
 @contextmanager
-def system_errors_told(model: Path | None = None) -> Iterator[None]:
+def report_system_errors(model: Path | None = None) -> Iterator[None]:
     """Turn errors of the system in this block into a ``StorageError`` with the file and the reason.
 
     Errors of the program keep their traceback.
 
-    >>> with system_errors_told():
+    >>> with report_system_errors():
     ...     open("no/such/file")
     Traceback (most recent call last):
     fiveshot.errors.StorageError: cannot use no/such/file: No such file or directory
@@ -413,9 +413,9 @@ def image_bar(text: str = "reading images", *, shown: bool = True) -> Iterator[P
 
 
 @contextmanager
-def answers_bar(text: str, *, told: bool) -> Iterator[Progress]:
+def answers_bar(text: str, *, printed: bool) -> Iterator[Progress]:
     """Show the same, unless answers are printed on the terminal, which show the progress, too."""
-    if told and sys.stdout.isatty():
+    if printed and sys.stdout.isatty():
         with status(text):
             yield lambda done, total: None
     else:

@@ -90,10 +90,10 @@ def predict(
         strict = bad_photos == "refuse"
         if strict:
             refuse_bad(bad)
-        told: list[dict[str, Any]] = []
+        shown: list[dict[str, Any]] = []
         with (
             opened as recognizer,
-            answers_bar(f"looking at {counted(count, 'photo')}", told=out is None) as progress,
+            answers_bar(f"looking at {counted(count, 'photo')}", printed=out is None) as progress,
         ):
             delivery = Delivery(recognizer, places, top=top, sure=sure, why=WHY * why, strict=strict)
             for one in delivery.run(found, total=count, progress=progress):
@@ -102,12 +102,12 @@ def predict(
                     for near in one.why:
                         answer.say(f"  like {near.id} of {near.label}: {near.likeness:.2f}")
                 if as_json and out is None:
-                    told.append(one.as_dict())
+                    shown.append(one.as_dict())
         done = delivery.delivered
         done.bad[:0] = bad
         if not done.answers and not done.earlier:
             refuse_bad(done.bad)
-        answer.result = {"predictions": told} if out is None else {"out": str(out), "answers": done.answers}
+        answer.result = {"predictions": shown} if out is None else {"out": str(out), "answers": done.answers}
         tell_delivered(answer, done, places)
         answer.leave_out(done.bad, status=0 if bad_photos == "skip" else INCOMPLETE)
 

@@ -65,7 +65,7 @@ def review(
         raise InputError("--apply and --keep exclude each other", hint="keep photos first, then apply the rest")
     opened = answering_with("review", model, as_json=as_json, readonly=not (apply or keep))
     with opened as (answer, recognizer):
-        with status("looking at what was learned"):
+        with status("checking the learned photos"):
             found = recognizer.review(kept=kept)
         answer.result = {"review": found.as_dict()}
         if page is not None:
@@ -103,7 +103,7 @@ def _keep(answer: Answer, recognizer: Recognizer, found: Review, ids: list[str])
         wanted = [one.photo for one in found.of([kind]) if one.photo in ids]
         if wanted:
             recognizer.keep(wanted, kind)
-            answer.say(f"kept, whatever looks {kind}: {', '.join(wanted)}")
+            answer.say(f"kept, though {kind}: {', '.join(wanted)}")
     answer.result["kept"] = ids
 
 

@@ -16,7 +16,7 @@ import typer
 from typer import Argument, Option
 
 from fiveshot.cli import options
-from fiveshot.cli.output import echo, system_errors_told
+from fiveshot.cli.output import echo, report_system_errors
 from fiveshot.errors import FiveshotError, InputError, StorageError, counted
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ def watch(
 
     Example: fiveshot watch birds http://camera/snapshot.jpg --frames 3 --mqtt mqtt://localhost
     """
-    with _errors_told(model, as_json=as_json):
+    with _report_errors(model, as_json=as_json):
         from fiveshot.extras import require_extra
 
         require_extra("watchfiles", "paho", "httpx", extra="watch")
@@ -288,10 +288,10 @@ def _needs(option: str, other: str) -> InputError:
 
 
 @contextmanager
-def _errors_told(model: Path, *, as_json: bool) -> Iterator[None]:
+def _report_errors(model: Path, *, as_json: bool) -> Iterator[None]:
     """Print an error that ends the command; with --json on one line."""
     try:
-        with system_errors_told(model):
+        with report_system_errors(model):
             yield
     except FiveshotError as error:
         if not as_json:
