@@ -524,7 +524,7 @@ def test_a_model_travels_through_a_pipe(run: Run, answer: Any, model: Path, monk
     assert pipe.buffer.getvalue() == Path("named.fiveshot").read_bytes()
     assert not Path("-").exists()
     status, printed, _ = run("export", model, "-", "--json")
-    assert (status, "both go to standard output" in json.loads(printed)["error"]["message"]) == (1, True)
+    assert (status, "both write to standard output" in json.loads(printed)["error"]["message"]) == (1, True)
 
 
 def test_export_as_a_page(run: Run, answer: Any, model: Path) -> None:
