@@ -83,7 +83,7 @@ def test_an_option_for_other_methods_is_a_note(run: Run, features: Path, tmp_pat
     arguments = ("--projections", 9, "--memory", 3, "--seeds", 1)
     status, _, said = run("bench", "--features", features, "--methods", "ncm", *arguments, "--out", tmp_path)
     assert status == 0
-    assert "note: --projections is for heads with random features, and none is among the methods" in said
+    assert "note: --projections has no effect: none of the methods has random features" in said
 
 
 def test_by_default_it_is_one_draw_of_the_papers_methods_and_the_default_head(
@@ -94,9 +94,7 @@ def test_by_default_it_is_one_draw_of_the_papers_methods_and_the_default_head(
     assert status == 0
     found = [record["config"]["method"] for record in json.loads(printed)]
     assert found == ["ncm", "teen", "fecam", "c-fecam", "ranpac", "c-ranpac", "unbiased-lda"]
-    assert said.splitlines()[-1] == (
-        "note: one draw of the shots; add --seeds 5, or --full for every method there is"
-    )
+    assert said.splitlines()[-1] == ("note: one draw of the shots; add --seeds 5, or --full for all methods")
     status, printed, said = run(*arguments, "--full", "--methods", "ncm,c-ranpac")
     assert status == 0
     full = [(r["config"]["method"], r["config"]["protocol"]["shot_seed"]) for r in json.loads(printed)]
@@ -268,7 +266,7 @@ def test_an_interrupt_ends_with_a_sentence(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "stopped; what was finished is kept" in errors
+    assert "stopped; finished runs are kept" in errors
 
 
 def test_the_version_is_told() -> None:

@@ -33,7 +33,14 @@ EXAMPLES = [(path, line) for path, command in COMMANDS.items() for line in EXAMP
 
 
 def test_all_commands_are_found() -> None:
-    assert {("learn",), ("bench",), ("import",), ("data", "fetch"), ("data", "samples")} <= set(COMMANDS)
+    assert {
+        ("learn",),
+        ("bench",),
+        ("import",),
+        ("data", "fetch"),
+        ("cluster", "bench"),
+        ("cluster", "statistics"),
+    } <= set(COMMANDS)
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
@@ -61,7 +68,7 @@ def test_the_commands_that_answer_programs_are_those_the_documentation_names() -
     without = {
         path[0] for path, command in COMMANDS.items() if not any("--json" in p.opts for p in command.params)
     }
-    assert without == {"serve", "label-studio", "bench", "extract", "paper", "tune"}
+    assert without == {"serve", "label-studio", "bench", "cluster", "extract", "paper", "tune"}
 
 
 def test_no_help_text_loses_what_is_in_brackets() -> None:
@@ -70,9 +77,17 @@ def test_no_help_text_loses_what_is_in_brackets() -> None:
             assert Text.from_markup(text).plain == text.replace("\\[", "[")
 
 
-def test_the_help_of_extract_shows_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_help_of_cluster_shows_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    assert "pip install 'fiveshot[ray]'" in CliRunner().invoke(app, ["extract", "--help"]).output
+    assert "pip install 'fiveshot[ray]'" in CliRunner().invoke(app, ["cluster", "--help"]).output
+
+
+@pytest.mark.parametrize("name", ["new", "learn", "predict", "serve"])
+def test_the_help_of_an_everyday_command_fits_a_screen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    shown = CliRunner().invoke(app, [name, "--help"], prog_name="fiveshot").output
+    assert "--help" in shown
+    assert len(shown.strip().splitlines()) <= 30
 
 
 def test_no_help_text_points_to_files_that_are_not_installed() -> None:

@@ -94,7 +94,7 @@ def test_good_photos(shown: Callable[..., str], run: Run, photos: Path) -> None:
 def test_photos_that_are_none(shown: Callable[..., str], spoilt: Path, tiny_file: Path) -> None:
     for command in ("predict", "evaluate"):
         shown(command, "model", spoilt, status=3)
-        shown(command, "model", spoilt, "--strict", status=1)
+        shown(command, "model", spoilt, "--bad", "refuse", status=1)
     shown("learn", "model", "kite", spoilt / "owl", status=1)
     new = ("new", "birds", "--base", spoilt, "--backbone", TINY, "--weights", tiny_file, "--device", "cpu")
     shown(*new, status=1)

@@ -84,8 +84,8 @@ def test_one_bad_photo_does_not_cost_the_others(here: Path, run: Run, ask: Calla
     status, printed, said = run("predict", "model", "photos")
     assert (status, len(printed.splitlines())) == (3, 5)
     assert said.splitlines()[-2].startswith("left out: photos/red/1.png: ")
-    assert run("predict", "model", "photos", "--skip-bad")[0] == 0
-    status, error = ask("predict", "model", "photos", "--strict")
+    assert run("predict", "model", "photos", "--bad", "skip")[0] == 0
+    status, error = ask("predict", "model", "photos", "--bad", "refuse")
     assert (status, error["code"]) == (1, "bad_photos")
 
 
@@ -94,8 +94,8 @@ def test_evaluate_measures_what_can_be_read(here: Path, ask: Callable[..., Any])
     status, result = ask("evaluate", "model", "photos")
     assert (status, result["photos"], result["accuracy"]) == (3, 4, 1.0)
     assert [one["name"] for one in result["left_out"]] == ["photos/blue/0.png", "photos/red/1.png"]
-    assert ask("evaluate", "model", "photos", "--skip-bad")[0] == 0
-    assert ask("evaluate", "model", "photos", "--strict")[1]["code"] == "bad_photos"
+    assert ask("evaluate", "model", "photos", "--bad", "skip")[0] == 0
+    assert ask("evaluate", "model", "photos", "--bad", "refuse")[1]["code"] == "bad_photos"
 
 
 def test_where_nothing_can_be_read_there_is_no_answer(here: Path, ask: Callable[..., Any]) -> None:
@@ -131,7 +131,7 @@ def test_boxes_of_a_detector(here: Path, run: Run, ask: Callable[..., Any]) -> N
     ]
     images = [{"file": "cam/both.png", "detections": detections}, {"file": "gone.jpg", "detections": detections}]
     Path("boxes.json").write_text(json.dumps({"images": images}))
-    status, result = ask("predict", "model", "both.png", "photos", "--boxes", "boxes.json")
+    status, result = ask("predict", "model", "both.png", "photos", "--box", "boxes.json")
     assert status == 3
     assert [(one["photo"], one["label"]) for one in result["predictions"]] == [
         ("both.png", "red"),
@@ -141,11 +141,11 @@ def test_boxes_of_a_detector(here: Path, run: Run, ask: Callable[..., Any]) -> N
         ("gone.jpg", "no_photo"),
         ("both.png", "bad_box"),
     }
-    _, _, said = run("predict", "model", "both.png", "photos", "--boxes", "boxes.json")
-    assert "note: passed over 6 photos without a box: photos/blue/0.png" in said
-    assert ask("predict", "model", "both.png", "--boxes", "boxes.json", "--strict")[0] == 1
-    assert ask("predict", "model", "photos", "--boxes", "boxes.json")[1]["code"] == "bad_photos"
-    for extra in (("--boxes", "nothing.json"), ("--boxes", "boxes.json", "--box", "0,0,1,1")):
+    _, _, said = run("predict", "model", "both.png", "photos", "--box", "boxes.json")
+    assert "note: skipped 6 photos without a box: photos/blue/0.png" in said
+    assert ask("predict", "model", "both.png", "--box", "boxes.json", "--bad", "refuse")[0] == 1
+    assert ask("predict", "model", "photos", "--box", "boxes.json")[1]["code"] == "bad_photos"
+    for extra in (("--box", "nothing.json"), ("--box", "boxes.json", "--box", "0,0,1,1")):
         assert ask("predict", "model", "both.png", *extra)[0] == 1
 
 
@@ -153,18 +153,18 @@ def test_parts_are_learned_and_measured(here: Path, run: Run, ask: Callable[...,
     assert run("new", "halves")[0] == 0
     assert run("learn", "halves", "red", "both.png", "--box", "0,0,32,32")[0] == 0
     Path("boxes.csv").write_text("photo,x,y,width,height\nboth.png,32,0,32,32\n")
-    assert run("learn", "halves", "blue", "both.png", "photos/red", "--boxes", "boxes.csv")[0] == 0
+    assert run("learn", "halves", "blue", "both.png", "photos/red", "--box", "boxes.csv")[0] == 0
     Path("test/red").mkdir(parents=True)
     Path("test/blue").mkdir()
     for name in ("red", "blue"):
         shutil.copy("both.png", f"test/{name}/{name}.png")
     Path("boxes.csv").write_text("photo,x,y,width,height\nred/red.png,0,0,30,30\nblue/blue.png,33,0,30,30\n")
-    status, result = ask("evaluate", "halves", "test", "--boxes", "boxes.csv")
+    status, result = ask("evaluate", "halves", "test", "--box", "boxes.csv")
     assert (status, result["accuracy"], result["photos"]) == (0, 1.0, 2)
-    status, error = ask("learn", "halves", "green", "photos/red", "--boxes", "boxes.csv")
+    status, error = ask("learn", "halves", "green", "photos/red", "--box", "boxes.csv")
     assert (status, error["code"]) == (1, "no_box")
     Path("boxes.csv").write_text("photo,x,y,width,height\nboth.png,32,0,nan,32\nboth.png,0,0,9,9\n")
-    assert ask("learn", "halves", "green", "both.png", "--boxes", "boxes.csv")[0] == 1
+    assert ask("learn", "halves", "green", "both.png", "--box", "boxes.csv")[0] == 1
     assert [one["name"] for one in ask("show", "halves")[1]["classes"]] == ["blue", "red"]
 
 
@@ -190,10 +190,11 @@ def test_answers_go_to_a_file_that_is_continued(here: Path, run: Run, ask: Calla
     assert (
         ask("predict", "model", "photos/blue", "--out", "answers.csv", "--top", "2")[1]["code"] == "other_answers"
     )
-    assert ask("predict", "model", "photos/blue", "--out", "answers.csv", "--overwrite")[0] == 0
+    Path("answers.csv").unlink()
+    assert ask("predict", "model", "photos/blue", "--out", "answers.csv")[0] == 0
     assert len(rows("answers.csv")) == 3
     _, printed, _ = run("predict", "model", "photos/blue", "--out", "answers.csv")
-    assert printed == "answers.csv: 0 answers, after 3 answers that it had\n"
+    assert printed == "answers.csv: 0 answers, after 3 earlier answers\n"
     assert ask("predict", "model", "photos/blue", "--out", "answers.txt")[1]["code"] == "bad_suffix"
 
 
@@ -203,7 +204,7 @@ def test_boxes_go_out_and_come_back(here: Path, ask: Callable[..., Any]) -> None
     assert ask("predict", "model", "both.png", "=both.png", *halves, "--out", "answers.csv")[1]["answers"] == 4
     assert [row["box"] for row in rows("answers.csv")] == ["0,0,32,32", "0.5,0,0.5,1"] * 2
     assert rows("answers.csv")[2]["path"] == "'=both.png"
-    status, result = ask("predict", "model", "both.png", "=both.png", "--boxes", "answers.csv")
+    status, result = ask("predict", "model", "both.png", "=both.png", "--box", "answers.csv")
     assert (status, [one["label"] for one in result["predictions"]]) == (0, ["red", "blue"] * 2)
 
 
@@ -330,7 +331,7 @@ def test_folders_inside_of_class_folders_are_named(here: Path, run: Run) -> None
     Path("camera").rename("photos/blue/2024")
     _, _, said = run("evaluate", "model", "photos")
     note = "folders in class folders belong to the class: red/dark red (3 photos)"
-    assert f"note: {note}; with --nested each is a class of its own\n" in said
+    assert f"note: {note}; with --nested each becomes a class\n" in said
     assert note not in run("evaluate", "model", "photos", "--nested")[2]
     assert note in run("new", "birds", "--base", "photos", "--quick")[2]
 

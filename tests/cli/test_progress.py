@@ -13,7 +13,7 @@ import pytest
 WORK = """
 import sys, time
 from fiveshot.cli import output
-output.PATIENCE = {patience}
+output.BAR_DELAY = {delay}
 with output.image_bar("looking at 3 photos") as show:
     for done in range(4):
         time.sleep(0.01)
@@ -56,12 +56,12 @@ def on_terminal(read_all: Callable[[int], bytes]) -> Callable[[str], tuple[str, 
 
 
 def test_short_work_is_a_line_that_vanishes_and_draws_nothing_else(on_terminal: Callable) -> None:
-    printed, drawn = on_terminal(WORK.format(patience=60))
+    printed, drawn = on_terminal(WORK.format(delay=60))
     assert (printed, drawn) == ("False\n", "\r\x1b[2Klooking at 3 photos ...\r\x1b[2K")
 
 
 def test_long_work_has_a_bar(on_terminal: Callable) -> None:
-    printed, drawn = on_terminal(WORK.format(patience=0))
+    printed, drawn = on_terminal(WORK.format(delay=0))
     assert printed == "True\n"
     assert drawn.startswith("\r\x1b[2Klooking at 3 photos ...\r\x1b[2K")
     assert "3/3" in drawn
@@ -81,7 +81,7 @@ def test_whatever_is_printed_takes_the_place_of_the_line(on_terminal: Callable) 
     assert drawn == "\r\x1b[2Kmaking birds \\x1b[31m ...\r\x1b[2Knote: left out a photo\r\n"
 
 
-@pytest.mark.parametrize(("code", "said"), [(WORK.format(patience=0), ""), (SAID, "ncm is done\n")])
+@pytest.mark.parametrize(("code", "said"), [(WORK.format(delay=0), ""), (SAID, "ncm is done\n")])
 def test_a_pipe_gets_neither_line_nor_bar(code: str, said: str) -> None:
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stderr == said

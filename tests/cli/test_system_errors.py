@@ -38,8 +38,8 @@ def failing_with(error: Exception) -> Callable[..., NoReturn]:
 
 STRAY = [
     (OSError(28, "No space left on device", "birds/log"), "cannot use birds/log: No space left on device"),
-    (OSError(28, "No space left on device"), "cannot go on with birds: No space left on device"),
-    (OSError("encoder error -2\n when writing"), "cannot go on with birds: encoder error -2 when writing"),
+    (OSError(28, "No space left on device"), "cannot continue with birds: No space left on device"),
+    (OSError("encoder error -2\n when writing"), "cannot continue with birds: encoder error -2 when writing"),
     (sqlite3.DatabaseError("file is not a database"), "classes.sqlite cannot be read (file is not a database)"),
 ]
 
@@ -86,7 +86,7 @@ def test_an_answer_that_cannot_be_printed(
     with contextlib.suppress(OSError):
         full.close()
     assert (status, said.count("\n")) == (1, 1)
-    assert said.startswith("error: cannot go on")
+    assert said.startswith("error: cannot continue")
     assert said.endswith(": No space left on device\n")
 
 

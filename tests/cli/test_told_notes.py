@@ -1,4 +1,4 @@
-"""What the commands about a model note: what was passed over, and what figures rest on."""
+"""The notes of commands: what was skipped, and what the figures are based on."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_photos_beside_class_folders_are_noted(run: Run, model: Path, tiny_file:
     ):
         status, _, said = run(*arguments)
         assert status == 0, said
-        assert "note: passed over 1 photo that lies beside the class folders: loose.png\n" in said
+        assert "note: skipped 1 photo that lies beside the class folders: loose.png\n" in said
     assert "loose.png" not in run("learn", model, "all", "photos/fish", "--json")[2]
 
 
@@ -60,8 +60,8 @@ def test_evaluation_notes_other_folders_and_learned_photos(run: Run, model: Path
     status, printed, said = run("evaluate", model, "test", "--json")
     assert status == 0
     others, learned = said.splitlines()
-    assert others == "note: folders that are no class: FISH (like 'fish'?)"
-    assert learned.startswith("note: 1 of 5 photos was learned, so the figures promise too much; ")
+    assert others == "note: folders that are not classes: FISH (like 'fish'?)"
+    assert learned.startswith("note: 1 of 5 photos was learned, so these figures are too good; ")
     result = json.loads(printed)["result"]
     assert result["other_folders"] == [{"name": "FISH", "photos": 2, "like": "fish"}]
     assert (result["learned_photos"], result["photos"], result["unknown_photos"]) == (1, 3, 2)
@@ -77,7 +77,7 @@ def test_an_export_replaces_what_it_may(run: Run, model: Path) -> None:
     assert run("check", model)[0] == 0
     for _ in range(2):
         assert run("export", model, "things.fiveshot")[0] == 0
-    assert "--force is for a file" in run("export", model, "-", "--force")[2]
+    assert "--force replaces a file" in run("export", model, "-", "--force")[2]
     assert run("export", model, photo, "--force")[0] == 0
     assert photo.read_bytes() == Path("things.fiveshot").read_bytes()
 

@@ -110,7 +110,8 @@ def test_lines_for_people_until_ctrl_c(model: Path, tmp_path: Path) -> None:
     "arguments",
     [
         ("inbox", "--on-change"),
-        ("inbox", "--mqtt-ca", "ca.pem"),
+        ("inbox", "--certificate", "own.pem"),
+        ("inbox", "--credentials", "login.txt"),
         ("inbox", "--every", "3"),
         ("http://127.0.0.1:9/a.jpg", "--existing"),
         ("http://ann:secret@127.0.0.1:9/a.jpg",),

@@ -105,9 +105,9 @@ def test_a_link_or_an_encrypted_member_in_a_zip_is_refused_by_name(tmp_path, way
 @pytest.mark.parametrize("kind", ["a.tar.gz", "a.tar.xz", "a.zip"])
 def test_a_decompression_bomb_is_refused(pack, kind, way):
     path = pack(kind, [f"{i}.bmp" for i in range(4)], content=b"\0" * (1 << 20))
-    with pytest.raises(InputError, match="looks like a decompression bomb"):
+    with pytest.raises(InputError, match="more than allowed"):
         way(path, ArchiveLimits(ratio=50, ratio_from=1 << 20))
-    with pytest.raises(InputError, match="looks like a decompression bomb"):
+    with pytest.raises(InputError, match="more than allowed"):
         way(path, ArchiveLimits(total_bytes=3 << 20))
     way(path, ArchiveLimits(ratio=50, ratio_from=1 << 30))
 
@@ -188,7 +188,7 @@ def test_reading_a_compressed_tar_leaves_no_file_behind(pack, tmp_path, monkeypa
     archive = open_archive(pack("fine.tar.gz", ["1.jpg"]))
     assert archive.read("1.jpg") == jpeg
     bomb = pack("bomb.tar.gz", ["1.bmp"], content=b"\0" * (1 << 20))
-    with pytest.raises(InputError, match="bomb"):
+    with pytest.raises(InputError, match="more than allowed"):
         open_archive(bomb, ArchiveLimits(total_bytes=1 << 18))
     assert list(elsewhere.iterdir()) == []  # not even while the archive is open
 

@@ -172,6 +172,8 @@ def test_a_decompression_bomb_is_refused_by_its_header(tmp_path, width, height):
     with pytest.raises(ImageError, match=r"bomb\.png: too large") as caught:
         decode(FileSource(path, path.name))
     assert "truncated" not in str(caught.value)
+    assert "pixels" in str(caught.value)
+    assert "attack" not in str(caught.value)
 
 
 def noise_with_wrecked_pixels(path: Path) -> None:

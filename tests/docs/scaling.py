@@ -32,7 +32,7 @@ class Exempt:
     reason: str
 
 
-BENCH = r"^(fiveshot (?:--plugin \S+ )?bench .*)"
+BENCH = r"^(fiveshot (?:--plugin \S+ )?(?:cluster )?bench .*)"
 SMALLER = (
     Rule(BENCH + r"--seeds \d+", r"\1--seeds 1", "one draw of the shots"),
     Rule(r"^(fiveshot bench (?!.*(?:--list|--seeds)).*)$", r"\1 --seeds 1", "one draw of the shots"),
@@ -53,7 +53,7 @@ SMALLER = (
     ),
     Rule(r"hf://me/things", "file://$PWD/hub", "a folder in the place of the hub, which cannot be reached"),
     Rule(r"(fiveshot paper )all", r"\1table6 --projections 64", "all of them take minutes"),
-    Rule(r"(--engine ray)$", r"\1 --workers 1", "every worker imports torch"),
+    Rule(r"^(fiveshot cluster extract (?!.*--address).*)$", r"\1 --workers 1", "every worker imports torch"),
     Rule(r"^(fiveshot tune --images photos)", r"\1 --set epochs=1 --device cpu", "forty epochs take minutes"),
     Rule(r"for seed in range\(2, 8\)", "for seed in range(2, 3)", "15 base photos instead of 90"),
     Rule(r"(benchmarks/weight\.py).*", r"\1 --rounds 1 --tolerant", "once, beside everything else that runs"),

@@ -93,7 +93,7 @@ def told(place: Path) -> Told:
     files, places, archives = (sorted((place / name).iterdir()) for name in ("files", "places", "archives"))
     batches = [files[start : start + BATCH] for start in range(0, len(files), BATCH)]
     honest = [
-        ["new", "model", "--views", "1"],
+        ["new", "model", "--quick"],
         ["learn", "model", "honest"],
         predict(sorted((place / "honest" / "red").iterdir())),
         extract("pictures-honest"),

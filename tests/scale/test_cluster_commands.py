@@ -116,8 +116,17 @@ def test_the_command_starts_a_cluster_of_its_own(features: Path, light_path: Pat
     plugin = tmp_path / "plugins" / "city_head.py"
     plugin.parent.mkdir()
     plugin.write_text(CITY)
-    command = [sys.executable, str(program), "--plugin", str(plugin), "bench", "--features", str(features)]
-    command += ["--methods", "ncm,city", "--seeds", "1", "--engine", "ray", "--format", "csv"]
+    command = [
+        sys.executable,
+        str(program),
+        "--plugin",
+        str(plugin),
+        "cluster",
+        "bench",
+        "--features",
+        str(features),
+    ]
+    command += ["--methods", "ncm,city", "--seeds", "1", "--format", "csv"]
     command += ["--out", str(tmp_path / "runs")]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
     environment |= {"OMP_NUM_THREADS": "1", "RAY_ADDRESS": "", "SAID": str(said)}

@@ -214,18 +214,18 @@ def test_shards_are_resumed_by_the_command_and_equal_a_single_machine(
     assert 2 <= len(finished) < len(catalog.shards)
     assert not (parts / MANIFEST).exists()
 
-    command = ["extract", "--engine", "ray", "--images", folder, "--backbone", spec.name, "--weights"]
+    command = ["cluster", "extract", "--images", folder, "--backbone", spec.name, "--weights"]
     command += [spec.weights, "--runtime", "torch", "--dtype", "float32", "--workers", "1"]
-    status, said = fiveshot(*command, "--result", "shards", "--out", parts)
+    status, said = fiveshot(*command, "--shards", "--out", parts)
     assert status == 1
     assert f"error: 1 of 24 images cannot be used:\n  {BAD}: not a photo in a format that is read" in said
     assert all(path.stat().st_mtime_ns == time for path, time in finished.items()), "finished shards stay"
     assert len(list(parts.glob("shard-*"))) == len(catalog.shards)
 
-    status, said = fiveshot(*command, "--result", "shards", "--out", parts, "--skip-bad")
+    status, said = fiveshot(*command, "--shards", "--out", parts, "--skip-bad")
     assert status == 0
     assert f"{parts}: 8 shards with vectors of 24 images" in said
-    assert "all 24 images were extracted before; nothing had to be computed" in said
+    assert "all 24 images were extracted before; nothing to do" in said
     assert f"left out 1 bad image:\n  {BAD}: not a photo" in said
     assert read_manifest(parts)["bad"][0][0] == BAD
     reduced = reduce_shards(
@@ -261,15 +261,10 @@ def test_shards_are_resumed_by_the_command_and_equal_a_single_machine(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"--cache": "c"}, "--cache is for a single machine; leave it out with --engine ray"),
         ({"--images": "nowhere"}, "no such folder or archive: nowhere"),
         ({"--workers": "0"}, "workers is 0; choose 1 or more"),
         ({"--device": "cuda"}, "the cluster has no GPU; leave --device out, or choose cpu"),
         ({"--out": "no/such/folder/x"}, "cannot write no/such/folder/x: the folder no/such/folder does not exist"),
-        (
-            {"--engine": "local", "--address": "auto"},
-            "--address belongs to a cluster; add --engine ray, or leave it out",
-        ),
         ({"--weights": "none.safetensors"}, "no such file: none.safetensors"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
@@ -277,9 +272,9 @@ def test_shards_are_resumed_by_the_command_and_equal_a_single_machine(
 def test_wrong_options_are_one_sentence(
     change: dict[str, str], message: str, folder: Path, spec: BackboneSpec, tmp_path: Path, fiveshot: Any
 ) -> None:
-    options = {"--engine": "ray", "--images": folder, "--out": tmp_path / "x.safetensors"}
+    options = {"--images": folder, "--out": tmp_path / "x.safetensors"}
     options |= {"--backbone": spec.name, "--weights": spec.weights, "--runtime": "torch", **change}
-    status, said = fiveshot("extract", *(part for option in options.items() for part in option))
+    status, said = fiveshot("cluster", "extract", *(part for option in options.items() for part in option))
     assert status == 1
     assert f"error: {message}" in said
     assert "Traceback" not in said

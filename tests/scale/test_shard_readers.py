@@ -199,7 +199,7 @@ def test_wrong_catalogs_are_refused(arguments: dict[str, object], message: str) 
 
 
 def test_a_layout_without_files_is_refused(folder: Path) -> None:
-    with pytest.raises(InputError, match=r"has no files ending in \.parquet; choose another --layout"):
+    with pytest.raises(InputError, match=r"has no files ending in \.parquet; name files with these endings"):
         open_catalog(str(folder), seed=0, layout="parquet")
 
 

@@ -152,7 +152,7 @@ def test_the_port_is_open_before_the_model_is_loaded(embedded_path: Path) -> Non
     )
     try:
         url = process.stdout.readline().split()[-1]
-        assert process.stdout.readline() == "open that address in a browser; Ctrl-C ends it\n"
+        assert process.stdout.readline() == "open this address in a browser; stop with Ctrl-C\n"
         with httpx.Client(base_url=url, timeout=60, verify=False, trust_env=False) as client:
             assert client.get("/").status_code == 200
             assert client.get("/v1/ready").status_code in (200, 503)

@@ -1,1 +1,1 @@
-"""The command line: each module of commands parses, calls one function of the library and prints what it gives."""
+"""The command line: each command parses options, calls one function of the library, and prints the result."""

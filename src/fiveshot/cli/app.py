@@ -1,12 +1,12 @@
-"""The ``fiveshot`` command: where each sub-command is, and how a run ends.
+"""The ``fiveshot`` command: its list of commands, and how a run ends.
 
-A sub-command is imported when it is called or shown, so that none waits for the others.
+Each command is imported only when it is called or shown, so that the others cost no time.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from copy import copy
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
@@ -14,20 +14,19 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from typer import Context, Option
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 from typer.main import get_command
 
 from fiveshot import __version__
-from fiveshot.cli.completion import model_heads, recipes
 from fiveshot.cli.options import at_home, with_home
-from fiveshot.cli.output import Stopped, echo, echo_error, prepare_streams, printable, system_errors_told
+from fiveshot.cli.output import Stopped, echo, echo_error, prepare_streams, printable, report_system_errors
 from fiveshot.errors import FiveshotError
 from fiveshot.work import safe_children
 
-MODELS, STUDIES = "Models", "Features and benchmarks"  # headings of the list of commands
+MODELS, STUDIES = "Models", "Features and benchmarks"  # headings in the list of commands
 
-# The module of each command, in the order in which they are listed.
-PLACES = {
+# The module of each command, in the order of the list.
+MODULES = {
     MODELS: {
         "new": "models",
         "learn": "classes",
@@ -64,13 +63,14 @@ PLACES = {
         "report": "bench",
         "tune": "tune",
         "data": "data",
+        "cluster": "cluster",
     },
 }
-COMMANDS = {name: (module, panel) for panel, places in PLACES.items() for name, module in places.items()}
-# Where a Python function cannot be called as the command is.
+COMMANDS = {name: (module, panel) for panel, modules in MODULES.items() for name, module in modules.items()}
+# Commands whose Python function has another name.
 FUNCTIONS = {"import": "import_model", "label-studio": "label_studio", "put-back": "put_back", "set": "set_option"}
 
-# What people type who know other programs.
+# Words that users of other programs may type.
 MEANT = {
     "learn": ("add", "teach", "train"),
     "predict": ("ask", "classify", "recognise", "recognize"),
@@ -84,7 +84,7 @@ MEANT = {
 }
 OTHER_WORDS = {word: name for name, words in MEANT.items() for word in words}
 
-# What wrong options raise. Releases of Typer differ in where its class lives, not in its name.
+# The error for wrong options. Releases of Typer have its class in different modules.
 USAGE_ERROR: type[Exception] = next(
     base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException"
 )
@@ -97,29 +97,10 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-# Options whose help ends with names that are looked up when it is shown: finding heads takes a moment.
-NAMES: dict[tuple[str, str], Callable[[], list[str]]] = {
-    ("bench", "methods"): recipes,
-    ("new", "head"): model_heads,
-}
-
-
-class Command(TyperCommand):
-    """One command."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help, with the names that an option takes."""
-        for parameter in self.params:
-            names = NAMES.get((str(self.name), str(parameter.name)))
-            if names is not None:
-                parameter.help = f"{parameter.help} One of {', '.join(names())}."  # type: ignore[attr-defined]
-        super().format_help(ctx, formatter)
-
-
 class Group(TyperGroup):
-    """The list of commands, each imported and built when it is asked for; all take the group's ``--plugin``.
+    """The list of commands. Each is imported on use, and also accepts ``--plugin``.
 
-    A word that is not a command is answered with the nearest.
+    For an unknown command the error names the most similar one.
     """
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -137,12 +118,14 @@ class Group(TyperGroup):
         found = getattr(import_module(f"fiveshot.cli.{module}"), FUNCTIONS.get(name, name))
         if not isinstance(found, typer.Typer):
             one = typer.Typer(add_completion=False, **SETTINGS)
-            one.command(name, cls=Command, rich_help_panel=panel)(with_home(found))
+            one.command(name, rich_help_panel=panel)(with_home(found))
             found = one
         command = get_command(found)
         command.name = name
         command.rich_help_panel = panel  # type: ignore[attr-defined]
-        plugin = [parameter for parameter in self.params if parameter.name == "plugin"]
+        plugin = [copy(parameter) for parameter in self.params if parameter.name == "plugin"]
+        for parameter in plugin:
+            parameter.hidden = True  # type: ignore[attr-defined]  # shown by 'fiveshot --help'
         for part in (command, *getattr(command, "commands", {}).values()):
             part.params.extend(plugin)
         return command
@@ -158,7 +141,7 @@ class Group(TyperGroup):
 
 
 def nearest_command(word: str) -> str | None:
-    """Return the command that was probably meant, by its meaning or by its spelling.
+    """Return the command that was probably meant, by meaning or by spelling.
 
     >>> nearest_command("teach"), nearest_command("lern"), nearest_command("xyzzy")
     ('learn', 'learn', None)
@@ -173,7 +156,7 @@ def nearest_command(word: str) -> str | None:
 
 app = typer.Typer(
     name="fiveshot",
-    help="Teach an image classifier new classes from five photos each, without forgetting and without retraining.",
+    help="Teach an image classifier new classes from five photos each, without forgetting or retraining.",
     no_args_is_help=True,
     cls=Group,
     **SETTINGS,
@@ -196,14 +179,15 @@ def _name_plugins(ctx: Context, files: list[Path] | None) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
+        bool, Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
     plugin: Annotated[
         list[Path] | None,
         Option(
             callback=_name_plugins,
             expose_value=False,
-            help="A Python file with heads or datasets of your own; may be given more than once.",
+            metavar="FILE",
+            help="Python file with your own heads or datasets; repeatable.",
         ),
     ] = None,
 ) -> None:
@@ -216,20 +200,20 @@ def _stopped(text: str = "") -> NoReturn:
 
 
 def main() -> None:
-    """Run the command line; an error made on purpose, or by the system, is one message and exit status 1."""
+    """Run the command line. Expected errors are one message and exit status 1."""
     prepare_streams()
     try:
-        with safe_children(), system_errors_told():
-            # Not standalone, because then an interrupt would end as a bare "Aborted!".
+        with safe_children(), report_system_errors():
+            # Not standalone, because then an interrupt would only print "Aborted!".
             sys.exit(app(standalone_mode=False) or 0)
     except FiveshotError as error:
         echo_error(error)
         sys.exit(1)
     except USAGE_ERROR as error:
-        error.message = printable(error.message or "")  # type: ignore[attr-defined]  # a pattern may give options
+        error.message = printable(error.message or "")  # type: ignore[attr-defined]  # file names may hold control codes
         error.show()  # type: ignore[attr-defined]
         sys.exit(error.exit_code)  # type: ignore[attr-defined]
-    except Stopped as stopped:  # by a command that knows what has become of its work
+    except Stopped as stopped:  # the command says what was kept
         _stopped(str(stopped))
     except (typer.Abort, KeyboardInterrupt):
         _stopped()
@@ -237,6 +221,6 @@ def main() -> None:
         if leaving.code == INTERRUPTED:
             _stopped()
         raise
-    except BrokenPipeError:  # the reader of a pipe, such as head, has seen enough
+    except BrokenPipeError:  # the reader of the pipe, such as head, has ended
         sys.stderr.close()
         sys.exit(0)

@@ -1,14 +1,15 @@
-"""``fiveshot bench``, ``paper``, ``report`` and ``compare``: heads through a protocol, and what their runs say."""
+"""``fiveshot bench``, ``paper``, ``report`` and ``compare``: run benchmarks and show their results."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from typer import Argument, Context, Option
+from typer import Argument, Option
 
 from fiveshot.cli import completion, options
 from fiveshot.cli.output import (
@@ -23,170 +24,273 @@ from fiveshot.cli.output import (
     status,
     when_stopped,
 )
-from fiveshot.errors import counted
+from fiveshot.errors import InputError, counted
 from fiveshot.loggers import Loggers
 
 if TYPE_CHECKING:
-    from fiveshot.benchmark import Job, Outcome
+    from fiveshot.benchmark import Job, Outcome, PublishedFigures, RunRecord
+    from fiveshot.benchmark import Protocol as ChosenProtocol
 
-RunJobs = Callable[..., "Iterable[Outcome]"]  # of jobs and the folder of runs
+RunJobs = Callable[..., "Iterable[Outcome]"]  # called with jobs and the folder for runs
 FULL_DRAWS = 5
 METHODS = ("ncm", "teen", "fecam", "c-fecam", "ranpac", "c-ranpac", "unbiased-lda")  # the paper's, and the default
 WORTH_SAYING = 2.0  # seconds
+WHEN_STOPPED = "finished runs are kept; the same command without --fresh continues"
+
+# Options of 'bench' and 'cluster bench'.
+PROTOCOL = "Change the protocol"
+RUNS = "Runs and results"
+Protocol = Annotated[
+    str | None,
+    Argument(
+        metavar="[PROTOCOL]",
+        help="Protocol, such as cub200/big. See 'fiveshot bench --list'.",
+        autocompletion=completion.protocols,
+    ),
+]
+Methods = Annotated[
+    str | None,
+    Option(
+        metavar="NAMES",
+        help="Methods, separated by commas.",
+        show_default="the paper's six and the default head",
+        autocompletion=completion.methods,
+    ),
+]
+Features = Annotated[
+    str | None,
+    Option(
+        metavar="FILE|NAME", help="Feature file (.safetensors or .npz), or embedded features such as cub200-big."
+    ),
+]
+HeadSettings = Annotated[
+    list[str] | None,
+    Option("--set", metavar="NAME=VALUE", help="Set a head parameter; alpha=auto lets it be chosen; repeatable."),
+]
+Base = Annotated[int | None, Option(metavar="N", help="Classes in the base session.", rich_help_panel=PROTOCOL)]
+Increment = Annotated[
+    int | None, Option(metavar="N", help="Classes in each later session.", rich_help_panel=PROTOCOL)
+]
+Shots = Annotated[int | None, Option(metavar="N", help="Images per new class.", rich_help_panel=PROTOCOL)]
+OrderSeed = Annotated[
+    int | None, Option(metavar="N", help="Seed of the class order; the paper's is 1993.", rich_help_panel=PROTOCOL)
+]
+ShotSeed = Annotated[int | None, Option(metavar="N", help="First seed of the shots.", rich_help_panel=PROTOCOL)]
+ShotDraw = Annotated[
+    str | None,
+    Option(metavar="WAY", help="random, first (as in the published code), or listed.", rich_help_panel=PROTOCOL),
+]
+Sessions = Annotated[
+    Path | None, Option(metavar="FOLDER", help="Folder with the official session lists.", rich_help_panel=PROTOCOL)
+]
+Out = Annotated[
+    Path, Option(metavar="FOLDER", help="Folder for runs; finished runs are not repeated.", rich_help_panel=RUNS)
+]
+Fresh = Annotated[bool, Option("--fresh", help="Repeat finished runs.", rich_help_panel=RUNS)]
+Format = Annotated[
+    str, Option("--format", metavar="NAME", help="terminal, markdown, latex, csv or json.", rich_help_panel=RUNS)
+]
+Against = Annotated[
+    Path | None,
+    Option(metavar="FILE", help="JSON file of published figures to compare with.", rich_help_panel=RUNS),
+]
 
 
-@when_stopped("what was finished is kept, and the same command without --fresh goes on from there")
+@when_stopped(WHEN_STOPPED)
 def bench(
-    ctx: Context,
-    protocol: Annotated[
-        str | None,
-        Argument(
-            help="A named setting, such as cub200/big; see 'fiveshot bench --list'.",
-            autocompletion=completion.protocols,
-        ),
-    ] = None,
-    methods: Annotated[
-        str | None,
-        Option(
-            help="Methods separated by commas; the paper's six and the default head unless given.",
-            autocompletion=completion.methods,
-        ),
-    ] = None,
+    protocol: Protocol = None,
+    methods: Methods = None,
     seeds: options.Seeds = None,
     full: options.Full = False,
-    features: Annotated[
-        str | None,
-        Option(help="A feature file (.safetensors or .npz), or other embedded features, such as cub200-big."),
-    ] = None,
+    features: Features = None,
     images: Annotated[
-        Path | None, Option(help="A folder or archive of images by class; features are extracted once and kept.")
+        Path | None, Option(metavar="PLACE", help="Folder or archive of images by class, instead of features.")
     ] = None,
-    skip_bad: Annotated[bool, Option("--skip-bad", help="With --images: leave out unreadable ones.")] = False,
+    skip_bad: Annotated[
+        bool, Option("--skip-bad", help="With --images: skip images that cannot be read.")
+    ] = False,
     flavor: options.Flavor = "paper",
     projections: options.Projections = None,
-    settings: Annotated[
-        list[str] | None,
-        Option(
-            "--set",
-            help="NAME=VALUE, a parameter of the heads that have it, repeatable; alpha=auto has it chosen.",
-        ),
-    ] = None,
-    base: Annotated[int | None, Option(help="Classes in the base session.")] = None,
-    increment: Annotated[int | None, Option(help="Classes in each later session.")] = None,
-    shots: Annotated[int | None, Option(help="Images of a new class.")] = None,
-    order_seed: Annotated[int | None, Option(help="Seed of the class order; 1993 is the paper's.")] = None,
-    shot_seed: Annotated[int | None, Option(help="First seed of the shots.")] = None,
-    shot_draw: Annotated[
-        str | None, Option(help="'random', 'first' as in the published code, or 'listed'.")
-    ] = None,
-    sessions: Annotated[Path | None, Option(help="A folder of official session lists.")] = None,
-    out: Annotated[Path, Option(help="Where runs are kept; finished ones are not run again.")] = Path("runs"),
-    workers: Annotated[int, Option(help="Processes that run at the same time.")] = 1,
-    memory: Annotated[float | None, Option(help="GB for all processes together; 80 % of what is free.")] = None,
-    against: Annotated[
-        Path | None, Option(help="A JSON file of published figures, shown below ours if they were measured alike.")
-    ] = None,
-    log: options.LogTo = None,
+    settings: HeadSettings = None,
     device: options.HeadDevice = None,
-    fresh: Annotated[bool, Option("--fresh", help="Run again what is finished.")] = False,
-    output: Annotated[str, Option("--format", help="terminal, markdown, latex, csv or json.")] = "terminal",
-    engine: Annotated[
-        Literal["local", "ray"], Option(help="Processes of this machine, or tasks of a Ray cluster.")
-    ] = "local",
-    address: options.Address = None,
-    listing: Annotated[bool, Option("--list", help="List protocols and methods, and leave.")] = False,
+    workers: Annotated[int, Option(metavar="N", help="Number of processes.")] = 1,
+    memory: Annotated[
+        float | None, Option(metavar="GB", help="Memory for all processes.", show_default="80 % of free memory")
+    ] = None,
+    listing: Annotated[bool, Option("--list", help="List protocols and methods, and exit.")] = False,
+    base: Base = None,
+    increment: Increment = None,
+    shots: Shots = None,
+    order_seed: OrderSeed = None,
+    shot_seed: ShotSeed = None,
+    shot_draw: ShotDraw = None,
+    sessions: Sessions = None,
+    out: Out = Path("runs"),
+    fresh: Fresh = False,
+    output: Format = "terminal",
+    against: Against = None,
+    log: options.LogTo = None,
 ) -> None:
     """Run few-shot class-incremental methods through a protocol and print their accuracies.
-
-    One draw of the shots unless --seeds or --full ask for more.
 
     Example: fiveshot bench cub200/big --methods ncm,c-fecam --seeds 3
     """
     if listing:
         _print_lists()
         return
-    check_format(output)
-    if output in ("csv", "json"):
-        options.refuse_unused(
-            ctx, "adds a table, which this --format has no room for; leave one of them out", "against"
-        )
-    _check_options(ctx, engine=engine, images=images, sessions=sessions)
-    published, loggers = None, Loggers(log or ())
-    if against is not None:  # read before anything is run
-        from fiveshot.benchmark import read_published
-
-        published = read_published(against)
+    printing = choose_printing(output, against)
+    loggers = Loggers(log or ())
     if images is not None:
         features = _extracted(images, features, skip_bad)
-    with status("reading the features"):
-        from fiveshot.benchmark.job import choose_features, choose_protocol, make_jobs
-
-        source = choose_features(features, protocol)
-        changes = {
+    elif skip_bad:
+        raise InputError("--skip-bad needs --images", hint="leave it out", code="unused_option")
+    plan = plan_runs(
+        protocol,
+        features,
+        methods=chosen_methods(methods, full=full),
+        seeds=draws(seeds, full=full),
+        flavor=flavor,
+        projections=projections,
+        settings=settings or (),
+        device=device,
+        sessions=sessions,
+        changes={
             "base_classes": base,
             "increment": increment,
             "shots": shots,
             "order_seed": order_seed,
             "shot_seed": shot_seed,
             "shot_draw": shot_draw,
-        }
+        },
+    )
+    from fiveshot.benchmark import sweep
+
+    limit = int(memory * 1e9) if memory is not None else None
+    run = partial(sweep, workers=workers, memory=limit, fresh=fresh)
+    records = run_and_log(run, plan, out, loggers, fresh=fresh)
+    print_results(plan, records, printing)
+    if seeds is None and not full:
+        echo("note: one draw of the shots; add --seeds 5, or --full for all methods", err=True)
+
+
+@dataclass(frozen=True)
+class Printing:
+    """How to print results: the format, and published figures to print below them."""
+
+    output: str
+    published: PublishedFigures | None = None
+
+
+def choose_printing(output: str, against: Path | None) -> Printing:
+    """Check the options for printing, and read the published figures, before anything is run."""
+    check_format(output)
+    if against is None:
+        return Printing(output)
+    if output in ("csv", "json"):
+        raise InputError(
+            f"--against adds a table, and the format {output} holds one only",
+            hint="leave --against out, or choose another --format",
+            code="unused_option",
+        )
+    from fiveshot.benchmark import read_published
+
+    return Printing(output, read_published(against))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The runs of a benchmark, and the head parameters that were set for them."""
+
+    protocol: ChosenProtocol
+    jobs: Sequence[Job]
+    given: dict[str, Any]
+
+
+def plan_runs(
+    protocol: str | None,
+    features: str | None,
+    *,
+    methods: Sequence[str],
+    seeds: int,
+    flavor: Literal["paper", "published"],
+    projections: int | None,
+    settings: Iterable[str],
+    device: str | None,
+    sessions: Path | None,
+    changes: dict[str, Any],
+    here: bool = True,
+) -> Plan:
+    """Return the runs that the options ask for; ``here`` is False for runs on other machines."""
+    listed = [name for name, value in changes.items() if value is not None and name != "shot_seed"]
+    if sessions is not None and listed:
+        option = "base" if listed[0] == "base_classes" else listed[0].replace("_", "-")
+        raise InputError(f"the session lists decide --{option}", hint="leave it out", code="unused_option")
+    with status("reading the features"):
+        from fiveshot.benchmark.job import choose_features, choose_protocol, make_jobs
+
+        source = choose_features(features, protocol)
         chosen = choose_protocol(protocol, source if features else None, changes)
-        given = options.parse_settings(settings or ())
+        given = options.parse_settings(settings)
         jobs = make_jobs(
             chosen,
             source,
-            methods=[name.strip() for name in methods.split(",")] if methods else [] if full else METHODS,
-            seeds=draws(seeds, full=full),
+            methods=methods,
+            seeds=seeds,
             flavor=flavor,
-            parameters=options.head_parameters(projections, device, given, here=engine == "local"),
+            parameters=options.head_parameters(projections, device, given, here=here),
             sessions=str(sessions) if sessions else None,
             needed=given,
         )
     if projections is not None and not any("n_projections" in job.parameters for job in jobs):
-        echo("note: --projections is for heads with random features, and none is among the methods", err=True)
-    if engine == "ray":
-        run = _on_cluster(address, fresh=fresh)
-    else:
-        from fiveshot.benchmark import sweep
+        echo("note: --projections has no effect: none of the methods has random features", err=True)
+    return Plan(chosen, jobs, given)
 
-        limit = int(memory * 1e9) if memory is not None else None
-        run = partial(sweep, workers=workers, memory=limit, fresh=fresh)
+
+def run_and_log(run: RunJobs, plan: Plan, out: Path, loggers: Loggers, *, fresh: bool) -> list[RunRecord]:
+    """Make the runs and log each; return the records in the order of the plan."""
     found = {}
-    for outcome in followed(run, jobs, out, fresh=fresh):
+    for outcome in followed(run, plan.jobs, out, fresh=fresh):
         found[outcome.job] = outcome.record
         with loggers.run(outcome.job.folder, outcome.record.config) as write:
             for step, values in outcome.record.logged():
                 write(step, values)
-    records = [found[job] for job in jobs]
-    if output == "json":
+    return [found[job] for job in plan.jobs]
+
+
+def print_results(plan: Plan, records: Sequence[RunRecord], printing: Printing) -> None:
+    """Print the results of a benchmark as tables, or as JSON."""
+    if printing.output == "json":
         echo_json([_as_json(record) for record in records])
-    else:
-        from fiveshot.benchmark import summarize_all
-        from fiveshot.reports import against_table, bench_table, experiments, further_table
+        return
+    from fiveshot.benchmark import summarize_all
+    from fiveshot.reports import against_table, bench_table, experiments, further_table
 
-        print_table(bench_table(summarize_all(records), chosen, records[0].provenance, given=given), output)
-        for experiment in experiments(records) if output != "csv" else ():  # a CSV file is one table
-            print_table(further_table(experiment), output)
-            if published is not None:
-                print_table(against_table(experiment, published), output)
-    if seeds is None and not full:
-        echo("note: one draw of the shots; add --seeds 5, or --full for every method there is", err=True)
+    provenance = records[0].provenance
+    print_table(bench_table(summarize_all(records), plan.protocol, provenance, given=plan.given), printing.output)
+    for experiment in experiments(records) if printing.output != "csv" else ():  # a CSV file is one table
+        print_table(further_table(experiment), printing.output)
+        if printing.published is not None:
+            print_table(against_table(experiment, printing.published), printing.output)
 
 
-def _on_cluster(address: str | None, *, fresh: bool) -> RunJobs:
-    """Return what runs jobs on a Ray cluster."""
-    from fiveshot.scale import sweep_on_cluster
+def chosen_methods(names: str | None, *, full: bool) -> Sequence[str]:
+    """Return the methods that the options ask for; an empty list means all.
 
-    return lambda jobs, out, on_session: sweep_on_cluster(jobs, out, address=address, fresh=fresh)
+    >>> chosen_methods("ncm, teen", full=False), chosen_methods(None, full=True)
+    (['ncm', 'teen'], [])
+    """
+    if names:
+        return [name.strip() for name in names.split(",")]
+    return [] if full else METHODS
 
 
 def draws(seeds: int | None, *, full: bool) -> int:
-    """Return how many draws of the shots are asked for."""
+    """Return the number of draws of the shots."""
     return seeds if seeds is not None else FULL_DRAWS if full else 1
 
 
 def followed(run: RunJobs, jobs: Sequence[Job], out: Path, *, fresh: bool = False) -> Iterator[Outcome]:
-    """Run jobs, saying how long it may take, how far it is, and what each run found."""
+    """Run jobs; show the expected time, the progress and the result of each run."""
     from fiveshot.benchmark.record import is_finished
     from fiveshot.benchmark.run import estimated_seconds
 
@@ -205,7 +309,7 @@ def followed(run: RunJobs, jobs: Sequence[Job], out: Path, *, fresh: bool = Fals
             bar.update(made, total, runs=f"{len(finished)}/{len(jobs)} runs")
 
         show()
-        # The quick ones first: they tell most for a short wait.
+        # Quick runs come first, so that there is something to see soon.
         for outcome in run(sorted(jobs, key=expected.__getitem__), out, on_session=show):
             finished.append(outcome.job)
             show()
@@ -214,7 +318,7 @@ def followed(run: RunJobs, jobs: Sequence[Job], out: Path, *, fresh: bool = Fals
 
 
 def duration(seconds: float) -> str:
-    """Return a time as people say it.
+    """Return a time in readable form.
 
     >>> duration(42.3), duration(400), duration(9000)
     ('42 s', '7 minutes', '2.5 hours')
@@ -222,19 +326,6 @@ def duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
-
-
-def _check_options(ctx: Context, *, engine: str, images: Path | None, sessions: Path | None) -> None:
-    """Refuse options that the others leave without effect."""
-    if engine == "ray":
-        options.refuse_unused(ctx, options.LOCAL, "workers", "memory")
-    else:
-        options.refuse_unused(ctx, options.CLUSTER, "address")
-    if images is None:
-        options.refuse_unused(ctx, "is for images; add --images DIR, or leave it out", "skip_bad")
-    if sessions is not None:
-        why = "is in the session lists; leave it out with --sessions"
-        options.refuse_unused(ctx, why, "base", "increment", "shots", "order_seed", "shot_draw")
 
 
 def describe(outcome: Outcome) -> str:
@@ -254,11 +345,10 @@ def describe(outcome: Outcome) -> str:
 
 
 def _extracted(images: Path, features: str | None, skip_bad: bool) -> str:
-    from fiveshot.errors import InputError
     from fiveshot.features import ExtractionSettings, extracted_features
 
     if features is not None:
-        raise InputError("--images and --features contradict each other; give one of them")
+        raise InputError("--images and --features exclude each other", hint="give one of them")
     with image_bar("extracting") as progress:
         settings = ExtractionSettings(skip_bad=skip_bad)
         return str(extracted_features(images, settings=settings, seed=0, progress=progress))
@@ -292,40 +382,37 @@ def _print_lists() -> None:
 
 @when_stopped(KEPT)
 def paper(
-    ctx: Context,
     target: Annotated[
         str,
         Argument(
+            metavar="TARGET",
             help="table1, table2, table3, table5, table6, figure1, figure2, figure3, ablation-..., or all.",
             autocompletion=completion.paper_targets,
         ),
     ],
     features_dir: Annotated[
-        Path | None, Option(help="A folder of feature files; the embedded ones are used beside it.")
+        Path | None, Option(metavar="FOLDER", help="Folder of feature files to use beside the embedded ones.")
     ] = None,
-    out: Annotated[Path, Option(help="Where tables, figures and runs are written.")] = Path("paper"),
+    out: Annotated[Path, Option(metavar="FOLDER", help="Folder for tables, figures and runs.")] = Path("paper"),
     seeds: options.Seeds = None,
     full: options.Full = False,
-    workers: Annotated[int, Option(help="Processes that run at the same time.")] = 1,
+    workers: Annotated[int, Option(metavar="N", help="Number of processes.")] = 1,
     flavor: options.Flavor = "paper",
     shot_draw: Annotated[
-        Literal["random", "first"], Option(help="'random', or 'first' as the published code does.")
+        Literal["random", "first"], Option(help="Draw the shots, or take the first as the published code does.")
     ] = "random",
     projections: options.Projections = None,
     device: options.HeadDevice = None,
 ) -> None:
-    """Regenerate a table or figure of the paper; says which features are missing, and fails where all are.
+    """Make a table or figure of the paper again.
 
-    One draw of the shots, and fewer random features where they would take over a minute, unless --full is given.
+    Without --full it uses one draw of the shots, and fewer random features where they take over a minute.
+    If some features are missing, it says which. If all are missing, it fails.
 
     Example: fiveshot paper table1 --features-dir features
     """
-    if target == "figure2":
-        why = "changes nothing in figure2, which shows features and no runs; leave it out"
-        unused = ("seeds", "full", "workers", "flavor", "shot_draw", "projections", "device")
-        options.refuse_unused(ctx, why, *unused)
-    if target == "ablation-M":
-        options.refuse_unused(ctx, "is what ablation-M varies; leave it out", "projections")
+    if target == "ablation-M" and projections is not None:
+        raise InputError("ablation-M varies --projections itself", hint="leave it out", code="unused_option")
     with status("loading"):
         from fiveshot.benchmark import sweep
         from fiveshot.benchmark.run import MINUTE
@@ -357,11 +444,15 @@ def paper(
 
 
 def report(
-    folder: Annotated[Path, Argument(help="The --out folder of a benchmark, or a part of it.")],
-    out: Annotated[Path | None, Option(help="The page; report.html in the folder unless given.")] = None,
+    folder: Annotated[
+        Path, Argument(metavar="FOLDER", help="Folder of runs (--out of bench), or a folder in it.")
+    ],
+    out: Annotated[
+        Path | None, Option(metavar="FILE", help="Page to write.", show_default="FOLDER/report.html")
+    ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Write one self-contained HTML page with tables, curves and configuration of finished runs.
+    """Write an HTML page with the tables, curves and settings of finished runs.
 
     Example: fiveshot report runs
     """
@@ -375,12 +466,16 @@ def report(
 
 
 def compare(
-    first: Annotated[Path, Argument(help="Runs of one head: a folder below the --out of a benchmark.")],
-    second: Annotated[Path, Argument(help="Runs of the other head, under the same protocol.")],
-    output: Annotated[str, Option("--format", help="terminal, markdown, latex or csv.")] = "terminal",
+    first: Annotated[Path, Argument(metavar="FIRST", help="Folder with the runs of one head.")],
+    second: Annotated[
+        Path, Argument(metavar="SECOND", help="Folder with the runs of another head, same protocol.")
+    ],
+    output: Annotated[
+        str, Option("--format", metavar="NAME", help="terminal, markdown, latex or csv.")
+    ] = "terminal",
     as_json: options.AsJson = False,
 ) -> None:
-    """Compare two heads on the same draws: the difference in each measure, its 95 % interval, and p.
+    """Compare two heads on the same draws: differences, their 95 % intervals, and p values.
 
     Example: fiveshot compare runs/cub200-big/teen runs/cub200-big/ncm
     """

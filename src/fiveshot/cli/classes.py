@@ -1,4 +1,4 @@
-"""``fiveshot learn``, ``forget``, ``rename``, ``correct``, ``undo`` and more: classes come and go, and photos."""
+"""``fiveshot learn``, ``forget``, ``rename``, ``correct``, ``undo`` and others: change classes and photos."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fiveshot.cli import completion, options
 from fiveshot.cli.output import Answer, answering, answering_with, image_bar, percent, status
 from fiveshot.cli.photos import (
     BY_NESTED,
-    PartsAsked,
     note_classes_left_out,
     note_others,
+    parts_asked,
     parts_of_classes,
     refuse_bad,
     total,
@@ -26,20 +26,19 @@ if TYPE_CHECKING:
     from fiveshot.data import Photo
     from fiveshot.recognizer import HistoryEntry, LearnReport, PhotoChange, Recognizer
 
-LISTED = 20  # classes that are told one by one; of more, those with warnings
+LISTED = 20  # up to this number of classes are listed; of more, only those with warnings
 
-Name = Annotated[str, Argument(metavar="NAME", help="The name of the class.", autocompletion=completion.classes)]
+Name = Annotated[str, Argument(metavar="NAME", help="Name of the class.", autocompletion=completion.classes)]
 Ids = Annotated[
-    list[str],
-    Argument(
-        metavar="ID",
-        help="Photos: ids such as p17 ('fiveshot show MODEL NAME' lists them), or the files that were learned.",
-    ),
+    list[str], Argument(metavar="ID", help="Photos: ids such as p17 (see 'fiveshot show MODEL NAME'), or files.")
 ]
 Of = Annotated[
     str | None,
     Option(
-        "--of", help="The class they are taken to be in: else nothing is done.", autocompletion=completion.classes
+        "--of",
+        metavar="NAME",
+        help="Do nothing unless the photos are in this class.",
+        autocompletion=completion.classes,
     ),
 ]
 
@@ -50,7 +49,7 @@ def learn(
         str,
         Argument(
             metavar="NAME|FOLDER",
-            help="The name of the class; or, alone, a folder of class folders to learn all of them.",
+            help="Name of the class, or a folder of class folders.",
             autocompletion=completion.classes_to_add_to,
         ),
     ],
@@ -58,39 +57,34 @@ def learn(
         list[str] | None,
         Argument(metavar="[PHOTOS]...", help="Files, folders, patterns, or - for standard input."),
     ] = None,
-    add: Annotated[bool, Option("--add", help="Add the photos to a class that is known already.")] = False,
-    new_only: Annotated[bool, Option("--new-only", help="Of a folder, learn only new classes.")] = False,
-    none: Annotated[bool, Option("--none", help="The photos show none of the classes; leave out NAME.")] = False,
+    add: Annotated[bool, Option("--add", help="Add the photos to a known class.")] = False,
+    new_only: Annotated[bool, Option("--new-only", help="Skip classes of the folder that are known.")] = False,
+    none: Annotated[bool, Option("--none", help="The photos show none of the classes; give no NAME.")] = False,
     nested: options.Nested = False,
     box: options.InBox = None,
-    boxes: options.Boxes = None,
     confidence: options.Confidence = 0.2,
     device: options.Device = "auto",
     runtime: options.Runtime = "auto",
     weights: options.Weights = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Learn a class from about five photos, or every class of a folder of folders: all of them or none.
-
-    A name that begins with a dash comes after --.
+    """Learn a class from about five photos, or all classes in a folder.
 
     Example: fiveshot learn birds owl photos/owl
 
     Example: fiveshot learn birds photos
-
-    Example: fiveshot learn birds --none photos/garden
     """
     from fiveshot.recognizer import Recognizer
 
     with answering("learn", model, as_json=as_json) as answer:
         if none and (add or new_only or nested):
-            raise InputError("--none goes with neither --add, --new-only nor --nested", hint="leave them out")
+            raise InputError("--none excludes --add, --new-only and --nested", hint="leave them out")
         found = (
             {NONE: found_photos(answer, [options.at_home(name), *(photos or [])])}
             if none
             else _classes(answer, name, photos, nested)
         )
-        classes, bad = parts_of_classes(answer, found, PartsAsked(box, boxes, confidence))
+        classes, bad = parts_of_classes(answer, found, parts_asked(box, confidence))
         refuse_bad(bad)
         count = total(classes)
         opened = Recognizer.open(model, device=device, runtime=runtime, weights=weights)
@@ -102,24 +96,24 @@ def learn(
                 return
             known = recognizer.snapshot.classes
             reports = recognizer.learn_many(classes, add=add, new_only=new_only, progress=progress)
-        if add and photos:  # otherwise a name that is not known is what was meant
+        if add and photos:  # otherwise a new name is expected
             note_misspelled(answer, classes, known, model)
         learned = {report.name for report in reports}
         passed_over = [known for known in classes if known not in learned]
         answer.result = {"classes": [report.as_dict() for report in reports], "passed_over": passed_over}
         _tell(answer, reports)
         if passed_over:
-            answer.say(f"passed over, known already: {some_of(passed_over, LISTED)}")
+            answer.say(f"skipped, already known: {some_of(passed_over, LISTED)}")
         _note_no_rejection(answer, recognizer)
 
 
 def _note_no_rejection(answer: Answer, recognizer: Recognizer) -> None:
-    """Note that a model with few photos has a name for whatever it is shown."""
+    """Note that a model with few photos cannot call a photo unknown."""
     from fiveshot.recognizer.recognition.rejection import can_reject, thresholds_note
 
     contents = recognizer.snapshot.contents
     if not can_reject(contents) and not answer.as_json:
-        answer.note(f"{thresholds_note(contents)}; until then other things get the name of a class, too")
+        answer.note(f"{thresholds_note(contents)}; until then every photo gets the name of a class")
 
 
 def _classes(answer: Answer, name: str, photos: list[str] | None, nested: bool) -> dict[str, list[Photo]]:
@@ -129,8 +123,8 @@ def _classes(answer: Answer, name: str, photos: list[str] | None, nested: bool) 
     if photos:
         if nested:
             raise InputError(
-                "--nested is for a folder of folders",
-                hint="leave it out, or give the folder alone",
+                "--nested needs a folder of class folders",
+                hint="leave it out, or give the folder without a NAME",
                 code="unused_option",
             )
         _refuse_missing_name(name, photos)
@@ -140,7 +134,7 @@ def _classes(answer: Answer, name: str, photos: list[str] | None, nested: bool) 
     name = options.at_home(name)
     if not Path(name).exists():
         raise InputError(
-            f"no photos of {name!r} were given, and there is no folder of that name",
+            f"there are no photos for {name!r}, and no folder has this name",
             hint="give NAME and PHOTOS, or a folder of class folders",
         )
     found = find_classes(name, nested=nested)
@@ -156,13 +150,13 @@ def _refuse_photo_as_name(name: str, order: str, usage: str) -> None:
 
 
 def _refuse_missing_name(name: str, photos: list[str]) -> None:
-    """Refuse a photo, or a folder among folders, where the name of a class belongs."""
+    """Refuse a photo or a folder in the place of a class name."""
     _refuse_photo_as_name(name, "the name of the class comes first, then its photos", "learn MODEL NAME PHOTOS")
     elsewhere = [one for one in photos if Path(one).is_dir() and not Path(one).is_relative_to(name)]
     if "/" in name and Path(name).is_dir() and len(elsewhere) == len(photos):
         raise InputError(
-            f"{name} is a folder, and the name of the class comes before the photos",
-            hint=f"give it: fiveshot learn MODEL NAME PHOTOS; or, to learn every folder in {Path(name).parent} "
+            f"{name} is a folder, but the class name must come before the photos",
+            hint=f"give a name: fiveshot learn MODEL NAME PHOTOS; or learn every folder in {Path(name).parent} "
             f"as a class: {command('learn', 'MODEL', Path(name).parent)}",
             code="no_name",
         )
@@ -194,15 +188,15 @@ def describe_report(report: LearnReport) -> str:
 def forget(
     model: options.Model,
     name: Name,
-    for_good: Annotated[bool, Option("--for-good", help="Erase every byte of it: this cannot be undone.")] = False,
+    for_good: Annotated[bool, Option("--for-good", help="Erase it completely; this cannot be undone.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Forget a class; undo brings it back, unless it is erased for good.
+    """Forget a class. 'undo' brings it back, except after --for-good.
 
     Example: fiveshot forget birds owl
     """
     with answering_with("forget", model, as_json=as_json) as (answer, recognizer):
-        with status(f"forgetting {name}"):  # may wait for those who read
+        with status(f"forgetting {name}"):  # may wait for readers
             recognizer.forget(name, for_good=for_good)
         answer.result = {"name": name, "for_good": for_good}
         answer.say(f"forgot {name}" + ("" if for_good else f"; bring it back with: {command('undo', model)}"))
@@ -210,8 +204,8 @@ def forget(
 
 def rename(
     model: options.Model,
-    old: Annotated[str, Argument(metavar="OLD", help="Its name now.", autocompletion=completion.classes)],
-    new: Annotated[str, Argument(metavar="NEW", help="Its name from now on.")],
+    old: Annotated[str, Argument(metavar="OLD", help="Present name.", autocompletion=completion.classes)],
+    new: Annotated[str, Argument(metavar="NEW", help="New name.")],
     as_json: options.AsJson = False,
 ) -> None:
     """Give a class another name.
@@ -226,12 +220,12 @@ def rename(
 
 def group(
     model: options.Model,
-    taxonomy: Annotated[Path, Argument(metavar="FILE", help="CSV with the columns name and parent.")],
+    taxonomy: Annotated[Path, Argument(metavar="FILE", help="CSV file with the columns name and parent.")],
     as_json: options.AsJson = False,
 ) -> None:
-    """Put classes into groups: each gets the path of its parents as its name, such as owl/barn owl.
+    """Put classes into groups. Names become paths, such as owl/barn owl.
 
-    Photos whose class is unsure are then answered with a group that is not.
+    If the class of a photo is not sure, the answer is then its group.
 
     Example: fiveshot group birds taxonomy.csv
     """
@@ -247,7 +241,7 @@ def group(
         if more > 0:
             answer.say(f"and {counted(more, 'class')} more")
         if not renamed:
-            answer.say("nothing to change: every class of the file is in its groups")
+            answer.say("nothing to change: all classes of the file are in their groups")
         classes = recognizer.snapshot.classes
         others = [name for name in classes if short_name(name) not in parents]
         if others:
@@ -259,23 +253,23 @@ def group(
 def undo(
     model: options.Model,
     past_forget: Annotated[
-        bool, Option("--past-forget", help="Pass over what was erased for good, which cannot come back.")
+        bool, Option("--past-forget", help="Skip erased classes and photos, which cannot be restored.")
     ] = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Take back the last change.
+    """Undo the last change.
 
     Example: fiveshot undo birds
     """
     with answering_with("undo", model, as_json=as_json) as (answer, recognizer):
         entry = recognizer.undo(past_forget=past_forget)
         answer.result = {"undone": entry.as_dict()}
-        answer.say(f"took back: {describe_change(entry)}")
+        answer.say(f"undone: {describe_change(entry)}")
 
 
 def history(
     model: options.Model,
-    limit: Annotated[int | None, Option(help="So many of the latest changes.", min=1)] = None,
+    limit: Annotated[int | None, Option(metavar="N", help="Show at most N changes.", min=1)] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """List the changes of a model, the latest first.
@@ -286,28 +280,30 @@ def history(
         entries = recognizer.history(limit)
         answer.result = {"entries": [entry.as_dict() for entry in entries]}
         for entry in entries:
-            undone = " (taken back)" if entry.undone_by is not None else ""
+            undone = " (undone)" if entry.undone_by is not None else ""
             answer.say(f"{entry.seq:5} {entry.at} {describe_change(entry)}{undone}")
 
 
 def describe_change(entry: HistoryEntry, shown: int = 5) -> str:
-    """Return what a change was, in a few words."""
+    """Describe a change in a few words."""
     if entry.action == "set":
         now, before = entry.detail["false_rejection"], entry.detail["before"]
         return f"set false-rejection {percent(now)} (before: {percent(before)})"
     photos = f" ({counted(entry.photos, 'photo')})" if entry.photos else ""
-    action = "learn" if entry.action == "none" else entry.action  # its class is called "none of these"
+    action = "learn" if entry.action == "none" else entry.action  # its class is "none of these"
     return f"{action} {some_of(entry.classes, shown)}{photos}".rstrip()
 
 
 def correct(
     model: options.Model,
-    photo: Annotated[str, Argument(metavar="PHOTO", help="A photo, or a folder or pattern that shows the same.")],
+    photo: Annotated[
+        str, Argument(metavar="PHOTO", help="Photo, or a folder or pattern of photos that show the same.")
+    ],
     name: Annotated[
         str,
         Argument(
             metavar="NAME",
-            help="What it shows: a class, known or new, or 'none of these'.",
+            help="Class, known or new, or 'none of these'.",
             autocompletion=completion.classes,
         ),
     ],
@@ -316,7 +312,7 @@ def correct(
     weights: options.Weights = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Say what a photo shows: it is learned, or moved from where it was learned before.
+    """Say what a photo shows. It is learned for this class, or moved to it.
 
     Example: fiveshot correct birds garden.jpg wren
     """
@@ -338,17 +334,17 @@ def remove(
     model: options.Model,
     ids: Ids,
     of: Of = None,
-    for_good: Annotated[bool, Option("--for-good", help="Erase every byte of them; no undo.")] = False,
+    for_good: Annotated[bool, Option("--for-good", help="Erase them completely; this cannot be undone.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Take photos out of the classes they were learned for; undo brings them back.
+    """Remove photos from their classes. 'undo' brings them back.
 
     Example: fiveshot remove birds p17 p21
 
     Example: fiveshot remove birds photos/wren/7.jpg
     """
     with answering_with("remove", model, as_json=as_json) as (answer, recognizer):
-        with status("removing photos"):  # may wait for those who read
+        with status("removing photos"):  # may wait for readers
             done = recognizer.remove(_ids(answer, recognizer, ids), of=of, for_good=for_good)
         answer.result = done.as_dict() | {"for_good": for_good}
         answer.say(f"{'erased' if for_good else 'removed'} {_photos(done)}")
@@ -364,14 +360,14 @@ def move(
         str,
         Option(
             "--to",
-            help="The class that gets them, known or new; or 'none of these'.",
+            help="Class, known or new, or 'none of these'.",
             autocompletion=completion.classes,
         ),
     ],
     of: Of = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Give photos to another class, as if they had been learned for it.
+    """Move photos to another class.
 
     Example: fiveshot move birds p17 p21 --to wren
     """
@@ -385,7 +381,7 @@ def move(
 
 
 def found_photos(answer: Answer, inputs: list[str]) -> list[Photo]:
-    """Return the photos that files, folders or patterns stand for, noting files that are not photos."""
+    """Return the photos in files, folders or patterns; note files that are not photos."""
     from fiveshot.recognizer.photos.inputs import find_photos
 
     found = find_photos(inputs, one_class=True)
@@ -394,7 +390,7 @@ def found_photos(answer: Answer, inputs: list[str]) -> list[Photo]:
 
 
 def _ids(answer: Answer, recognizer: Recognizer, given: list[str]) -> list[str]:
-    """Return ids as they are, and for each file the ids of the photos that were learned from it."""
+    """Return the ids of photos; a file stands for the photos learned from it."""
     from fiveshot.recognizer.correction import ID
 
     ids = list[str]()
@@ -409,16 +405,16 @@ def _photos(done: PhotoChange) -> str:
 
 
 def tell_counts(answer: Answer, done: PhotoChange) -> None:
-    """Say how many photos the classes have now."""
+    """Print how many photos the classes have now."""
     for name, count in done.counts.items():
-        answer.say(f"{name}: {counted(count, 'photo')} now" if count else f"{name}: gone, it has no photo left")
+        answer.say(
+            f"{name}: {counted(count, 'photo')} now" if count else f"{name}: gone, as it has no photos left"
+        )
 
 
 def note_misspelled(answer: Answer, names: Iterable[str], known: Sequence[str], model: Path) -> None:
-    """Note classes that a change has made, and that are called almost as one that was known before it."""
+    """Note new classes whose names are almost those of known classes."""
     for name in names:
         meant = None if name in known or name == NONE else similar_name(name, known)
         if meant is not None:
-            answer.note(
-                f"{name!r} is a new class; if you meant {meant!r}, take it back with: {command('undo', model)}"
-            )
+            answer.note(f"{name!r} is a new class; if you meant {meant!r}, undo it with: {command('undo', model)}")

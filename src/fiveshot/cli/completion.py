@@ -1,4 +1,4 @@
-"""What TAB offers beside commands and options: classes of a model, and the names that the package knows."""
+"""Names that TAB completes: classes of a model, heads, protocols, networks and others."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any
 
 from typer import Context
 
-PLAIN = re.compile(r"\w[\w.-]*")  # a name that every shell takes as it is typed
-PATIENCE = 0.2  # seconds to wait for a process that writes
+PLAIN = re.compile(r"\w[\w.-]*")  # a name that needs no quotes in any shell
+WAIT = 0.2  # seconds to wait for a writing process
 
 
 def classes(ctx: Context) -> list[str]:
-    """Offer the learned classes of the model that was named before; a name that needs quoting is left out."""
+    """Offer the classes of the model on the command line, except names that need quotes."""
     model = ctx.params.get("model")
     rows = _rows(Path(model), "SELECT name FROM classes ORDER BY name") if model else []
     return [name for (name,) in rows if PLAIN.fullmatch(name)]
 
 
 def classes_to_add_to(ctx: Context) -> list[str]:
-    """Offer the classes of the model where photos are added to one; otherwise the name is a new one."""
+    """Offer the classes of the model with --add; otherwise the name is new."""
     return classes(ctx) if ctx.params.get("add") else []
 
 
 def methods(incomplete: str) -> list[str]:
-    """Offer the methods of a benchmark for the last place of a list with commas.
+    """Offer the methods of a benchmark for the last name in a list with commas.
 
     >>> methods("ncm,te")[:2]
     ['ncm,teen', 'ncm,fecam']
@@ -44,7 +44,7 @@ def recipes() -> list[str]:
 
 
 def model_heads() -> list[str]:
-    """Offer the heads that a model can have: it keeps statistics, and some heads need samples.
+    """Offer the heads that a model can have; heads that need samples are left out.
 
     >>> "teen" in model_heads(), "ranpac" in model_heads()
     (True, False)
@@ -55,7 +55,7 @@ def model_heads() -> list[str]:
 
 
 def heads_or_none() -> list[str]:
-    """Offer the heads that a model can have, and none."""
+    """Offer the heads that a model can have, and 'none'."""
     return [*model_heads(), "none"]
 
 
@@ -71,7 +71,7 @@ def protocols() -> list[str]:
 
 
 def backbones() -> list[str]:
-    """Offer the short list of backbones; any other name of timm's is allowed too.
+    """Offer the short list of backbones; other names of timm are allowed, too.
 
     >>> backbones()[0]
     'tiny_vit_5m_224.dist_in22k'
@@ -93,7 +93,7 @@ def adapters() -> list[str]:
 
 
 def datasets() -> list[str]:
-    """Offer the datasets that are known by name.
+    """Offer the known datasets.
 
     >>> datasets()
     ['aircraft', 'cars', 'cifar100', 'cub200', 'imagenet-r', 'miniimagenet']
@@ -104,7 +104,7 @@ def datasets() -> list[str]:
 
 
 def paper_targets() -> list[str]:
-    """Offer the tables and figures of the paper, its ablations, and all of it.
+    """Offer the tables, figures and ablations of the paper, and 'all'.
 
     >>> paper_targets()[:2]
     ['table1', 'table2']
@@ -122,14 +122,14 @@ def tuning_recipes() -> list[str]:
 
 
 def findings() -> list[str]:
-    """Return what a review may find."""
+    """Return the kinds of findings of a review."""
     from fiveshot.recognizer.review import KINDS
 
     return list(KINDS)
 
 
 def stored_state(model: Path) -> int | None:
-    """Return the number of a model's state, one more with every change; None where no model can be read.
+    """Return the number of a model's state, which grows with every change; None if it cannot be read.
 
     >>> stored_state(Path("no such folder")) is None
     True
@@ -139,14 +139,14 @@ def stored_state(model: Path) -> int | None:
 
 
 def _rows(model: Path, query: str) -> list[tuple[Any, ...]]:
-    """Return what the database answers; nothing where there is none, or it cannot be read just now."""
+    """Return the rows of a query; an empty list if the database cannot be read."""
     import sqlite3
 
     from fiveshot.errors import FiveshotError
     from fiveshot.recognizer.store.schema import DATABASE, open_database
 
     try:
-        with closing(open_database(model / DATABASE, readonly=True, timeout=PATIENCE)) as connection:
+        with closing(open_database(model / DATABASE, readonly=True, timeout=WAIT)) as connection:
             return connection.execute(query).fetchall()
     except (FiveshotError, OSError, sqlite3.Error):
         return []

@@ -1,4 +1,4 @@
-"""``fiveshot new``, ``show``, ``set``, ``check`` and ``retune``: a model is made, seen, changed and verified."""
+"""``fiveshot new``, ``show``, ``set``, ``check`` and ``retune``: create, show, change and check a model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from typer import Argument, Context, Option
+from typer import Argument, Option
 
 from fiveshot.cli import completion, options
 from fiveshot.cli.output import (
@@ -27,50 +27,38 @@ if TYPE_CHECKING:
     from fiveshot.data import Photo
     from fiveshot.recognizer.info import ClassInfo, ModelInfo, PhotoInfo
 
-SkipBad = Annotated[bool, Option("--skip-bad", help="Leave out photos of the base that cannot be read.")]
-
 
 def new(
-    ctx: Context,
     model: options.Model,
-    base: Annotated[Path | None, Option(help="A folder of class folders with many photos each; optional.")] = None,
+    base: Annotated[
+        Path | None, Option(metavar="FOLDER", help="Folder of base classes with many photos each.")
+    ] = None,
     backbone: options.Backbone = None,
     weights: options.LocalWeights = None,
     head: Annotated[
         str,
         Option(
-            help="The classifier; 'fiveshot bench --list' describes it.", autocompletion=completion.model_heads
+            metavar="NAME",
+            help="Classifier. See 'bench --list'.",
+            autocompletion=completion.model_heads,
         ),
     ] = "unbiased-lda",
-    adapter: Annotated[
-        str | None,
-        Option(
-            help="A file of 'fiveshot tune', or an embedded adapter such as cub200-big.",
-            autocompletion=completion.adapters,
-        ),
-    ] = None,
-    views: options.Views = None,
+    adapter: options.Adapter = None,
     quick: options.Quick = False,
     careful: options.Careful = False,
-    tune: Annotated[bool, Option("--tune", help="Adapt the backbone to the base first.")] = False,
+    tune: Annotated[bool, Option("--tune", help="Adapt the network to the base.")] = False,
     seed: options.Seed = 0,
-    keep_photos: Annotated[
-        bool, Option("--keep-photos", help="Keep the photos themselves, which adapting later needs.")
-    ] = False,
-    thumbnails: Annotated[
-        bool, Option("--thumbnails/--no-thumbnails", help="Keep small copies without metadata.")
-    ] = True,
+    keep_photos: Annotated[bool, Option("--keep-photos", help="Keep the photos; 'retune' needs them.")] = False,
+    no_thumbnails: Annotated[bool, Option("--no-thumbnails", help="Keep no small copies of photos.")] = False,
     false_rejection: Annotated[
-        str,
-        Option(metavar="SHARE", help="Share of known photos that may be called unknown, such as 2% or 0.02."),
+        str, Option(metavar="SHARE", help="Known photos that may be called unknown.")
     ] = "5%",
-    skip_bad: SkipBad = False,
-    exist_ok: Annotated[bool, Option("--exist-ok", help="Leave a model that is there as it is.")] = False,
+    skip_bad: options.SkipBad = False,
+    exist_ok: Annotated[bool, Option("--exist-ok", help="Do nothing if the model exists.")] = False,
     device: options.Device = "auto",
-    runtime: options.Runtime = "auto",
     as_json: options.AsJson = False,
 ) -> None:
-    """Make a model: with no base at all, or from a folder of base classes.
+    """Create a model, empty or with the classes of a base folder.
 
     Example: fiveshot new birds
     """
@@ -79,17 +67,12 @@ def new(
 
     with (
         answering("new", model, as_json=as_json) as answer,
-        tuning_bar(shown=tune) as tuning,  # two bars at a time would write over each other
+        tuning_bar(shown=tune) as tuning,  # two bars would overwrite each other
         image_bar(f"making {model}", shown=not tune) as progress,
     ):
         given: Path | dict[str, list[Photo]] | None = None
-        if base is None:
-            options.refuse_unused(ctx, options.WITHOUT_BASE, "skip_bad")
-            options.refuse_unused(
-                ctx, "is not kept in a model; give it to 'learn' and 'predict' instead", "runtime"
-            )
-        else:
-            given = _looked_at(answer, base)
+        if base is not None:
+            given = _base_photos(answer, base)
         made = Recognizer.create(
             model,
             base=given,
@@ -97,14 +80,13 @@ def new(
             weights=weights,
             head=head,
             adapter=adapter,
-            views=options.chosen_views(views, quick=quick, careful=careful),
+            views=options.chosen_views(quick=quick, careful=careful),
             tune=tune,
             seed=seed,
             keep_photos=keep_photos,
-            thumbnails=thumbnails,
+            thumbnails=not no_thumbnails,
             false_rejection=_share(false_rejection),
             device=device,
-            runtime=runtime,
             progress=progress,
             on_tuning=tuning,
             skip_bad=skip_bad,
@@ -123,8 +105,8 @@ def new(
             answer.say(f"teach it one from five photos: {command('learn', model, 'NAME', 'PHOTOS')}")
 
 
-def _looked_at(answer: Answer, base: Path) -> Path | dict[str, list[Photo]]:
-    """Return the photos of a base, noting what is passed over and which classes cannot do what a base is for."""
+def _base_photos(answer: Answer, base: Path) -> Path | dict[str, list[Photo]]:
+    """Return the photos of a base; note what is skipped, and classes with a single photo."""
     from fiveshot.recognizer.photos.inputs import find_classes
 
     if base.suffix in (".safetensors", ".npz"):
@@ -134,7 +116,7 @@ def _looked_at(answer: Answer, base: Path) -> Path | dict[str, list[Photo]]:
     single = [name for name, photos in found.classes.items() if len(photos) == 1]
     if single:
         few = counted(len(single), "base class")
-        answer.note(f"{few} of one photo, which shows nothing of how a class varies: {some_of(single)}")
+        answer.note(f"{few} with a single photo, which cannot show how a class varies: {some_of(single)}")
     return found.classes
 
 
@@ -144,13 +126,13 @@ def show(
         str | None,
         Argument(
             metavar="[NAME]",
-            help="A class, or 'none of these', to list its photos with their ids and scores.",
+            help="Class whose photos to list, or 'none of these'.",
             autocompletion=completion.classes,
         ),
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show the classes of a model, how it was made and what it takes; or the photos of one class.
+    """Show a model and its classes, or the photos of one class.
 
     Example: fiveshot show birds
 
@@ -172,7 +154,7 @@ def show(
 
 
 def _of_none(photos: Sequence[PhotoInfo]) -> ClassInfo:
-    """Return what is stored of the photos that show no class, in the way of a class."""
+    """Return the photos that show no class as if they were a class."""
     from fiveshot.recognizer.info import ClassInfo
     from fiveshot.recognizer.names import NONE
 
@@ -183,11 +165,13 @@ def _of_none(photos: Sequence[PhotoInfo]) -> ClassInfo:
 
 def set_option(
     model: options.Model,
-    name: Annotated[Literal["false-rejection"], Argument(metavar="NAME", help="What to change: false-rejection.")],
-    value: Annotated[str, Argument(metavar="VALUE", help="A share, such as 2% or 0.02.")],
+    name: Annotated[
+        Literal["false-rejection"], Argument(metavar="NAME", help="Setting to change: false-rejection.")
+    ],
+    value: Annotated[str, Argument(metavar="VALUE", help="Share, such as 2% or 0.02.")],
     as_json: options.AsJson = False,
 ) -> None:
-    """Change how many photos of known classes may be called unknown; nothing is learned again.
+    """Change the share of known photos that may be called unknown.
 
     Example: fiveshot set birds false-rejection 2%
     """
@@ -199,12 +183,14 @@ def set_option(
             f"{now.rejected:,} of {counted(now.photos, 'learned photo')} would be called unknown when left out"
         )
         if now.negatives:
-            answer.say(f"{now.negatives_rejected:,} of {counted(now.negatives, 'photo')} of none of these, too")
+            answer.say(
+                f"{now.negatives_rejected:,} of {counted(now.negatives, 'photo')} of 'none of these' would be, too"
+            )
         answer.say(now.note)
 
 
 def _share(text: str) -> float:
-    """Return a share that was typed as a number or in percent.
+    """Return a share that was typed as a number or as a percentage.
 
     >>> _share("2%"), _share(" 2.5 %"), _share("0.02")
     (0.02, 0.025, 0.02)
@@ -219,11 +205,11 @@ def _share(text: str) -> float:
 def check(
     model: options.Model,
     repair: Annotated[
-        bool, Option("--repair", help="Write model.toml again and remove what an interruption left behind.")
+        bool, Option("--repair", help="Write model.toml again, and delete files of interrupted commands.")
     ] = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Verify every file and number of a model; the exit status is 1 where something is wrong.
+    """Check all files and numbers of a model. The exit status is 1 if something is wrong.
 
     Example: fiveshot check birds
     """
@@ -266,23 +252,22 @@ def _tell_photos(answer: Answer, one: ClassInfo, photos: Sequence[PhotoInfo]) ->
         answer.say(f"{photo.id:>7}  {photo.added[:16].replace('T', ' ')}{score}{taken}")
     if one.base:
         rest = counted(one.photos - len(photos), "photo")
-        answer.say(f"of {rest} of the base statistics are kept, so they have no ids and cannot be taken out")
+        answer.say(f"{rest} of the base: only statistics are stored, so they have no ids and cannot be removed")
 
 
 def retune(
-    ctx: Context,
     model: options.Model,
-    base: Annotated[Path | None, Option(help="The photos of the base classes, if there are any.")] = None,
+    base: Annotated[Path | None, Option(metavar="FOLDER", help="Photos of the base classes.")] = None,
     recipe: options.Recipe = "ours",
     settings: options.RecipeValues = None,
-    skip_bad: SkipBad = False,
+    skip_bad: options.SkipBad = False,
     device: options.Device = "auto",
     weights: options.Weights = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Adapt the backbone to all kept photos and switch over in one step; export the model first to go back.
+    """Adapt the network to all kept photos. This cannot be undone: export the model first.
 
-    It needs a model that keeps its photos: fiveshot new MODEL --keep-photos
+    The model must keep its photos: fiveshot new MODEL --keep-photos
 
     Example: fiveshot retune birds
     """
@@ -290,13 +275,11 @@ def retune(
     from fiveshot.tuning import parse_setting
 
     with answering("retune", model, as_json=as_json) as answer:
-        if base is None:
-            options.refuse_unused(ctx, options.WITHOUT_BASE, "skip_bad")
         values = dict(map(parse_setting, settings or []))
         opened = Recognizer.open(model, device=device, weights=weights)
         with opened as recognizer, tuning_bar(shown=not as_json) as tuning:
-            if not recognizer.show().base_classes:
-                options.refuse_unused(ctx, f"is for base classes, and {model} has none; leave it out", "base")
+            if base is not None and not recognizer.show().base_classes:
+                raise InputError(f"{model} has no base classes", hint="leave --base out", code="unused_option")
             done = recognizer.retune(
                 base=base,
                 recipe=recipe,

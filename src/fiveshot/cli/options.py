@@ -1,4 +1,4 @@
-"""Options and arguments that several commands share, and what is refused of them."""
+"""Options and arguments that several commands share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 
-from typer import Argument, Context, Option
+from typer import Argument, Option
 
 from fiveshot.cli import completion
 from fiveshot.errors import InputError
@@ -17,111 +17,130 @@ from fiveshot.errors import InputError
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
-Model = Annotated[Path, Argument(metavar="MODEL", help="The directory of the model.")]
-AsJson = Annotated[
-    bool, Option("--json", help="Print one JSON object: command, model, ok (true or false), and result or error.")
-]
+Model = Annotated[Path, Argument(metavar="MODEL", help="Folder of the model.")]
+AsJson = Annotated[bool, Option("--json", help="Print the result as JSON.")]
 
 Backbone = Annotated[
     str | None,
     Option(
-        help="Any timm name; the embedded network unless given. See 'fiveshot backbones'.",
+        metavar="NAME",
+        help="Network. See 'fiveshot backbones'.",
         autocompletion=completion.backbones,
     ),
 ]
-LocalWeights = Annotated[Path | None, Option(help="Local weights: .safetensors, .pth or .npz.")]
-Weights = Annotated[
-    Path | None, Option(help="Where the backbone's weights are now, if the model was made from a file.")
+LocalWeights = Annotated[Path | None, Option(metavar="FILE", help="Local file with the weights of the network.")]
+Weights = Annotated[Path | None, Option(metavar="FILE", help="Weights of the network, if their file was moved.")]
+Adapter = Annotated[
+    str | None,
+    Option(
+        metavar="FILE|NAME",
+        help="Adapter file, or embedded adapter such as cub200-big.",
+        autocompletion=completion.adapters,
+    ),
 ]
-Nested = Annotated[bool, Option("--nested", help="Every folder with photos is a class, such as owl/barn owl.")]
-Sure = Annotated[
-    float | None,
-    Option(help="Probability that an answer needs; a group of classes may have it where no class has."),
+Preprocessing = Annotated[
+    str,
+    Option(metavar="NAME", help="weights: as the network was trained; paper; or paper:cars and so on."),
 ]
-Views = Annotated[
-    int | None, Option(help="Views of a photo that are averaged: 1, 2 or 4; 2 unless given, 1 with the paper's.")
+Tokens = Annotated[
+    Literal["own", "cls", "mean", "cls+mean"],
+    Option(help="Tokens that form the vector; 'own': the network's choice."),
 ]
-Quick = Annotated[bool, Option("--quick", help="One view: half the time, somewhat less accurate.")]
-Careful = Annotated[bool, Option("--careful", help="Four views: twice the time, more accurate.")]
-Into = Annotated[Path | None, Option(help="Put each photo into the folder of its class below this one.")]
-By = Annotated[Literal["copy", "link", "move"], Option(help="How photos are put into the folders of --into.")]
-DryRun = Annotated[bool, Option("--dry-run", help="Only say what --into would do; nothing is written.")]
-Device = Annotated[str, Option(help="auto, cpu, cuda or cuda:1.")]
+LastBlocks = Annotated[int, Option(metavar="N", help="Join the class tokens of the last N blocks.")]
+Precision = Annotated[
+    Literal["auto", "float32", "tf32", "bf16"], Option(help="Number format on CUDA; 'auto' is bf16.")
+]
+BatchSize = Annotated[int | None, Option(metavar="N", help="Images per forward pass.")]
+Dtype = Annotated[Literal["float16", "float32"], Option(help="Number format of the stored vectors.")]
+Holdout = Annotated[
+    float, Option(metavar="SHARE", help="Share of each class used for testing, if there is no test folder.")
+]
+Nested = Annotated[bool, Option("--nested", help="Make every folder with photos a class, such as owl/barn owl.")]
+Sure = Annotated[float | None, Option(metavar="P", help="Answer only with this probability or more.")]
+Quick = Annotated[bool, Option("--quick", help="Use one view of each photo: faster, less accurate.")]
+Careful = Annotated[bool, Option("--careful", help="Use four views of each photo: slower, more accurate.")]
+Into = Annotated[
+    Path | None, Option(metavar="FOLDER", help="Put each photo into a folder of its class in FOLDER.")
+]
+By = Annotated[
+    Literal["copy", "link", "move"] | None,
+    Option(metavar="WAY", help="With --into: copy, link or move.", show_default="copy"),
+]
+DryRun = Annotated[bool, Option("--dry-run", help="With --into: only say what would be done.")]
+Device = Annotated[str, Option(metavar="NAME", help="auto, cpu, cuda or cuda:1.")]
 Runtime = Annotated[
     Literal["auto", "torch", "onnx", "compiled"],
-    Option(help="What runs the network; compiled is a little faster on a GPU."),
+    Option(metavar="NAME", help="auto, torch, onnx or compiled (for GPUs)."),
 ]
-HeadDevice = Annotated[str | None, Option(help="Where heads compute, for example cuda.")]
-Projections = Annotated[int | None, Option(help="Random features of heads that have them; the paper uses 10000.")]
+HeadDevice = Annotated[str | None, Option(metavar="NAME", help="Device for the heads, such as cuda.")]
+Projections = Annotated[int | None, Option(metavar="N", help="Number of random features; the paper uses 10000.")]
 
 Recipe = Annotated[
-    str, Option(help="'ours', or 'paper' for the paper's own values.", autocompletion=completion.tuning_recipes)
+    str,
+    Option(
+        metavar="NAME", help="'ours', or 'paper' for the paper's values.", autocompletion=completion.tuning_recipes
+    ),
 ]
 RecipeValues = Annotated[
-    list[str] | None, Option("--set", help="Replace a value of the recipe: key=value, any number of times.")
+    list[str] | None, Option("--set", metavar="KEY=VALUE", help="Change a value of the recipe; repeatable.")
 ]
-Seed = Annotated[int, Option(help="Of everything random.")]
+Seed = Annotated[int, Option(metavar="N", help="Random seed.")]
 InBox = Annotated[
     list[str] | None,
     Option(
         "--box",
-        metavar="X,Y,W,H",
-        help="The part of each photo to look at, in pixels or as shares of its sides; any number of times.",
+        metavar="X,Y,W,H|FILE",
+        help="Part of each photo, or file of boxes; repeatable.",
     ),
 ]
-Boxes = Annotated[Path | None, Option(help="Boxes: COCO or MegaDetector JSON, CSV, YOLO text or a folder of it.")]
-Confidence = Annotated[float, Option(help="Boxes of a detector that was less sure are passed over.")]
-Strict = Annotated[bool, Option("--strict", help="Refuse everything if one photo cannot be used, as learn does.")]
-SkipBad = Annotated[bool, Option("--skip-bad", help="End with status 0, not 3, when photos are left out.")]
-Address = Annotated[str | None, Option(help="Of the Ray cluster, or 'auto'; one is started here unless given.")]
-Seeds = Annotated[int | None, Option(help="Seeds, each of which draws other shots; 1, or 5 with --full.")]
-Full = Annotated[bool, Option("--full", help="Everything, however long it takes: 5 draws, every method.")]
+Confidence = Annotated[float, Option(metavar="P", help="Ignore boxes in FILE with a lower confidence.")]
+BadPhotos = Annotated[
+    Literal["report", "skip", "refuse"],
+    Option("--bad", metavar="WAY", help="Unreadable photos: report, skip or refuse."),
+]
+SkipBad = Annotated[bool, Option("--skip-bad", help="Skip images that cannot be read.")]
+Seeds = Annotated[int | None, Option(metavar="N", help="Number of draws of the shots: 1, or 5 with --full.")]
+Full = Annotated[bool, Option("--full", help="Run everything: 5 draws, all methods.")]
 LogTo = Annotated[
     list[str] | None,
-    Option(
-        "--log",
-        metavar="KIND=PLACE",
-        help="Log to csv=FILE or tensorboard=DIR, any number of times.",
-    ),
+    Option("--log", metavar="KIND=PLACE", help="Log to csv=FILE or tensorboard=DIR; repeatable."),
 ]
-Flavor = Annotated[
-    Literal["paper", "published"], Option(help="'paper' follows the paper's text, 'published' its published code.")
-]
+Flavor = Annotated[Literal["paper", "published"], Option(help="Follow the paper's text, or its published code.")]
 
 
-def chosen_views(views: int | None, *, quick: bool, careful: bool) -> int | None:
-    """Return the number of views that one of three options asks for.
+def chosen_views(*, quick: bool, careful: bool) -> int | None:
+    """Return the number of views that the options ask for; None is the default.
 
-    >>> chosen_views(None, quick=False, careful=True)
+    >>> chosen_views(quick=False, careful=True)
     4
     """
-    if (views is not None) + quick + careful > 1:
-        raise InputError("--views, --quick and --careful exclude each other", hint="give one of them")
-    return 1 if quick else 4 if careful else views
+    if quick and careful:
+        raise InputError("--quick and --careful exclude each other", hint="give one of them")
+    return 1 if quick else 4 if careful else None
 
 
-# Parameters that are paths and yet texts: they may be something else as well, such as an address or a name.
+# Text parameters that may hold a path: each may also hold something else, such as an address or a name.
 PATHS = frozenset(
-    {"adapter", "ca", "credentials", "features", "file", "ids", "images", "photo", "photos", "place"}
-    | {"mqtt_ca", "mqtt_certificate", "mqtt_credentials", "mqtt_key"}
+    {"adapter", "box", "ca", "certificate", "credentials", "features", "file", "ids", "images", "mqtt_credentials"}
+    | {"photo", "photos", "place"}
 )
 
 
 def at_home(text: str) -> str:
-    """Return a path in the home folder for one that begins with ``~``, which a shell does not see in quotes.
+    """Replace ``~`` at the beginning of a path by the home folder; shells do not do so in quotes.
 
-    A file or folder of that very name is meant itself: a pattern of the shell may have named it.
+    If there is a file or folder with this very name, the path is not changed.
 
     >>> at_home("photos/~"), at_home("~/x.jpg") == str(Path.home() / "x.jpg")
     ('photos/~', True)
     """
     if not text.startswith("~") or os.path.lexists(text):
         return text
-    return os.path.expanduser(text)  # noqa: PTH111  # Path raises an error for a user who is not known
+    return os.path.expanduser(text)  # noqa: PTH111  # Path raises an error for an unknown user
 
 
 def with_home(run: Callable[Given, Result]) -> Callable[Given, Result]:
-    """Make a command take paths that begin with ``~``."""
+    """Let a command accept paths that begin with ``~``."""
 
     @wraps(run)
     def running(*arguments: Given.args, **given: Given.kwargs) -> Result:
@@ -140,11 +159,7 @@ def _at_home(name: str, value: Any) -> Any:
     return at_home(value) if isinstance(value, str) and name in PATHS else value
 
 
-LOCAL = "is for a single machine; leave it out with --engine ray"
-CLUSTER = "belongs to a cluster; add --engine ray, or leave it out"
-WITHOUT_BASE = "is for the photos of a base; add --base DIR, or leave it out"
-
-# Parameters of heads that are objects, and what to set instead.
+# Head parameters that cannot be set as a whole, with what to set instead.
 WHOLE = {
     "device": "use --device",
     "calibration": "set its fields: alpha, beta, tau, similarity or prototypes",
@@ -153,24 +168,8 @@ WHOLE = {
 }
 
 
-def refuse_unused(ctx: Context, why: str, *options: str) -> None:
-    """Refuse the first of these options that was typed: it would change nothing.
-
-    ``why`` goes on after its name, and says the way out. Options are named as the command's arguments are. One
-    that a default or the environment gives is let pass.
-    """
-    known = {parameter.name: parameter for parameter in ctx.command.params}
-    for name in options:
-        parameter = known[name]
-        source = ctx.get_parameter_source(name)
-        if source is not None and source.name == "COMMANDLINE":
-            raise InputError(
-                f"{'/'.join([*parameter.opts, *parameter.secondary_opts])} {why}", code="unused_option"
-            )
-
-
 def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
-    """Read what --set was given for heads, of the form NAME=VALUE.
+    """Parse the values of --set for heads, each NAME=VALUE.
 
     >>> parse_settings(["alpha=auto", "gamma=10"])
     {'alpha': 'auto', 'gamma': 10}
@@ -186,9 +185,9 @@ def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
 def head_parameters(
     projections: int | None, device: str | None, given: Mapping[str, Any] | None = None, *, here: bool = True
 ) -> dict[str, Any]:
-    """Return the parameters that were given, by the names that heads have for them.
+    """Return the given parameters under the names that heads use.
 
-    A device must be there, unless heads compute on other machines and not ``here``.
+    The device must exist, unless the heads run on other machines (``here`` is False).
 
     >>> head_parameters(None, "cpu"), head_parameters(500, None, {"alpha": "auto"})
     ({'device': 'cpu'}, {'alpha': 'auto', 'n_projections': 500})

@@ -1,9 +1,8 @@
-"""What a command says: lines and tables, one JSON object for programs, how far long work is, what ended it early.
+"""The output of commands: lines, tables, JSON for programs, progress bars, and messages when stopped.
 
-Names of files and classes come from anywhere, and must not command a terminal. What people read is made readable,
-in a pipe too: it ends in a pager, a log or another terminal. Programs get names as they are with ``--json``. Bars
-and lines that say what is going on are for a terminal alone. Nothing is drawn with rich, nor is it imported, until
-work has lasted half a second.
+Names of files and classes may hold control codes, which must not reach a terminal. So all text for people is made
+printable, also in a pipe. With ``--json`` programs get names unchanged. Progress is shown on a terminal only. rich
+is imported only if work takes longer than half a second.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ if TYPE_CHECKING:
     from fiveshot.tuning import TuneProgress
     from fiveshot.work import Progress
 
-SHOWN = 5  # photos that a note names
+SHOWN = 5  # photos to name in a note
 TEXT_FORMATS = ("markdown", "latex", "csv")
 FORMATS = ("terminal", "json", *TEXT_FORMATS)
-ERASE = "\r\x1b[2K"  # to the beginning of the line, which is emptied
-INCOMPLETE = 3  # the exit status where there are answers, but not for all photos
-MOST_LISTED = 1000  # photos that are left out, one in a line
-CANNOT_ENCODE_ALL = ("strict", "surrogateescape")  # ways of an encoding to treat characters that it does not have
-PIPE_WIDTH = 200  # a pipe has no width of its own, and a table cut off at 80 columns helps nobody
+ERASE = "\r\x1b[2K"  # go to the beginning of the line, and empty it
+INCOMPLETE = 3  # exit status if some photos have no answer
+MOST_LISTED = 1000  # left-out photos to list
+CANNOT_ENCODE_ALL = ("strict", "surrogateescape")  # error handlers that fail on characters outside the encoding
+PIPE_WIDTH = 200  # columns of a table in a pipe
 
 
 _line_is_shown = False
@@ -50,22 +49,22 @@ Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
 OnTuning = Callable[["TuneProgress"], None]
-KEPT = "what was finished is kept, and the same command goes on from there"
-PATIENCE = 0.5  # seconds before a bar is drawn
+KEPT = "finished work is kept; the same command continues"
+BAR_DELAY = 0.5  # seconds before a bar is drawn
 
 
 def prepare_streams() -> None:
-    """Make sure that whatever a command prints can be printed.
+    """Make sure that everything can be printed.
 
-    A command may be started without standard streams (``2>&-``). Those that are missing lead nowhere from here on.
-    Their numbers are taken, too: otherwise the next file to be opened, a database say, would get the number that
-    libraries print to. A character that the encoding of a stream does not have is printed as its escape.
+    A command may be started without standard streams (``2>&-``). Missing streams are opened on the null device, so
+    that no other file, such as a database, gets their numbers. Characters outside the encoding are printed as
+    escapes.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            opened = os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free, which is this one
+            opened = os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
             os.set_inheritable(opened, True)
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         stream = getattr(sys, name)
@@ -77,7 +76,7 @@ def prepare_streams() -> None:
 
 
 def is_missing(stream: IO[str]) -> bool:
-    """Tell whether a command was started without this stream, so that nobody gets what is written to it."""
+    """Tell whether the command was started without this stream."""
     return getattr(stream, "name", None) == os.devnull
 
 
@@ -88,7 +87,7 @@ def echo(text: object, *, err: bool = False) -> None:
 
 
 def show_line(text: str) -> None:
-    """Show on a terminal what is going on, in a line that the next output takes the place of."""
+    """Show the present step on a terminal; the next output replaces this line."""
     global _line_is_shown
     if sys.stderr.isatty():
         sys.stderr.write(f"{ERASE}{printable(text)} ...")
@@ -97,7 +96,7 @@ def show_line(text: str) -> None:
 
 
 def erase_line() -> None:
-    """Take back the line that says what is going on."""
+    """Erase the line with the present step."""
     global _line_is_shown
     if _line_is_shown:
         sys.stderr.write(ERASE)
@@ -106,18 +105,20 @@ def erase_line() -> None:
 
 
 def echo_json(value: object) -> None:
-    """Print a value for programs, who get every name exactly; JSON in ASCII commands no terminal."""
+    """Print a value as JSON, in ASCII, so that names arrive exactly and without control codes."""
     erase_line()
-    typer.echo(json.dumps(value, indent=1).replace("\x7f", "\\u007f"))  # the one control code it lets through
+    typer.echo(
+        json.dumps(value, indent=1).replace("\x7f", "\\u007f")
+    )  # the only control code that JSON does not escape
 
 
 def echo_error(error: FiveshotError) -> None:
-    """Print what is wrong, and the way out, on standard error."""
+    """Print an error and its hint on standard error."""
     echo(f"error: {error}", err=True)
 
 
 def printable(text: str) -> str:
-    """Return text that every terminal can take: odd bytes of file names are shown, control codes are not sent.
+    """Return text that is safe for a terminal: control codes and odd bytes become escapes.
 
     >>> printable("a\\x1b[31m\\udcff.jpg")
     'a\\\\x1b[31m\\\\udcff.jpg'
@@ -129,7 +130,7 @@ def printable(text: str) -> str:
 
 
 def percent(share: float | None, digits: int = 1) -> str:
-    """Return a share as people read it.
+    """Return a share in percent.
 
     >>> percent(0.934), percent(None), percent(0.05, 0)
     ('93.4 %', '-', '5 %')
@@ -138,7 +139,7 @@ def percent(share: float | None, digits: int = 1) -> str:
 
 
 def file_size(size: int) -> str:
-    """Return a number of bytes as people read it.
+    """Return a number of bytes in readable form.
 
     >>> file_size(1_234), file_size(62_120_000)
     ('1.2 kB', '62.1 MB')
@@ -148,13 +149,13 @@ def file_size(size: int) -> str:
 
 @dataclass
 class Answer:
-    """Collects what a command found: ``result`` goes to programs, what is said to people."""
+    """Collects the ``result`` of a command for programs, and prints lines for people."""
 
     command: str
     as_json: bool
     result: dict[str, Any] = field(default_factory=dict)
-    status: int = 0  # that the command ends with, although there is a result
-    kept: str = ""  # what is said of work that is stopped, beside what has become of the model
+    status: int = 0  # exit status
+    kept: str = ""  # what was kept if the command is stopped
 
     def say(self, text: str) -> None:
         """Print a line for people."""
@@ -162,17 +163,17 @@ class Answer:
             echo(text)
 
     def note(self, text: str) -> None:
-        """Print a remark on standard error, apart from the answer itself."""
+        """Print a note on standard error."""
         echo(f"note: {text}", err=True)
 
     def note_bad(self, bad: Sequence[BadImage]) -> None:
-        """Say which photos were left out because they cannot be read."""
+        """Name the photos that were skipped because they cannot be read."""
         named = "; ".join(f"{photo.name} ({photo.reason})" for photo in bad[:SHOWN])
         more = f"; and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
         self.note(f"left out {counted(len(bad), 'photo')}: {named}{more}")
 
     def leave_out(self, bad: Sequence[BadImage], *, status: int = INCOMPLETE) -> None:
-        """List the photos that cannot be used, and end with a status that says so."""
+        """List the photos that cannot be used, and set the exit status."""
         self.result["left_out"] = [asdict(photo) for photo in bad]
         for photo in bad[:MOST_LISTED]:
             echo(f"left out: {photo.name}: {photo.reason}", err=True)
@@ -184,15 +185,15 @@ class Answer:
 
 @contextmanager
 def answering(command: str, model: Path | None = None, *, as_json: bool) -> Iterator[Answer]:
-    """Print the answer when the block ends; an error has the same shape, and ``ok`` says which it is.
+    """Print the answer as JSON when the block ends. Errors have the same shape, with ``ok`` false.
 
-    A command that is not about a model has ``null`` in its place.
+    ``model`` is ``null`` for commands without a model.
     """
     answer = Answer(command, as_json)
     shape: dict[str, Any] = {"command": command, "model": None if model is None else str(model)}
     before = None if model is None else stored_state(model)
     try:
-        with system_errors_told(model):
+        with report_system_errors(model):
             yield answer
     except KeyboardInterrupt:
         if model is None:
@@ -214,7 +215,7 @@ def answering(command: str, model: Path | None = None, *, as_json: bool) -> Iter
 def answering_with(
     command: str, model: Path, *, as_json: bool, **opening: Any
 ) -> Iterator[tuple[Answer, Recognizer]]:
-    """Do so with an open model; ``opening`` is as for ``Recognizer.open``."""
+    """Do the same with an open model; ``opening`` is as for ``Recognizer.open``."""
     from fiveshot.recognizer import Recognizer
 
     with answering(command, model, as_json=as_json) as answer, Recognizer.open(model, **opening) as recognizer:
@@ -222,14 +223,14 @@ def answering_with(
 
 
 def _outcome(model: Path, before: int | None) -> str:
-    """Say what has become of a model that was in this state: a change is there as a whole, or not at all."""
+    """Say whether the model has changed since the state ``before``."""
     if stored_state(model) != before:
-        return f"see what was done: {command('history', model)}"
-    return f"{model} is as it was" if model.exists() else f"{model} was not made"
+        return f"see the last changes: {command('history', model)}"
+    return f"{model} did not change" if model.exists() else f"{model} was not created"
 
 
 def check_format(output: str) -> str:
-    """Return a format of tables if there is such a one, before anything is computed for it."""
+    """Return a format of tables; refuse an unknown one."""
     if output not in FORMATS:
         from fiveshot.errors import unknown_name
 
@@ -251,7 +252,7 @@ def print_table(table: Table, output: str) -> None:
 
 
 def _readable(table: Table) -> Table:
-    """Return the table with names that cannot command the terminal, before room is made for them."""
+    """Return the table with printable names, before column widths are computed."""
     from dataclasses import replace
 
     from fiveshot.reports import Row
@@ -273,11 +274,11 @@ def _readable(table: Table) -> Table:
 
 
 class Stopped(Exception):  # noqa: N818  # an interrupt is not an error
-    """A command was stopped by Ctrl-C; the text says what has become of its work."""
+    """A command was stopped by Ctrl-C; the text says what was kept."""
 
 
 def when_stopped(text: str) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:
-    """Make a command say this when it is stopped.
+    """Let a command print this text when it is stopped.
 
     >>> @when_stopped("half of the table is laid")
     ... def lay_the_table():
@@ -301,19 +302,19 @@ def when_stopped(text: str) -> Callable[[Callable[Given, Result]], Callable[Give
 
 
 @contextmanager
-def system_errors_told(model: Path | None = None) -> Iterator[None]:
-    """Turn what the system refuses in this block into a ``StorageError`` that names the file and the reason.
+def report_system_errors(model: Path | None = None) -> Iterator[None]:
+    """Turn errors of the system in this block into a ``StorageError`` with the file and the reason.
 
     Errors of the program keep their traceback.
 
-    >>> with system_errors_told():
+    >>> with report_system_errors():
     ...     open("no/such/file")
     Traceback (most recent call last):
     fiveshot.errors.StorageError: cannot use no/such/file: No such file or directory
     """
     try:
         yield
-    except (FiveshotError, BrokenPipeError):  # the second is not an error: the reader has seen enough
+    except (FiveshotError, BrokenPipeError):  # a broken pipe is not an error: the reader has ended
         raise
     except Exception as error:
         told = _of_files(error, model) if isinstance(error, OSError) else _of_database(error, model)
@@ -326,11 +327,11 @@ def _of_files(error: OSError, model: Path | None) -> StorageError:
     reason = " ".join((error.strerror or str(error) or type(error).__name__).split())
     if isinstance(error.filename, str | bytes):
         return StorageError(f"cannot use {os.fsdecode(error.filename)}: {reason}")
-    return StorageError(f"cannot go on{f' with {model}' if model else ''}: {reason}")
+    return StorageError(f"cannot continue{f' with {model}' if model else ''}: {reason}")
 
 
 def _of_database(error: Exception, model: Path | None) -> StorageError | None:
-    sqlite3 = sys.modules.get("sqlite3")  # nothing is an error of a database before it is imported
+    sqlite3 = sys.modules.get("sqlite3")  # without the import there are no database errors
     if sqlite3 is None or not isinstance(error, sqlite3.Error):
         return None
     if isinstance(error, sqlite3.ProgrammingError | sqlite3.InterfaceError):
@@ -343,9 +344,9 @@ def _of_database(error: Exception, model: Path | None) -> StorageError | None:
 
 
 class Bar:
-    """A line of text while work begins, and a bar once it has lasted a while; both vanish at the end.
+    """Progress on a terminal: first a line of text, later a bar; both are erased at the end.
 
-    Its columns are classes of rich by name, or texts with fields of the task.
+    The columns are names of rich classes, or texts with fields of the task.
     """
 
     def __init__(self, text: str, *columns: str, shown: bool = True) -> None:
@@ -365,14 +366,14 @@ class Bar:
             self._drawn.stop()
 
     def update(self, done: float, total: float | None, **fields: Any) -> None:
-        """Show how far the work is; ``fields`` are what the columns show besides."""
+        """Show the progress; ``fields`` are values for the columns."""
         if not self._shown:
             return
         if self._drawn is None:
-            if time.monotonic() - self._begun < PATIENCE:
+            if time.monotonic() - self._begun < BAR_DELAY:
                 return
             self._drawn = self._start()
-            # What was finished before the first call must not count as speed.
+            # Work done before the first call must not count as speed.
             self._drawn.add_task(self._text, total=total, completed=done, rate="", **fields)  # type: ignore[arg-type]
         (task,) = self._drawn.tasks
         rate = f"{task.speed:,.1f} images/s" if task.speed else ""
@@ -399,22 +400,22 @@ class Bar:
 
 
 def status(text: str) -> Bar:
-    """Say what is going on where no steps can be counted, until the block ends."""
+    """Show a text until the block ends."""
     return Bar(text)
 
 
 @contextmanager
-def image_bar(text: str = "looking at images", *, shown: bool = True) -> Iterator[Progress]:
-    """Show how many images are done, and how many a second."""
+def image_bar(text: str = "reading images", *, shown: bool = True) -> Iterator[Progress]:
+    """Show the number of finished images, and images per second."""
     columns = ("BarColumn", "MofNCompleteColumn", "{task.fields[rate]}", "TimeRemainingColumn")
     with Bar(text, *columns, shown=shown) as bar:
         yield bar.update
 
 
 @contextmanager
-def answers_bar(text: str, *, told: bool) -> Iterator[Progress]:
-    """Show the same, unless answers are told on the terminal meanwhile, which show it too."""
-    if told and sys.stdout.isatty():
+def answers_bar(text: str, *, printed: bool) -> Iterator[Progress]:
+    """Show the same, unless answers are printed on the terminal, which show the progress, too."""
+    if printed and sys.stdout.isatty():
         with status(text):
             yield lambda done, total: None
     else:
@@ -424,7 +425,7 @@ def answers_bar(text: str, *, told: bool) -> Iterator[Progress]:
 
 @contextmanager
 def download_bar(name: str) -> Iterator[Callable[[int, int | None], None]]:
-    """Show how much of a file has come, and how fast."""
+    """Show the progress and speed of a download."""
     columns = ("BarColumn", "DownloadColumn", "TransferSpeedColumn", "TimeRemainingColumn")
     with Bar(f"fetching {name}", *columns) as bar:
         yield bar.update
@@ -432,7 +433,7 @@ def download_bar(name: str) -> Iterator[Callable[[int, int | None], None]]:
 
 @contextmanager
 def cluster_bar() -> Iterator[OnClusterProgress]:
-    """Show the progress of an extraction on a cluster, and what its stages manage."""
+    """Show the progress of an extraction on a cluster, and the speed of its stages."""
     columns = ("BarColumn", "MofNCompleteColumn", "{task.fields[stages]}", "TimeRemainingColumn")
     with Bar("starting the cluster", *columns) as bar:
         yield lambda now: bar.update(now.done, now.total, stages=now.stages())
@@ -440,7 +441,7 @@ def cluster_bar() -> Iterator[OnClusterProgress]:
 
 @contextmanager
 def tuning_bar(*, shown: bool, log: OnTuning | None = None) -> Iterator[OnTuning]:
-    """Show decoding and training: loss, accuracy, images per second, time left; and tell a log."""
+    """Show loss, accuracy, images per second and time left of a training; also call ``log``."""
     columns = ("{task.fields[phase]}", "BarColumn", "TaskProgressColumn", "{task.fields[text]}")
     with Bar("reading the photos", *columns, shown=shown) as bar:
 
@@ -456,7 +457,7 @@ def tuning_bar(*, shown: bool, log: OnTuning | None = None) -> Iterator[OnTuning
 
 
 def run_bar(text: str = "running") -> Bar:
-    """Show how much of a benchmark's work is done, how many of its runs, and how long the rest takes."""
+    """Show the progress of a benchmark, its finished runs and the time left."""
     columns = ("BarColumn", "{task.fields[runs]}", "TimeElapsedColumn", "left:", "TimeRemainingColumn")
     return Bar(text, "{task.description}", *columns)
 

@@ -1,4 +1,4 @@
-"""``fiveshot predict`` and ``evaluate``: what photos show, and how well a model sees it."""
+"""``fiveshot predict``, ``evaluate`` and ``put-back``: recognize photos, and measure how well."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Context, Option
+from typer import Argument, Option
 
 from fiveshot.cli import options
-from fiveshot.cli.output import Answer, answering, answering_with, answers_bar, image_bar, percent
+from fiveshot.cli.output import INCOMPLETE, Answer, answering, answering_with, answers_bar, image_bar, percent
 from fiveshot.data.reduction import Box
 from fiveshot.errors import InputError, command, counted, some_of
 from fiveshot.storage import require_writable
@@ -26,56 +26,51 @@ if TYPE_CHECKING:
     from fiveshot.recognizer.photos.boxes import Regions
     from fiveshot.recognizer.photos.inputs import FoundClasses
 
-WHY = 3  # learned photos that are named beside an answer
-SHOWN = 10  # confusions and wrong photos that are listed
-BY_NESTED = "; with --nested each is a class of its own"
-CLASSES = 20  # classes that are listed, the worst first
+BOX_FILES = (".csv", ".json", ".txt")
+WHY = 3  # similar learned photos to show
+SHOWN = 10  # confusions and wrong photos to list
+BY_NESTED = "; with --nested each becomes a class"
+CLASSES = 20  # classes to list, the worst first
 
 
 def predict(
-    ctx: Context,
     model: options.Model,
     photos: Annotated[
         list[str], Argument(metavar="PHOTOS...", help="Files, folders, patterns, or - for standard input.")
     ],
-    top: Annotated[int, Option(help="Candidates that are named.")] = 3,
+    top: Annotated[int, Option(metavar="N", help="Show at most N candidates.")] = 3,
     sure: options.Sure = None,
-    why: Annotated[bool, Option("--why", help="Name the learned photos that each is most like.")] = False,
+    why: Annotated[bool, Option("--why", help="Show the learned photos that are most similar.")] = False,
     box: options.InBox = None,
-    boxes: options.Boxes = None,
     confidence: options.Confidence = 0.2,
-    strict: options.Strict = False,
-    skip_bad: options.SkipBad = False,
+    bad_photos: options.BadPhotos = "report",
     out: Annotated[
-        Path | None,
-        Option(help="Write the answers to this .csv, .jsonl or .parquet; one that was begun is continued."),
+        Path | None, Option(metavar="FILE", help="Write or continue this .csv, .jsonl or .parquet file.")
     ] = None,
-    overwrite: Annotated[bool, Option("--overwrite", help="Begin --out again.")] = False,
     utf8_mark: Annotated[
-        bool, Option("--utf8-mark", help="Begin a .csv with the mark of UTF-8 that some spreadsheets need.")
+        bool, Option("--utf8-mark", help="Begin a .csv with a byte order mark, for some spreadsheets.")
     ] = False,
     into: options.Into = None,
-    by: options.By = "copy",
+    by: options.By = None,
     dry_run: options.DryRun = False,
-    xmp: Annotated[bool, Option("--xmp", help="Write the label as a keyword into an XMP file beside it.")] = False,
+    xmp: Annotated[bool, Option("--xmp", help="Write the label into an XMP file beside each photo.")] = False,
     annotate: Annotated[
-        Path | None, Option(help="A folder for copies of the photos with frames and answers drawn on them.")
+        Path | None, Option(metavar="FOLDER", help="Write copies of the photos with the answers drawn on them.")
     ] = None,
     device: options.Device = "auto",
     runtime: options.Runtime = "auto",
     weights: options.Weights = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Say what photos show, how sure that is, and which are unlike every class.
+    """Say what photos show, with probabilities; photos unlike all classes are unknown.
 
     Example: fiveshot predict birds holiday/*.jpg
     """
     with answering("predict", model, as_json=as_json) as answer:
-        if into is None:
-            options.refuse_unused(ctx, "is for --into", "by", "dry_run")
-        if out is None:
-            options.refuse_unused(ctx, "is for --out", "overwrite", "utf8_mark")
-        parts = PartsAsked(box, boxes, confidence)
+        check_into(into, by, dry_run=dry_run)
+        if utf8_mark and out is None:
+            raise InputError("--utf8-mark needs --out", hint="name a .csv file", code="unused_option")
+        parts = parts_asked(box, confidence)
         if into is not None and by == "move" and parts:
             raise InputError(
                 "a photo with several parts cannot be moved to several folders",
@@ -86,18 +81,19 @@ def predict(
         from fiveshot.recognizer import Recognizer
         from fiveshot.recognizer.answers.delivery import Delivery, Places
 
-        places = Places(out, overwrite, utf8_mark, into, by, dry_run, xmp, annotate)
+        places = Places(out, False, utf8_mark, into, by or "copy", dry_run, xmp, annotate)
         made = [folder for folder in (into, annotate) if folder is not None]
         found, count, bad = _asked(answer, photos, parts, made)
         if out is not None:
-            answer.kept = f"{out} has the answers so far, and the same command goes on from there"
+            answer.kept = f"{out} has the answers so far; the same command continues"
         opened = Recognizer.open(model, device=device, runtime=runtime, weights=weights, readonly=True)
+        strict = bad_photos == "refuse"
         if strict:
             refuse_bad(bad)
-        told: list[dict[str, Any]] = []
+        shown: list[dict[str, Any]] = []
         with (
             opened as recognizer,
-            answers_bar(f"looking at {counted(count, 'photo')}", told=out is None) as progress,
+            answers_bar(f"looking at {counted(count, 'photo')}", printed=out is None) as progress,
         ):
             delivery = Delivery(recognizer, places, top=top, sure=sure, why=WHY * why, strict=strict)
             for one in delivery.run(found, total=count, progress=progress):
@@ -106,21 +102,21 @@ def predict(
                     for near in one.why:
                         answer.say(f"  like {near.id} of {near.label}: {near.likeness:.2f}")
                 if as_json and out is None:
-                    told.append(one.as_dict())
+                    shown.append(one.as_dict())
         done = delivery.delivered
         done.bad[:0] = bad
         if not done.answers and not done.earlier:
             refuse_bad(done.bad)
-        answer.result = {"predictions": told} if out is None else {"out": str(out), "answers": done.answers}
+        answer.result = {"predictions": shown} if out is None else {"out": str(out), "answers": done.answers}
         tell_delivered(answer, done, places)
-        answer.leave_out(done.bad, status=0 if skip_bad else 3)
+        answer.leave_out(done.bad, status=0 if bad_photos == "skip" else INCOMPLETE)
 
 
 def _start_decoders(model: Path, first: Path) -> None:
-    """Let decoders start while all else is imported and the model is opened."""
+    """Start the decoders while the rest is imported and the model is opened."""
     from fiveshot.data import decoders
 
-    with suppress(OSError):  # what is wrong is said when it is used
+    with suppress(OSError):  # errors are reported on use
         if model.is_dir() and first.exists():
             decoders().start()
 
@@ -141,10 +137,10 @@ def describe(prediction: Prediction) -> str:
 
 
 def tell_delivered(answer: Answer, done: Delivered, places: Places) -> None:
-    """Say where answers went."""
+    """Say where the answers are."""
     if places.out is not None and not places.dry_run:
         answer.result["earlier"] = done.earlier
-        before = f", after {counted(done.earlier, 'answer')} that it had" if done.earlier else ""
+        before = f", after {counted(done.earlier, 'earlier answer')}" if done.earlier else ""
         answer.say(f"{places.out}: {counted(done.answers, 'answer')}{before}")
     if done.placed is not None and places.into is not None:
         tell_placed(answer, done.placed, places.into, places.way, dry_run=places.dry_run)
@@ -157,7 +153,7 @@ def tell_delivered(answer: Answer, done: Delivered, places: Places) -> None:
 
 
 def tell_placed(answer: Answer, placed: Placed, into: Path, way: Way, *, dry_run: bool) -> None:
-    """Say into which folders photos were put."""
+    """Say which folders the photos are in."""
     folders = dict(sorted(placed.folders.items()))
     answer.result["into"] = {"folder": str(into), "way": way, "folders": folders}
     verb = {"copy": "copied", "link": "linked", "move": "moved"}[way]
@@ -165,20 +161,18 @@ def tell_placed(answer: Answer, placed: Placed, into: Path, way: Way, *, dry_run
     for name, count in folders.items():
         answer.say(f"{into}/{name}: {counted(count, 'photo')} {would}{verb}")
     if placed.there:
-        answer.say(f"{counted(placed.there, 'photo')} had been put there before")
+        answer.say(f"{counted(placed.there, 'photo')} were there before")
     if not dry_run and folders:
         answer.say(f"undo it with: {command('put-back', into)}")
 
 
 def put_back(
-    folder: Annotated[Path, Argument(metavar="FOLDER", help="The folder that was given with --into.")],
-    trust: Annotated[
-        bool, Option("--trust", help="Believe a journal that was written by somebody else, or on another machine.")
-    ] = False,
+    folder: Annotated[Path, Argument(metavar="FOLDER", help="Folder that was given to --into.")],
+    trust: Annotated[bool, Option("--trust", help="Trust a journal of another user or machine.")] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Only say what would be done.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Undo what --into did: copies and links go, moved photos go back to where they were.
+    """Undo --into: delete copies and links, and move photos back.
 
     Example: fiveshot put-back sorted
     """
@@ -191,7 +185,7 @@ def put_back(
         for place, reason in done.left:
             answer.note(f"left {folder / place}: {reason}")
         if done.left:
-            answer.status = 3
+            answer.status = INCOMPLETE
 
 
 def evaluate(
@@ -200,18 +194,16 @@ def evaluate(
         Path,
         Argument(
             metavar="FOLDER",
-            help="Class folders with photos the model has not learned; unknown classes test the rejection.",
+            help="Class folders with photos that were not learned. Unknown classes test the rejection.",
         ),
     ],
     nested: options.Nested = False,
     box: options.InBox = None,
-    boxes: options.Boxes = None,
     confidence: options.Confidence = 0.2,
     mistakes: Annotated[
-        Path | None, Option(metavar="FILE.html", help="Write a page that shows the mistakes as pictures.")
+        Path | None, Option(metavar="FILE.html", help="Write a page with pictures of the mistakes.")
     ] = None,
-    strict: options.Strict = False,
-    skip_bad: options.SkipBad = False,
+    bad_photos: options.BadPhotos = "report",
     device: options.Device = "auto",
     runtime: options.Runtime = "auto",
     weights: options.Weights = None,
@@ -233,7 +225,8 @@ def evaluate(
 
         found = find_classes(folder, nested=nested, without_labels=without_labels(model, folder))
         note_classes_left_out(answer, found, way=BY_NESTED)
-        classes, bad = parts_of_classes(answer, found.classes, PartsAsked(box, boxes, confidence))
+        classes, bad = parts_of_classes(answer, found.classes, parts_asked(box, confidence))
+        strict = bad_photos == "refuse"
         if strict:
             refuse_bad(bad)
         with image_bar(f"looking at {counted(total(classes), 'photo')}") as progress:
@@ -247,19 +240,21 @@ def evaluate(
             answer.result["mistakes"] = str(write_mistakes(mistakes, measured, photos, recognizer.picture))
             answer.say(f"the mistakes are shown in {mistakes}")
         _note(answer, measured)
-        answer.leave_out(bad, status=0 if skip_bad else 3)
+        answer.leave_out(bad, status=0 if bad_photos == "skip" else INCOMPLETE)
 
 
 def _note(answer: Answer, measured: Evaluation) -> None:
-    """Say what the figures rest on, where that may not be what was meant."""
+    """Warn about folders that are not classes, and about photos that were learned."""
     if measured.other_folders:
-        answer.note(f"folders that are no class: {some_of([str(one) for one in measured.other_folders], SHOWN)}")
+        answer.note(
+            f"folders that are not classes: {some_of([str(one) for one in measured.other_folders], SHOWN)}"
+        )
     if measured.learned_photos:
         photos = counted(measured.photos + measured.unknown_photos, "photo")
         were = "was" if measured.learned_photos == 1 else "were"
         answer.note(
-            f"{measured.learned_photos:,} of {photos} {were} learned, so the figures promise too much; "
-            "measure on photos that the model has not seen"
+            f"{measured.learned_photos:,} of {photos} {were} learned, so these figures are too good; "
+            "use photos that were not learned"
         )
 
 
@@ -311,35 +306,54 @@ def _tell_wrong(answer: Answer, wrong: Sequence[WrongPhoto]) -> None:
 
 @dataclass(frozen=True)
 class PartsAsked:
-    """Which parts of photos are asked for: the same boxes of all, or those of a file."""
+    """The parts of photos to use: the same boxes for all photos, or those in a file."""
 
-    box: Sequence[str] | None
-    file: Path | None
-    confidence: float
-
-    def __post_init__(self) -> None:
-        if self.box and self.file is not None:
-            hint = "choose one"
-            raise InputError("--box and --boxes contradict each other", hint=hint, code="unused_option")
+    boxes: Sequence[Box] = ()
+    file: Path | None = None
+    confidence: float = 0.0
 
     def __bool__(self) -> bool:
-        return bool(self.box) or self.file is not None
+        return bool(self.boxes) or self.file is not None
 
     def of(self, photos: Iterable[Photo]) -> Regions:
         """Return the parts of photos."""
         from fiveshot.recognizer.photos.boxes import read_boxes, regions_in, regions_of
 
         if self.file is None:
-            return regions_in(photos, [Box.parse(text) for text in self.box or ()])
+            return regions_in(photos, self.boxes)
         return regions_of(photos, read_boxes(self.file, confidence=self.confidence))
+
+
+def parts_asked(given: Sequence[str] | None, confidence: float) -> PartsAsked:
+    """Read what --box was given: boxes, or one file of them.
+
+    >>> str(parts_asked(["0,0,10,20"], 0.2).boxes[0])
+    '0,0,10,20'
+    >>> parts_asked(["boxes.csv"], 0.2).file.name
+    'boxes.csv'
+    """
+    given = given or ()
+    files = [text for text in given if Path(text).suffix.lower() in BOX_FILES or Path(text).exists()]
+    if not files:
+        return PartsAsked(tuple(map(Box.parse, given)))
+    if len(given) > 1:
+        raise InputError(f"--box {files[0]} is a file", hint="give one file, or boxes", code="unused_option")
+    return PartsAsked(file=Path(files[0]), confidence=confidence)
+
+
+def check_into(into: Path | None, by: str | None, *, dry_run: bool) -> None:
+    """Refuse options of --into without it."""
+    if into is None and (by is not None or dry_run):
+        option = "--dry-run" if by is None else "--by"
+        raise InputError(f"{option} needs --into", hint="add --into FOLDER, or leave it out", code="unused_option")
 
 
 def _asked(
     answer: Answer, inputs: Sequence[str], parts: PartsAsked, made: Sequence[Path]
 ) -> tuple[Iterable[Photo], int, list[BadImage]]:
-    """Return the photos that are to be answered, or parts of them, how many, and what cannot be used of a file.
+    """Return the photos or parts to recognize, their number, and the boxes that cannot be used.
 
-    Folders for what is ``made`` of the photos are passed over: an earlier run has filled them.
+    Folders in ``made`` are skipped: earlier runs wrote to them.
     """
     from fiveshot.recognizer.photos.inputs import PhotoStream
 
@@ -357,7 +371,7 @@ def _asked(
 def parts_of_classes(
     answer: Answer, classes: dict[str, list[Photo]], parts: PartsAsked
 ) -> tuple[dict[str, list[Photo]], list[BadImage]]:
-    """Return the parts of the photos of classes that are asked for, and what cannot be used of a file."""
+    """Return the parts to use of the photos of classes, and the boxes that cannot be used."""
     if not parts:
         return classes, []
     from fiveshot.recognizer.photos.boxes import class_regions
@@ -369,7 +383,7 @@ def parts_of_classes(
 
 def _note_without(answer: Answer, found: Regions) -> None:
     if found.without:
-        answer.note(f"passed over {counted(len(found.without), 'photo')} without a box: {some_of(found.without)}")
+        answer.note(f"skipped {counted(len(found.without), 'photo')} without a box: {some_of(found.without)}")
 
 
 def refuse_bad(bad: Sequence[BadImage]) -> None:
@@ -381,7 +395,7 @@ def refuse_bad(bad: Sequence[BadImage]) -> None:
 
 
 def note_classes_left_out(answer: Answer, found: FoundClasses, *, way: str = "") -> None:
-    """Say what was passed over in a folder of class folders, or taken together.
+    """Note what was skipped in a folder of class folders, and which folders were joined.
 
     ``way`` says how folders in class folders become classes.
     """
@@ -391,16 +405,16 @@ def note_classes_left_out(answer: Answer, found: FoundClasses, *, way: str = "")
     if found.loose:
         lie = "lies" if len(found.loose) == 1 else "lie"
         photos = counted(len(found.loose), "photo")
-        answer.note(f"passed over {photos} that {lie} beside the class folders: {some_of(found.loose)}")
+        answer.note(f"skipped {photos} that {lie} beside the class folders: {some_of(found.loose)}")
     note_others(answer, found.others)
 
 
 def note_others(answer: Answer, others: Counter[str]) -> None:
-    """Say which files in folders were passed over: a photo in a format we do not read must not vanish."""
+    """Note the skipped files, so that photos in other formats do not go unnoticed."""
     if others:
         kinds = ", ".join(f"{suffix} ({count})" for suffix, count in sorted(others.items()))
-        none = "is no photo" if others.total() == 1 else "are no photos"
-        answer.note(f"passed over {counted(others.total(), 'file')} that {none} by name: {kinds}")
+        are = "is not a photo" if others.total() == 1 else "are not photos"
+        answer.note(f"skipped {counted(others.total(), 'file')} that {are} by name: {kinds}")
 
 
 def total(classes: Mapping[str, Sequence[Photo]]) -> int:

@@ -1,4 +1,4 @@
-"""``fiveshot review`` and ``sort``: a second look at what was learned, a first one at photos without labels."""
+"""``fiveshot review`` and ``sort``: check learned photos, and sort photos without labels."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer import Argument, Context, Option
+from typer import Argument, Option
 
 from fiveshot.cli import completion, options
 from fiveshot.cli.classes import note_misspelled
 from fiveshot.cli.output import Answer, answering, answering_with, image_bar, percent, status
-from fiveshot.cli.photos import tell_placed
+from fiveshot.cli.photos import check_into, tell_placed
 from fiveshot.errors import InputError, command, counted, some_of
 from fiveshot.storage import require_writable
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fiveshot.data import Photo
     from fiveshot.recognizer import Recognizer, Review, Sorting, Suggestion
 
-CLASSES, PAIRS, SUGGESTIONS, GROUPS, QUESTIONS, PHOTOS = 20, 10, 20, 20, 5, 3  # that are listed at most
+CLASSES, PAIRS, SUGGESTIONS, GROUPS, QUESTIONS, PHOTOS = 20, 10, 20, 20, 5, 3  # how many to list
 
 
 def review(
@@ -31,24 +31,24 @@ def review(
         Option(
             "--apply",
             metavar="FINDING",
-            help="Do what is suggested, after asking: mixed-up, harmful, duplicates or outliers; more than once.",
+            help="Follow the suggestions on mixed-up, harmful, duplicates or outliers; repeatable.",
             autocompletion=completion.findings,
         ),
     ] = None,
     keep: Annotated[
         list[str] | None,
-        Option("--keep", metavar="ID", help="Keep this photo: it is not suggested again for what was found."),
+        Option("--keep", metavar="ID", help="Keep this photo: do not suggest it again; repeatable."),
     ] = None,
-    kept: Annotated[bool, Option("--kept", help="Suggest again what was kept.")] = False,
+    kept: Annotated[bool, Option("--kept", help="Include photos that were kept.")] = False,
     yes: Annotated[bool, Option("--yes", "-y", help="Apply without asking.")] = False,
     page: Annotated[
-        Path | None, Option("--page", metavar="FILE.html", help="Write a page that shows the photos as pictures.")
+        Path | None, Option("--page", metavar="FILE.html", help="Write a page that shows the photos.")
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Look again at what was learned: confused classes, photos to move or remove, and whether it is enough.
+    """Check the learned photos: confused classes, photos to move or remove, and whether there are enough.
 
-    Every photo is asked of a model that has not learned it. Nothing changes unless told; undo takes it back.
+    Each photo is tested with a model that has not learned it. Nothing changes without --apply.
 
     Example: fiveshot review birds
 
@@ -62,10 +62,10 @@ def review(
     if page is not None:
         require_writable(page)
     if apply and keep:
-        raise InputError("--apply and --keep contradict each other", hint="keep photos first, then apply the rest")
+        raise InputError("--apply and --keep exclude each other", hint="keep photos first, then apply the rest")
     opened = answering_with("review", model, as_json=as_json, readonly=not (apply or keep))
     with opened as (answer, recognizer):
-        with status("looking at what was learned"):
+        with status("checking the learned photos"):
             found = recognizer.review(kept=kept)
         answer.result = {"review": found.as_dict()}
         if page is not None:
@@ -83,7 +83,7 @@ def review(
             _tell_review(answer, found)
             if found.suggestions:
                 first = found.suggestions[0]
-                answer.say(f"follow what is suggested with: {command('review', model, '--apply', first.kind)}")
+                answer.say(f"follow the suggestions with: {command('review', model, '--apply', first.kind)}")
                 answer.say(f"or keep a photo with: {command('review', model, '--keep', first.photo)}")
                 if page is None:
                     answer.say(f"see the photos: {command('review', model, '--page', 'review.html')}")
@@ -96,14 +96,14 @@ def _keep(answer: Answer, recognizer: Recognizer, found: Review, ids: list[str])
     if strange:
         raise InputError(
             f"nothing is suggested about {', '.join(strange)}",
-            hint="the ids of photos that are suggested stand in the review; nothing was kept",
+            hint="the review lists the ids of suggested photos; nothing was kept",
             code="no_finding",
         )
     for kind in KINDS:
         wanted = [one.photo for one in found.of([kind]) if one.photo in ids]
         if wanted:
             recognizer.keep(wanted, kind)
-            answer.say(f"kept, whatever looks {kind}: {', '.join(wanted)}")
+            answer.say(f"kept, though {kind}: {', '.join(wanted)}")
     answer.result["kept"] = ids
 
 
@@ -111,16 +111,16 @@ def _apply(answer: Answer, recognizer: Recognizer, found: Review, kinds: list[st
     wanted = found.of(kinds, sure=True)
     unsure = len(found.of(kinds)) - len(wanted)
     if unsure:
-        answer.note(f"{counted(unsure, 'photo')} left for you to decide: use move, remove, or review --keep")
+        answer.note(f"{counted(unsure, 'photo')} left for you to decide: use move, remove or review --keep")
     if not wanted:
         answer.result["applied"] = None
-        answer.say(f"nothing is surely {' or '.join(kinds)}; the model is as it was")
+        answer.say(f"nothing is surely {' or '.join(kinds)}; the model did not change")
         return
     _tell_suggestions(answer, wanted, most=len(wanted))
     if not yes:
         if answer.as_json or not sys.stdin.isatty():
             raise InputError(
-                f"nobody can be asked whether to change {counted(len(wanted), 'photo')}",
+                f"a terminal is needed to confirm the change of {counted(len(wanted), 'photo')}",
                 hint="look at them first (--page FILE.html shows them), then add --yes",
                 code="not_asked",
             )
@@ -128,14 +128,14 @@ def _apply(answer: Answer, recognizer: Recognizer, found: Review, kinds: list[st
     done = recognizer.apply(wanted)
     answer.result["applied"] = done.as_dict()
     back = command("undo", recognizer.path)
-    answer.say(f"changed {counted(len(done.ids), 'photo')}; take it back with: {back}")
+    answer.say(f"changed {counted(len(done.ids), 'photo')}; undo it with: {back}")
     for name, count in done.counts.items():
         answer.say(f"{name}: {counted(count, 'photo')} now")
 
 
 def _tell_review(answer: Answer, found: Review) -> None:
     if found.accuracy is None:
-        answer.say("nothing can be left out: two classes are needed, one of them with two photos or more")
+        answer.say("too few photos to test: two classes are needed, one of them with two photos or more")
     else:
         answer.say(f"recognized when left out    {percent(found.accuracy)} of {counted(found.judged, 'photo')}")
     if found.expected:
@@ -152,7 +152,7 @@ def _tell_review(answer: Answer, found: Review) -> None:
             answer.say(f"  {photo.photo} of {photo.label}: taken for {photo.taken_for}{beside}")
     _tell_suggestions(answer, found.suggestions, most=SUGGESTIONS)
     if found.kept:
-        answer.say(f"not suggested again, because they were kept: {found.kept} (--kept lists them)")
+        answer.say(f"kept, so not suggested again: {found.kept} (--kept lists them)")
 
 
 def _tell_classes(answer: Answer, found: Review) -> None:
@@ -160,7 +160,7 @@ def _tell_classes(answer: Answer, found: Review) -> None:
     width = max(len(one.name) for one in listed)
     answer.say(
         f"{'class':{width}}  photos  left out  expected  with 1 more  2 more  5 more"
-        "   (one more helps the first most)"
+        "   (a photo helps the first class most)"
     )
     for one in listed:
         more = "  ".join(f"{percent(share, 0):>6}" for share in one.expected[2:])
@@ -185,7 +185,7 @@ def _tell_suggestions(answer: Answer, suggestions: tuple[Suggestion, ...], *, mo
 
 
 def _single(title: str) -> str:
-    """Return what several photos do, of one.
+    """Return the singular of a title.
 
     >>> _single("are there twice"), _single("fit another class better")
     ('is there twice', 'fits another class better')
@@ -195,34 +195,30 @@ def _single(title: str) -> str:
 
 
 def sort(
-    ctx: Context,
     model: options.Model,
-    folder: Annotated[Path, Argument(metavar="FOLDER", help="Photos without labels, in any folders below.")],
+    folder: Annotated[Path, Argument(metavar="FOLDER", help="Folder of photos without labels.")],
     name: Annotated[
         list[str] | None,
         Option(
             "--name",
             metavar="ID=NAME",
-            help="Learn a group (g3), a question (q3) or a photo (3) under a name; any number of times.",
+            help="Learn a group (g3), a question (q3) or a photo (3) as NAME; repeatable.",
         ),
     ] = None,
-    ask: Annotated[bool, Option("--ask", help="Ask for the name of each group, and learn them.")] = False,
-    resume: Annotated[
-        bool, Option(help="Keep what was seen of photos in the cache, to go on where sorting was stopped.")
-    ] = True,
+    ask: Annotated[bool, Option("--ask", help="Ask for the name of each group, and learn it.")] = False,
+    resume: Annotated[bool, Option(help="Cache the vectors of photos, so that a stopped run continues.")] = True,
     into: options.Into = None,
-    by: options.By = "copy",
+    by: options.By = None,
     dry_run: options.DryRun = False,
     device: options.Device = "auto",
     runtime: options.Runtime = "auto",
     weights: options.Weights = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Sort photos without labels: known classes, groups of the others, and what to name first.
+    """Sort photos without labels into known classes and groups of similar photos.
 
-    Nothing is learned unless it is named, and no photo is moved without --into DIR --by move, which puts known
-    photos into the folders of their classes, and the others into _unknown/g3 by their groups. A model without any
-    class groups all photos.
+    Only what you name is learned. With --into, photos of known classes go to folders of their classes, and the
+    others to _unknown/g3 and so on. A model without classes groups all photos.
 
     Example: fiveshot sort birds holiday
 
@@ -232,10 +228,9 @@ def sort(
 
     names = dict(map(_named, name or ()))
     if ask and (as_json or not sys.stdin.isatty()):
-        raise InputError("nobody can be asked here", hint="give names with --name ID=NAME", code="not_asked")
+        raise InputError("--ask needs a terminal", hint="give names with --name ID=NAME", code="not_asked")
     with answering("sort", model, as_json=as_json) as answer:
-        if into is None:
-            options.refuse_unused(ctx, "is for --into", "by", "dry_run")
+        check_into(into, by, dry_run=dry_run)
         opened = Recognizer.open(
             model, device=device, runtime=runtime, weights=weights, readonly=not (names or ask)
         )
@@ -252,13 +247,14 @@ def sort(
             elif not ask:
                 _tell_sorting(answer, found, model, folder)
         if into is not None:
-            placed = found.place(into, by, names=names, dry_run=dry_run)
-            tell_placed(answer, placed, into, by, dry_run=dry_run)
+            way = by or "copy"
+            placed = found.place(into, way, names=names, dry_run=dry_run)
+            tell_placed(answer, placed, into, way, dry_run=dry_run)
         answer.leave_out(found.bad, status=0)
 
 
 def _not_placed(folder: Path, into: Path) -> Path | list[Photo]:
-    """Return a folder, or its photos without those that were put into another one which is, or lies, in it."""
+    """Return a folder, or its photos without those in ``into``, if that folder is in it."""
     from fiveshot.recognizer.answers.folders import ClassFolders
     from fiveshot.recognizer.photos.inputs import PhotoStream
 
@@ -267,23 +263,23 @@ def _not_placed(folder: Path, into: Path) -> Path | list[Photo]:
     folders = ClassFolders(into, dry_run=True)
     left = [photo for photo in PhotoStream(str(folder), but=[into]) if not folders.has(photo)]
     if not left:
-        raise InputError(f"all photos in {folder} were put there before", hint="add some", code="no_photos")
+        raise InputError(f"all photos in {folder} were sorted before", hint="add some", code="no_photos")
     return left
 
 
 def _named(given: str) -> tuple[str, str]:
     place, equals, name = given.partition("=")
     if not equals or not place or not name.strip():
-        raise InputError(f"{given!r} is not of the form ID=NAME", hint="for example g3=wren", code="no_name")
+        raise InputError(f"{given!r} is not ID=NAME", hint="for example g3=wren", code="no_name")
     return place.strip(), name
 
 
 def _asked(found: Sorting) -> dict[str, str]:
-    """Ask for names, the largest group first; an empty answer passes over one, a dot ends."""
+    """Ask for names, the largest group first. Enter skips a group, a dot ends."""
     names = {}
     for group in found.groups:
         shown = some_of([found.photos[number] for number in group.photos], PHOTOS)
-        text = f"{group.id}, {counted(len(group.photos), 'photo')} ({shown}); name, Enter to pass over, . to end"
+        text = f"{group.id}, {counted(len(group.photos), 'photo')} ({shown}); name, Enter to skip, . to end"
         given = typer.prompt(text, default="", show_default=False).strip()
         if given == ".":
             break
@@ -294,7 +290,7 @@ def _asked(found: Sorting) -> dict[str, str]:
 
 def _learn(answer: Answer, recognizer: Recognizer, found: Sorting, names: dict[str, str], model: Path) -> None:
     known = recognizer.snapshot.classes
-    with image_bar("learning what was named") as progress:
+    with image_bar("learning the named photos") as progress:
         reports = recognizer.learn_sorted(found, names, progress=progress)
     answer.result["learned"] = [report.as_dict() for report in reports]
     for report in reports:
@@ -302,20 +298,18 @@ def _learn(answer: Answer, recognizer: Recognizer, found: Sorting, names: dict[s
         for warning in report.warnings:
             answer.say(f"  look again: {warning}")
     note_misspelled(answer, [report.name for report in reports], known, model)
-    answer.say("sort again for what is left; undo takes back what was learned")
+    answer.say("sort again for the rest; 'undo' undoes the learning")
 
 
 def _note(answer: Answer, found: Sorting) -> None:
     since = found.since
     if since is not None and (since.new or since.gone or since.changed):
-        answer.note(
-            f"since the last time {since.new:,} came, {since.gone:,} are gone, {since.changed:,} have changed"
-        )
+        answer.note(f"since the last time: {since.new:,} new, {since.gone:,} gone, {since.changed:,} changed")
     if found.meanwhile:
         count = counted(len(found.meanwhile), "photo")
-        answer.note(f"{count} came meanwhile ({some_of(found.meanwhile, PHOTOS)}): sort again to have them")
+        answer.note(f"{count} arrived meanwhile ({some_of(found.meanwhile, PHOTOS)}): sort again to include them")
     if found.copies:
-        answer.note(f"{counted(found.copies, 'photo')} left out: another one has the same content")
+        answer.note(f"skipped {counted(found.copies, 'photo')} with the same content as others")
 
 
 def _tell_sorting(answer: Answer, found: Sorting, model: Path, folder: Path) -> None:
@@ -335,7 +329,7 @@ def _tell_sorting(answer: Answer, found: Sorting, model: Path, folder: Path) -> 
     if len(found.groups) > GROUPS:
         answer.say(f"  and {len(found.groups) - GROUPS:,} smaller groups; --json names all")
     if found.queue:
-        answer.say("what teaches most:")
+        answer.say("most useful to name:")
     for one in found.queue[:QUESTIONS]:
         guess = f"; may be {one.guess}" if one.guess else ""
         more = f" and {counted(len(one.companions), 'photo')} like it" if one.companions else ""

@@ -1,4 +1,4 @@
-"""``fiveshot serve``, ``label-studio`` and ``watch``: a recognizer that goes on, over HTTP or as photos arrive."""
+"""``fiveshot serve``, ``label-studio`` and ``watch``: commands that run until they are stopped."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer import Argument, Context, Option
+from typer import Argument, Option
 
 from fiveshot.cli import options
-from fiveshot.cli.output import echo, system_errors_told
-from fiveshot.errors import FiveshotError, StorageError, counted
+from fiveshot.cli.output import echo, report_system_errors
+from fiveshot.errors import FiveshotError, InputError, StorageError, counted
 
 if TYPE_CHECKING:
     from fiveshot.recognizer import Recognizer
@@ -27,12 +26,12 @@ if TYPE_CHECKING:
     from fiveshot.watch.sightings import Sighting
     from fiveshot.watch.sources import Notice
 
-LIBRARIES = ("fastapi", "uvicorn", "python_multipart", "prometheus_client")  # that every service needs
-OfBroker = partial(Option, rich_help_panel="MQTT and Home Assistant")
-OfCamera = partial(Option, rich_help_panel="Snapshots from an address")
+LIBRARIES = ("fastapi", "uvicorn", "python_multipart", "prometheus_client")  # needed by every service
+FOLDER, CAMERA, BROKER = "Watch a folder", "Watch a camera", "MQTT and Home Assistant"
+PROGRAM, TLS = "Call a program", "Certificates for https and mqtts"
 
-Host = Annotated[str, Option(help="Address to listen on; any but this machine's own needs a token.")]
-Port = Annotated[int, Option(help="Port to listen on; 0 takes any that is free.")]
+Host = Annotated[str, Option(metavar="NAME", help="Address to listen on; others need --token.")]
+Port = Annotated[int, Option(metavar="N", help="Port to listen on; 0 means any free port.")]
 
 
 def serve(
@@ -40,20 +39,18 @@ def serve(
     host: Host = "127.0.0.1",
     port: Port = 8765,
     token: Annotated[
-        str | None, Option(envvar="FIVESHOT_TOKEN", help="What clients must know; 16 or more characters.")
+        str | None, Option(metavar="TEXT", envvar="FIVESHOT_TOKEN", help="Password of at least 16 characters.")
     ] = None,
-    latency: Annotated[
-        float, Option(help="Milliseconds that a photo waits for others to share a forward pass with.")
-    ] = 10.0,
-    rate: Annotated[float, Option(help="Requests a second that one client may send.")] = 200.0,
-    max_photos: Annotated[int, Option(help="Photos of one request.")] = 50,
-    max_megabytes: Annotated[int, Option(help="Size of one request.")] = 64,
-    max_megapixels: Annotated[int, Option(help="Size of one photo.")] = 50,
+    latency: Annotated[float, Option(metavar="MS", help="Milliseconds to wait for more photos.")] = 10.0,
+    rate: Annotated[float, Option(metavar="N", help="Requests per second allowed for one client.")] = 200.0,
+    max_photos: Annotated[int, Option(metavar="N", help="Photos allowed in one request.")] = 50,
+    max_megabytes: Annotated[int, Option(metavar="N", help="Megabytes allowed in one request.")] = 64,
+    max_megapixels: Annotated[int, Option(metavar="N", help="Megapixels allowed in one photo.")] = 50,
     device: options.Device = "auto",
     runtime: options.Runtime = "auto",
     weights: options.Weights = None,
 ) -> None:
-    """Serve a model: a page to teach and try it in a browser, and an HTTP API.
+    """Serve a model over HTTP, with a page to teach and try it in the browser.
 
     Example: fiveshot serve birds
     """
@@ -76,27 +73,27 @@ def serve(
 def label_studio(
     model: options.Model,
     studio: Annotated[
-        str, Option(envvar="LABEL_STUDIO_URL", help="Address of Label Studio, as this machine reaches it.")
+        str, Option(metavar="URL", envvar="LABEL_STUDIO_URL", help="Address of Label Studio.")
     ] = "http://localhost:8080",
     key: Annotated[
         str | None,
-        Option(envvar="LABEL_STUDIO_API_KEY", help="An access token of Label Studio, to fetch its photos."),
+        Option(metavar="TEXT", envvar="LABEL_STUDIO_API_KEY", help="Access token of Label Studio."),
     ] = None,
     allow_host: Annotated[
         list[str] | None,
-        Option(metavar="HOST", help="Another host that photos may be fetched from; any number of times."),
+        Option(metavar="HOST", help="Another host to fetch photos from; repeatable."),
     ] = None,
     host: Host = "127.0.0.1",
     port: Port = 9090,
     token: Annotated[
         str | None,
-        Option(envvar="FIVESHOT_TOKEN", help="What Label Studio must send as the password; 16 characters."),
+        Option(metavar="TEXT", envvar="FIVESHOT_TOKEN", help="Password of at least 16 characters."),
     ] = None,
     device: options.Device = "auto",
     runtime: options.Runtime = "auto",
     weights: options.Weights = None,
 ) -> None:
-    """Be an ML backend of Label Studio: predict its tasks, and learn from annotations as they are submitted.
+    """Run an ML backend for Label Studio: predict tasks, and learn from submitted annotations.
 
     Example: fiveshot label-studio birds --key TOKEN
     """
@@ -114,15 +111,15 @@ def label_studio(
 
 
 def _run(model: Path, settings: Settings, studio: StudioSettings | None = None, **where: Any) -> None:
-    """Serve a model until it is told to end; ``where`` is as for ``Recognizer.open``."""
+    """Serve a model until stopped; ``where`` is as for ``Recognizer.open``."""
     from fiveshot.recognizer.photos.embedding import check_openable
     from fiveshot.service.settings import address, listen
 
     check_openable(model, **where)
     if not os.access(model, os.W_OK):
         raise StorageError(
-            f"cannot serve {model}: it is read-only, or not yours, and a service keeps what it is taught",
-            hint="copy the folder to a place where you may write, and serve that",
+            f"cannot serve {model}: the folder is not writable",
+            hint="copy it to a folder that you can write to, and serve the copy",
             code="read_only",
         )
 
@@ -134,9 +131,9 @@ def _run(model: Path, settings: Settings, studio: StudioSettings | None = None, 
     with listen(settings) as sock:
         place = "" if studio is None else f", a backend for the Label Studio at {studio.url}"
         echo(f"serving {model} at {address(sock)}{place}")
-        echo("Ctrl-C ends it" if studio else "open that address in a browser; Ctrl-C ends it")
+        echo("stop with Ctrl-C" if studio else "open this address in a browser; stop with Ctrl-C")
         if settings.token is not None:
-            echo("the page asks for the token; programs send it as: Authorization: Bearer TOKEN")
+            echo("the page asks for the token; programs send the header: Authorization: Bearer TOKEN")
         from fiveshot.service import create_app
         from fiveshot.service.server import make_server
 
@@ -144,64 +141,95 @@ def _run(model: Path, settings: Settings, studio: StudioSettings | None = None, 
 
 
 def watch(
-    ctx: Context,
     model: options.Model,
     place: Annotated[
-        str, Argument(metavar="FOLDER|URL", help="A folder that photos arrive in, or the address of a snapshot.")
+        str, Argument(metavar="FOLDER|URL", help="Folder to watch, or address of a camera's snapshot.")
     ],
-    existing: Annotated[bool, Option("--existing", help="Take the photos that are there already, too.")] = False,
-    settle: Annotated[float, Option(help="Seconds for which a file stays as it is before it is read.")] = 1.0,
-    frames: Annotated[int, Option(help="How many of the last photos vote.", min=1)] = 1,
-    top: Annotated[int, Option(help="Candidates for each photo.", min=1)] = 3,
+    frames: Annotated[int, Option(metavar="N", help="Let the last N photos vote.", min=1)] = 1,
+    top: Annotated[int, Option(metavar="N", help="Show at most N candidates.", min=1)] = 3,
     sure: options.Sure = None,
-    limit: Annotated[int | None, Option(help="End after so many photos.", min=1)] = None,
-    out: Annotated[Path | None, Option(help="File that JSON lines are appended to.")] = None,
-    run: Annotated[
-        str | None,
-        Option(
-            help="Program to call for each photo, with {photo}, {label}, {answer}, {probability}, {vote}, {time} "
-            "or {source} in its arguments; no shell sees them. It gets the JSON line on standard input."
-        ),
-    ] = None,
-    on_change: Annotated[bool, Option("--on-change", help="Call it only when the vote changes.")] = False,
-    run_timeout: Annotated[float, Option(help="Seconds after which the program is stopped.", min=0.1)] = 30.0,
-    every: Annotated[float, OfCamera(help="Seconds between two snapshots.")] = 5.0,
-    timeout: Annotated[float, OfCamera(help="Seconds that one may take.")] = 10.0,
-    credentials: Annotated[
-        str | None, OfCamera(metavar="FILE", help="File with user:password; else FIVESHOT_CREDENTIALS has them.")
-    ] = None,
-    ca: Annotated[str | None, OfCamera(metavar="FILE", help="Certificate to trust, for https.")] = None,
-    mqtt: Annotated[
-        str | None, OfBroker(metavar="URL", help="Broker: mqtt://host, or mqtts://host for TLS.")
-    ] = None,
-    name: Annotated[str | None, OfBroker(help="Of the device; the model's name unless given.")] = None,
-    mqtt_credentials: Annotated[
-        str | None,
-        OfBroker(metavar="FILE", help="File with user:password; else FIVESHOT_MQTT_CREDENTIALS has them."),
-    ] = None,
-    mqtt_ca: Annotated[
-        str | None, OfBroker(metavar="FILE", help="Certificate to trust instead of the system's.")
-    ] = None,
-    mqtt_certificate: Annotated[str | None, OfBroker(metavar="FILE", help="Our own certificate.")] = None,
-    mqtt_key: Annotated[str | None, OfBroker(metavar="FILE", help="Its key.")] = None,
-    mqtt_prefix: Annotated[str, OfBroker(help="Where topics begin.")] = "fiveshot",
-    discovery: Annotated[
-        str, OfBroker(help="Where Home Assistant looks for devices; '' describes none.")
-    ] = "homeassistant",
+    limit: Annotated[int | None, Option(metavar="N", help="Stop after N photos.", min=1)] = None,
+    out: Annotated[Path | None, Option(metavar="FILE", help="Append JSON lines to this file.")] = None,
     device: options.Device = "auto",
     runtime: options.Runtime = "auto",
     weights: options.Weights = None,
-    as_json: Annotated[bool, Option("--json", help="Print one JSON object in a line for each photo.")] = False,
+    as_json: Annotated[bool, Option("--json", help="Print one JSON object per line.")] = False,
+    existing: Annotated[
+        bool, Option("--existing", help="Include photos that are already there.", rich_help_panel=FOLDER)
+    ] = False,
+    settle: Annotated[
+        float | None,
+        Option(
+            metavar="SECONDS",
+            help="Read a file after it has not changed for this time.",
+            show_default="1",
+            rich_help_panel=FOLDER,
+        ),
+    ] = None,
+    every: Annotated[
+        float | None,
+        Option(metavar="SECONDS", help="Time between two snapshots.", show_default="5", rich_help_panel=CAMERA),
+    ] = None,
+    credentials: Annotated[
+        str | None,
+        Option(
+            metavar="FILE",
+            help="File with user:password.",
+            show_default="FIVESHOT_CREDENTIALS",
+            rich_help_panel=CAMERA,
+        ),
+    ] = None,
+    run: Annotated[
+        str | None,
+        Option(
+            metavar="COMMAND",
+            help="Call this program for each photo. {photo}, {label}, {answer}, {probability}, {vote}, {time} and "
+            "{source} are replaced. Standard input is the JSON line.",
+            rich_help_panel=PROGRAM,
+        ),
+    ] = None,
+    on_change: Annotated[
+        bool, Option("--on-change", help="Call it only if the vote changes.", rich_help_panel=PROGRAM)
+    ] = False,
+    mqtt: Annotated[
+        str | None,
+        Option(metavar="URL", help="Broker: mqtt://host, or mqtts://host for TLS.", rich_help_panel=BROKER),
+    ] = None,
+    name: Annotated[
+        str | None,
+        Option(
+            metavar="TEXT", help="Name of the device.", show_default="name of the model", rich_help_panel=BROKER
+        ),
+    ] = None,
+    mqtt_credentials: Annotated[
+        str | None,
+        Option(
+            metavar="FILE",
+            help="File with user:password.",
+            show_default="FIVESHOT_MQTT_CREDENTIALS",
+            rich_help_panel=BROKER,
+        ),
+    ] = None,
+    discovery: Annotated[
+        bool, Option(help="Describe the device to Home Assistant.", rich_help_panel=BROKER)
+    ] = True,
+    ca: Annotated[
+        str | None, Option(metavar="FILE", help="Certificate to trust (PEM).", rich_help_panel=TLS)
+    ] = None,
+    certificate: Annotated[
+        str | None,
+        Option(metavar="FILE", help="Own certificate and key for the broker (PEM).", rich_help_panel=TLS),
+    ] = None,
 ) -> None:
-    """Recognize photos as they arrive in a folder, or at an address every few seconds.
+    """Recognize photos as they arrive in a folder, or from a camera every few seconds. Stop with Ctrl-C.
 
-    Ctrl-C ends it. What goes wrong on the way is said once, and watching goes on.
+    Problems are reported once, and watching continues.
 
     Example: fiveshot watch birds inbox
 
     Example: fiveshot watch birds http://camera/snapshot.jpg --frames 3 --mqtt mqtt://localhost
     """
-    with _errors_told(model, as_json=as_json):
+    with _report_errors(model, as_json=as_json):
         from fiveshot.extras import require_extra
 
         require_extra("watchfiles", "paho", "httpx", extra="watch")
@@ -210,36 +238,39 @@ def watch(
         from fiveshot.watch.sightings import Command, Watching
         from fiveshot.watch.sightings import watch as watch_source
         from fiveshot.watch.sources import credentials as login
-        from fiveshot.watch.sources import open_source
+        from fiveshot.watch.sources import is_address, open_source
 
-        _refuse_unused(ctx, place, run, mqtt)
+        if on_change and run is None:
+            raise _needs("--on-change", "--run COMMAND")
+        if credentials is not None and not is_address(place):
+            raise _needs("--credentials", "the address of a camera")
+        if mqtt is None and (name or mqtt_credentials or certificate):
+            option = "--name" if name else "--mqtt-credentials" if mqtt_credentials else "--certificate"
+            raise _needs(option, "--mqtt URL")
         broker = None
         if mqtt is not None:
             broker = MqttSettings(
                 mqtt,
                 name or model.resolve().name,
                 login(mqtt_credentials, "FIVESHOT_MQTT_CREDENTIALS"),
-                mqtt_ca,
-                mqtt_certificate,
-                mqtt_key,
-                mqtt_prefix,
-                discovery,
+                ca if mqtt.startswith("mqtts:") else None,
+                certificate,
+                discovery=discovery,
             )
         source = open_source(
             place,
             existing=existing,
-            every=every,
             settle=settle,
-            timeout=timeout,
+            every=every,
             login=login(credentials, "FIVESHOT_CREDENTIALS"),
             ca=ca,
         )
-        command = None if run is None else Command(run, timeout=run_timeout)
+        command = None if run is None else Command(run)
         how = Watching(top, sure, frames, limit, on_change, command, out, broker)
         opened = Recognizer.open(model, device=device, runtime=runtime, weights=weights, readonly=True)
         with opened as recognizer, _stopped_by_signals() as stop:
             if not as_json:
-                echo(f"watching {place} with {model}; Ctrl-C ends it", err=True)
+                echo(f"watching {place} with {model}; stop with Ctrl-C", err=True)
             seen = watch_source(
                 recognizer,
                 source,
@@ -252,11 +283,15 @@ def watch(
             echo(f"watched {counted(seen, 'photo')}", err=True)
 
 
+def _needs(option: str, other: str) -> InputError:
+    return InputError(f"{option} needs {other}", hint="add it, or leave the option out", code="unused_option")
+
+
 @contextmanager
-def _errors_told(model: Path, *, as_json: bool) -> Iterator[None]:
-    """Print an error that ends the watching as all commands do, with --json on one line."""
+def _report_errors(model: Path, *, as_json: bool) -> Iterator[None]:
+    """Print an error that ends the command; with --json on one line."""
     try:
-        with system_errors_told(model):
+        with report_system_errors(model):
             yield
     except FiveshotError as error:
         if not as_json:
@@ -267,7 +302,7 @@ def _errors_told(model: Path, *, as_json: bool) -> Iterator[None]:
 
 @contextmanager
 def _stopped_by_signals() -> Iterator[threading.Event]:
-    """Let Ctrl-C and SIGTERM end the watching after a photo, not in the middle of it."""
+    """Let Ctrl-C and SIGTERM stop the command between two photos, not within one."""
     stop = threading.Event()
     endings = (signal.SIGINT, signal.SIGTERM)
     before = [signal.signal(ending, lambda *_: stop.set()) for ending in endings]
@@ -276,18 +311,6 @@ def _stopped_by_signals() -> Iterator[threading.Event]:
     finally:
         for ending, handler in zip(endings, before, strict=True):
             signal.signal(ending, handler)
-
-
-def _refuse_unused(ctx: Context, place: str, run: str | None, mqtt: str | None) -> None:
-    if run is None:
-        options.refuse_unused(ctx, "is for a program; name it with --run", "on_change", "run_timeout")
-    if mqtt is None:
-        named = ("name", "mqtt_credentials", "mqtt_ca", "mqtt_certificate", "mqtt_key", "mqtt_prefix", "discovery")
-        options.refuse_unused(ctx, "is for a broker; name it with --mqtt", *named)
-    if place.lower().startswith(("http://", "https://")):
-        options.refuse_unused(ctx, "is for a folder; leave it out", "existing", "settle")
-    else:
-        options.refuse_unused(ctx, "is for an address; leave it out", "every", "timeout", "credentials", "ca")
 
 
 def _print_line(event: Sighting | Notice) -> None:

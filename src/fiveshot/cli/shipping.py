@@ -1,4 +1,4 @@
-"""``fiveshot export``, ``import`` and ``merge``: a model goes to another machine, and comes back."""
+"""``fiveshot export``, ``import`` and ``merge``: share a model, and use shared models."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Context, Option
+from typer import Argument, Option
 
 from fiveshot.cli import options
 from fiveshot.cli.output import answering, answering_with, file_size, is_missing, status
@@ -20,36 +20,33 @@ if TYPE_CHECKING:
     from fiveshot.recognizer import Recognizer
 
 STANDARD_OUTPUT = "-"
-PLACES = ("hf://", "file://")  # where models are published
+HUB = ("hf://", "file://")  # addresses of a hub begin like this
 
 
 def export(
-    ctx: Context,
     model: options.Model,
     file: Annotated[
         str | None,
-        Argument(metavar="FILE", help="The file to write, - for standard output, or hf://OWNER/NAME on the hub."),
+        Argument(metavar="FILE", help="File to write, - for standard output, or hf://OWNER/NAME."),
     ] = None,
-    onnx: Annotated[bool, Option("--onnx", help="Backbone and classifier as ONNX, without PyTorch.")] = False,
+    onnx: Annotated[bool, Option("--onnx", help="Write network and classifier as ONNX.")] = False,
     web: Annotated[
         Path | None,
-        Option(metavar="FOLDER", help="A page that recognizes photos in the browser, for any web server."),
+        Option(metavar="FOLDER", help="Write a page that recognizes photos in the browser."),
     ] = None,
-    title: Annotated[str | None, Option(help="What the page is called; as the model unless given.")] = None,
-    private: Annotated[bool, Option("--private", help="A repository of the hub that is made is private.")] = False,
+    title: Annotated[
+        str | None, Option(metavar="TEXT", help="Title of the page.", show_default="name of the model")
+    ] = None,
+    private: Annotated[bool, Option("--private", help="Make a new repository on the hub private.")] = False,
     evaluation: Annotated[
         Path | None,
-        Option(metavar="FILE.json", help="What 'fiveshot evaluate --json' printed, for the model's card."),
+        Option(metavar="FILE.json", help="Output of 'fiveshot evaluate --json', for the model card."),
     ] = None,
-    photos: Annotated[
-        bool, Option("--photos", help="Take kept photos along; otherwise only what was learned goes.")
-    ] = False,
-    force: Annotated[
-        bool, Option("--force", help="Replace any file of that name; an earlier export is replaced without.")
-    ] = False,
+    photos: Annotated[bool, Option("--photos", help="Include the kept photos.")] = False,
+    force: Annotated[bool, Option("--force", help="Replace a file that is not an export.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Write a model to a portable file for 'fiveshot import', to the hub, to ONNX, or as a page for the browser.
+    """Write a model to a file for 'fiveshot import', to the hub, to ONNX, or as a web page.
 
     Example: fiveshot export birds birds.fiveshot
 
@@ -62,18 +59,27 @@ def export(
     from fiveshot.recognizer import Recognizer
 
     with answering("export", model, as_json=as_json) as answer:
-        published = file is not None and file.startswith(PLACES)
-        _check_targets(ctx, file, web, published=published)
+        published = file is not None and file.startswith(HUB)
+        if (file is None) == (web is None):
+            raise InputError("an export goes to one place", hint="give a FILE or --web FOLDER")
+        _check_options(
+            "the hub" if published else "a file" if web is None else "a page",
+            onnx=onnx,
+            photos=photos,
+            force=force,
+            private=private,
+            evaluation=evaluation is not None,
+            title=title is not None,
+        )
         if onnx and photos:
             raise InputError(
-                "--onnx and --photos contradict each other", hint="an ONNX file holds no photos; give one of them"
+                "--onnx and --photos exclude each other", hint="an ONNX file holds no photos; give one of them"
             )
         if file == STANDARD_OUTPUT:
-            options.refuse_unused(ctx, "is for a file, and standard output is none; leave it out", "force")
-            _check_output(model, onnx=onnx, as_json=as_json)
+            _check_output(model, onnx=onnx, force=force, as_json=as_json)
         with Recognizer.open(model, readonly=True, device="cpu") as recognizer:
             if photos and not recognizer.show().keep_photos:
-                answer.note(f"{model} keeps no photos to take along")
+                answer.note(f"{model} keeps no photos to include")
             with status(f"exporting {model}"):
                 if web is not None:
                     page = recognizer.export_web(web, title=title, overwrite=force)
@@ -103,24 +109,25 @@ def export(
             answer.say(f"{path}: {file_size(path.stat().st_size)}")
 
 
-def _check_targets(ctx: Context, file: str | None, web: Path | None, *, published: bool) -> None:
-    """Refuse two places to write to, or none, and options of another one."""
-    if (file is None) == (web is None):
-        raise InputError("an export goes to one place", hint="give a FILE or --web FOLDER")
-    if web is not None:
-        options.refuse_unused(ctx, "is for a file; leave it out with --web", "onnx", "photos")
-    if published:
-        options.refuse_unused(ctx, "is for a file here; leave it out", "onnx", "force")
-    else:
-        options.refuse_unused(
-            ctx, "is for the hub; export to hf://OWNER/NAME, or leave it out", "private", "evaluation"
-        )
-    if web is None and not published:
-        options.refuse_unused(ctx, "is for a page; add --web FOLDER, or leave it out", "title")
+# The options that each kind of export does not have.
+UNUSED = {
+    "a file": ("private", "evaluation", "title"),
+    "a page": ("private", "evaluation", "onnx", "photos"),
+    "the hub": ("onnx", "force"),
+}
+
+
+def _check_options(target: str, **given: bool) -> None:
+    """Refuse options that this kind of export does not have."""
+    for name in UNUSED[target]:
+        if given[name]:
+            raise InputError(
+                f"--{name} has no effect on an export to {target}", hint="leave it out", code="unused_option"
+            )
 
 
 def _results(file: Path) -> dict[str, Any]:
-    """Return what 'fiveshot evaluate --json' has found."""
+    """Return the result in the output of 'fiveshot evaluate --json'."""
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -129,31 +136,36 @@ def _results(file: Path) -> dict[str, Any]:
         found = None
     if not isinstance(found, dict) or not isinstance(found.get("result"), dict):
         raise InputError(
-            f"{file} is not what 'fiveshot evaluate --json' prints", hint="write its output to a file"
+            f"{file} is not the output of 'fiveshot evaluate --json'", hint="write its output to a file"
         )
     result: dict[str, Any] = found["result"]
     return result
 
 
-def _check_output(model: Path, *, onnx: bool, as_json: bool) -> None:
-    """Refuse standard output where a model cannot go there."""
+def _check_output(model: Path, *, onnx: bool, force: bool, as_json: bool) -> None:
+    """Refuse standard output if the model cannot be written to it."""
+    if force:
+        raise InputError(
+            "--force replaces a file, and - is standard output", hint="leave it out", code="unused_option"
+        )
     if onnx:
         raise InputError(
             "--onnx writes two files, and standard output takes one", hint="name a FILE that ends in .onnx"
         )
     if as_json:
-        raise InputError("--json and - contradict each other: both go to standard output", hint="name a FILE")
+        raise InputError("--json and - both write to standard output", hint="name a FILE")
     if is_missing(sys.stdout):
-        raise InputError("there is no standard output for the model to go to", hint="name a FILE")
+        raise InputError("there is no standard output", hint="name a FILE")
     if sys.stdout.isatty():
         file = shlex.quote(f"{model.resolve().name}.fiveshot")
         raise InputError(
-            "a terminal cannot take a model", hint=f"name a FILE, or: {command('export', model, '-')} > {file}"
+            "a model cannot be written to a terminal",
+            hint=f"name a FILE, or: {command('export', model, '-')} > {file}",
         )
 
 
 def _print_export(recognizer: Recognizer, *, photos: bool) -> None:
-    """Write the portable file to standard output, once it is complete."""
+    """Write the complete file to standard output."""
     with tempfile.TemporaryDirectory() as folder:
         whole = Path(folder) / "model.fiveshot"
         recognizer.export(whole, photos=photos)
@@ -163,13 +175,12 @@ def _print_export(recognizer: Recognizer, *, photos: bool) -> None:
 
 
 def import_model(
-    ctx: Context,
-    file: Annotated[str, Argument(metavar="FILE", help="A file of 'fiveshot export', or hf://OWNER/NAME.")],
+    file: Annotated[str, Argument(metavar="FILE", help="File from 'fiveshot export', or hf://OWNER/NAME.")],
     model: options.Model,
-    revision: Annotated[str | None, Option(help="A branch, tag or commit of the hub.")] = None,
+    revision: Annotated[str | None, Option(metavar="NAME", help="Branch, tag or commit on the hub.")] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Make a model from an exported file or from the hub; it is checked as a stranger's.
+    """Create a model from an exported file or from the hub. The file is checked first.
 
     Example: fiveshot import birds.fiveshot birds
 
@@ -178,11 +189,12 @@ def import_model(
     from fiveshot.recognizer import Recognizer
 
     with answering("import", model, as_json=as_json) as answer:
-        if file.startswith(PLACES):
+        if file.startswith(HUB):
             with status(f"fetching {file}"):
                 opened = Recognizer.from_pretrained(file, model, revision=revision)
         else:
-            options.refuse_unused(ctx, "is for the hub; leave it out", "revision")
+            if revision is not None:
+                raise InputError("--revision is for the hub", hint="leave it out", code="unused_option")
             with status(f"importing {file}"):
                 opened = Recognizer.import_file(file, model)
         with opened as recognizer:
@@ -196,7 +208,7 @@ def merge(
     other: Annotated[Path, Argument(metavar="OTHER", help="Another model, or an exported file.")],
     as_json: options.AsJson = False,
 ) -> None:
-    """Take over the classes that another model with the same base has learned.
+    """Add the classes of another model that has the same base.
 
     Example: fiveshot merge birds birds-of-the-coast
     """

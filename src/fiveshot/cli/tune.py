@@ -1,12 +1,13 @@
-"""``fiveshot tune``: adapters for a backbone, trained on the base classes."""
+"""``fiveshot tune``: train adapters for a network on the base classes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-from typer import Context, Option
+from typer import Option
 
 from fiveshot.cli import options
 from fiveshot.cli.output import echo, status, tuning_bar, when_stopped
@@ -17,124 +18,163 @@ from fiveshot.loggers import Loggers
 if TYPE_CHECKING:
     from fiveshot.backbones import BackboneSpec
     from fiveshot.data import ImageDataset
-    from fiveshot.tuning import TuneResult, TuningLog
+    from fiveshot.tuning import TuneRecipe, TuneResult, TuningLog
     from fiveshot.tuning.material import HeldOut
 
 
-@when_stopped("finished epochs are kept, and the same command with --resume goes on from there")
+WHEN_STOPPED = "finished epochs are kept; add --resume to continue"
+
+# Options of 'tune' and 'cluster tune'.
+SelectionName: TypeAlias = Literal["few-shot-classes", "held-out-images", "none"]
+TRAINING, FILES = "Training", "Checkpoints and logs"
+Images = Annotated[
+    str, Option(metavar="PLACE", help="Folder or archive of class folders, or a protocol such as cub200/big.")
+]
+Out = Annotated[Path, Option(metavar="FILE", help="Adapter file to write (.safetensors).")]
+Root = Annotated[Path | None, Option(metavar="FOLDER", help="Folder that holds the dataset of the protocol.")]
+Selection = Annotated[
+    SelectionName,
+    Option(
+        metavar="WAY",
+        help="Choose the number of epochs by few-shot-classes or held-out-images, or not (none).",
+        rich_help_panel=TRAINING,
+    ),
+]
+HeldOutShare = Annotated[
+    float | None,
+    Option(
+        "--held-out",
+        metavar="SHARE",
+        help="Share of the images to test on instead of training. By default a quarter of a folder (at most 20 of "
+        "each class), a tenth of a protocol, nothing with --recipe paper.",
+        show_default=False,
+        rich_help_panel=TRAINING,
+    ),
+]
+Workers = Annotated[
+    int | None,
+    Option(metavar="N", help="Photos to decode at a time.", show_default="one per core", rich_help_panel=TRAINING),
+]
+Compile = Annotated[
+    bool | None,
+    Option(
+        "--compile/--no-compile", help="Compile the network.", show_default="on CUDA", rich_help_panel=TRAINING
+    ),
+]
+Resume = Annotated[bool, Option("--resume", help="Continue a stopped run.", rich_help_panel=FILES)]
+Checkpoints = Annotated[
+    Path | None,
+    Option(
+        metavar="FOLDER", help="Folder for checkpoints.", show_default="OUT.checkpoints", rich_help_panel=FILES
+    ),
+]
+
+
+@when_stopped(WHEN_STOPPED)
 def tune(
-    ctx: Context,
-    images: Annotated[
-        str, Option(help="A folder or archive of class folders, or a protocol such as cub200/big (with --root).")
-    ],
-    out: Annotated[Path, Option(help="The adapter file to write, such as adapter.safetensors.")],
-    recipe: options.Recipe = "ours",
-    settings: options.RecipeValues = None,
-    root: Annotated[Path | None, Option(help="Where the protocol's dataset lies.")] = None,
+    images: Images,
+    out: Out,
+    root: Root = None,
     backbone: options.Backbone = None,
     weights: options.LocalWeights = None,
-    preprocessing: Annotated[
-        str | None,
-        Option(
-            help="'weights' (as they were trained); 'paper': as the paper does with the protocol's dataset, and "
-            "with images of your own as with CUB-200; or 'paper:cifar100', ..."
-        ),
-    ] = None,
-    selection: Annotated[
-        str, Option(help="Choose the number of epochs by few-shot-classes, held-out-images, or none.")
-    ] = "none",
-    refit: Annotated[bool, Option(help="Train again on all classes after few-shot-classes.")] = True,
-    held_out: Annotated[
-        float | None,
-        Option(
-            help="Share of the training images that is not trained on and gives the reported accuracy. Unless "
-            "given, of a folder a quarter of each class, 20 at most, on which a model with this base sets its "
-            "thresholds; of a protocol 0.1; with --recipe paper 0.",
-            show_default=False,
-        ),
-    ] = None,
+    preprocessing: options.Preprocessing = "weights",
+    skip_bad: options.SkipBad = False,
     device: options.Device = "auto",
-    workers: Annotated[
-        int | None, Option(help="Photos decoded at a time; one for each core unless given.")
-    ] = None,
-    compiled: Annotated[
-        bool | None, Option("--compile/--no-compile", help="Compile the network; for long runs on CUDA.")
-    ] = None,
     seed: options.Seed = 0,
+    recipe: options.Recipe = "ours",
+    settings: options.RecipeValues = None,
+    selection: Selection = "none",
+    held_out: HeldOutShare = None,
+    workers: Workers = None,
+    compiled: Compile = None,
+    resume: Resume = False,
+    checkpoints: Checkpoints = None,
     log: options.LogTo = None,
-    skip_bad: Annotated[bool, Option("--skip-bad", help="Leave unreadable images out.")] = False,
-    resume: Annotated[bool, Option("--resume", help="Go on where a stopped run was.")] = False,
-    checkpoints: Annotated[Path | None, Option(help="For checkpoints; OUT.checkpoints unless given.")] = None,
-    engine: Annotated[Literal["local", "ray"], Option(help="This process, or some of a Ray cluster.")] = "local",
-    address: options.Address = None,
-    processes: Annotated[
-        int | None, Option(help="Training processes on the cluster; one for each GPU unless given.")
-    ] = None,
 ) -> None:
-    """Train AdaptFormer adapters on the base classes; the backbone stays as it is.
+    """Train adapters for a network on the base classes; the network itself does not change.
 
     Example: fiveshot tune --images photos --out adapter.safetensors
 
-    On several GPUs: accelerate launch --multi_gpu $(which fiveshot) tune ..., or --engine ray
+    On several GPUs: accelerate launch --multi_gpu $(which fiveshot) tune ...
     """
-    if engine == "ray":
-        options.refuse_unused(ctx, options.LOCAL, "device")
-    else:
-        options.refuse_unused(ctx, options.CLUSTER, "address", "processes")
-    if selection != "few-shot-classes":
-        options.refuse_unused(ctx, "belongs to --selection few-shot-classes; add that, or leave it out", "refit")
-    require_extra("torch", "timm")
-    from fiveshot.backbones import DEFAULT, BackboneSpec
-    from fiveshot.backbones.preprocessing import preprocessing_for
-    from fiveshot.benchmark import PROTOCOLS
-    from fiveshot.tuning import TuningLog, get_recipe, parse_setting
-
-    loggers = Loggers(log or ())
-    changes = dict(map(parse_setting, settings or []))
-    if "seed" in changes:
-        options.refuse_unused(ctx, "and --set seed=... contradict each other; give one of them", "seed")
-    values = get_recipe(recipe).replace(**{"seed": seed, **changes})
-    dataset = base_images(images, root, seed=seed)
-    preprocessing = preprocessing_for(preprocessing, PROTOCOLS[images].dataset if images in PROTOCOLS else None)
-    spec = BackboneSpec(backbone or DEFAULT, weights=weights, preprocessing=preprocessing)
+    task = prepare(
+        images,
+        root,
+        spec={"name": backbone, "weights": weights, "preprocessing": preprocessing},
+        recipe=recipe,
+        settings=settings or (),
+        seed=seed,
+        selection=selection,
+        held_out=held_out,
+    )
     with status("loading PyTorch"):
-        from fiveshot.tuning import Execution
+        from fiveshot.tuning import Execution, TuningLog
         from fiveshot.tuning.execution import started_by_launcher
 
     if started_by_launcher() and ":" in device:
-        options.refuse_unused(
-            ctx, "names one GPU, and the launcher gives every process its own; choose cuda", "device"
+        raise InputError(
+            f"the launcher chooses the GPU of each process, so --device {device} cannot", hint="give --device cuda"
         )
-    training: dict[str, Any] = {
-        "recipe": values,
-        "held_out": held_out_share(held_out, recipe, selection, own=images not in PROTOCOLS),
-        "selection": selection,
-        "refit": refit,
+    how = {
         "execution": Execution(workers=workers, compile=compiled),
         "resume": resume,
         "checkpoint_folder": checkpoints,
         "skip_bad": skip_bad,
     }
-    result: TuneResult | None
-    with TuningLog(loggers, out.stem, values) as epochs:
-        if engine == "ray":
-            from fiveshot.scale import TuningTask, tune_on_cluster
-
-            with tuning_bar(shown=True, log=epochs) as progress:
-                task = TuningTask(dataset, spec, **training)
-                result = tune_on_cluster(task, out, processes=processes, address=address, progress=progress)
-        else:
-            result = _tune_here(spec, dataset, out, device, training, epochs)
+    with TuningLog(Loggers(log or ()), out.stem, task.recipe) as epochs:
+        result = _tune_here(task, out, device, how, epochs)
         if result is not None:
             epochs.complete(result)
-    for line in summary(result, dataset) if result is not None else ():
+    for line in summary(result, task.dataset) if result is not None else ():
         echo(line)
 
 
-def _tune_here(
-    spec: BackboneSpec, dataset: ImageDataset, out: Path, device: str, training: dict[str, Any], log: TuningLog
-) -> TuneResult | None:
-    """Train on this machine; of several processes that a launcher started, one has the result."""
+@dataclass(frozen=True)
+class Training:
+    """What is trained, and how, as the options say."""
+
+    dataset: ImageDataset
+    spec: BackboneSpec
+    recipe: TuneRecipe
+    selection: SelectionName
+    held_out: HeldOut
+
+
+def prepare(
+    images: str,
+    root: Path | None,
+    *,
+    spec: dict[str, Any],
+    recipe: str,
+    settings: Iterable[str],
+    seed: int,
+    selection: SelectionName,
+    held_out: float | None,
+) -> Training:
+    """Read the recipe and open the images, before PyTorch is loaded."""
+    require_extra("torch", "timm")
+    from fiveshot.backbones import DEFAULT, BackboneSpec
+    from fiveshot.backbones.preprocessing import preprocessing_for
+    from fiveshot.benchmark import PROTOCOLS
+    from fiveshot.tuning import get_recipe, parse_setting
+
+    changes = dict(map(parse_setting, settings))
+    if "seed" in changes:
+        raise InputError("--set cannot set the seed", hint="use --seed")
+    values = get_recipe(recipe).replace(seed=seed, **changes)
+    dataset = base_images(images, root, seed=seed)
+    protocol = PROTOCOLS.get(images)
+    chosen = BackboneSpec(
+        spec["name"] or DEFAULT,
+        weights=spec["weights"],
+        preprocessing=preprocessing_for(spec["preprocessing"], protocol.dataset if protocol else None),
+    )
+    share = held_out_share(held_out, recipe, selection, own=protocol is None)
+    return Training(dataset, chosen, values, selection, share)
+
+
+def _tune_here(task: Training, out: Path, device: str, how: dict[str, Any], log: TuningLog) -> TuneResult | None:
+    """Train on this machine. If a launcher started several processes, only one of them returns the result."""
     import torch
 
     from fiveshot.backbones import load_backbone
@@ -145,15 +185,25 @@ def _tune_here(
     accelerator = make_accelerator(cpu=where == "cpu") if started_by_launcher() else None
     main = accelerator is None or accelerator.is_main_process
     with tuning_bar(shown=main, log=log if main else None) as progress:
-        loaded = load_backbone(spec.replace(device=str(accelerator.device) if accelerator else where))
-        result = tune_adapters(loaded, dataset, out=out, progress=progress, accelerator=accelerator, **training)
+        loaded = load_backbone(task.spec.replace(device=str(accelerator.device) if accelerator else where))
+        result = tune_adapters(
+            loaded,
+            task.dataset,
+            out=out,
+            recipe=task.recipe,
+            selection=task.selection,
+            held_out=task.held_out,
+            progress=progress,
+            accelerator=accelerator,
+            **how,
+        )
     return result if main else None
 
 
 def held_out_share(given: float | None, recipe: str, selection: str, *, own: bool) -> HeldOut:
-    """Return the share of images not trained on; the paper trains on all of them.
+    """Return the share of images to test on; the paper trains on all images.
 
-    Of photos of one's own it is what a model with this base sets its thresholds on.
+    A model with own photos as its base sets its thresholds on this share.
 
     >>> held_out_share(None, "ours", "none", own=True), held_out_share(None, "ours", "none", own=False)
     ('auto', 0.1)
@@ -178,16 +228,16 @@ def base_images(images: str, root: Path | None, *, seed: int) -> ImageDataset:
             error = unknown_name("folder or protocol", images, PROTOCOLS)
             raise InputError(error.message, hint=f"{error.hint}; or name a folder that exists", code=error.code)
         if root is not None:
-            raise InputError(f"--root belongs to a protocol, and {images} is a folder", hint="leave it out")
+            raise InputError(f"--root is for protocols, and {images} is a folder", hint="leave it out")
         return open_images(Path(images), seed=seed)
     if root is None:
-        raise InputError(f"{images} is a protocol", hint="say where its images lie with --root DIR")
+        raise InputError(f"{images} is a protocol", hint="name the folder of its images with --root FOLDER")
     protocol = get_protocol(images)
     return restrict(open_dataset(protocol.dataset, root, seed=seed), protocol.session_classes[0])
 
 
 def summary(result: TuneResult, dataset: ImageDataset) -> Iterator[str]:
-    """Yield what is said about a finished run."""
+    """Yield the lines to print about a finished run."""
     best = result.best
     yield (
         f"{result.out}: {counted(len(dataset.class_names), 'base class')}, {counted(result.best_epoch, 'epoch')}, "

@@ -98,7 +98,7 @@ class Meter:
         bomb = self._total > self._limits.ratio_from and ratio > self._limits.ratio
         if bomb or self._total > self._limits.total_bytes:
             found = f"at member {name!r} its {self._packed:,} bytes have unpacked to {self._total:,}"
-            refuse(self._archive, f"{found}, which looks like a decompression bomb")
+            refuse(self._archive, f"{found}, which is more than allowed")
 
 
 def is_archive(path: Path) -> bool:

@@ -146,7 +146,8 @@ def _opened(data: bytes, name: str, max_pixels: int) -> Image:
             raise ImageError(name, "damaged or truncated") from error
         raise ImageError(name, f"not a photo in a format that is read ({ALLOWED})") from error
     except Image.DecompressionBombError as error:
-        raise ImageError(name, f"too large: {error}", code="image_too_large") from error
+        reason = f"too large: the limit is {max_pixels:,} pixels"
+        raise ImageError(name, reason, code="image_too_large") from error
     _check_size(image, name, max_pixels)
     if image.format == "TIFF":
         _check_parts(image, name)

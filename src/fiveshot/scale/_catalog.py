@@ -251,7 +251,9 @@ def _files(images: str, suffixes: tuple[str, ...], reader: Callable[[StoredFile]
     """Return a catalog with one shard for each file."""
     found = [file for file in find_files(images) if file.path.endswith(suffixes)]
     if not found:
-        raise InputError(f"{images} has no files ending in {', '.join(suffixes)}", hint="choose another --layout")
+        raise InputError(
+            f"{images} has no files ending in {', '.join(suffixes)}", hint="name files with these endings"
+        )
     shards = []
     for number, file in enumerate(found):
         own = reader(file)

@@ -1,1 +1,1 @@
-"""Photos as they arrive, in a folder or at an address: recognized, voted on, and told to programs and homes."""
+"""Watch a folder or a camera: recognize new photos, let them vote, and report to files, programs and MQTT."""

@@ -1,4 +1,4 @@
-"""Sightings for a home: published to an MQTT broker, and described so that Home Assistant finds them."""
+"""Publish sightings to an MQTT broker, with descriptions for Home Assistant."""
 
 from __future__ import annotations
 
@@ -20,29 +20,31 @@ if TYPE_CHECKING:
     from fiveshot.watch.sightings import Sighting
 
 PORTS = {"mqtt": 1883, "mqtts": 8883}
-FAREWELL = 2.0  # seconds for the last message
-CONNECTING = 5.0  # seconds for one try
-SLOWEST = 30  # seconds between two tries at most
+LAST_MESSAGE = 2.0  # seconds to wait until the last message is sent
+CONNECTING = 5.0  # seconds for one attempt
+LONGEST_DELAY = 30  # seconds between two attempts, at most
+TOPICS = "fiveshot"  # our topics begin with this
+DISCOVERY = "homeassistant"  # Home Assistant looks for devices below this topic
 
 
 @dataclass(frozen=True)
 class MqttSettings:
-    """Which broker, as whom, and under which names.
+    """The broker, the login, and the name of the device.
 
     Attributes
     ----------
     url : str
         ``mqtt://host:port``, or ``mqtts://host:port`` for TLS.
     name : str
-        What the device is called; topics and ids are made of it.
+        Name of the device; topics and ids are made from it.
     login : tuple of str, optional
         User and password.
-    ca, certificate, key : str, optional
-        PEM files: whom to trust instead of the system's authorities, and who we are, for TLS.
-    prefix : str
-        Where the topics of sightings begin.
-    discovery : str
-        Where Home Assistant looks for devices; an empty text describes none.
+    ca : str, optional
+        PEM file with the certificates to trust instead of the system's.
+    certificate : str, optional
+        PEM file with our own certificate and its key, for brokers that ask for one.
+    discovery : bool
+        Whether to describe the device to Home Assistant.
 
     Examples
     --------
@@ -56,51 +58,42 @@ class MqttSettings:
     login: tuple[str, str] | None = None
     ca: str | None = None
     certificate: str | None = None
-    key: str | None = None
-    prefix: str = "fiveshot"
-    discovery: str = "homeassistant"
+    discovery: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be a broker, and options of TLS without it."""
+        """Refuse addresses that are not of a broker, and certificates without TLS."""
         parts = urlsplit(self.url)
         if parts.scheme not in PORTS or not parts.hostname or parts.path.strip("/") or parts.query:
             raise InputError(
                 f"{self.url!r} is not a broker's address", hint="write mqtt://host or mqtts://host:8883"
             )
         check_no_password(parts, f"the broker {parts.hostname}", "FIVESHOT_MQTT_CREDENTIALS")
-        if parts.scheme == "mqtt" and (self.ca or self.certificate or self.key):
-            raise InputError("certificates are for TLS", hint="write mqtts:// instead of mqtt://")
-        if (self.certificate is None) != (self.key is None):
-            raise InputError("a certificate and its key go together", hint="give both, or none")
-        for text in (self.prefix, self.discovery):
-            if re.search(r"[+#\0]|^/|/$|//", text):
-                raise InputError(
-                    f"{text!r} cannot begin a topic", hint="use letters, digits, _ and single slashes"
-                )
+        if parts.scheme == "mqtt" and (self.ca or self.certificate):
+            raise InputError("certificates need TLS", hint="write mqtts:// instead of mqtt://")
 
     @property
     def host(self) -> str:
-        """The broker."""
+        """Host name of the broker."""
         return str(urlsplit(self.url).hostname)
 
     @property
     def port(self) -> int:
-        """Its port."""
+        """Port of the broker."""
         parts = urlsplit(self.url)
         return parts.port or PORTS[parts.scheme]
 
     @property
     def id(self) -> str:
-        """The name as topics and ids can have it."""
+        """The name in the form that topics and ids allow."""
         return re.sub(r"[^a-z0-9]+", "_", self.name.lower()).strip("_") or "camera"
 
     def topic(self, last: str) -> str:
         """Return one of our topics."""
-        return f"{self.prefix}/{self.id}/{last}"
+        return f"{TOPICS}/{self.id}/{last}"
 
 
 def discovery_messages(settings: MqttSettings) -> dict[str, dict[str, Any]]:
-    """Return by topic what Home Assistant needs to show what was seen, and how sure that is."""
+    """Return the messages, by topic, that describe the two sensors to Home Assistant."""
     device = {
         "identifiers": [f"fiveshot_{settings.id}"],
         "name": settings.name,
@@ -124,7 +117,7 @@ def discovery_messages(settings: MqttSettings) -> dict[str, dict[str, Any]]:
         },
     }
     return {
-        f"{settings.discovery}/sensor/{settings.id}/{key}/config": {
+        f"{DISCOVERY}/sensor/{settings.id}/{key}/config": {
             **sensor,
             "unique_id": f"fiveshot_{settings.id}_{key}",
             "state_topic": settings.topic("state"),
@@ -137,10 +130,10 @@ def discovery_messages(settings: MqttSettings) -> dict[str, dict[str, Any]]:
 
 
 class Publisher:
-    """Keeps the broker told: what was seen last, and whether anything is being watched.
+    """Publishes the last sighting, and whether photos arrive.
 
-    The connection is made and kept by a thread of its own. A broker that goes away is said once; when it is back
-    it gets the description and what was seen last. What was seen in between is not kept for it.
+    A separate thread keeps the connection. A lost broker is reported once. When it is back, it gets the
+    description and the last sighting; earlier sightings are not sent again.
     """
 
     def __init__(self, settings: MqttSettings, notices: Notices) -> None:
@@ -150,17 +143,17 @@ class Publisher:
         self._last: str | None = None
         self._available = True
         self._connected = False
-        self._tried = threading.Event()  # set once the broker has answered, or has not
+        self._tried = threading.Event()  # set after the first attempt to connect
         self._client = mqtt.Client(
             mqtt.CallbackAPIVersion.VERSION2, client_id=f"fiveshot-{settings.id[:40]}-{secrets.token_hex(4)}"
         )
         self._client.connect_timeout = CONNECTING
-        self._client.reconnect_delay_set(1, SLOWEST)
+        self._client.reconnect_delay_set(1, LONGEST_DELAY)
         if settings.login is not None:
             self._client.username_pw_set(*settings.login)
         if urlsplit(settings.url).scheme == "mqtts":
             try:
-                self._client.tls_set(settings.ca, settings.certificate, settings.key)
+                self._client.tls_set(settings.ca, settings.certificate)
             except (OSError, ValueError) as error:
                 raise InputError(f"the certificates cannot be used ({error})", hint="give PEM files") from error
         self._client.will_set(settings.topic("availability"), "offline", qos=1, retain=True)
@@ -171,7 +164,7 @@ class Publisher:
         self._client.loop_start()
 
     def tell(self, sighting: Sighting) -> None:
-        """Publish what was seen: ``state`` is the vote, the rest is about the last photo."""
+        """Publish a sighting: ``state`` is the vote, the rest is about the last photo."""
         seen = {"state": sighting.vote.label or "unknown", **sighting.as_dict()}
         del seen["event"]
         with self._lock:
@@ -180,7 +173,7 @@ class Publisher:
                 self._publish("state", self._last)
 
     def available(self, available: bool) -> None:
-        """Publish whether photos come."""
+        """Publish whether photos arrive."""
         with self._lock:
             if available != self._available:
                 self._available = available
@@ -188,13 +181,13 @@ class Publisher:
                     self._tell_available()
 
     def close(self) -> None:
-        """Say that nobody watches any more, and leave; a short run waits until the broker has what it saw."""
+        """Publish that watching has ended, and disconnect. A short run waits until its messages are sent."""
         self._tried.wait(CONNECTING)
         with self._lock:
             said = self._publish("availability", "offline") if self._connected else None
         if said is not None:
-            with contextlib.suppress(RuntimeError, ValueError):  # the broker has left first
-                said.wait_for_publish(FAREWELL)
+            with contextlib.suppress(RuntimeError, ValueError):  # the broker was gone before
+                said.wait_for_publish(LAST_MESSAGE)
         self._client.disconnect()
         self._client.loop_stop()
 
@@ -210,7 +203,7 @@ class Publisher:
 
     def _on_connect(self, client: Any, _: Any, __: Any, reason: Any, ___: Any) -> None:
         if reason.is_failure:
-            self._notices.trouble(BROKER, f"{self._where} refuses: {reason}; check user and password. Trying on")
+            self._notices.trouble(BROKER, f"{self._where} refuses: {reason}; check user and password. Retrying")
             self._tried.set()
             return
         with self._lock:
@@ -222,14 +215,14 @@ class Publisher:
             if self._last is not None:
                 self._publish("state", self._last)
         self._tried.set()
-        self._notices.over(BROKER, f"{self._where} is there again")
+        self._notices.over(BROKER, f"{self._where} is back")
 
     def _on_failure(self, *_: Any) -> None:
-        self._notices.trouble(BROKER, f"{self._where} does not answer; trying on")
+        self._notices.trouble(BROKER, f"{self._where} does not answer; retrying")
         self._tried.set()
 
     def _on_disconnect(self, _: Any, __: Any, ___: Any, reason: Any, ____: Any) -> None:
         with self._lock:
             self._connected = False
         if reason.is_failure:
-            self._notices.trouble(BROKER, f"{self._where} is gone ({reason}); trying on")
+            self._notices.trouble(BROKER, f"{self._where} is gone ({reason}); retrying")

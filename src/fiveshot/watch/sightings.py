@@ -1,4 +1,4 @@
-"""Watch: each photo that comes is recognized, voted on with the last ones, and told to files and commands."""
+"""Watch a source: recognize each photo, count votes, and report to files, programs and MQTT."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ _PLACEHOLDER = re.compile(r"\{(\w*)\}")
 
 @dataclass(frozen=True)
 class Watching:
-    """How photos are answered, and who is told besides the caller.
+    """How photos are recognized, and where sightings are reported.
 
     Attributes
     ----------
     top : int
-        Candidates for each photo.
+        Number of candidates per photo.
     sure : float, optional
-        Probability that an answer needs.
+        Lowest probability of an answer.
     frames : int
-        How many of the last photos vote.
+        Number of last photos that vote.
     limit : int, optional
-        Photos after which to end.
+        Number of photos after which to stop.
     on_change : bool
-        Whether the command runs only when the vote changes.
+        Whether to run the command only if the vote changes.
     command : Command, optional
-        What to run.
+        Program to run for a photo.
     out : Path, optional
-        File that JSON lines are appended to.
+        File to append JSON lines to.
     mqtt : MqttSettings, optional
-        The broker that is told.
+        Broker to publish to.
     """
 
     top: int = 3
@@ -76,10 +76,10 @@ def watch(
     on_sighting: Callable[[Sighting], None],
     on_notice: Callable[[Notice], None],
 ) -> int:
-    """Recognize photos as they come until ``stop`` is set, and return how many came.
+    """Recognize photos as they arrive until ``stop`` is set, and return their number.
 
-    What goes wrong meanwhile, with the source, the model, the broker, the file or the command, is told to
-    ``on_notice`` when it begins and when it is over; watching goes on.
+    Problems with the source, the model, the broker, the file or the command do not end it: ``on_notice`` is
+    called when a problem begins and when it is over.
     """
     check_top(how.top)
     check_sure(how.sure)
@@ -121,7 +121,7 @@ def watch(
 def _answer(
     recognizer: Recognizer, source: Source, photo: Photo, how: Watching, notices: Notices
 ) -> Prediction | None:
-    """Return what a photo shows; None where it cannot be read, or the model cannot answer now."""
+    """Return the prediction for a photo; None if the photo or the model cannot be read now."""
     try:
         if notices.has(MODEL):
             recognizer.reopen()
@@ -130,11 +130,11 @@ def _answer(
         source.unreadable(photo, str(error), notices)
         return None
     except LostModelError as error:
-        notices.trouble(MODEL, f"{error.message}; waiting for a model there")
+        notices.trouble(MODEL, f"{error.message}; waiting for a model")
         source.postpone(photo)
         return None
     except FiveshotError as error:
-        notices.trouble(MODEL, f"{error}; waiting for better")
+        notices.trouble(MODEL, f"{error}; retrying")
         source.postpone(photo)
         return None
     notices.over(MODEL, f"the model {recognizer.path} answers again")
@@ -143,9 +143,10 @@ def _answer(
 
 @dataclass(frozen=True)
 class Vote:
-    """What the last photos say together: ``label`` has ``votes`` of the last ``frames``; None is unknown.
+    """The vote of the last photos: ``label`` has ``votes`` of the last ``frames``; None is unknown.
 
-    It stays until another label has more than half of them. Before the first such, ``decided`` is False.
+    A label wins with more than half of the votes, and stays until another wins. ``decided`` is False before the
+    first one wins.
     """
 
     label: str | None
@@ -155,7 +156,7 @@ class Vote:
 
 
 class Ballot:
-    """The last answers; a class votes for its groups, too.
+    """The last answers. A vote for a class is also a vote for its groups.
 
     >>> ballot = Ballot(3)
     >>> [ballot.add(label).label for label in ("owl/barn owl", "owl/tawny owl", "wren", "wren")]
@@ -164,14 +165,14 @@ class Ballot:
 
     def __init__(self, frames: int) -> None:
         if not is_number(frames, whole=True) or not 1 <= frames <= 1000:
-            raise InputError(f"{frames!r} is not a number of photos to vote", hint="give one from 1 to 1000")
+            raise InputError(f"{frames!r} photos cannot vote", hint="give a number from 1 to 1000")
         self._frames = int(frames)
         self._last: deque[str | None] = deque(maxlen=self._frames)
         self._winner: str | None = None
         self._decided = False
 
     def add(self, label: str | None) -> Vote:
-        """Count one more answer, and return what the last ones say."""
+        """Add an answer, and return the vote of the last ones."""
         self._last.append(label)
         counts: Counter[str | None] = Counter()
         for one in self._last:
@@ -185,7 +186,7 @@ class Ballot:
 
 @dataclass(frozen=True, eq=False)
 class Sighting:
-    """A photo with its answer; ``changed`` says whether the vote is another one than before it."""
+    """A photo with its answer; ``changed`` says whether it changed the vote."""
 
     photo: Photo
     prediction: Prediction
@@ -195,22 +196,22 @@ class Sighting:
     source: str
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain JSON values, as the schema of the documentation has them."""
+        """Return plain JSON values, as in the documented schema."""
         seen = self.prediction.as_dict()
-        del seen["box"], seen["why"]  # a photo is looked at as a whole
+        del seen["box"], seen["why"]  # watching uses whole photos
         if not math.isfinite(seen["familiarity"]):
-            seen["familiarity"] = None  # what is infinitely unfamiliar has no number in JSON
+            seen["familiarity"] = None  # JSON has no infinity
         vote = {"vote": vars(self.vote), "changed": self.changed}
         return {"event": "photo", "time": self.time, "source": self.source, **seen, **vote}
 
     @property
     def shown(self) -> str:
-        """The answer in one word or name."""
+        """The label, or the kind of answer if there is no label."""
         return self.prediction.label or self.prediction.answer
 
 
 def json_line(values: dict[str, Any]) -> str:
-    """Return one line of JSON in ASCII, whatever names it holds.
+    """Return one line of JSON in ASCII.
 
     >>> json_line({"photo": "a\\nb\\udcff\\x7f"})
     '{"photo": "a\\\\nb\\\\udcff\\\\u007f"}'
@@ -219,7 +220,7 @@ def json_line(values: dict[str, Any]) -> str:
 
 
 class LinesFile:
-    """Appends JSON lines to a file; where that fails, it is said, and tried again with the next line."""
+    """Appends JSON lines to a file. A failure is reported, and the next line is tried again."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -230,7 +231,7 @@ class LinesFile:
         return self._path.open("a", encoding="utf-8")
 
     def write(self, values: dict[str, Any], notices: Notices) -> None:
-        """Append one line; a line is there as a whole, or the file is as it was."""
+        """Append a whole line, or leave the file unchanged."""
         try:
             with self._open() as opened:
                 length = os.fstat(opened.fileno()).st_size
@@ -242,16 +243,16 @@ class LinesFile:
                     raise
         except OSError as error:
             notices.trouble(
-                OUT, f"cannot write {self._path}: {error.strerror or error}; answers are lost meanwhile"
+                OUT, f"cannot write {self._path}: {error.strerror or error}; answers are lost until then"
             )
         else:
-            notices.over(OUT, f"{self._path} is written again")
+            notices.over(OUT, f"{self._path} can be written again")
 
 
 class Command:
-    """Calls a program for a sighting: never through a shell, each word one argument, whatever names it holds.
+    """Calls a program for a sighting, without a shell: each word is one argument, even with odd names.
 
-    The sighting comes as one JSON line on its standard input. What it prints goes to standard error.
+    The program gets the sighting as a JSON line on standard input. Its output goes to standard error.
 
     >>> Command("echo saw {lable}")
     Traceback (most recent call last):
@@ -274,7 +275,7 @@ class Command:
         self._timeout = timeout
 
     def run(self, sighting: Sighting, notices: Notices) -> None:
-        """Call the program and wait for it; what goes wrong is said."""
+        """Call the program and wait for it; report problems."""
         with self._arguments(sighting) as arguments:
             problem = self._call(arguments, json_line(sighting.as_dict()) + "\n")
         if problem:
@@ -283,7 +284,7 @@ class Command:
             notices.over(COMMAND, f"{self._words[0]} works again")
 
     def _call(self, arguments: list[str], line: str) -> str:
-        """Return what went wrong, if anything did."""
+        """Return the problem, or an empty text."""
         try:
             process = subprocess.Popen(
                 arguments, stdin=subprocess.PIPE, stdout=sys.stderr.fileno(), start_new_session=True, text=True
@@ -294,14 +295,14 @@ class Command:
             process.communicate(line, timeout=self._timeout)
         except subprocess.TimeoutExpired:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # what it has started, too
+                os.killpg(process.pid, signal.SIGKILL)  # with its child processes
             process.communicate()
             return f"took longer than {self._timeout:g} s and was stopped"
         return f"ended with status {process.returncode}" if process.returncode else ""
 
     @contextlib.contextmanager
     def _arguments(self, sighting: Sighting) -> Iterator[list[str]]:
-        """Fill the placeholders; a photo that has no file gets one for as long as the program runs."""
+        """Fill the placeholders; a photo without a file gets one while the program runs."""
         with contextlib.ExitStack() as stack:
             photo, in_a_file = sighting.photo.name, isinstance(sighting.photo.source, FileSource)
             if not in_a_file and any("{photo}" in word for word in self._words):

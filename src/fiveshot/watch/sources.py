@@ -1,4 +1,4 @@
-"""Where photos come from: a folder, or the address of a camera's snapshot; and what goes wrong while watching."""
+"""Sources of photos: a folder, or the snapshot of a camera; and notices of problems."""
 
 from __future__ import annotations
 
@@ -25,41 +25,56 @@ from fiveshot.storage import attempting
 from fiveshot.web import Fetcher, FetchLimits
 
 EXTRA = "watch"
-TICK = 0.25  # seconds between two looks at files that may still be written
-SCAN = 10.0  # seconds after which a folder is listed, whether it reports changes or not: shares report none
-RETRY = 2.0  # seconds until a file is tried again
-PATIENCE = 30.0  # seconds that a file which cannot be read may stay as it is before that is said
+TICK = 0.25  # seconds between two looks at files that may still change
+SCAN = 10.0  # seconds between two listings of a folder, as network shares do not report changes
+RETRY = 2.0  # seconds before a file is tried again
+GIVE_UP = 30.0  # seconds after which an unchanged file that cannot be read is reported
+SETTLE, EVERY, TIMEOUT = 1.0, 5.0, 10.0  # defaults, in seconds
 MAX_SNAPSHOT = 32 * 1024 * 1024  # bytes of one reply
-Signature = tuple[int, int]  # when a file was changed, and its size
-# They yield photos until they are told to stop, and None now and then while there are none.
+Signature = tuple[int, int]  # time of the last change, and size
+# A source yields photos until it is stopped, and now and then None while there are no photos.
 Source: TypeAlias = "FolderSource | SnapshotSource"
-SOURCE, MODEL, OUT, COMMAND, BROKER = "source", "model", "out", "command", "broker"  # what may be in trouble
+SOURCE, MODEL, OUT, COMMAND, BROKER = "source", "model", "out", "command", "broker"  # subjects of notices
+
+
+def is_address(place: str) -> bool:
+    """Tell whether a place is the address of a camera.
+
+    >>> is_address("http://camera/a.jpg"), is_address("inbox")
+    (True, False)
+    """
+    return place.lower().startswith(("http:", "https:"))
 
 
 def open_source(
     place: str,
     *,
-    existing: bool,
-    every: float,
-    settle: float,
-    timeout: float,
-    login: tuple[str, str] | None,
-    ca: str | None,
+    existing: bool = False,
+    settle: float | None = None,
+    every: float | None = None,
+    login: tuple[str, str] | None = None,
+    ca: str | None = None,
 ) -> FolderSource | SnapshotSource:
-    """Return the source that a path or an address stands for."""
-    for name, value in (("every", every), ("settle", settle), ("timeout", timeout)):
-        if not is_number(value) or not 0 < value < 1e6:
+    """Return the source for a folder or an address."""
+    for name, value in (("every", every), ("settle", settle)):
+        if value is not None and (not is_number(value) or not 0 < value < 1e6):
             raise InputError(f"{name}={value!r} is not a number of seconds above 0", hint="give one such as 5")
-    if place.lower().startswith(("http:", "https:")):
-        return SnapshotSource(place, every=every, timeout=timeout, login=login, ca=ca)
+    if is_address(place):
+        if existing or settle is not None:
+            raise InputError(
+                f"{place} is not a folder", hint="leave out --existing and --settle", code="unused_option"
+            )
+        return SnapshotSource(place, every=every or EVERY, login=login, ca=ca)
     if "://" in place:
         raise InputError(f"{place} is neither a folder nor an address", hint="addresses begin with http or https")
-    return FolderSource(Path(place), existing=existing, settle=settle)
+    if every is not None:
+        raise InputError(f"{place} is not an address", hint="leave out --every", code="unused_option")
+    return FolderSource(Path(place), existing=existing, settle=settle or SETTLE)
 
 
 @dataclass(frozen=True)
 class _Waiting:
-    """A file that may still be written: how it looked, since when it looks so, and when it is tried."""
+    """A file that may still change: its signature, since when, and when to read it."""
 
     signature: Signature
     since: float
@@ -69,25 +84,25 @@ class _Waiting:
 class FolderSource:
     """New and changed photos in a folder and those below it.
 
-    A photo is taken once its file has stayed as it is for ``settle`` seconds, and where it cannot be read then, it
-    is tried again for ``patience`` seconds. The system says when files change; the folder is listed every ten
-    seconds besides, since shares of other machines report nothing.
+    A file is read after it has not changed for ``settle`` seconds. If it cannot be read, it is tried again for
+    ``give_up`` seconds. The system reports changed files. The folder is also listed every ten seconds, because
+    network shares do not report changes.
     """
 
     def __init__(
-        self, path: Path, *, existing: bool = False, settle: float = 1.0, patience: float = PATIENCE
+        self, path: Path, *, existing: bool = False, settle: float = SETTLE, give_up: float = GIVE_UP
     ) -> None:
         self.path, self.name = path.absolute(), str(path)
-        self._settle, self._patience = settle, patience
+        self._settle, self._give_up = settle, give_up
         self._watchfiles = import_extra("watchfiles", extra=EXTRA)
         if not self.path.is_dir():
-            raise InputError(f"no such folder: {path}", hint="make it first", code="no_file")
+            raise InputError(f"no such folder: {path}", hint="create it first", code="no_file")
         self._seen: dict[str, Signature] = {} if existing else dict(self._listed())
         self._waiting: dict[str, _Waiting] = {}
         self._scanned = float("-inf")
 
     def frames(self, stop: threading.Event, notices: Notices) -> Iterator[Photo | None]:
-        """Yield photos as they are complete; a folder that is gone is waited for."""
+        """Yield complete photos; wait if the folder is gone."""
         while not stop.is_set():
             place = self._identity()
             if place is None:
@@ -95,31 +110,31 @@ class FolderSource:
                 stop.wait(TICK)
                 yield None
                 continue
-            notices.over(SOURCE, f"{self.name} is there again")
+            notices.over(SOURCE, f"{self.name} is back")
             self._scanned = float("-inf")
             for changed in self._changes(stop, notices):
                 if self._identity() != place:
-                    break  # another folder has its name now, or none
+                    break  # the folder was replaced or removed
                 self._look_at(changed)
                 yield from self._complete()
                 yield None
 
     def unreadable(self, photo: Photo, reason: str, notices: Notices) -> None:
-        """Try a file again for a while: it may still be written, slowly. Then say it, once until it changes."""
+        """Try a file again for a while, as it may still be written; then report it, once until it changes."""
         waiting = self._waiting[photo.name]
-        if time.monotonic() - waiting.since < self._patience:
+        if time.monotonic() - waiting.since < self._give_up:
             self.postpone(photo)
         else:
             notices.unreadable(reason)
 
     def postpone(self, photo: Photo) -> None:
-        """Take the photo again later."""
+        """Try the photo again later."""
         self._seen.pop(photo.name, None)
         waiting = self._waiting[photo.name]
         self._waiting[photo.name] = replace(waiting, due=time.monotonic() + RETRY)
 
     def _identity(self) -> tuple[int, int] | None:
-        """Return what tells this folder from another one of its name; None where it cannot be listed."""
+        """Return device and inode of the folder; None if it cannot be listed."""
         try:
             with os.scandir(self.path):
                 found = self.path.stat()
@@ -128,7 +143,7 @@ class FolderSource:
         return found.st_dev, found.st_ino
 
     def _changes(self, stop: threading.Event, notices: Notices) -> Iterator[set[str]]:
-        """Yield the files that the system says have changed, and nothing after every tick."""
+        """Yield the files that the system reports as changed, and an empty set after every tick."""
         try:
             for changed in self._watchfiles.watch(
                 self.path,
@@ -141,7 +156,7 @@ class FolderSource:
                 ignore_permission_denied=True,
             ):
                 yield {path for _, path in changed}
-        except (OSError, RuntimeError) as error:  # no watches left, or a system that has none
+        except (OSError, RuntimeError) as error:  # no watches left, or not supported
             if self._identity() is None:
                 return
             notices.trouble("changes", f"the system reports no changes ({error}); {self.name} is listed instead")
@@ -168,7 +183,7 @@ class FolderSource:
         return bool(parts) and is_image(name) and not hidden and SYSTEM_FOLDERS.isdisjoint(parts[:-1])
 
     def _complete(self) -> Iterator[Photo]:
-        """Yield the photos whose files have stayed as they are, the oldest first."""
+        """Yield the photos whose files have settled, the oldest first."""
         for name, waiting in sorted(self._waiting.items(), key=lambda one: (one[1].signature, one[0])):
             signature, now = _signature(name), time.monotonic()
             if signature is None:
@@ -178,7 +193,7 @@ class FolderSource:
             elif now >= waiting.due:
                 self._seen[name] = signature
                 yield Photo(FileSource(Path(name), name))
-                if name in self._seen:  # else it is to be tried again
+                if name in self._seen:  # otherwise it was postponed
                     del self._waiting[name]
 
     def _listed(self) -> Iterator[tuple[str, Signature]]:
@@ -200,53 +215,53 @@ def _signature(name: str) -> Signature | None:
 
 
 class SnapshotSource:
-    """The picture at an address, every so many seconds.
+    """The picture at an address, every few seconds.
 
-    Nothing but this address is asked: redirects are refused, and proxies of the environment are not used. What is
-    larger than 32 MiB, is packed, or takes longer than ``timeout`` in all, is refused.
+    Only this address is used: redirects are refused, and proxies of the environment are ignored. Replies are
+    refused if they are larger than 32 MiB, compressed, or take longer than ``timeout`` seconds.
     """
 
     def __init__(
         self,
         url: str,
         *,
-        every: float = 5.0,
-        timeout: float = 10.0,
+        every: float = EVERY,
+        timeout: float = TIMEOUT,
         login: tuple[str, str] | None = None,
         ca: str | None = None,
     ) -> None:
         parts = _parts(url)
         check_no_password(parts, str(parts.hostname), "FIVESHOT_CREDENTIALS")
         if not parts.hostname:
-            raise InputError(f"{url} names no machine", hint="write it as http://camera/snapshot.jpg")
+            raise InputError(f"{url} has no host name", hint="write it as http://camera/snapshot.jpg")
         self.name = url
         self._every, self._timeout, self._good = every, timeout, True
         self._login, self._verify = login, _trusted(ca)
 
     def frames(self, stop: threading.Event, notices: Notices) -> Iterator[Photo | None]:
-        """Yield the picture as it is now, again and again; what is late is left out."""
+        """Yield a new picture every few seconds; late ones are skipped."""
         due = time.monotonic()
         while not stop.is_set():
             try:
                 data = asyncio.run(self._fetch())
             except InputError as error:
-                notices.trouble(SOURCE, f"no photo from {self.name}: {error}; trying on")
+                notices.trouble(SOURCE, f"no photo from {self.name}: {error}; retrying")
             else:
                 self._good = True
                 yield Photo(BytesSource(data, self.name))
                 if self._good:
-                    notices.over(SOURCE, f"photos come from {self.name} again")
+                    notices.over(SOURCE, f"photos arrive from {self.name} again")
             due = max(due + self._every, time.monotonic())
             while not stop.wait(min(TICK, max(0.0, due - time.monotonic()))) and time.monotonic() < due:
                 yield None
 
     def unreadable(self, photo: Photo, reason: str, notices: Notices) -> None:
-        """Say that what came is not a photo, until one comes."""
+        """Report that the reply is not a photo."""
         self._good = False
         notices.trouble(SOURCE, reason)
 
     def postpone(self, photo: Photo) -> None:
-        """Leave it: the next picture comes soon."""
+        """Do nothing: the next picture comes soon."""
 
     async def _fetch(self) -> bytes:
         limits = FetchLimits(MAX_SNAPSHOT, self._timeout)
@@ -269,15 +284,13 @@ def _trusted(ca: str | None) -> ssl.SSLContext:
         return usual
     try:
         return ssl.create_default_context(cafile=ca)
-    except OSError as error:  # what is not a certificate is one, too
-        raise InputError(
-            f"{ca} holds no certificate that can be trusted ({error})", hint="give a PEM file"
-        ) from error
+    except OSError as error:  # also raised for files that are not certificates
+        raise InputError(f"{ca} holds no usable certificate ({error})", hint="give a PEM file") from error
 
 
 @dataclass(frozen=True)
 class Notice:
-    """Something went wrong, or does no more: ``event`` is trouble, recovered or unreadable."""
+    """A problem, or its end: ``event`` is trouble, recovered or unreadable."""
 
     event: str
     time: str  # UTC, ISO 8601
@@ -290,12 +303,12 @@ class Notice:
 
 
 def utc_now() -> str:
-    """Return the time as it stands in every line."""
+    """Return the present time as it is written in every line."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class Notices:
-    """Keeps which troubles there are. Threads may share one.
+    """Remembers the present problems, and reports each once. Threads may share one.
 
     >>> notices = Notices(lambda notice: print(notice.event, notice.about, notice.message))
     >>> notices.trouble(SOURCE, "the folder is gone"), notices.trouble(SOURCE, "the folder is gone")
@@ -312,21 +325,21 @@ class Notices:
         self._lock = threading.RLock()
 
     def trouble(self, about: str, message: str) -> None:
-        """Say that something does not work, unless that was said."""
+        """Report a problem, unless it was reported."""
         with self._lock:
             if about not in self._present:
                 self._present.add(about)
                 self._tell("trouble", about, message)
 
     def over(self, about: str, message: str) -> None:
-        """Say that it works again, if it did not."""
+        """Report the end of a problem, if there was one."""
         with self._lock:
             if about in self._present:
                 self._present.remove(about)
                 self._tell("recovered", about, message)
 
     def unreadable(self, message: str) -> None:
-        """Say that a photo was given up."""
+        """Report a photo that cannot be read."""
         with self._lock:
             self._tell("unreadable", SOURCE, message)
 
@@ -334,7 +347,7 @@ class Notices:
         self._call(Notice(event, utc_now(), about, message))
 
     def has(self, about: str) -> bool:
-        """Tell whether something is in trouble now."""
+        """Tell whether there is a problem now."""
         return about in self._present
 
 
@@ -342,19 +355,19 @@ def check_no_password(parts: SplitResult, whose: str, variable: str) -> None:
     """Refuse an address with a user or a password in it."""
     if parts.username or parts.password:
         raise InputError(
-            f"the address of {whose} holds a password, which others can see",
+            f"the address of {whose} contains a password, which others can see",
             hint=f"give user:password in a file, or in {variable}",
             code="password_in_address",
         )
 
 
 def credentials(file: str | None, variable: str) -> tuple[str, str] | None:
-    """Return user and password of ``user:password``: a file's first line, or a variable where no file is given."""
+    """Return user and password from the first line of a file, or from an environment variable."""
     text, where = os.environ.get(variable), variable
     if file is not None:
         where = file
         try:
-            # Not Path.open: /dev/fd/3 is a name, too.
+            # Not Path.open: the file may be /dev/fd/3.
             with attempting(f"read {file}"), open(file, encoding="utf-8") as opened:  # noqa: PTH123
                 text = opened.read(4096)
         except UnicodeDecodeError as error:

@@ -158,7 +158,7 @@ class AnswerTable:
         if mark != self.model:
             raise InputError(
                 f"{self.grows} has answers of the model in another state ({str(mark)[:40]}, not {self.model})",
-                hint="name another file, or begin again with overwrite=True (--overwrite)",
+                hint="name another file, or delete this one (overwrite=True in Python)",
                 code="other_answers",
             )
 
@@ -166,7 +166,7 @@ class AnswerTable:
         """Return the error for a file that was not written here."""
         return InputError(
             f"{self.grows} is there already, and does not hold such answers ({seen})",
-            hint="name another file, or replace it with overwrite=True (--overwrite)",
+            hint="name another file, or delete this one (overwrite=True in Python)",
             code="other_answers",
         )
 
@@ -282,7 +282,7 @@ class ParquetTable(LineTable):
         if path.exists() and not overwrite:
             raise InputError(
                 f"{path} is there already",
-                hint="name another file, or replace it with overwrite=True (--overwrite)",
+                hint="name another file, or delete this one (overwrite=True in Python)",
                 code="other_answers",
             )
         super().__init__(path, model, top, overwrite=overwrite, mark=mark)
