@@ -59,7 +59,9 @@ def test_fields_of_a_calibration_are_parameters() -> None:
 def test_what_get_params_names_can_be_set(case: Case) -> None:
     head = case.make()
     before = head.get_params()
-    assert head.set_params(**before).get_params() == before
+    after = head.set_params(**before).get_params()
+    before.pop("scorer", None), after.pop("scorer", None)  # a copy: its parameters are there by their names
+    assert after == before
     assert clone(head).get_params(deep=False).keys() == head.get_params(deep=False).keys()
 
 

@@ -22,7 +22,7 @@ from fiveshot.core.scorers import Scorer, ScoreTable, load_scorer, require_score
 from fiveshot.errors import InputError, unknown_name
 from fiveshot.extras import import_extra
 from fiveshot.heads.files import described, restored_head
-from fiveshot.heads.head import FewShotHead
+from fiveshot.heads.head import FewShotHead, ScorerHead
 from fiveshot.heads.making import head_of
 
 # Of the largest score: what summing in another order may change.
@@ -350,7 +350,8 @@ def learned(make: Make, *sessions: Rows) -> FewShotHead:
 def require(kept: bool, head: FewShotHead, sentence: str) -> None:
     """Raise an AssertionError, also where Python runs without assertions."""
     if not kept:
-        raise AssertionError(f"{type(head).__name__}: {sentence}")
+        kind = type(head.unlearned_scorer() if isinstance(head, ScorerHead) else head)
+        raise AssertionError(f"{kind.__name__}: {sentence}")
 
 
 def require_finite(head: FewShotHead) -> None:

@@ -21,6 +21,7 @@ from fiveshot.core.scorers import (
     as_features,
     changed_parameters,
     field_parameters,
+    own_parameters,
     with_parameters,
 )
 from fiveshot.errors import InputError
@@ -115,7 +116,9 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
             if "__" in key and isinstance(own.get(key.partition("__")[0]), BaseEstimator)
         }
         changes = {key: value for key, value in params.items() if key not in of_estimators}
-        for name, value in changed_parameters(own, changes, self.scorer_class, f"estimator {self}").items():
+        for name, value in changed_parameters(
+            own, changes, self.scorer_class, f"estimator {type(self).__name__}"
+        ).items():
             setattr(self, name, value)
         if of_estimators:
             super().set_params(**of_estimators)
@@ -302,7 +305,8 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         >>> head.answer([[0.5, 0.5]]).probabilities.round(3).tolist()
         [[0.5, 0.5]]
         """
-        found = self.scorer_.answer(self._asked(X))
+        features = self._asked(X)
+        found = self.scorer_.answer(features)
         values = (found.scores, found.probabilities, found.familiarity)
         return Answer(self.classes_, *(_given_back(value, X) for value in values))
 
@@ -317,7 +321,8 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         >>> bool(known > unknown)
         True
         """
-        return _given_back(self.scorer_.familiarity(self._asked(X)), X)
+        features = self._asked(X)
+        return _given_back(self.scorer_.familiarity(features), X)
 
     def class_scores(self, X: Any) -> Any:
         """Return the score of each class, (n_samples, n_classes), in the order of ``classes_``; the highest wins.
@@ -329,7 +334,8 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         >>> head.class_scores([[2.0, 0.0]]).argmax(axis=1).tolist(), head.class_scores([[2.0, 0.0]]).shape
         ([0], (1, 2))
         """
-        return _given_back(self.scorer_.scores(self._asked(X)), X)
+        features = self._asked(X)
+        return _given_back(self.scorer_.scores(features), X)
 
     def decision_function(self, X: Any) -> Any:
         """Return scores as scikit-learn defines them: with two classes, one number for the second.
@@ -354,7 +360,8 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         >>> head.predict([[0.9, 0.1], [0.2, 0.7]]).tolist()
         ['owl', 'wren']
         """
-        return _given_back(self.scorer_.classify(self._asked(X)), X)
+        features = self._asked(X)
+        return _given_back(self.scorer_.classify(features), X)
 
     def predict_proba(self, X: Any) -> Any:
         """Return softmax(score / temperature), consistent with ``predict``; calibrated where the head says so.
@@ -366,7 +373,8 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         >>> head.predict_proba([[0.5, 0.5], [1.0, 0.0]]).round(3).tolist()
         [[0.5, 0.5], [1.0, 0.0]]
         """
-        return _given_back(self.scorer_.probabilities(self._asked(X)), X)
+        features = self._asked(X)
+        return _given_back(self.scorer_.probabilities(features), X)
 
     def predict_log_proba(self, X: Any) -> Any:
         """Return the logarithm of :meth:`predict_proba`, which is finite also where a probability is almost 0.
@@ -378,7 +386,8 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
         >>> head.predict_log_proba([[0.5, 0.5], [90.0, 0.0]]).round(3).tolist()
         [[-0.693, -0.693], [0.0, -2880.0]]
         """
-        return _given_back(self.scorer_.log_probabilities(self._asked(X)), X)
+        features = self._asked(X)
+        return _given_back(self.scorer_.log_probabilities(features), X)
 
     def validated_session(self, X: Any, y: Any) -> tuple[Array, Labels]:
         """Return features and labels of a base session as scorers take them, and note the number of features."""
@@ -386,7 +395,7 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
 
     def _current_scorer(self) -> Scorer:
         """Return what was learned, with the parameters as they are now."""
-        return self.unlearned_scorer().resuming(self.scorer_)
+        return self.scorer_.reconfigured(own_parameters(self.unlearned_scorer()))
 
     def _asked(self, X: Any) -> Array:
         check_is_fitted(self)

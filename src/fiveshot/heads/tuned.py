@@ -181,7 +181,7 @@ def episode_scores(
         key = _described_without(fewer, "calibration")
         if key not in shared:
             shared[key] = fewer.learn(X[positions(episode.base_rows, X)], y[episode.base_rows])
-        based = fewer.resuming(shared[key])
+        based = shared[key].reconfigured(own_parameters(fewer))
         return based.learn(X[positions(episode.new_rows, X)], y[episode.new_rows]).scores(asked)
     if scorer.needs_samples:
         learned = scorer.learn(X[positions(episode.base_rows, X)], y[episode.base_rows])

@@ -364,11 +364,11 @@ class Scorer:
         made.basis = self.read_settings(settings)
         return made
 
-    def resuming(self, earlier: Scorer) -> Self:
-        """Return this scorer, with its parameters, in the state of another of its class."""
+    def reconfigured(self, parameters: Mapping[str, Any]) -> Self:
+        """Return the scorer in the state in which it is, with other values of its own parameters."""
         made = copy(self)
-        made.memory, made.model = earlier.memory, earlier.model
-        made.basis, made.n_features = earlier.basis, earlier.n_features
+        for name, value in parameters.items():
+            setattr(made, name, value)
         return made
 
     def holding(self, memory: Memory, model: Any) -> Self:
