@@ -86,7 +86,7 @@ def test_a_plugin_may_look_names_up_while_it_is_loaded(tmp_path: Path, monkeypat
         ("x = (\n", r"mine\.py cannot be used: line 1: SyntaxError"),
         ("import nonesuch", r"line 1: ModuleNotFoundError: No module named 'nonesuch'"),
         (
-            "from fiveshot.heads import register_head, NCM\n\nregister_head('ncm', NCM)\n",
+            "from fiveshot.core.scorers import register_head, NCMScorer\n\nregister_head('ncm', NCMScorer)\n",
             r"mine\.py cannot be used: line 3: the name 'ncm' is taken",
         ),
     ],

@@ -116,9 +116,8 @@ class FewShotHead(ClassifierMixin, BaseEstimator):
             if "__" in key and isinstance(own.get(key.partition("__")[0]), BaseEstimator)
         }
         changes = {key: value for key, value in params.items() if key not in of_estimators}
-        for name, value in changed_parameters(
-            own, changes, self.scorer_class, f"estimator {type(self).__name__}"
-        ).items():
+        changed = changed_parameters(own, changes, self.scorer_class, f"estimator {type(self).__name__}")
+        for name, value in changed.items():
             setattr(self, name, value)
         if of_estimators:
             super().set_params(**of_estimators)
