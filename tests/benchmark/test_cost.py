@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fiveshot.benchmark import Job, Protocol
-from fiveshot.benchmark.cost import operations
+from fiveshot.benchmark._cost import operations
 from fiveshot.benchmark.job import make_jobs
 from fiveshot.benchmark.run import estimated_seconds, workload
 from fiveshot.core.scorers import make_scorer

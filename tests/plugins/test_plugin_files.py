@@ -154,7 +154,7 @@ def test_an_installed_package_is_found_by_its_entry_point(
         )
     module.write_text(city.read_text())
     importlib.invalidate_caches()
-    assert type(make_head("city")).__module__ == "cityhead_of_a_test"
+    assert type(make_head("city").scorer).__module__ == "cityhead_of_a_test"
     del sys.modules["cityhead_of_a_test"]
 
 

@@ -120,7 +120,7 @@ def test_scores_are_those_of_heads_that_never_saw_the_photo(
             rest = X[~left]
             learned = make_scorer(name).adopt(memory.learn(class_statistics(rest, ["owl"] * len(rest))))
             wanted = learned.scores(X[i : i + 1])[0]
-            own = learned.classes_.tolist().index("owl")
+            own = learned.classes.tolist().index("owl")
             assert scores.own[i] == pytest.approx(wanted[own], rel=1e-4, abs=1e-4)
             assert np.allclose(scores.others[i], np.delete(wanted, own), rtol=1e-4, atol=1e-4)
 

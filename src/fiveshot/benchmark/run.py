@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 from fiveshot import __version__
-from fiveshot.benchmark.cost import TRIALS, Workload, memory_needed, operations
+from fiveshot.benchmark._cost import TRIALS, Workload, memory_needed, operations
 from fiveshot.benchmark.job import Job, fingerprint, open_features, protocol_head, run_config
 from fiveshot.benchmark.protocol import Protocol, Session, listed_sessions, sessions
 from fiveshot.benchmark.record import UNSEEN, RunRecord, is_finished

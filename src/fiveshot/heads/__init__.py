@@ -6,11 +6,11 @@ choices by episodes.
 
 from fiveshot.core.draws import Sampling
 from fiveshot.core.lda import Prior
+from fiveshot.heads._files import load_head, save_head
+from fiveshot.heads._making import make_head
 from fiveshot.heads._testing import check_head
 from fiveshot.heads.fecam import FeCAM
-from fiveshot.heads.files import load_head, save_head
 from fiveshot.heads.head import FewShotHead, ScorerHead
-from fiveshot.heads.making import make_head
 from fiveshot.heads.ncm import NCM
 from fiveshot.heads.ranpac import RanPAC
 from fiveshot.heads.tuned import Tuned, TunedHead, choose_parameters, plain_head, tune_on_base

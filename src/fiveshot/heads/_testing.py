@@ -21,9 +21,9 @@ from fiveshot.core.arrays import as_numpy
 from fiveshot.core.scorers import Scorer, ScoreTable, load_scorer, require_scorer, save_scorer
 from fiveshot.errors import InputError, unknown_name
 from fiveshot.extras import import_extra
-from fiveshot.heads.files import described, restored_head
+from fiveshot.heads._files import described, restored_head
+from fiveshot.heads._making import head_of
 from fiveshot.heads.head import FewShotHead, ScorerHead
-from fiveshot.heads.making import head_of
 
 # Of the largest score: what summing in another order may change.
 ROUNDING = {np.dtype(np.float64): 1e-6, np.dtype(np.float32): 1e-4}

@@ -16,8 +16,8 @@ from fiveshot.core.scorers import (
     save_scorer,
 )
 from fiveshot.errors import InputError, StorageError
+from fiveshot.heads._making import head_of
 from fiveshot.heads.head import FewShotHead
-from fiveshot.heads.making import head_of
 from fiveshot.heads.tuned import TunedHead
 
 TUNED = ("auto", "shots", "episodes", "random_state", "device")  # parameters of a TunedHead beside its head
