@@ -133,6 +133,9 @@ def test_a_library_that_is_imported_inside_is_limited_too() -> None:
 
 
 def test_importing_fiveshot_changes_no_environment_variable_and_loads_no_library() -> None:
-    program = "import os, sys; before = dict(os.environ); import fiveshot; print(before == os.environ, 'numpy' in sys.modules)"
+    program = (
+        "import os, sys; before = dict(os.environ)\n"
+        "import fiveshot; print(before == os.environ, 'numpy' in sys.modules)"
+    )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert found.stdout.split() == ["True", "False"]
